@@ -49,7 +49,7 @@ from gnnscale.report.doctor import DoctorConfig
 from gnnscale.report.simulate import draw
 from gnnscale.run import commands as command_options
 from gnnscale.run.checkpoint.file import FREE_OPTIONS, PLAN_OPTIONS
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gnnscale"
@@ -57,7 +57,7 @@ CONFIGS = PACKAGE / "configs"
 NOTE = "<!-- Made by scripts/make_docs.py: change its source, then run it. -->\n"
 COMMANDS: dict[str, type[Any]] = {
     **{"prepare": command_options.PrepareConfig, "partition": command_options.PartitionConfig},
-    **{"plan-cache": command_options.PlanCacheConfig, "train": TrainConfig},
+    **{"plan-cache": command_options.PlanCacheConfig, "train": RunConfig},
     **{"evaluate": command_options.EvaluateConfig, "predict": PredictConfig},
     **{"export": ExportConfig, "simulate": SimulateConfig, "generate": GenerateConfig},
     "doctor": DoctorConfig,

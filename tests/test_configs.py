@@ -24,7 +24,7 @@ from gnnscale.planner.platform import PlatformConfig
 from gnnscale.planner.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
 from gnnscale.run.commands import EvaluateConfig, PartitionConfig, PrepareConfig
-from gnnscale.run.config import RuntimeConfig, TrainConfig
+from gnnscale.run.config import RunConfig, RuntimeConfig
 from gnnscale.run.records import StepRecord
 from gnnscale.run.tasks import TaskConfig
 from gnnscale.sampling import SamplerConfig
@@ -70,7 +70,7 @@ def test_every_folder_is_a_known_group() -> None:
 @pytest.mark.parametrize("logger", [*names("logger"), "[mlflow,csv]"])
 def test_every_logger_is_one_and_they_go_together(logger: str) -> None:
     expected = {"none": [], "[mlflow,csv]": ["mlflow", "csv"]}.get(logger, [logger])
-    found = typed(compose("train", [f"logger={logger}"]), TrainConfig).logger
+    found = typed(compose("train", [f"logger={logger}"]), RunConfig).logger
     assert list(found.items()) == [(name, True) for name in expected]
 
 
@@ -94,7 +94,7 @@ def test_every_option_is_instantiated(
 
 
 def test_commands_are_instantiated() -> None:
-    assert typed(compose("train"), TrainConfig).resume is None
+    assert typed(compose("train"), RunConfig).resume is None
     assert typed(compose("evaluate", ["run=x"]), EvaluateConfig).run == Path("x")
     assert typed(compose("prepare"), PrepareConfig).force is False
     assert typed(compose("partition"), PartitionConfig).num_parts == 4
@@ -110,7 +110,7 @@ def composed(experiment: str, *overrides: str) -> DictConfig:
 @pytest.mark.parametrize("algorithm", names("algorithm"))
 def test_every_algorithm_is_instantiated(algorithm: str) -> None:
     node = compose("train", [f"algorithm={algorithm}", "device_plan=cpu_x4"])
-    config = typed(node, TrainConfig)
+    config = typed(node, RunConfig)
     assert (config.partitioner.algorithm == "none") == (algorithm == "hyscale")
     assert "algorithm" not in node
     # It sets nothing that an experiment sets, and goes with any.
@@ -122,7 +122,7 @@ def test_every_experiment_is_instantiated(experiment: str) -> None:
     options = composed(experiment)
     for key in OmegaConf.missing_keys(options):
         OmegaConf.update(options, key, "some/path")
-    assert typed(options, TrainConfig).epochs >= 1
+    assert typed(options, RunConfig).epochs >= 1
 
 
 class StepTaken(Exception):  # noqa: N818
@@ -141,7 +141,7 @@ def one_step(tmp_path, monkeypatch, write_figures) -> Callable[..., None]:
 
     def run(begin: Callable[..., Any], options: DictConfig) -> None:
         with pytest.raises(StepTaken):
-            begin(typed(options, TrainConfig), tmp_path, OneStep(), options={})
+            begin(typed(options, RunConfig), tmp_path, OneStep(), options={})
 
     return run
 

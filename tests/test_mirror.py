@@ -68,7 +68,6 @@ WHOLE = {
     "test_readme_runs.py": "commands of README.md",
     "test_rtl.py": "fpga/rtl",
     "test_skips.py": "what tests may be skipped for",
-    "test_words.py": "words of pages and code",
     "reproduce/test_locality.py": "scripts/reproduce",
     "reproduce/test_rows.py": "scripts/reproduce",
     "reproduce/test_tables.py": "scripts/reproduce",

@@ -30,10 +30,10 @@ same defaults (``gnnscale/configs``), checkpoints and run directory.
 """
 
 from gnnscale.api.hitgnn.design import (
-    Choice,
     Computation,
-    Owners,
-    Parameters,
+    ModelParameters,
+    OptionGroup,
+    OwnerFunction,
     feature_storing,
     gnn_computation,
     gnn_model,

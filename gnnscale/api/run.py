@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.api.hitgnn.design import Choice, check_made, own_module
+from gnnscale.api.hitgnn.design import OptionGroup, check_made, own_module
 from gnnscale.api.hitgnn.training import as_dataset, as_graph, run, shown_log
 from gnnscale.core import (
     Array,
@@ -37,7 +37,13 @@ from gnnscale.inference.evaluate import evaluate as evaluate_run
 from gnnscale.inference.export import outputs as answers
 from gnnscale.inference.export import weights
 from gnnscale.inference.export.predict import EDGES, find_candidates, find_edges
-from gnnscale.inference.load_run import Trained, load_run, load_trained, open_other, open_run_task
+from gnnscale.inference.load_run import (
+    TrainedModel,
+    load_run,
+    load_trained,
+    open_other,
+    open_run_task,
+)
 from gnnscale.inference.pair_scoring import EdgePredictor, PairScorer
 from gnnscale.inference.predictor import Predictor
 from gnnscale.nn import ModelConfig, user_module
@@ -82,13 +88,13 @@ class Result:
     """
 
     directory: Path
-    config: settings.TrainConfig
+    config: settings.RunConfig
     history: tuple[EpochRecord, ...]
     test_metric: float | None
     metric: str
 
     @classmethod
-    def of(cls, config: settings.TrainConfig, directory: Path, run: TrainResult) -> Result:
+    def of(cls, config: settings.RunConfig, directory: Path, run: TrainResult) -> Result:
         """Return what came of a run that has just ended."""
         return cls(
             directory=directory,
@@ -327,7 +333,7 @@ class Result:
     @standard_arithmetic()
     def export(
         self, file: str | Path, *, format: str = "safetensors", force: bool = False
-    ) -> weights.Exported:
+    ) -> weights.ExportedWeights:
         """Write the weights of ``best_epoch``, as ``gnnscale export`` does.
 
         Args:
@@ -369,7 +375,7 @@ class Result:
 
     @cached_property
     @standard_arithmetic()
-    def _trained(self) -> Trained:
+    def _trained(self) -> TrainedModel:
         # Building a model draws weights, and the program's random numbers are its own.
         with torch.random.fork_rng(devices=[]):
             trained = load_trained(self.directory, self.config)
@@ -383,7 +389,7 @@ def _figure(value: float | None) -> str:
 
 def train(
     graph: Any,
-    model: str | type[torch.nn.Module] | torch.nn.Module | Choice[Any] = "sage",
+    model: str | type[torch.nn.Module] | torch.nn.Module | OptionGroup[Any] = "sage",
     *,
     arguments: Mapping[str, Any] | None = None,
     epochs: int | None = None,
@@ -455,13 +461,13 @@ def _asked(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, An
 
 def _choices(
     graph: Any,
-    model: str | type[torch.nn.Module] | torch.nn.Module | Choice[Any],
+    model: str | type[torch.nn.Module] | torch.nn.Module | OptionGroup[Any],
     arguments: Mapping[str, Any] | None,
     asked: dict[str, Any],
-) -> tuple[list[Choice[Any]], dict[str, Any]]:
+) -> tuple[list[OptionGroup[Any]], dict[str, Any]]:
     """Return the groups that ``graph`` and ``model`` choose, and the options that are left."""
-    chosen: list[Choice[Any]] = [as_dataset(graph)]
-    if arguments is not None and isinstance(model, (str, Choice)):
+    chosen: list[OptionGroup[Any]] = [as_dataset(graph)]
+    if arguments is not None and isinstance(model, (str, OptionGroup)):
         raise ConfigError("arguments: are of a module of your own, which model is not")
     if isinstance(model, str):
         return chosen, {"model": model} | asked

@@ -17,9 +17,9 @@ __getattr__ = lazy_names(
     __name__,
     {
         "gnnscale.backend.base": (
-            "Backend BatchOutcome CacheHolder DeviceBatch DeviceError DeviceMemoryError HostCache "
-            "HostParts Inferring OwnSteps PendingOutcome Rated Sample SampleTaker StepOwner "
-            "open_backend"
+            "Backend BackendInputs BatchOutcome CacheInputs DeviceBatch DeviceCacheBackend "
+            "DeviceError DeviceMemoryError DeviceRates DeviceStepInputs InferenceCapable "
+            "PendingOutcome Sample SampleTaker StepOwner open_backend"
         ),
         "gnnscale.backend.cpu": "CpuBackend",
         "gnnscale.backend.emulated": "EmulatedBackend",

@@ -12,9 +12,9 @@ from torch import nn
 
 from gnnscale.backend.feature_loading import FeatureLoader, Vertices
 from gnnscale.cache.belady import LookAheadReplay
-from gnnscale.cache.plan import KeptCache
+from gnnscale.cache.plan import CliqueCache
 from gnnscale.core import Array, ConfigError, errors, stages
-from gnnscale.features.cached import CachedLists
+from gnnscale.features.cached import CachedAdjacency
 from gnnscale.graph import Graph
 from gnnscale.nn import Inputs, TrainableModel
 from gnnscale.nn import base as trainable
@@ -32,7 +32,7 @@ class DeviceMemoryError(DeviceError):
     """A mini-batch does not fit into a device's memory. The message is one line."""
 
 
-class ColumnTrade(Protocol):
+class ColumnExchange(Protocol):
     """What devices trade that have columns of the features each (P3); all call it alike."""
 
     @property
@@ -59,7 +59,7 @@ class ColumnTrade(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnSteps:
+class DeviceStepInputs:
     """What a device needs beside the host's parts to do whole steps by itself."""
 
     #: makes an optimizer of the device's own copy of the weights
@@ -72,28 +72,28 @@ class OwnSteps:
     first_slices: tuple[Array, ...] = ()
     #: adds up a tensor of the device over all devices, in place; None for a device alone
     sum: Callable[[torch.Tensor], None] | None = None
-    #: of devices that have columns of the features each, in ``HostParts.graph``; None of others
-    columns: ColumnTrade | None = None
+    #: of devices that have columns of the features each, in ``BackendInputs.graph``; None of others
+    columns: ColumnExchange | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostCache:
+class CacheInputs:
     """A device's cache, as the host knows it."""
 
     num_bytes: int = 0  #: device memory that rows and lists take
     #: where a device that samples by itself finds adjacency lists; None for all of them at the host
-    lists: CachedLists | None = None
+    lists: CachedAdjacency | None = None
     #: returns figures of the cache since it was last called, by name
     counters: Callable[[], Mapping[str, float]] = dict
     #: what a device keeps that has its cache in its own memory (``Device.holds_rows``); None if the
     #: host has it for the device, or without a cache
-    kept: KeptCache | None = None
+    kept: CliqueCache | None = None
     #: what the rows of ``kept`` follow; None if they stay
     replay: LookAheadReplay | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostParts:
+class BackendInputs:
     """What a backend is opened with."""
 
     #: that is trained on; its features are the device's columns if ``own_steps.columns`` is given
@@ -105,8 +105,10 @@ class HostParts:
     seed: int  #: of the run
     batch_size: int  #: seeds of a slice at most
     loader: FeatureLoader  #: reads the host's features, or the cache that the host has for a device
-    cache: HostCache = field(default_factory=HostCache)
-    own_steps: OwnSteps | None = None  #: None if the host sums gradients and updates weights
+    cache: CacheInputs = field(default_factory=CacheInputs)
+    own_steps: DeviceStepInputs | None = (
+        None  #: None if the host sums gradients and updates weights
+    )
 
 
 #: A mini-batch as its backend has sampled it: a ``MiniBatch`` if the host samples. Others lie on
@@ -294,7 +296,7 @@ class StepOwner(Backend, Protocol):
         ...
 
 
-class Inferring(Backend, Protocol):
+class InferenceCapable(Backend, Protocol):
     """A backend whose device computes exact rows for evaluation (``Device.infers``)."""
 
     def inferred_rows(
@@ -309,7 +311,7 @@ class Inferring(Backend, Protocol):
         ...
 
 
-class Rated(Backend, Protocol):
+class DeviceRates(Backend, Protocol):
     """A backend of a GPU, whose rates are measured (``Device.gpu``)."""
 
     def rates(self) -> CardRates:
@@ -317,7 +319,7 @@ class Rated(Backend, Protocol):
         ...
 
 
-class CacheHolder(Backend, Protocol):
+class DeviceCacheBackend(Backend, Protocol):
     """A backend that has its cache in its device's memory (``Device.holds_rows``)."""
 
     @property
@@ -387,7 +389,7 @@ class DeviceMemory:
             self._in_use -= num_bytes
 
 
-def open_backend(device: Device, host: HostParts) -> Backend:
+def open_backend(device: Device, host: BackendInputs) -> Backend:
     """Open a device for training.
 
     Raises:

@@ -2,7 +2,7 @@
 
 import torch
 
-from gnnscale.backend.base import BatchOutcome, DeviceBatch, HostParts
+from gnnscale.backend.base import BackendInputs, BatchOutcome, DeviceBatch
 from gnnscale.core import Array
 from gnnscale.nn import Inputs
 from gnnscale.planner import Device, Threads
@@ -13,7 +13,7 @@ from gnnscale.sampling import MiniBatch
 class CpuBackend:
     """Trains the host's own copy of the model, where features and weights lie."""
 
-    def __init__(self, device: Device, host: HostParts) -> None:
+    def __init__(self, device: Device, host: BackendInputs) -> None:
         """Open ``device`` over the parts of the host."""
         self.device = device
         self._model = host.model

@@ -11,7 +11,7 @@ import torch
 
 from gnnscale.backend import base, cpu
 from gnnscale.core import Access, Array, Traffic
-from gnnscale.features.cached import CachedLists
+from gnnscale.features.cached import CachedAdjacency
 from gnnscale.nn import Inputs
 from gnnscale.planner import Accelerator
 from gnnscale.planner.cost_model import equations, workload
@@ -77,14 +77,14 @@ class EmulatedBackend(cpu.CpuBackend):
     whole.
     """
 
-    def __init__(self, device: Accelerator, host: base.HostParts) -> None:
+    def __init__(self, device: Accelerator, host: base.BackendInputs) -> None:
         """Open ``device`` over the parts of the host."""
         super().__init__(device, host)
         self._accelerator = device
         self._workload = workload.unmeasured_workload(host.graph, host.model).on(device)
         self._memory = base.DeviceMemory(device)
         self._counters = host.cache.counters
-        self._lists = host.cache.lists or CachedLists.none(device.link_request_bytes)
+        self._lists = host.cache.lists or CachedAdjacency.none(device.link_request_bytes)
         #: What sampling read of each step that is on its way.
         self._sampled: dict[int, Access] = {}
         self._late_s, self._late_stages = 0.0, 0

@@ -35,7 +35,7 @@ _PIECE = 1 << 20
 #: Distinct ids; those of a whole graph need no array.
 Vertices: TypeAlias = "Array | range"
 #: All neighbours of some vertices, and what a layer needs of them.
-Chunk = tuple[Block, torch.Tensor]
+LoadedChunk = tuple[Block, torch.Tensor]
 #: Sources, block, and the sources' in-degrees if they are used.
 Neighbours = tuple[Array, Block, Degrees]
 
@@ -64,7 +64,7 @@ class ChunkLoader:
         *,
         chunk_edges: int = CHUNK_EDGES,
         chunk_vertices: int = CHUNK_VERTICES,
-    ) -> Iterator[Chunk]:
+    ) -> Iterator[LoadedChunk]:
         """Yield a block of all neighbours, and the layer's ``load`` result, for each chunk.
 
         Args:
@@ -74,7 +74,7 @@ class ChunkLoader:
         for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):
             yield self.load_chunk(layer, store, chunk)
 
-    def load_chunk(self, layer: GraphLayer, store: FeatureStore, vertices: Array) -> Chunk:
+    def load_chunk(self, layer: GraphLayer, store: FeatureStore, vertices: Array) -> LoadedChunk:
         """Return a block of all neighbours of ``vertices``, and the layer's ``load`` result.
 
         It may be called from several threads at once.

@@ -4,8 +4,8 @@ from gnnscale.cache.base import CachePlannerConfig
 from gnnscale.cache.build import PICTURE_FILE, check_parts, make_plan
 from gnnscale.cache.legion.legion import Legion
 from gnnscale.cache.plan import (
-    CacheFigures,
     CachePlan,
+    CacheStats,
     CacheTraffic,
     CurvePoint,
     DeviceCache,
@@ -13,6 +13,6 @@ from gnnscale.cache.plan import (
     Uncached,
 )
 from gnnscale.cache.policies import LookAheadCache, NoCache, StaticCache
-from gnnscale.cache.presampling import Draw, Draws
+from gnnscale.cache.presampling import PresampledBatch, Presampler
 from gnnscale.cache.problem import CacheDevice, CacheTask
 from gnnscale.cache.store import StoredPlan, read_plan

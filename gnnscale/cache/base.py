@@ -85,7 +85,7 @@ def predict_traffic(
     task: CacheTask,
     caches: Sequence[DeviceCache],
     cliques: Sequence[Sequence[int]],
-    reads: presampled.Presampled | expected.CountedReads,
+    reads: presampled.Presampled | expected.AverageReads,
 ) -> tuple[CacheTraffic, ...]:
     """Return where each device finds what it reads."""
     found = []
@@ -104,7 +104,7 @@ def predict_traffic(
 def traffic(
     task: CacheTask,  # what is planned for
     reader: int,  # the device's position
-    reads: presampled.Presampled | expected.CountedReads,  # what all devices read
+    reads: presampled.Presampled | expected.AverageReads,  # what all devices read
     rows: Mapping[int, float],  # rows that it reads at each device
     lists: Mapping[int, float],  # its reads of lists at each device; unused if the host samples
 ) -> CacheTraffic:

@@ -18,15 +18,15 @@ _EXPECTED_BYTES, _SERVED_BYTES = 9, 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
+class HitCounts:
     """Where rows were found."""
 
     num_hits: int = 0  #: in the cache
     num_previous: int = 0  #: in what is kept of the batch before, and not in the cache
     num_misses: int = 0  #: in neither; they cross the link
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
+    def __add__(self, other: HitCounts) -> HitCounts:
+        return HitCounts(
             num_hits=self.num_hits + other.num_hits,
             num_previous=self.num_previous + other.num_previous,
             num_misses=self.num_misses + other.num_misses,
@@ -40,10 +40,10 @@ class Counts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replaced:
+class CacheUpdate:
     """A batch that was served, and what it changes in the cache."""
 
-    counts: Counts  #: where its rows were, before anything changed
+    counts: HitCounts  #: where its rows were, before anything changed
     #: ``[m]`` int32 rows of the batch that are to be copied into the cache
     positions: Int32Array
     slots: Int32Array  #: ``[m]`` int32, the slot of each
@@ -135,7 +135,7 @@ class Belady:
         """
         return self._native.look_up(num_threads=self._num_threads)
 
-    def advance(self) -> Replaced:
+    def advance(self) -> CacheUpdate:
         """Serve the oldest expected batch, and replace rows.
 
         Raises:
@@ -145,8 +145,8 @@ class Belady:
             num_threads=self._num_threads
         )
         self._num_rows.popleft()
-        counts = Counts(num_hits=hits, num_previous=previous, num_misses=misses)
-        return Replaced(counts=counts, positions=positions, slots=slots)
+        counts = HitCounts(num_hits=hits, num_previous=previous, num_misses=misses)
+        return CacheUpdate(counts=counts, positions=positions, slots=slots)
 
 
 def belady_bytes(num_vertices: int, capacity: int, *, window: int, batch_rows: int) -> int:
@@ -167,7 +167,7 @@ def count_hits(
     priority: Int32Array,
     match: bool = False,
     num_threads: int,
-) -> Counts:
+) -> HitCounts:
     """Serve ``batches`` from a cache that is empty at first, and count where rows were found.
 
     ``batches`` are the distinct vertices ``[n]`` of each step, int32 or int64; they are read up to
@@ -184,7 +184,7 @@ def count_hits(
         match=match,
         num_threads=num_threads,
     )
-    counts = Counts()
+    counts = HitCounts()
     for batch in batches:
         cache.expect(batch)
         if cache.num_expected > window:
@@ -240,7 +240,7 @@ class LookAheadReplay:
             self._look_ahead()
         return self._known[0] if self._known else None
 
-    def take(self) -> Replaced | None:
+    def take(self) -> CacheUpdate | None:
         """Return what the next step replaces; None if it reads nothing.
 
         None as well of a step that was not expected: one of a rehearsal, which changes nothing.
@@ -251,7 +251,7 @@ class LookAheadReplay:
             return None
         return self.advance() if self._known else None
 
-    def advance(self) -> Replaced:
+    def advance(self) -> CacheUpdate:
         """Return what the step of ``next_read`` replaces, which is then done."""
         self._known.popleft()
         return self.belady.advance()

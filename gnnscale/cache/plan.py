@@ -193,9 +193,9 @@ class CachePlan:
         )
 
     @property
-    def figures(self) -> CacheFigures:
+    def figures(self) -> CacheStats:
         """The summary that a run reports, without vertices."""
-        return CacheFigures(
+        return CacheStats(
             planner=self.planner,
             alpha=self.alpha,
             cliques=self.cliques,
@@ -247,7 +247,7 @@ class CachePlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CacheFigures:
+class CacheStats:
     """What a run reports of its cache plan."""
 
     planner: str  #: the policy's name
@@ -269,7 +269,7 @@ def _sums(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptCache:
+class CliqueCache:
     """The caches of a clique: vertices ascend, so that all members know each other's slots."""
 
     names: tuple[str, ...]  #: of the members in reports
@@ -281,7 +281,7 @@ class KeptCache:
     look_ahead: LookAhead | None = None
 
     @classmethod
-    def of(cls, plan: CachePlan, position: int) -> KeptCache:
+    def of(cls, plan: CachePlan, position: int) -> CliqueCache:
         """Return what the device at ``position``, which has a cache, keeps and reads."""
         clique = plan.clique_of(position)
         members = [plan.of(each) for each in clique]

@@ -242,7 +242,7 @@ def _predict_hits(
     }
     #: The steps that each cache knows. One whose device has no seeds counts in the window.
     known: dict[int, deque[int]] = {position: deque() for position in caches}
-    counts = dict.fromkeys(caches, belady.Counts())
+    counts = dict.fromkeys(caches, belady.HitCounts())
     reads = dict.fromkeys(caches, 0)
     batches = task.draws.steps_per_epoch * epochs * len(caches)
     with progress.track(f"looking ahead on {task.graph.name}", batches, "batches") as advance:
@@ -267,7 +267,7 @@ def _predict_hits(
 
 
 def _traffic(
-    task: CacheTask, device: CacheDevice, counts: belady.Counts, reads: int
+    task: CacheTask, device: CacheDevice, counts: belady.HitCounts, reads: int
 ) -> CacheTraffic:
     rows = [0] * (task.num_devices + 1)
     rows[device.position] = counts.num_hits + counts.num_previous

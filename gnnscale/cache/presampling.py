@@ -12,10 +12,10 @@ from typing import TypeVar
 from gnnscale.core import Array, Pipeline
 from gnnscale.graph import Graph
 from gnnscale.sampling import (
+    InputFrontier,
     LaborSampler,
     MiniBatch,
     NeighborSampler,
-    Reach,
     SamplerConfig,
     SeedOrder,
     StepSeeds,
@@ -30,7 +30,7 @@ _TOGETHER = 4
 
 
 @dataclass(kw_only=True)
-class Draw:
+class PresampledBatch:
     """One device's mini-batch of one step."""
 
     step: int  #: the step's number in the run, from 0
@@ -40,17 +40,17 @@ class Draw:
 
 
 @dataclass(kw_only=True)
-class Reached:
+class PresampledInputs:
     """What one device's mini-batch of one step reads."""
 
-    #: step, device, seeds: as in ``Draw``
+    #: step, device, seeds: as in ``PresampledBatch``
     step: int
     device: int
     seeds: Array
-    reach: Reach = field(init=False)  #: what it reads
+    reach: InputFrontier = field(init=False)  #: what it reads
 
 
-class Draws:
+class Presampler:
     """Draws the mini-batches of a run's devices, several at once."""
 
     def __init__(
@@ -99,24 +99,24 @@ class Draws:
         epoch: int,
         *,
         devices: Container[int] | None = None,
-        visit: Callable[[Draw], None] | None = None,
-    ) -> Iterator[Draw]:
+        visit: Callable[[PresampledBatch], None] | None = None,
+    ) -> Iterator[PresampledBatch]:
         """Yield the batches of ``epoch``, from 0, in the order of steps and devices.
 
         Devices without seeds in a step have no batch. Epochs beyond the run's end may be drawn.
         ``visit`` is called with each batch by the thread that drew it, several at once.
         """
 
-        def sample(draw: Draw) -> None:
+        def sample(draw: PresampledBatch) -> None:
             draw.batch = self._sampler.sample(draw.seeds, draw.step)
             if visit is not None:
                 visit(draw)
 
-        yield from self._drawn(Draw, sample, self._slices(epoch), devices)
+        yield from self._drawn(PresampledBatch, sample, self._slices(epoch), devices)
 
     def reaches(
         self, epoch: int, *, devices: Container[int] | None = None, num_steps: int | None = None
-    ) -> Iterator[Reached]:
+    ) -> Iterator[PresampledInputs]:
         """Yield what the batches of ``epoch``, or of its first steps, read, in the order of steps.
 
         For neighbour sampling and LABOR this is faster than drawing the batches.
@@ -125,20 +125,20 @@ class Draws:
         # A sampler that is derived from it may draw others.
         knows_reach = type(sampler) in (NeighborSampler, LaborSampler)
 
-        def sample(reached: Reached) -> None:
+        def sample(reached: PresampledInputs) -> None:
             if knows_reach:
                 assert isinstance(sampler, (NeighborSampler, LaborSampler))
                 reached.reach = sampler.reach(reached.seeds, reached.step)
             else:
-                reached.reach = Reach.of(sampler.sample(reached.seeds, reached.step))
+                reached.reach = InputFrontier.of(sampler.sample(reached.seeds, reached.step))
 
         steps = self._slices(epoch, num_steps)
-        yield from self._drawn(Reached, sample, steps, devices, together=_TOGETHER)
+        yield from self._drawn(PresampledInputs, sample, steps, devices, together=_TOGETHER)
 
-    def first_step(self) -> Iterator[Draw]:
+    def first_step(self) -> Iterator[PresampledBatch]:
         """Yield the batches of the run's first step."""
         for step, device, seeds in self._slices(0, 1):
-            draw = Draw(step=step, device=device, seeds=seeds)
+            draw = PresampledBatch(step=step, device=device, seeds=seeds)
             draw.batch = self._sampler.sample(draw.seeds, draw.step)
             yield draw
 

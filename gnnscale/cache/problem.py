@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from gnnscale.cache.hotness.degree import out_degree, slices
-from gnnscale.cache.hotness.expected import CountedReads, ExpectedReads, expect_reads, later_steps
+from gnnscale.cache.hotness.expected import AverageReads, ExpectedReads, expect_reads, later_steps
 from gnnscale.cache.hotness.inclusion import Inclusion, inclusion
 from gnnscale.cache.hotness.presampled import Presampled, presample
-from gnnscale.cache.presampling import Draws
+from gnnscale.cache.presampling import Presampler
 from gnnscale.core import Array, Int32Array, Int64Array, track
 from gnnscale.graph import Graph
 from gnnscale.graph.store_format import vertex_dtype
@@ -66,7 +66,7 @@ class CacheTask:
     #: clique
     cliques: tuple[tuple[int, ...], ...]
     parts: Parts | None  #: the devices' parts of the graph; None if it is whole
-    draws: Draws  #: the batches of the run
+    draws: Presampler  #: the batches of the run
     num_epochs: int  #: epochs of the run
     batch_size: int  #: seeds of a mini-batch, over all devices
     #: neighbours a vertex, from the seeds outwards; None for another kind of sampling
@@ -154,7 +154,7 @@ class CacheTask:
         )
 
     @cached_property
-    def counted(self) -> CountedReads:
+    def counted(self) -> AverageReads:
         """What an epoch reads on average, counted in more epochs than chose the caches."""
         first, later = self.presampled, None
         if self.num_epochs > 1:
@@ -162,7 +162,7 @@ class CacheTask:
                 self.draws.steps_per_epoch, batch_size=self.batch_size, num_epochs=self.num_epochs
             )
             later = self._counted("drawing more of", epochs, num_steps)
-        return CountedReads(first=first, later=later, num_epochs=self.num_epochs)
+        return AverageReads(first=first, later=later, num_epochs=self.num_epochs)
 
     @property
     def draws_are_exact(self) -> bool:

@@ -11,7 +11,7 @@ from gnnscale.cache import plan as cache_plan
 from gnnscale.cache.base import CachePlannerConfig
 from gnnscale.cache.problem import CacheTask, list_bytes, row_bytes
 from gnnscale.core import Array, GraphError, shown
-from gnnscale.core.artifact.artifact_type import Form, Kind
+from gnnscale.core.artifact.artifact_type import ArtifactType, Form
 from gnnscale.core.artifact.header import check_limits, check_lines, digest, plain
 from gnnscale.core.artifact.npy import ArrayEntry, write_array
 from gnnscale.core.config.renamed import stored_path
@@ -20,7 +20,7 @@ from gnnscale.graph import Graph
 from gnnscale.graph.store_format import vertex_dtype
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
-CACHE_PLAN = Kind(
+CACHE_PLAN = ArtifactType(
     name="cache plan",
     header="cache_plan.json",
     version=3,
@@ -120,7 +120,7 @@ class StoredPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Device:
+class _DeviceEntry:
     """An entry of ``devices``."""
 
     device: Annotated[int, Meta(ge=0)]
@@ -137,7 +137,7 @@ class _Device:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Clique:
+class _CliqueEntry:
     """An entry of ``cliques``."""
 
     devices: Annotated[tuple[int, ...], Meta(min_length=1)]
@@ -158,12 +158,12 @@ class _Predicted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Header:
+class _CachePlanHeader:
     """The entries of ``cache_plan.json``; what the identity holds is compared, never used."""
 
     planner: str
-    cliques: tuple[_Clique, ...]
-    devices: tuple[_Device, ...]
+    cliques: tuple[_CliqueEntry, ...]
+    devices: tuple[_DeviceEntry, ...]
     predicted: _Predicted
     curve: tuple[cache_plan.CurvePoint, ...]
     seconds: Annotated[float, Meta(ge=0, le=1e12)]
@@ -179,10 +179,10 @@ def write_plan(
     arrays = {
         f"{kind}_{cache.device}": getattr(cache, kind) for cache in plan.devices for kind in _CACHED
     }
-    header = _Header(
+    header = _CachePlanHeader(
         planner=plan.planner,
         cliques=tuple(
-            _Clique(devices=clique, alpha=alpha)
+            _CliqueEntry(devices=clique, alpha=alpha)
             for clique, alpha in zip(plan.cliques, plan.alphas, strict=True)
         ),
         devices=tuple(_device(cache) for cache in plan.devices),
@@ -197,8 +197,8 @@ def write_plan(
     CACHE_PLAN.write_header(folder, entries)
 
 
-def _device(cache: cache_plan.DeviceCache) -> _Device:
-    return _Device(
+def _device(cache: cache_plan.DeviceCache) -> _DeviceEntry:
+    return _DeviceEntry(
         num_cached_topology=len(cache.topology),
         num_cached_features=len(cache.features),
         **{name: value for name, value in vars(cache).items() if name not in _CACHED},
@@ -229,7 +229,7 @@ def read_plan(path: Path, graph: Graph) -> StoredPlan:
         GraphError: it is no cache plan, or damaged, or of another graph.
     """
     folder = path.parent if path.name == CACHE_PLAN.header else path
-    header = CACHE_PLAN.record(_Header, CACHE_PLAN.read_header(folder), folder)
+    header = CACHE_PLAN.record(_CachePlanHeader, CACHE_PLAN.read_header(folder), folder)
     _check_graph(folder, header.identity, graph)
     problem = _device_problem(header, graph)
     if problem is not None:
@@ -257,7 +257,7 @@ def _check_graph(path: Path, found: PlanIdentity, graph: Graph) -> None:
     check_graph(CACHE_PLAN, path, found.graph, graph)
 
 
-def _device_problem(header: _Header, graph: Graph) -> str | None:
+def _device_problem(header: _CachePlanHeader, graph: Graph) -> str | None:
     """Return what is wrong with devices and cliques that no plan has, None if nothing is."""
     positions = [each.device for each in header.devices]
     members = [each for clique in header.cliques for each in clique.devices]
@@ -277,7 +277,7 @@ def _device_problem(header: _Header, graph: Graph) -> str | None:
     return None
 
 
-def _arrays(path: Path, header: _Header, graph: Graph) -> dict[str, Array]:
+def _arrays(path: Path, header: _CachePlanHeader, graph: Graph) -> dict[str, Array]:
     dtype = vertex_dtype(graph.num_vertices)
     forms: dict[str, Form] = {
         f"{kind}_{each.device}": (dtype, (getattr(each, f"num_cached_{kind}"),))
@@ -294,7 +294,7 @@ def _arrays(path: Path, header: _Header, graph: Graph) -> dict[str, Array]:
     return arrays
 
 
-def _plan(header: _Header, arrays: dict[str, Array]) -> cache_plan.CachePlan:
+def _plan(header: _CachePlanHeader, arrays: dict[str, Array]) -> cache_plan.CachePlan:
     return cache_plan.CachePlan(
         planner=header.planner,
         cliques=tuple(clique.devices for clique in header.cliques),
@@ -308,7 +308,7 @@ def _plan(header: _Header, arrays: dict[str, Array]) -> cache_plan.CachePlan:
     )
 
 
-def _cache(each: _Device, arrays: dict[str, Array]) -> cache_plan.DeviceCache:
+def _cache(each: _DeviceEntry, arrays: dict[str, Array]) -> cache_plan.DeviceCache:
     kept = {name: value for name, value in vars(each).items() if not name.startswith("num_")}
     return cache_plan.DeviceCache(
         **kept | {kind: arrays[f"{kind}_{each.device}"] for kind in _CACHED}

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from gnnscale.cli import interruption
-from gnnscale.cli.stdio import UNREAD, Streams
+from gnnscale.cli.stdio import UNREAD, StandardStreams
 from gnnscale.core.memory import address_space_problem
 from gnnscale.training.launcher.worker_handles import start_server, stop_server
 
@@ -17,7 +17,7 @@ def main() -> int:
         print(problem, file=sys.stderr)
         return 1
     arguments = sys.argv[1:]
-    streams = Streams()
+    streams = StandardStreams()
     try:
         interruption.interrupt_on_signals()
         trains = _trains(arguments)

@@ -16,7 +16,7 @@ from gnnscale.cli import config_files as staging
 from gnnscale.cli import exit_status as exits
 from gnnscale.cli import interruption, texts
 from gnnscale.cli import stdio as streams
-from gnnscale.cli.commands import TASKS, Job, failures, left_by
+from gnnscale.cli.commands import TASKS, CommandJob, failures, left_by
 from gnnscale.cli.help import help_text
 from gnnscale.core import leads_machine, restarting_run, torchrun_rank, unfinished_folder
 from gnnscale.core.config import user_code
@@ -144,7 +144,7 @@ def _help(command: str, arguments: Sequence[str]) -> str:
 
 
 @contextmanager
-def _elsewhere(command: str, translated: staging.Translated) -> Iterator[str | None]:
+def _elsewhere(command: str, translated: staging.TranslatedArguments) -> Iterator[str | None]:
     """Yield where processes of torchrun write other than the first: nowhere that stays.
 
     If they may be started again, the first of each machine writes into the run directory, since
@@ -164,7 +164,7 @@ def _elsewhere(command: str, translated: staging.Translated) -> Iterator[str | N
         yield folder
 
 
-def _single(command: str, translated: staging.Translated, elsewhere: str | None) -> None:
+def _single(command: str, translated: staging.TranslatedArguments, elsewhere: str | None) -> None:
     """Compose the options of a command, and run its task.
 
     Raises:
@@ -190,7 +190,7 @@ def _single(command: str, translated: staging.Translated, elsewhere: str | None)
         raise left_by(leave) from leave
 
 
-def _hydra(command: str, translated: staging.Translated, elsewhere: str | None) -> None:
+def _hydra(command: str, translated: staging.TranslatedArguments, elsewhere: str | None) -> None:
     """Let Hydra show help or a configuration, complete a line, or run the jobs of a sweep.
 
     Raises:
@@ -208,7 +208,7 @@ def _hydra(command: str, translated: staging.Translated, elsewhere: str | None) 
         arguments.append(f"hydra.sweep.dir={texts.quoted(folder or asked)}")
         if elsewhere:
             arguments.append("hydra.output_subdir=null")
-    job = Job(
+    job = CommandJob(
         command=command,
         stops=cli_arguments.lets_jobs_stop(command, arguments),
         code=user_code.allowed(),

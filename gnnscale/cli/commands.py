@@ -137,10 +137,10 @@ def _train(options: DictConfig, began: float) -> float | None:
 
     from gnnscale.report.formatting import network_line
     from gnnscale.report.run_report import train_and_report
-    from gnnscale.run.config import TrainConfig
+    from gnnscale.run.config import RunConfig
     from gnnscale.training.launcher.launch import launch
 
-    config = typed(options, TrainConfig)
+    config = typed(options, RunConfig)
     values: dict[str, Any] = OmegaConf.to_container(options, resolve=True) | {"resume": None}  # type: ignore[operator, assignment]
     command, run = _repeated(config.resume), restarting_run()
     if run is not None:
@@ -380,7 +380,7 @@ TASKS: dict[str, Callable[[Any], float | None]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class CommandJob:
     """A command's task as a job."""
 
     command: str

@@ -38,7 +38,7 @@ _NAME = re.compile(r"\w+", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Translated:
+class TranslatedArguments:
     """What the arguments of a command mean."""
 
     arguments: tuple[str, ...]  #: those of Hydra
@@ -49,7 +49,7 @@ class Translated:
     fresh: bool = True  #: whether a folder that holds a sweep is refused
 
 
-def translate(command: str, arguments: Sequence[str]) -> Translated:
+def translate(command: str, arguments: Sequence[str]) -> TranslatedArguments:
     """Turn the arguments of a command, as typed, into those of Hydra.
 
     Raises ConfigError if an argument, or a file that it names, is not allowed.
@@ -73,7 +73,7 @@ def translate(command: str, arguments: Sequence[str]) -> Translated:
     for other in (*configs, *outputs):
         if resumes:
             raise ConfigError(f"{shown(other)}: cannot be given with resume")
-    translated = Translated(arguments=(), config=command, sweep=sweep)
+    translated = TranslatedArguments(arguments=(), config=command, sweep=sweep)
     typed: list[str] = []
     outputs = [each for each in outputs if not each.startswith("hydra.run.dir=")]
     special = {*configs, *resumes, *outputs, *filter(_is_board_file, arguments)}
@@ -146,7 +146,7 @@ def _is_output(argument: str, command: str, *, sweep: bool) -> bool:
     return argument.startswith(own) and run_directory(command) != "."
 
 
-def _to_output(translated: Translated, argument: str) -> Translated:
+def _to_output(translated: TranslatedArguments, argument: str) -> TranslatedArguments:
     """Take note of the folder that is asked for."""
     name, _, value = argument.partition("=")
     output = value if name == "output" else cli_arguments.directory_of(argument)
@@ -261,7 +261,9 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
     return entries
 
 
-def _resume(translated: Translated, directory: Path, typed: Sequence[str]) -> Translated:
+def _resume(
+    translated: TranslatedArguments, directory: Path, typed: Sequence[str]
+) -> TranslatedArguments:
     """Make the options that a run was started with the defaults of this one, in its directory."""
     if translated.sweep:
         raise ConfigError(f"resume={directory}: cannot be part of a sweep")
@@ -288,7 +290,7 @@ def _resume(translated: Translated, directory: Path, typed: Sequence[str]) -> Tr
 def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:
     """Refuse to resume a run that names what it may not, unless the command line does so again."""
     # Not for commands that resume nothing: they are to be quick.
-    from gnnscale.run.config import TrainConfig
+    from gnnscale.run.config import RunConfig
 
     given = dict(each.lstrip("+").split("=", 1) for each in arguments if "=" in each)
     # A mapping is merged with what was found, and so says nothing of the options that it lacks.
@@ -299,7 +301,7 @@ def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[st
         given["device_plan.devices"] = given["device_plan"]
     found.check_found(
         values,
-        TrainConfig,
+        RunConfig,
         directory=directory,
         given=given,
     )

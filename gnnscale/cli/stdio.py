@@ -30,7 +30,7 @@ _STREAMS = ("stdin", "stdout", "stderr")
 _closed: set[str] = set()
 
 
-class Streams:
+class StandardStreams:
     """Stands in for ``sys.stdout`` and ``sys.stderr`` while a command runs.
 
     Where the reader of a pipe has gone, what is written is dropped: a run goes on, whoever looks.
@@ -135,7 +135,7 @@ def _open_closed() -> None:
 class _Raw(io.FileIO):
     """A descriptor that leads nowhere once its reader has gone, or its terminal is closed."""
 
-    def __init__(self, descriptor: int, streams: Streams) -> None:
+    def __init__(self, descriptor: int, streams: StandardStreams) -> None:
         super().__init__(descriptor, "w", closefd=False)
         self.unread = False
         self._streams = streams

@@ -17,7 +17,7 @@ _LINE_INTERVAL = 5.0
 _advances = 0
 
 
-class _Work:
+class _ProgressState:
     """How far a piece of work has come."""
 
     def __init__(self, description: str, total: int | None, unit: str) -> None:
@@ -50,7 +50,7 @@ class _Bars:
         self._lock = threading.Lock()
         self._progress: Progress | None = None
 
-    def show(self, work: _Work) -> TaskID:
+    def show(self, work: _ProgressState) -> TaskID:
         with self._lock:
             if self._progress is None:
                 self._progress = Progress(
@@ -65,7 +65,7 @@ class _Bars:
                 self._progress.start()
             return self._progress.add_task(work.description, total=work.total, amounts="")
 
-    def update(self, task: TaskID, work: _Work) -> None:
+    def update(self, task: TaskID, work: _ProgressState) -> None:
         with self._lock:
             assert self._progress is not None
             self._progress.update(task, completed=work.done, amounts=work.amounts(), refresh=True)
@@ -87,14 +87,14 @@ def num_advances() -> int:
     return _advances
 
 
-def _draw(work: _Work, finished: threading.Event) -> None:
+def _draw(work: _ProgressState, finished: threading.Event) -> None:
     task = _BARS.show(work)
     while not finished.wait(_BAR_INTERVAL):
         _BARS.update(task, work)
     _BARS.hide(task)
 
 
-def _log(work: _Work, finished: threading.Event) -> None:
+def _log(work: _ProgressState, finished: threading.Event) -> None:
     _LOG.info("%s", work.line())
     while not finished.wait(_LINE_INTERVAL):
         _LOG.info("%s", work.line())
@@ -113,7 +113,7 @@ def track(
     Yields:
         A function to call with the number of units done since the last call.
     """
-    work = _Work(description, total, unit)
+    work = _ProgressState(description, total, unit)
     finished = threading.Event()
     # A daemon has no standard error.
     show = _draw if sys.stderr is not None and sys.stderr.isatty() else _log

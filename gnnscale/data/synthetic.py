@@ -128,7 +128,7 @@ _SCORES = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn(base.Dataset):
+class SyntheticGraph(base.Dataset):
     """Base of the graphs that are drawn, in which every edge has its reverse."""
 
     undirected: bool = True
@@ -141,7 +141,7 @@ class Drawn(base.Dataset):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlantedPartition(Drawn):
+class PlantedPartition(SyntheticGraph):
     """Communities that are the classes, joined by a degree-corrected block model.
 
     After Karrer & Newman (2011): one end of an edge is drawn by weight from all vertices, the
@@ -249,7 +249,7 @@ class PlantedPartition(Drawn):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RMat(Drawn, structure.Structure):
+class RMat(SyntheticGraph, structure.Structure):
     """A recursive-matrix graph (Chakrabarti et al., 2004) with Graph500's parameters.
 
     Vertices are numbered at random. Every undirected edge is stored both ways, no edge is drawn

@@ -28,7 +28,7 @@ _CREDENTIALS = struct.Struct("3i")
 _NO_NUMBERS = (0,) * _NUM_NUMBERS
 
 
-class Kind(IntEnum):
+class MessageType(IntEnum):
     """What a message says."""
 
     SETUP = 1  #: plain values before the first step
@@ -48,7 +48,7 @@ class Kind(IntEnum):
 class Message:
     """What arrived."""
 
-    kind: Kind
+    kind: MessageType
     numbers: tuple[int, ...] = _NO_NUMBERS
     array: Array  #: ``[n]``
 
@@ -78,7 +78,11 @@ class Channel:
         return self._socket.fileno()
 
     def send(
-        self, kind: Kind, *, numbers: tuple[int, ...] = _NO_NUMBERS, array: Array | None = None
+        self,
+        kind: MessageType,
+        *,
+        numbers: tuple[int, ...] = _NO_NUMBERS,
+        array: Array | None = None,
     ) -> None:
         """Send a message.
 
@@ -95,7 +99,7 @@ class Channel:
             if len(content):
                 self._socket.sendall(content.view(np.uint8).data)
 
-    def send_rows(self, kind: Kind, vertices: Array, slots: Int32Array) -> None:
+    def send_rows(self, kind: MessageType, vertices: Array, slots: Int32Array) -> None:
         """Send vertices and the slot of each.
 
         Raises:
@@ -105,7 +109,7 @@ class Channel:
         numbers = (len(vertices), vertices.itemsize, 0)
         self.send(kind, numbers=numbers, array=np.concatenate(parts))
 
-    def send_values(self, kind: Kind, values: Any) -> None:
+    def send_values(self, kind: MessageType, values: Any) -> None:
         """Send plain values.
 
         Raises:
@@ -123,7 +127,7 @@ class Channel:
         if content is None:
             return None
         array = np.frombuffer(content, _DTYPES[itemsize])
-        return Message(kind=Kind(kind), numbers=tuple(numbers), array=array)
+        return Message(kind=MessageType(kind), numbers=tuple(numbers), array=array)
 
     def send_file(self, descriptor: int) -> None:
         """Give the other process a file.
@@ -177,7 +181,7 @@ def pair() -> tuple[Channel, Channel]:
     return Channel(first), Channel(second)
 
 
-class Meeting:
+class Rendezvous:
     """A name by which other processes of this user, on this machine, find this one."""
 
     def __init__(self) -> None:

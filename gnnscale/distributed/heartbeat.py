@@ -1,7 +1,8 @@
-"""Signs of life: the progress that each process of a run reports to the others.
+"""Heartbeats: each process of a run reports its progress to the other processes.
 
-Whatever trains adds to ``OWN``, which costs less than a microsecond a step. A thread publishes it
-every second or two, in a file that the launching process reads, or in torchrun's store.
+Training code counts its progress in ``STATUS``, at less than a microsecond per step. A thread
+publishes the counts every second or two, in a file that the launching process reads, or in
+torchrun's store.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _RECORD = struct.Struct("=9q")
 _END_S = 5.0
 
 #: Bytes of a packed pulse.
-PULSE_BYTES = _RECORD.size
+HEARTBEAT_BYTES = _RECORD.size
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pulse:
+class Heartbeat:
     """The last report of a process."""
 
     beat: int  #: counts its reports; a stopped process sends no reports
@@ -49,14 +50,14 @@ class Pulse:
     machine: int  #: distinguishes processes that do not see each other's numbers
 
     def packed(self) -> bytes:
-        """Return it as ``PULSE_BYTES`` bytes."""
+        """Return it as ``HEARTBEAT_BYTES`` bytes."""
         numbers = (self.beat, self.signs, self.steps, self.waiting, _DOING.index(self.doing))
         return _RECORD.pack(*numbers, self.left, self.pid, self.start, self.machine)
 
     @classmethod
-    def unpacked(cls, content: bytes) -> Pulse | None:
+    def unpacked(cls, content: bytes) -> Heartbeat | None:
         """Undo ``packed``; None for one that was never written, which is of zeros."""
-        if len(content) != PULSE_BYTES or not any(content):
+        if len(content) != HEARTBEAT_BYTES or not any(content):
             return None
         found = dict(zip((each.name for each in fields(cls)), _RECORD.unpack(content), strict=True))
         states = {"waiting": bool(found["waiting"]), "left": bool(found["left"])}
@@ -72,7 +73,7 @@ class Pulse:
 
 
 @dataclass(kw_only=True)
-class Own:
+class ProcessStatus:
     """What this process is at."""
 
     signs: int = 0  #: counts stages and the like that were begun
@@ -111,10 +112,10 @@ class Own:
             self.doing = before
             self.signs += 1
 
-    def pulse(self, beat: int, *, left: bool = False) -> Pulse:
+    def pulse(self, beat: int, *, left: bool = False) -> Heartbeat:
         """Return what is to be published."""
         pid, start = own_process()
-        return Pulse(
+        return Heartbeat(
             beat=beat,
             signs=self.signs + num_advances(),
             steps=self.steps,
@@ -128,12 +129,12 @@ class Own:
 
 
 #: What this process is at; a process takes part in one run at a time.
-OWN = Own()
+STATUS = ProcessStatus()
 
 
 @contextmanager
-def beating(publish: Callable[[Pulse], None], every_s: float) -> Iterator[None]:
-    """Publish ``OWN`` from a thread, within the ``with`` block; and once more after it.
+def beating(publish: Callable[[Heartbeat], None], every_s: float) -> Iterator[None]:
+    """Publish ``STATUS`` from a thread, within the ``with`` block; and once more after it.
 
     Args:
         publish: takes a pulse. What it raises is dropped: a run does not end because no report
@@ -143,7 +144,7 @@ def beating(publish: Callable[[Pulse], None], every_s: float) -> Iterator[None]:
 
     def send(beat: int, *, left: bool = False) -> None:
         with suppress(OSError, RuntimeError):
-            publish(OWN.pulse(beat, left=left))
+            publish(STATUS.pulse(beat, left=left))
 
     def beat() -> None:
         number = 1
@@ -193,7 +194,7 @@ class Stall:
 
 
 @dataclass(kw_only=True)
-class _Seen:
+class _LastSeen:
     """When a process last sent a report, when a new one, and its content."""
 
     beat: int = 0
@@ -202,7 +203,7 @@ class _Seen:
     signs_at: float = 0.0
 
 
-class Watch:
+class StallDetector:
     """Follows the pulses of a run's processes.
 
     To blame is a process that sends no reports; or, while others wait, one that does not
@@ -212,14 +213,14 @@ class Watch:
     def __init__(self, names: Sequence[str], *, limit_s: float | None) -> None:
         """Follow the processes of the devices ``names`` under ``runtime.stall_limit_s``."""
         self._names = names
-        self._seen = [_Seen() for _ in names]
+        self._seen = [_LastSeen() for _ in names]
         self._limit_s = limit_s
         self._after_s = min(_SAY_AFTER_S, limit_s or _SAY_AFTER_S)
         self._now = 0.0
         self._said: tuple[int, ...] = ()
         self._since, self._next_s = 0.0, 0.0
 
-    def look(self, pulses: Sequence[Pulse | None], seconds: float) -> Stall | None:
+    def look(self, pulses: Sequence[Heartbeat | None], seconds: float) -> Stall | None:
         """Return who is waited for, by the last report of each process, None before the first."""
         self._now += min(seconds, MAX_LOOK_S)
         for seen, pulse in zip(self._seen, pulses, strict=True):
@@ -244,14 +245,14 @@ class Watch:
             self._next_s *= 2
         return due
 
-    def waiting_line(self, stall: Stall, pulses: Sequence[Pulse | None]) -> str:
+    def waiting_line(self, stall: Stall, pulses: Sequence[Heartbeat | None]) -> str:
         """Return the line that names who is waited for."""
         who = self._who(stall, pulses)
         if len(stall.ranks) > 1:
             return f"{who} wait for each other since {stall.seconds:.0f} s"
         return f"waiting for {who} since {stall.seconds:.0f} s"
 
-    def ended_by(self, stall: Stall, pulses: Sequence[Pulse | None]) -> str:
+    def ended_by(self, stall: Stall, pulses: Sequence[Heartbeat | None]) -> str:
         """Return the line that gives the cause if the run ends."""
         if len(stall.ranks) > 1:
             what = "have waited for each other"
@@ -260,7 +261,7 @@ class Watch:
         option = f"runtime.stall_limit_s={self._limit_s:g}; null waits without end"
         return f"{self._who(stall, pulses)} {what} for {stall.seconds:.0f} s ({option})"
 
-    def _who(self, stall: Stall, pulses: Sequence[Pulse | None]) -> str:
+    def _who(self, stall: Stall, pulses: Sequence[Heartbeat | None]) -> str:
         names = [self._names[i] for i in stall.ranks]
         if len(names) > 1:
             return f"workers {', '.join(names)}"
@@ -270,7 +271,7 @@ class Watch:
         doing = "stopped" if pulse.state in ("T", "t") else pulse.doing
         return f"worker {names[0]} (process {pulse.pid}, {doing})"
 
-    def _silent(self, there: dict[int, Pulse | None]) -> Stall | None:
+    def _silent(self, there: dict[int, Heartbeat | None]) -> Stall | None:
         last = {i: self._now - self._seen[i].beat_at for i in there}
         silent = [i for i in there if last[i] >= self._after_s]
         if not silent:
@@ -281,7 +282,7 @@ class Watch:
             ranks=(first,), seconds=last[first], silent=True, limited=there[first] is not None
         )
 
-    def _stuck(self, there: dict[int, Pulse | None]) -> Stall | None:
+    def _stuck(self, there: dict[int, Heartbeat | None]) -> Stall | None:
         """Return who does not get on while others wait for it."""
         found = {i: each for i, each in there.items() if each is not None}
         last = {i: self._now - self._seen[i].signs_at for i in found}
@@ -302,7 +303,7 @@ class Watch:
         return Stall(ranks=(first,), seconds=last[first], silent=False, limited=limited)
 
 
-def is_gone(pulse: Pulse | None) -> bool:
+def is_gone(pulse: Heartbeat | None) -> bool:
     """Whether a process of this machine has ended; its connections report this to all that wait."""
     return pulse is not None and pulse.state in ("Z", "X")
 
@@ -324,7 +325,7 @@ class activity(ContextDecorator):  # noqa: N801  as ``contextmanager`` would cal
 
     def __enter__(self) -> None:
         CURRENT_ACTIVITIES[get_ident()] = self._name
-        OWN.signs += 1
+        STATUS.signs += 1
 
     def __exit__(self, *error: object) -> None:
         del CURRENT_ACTIVITIES[get_ident()]

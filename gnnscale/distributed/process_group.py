@@ -24,7 +24,7 @@ from torch.distributed import FileStore, PrefixStore, Store, TCPStore, rendezvou
 
 from gnnscale.core import ConfigError, restarting_run
 from gnnscale.distributed import sockets as connections
-from gnnscale.distributed.heartbeat import OWN
+from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.shm_allreduce import SharedSums
 from gnnscale.distributed.sockets import check_address, connecting
 
@@ -469,7 +469,7 @@ def _until_left(group: Group) -> Iterator[Group]:
 def _peers() -> Iterator[None]:
     """Say that this process waits for others, and what a lost connection means."""
     try:
-        with OWN.waits():
+        with STATUS.waits():
             yield
     except RuntimeError as error:
         raise peer_lost(error) from error
@@ -485,7 +485,7 @@ def blame(error: BaseException) -> None:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     if isinstance(error, OSError) and error.filename and error.strerror:
         reason = f"{error.filename}: {error.strerror}"
-    OWN.verdict = OWN.verdict or reason
+    STATUS.verdict = STATUS.verdict or reason
 
 
 def peer_lost(error: RuntimeError) -> PeerLostError:
@@ -494,4 +494,4 @@ def peer_lost(error: RuntimeError) -> PeerLostError:
         return error
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     reason = _GLOO_PLACE.sub("", reason).partition(_GLOO_ADVICE)[0].rstrip(".")
-    return PeerLostError(OWN.verdict or f"lost the other processes ({reason})")
+    return PeerLostError(STATUS.verdict or f"lost the other processes ({reason})")

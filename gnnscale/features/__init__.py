@@ -14,10 +14,10 @@ from gnnscale.features.options import (
     FeatureStoreConfig,
     HostFeaturesConfig,
     LearnedFeaturesConfig,
-    MadeFeaturesConfig,
     PreaggregatedFeaturesConfig,
     ProjectionFeaturesConfig,
     SharedFeaturesConfig,
+    StructuralFeaturesConfig,
 )
 
 if TYPE_CHECKING:

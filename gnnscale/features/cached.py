@@ -271,7 +271,7 @@ def _mapped(file: int, num_rows: int, width: int, dtype: np.dtype[Any], *, writa
     return rows.reshape(num_rows, width)
 
 
-class CachedLists:
+class CachedAdjacency:
     """Counts where a device that samples by itself reads adjacency lists.
 
     Each picked neighbour is one read, and so are the offsets of each list (Legion counts an edge as
@@ -309,7 +309,7 @@ class CachedLists:
             self._starts = places.starts
 
     @classmethod
-    def none(cls, request_bytes: int) -> CachedLists:
+    def none(cls, request_bytes: int) -> CachedAdjacency:
         """Return the counter of a device without a cache of lists: it reads all at the host."""
         return cls(None, num_members=0, own=0, request_bytes=request_bytes)
 

@@ -20,7 +20,7 @@ _MAX_GAP_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldLists:
+class ResidentAdjacency:
     """The lists that memory holds."""
 
     vertices: IntArray  #: ``[k]`` whose lists these are, ascending, of the type of ``indices``
@@ -28,7 +28,7 @@ class HeldLists:
     expected_hits: float  #: the part of the reads of lists that they are expected to answer
 
 
-def hottest_lists(graph: Graph, reads: Float32Array, *, memory_bytes: int) -> HeldLists:
+def hottest_lists(graph: Graph, reads: Float32Array, *, memory_bytes: int) -> ResidentAdjacency:
     """Choose the lists with most reads a byte that fit into ``memory_bytes``.
 
     Legion (Sun et al. 2023, section 4.2.1) caches lists by their hotness alone. Here a list costs
@@ -47,7 +47,7 @@ def hottest_lists(graph: Graph, reads: Float32Array, *, memory_bytes: int) -> He
     fitting = np.cumsum(num_bytes[order]) <= memory_bytes - bitmap
     held = np.sort(order[fitting]).astype(graph.indices.dtype)
     total = float(reads[read].sum(dtype=np.float64))
-    return HeldLists(
+    return ResidentAdjacency(
         vertices=held,
         part=float(degrees[held].sum()) / max(graph.num_edges, 1),
         expected_hits=float(reads[held].sum(dtype=np.float64)) / total if total else 0.0,

@@ -11,7 +11,7 @@ from gnnscale import ops
 from gnnscale.core import Access, Array, Float32Array, Traffic, find_memory
 from gnnscale.features.base import Aggregation, FeatureStore, write_aggregated
 from gnnscale.graph import Graph
-from gnnscale.graph.sharded import DividedRows
+from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.sampling import Block
 
 
@@ -57,7 +57,7 @@ class HostFeatures(FeatureStore):
         Raises:
             GraphError: the graph's store has the rows of one part alone.
         """
-        if isinstance(graph.features, DividedRows):
+        if isinstance(graph.features, ShardedFeatures):
             raise graph.features.refused()
         from_disk = read_from_disk(graph)
         return cls(

@@ -17,16 +17,16 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.cache.belady import Replaced
+from gnnscale.cache.belady import CacheUpdate
 from gnnscale.core import Array, Int32Array, IntArray, Traffic
 from gnnscale.features.base import FeatureStore
 from gnnscale.features.cached import count_by_name, found_rows
 from gnnscale.features.tiered.planner import Policy
-from gnnscale.features.tiered.store import ReadyRows, TieredFeatures, TierRows
+from gnnscale.features.tiered.store import ReadyRows, TieredReader, TieredStore
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceRows:
+class DeviceCacheRows:
     """The rows that a device has in its memory, or reads in that of its peers."""
 
     policy: Policy  #: says which rows these are, and what replaces them
@@ -39,7 +39,7 @@ class DeviceRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Step:
+class _PlannedStep:
     """What was decided of a step, before any of its rows were read."""
 
     vertices: Array  #: ``[n]`` the very array that was expected
@@ -48,11 +48,11 @@ class _Step:
     places: Int32Array
     missing: IntArray  #: ``[m]`` positions of the rows that the device lacks
     asked: Array  #: ``[m]`` their vertices, the very array that host memory expects
-    replaced: Replaced  #: what the device does once it has the rows
+    replaced: CacheUpdate  #: what the device does once it has the rows
     members: Sequence[Array]  #: those of the places, when this was decided
 
 
-class StackedFeatures(FeatureStore):
+class MultiLevelStore(FeatureStore):
     """Rows in a device's memory, and below it those of a tier in host memory.
 
     The values are the source's, bit for bit. The steps of a run are expected in the order in which
@@ -63,11 +63,11 @@ class StackedFeatures(FeatureStore):
     found on the device.
     """
 
-    def __init__(self, tier: TieredFeatures, rows: DeviceRows) -> None:
+    def __init__(self, tier: TieredStore, rows: DeviceCacheRows) -> None:
         """Read ``rows`` on the device, and what it lacks from ``tier``."""
         #: steps that are to be expected ahead of a gather
         self.lead = rows.window + tier.rows.lead
-        self.tier: TierRows = tier.rows  #: the rows that the device lacks
+        self.tier: TieredReader = tier.rows  #: the rows that the device lacks
         self._host = tier  #: gathers them, unless a step expects them
         self._rows = rows
         self._num_places = sum(map(len, rows.members))
@@ -77,7 +77,7 @@ class StackedFeatures(FeatureStore):
         self._nothing: Array = np.zeros((1, self.tier.source.width), self.tier.source.dtype)
         #: Steps that are not decided yet, and those that are; None for one that reads nothing.
         self._known: deque[Array | None] = deque()
-        self._decided: deque[_Step | None] = deque()
+        self._decided: deque[_PlannedStep | None] = deque()
         self._deciding = threading.Lock()
         self._counting = threading.Lock()
         self._found = [0] * (len(rows.members) + 1)
@@ -142,7 +142,7 @@ class StackedFeatures(FeatureStore):
             self._decided.popleft()
         return out, self._served(ready, found)
 
-    def replace(self, rows: DeviceRows) -> None:
+    def replace(self, rows: DeviceCacheRows) -> None:
         """Have other rows on the device in the steps that are not decided yet.
 
         They are as many as before, and stay: nothing replaces them.
@@ -176,7 +176,7 @@ class StackedFeatures(FeatureStore):
         missing = np.flatnonzero(places < 0)
         asked = vertices[missing]
         self._decided.append(
-            _Step(
+            _PlannedStep(
                 vertices=vertices,
                 places=places,
                 missing=missing,
@@ -187,7 +187,7 @@ class StackedFeatures(FeatureStore):
         )
         self.tier.expect(asked)
 
-    def _next(self, vertices: Array) -> _Step | None:
+    def _next(self, vertices: Array) -> _PlannedStep | None:
         """Return the next step if it is the one of ``vertices``."""
         with self._deciding:
             decided = (each.vertices for each in self._decided if each is not None)
@@ -207,7 +207,7 @@ class StackedFeatures(FeatureStore):
             self._decided.popleft()
 
     def _keep(
-        self, step: _Step, matrices: Sequence[Array], places: Int32Array, num_threads: int
+        self, step: _PlannedStep, matrices: Sequence[Array], places: Int32Array, num_threads: int
     ) -> None:
         """Copy rows of a step that the device keeps, from their places."""
         if self._rows.match:

@@ -201,7 +201,7 @@ class LearnedFeaturesConfig(HostFeaturesConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadeFeaturesConfig(HostFeaturesConfig):
+class StructuralFeaturesConfig(HostFeaturesConfig):
     """Base of rows that follow from the structure, in place of the graph's features.
 
     Each process makes them when it opens a graph, also another than the run was trained on.
@@ -220,7 +220,7 @@ class MadeFeaturesConfig(HostFeaturesConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DegreeFeaturesConfig(MadeFeaturesConfig):
+class DegreeFeaturesConfig(StructuralFeaturesConfig):
     """Two features of every vertex: log(1 + in-degree) and log(1 + out-degree)."""
 
     name: ClassVar[str] = "degrees"
@@ -238,7 +238,7 @@ class DegreeFeaturesConfig(MadeFeaturesConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProjectionFeaturesConfig(MadeFeaturesConfig):
+class ProjectionFeaturesConfig(StructuralFeaturesConfig):
     """Random projections of every vertex's neighbourhood (FastRP), in place of features.
 
     Rows of another graph can be compared if it numbers the same vertices alike, as a later state of

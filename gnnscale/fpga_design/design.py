@@ -39,7 +39,7 @@ Amount = Annotated[float, Meta(ge=0, le=1e18)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
+class ResourceUse:
     """Resources of a compute unit by the model of the parts."""
 
     luts: Amount
@@ -66,7 +66,7 @@ class GeneratedDesign:
     clock_hz: Count
     dies: tuple[Name, ...]  #: those that have a compute unit
     banks: tuple[Name, ...]  #: the memory of each
-    resources: Taken  #: of a compute unit
+    resources: ResourceUse  #: of a compute unit
     estimated_cycles: Amount  #: of a step on one compute unit
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ import torch
 from gnnscale.backend.fpga.layout import ChipLimits
 from gnnscale.backend.fpga.step_result import train_alone
 from gnnscale.fpga_design.dse import Goal, Point
-from gnnscale.fpga_design.dse.goal import MiniBatch
+from gnnscale.fpga_design.dse.goal import BatchWorkload
 from gnnscale.fpga_design.dse.own_model import groups_of, unit_bandwidth
 from gnnscale.fpga_design.package import random_graph
 from gnnscale.fpga_design.resources import DesignSize, Resources, fit
@@ -22,8 +22,8 @@ from gnnscale.nn import GNN, ModelConfig
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.cost_model.hitgnn import (
     FEATURE_BYTES,
-    Card,
-    Design,
+    ComputeDesign,
+    FpgaCard,
     Phase,
     gnn_seconds,
     phases,
@@ -49,7 +49,7 @@ class Pass:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared:
+class SimulationComparison:
     """A mini-batch in C simulation beside the equations."""
 
     num_seeds: int
@@ -78,7 +78,7 @@ class Estimate:
     processes: dict[str, Resources]  #: of a compute unit, process by process
     shares: dict[str, dict[str, float]]  #: of each die that has a unit, the shell included
     fits: bool  #: whether each die keeps ``MAX_SHARE``
-    csim: Compared
+    csim: SimulationComparison
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -89,7 +89,7 @@ class Estimate:
         return found
 
 
-def estimate(board: Board, goal: Goal, point: Point, csim: Compared) -> Estimate:
+def estimate(board: Board, goal: Goal, point: Point, csim: SimulationComparison) -> Estimate:
     """Return the estimate of a design for the first of the goal's mini-batches."""
     units = len(point.dies)
     dies = [die for die in board.dies if die.name in point.dies]
@@ -97,13 +97,13 @@ def estimate(board: Board, goal: Goal, point: Point, csim: Compared) -> Estimate
     size = DesignSize(n=point.n, m=point.m, row_words=row_words)
     whole = goal.batches[0]
     groups, (part, *_) = groups_of(goal, units, row_words)
-    card = Card(
+    card = FpgaCard(
         clock_hz=board.clock_hz,
         bandwidth=unit_bandwidth(board, dies),
         link_bandwidth=goal.link_bandwidth / units,
         local_share=part.local_share,
     )
-    design = Design(n=point.n, m=point.m)
+    design = ComputeDesign(n=point.n, m=point.m)
     found = phases(card, part.layers)
     cycles = groups * gnn_seconds(found, design) * board.clock_hz
     step_s = cycles / board.clock_hz
@@ -125,7 +125,7 @@ def estimate(board: Board, goal: Goal, point: Point, csim: Compared) -> Estimate
     )
 
 
-def _pass(phase: Phase, design: Design, clock_hz: int) -> Pass:
+def _pass(phase: Phase, design: ComputeDesign, clock_hz: int) -> Pass:
     return Pass(
         name=phase.name,
         load=(phase.memory_s + phase.link_s) * clock_hz,
@@ -135,7 +135,7 @@ def _pass(phase: Phase, design: Design, clock_hz: int) -> Pass:
     )
 
 
-def _memory_bytes(part: MiniBatch, groups: int) -> dict[str, float]:
+def _memory_bytes(part: BatchWorkload, groups: int) -> dict[str, float]:
     """Bytes that cross a unit's memory in a step; hidden rows stay on the chip."""
     first = part.layers[0]
     weights = sum(layer.num_weights for layer in part.layers) * FEATURE_BYTES
@@ -160,7 +160,7 @@ def compare_with_csim(
     num_classes: int,
     library: Path,
     seed: int,
-) -> Compared:
+) -> SimulationComparison:
     """Train a small mini-batch in C simulation, and count its cycles by the equations too.
 
     Args:
@@ -175,9 +175,9 @@ def compare_with_csim(
     limits = ChipLimits(n=point.n, row_words=point.row_words or ChipLimits.row_words)
     counted = train_alone(library, limits, used, built, batch).counters["cycles"]
     dies = [die for die in board.dies if die.name in point.dies]
-    card = Card(clock_hz=board.clock_hz, bandwidth=unit_bandwidth(board, dies))
+    card = FpgaCard(clock_hz=board.clock_hz, bandwidth=unit_bandwidth(board, dies))
     layers = [each.in_words() for each in layer_sizes(BatchSize.of(batch), built.layer_costs)]
-    seconds = gnn_seconds(phases(card, layers), Design(n=point.n, m=point.m))
-    return Compared(
+    seconds = gnn_seconds(phases(card, layers), ComputeDesign(n=point.n, m=point.m))
+    return SimulationComparison(
         num_seeds=len(seeds), csim_cycles=counted, equation_cycles=seconds * board.clock_hz
     )

@@ -15,7 +15,7 @@ from gnnscale.backend.fpga.csim import build
 from gnnscale.backend.fpga.layout import ChipLimits
 from gnnscale.core import ConfigError
 from gnnscale.fpga_design import package as files
-from gnnscale.fpga_design.design import FORMAT, GenerateConfig, GeneratedDesign, Taken
+from gnnscale.fpga_design.design import FORMAT, GenerateConfig, GeneratedDesign, ResourceUse
 from gnnscale.fpga_design.dse import Exploration, Goal, Point, explore, goal_of
 from gnnscale.fpga_design.estimate import Estimate, compare_with_csim, estimate
 from gnnscale.fpga_design.package import Vectors, make_vectors
@@ -25,12 +25,12 @@ from gnnscale.nn import GNN
 from gnnscale.planner.fpga_board import Board
 from gnnscale.planner.graphs import PUBLISHED
 from gnnscale.planner.simulator.hitgnn import local_share
-from gnnscale.planner.simulator.workload import Task, measured_task, published_task
+from gnnscale.planner.simulator.workload import SimulatedTask, measured_task, published_task
 from gnnscale.sampling import NeighborSampling
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generated:
+class DesignPackage:
     """A design, ready to be written."""
 
     design: GeneratedDesign
@@ -72,7 +72,7 @@ class Generated:
         files.write_files(directory, build.sources(), texts, binaries)
 
 
-def generate(config: GenerateConfig) -> Generated:
+def generate(config: GenerateConfig) -> DesignPackage:
     """Choose a design, and prepare its files; nothing is written.
 
     Raises:
@@ -123,7 +123,7 @@ def _widths(config: GenerateConfig, graph: Graph | None) -> tuple[int, int]:
     return published.num_features, published.num_classes
 
 
-def _task(config: GenerateConfig) -> Task:
+def _task(config: GenerateConfig) -> SimulatedTask:
     if not isinstance(config.sampler, NeighborSampling):
         raise ConfigError("sampler: a design is explored for neighbour sampling alone")
     if config.dataset is None:
@@ -151,11 +151,11 @@ def _generated(
     exploration: Exploration,
     graph: Graph | None,
     header: Path | None,
-) -> Generated:
+) -> DesignPackage:
     board, point = config.board, exploration.best
     row_words = point.row_words or ChipLimits.row_words
     library = build.library(
-        build.Design(
+        build.SimulatedDesign(
             n=point.n,
             m=point.m,
             row_words=row_words,
@@ -183,7 +183,7 @@ def _generated(
         **widths,
     )
     estimated = estimate(board, goal, point, compared)
-    return Generated(
+    return DesignPackage(
         design=_record(board, exploration.mode, point, row_words, estimated),
         exploration=exploration,
         estimate=estimated,
@@ -213,6 +213,6 @@ def _record(
         clock_hz=board.clock_hz,
         dies=tuple(die.name for die in dies),
         banks=tuple(die.bank for die in dies),
-        resources=Taken(**vars(total(estimated.processes.values()))),
+        resources=ResourceUse(**vars(total(estimated.processes.values()))),
         estimated_cycles=estimated.cycles,
     )

@@ -16,7 +16,7 @@ import torch
 import yaml  # type: ignore[import-untyped]
 
 from gnnscale.backend.fpga.layout import ChipLimits
-from gnnscale.backend.fpga.step_result import PackedStep, Step, pack_step, run_step
+from gnnscale.backend.fpga.step_result import PackedStep, StepResult, pack_step, run_step
 from gnnscale.core import write_atomically
 from gnnscale.data import from_arrays
 from gnnscale.fpga_design.design import GeneratedDesign
@@ -198,7 +198,7 @@ class Vectors:
     """What the kernel is called with, and what it has to return."""
 
     step: PackedStep
-    expected: Step
+    expected: StepResult
 
     @property
     def depths(self) -> dict[str, int]:

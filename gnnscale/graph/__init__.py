@@ -4,9 +4,9 @@ from gnnscale.graph.graph import (
     EdgeData,
     EdgeLabels,
     Graph,
-    Labelled,
     Origin,
     Split,
+    SplitLabels,
     SplitSource,
     list_sums,
 )

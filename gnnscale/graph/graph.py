@@ -21,7 +21,7 @@ from gnnscale.core import (
 )
 from gnnscale.core.artifact.npy import check_length, row_slices
 from gnnscale.graph.dtypes import MAX_QUANTIZED, as_float32, quantized, row_length
-from gnnscale.graph.sharded import DividedRows
+from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.graph.store_format import (
     EDGE_ENDS,
     EDGE_FEATURES,
@@ -140,7 +140,7 @@ class Origin:
     split: SplitSource = SplitSource()  #: the parts of the split at their source
 
 
-class Labelled(Protocol):
+class SplitLabels(Protocol):
     """What has labels and a split: the vertices of a graph, or its edges."""
 
     @property
@@ -273,7 +273,7 @@ class Graph:
             that send messages to ``v``, sorted.
         features: ``[num_vertices, num_features]`` in one of ``FEATURE_DTYPES``; rows of int8 and
             int4 are bytes, and ``feature_types.as_float32`` reads them. Of a store that has the
-            rows of one part, a ``DividedRows``.
+            rows of one part, a ``ShardedFeatures``.
         feature_dtype: which; tells bfloat16 from the uint16 that carries it.
         labels: ``[num_vertices]`` int64 class, -1 where unknown; or
             ``[num_vertices, num_classes]`` uint8 if a vertex may have several; or the targets of
@@ -314,7 +314,7 @@ class Graph:
         Raises:
             GraphError: one became shorter; what was read of it may be wrong.
         """
-        features = () if isinstance(self.features, DividedRows) else (self.features,)
+        features = () if isinstance(self.features, ShardedFeatures) else (self.features,)
         split = (self.train_idx, self.valid_idx, self.test_idx)
         edges = self.edges.arrays().values()
         for array in (self.indptr, self.indices, self.labels, *features, *split, *edges):
@@ -521,7 +521,7 @@ class Graph:
         if read_meta(path).content != meta.content:
             raise GraphError(f"{path}: was prepared anew while it was opened; try again")
         if meta.part is not None and meta.part.rows_of is not None:
-            rows = DividedRows(
+            rows = ShardedFeatures(
                 arrays["features"],
                 arrays.pop(OWNER),
                 part=meta.part.index,

@@ -11,7 +11,7 @@ from gnnscale.core import Array, GraphError, IntArray
 from gnnscale.core.artifact.npy import row_slices
 
 
-class DividedRows:
+class ShardedFeatures:
     """The features of a graph: the rows of one part, and whose part has each of the others.
 
     It has the form of the whole matrix, ``[num_vertices, num_features]``, and stands in its place.

@@ -38,7 +38,7 @@ MAX_EDGE_ROWS = 1 << 32
 #: More classes than that no model here can tell apart; longer rows fit no layer.
 MAX_CLASSES = 1 << 20
 MAX_FEATURES = 1 << 16
-GRAPH_STORE = kind.Kind(
+GRAPH_STORE = kind.ArtifactType(
     name="graph store",
     header="meta.json",
     version=5,

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from gnnscale import ops
-from gnnscale.backend.feature_loading import Chunk
+from gnnscale.backend.feature_loading import LoadedChunk
 from gnnscale.core import Array, Float32Array, Traffic
 from gnnscale.features import Aggregation, FeatureStore, HostFeatures
 from gnnscale.features import base as store
@@ -31,7 +31,7 @@ EDGE_BYTES = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class AggregationRequest:
     """Destinations whose neighbours' rows are to be aggregated."""
 
     block: Block  #: all their neighbours
@@ -45,13 +45,15 @@ class Wanted:
         return self.vertices[self.block.indices] if known is None else known
 
 
-class EdgeSums:
+class RangeSums:
     """Sums of the rows that edges read, in the order of the edges.
 
     That is the order of the rows, since lists are sorted.
     """
 
-    def __init__(self, wanted: Wanted, *, num_rows: int, stretch: int, columns: int) -> None:
+    def __init__(
+        self, wanted: AggregationRequest, *, num_rows: int, stretch: int, columns: int
+    ) -> None:
         """Order the edges by the stretch that they read.
 
         Args:
@@ -336,8 +338,8 @@ class FileRows(FeatureStore):
             self._gathered_bytes = 0
 
     def aggregate_all(
-        self, wanted: Sequence[Callable[[], Wanted]], workers: Workers
-    ) -> list[Callable[[], Chunk]]:
+        self, wanted: Sequence[Callable[[], AggregationRequest]], workers: Workers
+    ) -> list[Callable[[], LoadedChunk]]:
         """Aggregate in one pass over the file.
 
         Returns:
@@ -345,21 +347,21 @@ class FileRows(FeatureStore):
         """
         columns, stretch = _padded(self._width), self._stretch
 
-        def sums_of(make: Callable[[], Wanted]) -> EdgeSums:
-            return EdgeSums(make(), num_rows=self._num_rows, stretch=stretch, columns=columns)
+        def sums_of(make: Callable[[], AggregationRequest]) -> RangeSums:
+            return RangeSums(make(), num_rows=self._num_rows, stretch=stretch, columns=columns)
 
         every = list(workers.map(sums_of, wanted))
         rows = self._rows(0)
         for number in range(-(-self._num_rows // stretch)):
             part = rows[number * stretch : (number + 1) * stretch]
             self._fetch(number * stretch, len(part))
-            add = partial(EdgeSums.add, number=number, rows=part, num_threads=workers.each)
+            add = partial(RangeSums.add, number=number, rows=part, num_threads=workers.each)
             for _ in workers.map(add, every):
                 pass
             self._forget()
         return [partial(self._finish, each, workers.each) for each in every]
 
-    def _finish(self, sums: EdgeSums, num_threads: int) -> Chunk:
+    def _finish(self, sums: RangeSums, num_threads: int) -> LoadedChunk:
         """Bring sums of rows, their coefficients and destinations' own rows together."""
         aggregation, width = sums.aggregation, self._width
         part = sums.out[:, :width]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from gnnscale.backend import Inferring
+from gnnscale.backend import InferenceCapable
 from gnnscale.core import track
 from gnnscale.core import types as arrays
 from gnnscale.core.metrics import ClassCounts, count_classes
@@ -24,7 +24,7 @@ from gnnscale.inference.predictor import Predictor
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.tasks import base, edges, links
 from gnnscale.run.tasks.base import ceiling
 from gnnscale.sampling.candidates import draw_candidates
@@ -220,11 +220,11 @@ class Validator:
 
     def __init__(
         self,
-        config: TrainConfig,
+        config: RunConfig,
         task: base.Task,
         model: TrainableModel,
         store: FeatureStore,
-        device: Inferring | None = None,
+        device: InferenceCapable | None = None,
     ) -> None:
         """Measure ``model`` at ``task``.
 
@@ -295,7 +295,7 @@ class Evaluation:
     metrics: dict[str, dict[str, float | None]]
 
 
-def evaluate(config: EvaluateConfig, run: TrainConfig | None = None) -> Evaluation:
+def evaluate(config: EvaluateConfig, run: RunConfig | None = None) -> Evaluation:
     """Measure the best checkpoint of a run on what it trains, validates and tests.
 
     Raises:

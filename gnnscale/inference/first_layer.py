@@ -10,15 +10,15 @@ from functools import partial
 import numpy as np
 import torch
 
-from gnnscale.backend.feature_loading import Chunk, ChunkLoader, Vertices, cut
+from gnnscale.backend.feature_loading import ChunkLoader, LoadedChunk, Vertices, cut
 from gnnscale.core import Array
 from gnnscale.features import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import FileRows, MemoryRows, Workers
-from gnnscale.inference.chunks import Piece, in_order
-from gnnscale.inference.memory_plan import InputPlan, LayerSize, Limits, Ranks
-from gnnscale.inference.streamed_inputs import FeatureReader, MadeRows, Reading, make_rows
-from gnnscale.nn.transform_first import MadeRowsLayer
+from gnnscale.inference.chunks import Chunk, in_order
+from gnnscale.inference.memory_plan import InputPlan, LayerSize, MemoryLimits, RankBitmap
+from gnnscale.inference.streamed_inputs import FeatureReader, Reading, TransformedRows, make_rows
+from gnnscale.nn.transform_first import TransformFirstLayer
 from gnnscale.sampling import Block
 
 #: Bytes of features that a pass is tried on.
@@ -36,7 +36,7 @@ class FirstLayer:
         graph: Graph,
         store: HostFeatures,
         *,
-        limits: Limits,
+        limits: MemoryLimits,
         loader: ChunkLoader,
         workers: Workers,
     ) -> None:
@@ -51,7 +51,7 @@ class FirstLayer:
         #: a chunk of a layer that gathers has a row for each of its sources
         self._chunk_edges = limits.file_chunk_edges if gathers else limits.chunk_edges
 
-    def pieces(self, vertices: Vertices, advance: Advance) -> Iterator[Iterator[Piece]]:
+    def pieces(self, vertices: Vertices, advance: Advance) -> Iterator[Iterator[Chunk]]:
         """Yield pieces of ``vertices``, after the passes that these need.
 
         Args:
@@ -75,11 +75,11 @@ class FirstLayer:
 
     def _made(
         self,
-        layer: MadeRowsLayer,
+        layer: TransformFirstLayer,
         reader: FeatureReader,
         advance: Advance,
         count: int | None = None,
-    ) -> MadeRows:
+    ) -> TransformedRows:
         """Make rows in a pass over the features, of ``count`` vertices alone if it is given."""
         vertices = self._plan.vertices[:count]
         first, end = layer.columns
@@ -95,7 +95,7 @@ class FirstLayer:
         )
         return self._store_of(rows, reader)
 
-    def _store_of(self, rows: MemoryRows, reader: FeatureReader) -> MadeRows:
+    def _store_of(self, rows: MemoryRows, reader: FeatureReader) -> TransformedRows:
         vertices, num_vertices = self._plan.vertices, self._graph.num_vertices
         places: Callable[[Array], Array] | None = None
         if (count := len(rows.rows)) < len(vertices):  # those of a trial stand for all
@@ -104,12 +104,12 @@ class FirstLayer:
                 return asked % count
 
         elif not isinstance(vertices, range):
-            places = Ranks(vertices, num_vertices).of
-        return MadeRows(rows, places, reader, num_vertices, num_threads=self._workers.each)
+            places = RankBitmap(vertices, num_vertices).of
+        return TransformedRows(rows, places, reader, num_vertices, num_threads=self._workers.each)
 
     def _loads(
-        self, layer: MadeRowsLayer, made: MadeRows, vertices: Vertices
-    ) -> Iterator[tuple[Array, Callable[[], Chunk]]]:
+        self, layer: TransformFirstLayer, made: TransformedRows, vertices: Vertices
+    ) -> Iterator[tuple[Array, Callable[[], LoadedChunk]]]:
         """Yield chunks of ``vertices``, and what loads each; their features are read ahead."""
         limits = self._limits
         for chunk in cut(self._graph, vertices, self._chunk_edges, limits.chunk_vertices):
@@ -118,7 +118,7 @@ class FirstLayer:
 
     def _sum(
         self,
-        layer: MadeRowsLayer,
+        layer: TransformFirstLayer,
         reader: FeatureReader,
         vertices: Vertices,
         place: tuple[FileRows, int],
@@ -128,7 +128,7 @@ class FirstLayer:
         made = self._made(layer, reader, advance)
         sums, number = place
 
-        def write(piece: Piece) -> int:
+        def write(piece: Chunk) -> int:
             block, x = piece.load()
             sums.write_part(number, piece.first, x[:, : made.width])
             return block.num_dst
@@ -138,7 +138,7 @@ class FirstLayer:
 
     def _loads_of_sums(
         self, reader: FeatureReader, vertices: Vertices, sums: FileRows
-    ) -> Iterator[tuple[Array, Callable[[], Chunk]]]:
+    ) -> Iterator[tuple[Array, Callable[[], LoadedChunk]]]:
         """Yield chunks of ``vertices``, and what brings the sums of all columns together."""
         layer, first = self._plan.layer, 0
         for chunk in cut(self._graph, vertices, self._chunk_edges, self._limits.chunk_vertices):
@@ -146,7 +146,9 @@ class FirstLayer:
             yield chunk, partial(self._read_sums, sums, first, len(chunk), own)
             first += len(chunk)
 
-    def _read_sums(self, sums: FileRows, first: int, count: int, own: Reading | None) -> Chunk:
+    def _read_sums(
+        self, sums: FileRows, first: int, count: int, own: Reading | None
+    ) -> LoadedChunk:
         x = sums.read(first, count)[:, : self._plan.layer.width]
         # No edge is left to be read.
         block = Block(
@@ -158,7 +160,7 @@ class FirstLayer:
         self,
         tried: Array,
         size: LayerSize,
-        compute: Callable[[Iterator[Piece]], Iterator[Chunk]],
+        compute: Callable[[Iterator[Chunk]], Iterator[LoadedChunk]],
     ) -> float:
         """Return the seconds of all passes, and of the layer, by trying them.
 
@@ -188,7 +190,7 @@ class FirstLayer:
         pass_s = row_s * len(plan.vertices) + edge_s * (size.num_edges + size.num_vertices)
         return blocks * pass_s + own_s
 
-    def _load(self, pieces: Iterator[Piece]) -> Iterator[Chunk]:
+    def _load(self, pieces: Iterator[Chunk]) -> Iterator[LoadedChunk]:
         return self._workers.map(lambda piece: piece.load(), pieces)
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from gnnscale.backend.feature_loading import Chunk, ChunkLoader, Vertices, cut, in_degrees
+from gnnscale.backend.feature_loading import ChunkLoader, LoadedChunk, Vertices, cut, in_degrees
 from gnnscale.core import Array
 from gnnscale.features import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.inference import activation_store as row_stores
 from gnnscale.inference.activation_store import EDGE_BYTES, FileRows, MemoryRows, Workers
-from gnnscale.inference.chunks import Piece, in_order
+from gnnscale.inference.chunks import Chunk, in_order
 from gnnscale.inference.first_layer import FirstLayer
-from gnnscale.inference.memory_plan import Limits, NeededRows, Work
+from gnnscale.inference.memory_plan import InferenceWork, MemoryLimits, SubsetStore
 from gnnscale.inference.streamed_inputs import FeatureReader, make_rows
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.conv.linear import LinearAggregationLayer
@@ -26,7 +26,12 @@ class LayerPass:
     """Computes layers of one model, each from a store of the rows below it."""
 
     def __init__(
-        self, model: TrainableModel, graph: Graph, work: Work, limits: Limits, workers: Workers
+        self,
+        model: TrainableModel,
+        graph: Graph,
+        work: InferenceWork,
+        limits: MemoryLimits,
+        workers: Workers,
     ) -> None:
         """Compute ``model`` on ``graph``."""
         self._model = model
@@ -111,10 +116,10 @@ class LayerPass:
     def compute(
         self,
         index: int,
-        groups: Iterable[Iterable[Piece]],
+        groups: Iterable[Iterable[Chunk]],
         out: MemoryRows | FileRows | None,
         own: Sequence[FeatureStore] = (),
-    ) -> Iterator[Chunk]:
+    ) -> Iterator[LoadedChunk]:
         """Compute layer ``index`` of all pieces; yield each once it is done, in their order.
 
         Args:
@@ -125,7 +130,7 @@ class LayerPass:
         layer = work.layers[index]
         above = work.layers[index + 1] if index + 1 < len(work.layers) else None
 
-        def compute(piece: Piece) -> Chunk:
+        def compute(piece: Chunk) -> LoadedChunk:
             block, x = piece.load()
             h = model.infer(index, x, block, layer, self._own(piece, own)).float()
             if out is None:
@@ -136,7 +141,7 @@ class LayerPass:
         for group in groups:
             yield from self._workers.map(compute, group)
 
-    def _own(self, piece: Piece, stores: Sequence[FeatureStore]) -> list[torch.Tensor]:
+    def _own(self, piece: Chunk, stores: Sequence[FeatureStore]) -> list[torch.Tensor]:
         """Return the rows of a piece's vertices in each of ``stores``."""
         if not stores:
             return []
@@ -150,7 +155,7 @@ class LayerPass:
         rows: FeatureStore,
         vertices: Vertices,
         advance: Callable[[int], None] = lambda _: None,
-    ) -> Iterator[Iterable[Piece]]:
+    ) -> Iterator[Iterable[Chunk]]:
         """Yield pieces of layer ``index``, in groups that are computed one after the other.
 
         Args:
@@ -178,7 +183,7 @@ class LayerPass:
         store: FeatureStore,
         rows: FileRows,
         chunks: Iterator[Array],
-    ) -> Iterator[Iterable[Piece]]:
+    ) -> Iterator[Iterable[Chunk]]:
         """Read a file from end to end for a group of many chunks at once."""
         first = 0
         for group in self._groups(rows, chunks):
@@ -205,18 +210,20 @@ class LayerPass:
 
     def _wanted(
         self, layer: LinearAggregationLayer, store: FeatureStore, chunk: Array
-    ) -> row_stores.Wanted:
+    ) -> row_stores.AggregationRequest:
         distinct = not store.reads_per_edge
         vertices, block, degrees = self._loader.neighbours(chunk, distinct=distinct)
         aggregation = layer.aggregation(block, degrees)
-        if isinstance(store, NeededRows):
+        if isinstance(store, SubsetStore):
             vertices, block = store.local(vertices, block)
-        return row_stores.Wanted(block=block, vertices=vertices, aggregation=aggregation)
+        return row_stores.AggregationRequest(
+            block=block, vertices=vertices, aggregation=aggregation
+        )
 
 
 def stored_rows(rows: FeatureStore) -> FeatureStore:
     """Return the rows of a layer, whether of all vertices or of some."""
-    return rows.rows if isinstance(rows, NeededRows) else rows
+    return rows.rows if isinstance(rows, SubsetStore) else rows
 
 
 def close(rows: FeatureStore | None) -> None:

@@ -8,16 +8,16 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.backend import Inferring
-from gnnscale.backend.feature_loading import Chunk, Vertices
+from gnnscale.backend import InferenceCapable
+from gnnscale.backend.feature_loading import LoadedChunk, Vertices
 from gnnscale.core import Array, track
 from gnnscale.core.artifact.files import size
 from gnnscale.features import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import EncodedRows, Workers
-from gnnscale.inference.chunks import Piece, as_pieces
+from gnnscale.inference.chunks import Chunk, as_chunks
 from gnnscale.inference.layers import LayerPass, close
-from gnnscale.inference.memory_plan import Limits, NeededRows, Work, find_work
+from gnnscale.inference.memory_plan import InferenceWork, MemoryLimits, SubsetStore, find_work
 from gnnscale.inference.pass_planning import with_passes
 from gnnscale.inference.time_estimate import estimated_s
 from gnnscale.nn import TrainableModel
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 #: Inference of more chunks than these takes long enough to be announced.
 _MANY_CHUNKS = 64
 
-_LIMITS = Limits()
+_LIMITS = MemoryLimits()
 
 
 class LayerwiseInference:
@@ -46,9 +46,9 @@ class LayerwiseInference:
         *,
         num_threads: int,
         store: FeatureStore | None = None,
-        limits: Limits = _LIMITS,
+        limits: MemoryLimits = _LIMITS,
         num_layers: int | None = None,
-        device: Inferring | None = None,
+        device: InferenceCapable | None = None,
     ) -> None:
         """Prepare to infer.
 
@@ -68,10 +68,10 @@ class LayerwiseInference:
             self._store = EncodedRows(self._features, model.encoder, width=model.widths[1])
         self._limits = limits
         self._num_threads = num_threads
-        self._kept: list[Chunk] | None = None
-        self._last: Work | None = None
+        self._kept: list[LoadedChunk] | None = None
+        self._last: InferenceWork | None = None
 
-    def work(self, vertices: Array | None) -> Work:
+    def work(self, vertices: Array | None) -> InferenceWork:
         """Return what ``logits`` of ``vertices`` has to do; of the last ones it is remembered."""
         wanted: Vertices = range(self._graph.num_vertices)
         if vertices is not None:
@@ -126,7 +126,7 @@ class LayerwiseInference:
         """Whether most features are not in memory when they are read."""
         return isinstance(self._features, HostFeatures) and self._features.from_disk
 
-    def _reading(self, work: Work) -> str:
+    def _reading(self, work: InferenceWork) -> str:
         """Return what passes over the features take, and how features on the disk are read."""
         if work.inputs is not None:
             made = f", {size(work.inputs.memory_bytes)} for rows of the first one"
@@ -211,7 +211,7 @@ class LayerwiseInference:
                 stores[number] = self._features
 
     @contextmanager
-    def _passes(self, vertices: Array | None) -> Iterator[tuple[LayerPass, Work]]:
+    def _passes(self, vertices: Array | None) -> Iterator[tuple[LayerPass, InferenceWork]]:
         """Have workers, and the model in evaluation mode, for the work of ``vertices``."""
         work = self.work(vertices)
         was_training = self._model.training
@@ -242,7 +242,7 @@ class LayerwiseInference:
     ) -> FeatureStore:
         """Compute the hidden layer ``index`` of ``vertices`` from the rows of those before it."""
         if index == 0 and self._kept is not None and not passes.makes_rows:
-            groups: Iterable[Iterable[Piece]] = [as_pieces(self._kept)]
+            groups: Iterable[Iterable[Chunk]] = [as_chunks(self._kept)]
         else:
             groups = passes.pieces(index, stores[-1], vertices, advance)
         out = passes.output(index, len(vertices))
@@ -261,11 +261,11 @@ class LayerwiseInference:
             raise
         if isinstance(vertices, range):
             return out
-        return NeededRows.of(out, vertices, self._graph.num_vertices)
+        return SubsetStore.of(out, vertices, self._graph.num_vertices)
 
-    def _keep(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    def _keep(self, chunks: Iterator[LoadedChunk]) -> Iterator[LoadedChunk]:
         """Yield ``chunks``, and keep them if they are small."""
-        kept: list[Chunk] = []
+        kept: list[LoadedChunk] = []
         num_bytes = 0
         for block, x in chunks:
             num_bytes += x.nbytes + block.num_bytes

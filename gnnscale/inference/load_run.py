@@ -19,7 +19,7 @@ from gnnscale.core.config.typed import typed
 from gnnscale.features import LearnedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.nn import ModelConfig, TrainableModel
-from gnnscale.nn.learned_embeddings import VertexRows
+from gnnscale.nn.learned_embeddings import LearnedEmbedding
 from gnnscale.nn.link_decoder import LinkGNN
 from gnnscale.nn.optim.sparse import ROW_OPTIMIZERS
 from gnnscale.nn.options import CustomModel
@@ -27,9 +27,9 @@ from gnnscale.run import artifacts as artefacts
 from gnnscale.run.checkpoint import BEST, SIGNATURE
 from gnnscale.run.checkpoint import file as files
 from gnnscale.run.checkpoint import reader as saved_run
-from gnnscale.run.checkpoint.input_schema import Signature, read_signature
+from gnnscale.run.checkpoint.input_schema import InputSchema, read_signature
 from gnnscale.run.checkpoint.writer import graph_identity
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import check_features, graph_read, with_features
 from gnnscale.run.tasks.base import Task
 from gnnscale.run.tasks.options import LinkPrediction
@@ -49,7 +49,7 @@ def load_run(
     in_program: bool = False,
     own_graph: bool = True,
     measures: bool = False,
-) -> TrainConfig:
+) -> RunConfig:
     """Read the options that the run in directory ``run`` was started with.
 
     Args:
@@ -67,12 +67,12 @@ def load_run(
             or names code or a place that it may not, and that ``given`` does not name again.
     """
     file = run / run_directory.CONFIG_FILE
-    known = {each.name for each in fields(TrainConfig)}
+    known = {each.name for each in fields(RunConfig)}
     given = given or {}
     values = run_directory.read_run(run, known, option="run")
     found.check_found(
         values,
-        TrainConfig,
+        RunConfig,
         directory=run,
         given=given,
         in_program=in_program,
@@ -85,7 +85,7 @@ def load_run(
     for option, value in given.items():
         OmegaConf.update(options, option, value)
     try:
-        config = typed(options, TrainConfig)
+        config = typed(options, RunConfig)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
     if sampler is None:
@@ -138,7 +138,7 @@ def _leave_out_code(values: dict[str, Any], given: Mapping[str, Any]) -> str | N
     return sampler
 
 
-def open_other(run: TrainConfig, trained: Trained, graph: Graph) -> Graph:
+def open_other(run: RunConfig, trained: TrainedModel, graph: Graph) -> Graph:
     """Return a graph that the run was not trained on, with its features as the model reads them.
 
     Args:
@@ -158,7 +158,7 @@ def open_other(run: TrainConfig, trained: Trained, graph: Graph) -> Graph:
     return graph_read(run, trained.signature.fitted(graph))
 
 
-def check_predicts_others(run: TrainConfig, signature: Signature) -> None:
+def check_predicts_others(run: RunConfig, signature: InputSchema) -> None:
     """Raise ConfigError if the model learned rows of the vertices that it was trained on."""
     if run.features.learns:
         raise ConfigError(
@@ -168,7 +168,7 @@ def check_predicts_others(run: TrainConfig, signature: Signature) -> None:
         )
 
 
-def open_run_task(run: TrainConfig, directory: Path | None = None, *, ranks: bool = False) -> Task:
+def open_run_task(run: RunConfig, directory: Path | None = None, *, ranks: bool = False) -> Task:
     """Open what a run predicts; what it needs of its graph is made if it is gone.
 
     Args:
@@ -197,16 +197,16 @@ def open_run_task(run: TrainConfig, directory: Path | None = None, *, ranks: boo
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Trained:
+class TrainedModel:
     """The model of a run."""
 
     model: TrainableModel  #: with the weights of ``epoch``
-    signature: Signature  #: of the graph that it was trained on
+    signature: InputSchema  #: of the graph that it was trained on
     epoch: int  #: the best, from 1
     file: Path  #: the checkpoint
     trained_on: Mapping[str, Any]  #: the graph, as ``graph_identity`` returns it
 
-    def is_weighted(self, run: TrainConfig, directory: Path) -> bool:
+    def is_weighted(self, run: RunConfig, directory: Path) -> bool:
         """Whether edges of the graph that the model was trained on have weights.
 
         Args:
@@ -244,7 +244,7 @@ class Trained:
         )
 
 
-def load_trained(directory: Path, run: TrainConfig, graph: Graph | None = None) -> Trained:
+def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) -> TrainedModel:
     """Return the model of the run in ``directory``, with its best weights.
 
     Args:
@@ -265,7 +265,7 @@ def load_trained(directory: Path, run: TrainConfig, graph: Graph | None = None) 
     signature = None if needed else read_signature(directory)
     if signature is None:
         graph = open_run_task(run, directory).graph if graph is None else graph
-        signature = Signature.of(graph, run.task.labels(graph))
+        signature = InputSchema.of(graph, run.task.labels(graph))
     elif not (signature.num_classes or isinstance(run.task, LinkPrediction)):
         raise ConfigError(
             f"{directory / SIGNATURE}: signature.num_classes is 0; a run of labels has some"
@@ -274,7 +274,7 @@ def load_trained(directory: Path, run: TrainConfig, graph: Graph | None = None) 
     if isinstance(run.features, LearnedFeaturesConfig):
         assert graph is not None
         optimizer = ROW_OPTIMIZERS[run.features.optimizer]
-        model.vertex_rows = VertexRows(torch.from_numpy(graph.features), optimizer)
+        model.vertex_rows = LearnedEmbedding(torch.from_numpy(graph.features), optimizer)
     best = files.load_checkpoint(file, files.read_checkpoint(file, limit=files.max_bytes(model)))
     epoch = best.get("epoch")
     if type(epoch) is not int:
@@ -282,7 +282,7 @@ def load_trained(directory: Path, run: TrainConfig, graph: Graph | None = None) 
     trained_on = best.get("graph")
     if not isinstance(trained_on, dict):
         raise ConfigError(f"{file}: not weights of a run (its graph is {shown(trained_on)})")
-    trained = Trained(
+    trained = TrainedModel(
         model=model, signature=signature, epoch=epoch, file=file, trained_on=trained_on
     )
     if graph is not None:
@@ -294,7 +294,7 @@ def load_trained(directory: Path, run: TrainConfig, graph: Graph | None = None) 
     return trained
 
 
-def _build(run: TrainConfig, signature: Signature) -> TrainableModel:
+def _build(run: RunConfig, signature: InputSchema) -> TrainableModel:
     """Build the run's model, of ours without memory for its weights."""
     # A file that was found says how large they are: nothing is allocated before they are seen.
     place = torch.device("meta") if _is_ours(run.model) else nullcontext()

@@ -23,7 +23,7 @@ from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import FileRows, MemoryRows, file_bytes
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.conv.linear import GraphLayer
-from gnnscale.nn.transform_first import MadeRowsLayer, ProjectedLayer
+from gnnscale.nn.transform_first import ProjectedLayer, TransformFirstLayer
 from gnnscale.sampling import Block, NeighborSampler
 
 #: Of a set of more vertices than this part, all are computed: each then is its own row.
@@ -62,7 +62,7 @@ def needed_vertices(
     return needed
 
 
-class Ranks:
+class RankBitmap:
     """The place of a vertex among some, which ascend: a bit a vertex, and a number each eight."""
 
     def __init__(self, vertices: Array, num_vertices: int) -> None:
@@ -80,7 +80,7 @@ class Ranks:
         return places
 
 
-class NeededRows(FeatureStore):
+class SubsetStore(FeatureStore):
     """Rows of some vertices, asked for by vertex."""
 
     def __init__(
@@ -92,9 +92,9 @@ class NeededRows(FeatureStore):
         self._num_vertices = num_vertices
 
     @classmethod
-    def of(cls, rows: MemoryRows | FileRows, vertices: Array, num_vertices: int) -> NeededRows:
+    def of(cls, rows: MemoryRows | FileRows, vertices: Array, num_vertices: int) -> SubsetStore:
         """Take row ``i`` of ``rows`` as that of ``vertices[i]``; they ascend."""
-        return cls(rows, Ranks(vertices, num_vertices).of, num_vertices)
+        return cls(rows, RankBitmap(vertices, num_vertices).of, num_vertices)
 
     @property
     def num_rows(self) -> int:
@@ -243,7 +243,7 @@ _MOST_PROJECTED = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class MemoryLimits:
     """What inference may hold in memory."""
 
     #: hidden rows of a layer beyond this size go to a temporary file; None for what fits into the
@@ -286,7 +286,7 @@ class LayerSize:
 class InputPlan:
     """Passes over the features, each of which makes columns of rows that are kept in memory."""
 
-    layer: MadeRowsLayer  #: the first layer, for such rows
+    layer: TransformFirstLayer  #: the first layer, for such rows
     vertices: loading.Vertices  #: whose rows are made, ascending
     blocks: list[tuple[int, int]]  #: ``(first, last + 1)`` of the columns that a pass makes
     memory_bytes: int  #: of the rows that one pass makes
@@ -300,7 +300,7 @@ class InputPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class InferenceWork:
     """What the rows of some vertices take, their logits if all layers are computed."""
 
     #: the vertices that each layer is computed for; of the last one those that are wanted
@@ -335,11 +335,11 @@ def find_work(
     model: TrainableModel,
     graph: Graph,
     wanted: loading.Vertices,
-    limits: Limits,
+    limits: MemoryLimits,
     *,
     num_threads: int,
     num_layers: int | None = None,
-) -> Work:
+) -> InferenceWork:
     """Return what rows of ``wanted`` take, after ``num_layers`` layers, all if None."""
     num_hidden = (num_layers or len(model.layers)) - 1
     everything = range(graph.num_vertices)
@@ -374,4 +374,4 @@ def find_work(
         keeps_all=len(model.reads(num_hidden)) > 1,
     )
     sizes = [LayerSize.of(graph, each) for each in needed]
-    return Work(needed=needed, layers=layers, widths=widths, sizes=sizes, plan=plan)
+    return InferenceWork(needed=needed, layers=layers, widths=widths, sizes=sizes, plan=plan)

@@ -68,7 +68,7 @@ class PairScorer:
             for first in range(0, len(vertices), sources):
                 some = vertices[first : first + sources]
                 own = torch.from_numpy(rows[_places(needed, some)])
-                best = _Best(some, k)
+                best = _TopPartners(some, k)
                 # One array for all slices: fresh memory costs as much as filling it.
                 scores = torch.empty(len(some), targets)
                 for begin in range(0, len(every), targets):
@@ -151,7 +151,7 @@ class EdgePredictor:
                 advance(len(links.sources))
 
 
-class _Best:
+class _TopPartners:
     """The partners of highest score so far."""
 
     def __init__(self, vertices: IntArray, k: int) -> None:

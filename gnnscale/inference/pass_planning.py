@@ -14,9 +14,9 @@ from gnnscale.features.disk import features_file
 from gnnscale.features.disk_bandwidth import DiskRates, rates_of
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import file_bytes
-from gnnscale.inference.memory_plan import InputPlan, Limits, Work, needed_vertices
+from gnnscale.inference.memory_plan import InferenceWork, InputPlan, MemoryLimits, needed_vertices
 from gnnscale.nn import TrainableModel
-from gnnscale.nn.transform_first import MadeRowsLayer, made_rows_layer
+from gnnscale.nn.transform_first import TransformFirstLayer, made_rows_layer
 from gnnscale.sampling import NeighborSampler
 
 _LOG = logging.getLogger(__name__)
@@ -31,14 +31,14 @@ _PAGE = 4096
 
 
 def with_passes(
-    work: Work,
+    work: InferenceWork,
     model: TrainableModel,
     graph: Graph,
     store: FeatureStore,
-    limits: Limits,
+    limits: MemoryLimits,
     *,
     num_threads: int,
-) -> Work:
+) -> InferenceWork:
     """Return ``work`` with the passes that its first layer takes, if these are faster.
 
     Features that exceed memory are read in passes if that takes the disk less time. Of others, rows
@@ -83,7 +83,7 @@ def with_passes(
     return _with(work, inputs) if in_passes < in_chunks else work
 
 
-def _with(work: Work, inputs: InputPlan) -> Work:
+def _with(work: InferenceWork, inputs: InputPlan) -> InferenceWork:
     """Return ``work`` that makes rows of ``inputs`` for its first layer."""
     plan, temporary = work.plan, inputs.temporary_bytes
     if temporary and work.widths and plan.in_file[0]:
@@ -94,8 +94,12 @@ def _with(work: Work, inputs: InputPlan) -> Work:
 
 
 def _with_encoded(
-    work: Work, model: TrainableModel, graph: Graph, store: HostFeatures, limits: Limits
-) -> Work:
+    work: InferenceWork,
+    model: TrainableModel,
+    graph: Graph,
+    store: HostFeatures,
+    limits: MemoryLimits,
+) -> InferenceWork:
     """Return ``work`` that keeps what the encoder makes, if all rows of it are read."""
     if not isinstance(work.needed[0], range):
         return work
@@ -106,7 +110,7 @@ def _with_encoded(
     return replace(work, encoded="file", plan=replace(work.plan, temporary_bytes=temporary))
 
 
-def _memory(work: Work, graph: Graph, store: HostFeatures, limits: Limits) -> int:
+def _memory(work: InferenceWork, graph: Graph, store: HostFeatures, limits: MemoryLimits) -> int:
     """Return the bytes that made rows may take."""
     if limits.made_bytes is not None:
         return limits.made_bytes
@@ -117,7 +121,7 @@ def _memory(work: Work, graph: Graph, store: HostFeatures, limits: Limits) -> in
 
 
 def _planned(
-    layer: MadeRowsLayer, vertices: loading.Vertices, memory: int, first: loading.Vertices
+    layer: TransformFirstLayer, vertices: loading.Vertices, memory: int, first: loading.Vertices
 ) -> InputPlan:
     """Return the plan of as few passes as ``memory`` allows."""
     steps = -(-layer.width // layer.step)
@@ -166,10 +170,10 @@ def _in_order_s(
 
 
 def _chunks_s(
-    work: Work,
+    work: InferenceWork,
     graph: Graph,
     store: HostFeatures,
-    limits: Limits,
+    limits: MemoryLimits,
     rates: DiskRates,
     num_threads: int,
 ) -> float:

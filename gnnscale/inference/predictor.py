@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from gnnscale.backend import Inferring
+from gnnscale.backend import InferenceCapable
 from gnnscale.backend import feature_loading as loading
 from gnnscale.core import Float32Array, IntArray, track
 from gnnscale.features import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.nn import TrainableModel
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,11 +33,11 @@ class Predictor:
         self,
         model: TrainableModel,
         graph: Graph,
-        config: TrainConfig,
+        config: RunConfig,
         *,
         store: FeatureStore | None = None,
         num_layers: int | None = None,
-        device: Inferring | None = None,
+        device: InferenceCapable | None = None,
     ) -> None:
         """Predict with ``model``.
 

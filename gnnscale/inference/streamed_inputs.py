@@ -21,7 +21,7 @@ from gnnscale.features.disk_bandwidth import gap_of
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import MemoryRows, Workers
 from gnnscale.nn.conv.linear import Degrees, LinearAggregationLayer
-from gnnscale.nn.transform_first import MadeStore
+from gnnscale.nn.transform_first import TransformedStore
 from gnnscale.sampling import Block
 
 #: Rows of about so many bytes, as float32, are read and multiplied at once.
@@ -117,7 +117,7 @@ def make_rows(
         advance(count)
 
 
-class MadeRows(MadeStore):
+class TransformedRows(TransformedStore):
     """Rows that a pass has made, in memory, and the features that it has read."""
 
     def __init__(
@@ -161,7 +161,7 @@ class MadeRows(MadeStore):
         """Sums read rows in the order of the edges."""
         return True
 
-    def ahead(self, vertices: Array) -> MadeRows:
+    def ahead(self, vertices: Array) -> TransformedRows:
         """Begin to read the features of ``vertices``, and return a store whose ``own`` has them."""
         found = copy(self)
         found._own = self._reader.start(vertices)

@@ -12,7 +12,7 @@ from gnnscale.features import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import EDGE_BYTES, FileRows, MemoryRows, file_bytes
 from gnnscale.inference.layers import LayerPass, close
-from gnnscale.inference.memory_plan import NeededRows, Work, disk_rate
+from gnnscale.inference.memory_plan import InferenceWork, SubsetStore, disk_rate
 
 #: Vertices that a layer is tried on, in stretches from all over them.
 _TRIED_VERTICES, _STRETCHES = 1 << 17, 8
@@ -22,7 +22,7 @@ _TRIED_BYTES = 128 << 20
 
 def estimated_s(
     passes: LayerPass,
-    work: Work,
+    work: InferenceWork,
     graph: Graph,
     store: FeatureStore,
     features: FeatureStore | None = None,
@@ -59,7 +59,7 @@ def estimated_s(
     return seconds
 
 
-def _first_s(passes: LayerPass, work: Work, graph: Graph, store: FeatureStore) -> float:
+def _first_s(passes: LayerPass, work: InferenceWork, graph: Graph, store: FeatureStore) -> float:
     """Return the seconds of a first layer whose rows are made in passes."""
     tried = _some(work.needed[0], graph, None)
     out = passes.output(0, len(tried))
@@ -72,18 +72,18 @@ def _first_s(passes: LayerPass, work: Work, graph: Graph, store: FeatureStore) -
 
 
 def _encoding_s(
-    passes: LayerPass, work: Work, graph: Graph, features: FeatureStore
-) -> tuple[float, NeededRows]:
+    passes: LayerPass, work: InferenceWork, graph: Graph, features: FeatureStore
+) -> tuple[float, SubsetStore]:
     """Return the seconds in which all rows are encoded, and some that stand for all."""
     count = max(min(graph.num_vertices, _TRIED_BYTES // features.row_bytes), 1)
     close(passes.encode(features, lambda _: None, count // _STRETCHES))
     begin = time.perf_counter()
     rows = passes.encode(features, lambda _: None, count)
     seconds = (time.perf_counter() - begin) * graph.num_vertices / count
-    return seconds, NeededRows(rows, lambda vertices: vertices % count, graph.num_vertices)
+    return seconds, SubsetStore(rows, lambda vertices: vertices % count, graph.num_vertices)
 
 
-def _encoded_bytes(work: Work, graph: Graph, rows: FeatureStore) -> float:
+def _encoded_bytes(work: InferenceWork, graph: Graph, rows: FeatureStore) -> float:
     """Return the bytes of encoded rows in a file."""
     return file_bytes(graph.num_vertices, rows.width) if work.encoded == "file" else 0.0
 
@@ -122,7 +122,7 @@ def _edge_s(passes: LayerPass, index: int, rows: FeatureStore, vertices: Array) 
         close(out)
 
 
-def _zeros(work: Work, hidden: int, num_vertices: int) -> NeededRows:
+def _zeros(work: InferenceWork, hidden: int, num_vertices: int) -> SubsetStore:
     """Return zeros for rows of a hidden layer, those of any vertex."""
     num_rows, (width, num_parts) = len(work.needed[hidden]), work.widths[hidden]
     count = max(min(num_rows, _TRIED_BYTES // file_bytes(1, width)), 1)
@@ -136,10 +136,10 @@ def _zeros(work: Work, hidden: int, num_vertices: int) -> NeededRows:
     zeros = torch.zeros(min(count, _TRIED_VERTICES), num_parts * width)
     for first in range(0, count, len(zeros)):
         rows.write(first, zeros[: count - first])
-    return NeededRows(rows, lambda vertices: vertices % count, num_vertices)
+    return SubsetStore(rows, lambda vertices: vertices % count, num_vertices)
 
 
-def _written_bytes(work: Work, index: int) -> float:
+def _written_bytes(work: InferenceWork, index: int) -> float:
     """Return the bytes of layer ``index`` in a file."""
     if index == len(work.widths) or not work.plan.in_file[index]:
         return 0.0
@@ -147,7 +147,7 @@ def _written_bytes(work: Work, index: int) -> float:
     return file_bytes(work.sizes[index].num_vertices, width) * num_parts
 
 
-def _read_bytes(work: Work, index: int) -> float:
+def _read_bytes(work: InferenceWork, index: int) -> float:
     """Return the bytes that layer ``index`` reads of the disk: a file as often as sums do not fit.
 
     One that the system has room for is read from memory.

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from gnnscale.core import Float32Array, IntArray, Traffic
 from gnnscale.features import FeatureStore
-from gnnscale.graph import Graph, Labelled
+from gnnscale.graph import Graph, SplitLabels
 from gnnscale.nn import cost, losses
-from gnnscale.nn.learned_embeddings import VertexRows
+from gnnscale.nn.learned_embeddings import LearnedEmbedding
 from gnnscale.sampling import Block, MiniBatch
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class TrainableModel(nn.Module):
     #: f^0 .. f^L, features of each layer's rows, inputs first; if there are ``layers``.
     widths: tuple[int, ...] = ()
     #: What a step takes by trial, of a model whose layers do not state their cost.
-    counted: cost.CountedCost | None = None
+    counted: cost.CostModel | None = None
     #: Makes of input rows what the first layer reads, row by row; None if it reads input rows.
     encoder: nn.Module | None
 
@@ -84,7 +84,7 @@ class TrainableModel(nn.Module):
         super().__init__()
         self.encoder = None
         #: The input rows if they are learned; None if a store has them.
-        self.vertex_rows: VertexRows | None = None
+        self.vertex_rows: LearnedEmbedding | None = None
 
     @property
     def infers_by_layer(self) -> bool:
@@ -165,7 +165,7 @@ Objective: TypeAlias = Callable[[Tensor, MiniBatch], Tensor]
 class VertexObjective:
     """The loss of predicting the labels of a mini-batch's seeds."""
 
-    def __init__(self, graph: Labelled, measured: losses.Loss) -> None:
+    def __init__(self, graph: SplitLabels, measured: losses.Loss) -> None:
         """Compare outputs with the labels of ``graph`` by ``measured``."""
         self._graph = graph
         self._measured = measured
@@ -207,7 +207,7 @@ def vertex_objective(graph: Graph, loss: losses.LossConfig | None = None) -> Ver
 class EdgeObjective:
     """The loss of predicting the labels of a mini-batch's edges."""
 
-    def __init__(self, labels: Labelled, measured: losses.Loss) -> None:
+    def __init__(self, labels: SplitLabels, measured: losses.Loss) -> None:
         """Compare outputs with ``labels`` by ``measured``."""
         self._labels = labels
         self._measured = measured
@@ -219,7 +219,7 @@ class EdgeObjective:
         return self._measured(outputs, _targets(self._labels, rows)) if len(rows) else outputs.sum()
 
 
-def edge_objective(labels: Labelled, loss: losses.LossConfig) -> EdgeObjective:
+def edge_objective(labels: SplitLabels, loss: losses.LossConfig) -> EdgeObjective:
     """Return the loss of predicting the labels of a mini-batch's edges.
 
     Raises:
@@ -245,7 +245,7 @@ def seed_loss(graph: Graph, outputs: Tensor, seeds: IntArray) -> Tensor:
     return losses.AutoLoss().build(graph)(outputs, _targets(graph, seeds))
 
 
-def _targets(graph: Labelled, seeds: IntArray) -> Tensor:
+def _targets(graph: SplitLabels, seeds: IntArray) -> Tensor:
     """Return the labels of ``seeds`` as a loss takes them."""
     return _as_targets(torch.from_numpy(graph.labels[seeds]))
 

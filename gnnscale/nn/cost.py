@@ -175,7 +175,7 @@ def _product_values(products: Sequence[tuple[int, tuple[int, int]]]) -> tuple[in
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountedCost:
+class CostModel:
     """What a step of a whole model takes, in proportion to the vertices and edges of a mini-batch.
 
     It is counted by trial, of a model whose layers do not state their cost. Each tuple has what a

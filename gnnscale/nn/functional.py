@@ -125,7 +125,7 @@ def drawn_from(block: Block, degrees: Float32Array) -> Float32Array:
     return block.weight_sums if by_weight else degrees  # type: ignore[return-value]
 
 
-class _Aggregate(torch.autograd.Function):
+class _WeightedAggregate(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, h: torch.Tensor, block: Block, coefficients: Aggregation, act: Activation | None
@@ -198,5 +198,5 @@ def aggregate(
     Returns:
         ``[num_dst, f]`` or ``[num_dst, 2 f]`` of the same type.
     """
-    out: torch.Tensor = _Aggregate.apply(h, block, coefficients, act)  # type: ignore[no-untyped-call]
+    out: torch.Tensor = _WeightedAggregate.apply(h, block, coefficients, act)  # type: ignore[no-untyped-call]
     return out

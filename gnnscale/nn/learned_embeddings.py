@@ -17,7 +17,7 @@ from gnnscale.nn.optim.sparse import RowOptimizer, RowSums
 from gnnscale.sampling import Block
 
 
-class VertexRows(nn.Module):
+class LearnedEmbedding(nn.Module):
     """A table of weights, of which a step reads and updates the rows of its input vertices.
 
     The table is a parameter, so that it is saved and restored with the model, but never has a
@@ -61,13 +61,13 @@ class VertexRows(nn.Module):
         )
 
 
-class LearnedFeatures(FeatureStore):
+class LearnedFeatureStore(FeatureStore):
     """Reads learned rows for one step at a time; backward propagation brings their gradient.
 
     It is for the thread that trains alone, and uses as many threads as torch does.
     """
 
-    def __init__(self, rows: VertexRows) -> None:
+    def __init__(self, rows: LearnedEmbedding) -> None:
         """Read ``rows``, which get the gradient."""
         self._rows = rows
         # What autograd has to see, so that it calls a backward: of no use otherwise.
@@ -110,7 +110,7 @@ class LearnedFeatures(FeatureStore):
         num_threads: int,
     ) -> tuple[Tensor, Traffic]:
         """Return the rows of ``vertices``, which are distinct, aggregated while they are read."""
-        rows: Tensor = _Aggregate.apply(  # type: ignore[no-untyped-call]
+        rows: Tensor = _EmbeddingAggregate.apply(  # type: ignore[no-untyped-call]
             self._handle, self._rows, vertices, block, aggregation, dtype
         )
         return rows, self._read(vertices)
@@ -122,7 +122,7 @@ class LearnedFeatures(FeatureStore):
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, handle: Tensor, rows: VertexRows, vertices: Array, dtype: torch.dtype
+        ctx: Any, handle: Tensor, rows: LearnedEmbedding, vertices: Array, dtype: torch.dtype
     ) -> Tensor:
         ctx.rows, ctx.vertices = rows, vertices
         out = ops.empty((len(vertices), rows.weight.shape[1]), dtype)
@@ -134,12 +134,12 @@ class _Gather(torch.autograd.Function):
         return None, None, None, None
 
 
-class _Aggregate(torch.autograd.Function):
+class _EmbeddingAggregate(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
         handle: Tensor,
-        rows: VertexRows,
+        rows: LearnedEmbedding,
         vertices: Array,
         block: Block,
         aggregation: Aggregation,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from gnnscale.graph import Labelled
+    from gnnscale.graph import SplitLabels
 
 #: From outputs ``[n, width]`` float32 and targets to the mean over the ``n`` vertices, a scalar.
 #: Targets are ``[n]`` int64 classes, ``[n, num_classes]`` float32 of 0 and 1 when a vertex may
@@ -40,7 +40,7 @@ def label_kind(labels: Array) -> str:
     return "classes" if labels.ndim == 1 else "multilabel"
 
 
-def check_labels(option: str, graph: Labelled, kind: str) -> None:
+def check_labels(option: str, graph: SplitLabels, kind: str) -> None:
     """Refuse a graph whose labels are not of ``kind``, as ``label_kind`` returns it.
 
     Raises:
@@ -68,7 +68,7 @@ class LossConfig(ABC):
     """Base of the configuration group ``loss``."""
 
     @abstractmethod
-    def build(self, graph: Labelled) -> Loss:
+    def build(self, graph: SplitLabels) -> Loss:
         """Return the loss of a graph's training vertices.
 
         It is a mean over the vertices that it is given, each of which counts by itself: so the
@@ -109,7 +109,7 @@ class CrossEntropy(LossConfig):
                 f"loss.label_smoothing={self.label_smoothing}: must be at least 0 and below 1"
             )
 
-    def build(self, graph: Labelled) -> Loss:
+    def build(self, graph: SplitLabels) -> Loss:
         """Return the loss.
 
         Raises:
@@ -141,7 +141,7 @@ class CrossEntropy(LossConfig):
 
         return weighted
 
-    def _weights(self, graph: Labelled) -> Float32Array:
+    def _weights(self, graph: SplitLabels) -> Float32Array:
         """Return ``[num_classes]`` weights whose mean over the training vertices is 1."""
         labels = graph.labels[graph.split.train_idx]
         counts = np.bincount(labels[labels >= 0], minlength=graph.num_classes).astype(np.float64)
@@ -177,7 +177,7 @@ class BinaryCrossEntropy(LossConfig):
             listed = [weight] if _is_number(weight) else weight
             _check_weights("loss.pos_weight", listed, or_else="a number or null")
 
-    def build(self, graph: Labelled) -> Loss:
+    def build(self, graph: SplitLabels) -> Loss:
         """Return the loss.
 
         Raises:
@@ -214,7 +214,7 @@ def _check_weights(option: str, weights: Any, *, or_else: str) -> None:
             raise ConfigError(f"{option}: {shown(each)} is no number of at least 0")
 
 
-def _check_length(option: str, weights: Array, graph: Labelled) -> None:
+def _check_length(option: str, weights: Array, graph: SplitLabels) -> None:
     if len(weights) != graph.num_classes:
         raise ConfigError(
             f"{option}: has {len(weights)} numbers, and {graph.name} has "
@@ -238,7 +238,7 @@ class CustomLoss(LossConfig):
     def __post_init__(self) -> None:
         check_name(self.function, option="loss.function")
 
-    def build(self, graph: Labelled) -> Loss:
+    def build(self, graph: SplitLabels) -> Loss:
         """Import the function.
 
         Raises:
@@ -269,7 +269,7 @@ class MeanSquaredError(LossConfig):
     counts alike.
     """
 
-    def build(self, graph: Labelled) -> Loss:
+    def build(self, graph: SplitLabels) -> Loss:
         """Return the loss.
 
         Raises:
@@ -297,6 +297,6 @@ _OF_KIND: dict[str, type[LossConfig]] = {
 class AutoLoss(LossConfig):
     """By the labels: cross-entropy, binary cross-entropy of each of several, or squared error."""
 
-    def build(self, graph: Labelled) -> Loss:
+    def build(self, graph: SplitLabels) -> Loss:
         """Return the loss of the graph's kind of labels."""
         return _OF_KIND[label_kind(graph.labels)]().build(graph)

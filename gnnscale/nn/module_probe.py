@@ -21,7 +21,7 @@ _HOPS = ("num_sampled_nodes_per_hop", "num_sampled_edges_per_hop")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class CallConvention:
     """One way to call a module."""
 
     #: from a module, a mini-batch and its input rows to output rows, the seeds' first
@@ -121,12 +121,12 @@ def _infer_blocks(module: Any, index: int, block: Block, x: torch.Tensor) -> Any
 
 
 #: Every form but ``auto``, by name.
-CALLS: dict[str, Form] = {
-    "pyg": Form(call=_call_pyg, infer=_infer_pyg, drops_rows=True),
-    "pyg_bipartite": Form(call=_call_bipartite, infer=_infer_pyg, drops_rows=True),
-    "pyg_trimmed": Form(call=_call_trimmed, infer=_infer_pyg, drops_rows=True),
-    "dgl": Form(call=_call_dgl, infer=_infer_dgl, weighs_edges=True),
-    "blocks": Form(call=_call_blocks, infer=_infer_blocks, weighs_edges=True),
+CALLS: dict[str, CallConvention] = {
+    "pyg": CallConvention(call=_call_pyg, infer=_infer_pyg, drops_rows=True),
+    "pyg_bipartite": CallConvention(call=_call_bipartite, infer=_infer_pyg, drops_rows=True),
+    "pyg_trimmed": CallConvention(call=_call_trimmed, infer=_infer_pyg, drops_rows=True),
+    "dgl": CallConvention(call=_call_dgl, infer=_infer_dgl, weighs_edges=True),
+    "blocks": CallConvention(call=_call_blocks, infer=_infer_blocks, weighs_edges=True),
 }
 
 
@@ -196,7 +196,7 @@ def count_cost(
     num_features: int,
     num_classes: int,
     edge_width: int = 0,
-) -> cost.CountedCost:
+) -> cost.CostModel:
     """Count what a step takes, forward and backward: by how much more each kind of thing takes.
 
     It counts the operations of torch, and needs no clock: the result is the same every time.
@@ -222,7 +222,7 @@ def count_cost(
     macs, written, kept = np.array(rows).T
     # Kernels that are none of torch's write as well; what is kept was written at least.
     streamed = 2 * np.maximum(written, kept)
-    return cost.CountedCost(
+    return cost.CostModel(
         widths=(num_features, num_classes),
         macs=tuple(macs.tolist()),
         stream_bytes=tuple(streamed.tolist()),

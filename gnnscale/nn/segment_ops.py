@@ -45,7 +45,7 @@ class Segments:
         counts by its importance, so that its expectation is the sum over all neighbours.
         """
         scale = None if self._degrees is None else functional.sum_scale(self._block, self._degrees)
-        return self._reduced(_Sum, messages, scale)
+        return self._reduced(_SegmentSum, messages, scale)
 
     def mean(self, messages: torch.Tensor) -> torch.Tensor:
         """Return the mean of each destination's messages, zeros if there are none."""
@@ -54,14 +54,14 @@ class Segments:
             # An unbiased estimate of the full sum, divided by the number of its terms.
             count = self._degrees[: self.num_dst]
         scale = np.float32(1) / np.maximum(count, 1).astype(np.float32)
-        return self._reduced(_Sum, messages, scale)
+        return self._reduced(_SegmentSum, messages, scale)
 
     def max(self, messages: torch.Tensor) -> torch.Tensor:
         """Return the maximum of each destination's messages, zeros if there are none.
 
         Messages that share a maximum share its gradient.
         """
-        return self._reduced(_Max, messages, self.dst)
+        return self._reduced(_SegmentMax, messages, self.dst)
 
     def _reduced(self, function: Any, messages: torch.Tensor, how: Any) -> torch.Tensor:
         flat = messages.flatten(1).contiguous()
@@ -69,7 +69,7 @@ class Segments:
         return out.view(self.num_dst, *messages.shape[1:])
 
 
-class _Sum(torch.autograd.Function):
+class _SegmentSum(torch.autograd.Function):
     """``out[i] = scale[i] * sum_e importance[e] * messages[e]``."""
 
     @staticmethod
@@ -97,7 +97,7 @@ class _Sum(torch.autograd.Function):
         return out, None, None
 
 
-class _Max(torch.autograd.Function):
+class _SegmentMax(torch.autograd.Function):
     """``out[i] = max_e messages[e]``, 0 for a destination without edges."""
 
     @staticmethod
@@ -115,7 +115,7 @@ class _Max(torch.autograd.Function):
         block: Block = ctx.block
         dst = _destinations(block)
         chosen = (messages == _rows(largest, dst)).to(messages.dtype)
-        shared = _Sum.apply(chosen, _unweighted(block), None)  # type: ignore[no-untyped-call]
+        shared = _SegmentSum.apply(chosen, _unweighted(block), None)  # type: ignore[no-untyped-call]
         out = _rows(grads[0] / shared.clamp(min=1), dst)
         return out.mul_(chosen), None, None
 
@@ -157,7 +157,7 @@ class _NeighborMax(torch.autograd.Function):
         return out, None
 
 
-class _Take(torch.autograd.Function):
+class _SelectRows(torch.autograd.Function):
     """``out[n] = x[ids[n]]``."""
 
     @staticmethod
@@ -209,7 +209,7 @@ def take(x: torch.Tensor, ids: Int32Array) -> torch.Tensor:
     """
     if isinstance(ids, torch.Tensor):
         return x.index_select(0, ids)
-    out: torch.Tensor = _Take.apply(x.flatten(1).contiguous(), ids)  # type: ignore[no-untyped-call]
+    out: torch.Tensor = _SelectRows.apply(x.flatten(1).contiguous(), ids)  # type: ignore[no-untyped-call]
     return out.view(len(ids), *x.shape[1:])
 
 

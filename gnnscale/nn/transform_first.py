@@ -37,7 +37,7 @@ from gnnscale.sampling import Block
 _COLUMNS = 16
 
 
-class MadeStore(FeatureStore):
+class TransformedStore(FeatureStore):
     """Made rows of vertices, and the rows that they were made of."""
 
     def own(self, vertices: Array) -> torch.Tensor:
@@ -54,7 +54,7 @@ class MadeStore(FeatureStore):
         raise NotImplementedError
 
 
-class MadeRowsLayer(GraphLayer):
+class TransformFirstLayer(GraphLayer):
     """A layer without what ``make`` does to each row; weights are read at each call."""
 
     #: columns that are made of a row
@@ -76,7 +76,7 @@ class MadeRowsLayer(GraphLayer):
         self.width = width
         self.columns = (0, width)
 
-    def part(self, first: int, end: int) -> MadeRowsLayer:
+    def part(self, first: int, end: int) -> TransformFirstLayer:
         """Return the layer whose ``make`` and ``sums`` are of these columns alone."""
         found = copy(self)
         found.columns = (first, end)
@@ -97,7 +97,7 @@ class MadeRowsLayer(GraphLayer):
         """Return aggregated rows ``[num_dst, columns]``.
 
         Args:
-            store: a ``MadeStore`` of what ``make`` returns.
+            store: a ``TransformedStore`` of what ``make`` returns.
             vertices: ``[num_src]``.
         """
         raise NotImplementedError
@@ -113,14 +113,14 @@ class MadeRowsLayer(GraphLayer):
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
         """Return aggregated rows, and beside them those of destinations if ``reads_own``."""
-        assert isinstance(store, MadeStore)
+        assert isinstance(store, TransformedStore)
         sums = self.sums(store, vertices, block, degrees, num_threads)
         if self.reads_own:
             sums = torch.cat([sums, store.own(vertices[: block.num_dst])], dim=1)
         return sums, Traffic()
 
 
-class SumsOfProducts(MadeRowsLayer):
+class LinearTransformFirst(TransformFirstLayer):
     """GCN, GraphSAGE and GIN: ``W sum_u c_u h_u = sum_u c_u (W h_u)``.
 
     With ``projects=False``, rows are aggregated as they are, some columns of them at a time.
@@ -149,7 +149,7 @@ class SumsOfProducts(MadeRowsLayer):
         self, store: FeatureStore, vertices: Array, block: Block, degrees: Degrees, num_threads: int
     ) -> torch.Tensor:
         """Sum neighbours' rows with the coefficients of the layer."""
-        assert isinstance(store, MadeStore)
+        assert isinstance(store, TransformedStore)
         return store.sums(vertices, block, degrees, self._whole[0])
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
@@ -167,7 +167,7 @@ class SumsOfProducts(MadeRowsLayer):
         return layer.finish(h)  # type: ignore[no-any-return]
 
 
-class AttentionOfProducts(MadeRowsLayer):
+class AttentionTransformFirst(TransformFirstLayer):
     """GAT and GATv2, whose every row is projected once."""
 
     repeats = True
@@ -195,7 +195,7 @@ class AttentionOfProducts(MadeRowsLayer):
         z = rows.view(len(vertices), -1, layer.width)
         own = z[: block.num_dst]
         if layer.own_product is not None:
-            assert isinstance(store, MadeStore)
+            assert isinstance(store, TransformedStore)
             found = store.own(vertices[: block.num_dst])
             own = _columns_of(layer.own_product, found, self.columns).view_as(own)
         if block.edge_weights is not None:
@@ -210,7 +210,7 @@ class AttentionOfProducts(MadeRowsLayer):
         return layer.merge(x.view(len(x), layer.num_heads, layer.width))  # type: ignore[no-any-return]
 
 
-class MaximumOfMessages(MadeRowsLayer):
+class PoolingTransformFirst(TransformFirstLayer):
     """GraphSAGE with the pooling aggregator, whose every message is made once."""
 
     repeats = True
@@ -300,7 +300,7 @@ class ProjectedLayer(LinearAggregationLayer):
         return self._whole[0].cost(width_in, width_out)
 
 
-def made_rows_layer(layer: GraphLayer, width_in: int) -> MadeRowsLayer | None:
+def made_rows_layer(layer: GraphLayer, width_in: int) -> TransformFirstLayer | None:
     """Return ``layer`` so, or None if its rows are not made one by one.
 
     Those of a layer that sums are only multiplied first if that makes them narrower.
@@ -308,13 +308,13 @@ def made_rows_layer(layer: GraphLayer, width_in: int) -> MadeRowsLayer | None:
     if layer.uses_edge_features:
         return None
     if isinstance(layer, AttentionLayer):
-        return AttentionOfProducts(layer)
+        return AttentionTransformFirst(layer)
     if isinstance(layer, PoolingLayer):
-        return MaximumOfMessages(layer)
+        return PoolingTransformFirst(layer)
     if not isinstance(layer, LinearAggregationLayer) or layer.product is None:
         return None
     projects = _filled(layer.product.out_features) < width_in
-    return SumsOfProducts(layer, width_in, projects=projects)
+    return LinearTransformFirst(layer, width_in, projects=projects)
 
 
 def _filled(width: int) -> int:

@@ -11,8 +11,8 @@ from gnnscale.partition.base import (
 from gnnscale.partition.build import PICTURE_FILE, make_partition, place_of, write_parts, write_rows
 from gnnscale.partition.edge_cut.libraries import EdgeCut, Metis, MtKaHyPar
 from gnnscale.partition.hierarchical import Hierarchical
-from gnnscale.partition.metrics import PartFigures, PartitionFigures
+from gnnscale.partition.metrics import PartFigures, PartitionStats
 from gnnscale.partition.pagraph import PaGraph
 from gnnscale.partition.shard_store import view_of_part, write_part
-from gnnscale.partition.simple import P3, Given, Hash, Random, Range
+from gnnscale.partition.simple import P3, FromFile, Hash, Random, Range
 from gnnscale.partition.store import Partition, read_partition

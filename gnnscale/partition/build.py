@@ -12,8 +12,8 @@ from gnnscale.partition import shard_store as part_store
 from gnnscale.partition import shard_store as row_store
 from gnnscale.partition import store
 from gnnscale.partition.base import MAX_PARTS, Forecast, PartitionerConfig, Parts, problem_of
-from gnnscale.partition.metrics import Measured, Predicted, examine, examine_bytes
-from gnnscale.partition.store import PARTITION, Identity, identify, partition_place
+from gnnscale.partition.metrics import MeasuredCost, PredictedCost, examine, examine_bytes
+from gnnscale.partition.store import PARTITION, PartitionIdentity, identify, partition_place
 
 #: What a report may draw beside a partition.
 PICTURE_FILE = "partition.svg"
@@ -127,7 +127,7 @@ def _make(
     path: Path,
     config: PartitionerConfig,
     graph: Graph,
-    identity: Identity,
+    identity: PartitionIdentity,
     num_hops: int,
     num_threads: int,
 ) -> None:
@@ -138,14 +138,14 @@ def _make(
     with progress.track(what), watch_peak() as peak:
         began = time.perf_counter()
         parts = config.assign(graph, **sizes)
-        measured = Measured(seconds=time.perf_counter() - began, peak_rss_bytes=peak.bytes)
+        measured = MeasuredCost(seconds=time.perf_counter() - began, peak_rss_bytes=peak.bytes)
     _check_result(parts, graph, identity, num_hops)
     figures = examine(
         graph,
         parts,
         algorithm=config.algorithm,
         measured=measured,
-        predicted=Predicted(
+        predicted=PredictedCost(
             seconds=forecast.seconds,
             peak_rss_bytes=None if peak.before is None else peak.before + forecast.memory_bytes,
         ),
@@ -154,7 +154,7 @@ def _make(
     store.write_partition(folder, identity, parts, figures)
 
 
-def _announce(forecast: Forecast, path: Path, graph: Graph, identity: Identity) -> None:
+def _announce(forecast: Forecast, path: Path, graph: Graph, identity: PartitionIdentity) -> None:
     """Log the forecast, examining included; raise NoSpaceError if it is far beyond this machine."""
     needed = max(forecast.memory_bytes, examine_bytes(graph, identity.num_parts))
     memory = hardware.find_machine().memory
@@ -178,7 +178,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _check_result(parts: Parts, graph: Graph, identity: Identity, num_hops: int) -> None:
+def _check_result(parts: Parts, graph: Graph, identity: PartitionIdentity, num_hops: int) -> None:
     """Raise ConfigError if parts are wrong, as those of the user's partitioner may be."""
     problem = problem_of(parts, graph)
     if parts.num_parts != identity.num_parts:
@@ -189,14 +189,14 @@ def _check_result(parts: Parts, graph: Graph, identity: Identity, num_hops: int)
         raise ConfigError(f"partitioner={identity.algorithm}: {problem}")
 
 
-def _check_fits(path: Path, identity: Identity, graph: Graph) -> None:
+def _check_fits(path: Path, identity: PartitionIdentity, graph: Graph) -> None:
     """Raise GraphError, naming the difference, if a partition has another graph or options."""
     found = store.read_meta(path).identity
     store.check_graph(PARTITION, path, found.graph, graph)
     PARTITION.check_same(path, _named(identity), _named(found))
 
 
-def _named(identity: Identity) -> dict[str, object]:
+def _named(identity: PartitionIdentity) -> dict[str, object]:
     return {
         "partitioner": identity.algorithm,
         "num_parts": identity.num_parts,

@@ -115,7 +115,7 @@ class PartFigures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredCost:
     """What making a partition took."""
 
     seconds: float  #: of the partitioner alone
@@ -125,7 +125,7 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predicted:
+class PredictedCost:
     """The forecast for making a partition."""
 
     seconds: float  #: of the partitioner alone
@@ -133,12 +133,12 @@ class Predicted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionFigures:
+class PartitionStats:
     """A partition in figures. A balance is the max over parts over their mean, 1 at best."""
 
     algorithm: str  #: the partitioner's name
-    seconds: float  #: see ``Measured``
-    peak_rss_bytes: int | None  #: see ``Measured``
+    seconds: float  #: see ``MeasuredCost``
+    peak_rss_bytes: int | None  #: see ``MeasuredCost``
     #: share of the edges whose ends belong to different parts; edges at vertices that no part has
     #: do not count. None if every part has the whole topology, or no edge counts
     edge_cut_fraction: float | None
@@ -151,7 +151,7 @@ class PartitionFigures:
     #: K rows of K counts, of row i and column j the edges from a source of part i to a destination
     #: of part j; None if every part has the whole topology
     cut: tuple[tuple[int, ...], ...] | None
-    predicted: Predicted  #: what making it was thought to take
+    predicted: PredictedCost  #: what making it was thought to take
     notes: tuple[str, ...]  #: a line each
 
     @property
@@ -165,10 +165,10 @@ def examine(
     parts: Parts,
     *,
     algorithm: str,
-    measured: Measured,
-    predicted: Predicted,
+    measured: MeasuredCost,
+    predicted: PredictedCost,
     notes: Sequence[str] = (),
-) -> PartitionFigures:
+) -> PartitionStats:
     """Measure how ``parts`` divide ``graph``, in at least two passes over its edges.
 
     ``notes`` come after those of the parts.
@@ -183,7 +183,7 @@ def examine(
         with track("counting edges between parts", graph.num_edges, "edges") as advance:
             cut = cut_matrix(graph, parts.owner, parts.num_parts, advance)
     num_vertices, num_edges, anywhere = _sizes(graph, parts, inner)
-    return PartitionFigures(
+    return PartitionStats(
         algorithm=algorithm,
         seconds=measured.seconds,
         peak_rss_bytes=measured.peak_rss_bytes,

@@ -31,7 +31,7 @@ from gnnscale.core.artifact.npy import (
     write_rows,
 )
 from gnnscale.graph import Graph
-from gnnscale.graph.sharded import DividedRows
+from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.graph.store_format import (
     DEGREES,
     EDGE_FEATURES,
@@ -271,7 +271,7 @@ def write_row_stores(
             ``graph`` is one part of a graph itself.
         NoSpaceError: the disk has too little room.
     """
-    if isinstance(graph.features, DividedRows):
+    if isinstance(graph.features, ShardedFeatures):
         raise graph.features.refused()
     if graph.degrees is not None:
         raise GraphError(f"{graph.path or graph.name}: is one part of a graph already")

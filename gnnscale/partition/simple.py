@@ -139,7 +139,7 @@ def mixed(ids: UInt64Array) -> UInt64Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given(PartitionerConfig):
+class FromFile(PartitionerConfig):
     """A file assigns each vertex to a part.
 
     Attributes:

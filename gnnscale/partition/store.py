@@ -11,16 +11,16 @@ import numpy as np
 from msgspec import Meta
 
 from gnnscale.core import GraphError, shown, track
-from gnnscale.core.artifact.artifact_type import Form, Kind
+from gnnscale.core.artifact.artifact_type import ArtifactType, Form
 from gnnscale.core.artifact.header import check_limits, check_lines, digest, plain
 from gnnscale.core.artifact.npy import ArrayEntry, row_slices, write_array
 from gnnscale.core.config.user_code import code_digest
 from gnnscale.graph import Graph
 from gnnscale.partition.base import MAX_PARTS, PartitionerConfig, Parts, problem_of
-from gnnscale.partition.metrics import PartitionFigures
+from gnnscale.partition.metrics import PartitionStats
 from gnnscale.sampling.seed_order import labelled_vertices
 
-PARTITION = Kind(
+PARTITION = ArtifactType(
     name="partition",
     header="partition.json",
     version=2,
@@ -46,7 +46,7 @@ class GraphIdentity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identity:
+class PartitionIdentity:
     """What decides how a partition comes out."""
 
     graph: GraphIdentity
@@ -56,12 +56,14 @@ class Identity:
     num_hops: int | None  #: layers of the model, L; None if they play no part
 
 
-def identify(config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hops: int) -> Identity:
+def identify(
+    config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hops: int
+) -> PartitionIdentity:
     """Return the identity of a partition of ``graph`` by ``config``; see ``describe``."""
     names = (field.name for field in fields(config))
     options = {name: plain(getattr(config, name)) for name in names if name not in _APART}
     code = code_digest(type(config))
-    return Identity(
+    return PartitionIdentity(
         graph=describe(graph),
         algorithm=config.algorithm,
         options=options if code is None else {**options, "code": code},
@@ -87,7 +89,7 @@ def describe(graph: Graph) -> GraphIdentity:
     )
 
 
-def partition_place(config: PartitionerConfig, identity: Identity) -> Path:
+def partition_place(config: PartitionerConfig, identity: PartitionIdentity) -> Path:
     """Return the directory of a partition."""
     return PARTITION.place(config.store, identity.graph.name, identity.algorithm, asdict(identity))
 
@@ -96,10 +98,10 @@ def partition_place(config: PartitionerConfig, identity: Identity) -> Path:
 class PartitionMeta:
     """What ``partition.json`` says."""
 
-    identity: Identity
+    identity: PartitionIdentity
     columns: tuple[tuple[int, int], ...] | None  #: see ``Parts``
     arrays: dict[str, ArrayEntry]  #: an entry for each array, ``owner`` and ``hops``
-    figures: PartitionFigures
+    figures: PartitionStats
 
     @property
     def content(self) -> str:
@@ -118,13 +120,13 @@ class Partition:
     """A partition that was read."""
 
     parts: Parts
-    figures: PartitionFigures
+    figures: PartitionStats
     path: Path  #: its directory
     content: str  #: hash of what it holds
 
 
 def write_partition(
-    folder: Path, identity: Identity, parts: Parts, figures: PartitionFigures
+    folder: Path, identity: PartitionIdentity, parts: Parts, figures: PartitionStats
 ) -> None:
     """Write arrays and header into ``folder``, which exists."""
     found = {"owner": parts.owner, "hops": parts.hops}
@@ -156,8 +158,8 @@ def read_meta(path: Path) -> PartitionMeta:
         GraphError: it is missing, of another version, or an entry is not what it must be.
     """
     entries = PARTITION.read_header(path)
-    figures = PARTITION.record(PartitionFigures, entries, path)
-    identity = PARTITION.record(Identity, entries, path)
+    figures = PARTITION.record(PartitionStats, entries, path)
+    identity = PARTITION.record(PartitionIdentity, entries, path)
     arrays = PARTITION.record(_Arrays, entries, path)
     check_figures(path / PARTITION.header, figures, identity)
     return PartitionMeta(
@@ -199,7 +201,7 @@ def read_partition(path: Path, graph: Graph) -> Partition:
     return Partition(parts=parts, figures=meta.figures, path=path, content=meta.content)
 
 
-def check_graph(kind: Kind, path: Path, found: GraphIdentity, graph: Graph) -> None:
+def check_graph(kind: ArtifactType, path: Path, found: GraphIdentity, graph: Graph) -> None:
     """Raise GraphError unless the artefact at ``path`` is of ``graph``, and not of another."""
     wanted = describe(graph)
     if found != wanted:
@@ -210,7 +212,7 @@ def check_graph(kind: Kind, path: Path, found: GraphIdentity, graph: Graph) -> N
         raise GraphError(f"{path}: is a {kind.name} of {old}, not of {new}; {kind.otherwise(path)}")
 
 
-def check_figures(file: Path, figures: PartitionFigures, identity: Identity) -> None:
+def check_figures(file: Path, figures: PartitionStats, identity: PartitionIdentity) -> None:
     """Raise GraphError, naming ``file``, for figures that no partition of the identity can have."""
     num_parts, cut = identity.num_parts, figures.cut or ()
     sizes = (figures.num_parts, len(cut or figures.parts), *map(len, cut))
@@ -221,7 +223,7 @@ def check_figures(file: Path, figures: PartitionFigures, identity: Identity) -> 
 
 
 def _limits(
-    figures: PartitionFigures, graph: GraphIdentity
+    figures: PartitionStats, graph: GraphIdentity
 ) -> Iterable[tuple[str, float | None, float]]:
     """Each figure with its name and the most that it can be."""
     for part in figures.parts:

@@ -303,7 +303,7 @@ def shared_rate(known: Sequence[int], rates: Sequence[float], threads: int, acti
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identity:
+class MachineIdentity:
     """What identifies a machine: figures measured on one do not apply to another.
 
     Attributes:
@@ -319,7 +319,7 @@ class Identity:
     torch: str = field(metadata=names("text"))
 
     @classmethod
-    def here(cls) -> Identity:
+    def here(cls) -> MachineIdentity:
         """Return that of this machine; torch is not imported."""
         machine = find_machine()
         return cls(
@@ -361,7 +361,7 @@ class Platform(PlatformConfig):
         default=None, metadata=names("text", entries=lambda value: registry.device_options([value]))
     )
     num_accelerators: int = 0
-    measured_on: Identity | None = None
+    measured_on: MachineIdentity | None = None
     memory_bandwidth: float | None = None
     efficiency: Efficiency | None = None
 
@@ -427,7 +427,7 @@ class Platform(PlatformConfig):
         """What this machine has other than the one that measured the figures; None for nothing."""
         if self.measured_on is None:
             return None
-        then, now = asdict(self.measured_on), asdict(Identity.here())
+        then, now = asdict(self.measured_on), asdict(MachineIdentity.here())
         changed = (f"{key} {then[key]}, here {now[key]}" for key in then if then[key] != now[key])
         return "; ".join(changed) or None
 

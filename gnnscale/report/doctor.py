@@ -135,7 +135,7 @@ def _csim() -> dict[str, str | None]:
         compiler = build.compiler()
     except ConfigError:
         compiler = None
-    installed = build.prebuilt(build.Design())
+    installed = build.prebuilt(build.SimulatedDesign())
     return {
         "csim_library": None if installed is None else str(installed),
         "csim_compiler": compiler,

@@ -18,7 +18,7 @@ from gnnscale.report.page.document import cell, document, section, table
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, text
 
 if TYPE_CHECKING:
-    from gnnscale.fpga_design import Generated
+    from gnnscale.fpga_design import DesignPackage
     from gnnscale.fpga_design.estimate import Estimate
 
 #: What resources are called.
@@ -36,7 +36,7 @@ _STYLE = (
 )
 
 
-def describe(generated: Generated) -> dict[str, Any]:
+def describe(generated: DesignPackage) -> dict[str, Any]:
     """Return plain values, fit for JSON: the estimate, and the designs it was chosen from."""
     exploration = generated.exploration
     board = exploration.board
@@ -61,7 +61,7 @@ def _plain(point: Point) -> dict[str, Any]:
     return {**asdict(point), "card": list(point.card)}
 
 
-def print_design(generated: Generated, console: Console) -> None:
+def print_design(generated: DesignPackage, console: Console) -> None:
     """Show the designs on the Pareto front, and what to expect of the best."""
     exploration, estimate = generated.exploration, generated.estimate
     console.print(_pareto_table(exploration))
@@ -72,7 +72,7 @@ def print_design(generated: Generated, console: Console) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def summary(generated: Generated) -> list[str]:
+def summary(generated: DesignPackage) -> list[str]:
     """Return what a reader wants to know first, a sentence each."""
     design, estimate, point = generated.design, generated.estimate, generated.exploration.best
     n, m = point.card
@@ -120,7 +120,7 @@ def _pareto_table(exploration: Exploration) -> Table:
     return found
 
 
-def page(generated: Generated) -> str:
+def page(generated: DesignPackage) -> str:
     """Return ``estimate.html``: one file that needs no network."""
     estimate, board = generated.estimate, generated.exploration.board
     title = f"An FPGA design for the {board.name}"
@@ -187,7 +187,7 @@ def _passes(estimate: Estimate) -> str:
     return table(["pass", "load", "aggregate", "update", "limited by"], rows) + note
 
 
-def _resources(generated: Generated) -> str:
+def _resources(generated: DesignPackage) -> str:
     estimate, board = generated.estimate, generated.exploration.board
     rows = [
         [cell(name, left=True), *(cell(count(round(getattr(each, kind)))) for kind in NAMES)]

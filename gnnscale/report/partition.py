@@ -6,13 +6,13 @@ from rich.table import Table
 
 from gnnscale.core import shown
 from gnnscale.core.artifact.files import size
-from gnnscale.partition import Partition, PartitionFigures
+from gnnscale.partition import Partition, PartitionStats
 from gnnscale.report.formatting import ABSENT, short
 from gnnscale.report.page.parts import (
     MAX_ROWS,
+    BarRow,
     Drawing,
     Panel,
-    Row,
     edge_map,
     grid_for,
     picture,
@@ -50,7 +50,7 @@ def print_partition(partition: Partition, *, graph: str, console: Console) -> No
         console.print(line, highlight=False, markup=False)
 
 
-def _summary(figures: PartitionFigures) -> list[str]:
+def _summary(figures: PartitionStats) -> list[str]:
     """What goes below the table."""
     predicted = figures.predicted
     return [
@@ -109,7 +109,7 @@ def draw(partition: Partition, *, graph: str) -> str:
     return picture(title, _notes(figures), drawings, width=width + 16, height=height + 16)
 
 
-def _notes(figures: PartitionFigures) -> list[str]:
+def _notes(figures: PartitionStats) -> list[str]:
     cut = f"{_percent(figures.edge_cut_fraction)} of the edges are cut, "
     if figures.cut is None:
         cut = "every part has the whole topology, "
@@ -136,11 +136,13 @@ def _panels(partition: Partition) -> list[Panel]:
         Panel(
             title="in-edges",
             note=f"balance {_ratio(figures.edge_balance)}",
-            rows=[Row(solid=part.num_edges, label=short(part.num_edges)) for part in parts],
+            rows=[BarRow(solid=part.num_edges, label=short(part.num_edges)) for part in parts],
         ),
     ]
     if figures.train_balance is not None:
-        rows = [Row(solid=part.num_train or 0, label=short(part.num_train or 0)) for part in parts]
+        rows = [
+            BarRow(solid=part.num_train or 0, label=short(part.num_train or 0)) for part in parts
+        ]
         note = f"balance {_ratio(figures.train_balance)}"
         panels.append(Panel(title="training vertices", note=note, rows=rows))
     if partition.parts.columns is not None:
@@ -148,12 +150,12 @@ def _panels(partition: Partition) -> list[Panel]:
     return panels
 
 
-def _vertices(num_vertices: int, num_inner: int | None) -> Row:
+def _vertices(num_vertices: int, num_inner: int | None) -> BarRow:
     if num_inner is None:
-        return Row(solid=num_vertices, label=short(num_vertices))
+        return BarRow(solid=num_vertices, label=short(num_vertices))
     replicas = max(0, num_vertices - num_inner)
     label = f"{short(num_inner)} + {short(replicas)}" if replicas else short(num_inner)
-    return Row(solid=num_inner, lighter=replicas, label=label)
+    return BarRow(solid=num_inner, lighter=replicas, label=label)
 
 
 def _columns(columns: tuple[tuple[int, int], ...]) -> Panel:
@@ -161,7 +163,7 @@ def _columns(columns: tuple[tuple[int, int], ...]) -> Panel:
         title="feature columns",
         note=f"{columns[-1][1]} in all",
         rows=[
-            Row(start=first, solid=last - first, label=f"{first}–{last - 1}")
+            BarRow(start=first, solid=last - first, label=f"{first}–{last - 1}")
             for first, last in columns[:MAX_ROWS]
         ],
         length=180.0,

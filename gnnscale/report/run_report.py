@@ -20,7 +20,7 @@ from gnnscale.report.page.page import REPORT_FILE, render
 from gnnscale.report.steps import TRACE_FILE, read_steps, write_trace
 from gnnscale.report.summary import summarise, write_json
 from gnnscale.run.callbacks import Observers, open_observers
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.records import Observer, TrainResult
 
 
@@ -97,14 +97,14 @@ class RunTraining(Protocol):
     """What trains: ``launch``, or another process's part of it."""
 
     def __call__(
-        self, config: TrainConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
+        self, config: RunConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
     ) -> TrainResult:
         """Train, and notify ``observer``."""
         ...
 
 
 def train_and_report(
-    config: TrainConfig,
+    config: RunConfig,
     directory: Path,
     *,
     options: dict[str, Any],
@@ -167,7 +167,7 @@ def train_and_report(
     return result
 
 
-def early_stop(result: TrainResult, config: TrainConfig, observer: str | None = None) -> str:
+def early_stop(result: TrainResult, config: RunConfig, observer: str | None = None) -> str:
     """Say in a line why a run stopped before its last epoch.
 
     Args:

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gnnscale.planner.simulator import Scaling, Simulated
-from gnnscale.planner.simulator.hyscale import Planned
+from gnnscale.planner.simulator import ScalingCurve, SimulatedRun
+from gnnscale.planner.simulator.hyscale import SimulatedPlan
 from gnnscale.report.formatting import milliseconds, percent
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
@@ -18,7 +18,7 @@ _STYLE = (
 )
 
 
-def describe(scaling: Scaling) -> dict[str, Any]:
+def describe(scaling: ScalingCurve) -> dict[str, Any]:
     """Return plain values, fit for JSON; seconds, joules, and million edges per second.
 
     A stage that a device has not, and what no model predicts, is None.
@@ -36,7 +36,7 @@ def describe(scaling: Scaling) -> dict[str, Any]:
     }
 
 
-def _result(scaling: Scaling, result: Simulated) -> dict[str, Any]:
+def _result(scaling: ScalingCurve, result: SimulatedRun) -> dict[str, Any]:
     return {
         "num_accelerators": result.num_accelerators,
         "epoch_time_s": result.epoch_s,
@@ -51,7 +51,7 @@ def _result(scaling: Scaling, result: Simulated) -> dict[str, Any]:
     }
 
 
-def _devices(planned: Planned) -> list[dict[str, Any]]:
+def _devices(planned: SimulatedPlan) -> list[dict[str, Any]]:
     pairs = zip(planned.plan.shares, planned.predicted.devices, strict=True)
     return [
         {
@@ -66,7 +66,7 @@ def _devices(planned: Planned) -> list[dict[str, Any]]:
     ]
 
 
-def print_scaling(scaling: Scaling, console: Console) -> None:
+def print_scaling(scaling: ScalingCurve, console: Console) -> None:
     """Show the results as a table."""
     what = f"{scaling.system}: {scaling.model} on {scaling.graph}, {scaling.platform}"
     table = Table(title=Text(f"{what} (simulated)"))
@@ -90,14 +90,14 @@ def print_scaling(scaling: Scaling, console: Console) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def trainers(scaling: Scaling) -> str:
+def trainers(scaling: ScalingCurve) -> str:
     """Return who trains."""
     if scaling.hybrid:
         return "trainers: the processor and the accelerators (hybrid)"
     return "trainers: the accelerators; the processor if there are none"
 
 
-def rates(scaling: Scaling) -> str:
+def rates(scaling: ScalingCurve) -> str:
     """Return which part of its peak rates the platform is taken to reach."""
     found = scaling.efficiency
     if found is None:
@@ -112,7 +112,7 @@ def rates(scaling: Scaling) -> str:
     return "rates, of peak: " + ", ".join(f"{what} {percent(part)}" for part, what in parts)
 
 
-def _row(scaling: Scaling, result: Simulated) -> list[str]:
+def _row(scaling: ScalingCurve, result: SimulatedRun) -> list[str]:
     return [
         f"{result.num_accelerators}",
         f"{result.epoch_s:.3f}",
@@ -125,7 +125,7 @@ def _row(scaling: Scaling, result: Simulated) -> list[str]:
     ]
 
 
-def draw(scaling: Scaling) -> str:
+def draw(scaling: ScalingCurve) -> str:
     """Return the scaling curve as an SVG file, with the ideal one dashed (figure 9)."""
     first = max(scaling.results[0].num_accelerators, 1)
     results = sorted(scaling.results, key=lambda result: result.num_accelerators)

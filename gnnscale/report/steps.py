@@ -74,14 +74,14 @@ class _Threads(msgspec.Struct):
     propagate: Count
 
 
-class _Device(msgspec.Struct):
+class _DeviceLine(msgspec.Struct):
     seeds: Count
     threads: _Threads
     stage_s: dict[str, _Number]
     traffic: _Traffic = msgspec.field(default_factory=_Traffic)
 
 
-class _Step(msgspec.Struct):
+class _StepLine(msgspec.Struct):
     """What is read of a line."""
 
     global_step: Count
@@ -89,10 +89,10 @@ class _Step(msgspec.Struct):
     seconds: _Number
     loss: _Number | None
     decision: str | None
-    devices: list[_Device]
+    devices: list[_DeviceLine]
 
 
-_decoder = msgspec.json.Decoder(_Step)
+_decoder = msgspec.json.Decoder(_StepLine)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +273,7 @@ def _count_lines(file: Path) -> int:
         return sum(part.count(b"\n") for part in iter(lambda: content.read(1 << 20), b"")) + 1
 
 
-def _parsed(file: Path, stride: int) -> Iterator[tuple[int, bytes, _Step]]:
+def _parsed(file: Path, stride: int) -> Iterator[tuple[int, bytes, _StepLine]]:
     """Yield the place of every ``stride``-th line of ``file``, and of decisions, it and its step.
 
     Lines that are cut off or damaged are left out.

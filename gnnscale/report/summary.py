@@ -20,8 +20,14 @@ from gnnscale.report.fpga import SIMULATED, csim_figures
 
 if TYPE_CHECKING:
     from gnnscale.cache import Uncached
-    from gnnscale.partition import PartitionFigures
-    from gnnscale.run.records import DeviceEpoch, EpochRecord, GraphFigures, LeftOut, TrainResult
+    from gnnscale.partition import PartitionStats
+    from gnnscale.run.records import (
+        DeviceEpoch,
+        DroppedProcessors,
+        EpochRecord,
+        GraphStats,
+        TrainResult,
+    )
 
 
 _VERSIONS = ("gnnscale", "torch", "numpy", "hydra-core")
@@ -128,7 +134,7 @@ def _confusion(run: TrainResult) -> list[list[int]] | None:
     return [list(row) for row in counts.confusion]
 
 
-def _graph(found: GraphFigures | None) -> dict[str, Any] | None:
+def _graph(found: GraphStats | None) -> dict[str, Any] | None:
     """Sizes of the graph, and of the split by its parts."""
     if found is None:
         return None
@@ -140,7 +146,7 @@ def _graph(found: GraphFigures | None) -> dict[str, Any] | None:
     return {**{name: getattr(found, name) for name in names}, "split": sizes}
 
 
-def _left_out(found: LeftOut | None) -> dict[str, Any] | None:
+def _left_out(found: DroppedProcessors | None) -> dict[str, Any] | None:
     """Return the processors that the run left out, and why; None for none."""
     if found is None:
         return None
@@ -163,7 +169,7 @@ def _averages(times: Sequence[float]) -> dict[str, float | None]:
     }
 
 
-def _partition(figures: PartitionFigures | None) -> dict[str, Any] | None:
+def _partition(figures: PartitionStats | None) -> dict[str, Any] | None:
     """What is known of the devices' parts, without what is known of each."""
     if figures is None:
         return None

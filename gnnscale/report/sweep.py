@@ -188,14 +188,14 @@ def _report(directory: Path) -> str | None:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _JobOptions:
     """Options of a job, as text."""
 
     computed: str  #: options that decide what is computed
     execution: str  #: options that decide how; those of caches only if the job caches something
 
 
-def _compare_times(jobs: Sequence[dict[str, Any]], works: Sequence[_Work | None]) -> None:
+def _compare_times(jobs: Sequence[dict[str, Any]], works: Sequence[_JobOptions | None]) -> None:
     """Set ``speed_up`` of those jobs whose work another job does in another way."""
     for job, work in zip(jobs, works, strict=True):
         job["speed_up"] = None
@@ -213,7 +213,7 @@ def _compare_times(jobs: Sequence[dict[str, Any]], works: Sequence[_Work | None]
             job["speed_up"] = first["epoch_time_s"] / job["epoch_time_s"]
 
 
-def _work(directory: Path, job: Mapping[str, Any]) -> _Work | None:
+def _work(directory: Path, job: Mapping[str, Any]) -> _JobOptions | None:
     """Return the work of the job in ``directory``; None if its options cannot be read."""
     try:
         options = load_yaml(directory / CONFIG_FILE)
@@ -221,7 +221,9 @@ def _work(directory: Path, job: Mapping[str, Any]) -> _Work | None:
         execution = {name: value for name, value in options.items() if name in _EXECUTION}
         if not job["caching"] and job["feature_hit_rate"] is None:
             execution = {k: v for k, v in execution.items() if k not in _CACHES}
-        return _Work(json.dumps(computed, sort_keys=True), json.dumps(execution, sort_keys=True))
+        return _JobOptions(
+            json.dumps(computed, sort_keys=True), json.dumps(execution, sort_keys=True)
+        )
     except (OSError, ConfigError, AttributeError, TypeError, ValueError):
         return None
 

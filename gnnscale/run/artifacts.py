@@ -12,10 +12,10 @@ from gnnscale.cache import StoredPlan, read_plan
 from gnnscale.core import GraphError
 from gnnscale.core.artifact.header import digest
 from gnnscale.core.shared_memory import SharedMemory
-from gnnscale.features import MadeFeaturesConfig
+from gnnscale.features import StructuralFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.partition.store import Partition, read_partition
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import graph_read, with_features
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ SHARED_ARRAYS = {name: f"{name} in shared memory" for name in ("features", "indi
 
 
 @dataclass(frozen=True, kw_only=True)
-class Artefact:
+class RunArtifact:
     """A directory that workers read."""
 
     name: str  #: what errors call it
@@ -46,7 +46,7 @@ class Artefact:
     content: str  #: hash of what it holds
 
 
-def make_links(config: TrainConfig, graph: Graph) -> Artefact | None:
+def make_links(config: RunConfig, graph: Graph) -> RunArtifact | None:
     """Divide the edges of ``graph`` if the task predicts edges; None if it does not.
 
     Raises:
@@ -57,16 +57,16 @@ def make_links(config: TrainConfig, graph: Graph) -> Artefact | None:
         return None
     content = _task_of(config, graph, path).graph.content
     assert content is not None
-    return Artefact(name=LINKS, path=path, content=content)
+    return RunArtifact(name=LINKS, path=path, content=content)
 
 
-def open_partition(artefacts: Sequence[Artefact], graph: Graph) -> Partition | None:
+def open_partition(artefacts: Sequence[RunArtifact], graph: Graph) -> Partition | None:
     """Open the partition of ``graph`` among ``artefacts``; None if there is none."""
     return reopen_artifact(artefacts, PARTITION, lambda path: read_partition(path, graph))
 
 
 def open_task(
-    config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph, *, seed: int | None = None
+    config: RunConfig, artefacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
 ) -> Task:
     """Open the task of a run, over the graph with the feature rows that the model reads.
 
@@ -92,7 +92,7 @@ def open_task(
         task = _task_of(config, graph, None)
     threads = config.num_threads
     found = with_features(config.features, task.graph, num_threads=threads, seed=seed)
-    if config.task.divides_edges and isinstance(config.features, MadeFeaturesConfig):
+    if config.task.divides_edges and isinstance(config.features, StructuralFeaturesConfig):
         found = _with_other_hash(found)
     return task.over(found)
 
@@ -108,7 +108,7 @@ def _with_other_hash(graph: Graph) -> Graph:
 
 
 def open_graph(
-    config: TrainConfig, artefacts: Sequence[Artefact], graph: Graph, *, seed: int | None = None
+    config: RunConfig, artefacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
 ) -> Graph:
     """Return the graph of the task that ``open_task`` returns, which is not opened without need.
 
@@ -120,25 +120,25 @@ def open_graph(
     return with_features(config.features, graph, num_threads=threads, seed=seed)
 
 
-def _task_of(config: TrainConfig, graph: Graph, links: Path | None) -> Task:
+def _task_of(config: RunConfig, graph: Graph, links: Path | None) -> Task:
     """Open the task over the graph as its store has it, whose edges ``links`` divides."""
     graph = graph_read(config, graph)
     return config.task.open(graph, links, loss=config.loss, metrics=config.metrics)
 
 
-def open_cache_plan(artefacts: Sequence[Artefact], graph: Graph) -> StoredPlan | None:
+def open_cache_plan(artefacts: Sequence[RunArtifact], graph: Graph) -> StoredPlan | None:
     """Open the cache plan for ``graph`` among ``artefacts``; None if there is none."""
     return reopen_artifact(artefacts, CACHE_PLAN, lambda path: read_plan(path, graph))
 
 
-def open_store(artefacts: Sequence[Artefact]) -> Graph:
+def open_store(artefacts: Sequence[RunArtifact]) -> Graph:
     """Open the graph store among ``artefacts``."""
     graph = reopen_artifact(artefacts, GRAPH_STORE, Graph.open)
     assert graph is not None
     return graph
 
 
-def with_shared_arrays(graph: Graph, artefacts: Sequence[Artefact]) -> Graph:
+def with_shared_arrays(graph: Graph, artefacts: Sequence[RunArtifact]) -> Graph:
     """Return the graph of a task with the arrays among ``artefacts`` that processes share."""
     shared: dict[str, Any] = {}
     for name, called in SHARED_ARRAYS.items():
@@ -150,7 +150,7 @@ def with_shared_arrays(graph: Graph, artefacts: Sequence[Artefact]) -> Graph:
 
 
 def reopen_artifact(
-    artefacts: Sequence[Artefact],
+    artefacts: Sequence[RunArtifact],
     name: str,
     opened: Callable[[Path], T],
     content: Callable[[T], str | None] = attrgetter("content"),

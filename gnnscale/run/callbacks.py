@@ -21,7 +21,7 @@ from gnnscale.core import (
     write_atomically,
 )
 from gnnscale.core.config.user_code import load_named, name_of_code
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.records import (
     EpochRecord,
     Observer,
@@ -377,7 +377,7 @@ _MAX_REASON = 200
 
 
 def open_observers(
-    config: TrainConfig, directory: Path, options: Mapping[str, Any], given: Sequence[Observer] = ()
+    config: RunConfig, directory: Path, options: Mapping[str, Any], given: Sequence[Observer] = ()
 ) -> dict[str, Observer]:
     """Return loggers and custom observers of a run, keyed by their names in errors.
 

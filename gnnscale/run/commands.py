@@ -9,7 +9,7 @@ from gnnscale.core.config.untrusted import names
 from gnnscale.data import GraphSource
 from gnnscale.partition import UNREACHED, PartitionerConfig
 from gnnscale.planner import MAX_THREADS
-from gnnscale.run.config import INFERENCE, BatchesConfig
+from gnnscale.run.config import INFERENCE, BatchConfig
 
 #: Parts if neither options nor the devices of a run say how many.
 _NUM_PARTS = 4
@@ -64,7 +64,7 @@ class PartitionConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanCacheConfig(BatchesConfig):
+class PlanCacheConfig(BatchConfig):
     """A cache plan to make.
 
     Attributes:
@@ -75,7 +75,7 @@ class PlanCacheConfig(BatchesConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeOfModel:
+class ModelCodeOptions:
     """What is named again of the model of a run that was found.
 
     Attributes:
@@ -88,7 +88,7 @@ class CodeOfModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacesOfData:
+class DataPathOptions:
     """What is named again of the dataset of a run that was found.
 
     Attributes:
@@ -101,7 +101,7 @@ class PlacesOfData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacesOfTask:
+class TaskPathOptions:
     """Files of the task of a run that was found, named again.
 
     Attributes:
@@ -112,7 +112,7 @@ class PlacesOfTask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundRun:
+class SavedRunOptions:
     """What a command takes that reads a run directory.
 
     Attributes:
@@ -123,9 +123,9 @@ class FoundRun:
     """
 
     run: Path
-    model: CodeOfModel = field(default_factory=CodeOfModel)
-    dataset: PlacesOfData = field(default_factory=PlacesOfData)
-    task: PlacesOfTask = field(default_factory=PlacesOfTask)
+    model: ModelCodeOptions = field(default_factory=ModelCodeOptions)
+    dataset: DataPathOptions = field(default_factory=DataPathOptions)
+    task: TaskPathOptions = field(default_factory=TaskPathOptions)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class FoundRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateConfig(FoundRun):
+class EvaluateConfig(SavedRunOptions):
     """An evaluation of a finished or stopped run.
 
     Attributes:

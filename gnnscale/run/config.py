@@ -124,7 +124,7 @@ class RuntimeConfig(UpdateConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchesConfig:
+class BatchConfig:
     """What decides the mini-batches of every device of a run, and what these keep of the graph.
 
     Attributes:
@@ -177,7 +177,7 @@ def _places_of_loggers(logger: Any) -> tuple[list[str], list[str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(BatchesConfig):
+class RunConfig(BatchConfig):
     """A training run.
 
     Attributes:
@@ -304,7 +304,7 @@ class TrainConfig(BatchesConfig):
         return self.cache_planner.caches or self.cache_plan is not None
 
 
-def _check_names(config: TrainConfig) -> None:
+def _check_names(config: RunConfig) -> None:
     """Refuse metrics and loggers that nobody knows, and names that are given twice."""
     for name in config.logger:
         check_choice("logger", name, LOGGERS)
@@ -323,7 +323,7 @@ def _check_names(config: TrainConfig) -> None:
             raise ConfigError(f"metrics={name}: another metric is called {label}, rename yours")
 
 
-def _check_sampler(config: TrainConfig) -> None:
+def _check_sampler(config: RunConfig) -> None:
     """Refuse a sampler that a device, which samples by itself, does not know."""
     for device in config.device_plan.parsed():
         if not isinstance(config.sampler, device.samplers):
@@ -340,7 +340,7 @@ def _check_sampler(config: TrainConfig) -> None:
             raise ConfigError(f"sampler.memory_bytes={config.sampler.memory_bytes}: {problem}")
 
 
-def _check_loss(config: TrainConfig) -> None:
+def _check_loss(config: RunConfig) -> None:
     """Refuse a loss if a device computes one of its own."""
     if isinstance(config.loss, losses.AutoLoss):
         return
@@ -352,7 +352,7 @@ def _check_loss(config: TrainConfig) -> None:
             )
 
 
-def _check_caches(option: str, config: BatchesConfig) -> None:
+def _check_caches(option: str, config: BatchConfig) -> None:
     """Refuse caches if the features are divided by columns."""
     if config.partitioner.divides == "columns":
         raise ConfigError(
@@ -361,7 +361,7 @@ def _check_caches(option: str, config: BatchesConfig) -> None:
         )
 
 
-def _check_edges(option: str, config: TrainConfig) -> None:
+def _check_edges(option: str, config: RunConfig) -> None:
     """Refuse what trains labels of vertices alone."""
     if config.model.row_width is None:
         raise ConfigError(
@@ -393,7 +393,7 @@ def _check_edges(option: str, config: TrainConfig) -> None:
             )
 
 
-def _check_preaggregates(config: TrainConfig) -> None:
+def _check_preaggregates(config: RunConfig) -> None:
     """Refuse what reads rows that are not aggregated, or not over all neighbours."""
     option = "features=preaggregated"
     if without_last_hop(config.sampler) is None:
@@ -429,7 +429,7 @@ def _check_preaggregates(config: TrainConfig) -> None:
             )
 
 
-def tier_problem(config: TrainConfig) -> str | None:
+def tier_problem(config: RunConfig) -> str | None:
     """Return why host memory cannot hold a part of the rows for this run; None if it can."""
     for device in config.device_plan.parsed():
         if device.loads or device.holds_rows:
@@ -445,7 +445,7 @@ def tier_problem(config: TrainConfig) -> str | None:
     return None
 
 
-def lists_problem(config: TrainConfig) -> str | None:
+def lists_problem(config: RunConfig) -> str | None:
     """Return why neighbour lists cannot stay on the disk for this run; None if they can."""
     for device in config.device_plan.parsed():
         if device.samples:
@@ -458,7 +458,7 @@ def lists_problem(config: TrainConfig) -> str | None:
     return None
 
 
-def _check_learned(config: TrainConfig) -> None:
+def _check_learned(config: RunConfig) -> None:
     """Refuse what does not update rows of vertices, or needs rows that stay."""
     option = f"features={config.features.name}"
     devices = config.device_plan.parsed()
@@ -488,7 +488,7 @@ def _check_learned(config: TrainConfig) -> None:
         )
 
 
-def _check_partitioner(config: BatchesConfig) -> None:
+def _check_partitioner(config: BatchConfig) -> None:
     """Refuse a partitioner that does not go with devices, batch and model."""
     partitioner, devices = config.partitioner, config.device_plan.parsed()
     if partitioner.divides == "nothing":
@@ -503,7 +503,7 @@ def _check_partitioner(config: BatchesConfig) -> None:
         )
 
 
-def _drops_inputs(config: BatchesConfig, option: str, why: str) -> str:
+def _drops_inputs(config: BatchConfig, option: str, why: str) -> str:
     """Return the line of input dropout that does not go with ``option``."""
     dropout = getattr(config.model, "input_dropout", None)
     return (
@@ -512,7 +512,7 @@ def _drops_inputs(config: BatchesConfig, option: str, why: str) -> str:
     )
 
 
-def _check_columns(config: BatchesConfig, devices: Sequence[Device]) -> None:
+def _check_columns(config: BatchConfig, devices: Sequence[Device]) -> None:
     """Refuse a model, or a device, that cannot take part if columns are divided (P3)."""
     option = f"partitioner={config.partitioner.algorithm}"
     if config.model.drops_inputs:

@@ -9,13 +9,13 @@ import numpy as np
 
 from gnnscale.core import Array, ConfigError, Float32Array, find_memory
 from gnnscale.core.artifact.files import size
-from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig, MadeFeaturesConfig
+from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig, StructuralFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.graph.dtypes import MAX_QUANTIZED
 from gnnscale.partition import Parts
 from gnnscale.planner import Cuda
 from gnnscale.planner.device_plan import apportion
-from gnnscale.run.config import BatchesConfig, TrainConfig
+from gnnscale.run.config import BatchConfig, RunConfig
 from gnnscale.sampling import SeedOrder, TwoStageOrder, seed_order
 
 _LOG = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def with_features(
     return replace(graph, features=rows, feature_dtype="float32", origin=origin)
 
 
-def check_feature_dtype(config: TrainConfig, dtype: str) -> None:
+def check_feature_dtype(config: RunConfig, dtype: str) -> None:
     """Refuse a run that reads rows of the type ``dtype`` in a way that this type does not have.
 
     Raises:
@@ -98,7 +98,7 @@ def check_copies(features: LearnedFeaturesConfig, num_vertices: int, *, num_proc
 def _rows(
     features: FeatureStoreConfig, graph: Graph, *, num_threads: int, seed: int | None
 ) -> Float32Array:
-    if isinstance(features, MadeFeaturesConfig):
+    if isinstance(features, StructuralFeaturesConfig):
         _check_memory(features.width, graph.num_vertices, tables=_TABLES)
         return features.make(graph, num_threads=num_threads)
     assert isinstance(features, LearnedFeaturesConfig)
@@ -124,7 +124,7 @@ def _check_memory(width: int, num_vertices: int, *, tables: int, num_processes: 
 log = logging.getLogger(__name__)
 
 
-def graph_read(config: TrainConfig, graph: Graph) -> Graph:
+def graph_read(config: RunConfig, graph: Graph) -> Graph:
     """Return ``graph`` as the model of a run reads it: perhaps without features of edges.
 
     Raises:
@@ -145,7 +145,7 @@ def graph_read(config: TrainConfig, graph: Graph) -> Graph:
     return read
 
 
-def _check(config: TrainConfig) -> None:
+def _check(config: RunConfig) -> None:
     """Refuse what does not go with features of edges."""
     reads = f"model: {config.model.name} reads features of edges"
     otherwise = "model.edge_features=false leaves them out"
@@ -162,7 +162,7 @@ def _check(config: TrainConfig) -> None:
         )
 
 
-def describe_use(config: TrainConfig, graph: Graph) -> str | None:
+def describe_use(config: RunConfig, graph: Graph) -> str | None:
     """Return a line on what a run does with the features of the edges of ``graph``.
 
     None if edges have no features, or the options say that they are left out.
@@ -183,7 +183,7 @@ def describe_use(config: TrainConfig, graph: Graph) -> str | None:
     )
 
 
-def checked_order(config: BatchesConfig, seeds: Array, parts: Parts | None) -> SeedOrder:
+def checked_order(config: BatchConfig, seeds: Array, parts: Parts | None) -> SeedOrder:
     """Return the order of the run; its first epoch is looked at before any device starts.
 
     A permutation trains every seed once by construction, and is not looked at: that takes a

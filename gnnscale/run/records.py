@@ -6,18 +6,18 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gnnscale.cache import CacheFigures, Uncached
+from gnnscale.cache import CacheStats, Uncached
 from gnnscale.core import Count, Positive, StageTimes, StructArray, Traffic, better
 from gnnscale.core.gpu import GpuUse
 from gnnscale.core.metrics import ClassCounts
-from gnnscale.partition import PartitionFigures
+from gnnscale.partition import PartitionStats
 from gnnscale.planner import DevicePlan, Threads
 from gnnscale.planner.cost_model import equations
 from gnnscale.planner.cost_model import stage_work as work
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceSums:
+class DeviceTotals:
     """What one device has done in an epoch so far."""
 
     num_seeds: Count = 0  #: of its slices
@@ -43,7 +43,7 @@ class EpochSums:
     #: since the epoch began, without those in which the run stood still
     seconds: Annotated[float, msgspec.Meta(gt=0)]
     #: each device's part; empty if others go on than those that began
-    devices: tuple[DeviceSums, ...] = ()
+    devices: tuple[DeviceTotals, ...] = ()
     #: figures of this worker's own device; a checkpoint has them in ``workers``
     counters: dict[str, float] = field(default_factory=dict)
 
@@ -171,7 +171,7 @@ class EpochRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftOut:
+class DroppedProcessors:
     """The processors that a run leaves out: its accelerator is as fast alone."""
 
     names: tuple[str, ...]  #: of the processors
@@ -190,7 +190,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkFigures:
+class NetworkStats:
     """What machines that divide the feature rows send each other."""
 
     num_machines: int
@@ -210,19 +210,19 @@ class RunLayout:
     #: split
     step_bytes: work.StepBytes | None = None
     #: what is known of the devices' parts; None if the graph is whole
-    partition: PartitionFigures | None = None
+    partition: PartitionStats | None = None
     #: what is known of the devices' caches; None if there are none
-    cache: CacheFigures | None = None
+    cache: CacheStats | None = None
     #: devices that cache nothing although the options ask for caches; None for none
     uncached: Uncached | None = None
     #: NVLinks between each two GPUs of the plan, in its order; None without GPUs or an answer
     nvlink: tuple[tuple[int, ...], ...] | None = None
-    left_out: LeftOut | None = None  #: processors that the run left out; None for none
-    network: NetworkFigures | None = None  #: of divided rows; None if every machine has all
+    left_out: DroppedProcessors | None = None  #: processors that the run left out; None for none
+    network: NetworkStats | None = None  #: of divided rows; None if every machine has all
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphFigures:
+class GraphStats:
     """Sizes of what a run trains on."""
 
     num_vertices: int
@@ -264,7 +264,7 @@ class TrainResult:
     measures: tuple[str, ...]
     ceiling: float | None
     history: Sequence[EpochRecord]
-    graph: GraphFigures | None = None
+    graph: GraphStats | None = None
     test_metrics: dict[str, float | None] = field(default_factory=dict)
     test_classes: ClassCounts | None = None
     stopped_early: bool = False

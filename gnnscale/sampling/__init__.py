@@ -2,14 +2,14 @@
 
 from gnnscale.sampling.labor import LaborSampler, LaborSampling
 from gnnscale.sampling.layerwise import LayerSampler, LayerSampling
-from gnnscale.sampling.minibatch import Block, MiniBatch, Reach, Sampler, SamplerConfig
+from gnnscale.sampling.minibatch import Block, InputFrontier, MiniBatch, Sampler, SamplerConfig
 from gnnscale.sampling.neighbor import (
-    LeavingOutLastHop,
     NeighborSampler,
     NeighborSampling,
+    TruncatedSampler,
+    TruncatedSampling,
     WeightedSampler,
     WeightedSampling,
-    WithoutLastHop,
     without_last_hop,
 )
 from gnnscale.sampling.seed_order import (

@@ -25,14 +25,14 @@ def without_edges(batch: MiniBatch, sources: IntArray, destinations: IntArray) -
     """
     if not len(sources):
         return batch
-    edges = _Edges(sources, destinations)
+    edges = _EdgeSet(sources, destinations)
     expanded = batch.input_vertices[: batch.blocks[0].num_dst]
     rows = np.flatnonzero(_among(expanded.astype(np.int64, copy=False), edges.destinations))
     blocks = tuple(_without(block, batch.input_vertices, rows, edges) for block in batch.blocks)
     return replace(batch, blocks=blocks)
 
 
-class _Edges:
+class _EdgeSet:
     """A set of edges for look-ups by both ends."""
 
     def __init__(self, sources: IntArray, destinations: IntArray) -> None:
@@ -56,7 +56,7 @@ def _among(values: Int64Array, known: Int64Array) -> BoolArray:
     return found
 
 
-def _without(block: Block, vertices: IntArray, rows: NDArray[np.intp], edges: _Edges) -> Block:
+def _without(block: Block, vertices: IntArray, rows: NDArray[np.intp], edges: _EdgeSet) -> Block:
     """Return ``block`` without ``edges``, whose destinations are ``rows``."""
     rows = rows[rows < block.num_dst]
     lengths = block.indptr[rows + 1] - block.indptr[rows]
@@ -108,7 +108,7 @@ class StepEdges:
         return steps[place]
 
 
-class LinkSampler(minibatch.OverSampler):
+class LinkSampler(minibatch.WrappingSampler):
     """Samples for edges with a sampler of vertices.
 
     A seed is the number of an edge. Each edge gets ``num_negatives`` vertices in place of its
@@ -215,7 +215,7 @@ class LinkSampling(minibatch.SamplerConfig):
         )
 
 
-class EdgeSampler(minibatch.OverSampler):
+class EdgeSampler(minibatch.WrappingSampler):
     """Samples for labelled edges with a sampler of vertices.
 
     A seed is the row of an edge. All edges send messages, the predicted ones too: what they carry

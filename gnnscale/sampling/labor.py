@@ -83,7 +83,7 @@ class LaborSampler:
             num_threads=self.num_threads,
         )
 
-    def reach(self, seeds: Array, step: int) -> minibatch.Reach:
+    def reach(self, seeds: Array, step: int) -> minibatch.InputFrontier:
         """Return what the mini-batch of ``seeds`` at ``step`` reads, in less time."""
         vertices, indptrs = self._native.reach_labor(
             seeds,
@@ -93,7 +93,7 @@ class LaborSampler:
             step=step,
             num_threads=self.num_threads,
         )
-        return minibatch.Reach(input_vertices=vertices, indptrs=tuple(indptrs))
+        return minibatch.InputFrontier(input_vertices=vertices, indptrs=tuple(indptrs))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -140,7 +140,7 @@ class MiniBatch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reach:
+class InputFrontier:
     """What a mini-batch reads of the graph: all but its edges."""
 
     input_vertices: IntArray  #: as in ``MiniBatch``
@@ -149,7 +149,7 @@ class Reach:
     indptrs: tuple[Int64Array, ...]
 
     @classmethod
-    def of(cls, batch: MiniBatch) -> Reach:
+    def of(cls, batch: MiniBatch) -> InputFrontier:
         """Return what ``batch`` reads."""
         indptrs = tuple(block.indptr for block in reversed(batch.blocks))
         return cls(input_vertices=batch.input_vertices, indptrs=indptrs)
@@ -184,7 +184,7 @@ class Sampler(Protocol):
         ...
 
 
-class OverSampler:
+class WrappingSampler:
     """Base of samplers that draw with another sampler, on its threads."""
 
     def __init__(self, sampler: Sampler) -> None:

@@ -89,12 +89,12 @@ class NeighborSampler(_FanoutSampler):
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
         return self._sample(seeds, step, edge_weights=self._graph.edge_weights is not None)
 
-    def reach(self, seeds: Array, step: int) -> minibatch.Reach:
+    def reach(self, seeds: Array, step: int) -> minibatch.InputFrontier:
         """Return what the mini-batch of ``seeds`` at ``step`` reads, in less time."""
         vertices, indptrs = self._native.reach_neighbors(
             seeds, self.fanouts, step=step, **self._choices()
         )
-        return minibatch.Reach(input_vertices=vertices, indptrs=tuple(indptrs))
+        return minibatch.InputFrontier(input_vertices=vertices, indptrs=tuple(indptrs))
 
 
 def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
@@ -206,7 +206,7 @@ class WeightedSampling(_FanoutSampling):
         return WeightedSampler(graph, **self._options(seed, num_threads))
 
 
-class WithoutLastHop(minibatch.OverSampler):
+class TruncatedSampler(minibatch.WrappingSampler):
     """Samples all hops but the last, and puts a first block without edges in its place.
 
     So ``input_vertices`` are V^1: the destinations of the first layer, whose rows are ready.
@@ -229,7 +229,7 @@ class WithoutLastHop(minibatch.OverSampler):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeavingOutLastHop(minibatch.SamplerConfig):
+class TruncatedSampling(minibatch.SamplerConfig):
     """Sampling by ``fanouts`` without the last hop."""
 
     whole: minibatch.SamplerConfig
@@ -239,15 +239,15 @@ class LeavingOutLastHop(minibatch.SamplerConfig):
         """Number of layers, including that of the hop that is left out."""
         return self.whole.num_layers
 
-    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> WithoutLastHop:
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> TruncatedSampler:
         """Build the sampler for ``graph``."""
         outer: Any = self.whole.sampler(graph, seed=seed, num_threads=num_threads)
         outer.fanouts = outer.fanouts[:-1]
-        return WithoutLastHop(outer)
+        return TruncatedSampler(outer)
 
 
-def without_last_hop(sampler: minibatch.SamplerConfig) -> LeavingOutLastHop | None:
+def without_last_hop(sampler: minibatch.SamplerConfig) -> TruncatedSampling | None:
     """Return the sampling without the last hop; None unless that takes all neighbours."""
     if sampler.last_hop_is_whole:
-        return LeavingOutLastHop(whole=sampler)
+        return TruncatedSampling(whole=sampler)
     return None

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from gnnscale.core import Array, BoolArray, ConfigError, GraphError, IntArray
-from gnnscale.graph import Labelled
+from gnnscale.graph import SplitLabels
 from gnnscale.graph.store_format import has_label
 
 log = logging.getLogger(__name__)
@@ -249,7 +249,7 @@ def _check_counts(place: str, step: StepSeeds, order: SeedOrder, num_devices: in
         )
 
 
-def labelled_vertices(graph: Labelled, split: str, *, what: str = "vertices") -> Vertices:
+def labelled_vertices(graph: SplitLabels, split: str, *, what: str = "vertices") -> Vertices:
     """Return the vertices of ``split`` (train, valid, test) whose label is known.
 
     Args:

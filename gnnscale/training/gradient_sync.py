@@ -16,11 +16,11 @@ from gnnscale.core.stages import NO_TRAFFIC
 from gnnscale.distributed.process_group import Group
 from gnnscale.graph.store_format import vertex_dtype
 from gnnscale.nn import TrainableModel
-from gnnscale.nn.learned_embeddings import VertexRows
+from gnnscale.nn.learned_embeddings import LearnedEmbedding
 from gnnscale.nn.optim.sparse import RowSums
 
 
-def share_row_gradients(rows: VertexRows, group: Group) -> None:
+def share_row_gradients(rows: LearnedEmbedding, group: Group) -> None:
     """Give ``rows`` the gradients of all devices; every process calls this once a step.
 
     Each sends its vertices and their gradients, ``[n, dim]`` float32, to all others. Processes that

@@ -23,13 +23,13 @@ from gnnscale.run.artifacts import (
     PARTITION,
     PREAGGREGATED,
     SHARED_ARRAYS,
-    Artefact,
+    RunArtifact,
     make_links,
     open_graph,
     open_partition,
     open_store,
 )
-from gnnscale.run.config import BatchesConfig, TrainConfig
+from gnnscale.run.config import BatchConfig, RunConfig
 from gnnscale.run.inputs import (
     check_copies,
     check_feature_dtype,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     pass
 
 
-def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
+def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:
     """Make what the run needs and does not have yet: the graph store, and what is made of it.
 
     Raises:
@@ -53,7 +53,7 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
     store = config.dataset.prepare()
     meta = read_meta(store)
     check_feature_dtype(config, meta.feature_dtype)
-    made = [Artefact(name=GRAPH_STORE, path=store, content=meta.graph_content)]
+    made = [RunArtifact(name=GRAPH_STORE, path=store, content=meta.graph_content)]
     if isinstance(config.features, LearnedFeaturesConfig):
         num_processes = len(config.device_plan.parsed())
         check_copies(config.features, meta.num_vertices, num_processes=num_processes)
@@ -62,7 +62,7 @@ def make_artefacts(config: TrainConfig) -> tuple[Artefact, ...]:
     return (*made, *make_of_graph(config, Graph.open(store)))
 
 
-def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
+def make_of_graph(config: RunConfig, graph: Graph) -> tuple[RunArtifact, ...]:
     """Make the partition, divided edges, cache plan and rows that a run needs, if missing.
 
     Args:
@@ -70,7 +70,7 @@ def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
         graph: as its store has it.
 
     Raises:
-        GraphError, ConfigError: as ``make_artefacts``.
+        GraphError, ConfigError: as ``make_artifacts``.
     """
     check_features(config.features, graph)
     links = make_links(config, graph)
@@ -88,11 +88,11 @@ def make_of_graph(config: TrainConfig, graph: Graph) -> tuple[Artefact, ...]:
 
         rows = preaggregate(config.model, graph, num_threads=config.num_threads)
         content = open_rows(rows, graph).content
-        made.append(Artefact(name=PREAGGREGATED, path=rows, content=content))
+        made.append(RunArtifact(name=PREAGGREGATED, path=rows, content=content))
     return tuple(made)
 
 
-def _cache(config: TrainConfig, graph: Graph, partition: Partition | None) -> Artefact:
+def _cache(config: RunConfig, graph: Graph, partition: Partition | None) -> RunArtifact:
     """Return the cache plan of a run: the one that is given, or the planner's."""
     # The launching process imports no torch if nothing is cached: its start would take longer.
     from gnnscale.training.build.cache_problem import check_given_plan, plan_caches
@@ -102,11 +102,11 @@ def _cache(config: TrainConfig, graph: Graph, partition: Partition | None) -> Ar
         check_given_plan(config, graph, partition, path)
     else:
         path = plan_caches(config, graph, partition)
-    return Artefact(name=CACHE_PLAN, path=path, content=read_plan(path, graph).content)
+    return RunArtifact(name=CACHE_PLAN, path=path, content=read_plan(path, graph).content)
 
 
-def divide(config: BatchesConfig, graph: Graph) -> Artefact:
-    """Make the partition of ``graph`` that a run needs, if missing; raise as ``make_artefacts``."""
+def divide(config: BatchConfig, graph: Graph) -> RunArtifact:
+    """Make the partition of ``graph`` that a run needs, if missing; raise as ``make_artifacts``."""
     path = make_partition(
         config.partitioner,
         graph,
@@ -114,12 +114,12 @@ def divide(config: BatchesConfig, graph: Graph) -> Artefact:
         num_hops=config.sampler.num_layers,
         num_threads=config.num_threads,
     )
-    return Artefact(name=PARTITION, path=path, content=read_partition(path, graph).content)
+    return RunArtifact(name=PARTITION, path=path, content=read_partition(path, graph).content)
 
 
 def share_graph(
-    config: TrainConfig, made: Sequence[Artefact]
-) -> tuple[list[SharedMemory], list[Artefact]]:
+    config: RunConfig, made: Sequence[RunArtifact]
+) -> tuple[list[SharedMemory], list[RunArtifact]]:
     """Fill the memory in which GPUs read the graph; nothing if no device does.
 
     Returns:
@@ -140,7 +140,7 @@ def share_graph(
     memory = [SharedMemory.filled(getattr(graph, name)) for name in names]
     assert graph.content is not None
     found = [
-        Artefact(name=SHARED_ARRAYS[name], path=each.path, content=graph.content)
+        RunArtifact(name=SHARED_ARRAYS[name], path=each.path, content=graph.content)
         for name, each in zip(names, memory, strict=True)
     ]
     return memory, found

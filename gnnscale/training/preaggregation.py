@@ -10,7 +10,7 @@ import torch
 
 from gnnscale.backend.feature_loading import CHUNK_EDGES, CHUNK_VERTICES, ChunkLoader
 from gnnscale.core import Float32Array, GraphError, track
-from gnnscale.core.artifact.artifact_type import Form, Kind
+from gnnscale.core.artifact.artifact_type import ArtifactType, Form
 from gnnscale.core.artifact.files import check_space, new_folder, size
 from gnnscale.core.artifact.header import digest
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, read_slices
@@ -22,11 +22,11 @@ from gnnscale.nn import ModelConfig
 from gnnscale.nn.conv.linear import LinearAggregationLayer
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 from gnnscale.run import artifacts
-from gnnscale.run.artifacts import Artefact, reopen_artifact
+from gnnscale.run.artifacts import RunArtifact, reopen_artifact
 from gnnscale.sampling import Block
 
 _LOG = logging.getLogger(__name__)
-PREAGGREGATED = Kind(
+PREAGGREGATED = ArtifactType(
     name="table of aggregated rows",
     header="preaggregated.json",
     version=2,
@@ -36,7 +36,7 @@ PREAGGREGATED = Kind(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identity:
+class PreaggregationIdentity:
     """What decides the rows."""
 
     graph: GraphIdentity  #: whose features are aggregated; its content hash covers them
@@ -49,19 +49,19 @@ class AggregatedRows:
     """Rows that were opened."""
 
     rows: Float32Array  #: ``[num_vertices, width]`` float32, mapped
-    identity: Identity  #: what decided them
+    identity: PreaggregationIdentity  #: what decided them
     content: str  #: hash of what they hold
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Header:
+class _PreaggregationHeader:
     """The entries of ``preaggregated.json`` beside its version."""
 
-    identity: Identity
+    identity: PreaggregationIdentity
     arrays: dict[str, ArrayEntry]
 
 
-def identify(graph: Graph, *, layer: type[object], width: int) -> Identity:
+def identify(graph: Graph, *, layer: type[object], width: int) -> PreaggregationIdentity:
     """Return what decides the rows of ``graph`` aggregated by ``layer``.
 
     Raises:
@@ -69,7 +69,7 @@ def identify(graph: Graph, *, layer: type[object], width: int) -> Identity:
     """
     if graph.content is None:
         raise GraphError(f"{graph.name}: in memory, features are preaggregated of a store alone")
-    return Identity(graph=describe(graph), layer=stored_path(layer), width=width)
+    return PreaggregationIdentity(graph=describe(graph), layer=stored_path(layer), width=width)
 
 
 def preaggregate(
@@ -130,7 +130,7 @@ def _write_rows(
     path: Path,
     layer: LinearAggregationLayer,
     graph: Graph,
-    identity: Identity,
+    identity: PreaggregationIdentity,
     num_threads: int,
     chunks: tuple[int, int],
 ) -> ArrayEntry:
@@ -160,7 +160,7 @@ def open_rows(path: Path, graph: Graph) -> AggregatedRows:
     Raises:
         GraphError: they are of another graph, or damaged.
     """
-    header = PREAGGREGATED.record(_Header, PREAGGREGATED.read_header(path), path)
+    header = PREAGGREGATED.record(_PreaggregationHeader, PREAGGREGATED.read_header(path), path)
     identity = header.identity
     check_graph(PREAGGREGATED, path, identity.graph, graph)
     forms: dict[str, Form] = {"rows": (np.dtype(np.float32), (graph.num_vertices, identity.width))}
@@ -168,7 +168,7 @@ def open_rows(path: Path, graph: Graph) -> AggregatedRows:
     return AggregatedRows(rows=rows, identity=identity, content=digest(asdict(header)))
 
 
-def _check_rows(path: Path, graph: Graph, identity: Identity) -> None:
+def _check_rows(path: Path, graph: Graph, identity: PreaggregationIdentity) -> None:
     """Read the rows of ``graph`` at ``path`` as a whole, once for all processes that map them."""
     opened = open_rows(path, graph)
     PREAGGREGATED.check_same(path, asdict(identity), asdict(opened.identity))
@@ -181,7 +181,7 @@ def _check_rows(path: Path, graph: Graph, identity: Identity) -> None:
 
 
 def open_aggregated(
-    artefacts: Sequence[Artefact], graph: Graph, host: FeatureStore
+    artefacts: Sequence[RunArtifact], graph: Graph, host: FeatureStore
 ) -> PreaggregatedFeatures | None:
     """Open the preaggregated features of ``graph`` among ``artefacts``; None if there are none."""
     opened = reopen_artifact(

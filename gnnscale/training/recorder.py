@@ -42,7 +42,7 @@ class EpochCounters:
     def begin(cls, num_devices: int, sums: records.EpochSums | None = None) -> EpochCounters:
         """Begin to count, or count on from ``sums`` as if the epoch had begun so long ago."""
         devices = sums.devices if sums is not None else ()
-        known = devices or [records.DeviceSums() for _ in range(num_devices)]
+        known = devices or [records.DeviceTotals() for _ in range(num_devices)]
         counters = cls(
             seeds_of=[each.num_seeds for each in known],
             stages_of=[replace(each.stages) for each in known],
@@ -92,7 +92,7 @@ class EpochCounters:
             loss=self.loss,
             seconds=self.elapsed(),
             devices=tuple(
-                records.DeviceSums(num_seeds=seeds, stages=replace(stages), traffic=traffic)
+                records.DeviceTotals(num_seeds=seeds, stages=replace(stages), traffic=traffic)
                 for seeds, stages, traffic in parts
             ),
             counters=dict(own),

@@ -17,8 +17,8 @@ from gnnscale.core.config.typed import differences
 from gnnscale.distributed.process_group import Group
 from gnnscale.ops import keep_freed_memory, supported_simd_level
 from gnnscale.run import config as settings
-from gnnscale.run.artifacts import Artefact
-from gnnscale.run.checkpoint.replicas import Copies
+from gnnscale.run.artifacts import RunArtifact
+from gnnscale.run.checkpoint.replicas import CheckpointReplicas
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.training import checkpointing as saving
@@ -27,7 +27,7 @@ from gnnscale.training.build.topology import topology_read
 from gnnscale.training.drm.rebalancer import RebalancerState
 from gnnscale.training.worker import schedule, train_state
 from gnnscale.training.worker.device import WorkerDevice
-from gnnscale.training.worker.model_state import Data, Learning
+from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +80,11 @@ def repeatable_operations(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def open_run(
-    config: settings.TrainConfig,
+    config: settings.RunConfig,
     directory: Path,
     options: dict[str, Any],
     group: Group,
-    artefacts: Sequence[Artefact] = (),
+    artefacts: Sequence[RunArtifact] = (),
     *,
     may_leave_out: bool = False,
 ) -> Iterator[train_state.TrainState]:
@@ -124,11 +124,11 @@ def open_run(
 
 
 def _open(
-    config: settings.TrainConfig,
+    config: settings.RunConfig,
     directory: Path,
     options: dict[str, Any],
     group: Group,
-    artefacts: Sequence[Artefact],
+    artefacts: Sequence[RunArtifact],
     closing: ExitStack,
     *,
     may_leave_out: bool,
@@ -139,11 +139,11 @@ def _open(
         _report_mode(config)
     torch.set_num_threads(config.host_threads)
     keep_freed_memory()
-    data = Data.open(config, group, artefacts)
+    data = TrainInputs.open(config, group, artefacts)
     data = data.over(topology_read(config, data.graph, group))
     if not artefacts:
         _check_data(data, group)
-    learning = Learning.open(config, data, group)
+    learning = ModelState.open(config, data, group)
     rows = open_rows(config, data.graph, group)
     if rows is not None:
         closing.callback(rows.abandon)  # unless it is closed by then
@@ -157,7 +157,9 @@ def _open(
         config=config,
         options=with_found_devices(config, options),
         restarts=group.restarts,
-        copies=Copies.open(directory, group, options) if config.runtime.checkpoint else None,
+        copies=CheckpointReplicas.open(directory, group, options)
+        if config.runtime.checkpoint
+        else None,
         graph=data.graph,
         partition=partition,
         candidates=None if candidates is None else candidates.content,
@@ -201,13 +203,13 @@ def check_alike(group: Group, values: Mapping[str, Any], *, ignore: Sequence[str
         raise ConfigError(problem)
 
 
-def _check_data(data: Data, group: Group) -> None:
+def _check_data(data: TrainInputs, group: Group) -> None:
     """Refuse machines whose copies of the graph, or of what was made of it, differ."""
     made = {each.name: each.content for each in data.made}
     check_alike(group, {"content of the graph store": data.graph.content, "content of": made})
 
 
-def with_found_devices(config: settings.TrainConfig, options: dict[str, Any]) -> dict[str, Any]:
+def with_found_devices(config: settings.RunConfig, options: dict[str, Any]) -> dict[str, Any]:
     """Return options that name the devices which a plan has found on this machine.
 
     A run that is resumed with more or fewer GPUs is then one with another device plan.
@@ -234,12 +236,12 @@ def _begin(state: train_state.TrainState) -> None:
     if saved is not None and schedule.manages(config, plan):
         kept = saving.kept_management(state, saved)
     first_step = state.progress.steps_done
-    state.schedule = schedule.WorkerSchedule.open(
+    state.schedule = schedule.BatchSchedule.open(
         config, data, device, group, plan, first_step=first_step, kept=kept
     )
 
 
-def _report_mode(config: settings.TrainConfig) -> None:
+def _report_mode(config: settings.RunConfig) -> None:
     if config.runtime.deterministic:
         log.info(
             "runtime.deterministic=true: the plan follows nominal rates, without calibration and "
@@ -253,7 +255,7 @@ def _report_mode(config: settings.TrainConfig) -> None:
         log.info(f"runtime.compute_dtype=bfloat16: {how}")
 
 
-def _warn_of_threads(config: settings.TrainConfig) -> None:
+def _warn_of_threads(config: settings.RunConfig) -> None:
     cores = usable_cores()
     workers = len(config.device_plan.parsed())
     if config.num_threads > cores:

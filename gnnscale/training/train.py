@@ -8,13 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from gnnscale.backend import CacheHolder
+from gnnscale.backend import DeviceCacheBackend
 from gnnscale.core import ConfigError
-from gnnscale.distributed.heartbeat import OWN, TRAINS
+from gnnscale.distributed.heartbeat import STATUS, TRAINS
 from gnnscale.distributed.process_group import ALONE, Group, trade_values
 from gnnscale.inference.evaluate import Validator
 from gnnscale.run import config as settings
-from gnnscale.run.artifacts import Artefact
+from gnnscale.run.artifacts import RunArtifact
 from gnnscale.run.records import Observer, RunObserver, TrainResult
 from gnnscale.training import checkpointing as saving
 from gnnscale.training import setup as opening
@@ -26,13 +26,13 @@ from gnnscale.training.worker.train_state import TrainState
 
 
 def train(
-    config: settings.TrainConfig,
+    config: settings.RunConfig,
     directory: Path,
     observer: Observer,
     *,
     options: dict[str, Any],
     group: Group = ALONE,
-    artefacts: Sequence[Artefact] = (),
+    artefacts: Sequence[RunArtifact] = (),
     may_leave_out: bool = False,
 ) -> TrainResult:
     """Train a model, keep its best weights, and test those: one worker's part of it.
@@ -58,7 +58,7 @@ def train(
         PeerLostError: another worker is gone.
         ProcessorsLeftOut: the run is to continue without its processors.
     """
-    OWN.begin("opening the run")
+    STATUS.begin("opening the run")
     with opening.open_run(
         config, directory, options, group, artefacts, may_leave_out=may_leave_out
     ) as state:
@@ -85,7 +85,7 @@ def train(
         while not state.finished:
             recorder.begin_epoch(state.progress.resumed)
             state.progress.resumed = None
-            OWN.begin(TRAINS)
+            STATUS.begin(TRAINS)
             for batch in state.begin_epoch():  # sampled, loaded and transferred ahead of time
                 state.step.propagate(batch)
                 wanted = state.wants_checkpoint(batch.step)
@@ -102,12 +102,12 @@ _MEMORY_STEPS = 8
 
 
 def rehearse_memory(
-    config: settings.TrainConfig,
+    config: settings.RunConfig,
     directory: Path,
     *,
     options: dict[str, Any],
     group: Group = ALONE,
-    artefacts: Sequence[Artefact] = (),
+    artefacts: Sequence[RunArtifact] = (),
 ) -> MemoryLeft:
     """Do some steps without a cache, and return what they leave of the devices' memory.
 
@@ -123,7 +123,7 @@ def rehearse_memory(
         state.step.state_out()  # all steps are done
         backend, unused = state.device.backend, None
         if backend.device.holds_rows and backend.device.holds_cache:
-            unused = cast(CacheHolder, backend).unused_bytes()
+            unused = cast(DeviceCacheBackend, backend).unused_bytes()
         return MemoryLeft(unused_bytes=tuple(trade_values(unused, group)))
 
 
@@ -138,9 +138,9 @@ def _finish_step(
     _check_loss(state, totals)
     decision = state.rebalance(batch, totals)  # dynamic resource management
     record = recorder.add(batch, totals, decision)
-    OWN.steps += 1
+    STATUS.steps += 1
     if state.group.is_rank0:
-        with OWN.at("reporting"):
+        with STATUS.at("reporting"):
             observer.stepped(record)
     if totals.checkpoint:
         saving.save_inside_epoch(state, recorder.sums())
@@ -163,7 +163,7 @@ def _end_epoch(
     Raises:
         GraphError: a file of the graph became shorter; nothing that was read of it is kept.
     """
-    OWN.begin("between two epochs")
+    STATUS.begin("between two epochs")
     state.data.graph.check_files()
     state.step.combine_statistics()
     state.learning.join()
@@ -224,7 +224,7 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
 
 def _test(state: TrainState, validator: Validator) -> TrainResult:
     """Test the best weights, which the model keeps; on rank 0 only."""
-    OWN.begin("testing")
+    STATUS.begin("testing")
     with state.device.rank0_reads():
         if not state.group.is_rank0:
             return state.result()

@@ -148,20 +148,20 @@ def train(*options: str, **variables: str) -> Run:
 
 
 def composed(*overrides: str) -> tuple[Any, dict[str, Any]]:
-    """Return the options of ``gnnscale train``: a ``TrainConfig``, and the same as plain values."""
+    """Return the options of ``gnnscale train``: a ``RunConfig``, and the same as plain values."""
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf
 
     from gnnscale.core.config.typed import typed
     from gnnscale.core.hardware import usable_cores
-    from gnnscale.run.config import TrainConfig
+    from gnnscale.run.config import RunConfig
 
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
     with initialize_config_module("gnnscale.configs", version_base="1.3"):
         words = [re.sub("^config=", "experiment=", each) for each in overrides]
         node = compose("train", words)
     plain: Any = OmegaConf.to_container(node, resolve=True)
-    return typed(node, TrainConfig), plain
+    return typed(node, RunConfig), plain
 
 
 # --- processes --------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from cuda_bench.bench import TINY, Bench, random_graph
 from gnnscale import ops
 from gnnscale.backend.cuda.batch import batch_of
 from gnnscale.backend.cuda.capacity import DeviceGraph
-from gnnscale.backend.cuda.device_cache import DeviceCache
+from gnnscale.backend.cuda.device_cache import ResidentCache
 from gnnscale.backend.cuda.placement import place
 from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.cache.plan import KeptCache
+from gnnscale.cache.plan import CliqueCache
 from gnnscale.graph import EdgeData
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE, Inputs
 from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
@@ -156,8 +156,8 @@ def _same_cache(bench: Bench) -> None:
     """Read rows and lists that a device keeps: what it keeps is spoilt at the host."""
     graph, engine = random_graph(TINY), bench.engine
     kept = np.arange(0, graph.num_vertices, 3, dtype=np.int32)
-    cache = DeviceCache(
-        KeptCache(names=("card",), positions=(0,), features=(kept,), topology=(kept,), own=0),
+    cache = ResidentCache(
+        CliqueCache(names=("card",), positions=(0,), features=(kept,), topology=(kept,), own=0),
         graph,
         engine,
     )

@@ -11,7 +11,7 @@ from cuda_bench.epoch import plan
 from gnnscale.distributed.process_group import ALONE
 from gnnscale.training.pipeline.device_step import MAX_LATE
 from gnnscale.training.worker import device as devices
-from gnnscale.training.worker.model_state import Data, Learning
+from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
 _STEPS = 20
 
@@ -66,7 +66,7 @@ def _backend(bench: Bench) -> tuple[Any, Any]:
         *(f"dataset.num_vertices={vertices}", f"dataset.num_edges={edges}"),
         *(f"sampler.fanouts={list(sizes.fanouts)}".replace(" ", ""), f"batch_size={sizes.seeds}"),
     )
-    data = Data.open(config, ALONE, ())
-    opened = devices.WorkerDevice.open(config, data, Learning.open(config, data, ALONE), ALONE)
+    data = TrainInputs.open(config, ALONE, ())
+    opened = devices.WorkerDevice.open(config, data, ModelState.open(config, data, ALONE), ALONE)
     opened.backend.load_state()
     return opened.backend, data.graph

@@ -6,7 +6,7 @@ from gnnscale.fpga_design.dse import Exploration, explore, goal_of
 from gnnscale.fpga_design.dse.hitgnn import dsps, luts
 from gnnscale.planner.fpga_board import board
 from gnnscale.planner.graphs import PUBLISHED
-from gnnscale.planner.simulator import Simulated
+from gnnscale.planner.simulator import SimulatedRun
 from gnnscale.planner.simulator.hitgnn import local_share
 from gnnscale.planner.simulator.workload import published_task
 from reproduce.plots import lines
@@ -105,7 +105,7 @@ def pairs() -> Iterator[tuple[str, str]]:
     return ((graph, model) for graph in GRAPHS for model in MODELS)
 
 
-def simulated(system: str, graph: str, model: str, *more: str, cards: int = CARDS) -> Simulated:
+def simulated(system: str, graph: str, model: str, *more: str, cards: int = CARDS) -> SimulatedRun:
     return one(
         f"system={system}",
         f"graph={graph}",

@@ -6,7 +6,7 @@ from hydra import compose, initialize_config_module
 
 from gnnscale.core.config.typed import typed
 from gnnscale.planner.graphs import PublishedGraph
-from gnnscale.planner.simulator import Scaling, SimulateConfig, Simulated, simulate
+from gnnscale.planner.simulator import ScalingCurve, SimulateConfig, SimulatedRun, simulate
 
 #: Rates as the papers' own models have them: peaks, and one processor's memory for all links.
 #: Sampling takes no time from the other stages.
@@ -25,11 +25,11 @@ def options(overrides: tuple[str, ...]) -> SimulateConfig:
 
 
 @cache  # tables share cells
-def scaling(*overrides: str, graph: PublishedGraph | None = None) -> Scaling:
+def scaling(*overrides: str, graph: PublishedGraph | None = None) -> ScalingCurve:
     return simulate(options(tuple(overrides)), graph=graph)
 
 
-def one(*overrides: str, graph: PublishedGraph | None = None) -> Simulated:
+def one(*overrides: str, graph: PublishedGraph | None = None) -> SimulatedRun:
     """Return the only result of a simulation."""
     (found,) = scaling(*overrides, graph=graph).results
     return found

@@ -10,7 +10,7 @@ SMALL: dict[str, Any] = {"sampler.fanouts": [5, 3], "batch_size": 64, "num_threa
 
 
 @pytest.fixture
-def graph() -> api.Choice[Any]:
+def graph() -> api.OptionGroup[Any]:
     sizes = {"num_vertices": 600, "num_edges": 3000, "num_features": 8, "num_classes": 4}
     return api.load_input_graph("planted_partition", train_fraction=0.6, **sizes)
 
@@ -23,7 +23,7 @@ def own_home(tmp_path, monkeypatch, write_figures) -> None:
 
 
 @pytest.fixture
-def train(graph: api.Choice[Any], own_home: None) -> Callable[..., api.Training]:
+def train(graph: api.OptionGroup[Any], own_home: None) -> Callable[..., api.Training]:
     """Train GraphSAGE, or what is given, on a tiny graph in a folder of the test's own."""
 
     def start(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import Backend, HostParts, open_backend
+from gnnscale.backend import Backend, BackendInputs, open_backend
 from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, GraphSAGE
@@ -37,7 +37,7 @@ def model(new_model: Callable[[], GNN]) -> GNN:
 
 
 @pytest.fixture
-def host(graph: Graph) -> Callable[..., HostParts]:
+def host(graph: Graph) -> Callable[..., BackendInputs]:
     """Build a host's part of training a model, of ``graph`` unless it is given another one."""
 
     def build(
@@ -47,8 +47,8 @@ def host(graph: Graph) -> Callable[..., HostParts]:
         aggregates: bool = True,
         dtype: torch.dtype = torch.float32,
         **fields: Any,
-    ) -> HostParts:
-        return HostParts(
+    ) -> BackendInputs:
+        return BackendInputs(
             graph=of,
             model=model,
             objective=vertex_objective(of),
@@ -66,7 +66,9 @@ def host(graph: Graph) -> Callable[..., HostParts]:
 
 
 @pytest.fixture
-def backend(host: Callable[..., HostParts], new_model: Callable[[], GNN]) -> Callable[..., Backend]:
+def backend(
+    host: Callable[..., BackendInputs], new_model: Callable[[], GNN]
+) -> Callable[..., Backend]:
     """Open a device's backend on a random graph, for a new model unless it is given one."""
 
     def build(device: Device, model: GNN | None = None) -> Backend:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnnscale.backend import CpuBackend, HostParts, open_backend
+from gnnscale.backend import BackendInputs, CpuBackend, open_backend
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.graph import Graph
 from gnnscale.nn import GraphSAGE
@@ -14,7 +14,7 @@ from gnnscale.nn.base import seed_loss
 from gnnscale.planner import Cpu, Threads
 
 
-def test_stages_one_after_the_other(tiny_graph: Graph, host: Callable[..., HostParts]) -> None:
+def test_stages_one_after_the_other(tiny_graph: Graph, host: Callable[..., BackendInputs]) -> None:
     model = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=2)
     parts = host(model, of=tiny_graph)
     backend = open_backend(Cpu(), parts)
@@ -68,7 +68,7 @@ def test_gradients_before_any_step_are_zero(backend: Any, model: nn.Module) -> N
     assert not any(gradient.any() for gradient in gradients)
 
 
-def test_threads_reach_every_stage(host: Callable[..., HostParts], model: nn.Module) -> None:
+def test_threads_reach_every_stage(host: Callable[..., BackendInputs], model: nn.Module) -> None:
     before = torch.get_num_threads()
     parts = host(model)
     found = open_backend(Cpu(), parts)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from small_tasks import small_task
 
 from gnnscale.cache import CacheTask
-from gnnscale.cache.hotness.expected import CountedReads, ExpectedReads
+from gnnscale.cache.hotness.expected import AverageReads, ExpectedReads
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts
@@ -93,7 +93,7 @@ def reading() -> Make:
         expected = ExpectedReads(rows={}, lists={}, **alike)
         changed = replace(task)
         changed.__dict__.update(
-            presampled=first, expected=expected, counted=CountedReads(later=None, **alike)
+            presampled=first, expected=expected, counted=AverageReads(later=None, **alike)
         )
         return changed
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnscale.cache.belady import Belady, Counts, belady_bytes, count_hits
+from gnnscale.cache.belady import Belady, HitCounts, belady_bytes, count_hits
 
 Batches = list[list[int]]
 
@@ -88,7 +88,7 @@ def test_it_keeps_what_the_rule_says(batches, capacity, window, match, data) -> 
         assert [rows[place] for _, place in found] == [vertex for vertex, _ in found]
         replaced = belady.advance()
         held = set(previous) - content
-        assert replaced.counts == Counts(
+        assert replaced.counts == HitCounts(
             num_hits=len(content & set(batch)),
             num_previous=len(held & set(batch)),
             num_misses=len(set(batch) - content - held),
@@ -158,7 +158,7 @@ def test_the_forecast_is_of_a_full_window() -> None:
 
 
 def test_counts_add_up() -> None:
-    counts = Counts(num_hits=1, num_previous=2, num_misses=3) + Counts(num_hits=2)
-    assert counts == Counts(num_hits=3, num_previous=2, num_misses=3)
+    counts = HitCounts(num_hits=1, num_previous=2, num_misses=3) + HitCounts(num_hits=2)
+    assert counts == HitCounts(num_hits=3, num_previous=2, num_misses=3)
     assert counts.hit_rate == 5 / 8
-    assert Counts().hit_rate is None
+    assert HitCounts().hit_rate is None

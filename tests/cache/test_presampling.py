@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from fixture_types import Make
 
-from gnnscale.cache import Draw, Draws
+from gnnscale.cache import PresampledBatch, Presampler
 from gnnscale.graph import Graph
 from gnnscale.planner.device_plan import apportion
 from gnnscale.sampling import (
+    InputFrontier,
     MiniBatch,
     NeighborSampler,
     NeighborSampling,
-    Reach,
     SeedOrder,
     ShuffledOrder,
     TwoStageOrder,
@@ -31,8 +31,10 @@ def orders(graph: Graph) -> dict[str, SeedOrder]:
     }
 
 
-def draws_of(graph: Graph, order: SeedOrder, num_threads: int = 1, *, fixed: bool = False) -> Draws:
-    return Draws(
+def draws_of(
+    graph: Graph, order: SeedOrder, num_threads: int = 1, *, fixed: bool = False
+) -> Presampler:
+    return Presampler(
         graph,
         NeighborSampling(fanouts=FANOUTS),
         order,
@@ -90,7 +92,7 @@ def test_what_is_reached_is_what_is_sampled(random_graph, monkeypatch, knows_rea
     for batch, found in zip(batches, reaches, strict=True):
         assert (found.step, found.device) == (batch.step, batch.device)
         assert found.seeds.tolist() == batch.seeds.tolist()
-        expected = Reach.of(batch.batch)
+        expected = InputFrontier.of(batch.batch)
         assert found.reach.input_vertices.tolist() == expected.input_vertices.tolist()
         for mine, its in zip(found.reach.indptrs, expected.indptrs, strict=True):
             assert mine.tolist() == its.tolist()
@@ -112,7 +114,7 @@ def test_a_device_without_seeds_has_no_batch(random_graph: Make) -> None:
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_every_batch_is_visited_once(random_graph: Make, num_threads: int) -> None:
     graph = random_graph()
-    visited: list[Draw] = []
+    visited: list[PresampledBatch] = []
     draws = draws_of(graph, orders(graph)["movable"], num_threads)
     yielded = list(draws.epoch(1, visit=visited.append))
     assert len({id(each) for each in visited}) == len(visited)
@@ -120,7 +122,7 @@ def test_every_batch_is_visited_once(random_graph: Make, num_threads: int) -> No
 
 
 def test_an_error_of_a_visitor_reaches_who_draws(random_graph: Make) -> None:
-    def refuse(draw: Draw) -> None:
+    def refuse(draw: PresampledBatch) -> None:
         raise ValueError(f"step {draw.step}")
 
     graph = random_graph()

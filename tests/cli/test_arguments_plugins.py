@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from tiny_runs import TINY
 
 from gnnscale.cli.arguments import check_search, explain_missing_plugin
-from gnnscale.cli.commands import TASKS, Job
+from gnnscale.cli.commands import TASKS, CommandJob
 from gnnscale.core.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(300)
@@ -102,7 +102,7 @@ def test_code_that_leaves_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a user's own code does that calls ``sys.exit``: the command would say nothing."""
     monkeypatch.setattr("gnnscale.cli.commands.failures", failures := [])
     monkeypatch.setitem(TASKS, "doctor", lambda *_: sys.exit("no more"))
-    assert Job(command="doctor")(OmegaConf.create()) is None
+    assert CommandJob(command="doctor")(OmegaConf.create()) is None
     (error,) = failures
     assert isinstance(error, ConfigError)
     assert str(error).startswith(f"SystemExit: no more ({__file__}:")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.distributed.channel import Channel, Kind, Meeting, connect, pair
+from gnnscale.distributed.channel import Channel, MessageType, Rendezvous, connect, pair
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(list(Kind)),
+            st.sampled_from(list(MessageType)),
             st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 3),
             st.sampled_from([np.uint8, np.int32, np.int64]),
             st.lists(st.integers(0, 127), max_size=50),
@@ -52,7 +52,7 @@ def test_a_message_of_many_bytes_is_sent_while_it_is_received() -> None:
     with ends() as (near, far):
         array = np.arange(1 << 20)
         with ThreadPoolExecutor(1) as pool:
-            sent = pool.submit(near.send, Kind.EXPECT, array=array)
+            sent = pool.submit(near.send, MessageType.EXPECT, array=array)
             found = far.receive()
             sent.result()
         assert found is not None
@@ -73,7 +73,7 @@ def test_a_thread_that_sends_fails_at_the_end() -> None:
 
         def send() -> None:
             started.set()
-            near.send(Kind.READY, array=np.zeros(1 << 24, np.uint8))
+            near.send(MessageType.READY, array=np.zeros(1 << 24, np.uint8))
 
         with ThreadPoolExecutor(1) as pool:
             sending = pool.submit(send)
@@ -91,11 +91,11 @@ def test_a_message_that_breaks_off_is_none() -> None:
 
 
 def test_processes_meet_by_a_name_and_pass_files_and_values(tmp_path: Any) -> None:
-    meeting = Meeting()
+    meeting = Rendezvous()
     there = connect(meeting.name)
     here = meeting.accept()
     meeting.close()
-    there.send_values(Kind.SETUP, {"rank": 1, "of": [2, 3]})
+    there.send_values(MessageType.SETUP, {"rank": 1, "of": [2, 3]})
     message = here.receive()
     assert message is not None
     assert message.values == {"rank": 1, "of": [2, 3]}
@@ -115,15 +115,15 @@ def test_processes_meet_by_a_name_and_pass_files_and_values(tmp_path: Any) -> No
 
 
 def test_processes_of_other_users_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    meeting = Meeting()
+    meeting = Rendezvous()
     strange, own = connect(meeting.name), connect(meeting.name)
     given = iter([os.getuid() + 1, os.getuid()])
     monkeypatch.setattr(os, "getuid", lambda: next(given))
     here = meeting.accept()
     assert strange.receive() is None
-    own.send(Kind.END)
+    own.send(MessageType.END)
     message = here.receive()
     assert message is not None
-    assert message.kind == Kind.END
+    assert message.kind == MessageType.END
     for each in (meeting, strange, own, here):
         each.close()

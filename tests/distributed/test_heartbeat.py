@@ -10,30 +10,30 @@ import pytest
 
 from gnnscale.core.progress import track
 from gnnscale.distributed.heartbeat import (
-    PULSE_BYTES,
+    HEARTBEAT_BYTES,
     TRAINS,
-    Own,
-    Pulse,
+    Heartbeat,
+    ProcessStatus,
     Stall,
-    Watch,
+    StallDetector,
     beating,
     is_gone,
 )
 
 
 def test_a_pulse_is_packed_and_back() -> None:
-    own = Own(signs=7, steps=3, doing=TRAINS)
+    own = ProcessStatus(signs=7, steps=3, doing=TRAINS)
     pulse = own.pulse(5, left=True)
-    assert len(pulse.packed()) == PULSE_BYTES
-    assert Pulse.unpacked(pulse.packed()) == pulse
+    assert len(pulse.packed()) == HEARTBEAT_BYTES
+    assert Heartbeat.unpacked(pulse.packed()) == pulse
     assert (pulse.beat, pulse.steps, pulse.doing, pulse.left) == (5, 3, TRAINS, True)
     assert (pulse.pid, pulse.waiting) == (os.getpid(), False)
-    assert Pulse.unpacked(bytes(PULSE_BYTES)) is None
-    assert Pulse.unpacked(b"") is None
+    assert Heartbeat.unpacked(bytes(HEARTBEAT_BYTES)) is None
+    assert Heartbeat.unpacked(b"") is None
 
 
 def test_what_counts_as_progress() -> None:
-    own = Own()
+    own = ProcessStatus()
     signs = [own.pulse(1).signs]
 
     def took_note() -> bool:
@@ -55,7 +55,7 @@ def test_what_counts_as_progress() -> None:
 
 
 def test_a_thread_waits_until_its_outermost_block_ends() -> None:
-    own = Own()
+    own = ProcessStatus()
     with own.waits():
         with own.waits():
             assert own.pulse(1).waiting
@@ -67,10 +67,10 @@ def test_a_thread_waits_until_its_outermost_block_ends() -> None:
 
 
 def test_it_is_published_again_and_again_and_once_more_at_the_end() -> None:
-    told: list[Pulse] = []
+    told: list[Heartbeat] = []
     enough = threading.Event()
 
-    def publish(pulse: Pulse) -> None:
+    def publish(pulse: Heartbeat) -> None:
         told.append(pulse)
         if len(told) == 3:
             enough.set()
@@ -88,16 +88,16 @@ def test_the_state_of_a_process_of_this_machine() -> None:
     with subprocess.Popen(line, **pipes) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
-        mine = Own().pulse(1)
+        mine = ProcessStatus().pulse(1)
         fields = vars(mine) | {"pid": process.pid}
         # Another process has its number by now.
-        assert Pulse(**fields).state == "Z"
+        assert Heartbeat(**fields).state == "Z"
         stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        pulse = Pulse(**fields | {"start": int(stat[19])})
+        pulse = Heartbeat(**fields | {"start": int(stat[19])})
         os.kill(process.pid, signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
         assert pulse.state == "T"
-        assert Pulse(**vars(pulse) | {"machine": 0}).state is None
+        assert Heartbeat(**vars(pulse) | {"machine": 0}).state is None
         process.kill()
         process.wait()
         assert pulse.state == "Z"
@@ -111,7 +111,7 @@ class Process:
     """What a process tells, as a test lets it go on."""
 
     def __init__(self) -> None:
-        self.fields: dict[str, Any] = vars(Own(doing=TRAINS).pulse(1)) | {"pid": 7}
+        self.fields: dict[str, Any] = vars(ProcessStatus(doing=TRAINS).pulse(1)) | {"pid": 7}
 
     def beats(self) -> None:
         self.fields["beat"] += 1
@@ -121,8 +121,8 @@ class Process:
         self.fields["signs"] += 1
 
     @property
-    def pulse(self) -> Pulse:
-        return Pulse(**self.fields)
+    def pulse(self) -> Heartbeat:
+        return Heartbeat(**self.fields)
 
 
 #: What three processes do of which none, or the second, gets on.
@@ -134,8 +134,8 @@ class Run:
 
     def __init__(self, limit_s: float | None = 600.0) -> None:
         self.processes = [Process() for _ in NAMES]
-        self.watch = Watch(NAMES, limit_s=limit_s)
-        self.pulses: list[Pulse | None] = []
+        self.watch = StallDetector(NAMES, limit_s=limit_s)
+        self.pulses: list[Heartbeat | None] = []
         self.pass_by(1)
 
     def pass_by(self, seconds: int, *actions: str) -> Any:
@@ -239,7 +239,7 @@ def test_time_in_which_nobody_watched_does_not_count() -> None:
 
 
 def test_a_process_that_has_not_started_is_waited_for_without_a_limit() -> None:
-    watch = Watch(NAMES[:2], limit_s=600)
+    watch = StallDetector(NAMES[:2], limit_s=600)
     process = Process()
     stall = None
     for _ in range(2000):
@@ -259,7 +259,7 @@ def test_what_is_said() -> None:
     pulses = [far.pulse] * 3
     silent = Stall(ranks=(1,), seconds=30, silent=True, limited=True)
     line = "waiting for worker cpu:1 (process 7, training) since 30 s"
-    watch = Watch(NAMES, limit_s=600)
+    watch = StallDetector(NAMES, limit_s=600)
     assert watch.waiting_line(silent, pulses) == line
     stuck = Stall(ranks=(2,), seconds=600, silent=False, limited=True)
     assert watch.ended_by(stuck, pulses) == (
@@ -268,5 +268,5 @@ def test_what_is_said() -> None:
     )
     assert not is_gone(far.pulse)
     assert not is_gone(None)
-    far.fields |= {"machine": Own().pulse(1).machine, "pid": 2**22 + 1}
+    far.fields |= {"machine": ProcessStatus().pulse(1).machine, "pid": 2**22 + 1}
     assert is_gone(far.pulse)

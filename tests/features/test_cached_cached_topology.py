@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.core.stages import Access
-from gnnscale.features.cached import CachedLists
+from gnnscale.features.cached import CachedAdjacency
 from gnnscale.graph import Graph
 from gnnscale.sampling import Block, MiniBatch, NeighborSampler
 
@@ -21,8 +21,8 @@ def batch(tiny_graph: Graph) -> MiniBatch:
 def test_without_a_cache_all_is_read_at_the_host(batch: MiniBatch) -> None:
     # 8 edges and the offsets of 6 lists, each by a request.
     expected = Access(host_bytes=14 * 4, link_bytes=14 * 64, link_requests=14)
-    assert CachedLists.none(64).read(batch) == expected
-    assert CachedLists.none(64).read(batch).hit_rate is None
+    assert CachedAdjacency.none(64).read(batch) == expected
+    assert CachedAdjacency.none(64).read(batch).hit_rate is None
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_without_a_cache_all_is_read_at_the_host(batch: MiniBatch) -> None:
 )
 def test_lists_are_read_where_they_are(batch, places, own, hits, peers, misses) -> None:
     at = np.array(places, np.int32)
-    lists = CachedLists(at, num_members=2, own=own, request_bytes=32, id_bytes=8)
+    lists = CachedAdjacency(at, num_members=2, own=own, request_bytes=32, id_bytes=8)
     assert lists.read(batch) == Access(
         hits=hits,
         peer_hits=peers,
@@ -63,7 +63,7 @@ def test_one_hop_is_counted_list_by_list(lists: list[tuple[int, int]], num_threa
     block = Block(indptr=indptr, indices=np.zeros(sum(lengths), np.int32), num_src=num)
     batch = MiniBatch(seed=0, step=0, num_seeds=num, input_vertices=np.arange(num), blocks=(block,))
     options = {"num_members": 2, "own": 0, "request_bytes": 64, "num_threads": num_threads}
-    found = CachedLists(np.array(places, np.int32), **options).read(batch)
+    found = CachedAdjacency(np.array(places, np.int32), **options).read(batch)
     by_place = dict.fromkeys((-1, 0, 1), 0)
     for length, place in lists:
         by_place[place] += length + 1  # its offsets

@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 from late_source import NUM_ROWS, PRIORITY, ROWS, WIDTH, LateSource
 
 from gnnscale.cache.belady import Belady, count_hits
-from gnnscale.features.multilevel import DeviceRows, StackedFeatures
+from gnnscale.features.multilevel import DeviceCacheRows, MultiLevelStore
 from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.policies import StaticRows
-from gnnscale.features.tiered.store import TieredFeatures, WorkerPool
+from gnnscale.features.tiered.policies import StaticPolicy
+from gnnscale.features.tiered.store import TieredStore, WorkerPool
 
 
 def tier_of(*, num_kept=0, window=1, ahead=2):
     policy = Belady(NUM_ROWS, num_kept, window=window, priority=PRIORITY, num_threads=1)
     planner = TierPlanner(policy, num_kept=num_kept, num_staged=6, window=window)
     source = LateSource()
-    return TieredFeatures(WorkerPool(source, planner, window=window, ahead=ahead)), source
+    return TieredStore(WorkerPool(source, planner, window=window, ahead=ahead)), source
 
 
 def staying(*members, own=0, names=("mine", "other")):
     kept = [np.array(each, np.int32) for each in members]
-    return DeviceRows(
-        policy=StaticRows(NUM_ROWS, np.concatenate(kept)),
+    return DeviceCacheRows(
+        policy=StaticPolicy(NUM_ROWS, np.concatenate(kept)),
         members=[ROWS[each] for each in kept],
         own=own,
         names=names[: len(members)],
@@ -38,7 +38,9 @@ def following(num_rows, *, window=1, match=False):
         NUM_ROWS, num_rows, window=window, priority=PRIORITY, match=match, num_threads=1
     )
     rows = np.full((num_rows, WIDTH), np.nan, np.float32)
-    return DeviceRows(policy=policy, members=[rows], names=["mine"], window=window, match=match)
+    return DeviceCacheRows(
+        policy=policy, members=[rows], names=["mine"], window=window, match=match
+    )
 
 
 def gathered(store, vertices, dtype=torch.float32):
@@ -80,7 +82,7 @@ steps_of_runs = st.lists(
 @example([[0, 1], None, None, None, [1, 2]], 1, 0, True, 0, 0, 1)
 def test_rows_that_follow_the_batches(steps, num_rows, window, match, num_kept, below, ahead):
     tier, source = tier_of(num_kept=num_kept, window=below, ahead=ahead)
-    store = StackedFeatures(tier, following(num_rows, window=window, match=match))
+    store = MultiLevelStore(tier, following(num_rows, window=window, match=match))
     assert store.lead == window + below + ahead
     arrays = [None if each is None else ids(*each) for each in steps]
     every = list(served(store, arrays))
@@ -110,7 +112,7 @@ def test_rows_that_follow_the_batches(steps, num_rows, window, match, num_kept, 
 @given(steps=steps_of_runs, num_kept=st.integers(0, 5), own=st.integers(0, 1))
 def test_rows_that_stay_are_never_asked_for(steps, num_kept, own):
     tier, source = tier_of(num_kept=num_kept)
-    store = StackedFeatures(tier, staying([0, 3, 5], [7, 9], own=own))
+    store = MultiLevelStore(tier, staying([0, 3, 5], [7, 9], own=own))
     arrays = [None if each is None else ids(*each) for each in steps]
     every = list(served(store, arrays))
     read = [row for each in arrays if each is not None for row in each.tolist()]
@@ -124,7 +126,7 @@ def test_rows_that_stay_are_never_asked_for(steps, num_kept, own):
 
 def test_by_hand():
     tier, source = tier_of(num_kept=1, window=1, ahead=1)
-    store = StackedFeatures(tier, following(1))
+    store = MultiLevelStore(tier, following(1))
     every = list(served(store, [ids(0, 1), ids(0, 2), ids(1, 0), ids(2)]))
     # The device keeps 0 from the first to the third step. Memory keeps 1, which it is asked for in
     # the third, and not 2.
@@ -139,7 +141,7 @@ def test_by_hand():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_are_of_the_type_that_is_asked_for(dtype):
-    store = StackedFeatures(tier_of()[0], staying([2]))
+    store = MultiLevelStore(tier_of()[0], staying([2]))
     vertices = ids(2, 4)
     store.expect(vertices)
     rows, _ = gathered(store, vertices, dtype)
@@ -148,7 +150,7 @@ def test_rows_are_of_the_type_that_is_asked_for(dtype):
 
 def test_what_is_not_expected_is_read_below_and_changes_nothing():
     tier, source = tier_of()
-    store = StackedFeatures(tier, following(2, window=2))
+    store = MultiLevelStore(tier, following(2, window=2))
     first, second = ids(1, 2), ids(2, 3)
     store.expect(first)
     store.expect(second)
@@ -161,7 +163,7 @@ def test_what_is_not_expected_is_read_below_and_changes_nothing():
 
 
 def test_other_rows_count_from_the_next_step_that_is_decided():
-    store = StackedFeatures(tier_of()[0], staying([0, 1]))
+    store = MultiLevelStore(tier_of()[0], staying([0, 1]))
     steps = [ids(0, 1, 2), ids(0, 1, 2), ids(0, 1, 2)]
     store.expect(steps[0])
     store.expect(steps[1])
@@ -176,7 +178,7 @@ def test_other_rows_count_from_the_next_step_that_is_decided():
 
 
 def test_a_thread_may_expect_while_another_gathers():
-    store = StackedFeatures(tier_of(num_kept=3, window=2)[0], following(3, window=2, match=True))
+    store = MultiLevelStore(tier_of(num_kept=3, window=2)[0], following(3, window=2, match=True))
     generator = np.random.default_rng(1)
     steps = [generator.permutation(NUM_ROWS)[:5].astype(np.int32) for _ in range(200)]
     known = threading.Semaphore(0)

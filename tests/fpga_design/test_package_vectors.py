@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnscale.backend.fpga.csim.build import Design, library
+from gnnscale.backend.fpga.csim.build import SimulatedDesign, library
 from gnnscale.backend.fpga.layout import ChipLimits
 from gnnscale.fpga_design.package import make_vectors, random_graph
 from gnnscale.nn import GCN, GraphSAGE
@@ -29,7 +29,7 @@ def test_vectors_have_every_argument(tmp_path: Path) -> None:
         num_features=33,
         num_classes=5,
         limits=ChipLimits(n=2),
-        library=library(Design()),
+        library=library(SimulatedDesign()),
     )
     files = found.files()
     lines = files["arguments.txt"].decode().split()
@@ -48,7 +48,7 @@ def test_vectors_have_every_argument(tmp_path: Path) -> None:
         num_features=33,
         num_classes=5,
         limits=ChipLimits(n=2),
-        library=library(Design()),
+        library=library(SimulatedDesign()),
     )
     assert again.files() == files
 
@@ -60,7 +60,7 @@ def test_the_test_bench_compares_bits(tmp_path: Path) -> None:
         num_features=20,
         num_classes=4,
         limits=ChipLimits(n=2),
-        library=library(Design()),
+        library=library(SimulatedDesign()),
     )
     for folder in ("include", "kernels", "csim"):
         shutil.copytree(ROOT / "fpga" / folder, tmp_path / folder)

@@ -13,7 +13,13 @@ import torch
 
 from gnnscale.backend.feature_loading import ChunkLoader, cut
 from gnnscale.features import Aggregation
-from gnnscale.inference.activation_store import FileRows, MemoryRows, Wanted, Workers, file_bytes
+from gnnscale.inference.activation_store import (
+    AggregationRequest,
+    FileRows,
+    MemoryRows,
+    Workers,
+    file_bytes,
+)
 from gnnscale.nn import GCN, GIN, GraphSAGE
 from gnnscale.sampling import Block
 
@@ -40,7 +46,7 @@ def test_rows_of_a_file_are_summed_to_the_same_bits_as_rows_in_memory(
         aggregation = layer.aggregation(block, degrees)
         if num_parts == 2:  # whose own rows are elsewhere
             aggregation = replace(aggregation, self_term="add")
-        wanted.append(Wanted(block=block, vertices=sources, aggregation=aggregation))
+        wanted.append(AggregationRequest(block=block, vertices=sources, aggregation=aggregation))
     assert len(wanted) > 3
     workers = Workers(2)
     with workers.running():

@@ -15,7 +15,7 @@ from gnnscale.inference.predictor import Predictor
 from gnnscale.run.checkpoint import BEST
 from gnnscale.run.checkpoint.file import load_checkpoint, save_checkpoint
 from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.records import TrainResult
 from gnnscale.training.train import train
 
@@ -28,7 +28,7 @@ def finished(options, tmp_path, observer) -> Callable[..., TrainResult]:
         node = options(*overrides)
         plain: Any = OmegaConf.to_container(node, resolve=True)
         OmegaConf.save(plain, tmp_path / "config.yaml")
-        return train(typed(node, TrainConfig), tmp_path, observer, options=plain)
+        return train(typed(node, RunConfig), tmp_path, observer, options=plain)
 
     return run
 

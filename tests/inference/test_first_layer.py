@@ -17,7 +17,7 @@ from gnnscale.inference import first_layer as first
 from gnnscale.inference import pass_planning as passes
 from gnnscale.inference import streamed_inputs as inputs
 from gnnscale.inference.layerwise import LayerwiseInference
-from gnnscale.inference.memory_plan import Limits
+from gnnscale.inference.memory_plan import MemoryLimits
 from gnnscale.nn import APPNP, GAT, GCN, GIN, SGC, GATv2, GraphSAGE
 from gnnscale.sampling import NeighborSampler
 
@@ -39,7 +39,7 @@ MODELS = {
 }
 
 #: Chunks and stretches are small; made rows of 16 columns fit, or all.
-LIMITS = Limits(
+LIMITS = MemoryLimits(
     chunk_edges=300, chunk_vertices=40, file_chunk_edges=200, kept_bytes=0, made_bytes=1 << 30
 )
 
@@ -203,7 +203,7 @@ def test_rows_of_features_in_memory_are_made_if_that_is_less_work(
     graph = random_graph(400, 4000, num_features=80)
     model = config.build(num_features=80, num_classes=5)
 
-    def inference(limits: Limits) -> LayerwiseInference:
+    def inference(limits: MemoryLimits) -> LayerwiseInference:
         return LayerwiseInference(model, graph, num_threads=2, limits=limits)
 
     found = inference(LIMITS)

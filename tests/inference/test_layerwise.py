@@ -19,7 +19,7 @@ from one_line import one_line
 from gnnscale.backend.feature_loading import ChunkLoader, FeatureLoader
 from gnnscale.graph import Graph
 from gnnscale.inference.layerwise import LayerwiseInference
-from gnnscale.inference.memory_plan import Limits
+from gnnscale.inference.memory_plan import MemoryLimits
 from gnnscale.nn import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE, ModelConfig
 from gnnscale.nn.scatter_gather import Custom
 from gnnscale.nn.transform_first import ProjectedLayer
@@ -32,7 +32,7 @@ ALL = (GCN, GraphSAGE, GIN, GAT, *(partial(Custom, functions=functions) for func
 
 
 #: Limits that cut a graph into many chunks.
-SMALL = Limits(chunk_edges=256, chunk_vertices=32)
+SMALL = MemoryLimits(chunk_edges=256, chunk_vertices=32)
 
 
 def full_batch(model: GNN, graph: Graph, vertices: Any) -> torch.Tensor:
@@ -117,7 +117,7 @@ def test_few_classes_of_wide_rows_equal_a_batch_of_full_neighbourhoods(
     graph = random_graph(num_vertices, 4000 if whole_vertices else 1500)
     model = config(hidden=128, norm=norm).build(num_features=20, num_classes=5)
     chunks = {"chunk_edges": 2000, "chunk_vertices": 100, "stream_bytes": 40_000, "kept_bytes": 0}
-    limits = Limits(hidden_bytes=hidden_bytes, whole_vertices=whole_vertices, **chunks)
+    limits = MemoryLimits(hidden_bytes=hidden_bytes, whole_vertices=whole_vertices, **chunks)
     inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
     vertices = np.random.default_rng(0).permutation(num_vertices)[: num_vertices // 5]
     work = inference.work(vertices)
@@ -241,7 +241,9 @@ def test_a_disk_without_room_is_an_error_and_no_crash(random_graph: Any, monkeyp
     model = GraphSAGE(hidden=16).build(num_features=20, num_classes=5).train()
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left on device"):
-        LayerwiseInference(model, graph, num_threads=1, limits=Limits(hidden_bytes=10_000)).logits()
+        LayerwiseInference(
+            model, graph, num_threads=1, limits=MemoryLimits(hidden_bytes=10_000)
+        ).logits()
     assert model.training
 
 
@@ -249,7 +251,7 @@ def test_what_inference_takes_is_said_before_it_is_done(random_graph: Any, caplo
     graph = random_graph(500, 4000)
     model = GraphSAGE(hidden=20, num_layers=3).build(num_features=20, num_classes=5).train()
     caplog.set_level("INFO")
-    limits = Limits(hidden_bytes=10_000, chunk_edges=64, chunk_vertices=32)
+    limits = MemoryLimits(hidden_bytes=10_000, chunk_edges=64, chunk_vertices=32)
     LayerwiseInference(model, graph, num_threads=1, limits=limits).prepare(graph.valid_idx)
     (message,) = [record.getMessage() for record in caplog.records]
     # Two layers of 500 rows of 20 features, filled up to 32.
@@ -266,7 +268,9 @@ def test_a_run_that_its_disk_has_no_room_for_is_refused_before_it_trains(
 ) -> None:
     graph = random_graph()
     model = GraphSAGE(hidden=16).build(num_features=20, num_classes=5)
-    inference = LayerwiseInference(model, graph, num_threads=1, limits=Limits(hidden_bytes=10_000))
+    inference = LayerwiseInference(
+        model, graph, num_threads=1, limits=MemoryLimits(hidden_bytes=10_000)
+    )
     full = shutil.disk_usage("/")._replace(free=19_199)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
     with one_line("of temporary disk, and"):

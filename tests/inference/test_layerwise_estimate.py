@@ -10,7 +10,7 @@ from gnnscale.features import HostFeatures
 from gnnscale.inference import time_estimate as estimate
 from gnnscale.inference.activation_store import EDGE_BYTES, Workers
 from gnnscale.inference.layerwise import LayerPass, LayerwiseInference, estimated_s
-from gnnscale.inference.memory_plan import Limits, find_work
+from gnnscale.inference.memory_plan import MemoryLimits, find_work
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
 
 
@@ -18,7 +18,7 @@ def test_time_is_that_of_some_vertices_times_what_there_are(random_graph, monkey
     graph = random_graph(400, 4000)
     model = GraphSAGE(hidden=40).build(num_features=20, num_classes=5).eval()
     monkeypatch.setattr(estimate, "_TRIED_VERTICES", 80)
-    limits = Limits(hidden_bytes=0, stream_bytes=10_000)
+    limits = MemoryLimits(hidden_bytes=0, stream_bytes=10_000)
     work = find_work(model, graph, range(400), limits, num_threads=2)
     tried = np.concatenate([np.arange(first, first + 10) for first in range(0, 400, 50)])
     edges = np.diff(graph.indptr)[tried].sum()
@@ -48,7 +48,7 @@ def test_every_kind_of_layer_can_be_tried_and_nothing_is_changed(
 ) -> None:
     graph = random_graph(2000, 3000)
     model = config(hidden=24, num_layers=3).build(num_features=20, num_classes=5).train()
-    limits = Limits(hidden_bytes=hidden_bytes, whole_vertices=whole_vertices)
+    limits = MemoryLimits(hidden_bytes=hidden_bytes, whole_vertices=whole_vertices)
     inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
     for vertices in (None, np.arange(20), np.array([], np.int64)):
         assert 0 <= inference.estimate_s(vertices) < 100

@@ -13,8 +13,8 @@ from one_line import one_line
 from gnnscale.core.config.typed import typed
 from gnnscale.inference.load_run import load_run, load_trained, open_run_task
 from gnnscale.run.checkpoint import SIGNATURE
-from gnnscale.run.checkpoint.input_schema import Signature
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.checkpoint.input_schema import InputSchema
+from gnnscale.run.config import RunConfig
 from gnnscale.training.train import train
 
 Trained = Callable[..., Path]
@@ -26,7 +26,7 @@ def trained(options: Any, tmp_path: Path, observer: Any) -> Trained:
         node = options("epochs=1", *overrides)
         plain: Any = OmegaConf.to_container(node, resolve=True)
         OmegaConf.save(plain, tmp_path / "config.yaml")
-        train(typed(node, TrainConfig), tmp_path, observer, options=plain)
+        train(typed(node, RunConfig), tmp_path, observer, options=plain)
         return tmp_path
 
     return run
@@ -45,7 +45,7 @@ def test_the_model_is_there_without_its_graph(trained: Trained, model: str) -> N
     config = load_run(run)
     graph = open_run_task(config, run).graph
     known, found = load_trained(run, config, graph), load_trained(run, config)
-    assert found.signature == known.signature == Signature.of(graph)
+    assert found.signature == known.signature == InputSchema.of(graph)
     assert (found.epoch, found.file) == (1, run / "checkpoints" / "best.safetensors")
     for (name, each), other in zip(
         known.model.state_dict().items(), found.model.state_dict().values(), strict=True
@@ -96,7 +96,7 @@ def test_a_run_without_a_signature_needs_its_graph(trained: Trained) -> None:
     run = trained()
     (run / SIGNATURE).unlink()
     config = load_run(run)
-    assert load_trained(run, config).signature == Signature.of(config.dataset.open())
+    assert load_trained(run, config).signature == InputSchema.of(config.dataset.open())
 
 
 def test_a_module_for_a_model_of_ours(trained: Trained) -> None:

@@ -11,7 +11,13 @@ from gnnscale.core import hardware
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.inference import memory_plan as module
-from gnnscale.inference.memory_plan import InferencePlan, LayerSize, Limits, Work, find_work
+from gnnscale.inference.memory_plan import (
+    InferencePlan,
+    InferenceWork,
+    LayerSize,
+    MemoryLimits,
+    find_work,
+)
 from gnnscale.nn import GIN, GraphSAGE, ModelConfig
 from gnnscale.nn.transform_first import ProjectedLayer
 
@@ -78,9 +84,9 @@ def test_sizes_count_vertices_and_their_in_edges(random_graph: Callable[..., Gra
 def test_rows_are_projected_where_they_get_narrower(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(50, 400, num_features=8)
 
-    def work_of(config: ModelConfig) -> Work:
+    def work_of(config: ModelConfig) -> InferenceWork:
         model = config.build(num_features=8, num_classes=5)
-        return find_work(model, graph, range(50), Limits(), num_threads=1)
+        return find_work(model, graph, range(50), MemoryLimits(), num_threads=1)
 
     work = work_of(GraphSAGE(hidden=64, num_layers=2))
     # 5 outputs fill 16 columns, once to be aggregated and once for the vertex itself.

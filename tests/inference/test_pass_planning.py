@@ -11,7 +11,7 @@ from gnnscale.features import HostFeatures
 from gnnscale.features.disk_bandwidth import DiskRates
 from gnnscale.graph import Graph
 from gnnscale.inference import pass_planning as passes
-from gnnscale.inference.memory_plan import InputPlan, Limits, find_work
+from gnnscale.inference.memory_plan import InputPlan, MemoryLimits, find_work
 from gnnscale.nn import GAT, GIN, GraphSAGE
 
 
@@ -33,7 +33,7 @@ def inputs_of(
     graph = replace(graph, features=map_npy(folder / "features.npy"))
     store = HostFeatures(graph.features, "float32", from_disk=True)
     model = config.build(num_features=graph.num_features, num_classes=5)
-    given = Limits(**({"chunk_edges": 200, "chunk_vertices": 40} | limits))
+    given = MemoryLimits(**({"chunk_edges": 200, "chunk_vertices": 40} | limits))
     vertices = range(graph.num_vertices) if wanted is None else wanted
     work = find_work(model, graph, vertices, given, num_threads=1)
     found = passes.with_passes(work, model, graph, store, given, num_threads=1)

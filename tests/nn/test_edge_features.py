@@ -14,7 +14,7 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.inference.layerwise import LayerwiseInference
-from gnnscale.inference.memory_plan import Limits
+from gnnscale.inference.memory_plan import MemoryLimits
 from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
 from gnnscale.nn.conv.gat import GATv2Layer
 from gnnscale.nn.conv.gine import GINELayer
@@ -247,7 +247,10 @@ def test_exact_inference_and_plain_tensors_give_the_same(graph: Graph, config: A
     model = build(config, num_layers=3, norm="layer").eval()
     batch = NeighborSampler(graph, fanouts=[-1] * 3).sample(np.arange(SIZE), 0)
     expected = run(model, graph, batch)
-    for limits in (Limits(), Limits(chunk_edges=100, hidden_bytes=0, stream_bytes=1 << 12)):
+    for limits in (
+        MemoryLimits(),
+        MemoryLimits(chunk_edges=100, hidden_bytes=0, stream_bytes=1 << 12),
+    ):
         inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
         close(inference.logits(), expected)
         close(inference.logits(np.array([7, 3])), expected[[7, 3]])

@@ -8,7 +8,7 @@ import torch
 
 from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE, Inputs
-from gnnscale.nn.learned_embeddings import LearnedFeatures, VertexRows
+from gnnscale.nn.learned_embeddings import LearnedEmbedding, LearnedFeatureStore
 from gnnscale.nn.optim.dense import PlainAdam
 from gnnscale.nn.optim.sparse import LazyAdam
 
@@ -16,8 +16,8 @@ from gnnscale.nn.optim.sparse import LazyAdam
 def learnt(graph: Any, config: Any, dtype: torch.dtype = torch.float32) -> tuple[Any, ...]:
     torch.manual_seed(0)
     model = config(hidden=8, dropout=0.0).build(num_features=20, num_classes=5)
-    rows = VertexRows(torch.from_numpy(np.array(graph.features)), LazyAdam())
-    store = LearnedFeatures(rows)
+    rows = LearnedEmbedding(torch.from_numpy(np.array(graph.features)), LazyAdam())
+    store = LearnedFeatureStore(rows)
     loader = FeatureLoader(graph, model, num_threads=2, store=store, compute_dtype=dtype)
     return model, rows, loader
 
@@ -69,8 +69,8 @@ def test_the_rate_is_that_of_the_optimizer_by_a_factor(random_graph, sample) -> 
     for factor in (1.0, 3.0):
         model, _, loader = learnt(graph, GraphSAGE)
         table = torch.from_numpy(np.array(graph.features))
-        rows = VertexRows(table, LazyAdam(), rate_factor=factor)
-        loader.store = LearnedFeatures(rows)
+        rows = LearnedEmbedding(table, LazyAdam(), rate_factor=factor)
+        loader.store = LearnedFeatureStore(rows)
         before = rows.weight.clone()
         model(batch, loader.load(batch)).square().sum().backward()
         rows.update(PlainAdam([*model.parameters(), rows.weight], lr=0.01))

@@ -11,17 +11,22 @@ from gnnscale.features import HostFeatures
 from gnnscale.inference.activation_store import MemoryRows
 from gnnscale.nn import APPNP, GAT, GCN, GIN, GATv2, GraphSAGE
 from gnnscale.nn.conv.linear import Degrees, LinearAggregationLayer
-from gnnscale.nn.transform_first import MadeRowsLayer, MadeStore, ProjectedLayer, made_rows_layer
+from gnnscale.nn.transform_first import (
+    ProjectedLayer,
+    TransformedStore,
+    TransformFirstLayer,
+    made_rows_layer,
+)
 from gnnscale.sampling import Block
 
 #: 0 <- 1, 2; 1 <- 2
 BLOCK = Block(indptr=np.array([0, 2, 3]), indices=np.array([1, 2, 2], np.int32), num_src=3)
 
 
-class Rows(MadeStore):
+class Rows(TransformedStore):
     """Rows that a layer made, with sums that are added one by one."""
 
-    def __init__(self, layer: MadeRowsLayer, h: torch.Tensor) -> None:
+    def __init__(self, layer: TransformFirstLayer, h: torch.Tensor) -> None:
         self._h = h
         self._rows = layer.make(h)
 

@@ -14,7 +14,7 @@ from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays
 from gnnscale.graph import EdgeData, Graph
 from gnnscale.inference.layerwise import LayerwiseInference
-from gnnscale.inference.memory_plan import Limits
+from gnnscale.inference.memory_plan import MemoryLimits
 from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
 from gnnscale.nn.adapters import to_dgl_blocks
 from gnnscale.nn.conv.linear import say_unweighted
@@ -121,7 +121,7 @@ def test_exact_inference_uses_the_weights(graph: Graph, config: type[ModelConfig
         model = build(config, num_classes, **options)
         found = [
             LayerwiseInference(model, graph, num_threads=2, limits=limits).logits(vertices)
-            for limits in (Limits(), replace(Limits(), hidden_bytes=0))
+            for limits in (MemoryLimits(), replace(MemoryLimits(), hidden_bytes=0))
             for vertices in (None, np.arange(SIZE)[::-1].copy())
         ]
         expected = by_hand(model, graph)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
-from gnnscale.partition import P3, UNREACHED, PartitionFigures, Parts, Random
+from gnnscale.partition import P3, UNREACHED, PartitionStats, Parts, Random
 from gnnscale.partition import metrics as edges
 from gnnscale.partition.metrics import (
-    Measured,
+    MeasuredCost,
     PartFigures,
-    Predicted,
+    PredictedCost,
     cut_matrix,
     examine,
     examine_bytes,
@@ -22,12 +22,12 @@ from gnnscale.partition.metrics import (
     num_passes,
 )
 
-MEASURED = Measured(seconds=2.0, peak_rss_bytes=None)
+MEASURED = MeasuredCost(seconds=2.0, peak_rss_bytes=None)
 
-PREDICTED = Predicted(seconds=1.0, peak_rss_bytes=7)
+PREDICTED = PredictedCost(seconds=1.0, peak_rss_bytes=7)
 
 
-def looked_at(graph: Graph, parts: Parts) -> PartitionFigures:
+def looked_at(graph: Graph, parts: Parts) -> PartitionStats:
     return examine(graph, parts, algorithm="any", measured=MEASURED, predicted=PREDICTED)
 
 
@@ -40,7 +40,7 @@ def test_parts_with_a_halo_of_one_hop(tiny_graph: Graph) -> None:
     # 0 <- 1, 2; 1 <- 3; 2 <- 0, 3; 4 <- 4
     graph = tiny_graph.with_split(train_idx=np.array([0, 1, 3]))
     parts = Parts(num_parts=2, owner=np.array([0, 0, 1, 1, -1], np.int16), notes=("so it is",))
-    assert looked_at(graph, parts) == PartitionFigures(
+    assert looked_at(graph, parts) == PartitionStats(
         algorithm="any",
         seconds=2.0,
         peak_rss_bytes=None,

@@ -18,10 +18,10 @@ from gnnscale.data.base import ExistingStore
 from gnnscale.data.storage.store_check import verify_store
 from gnnscale.features import HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.graph.sharded import DividedRows
+from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.partition import (
     P3,
-    Given,
+    FromFile,
     Hash,
     PaGraph,
     PartitionerConfig,
@@ -55,9 +55,9 @@ def write(graph: Graph, parts: Parts, folder: Path) -> list[Path]:
     return [folder / str(index) for index in indices]
 
 
-def open_parts(stores: list[Path]) -> list[tuple[Graph, DividedRows]]:
+def open_parts(stores: list[Path]) -> list[tuple[Graph, ShardedFeatures]]:
     opened = [Graph.open(store) for store in stores]
-    return [(each, each.features) for each in opened if isinstance(each.features, DividedRows)]
+    return [(each, each.features) for each in opened if isinstance(each.features, ShardedFeatures)]
 
 
 def test_parts_have_all_rows_between_them(graph: Graph, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_vertex_that_no_machine_has_is_refused(
     rows = np.zeros((2, 3), np.float32)
     options = {"part": 0, "num_parts": 2, "partition": PARTITION, "path": tmp_path}
     with pytest.raises(GraphError, match=problem):
-        DividedRows(rows, np.array(owner, np.int16), **options)
+        ShardedFeatures(rows, np.array(owner, np.int16), **options)
 
 
 def test_what_has_no_owners_is_refused(graph: Graph, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_full_disk_leaves_nothing(graph: Graph, tmp_path: Path, monkeypatch: A
 
 
 def test_rows_go_with_their_partition(graph: Graph, tmp_path: Path) -> None:
-    config = Given(owners=str(tmp_path / "owner.npy"), store=str(tmp_path / "made"))
+    config = FromFile(owners=str(tmp_path / "owner.npy"), store=str(tmp_path / "made"))
     np.save(tmp_path / "owner.npy", np.arange(600) % 2)
     options = {"num_parts": 2, "num_hops": 2, "num_threads": 1}
     made = make_partition(config, graph, **options)

@@ -6,11 +6,11 @@ import pytest
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.partition.simple import Given
+from gnnscale.partition.simple import FromFile
 
 
 def assign(file: Path, graph: Graph, num_parts: int) -> Any:
-    config = Given(owners=str(file))
+    config = FromFile(owners=str(file))
     assert config.forecast(graph, num_parts=num_parts, num_hops=2, num_threads=1).memory_bytes > 0
     return config.assign(graph, num_parts=num_parts, num_hops=2, num_threads=1)
 

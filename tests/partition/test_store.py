@@ -12,10 +12,10 @@ from gnnscale.core.artifact.npy import write_array
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph, Origin
 from gnnscale.partition import P3, UNREACHED, Hash, Partition, PartitionerConfig, Parts, Random
-from gnnscale.partition.metrics import Measured, PartitionFigures, Predicted, examine
+from gnnscale.partition.metrics import MeasuredCost, PartitionStats, PredictedCost, examine
 from gnnscale.partition.store import (
     PARTITION,
-    Identity,
+    PartitionIdentity,
     check_figures,
     describe,
     identify,
@@ -31,15 +31,15 @@ HOPS = np.array([[0, 0, 0, 1, 255], [1, 255, 1, 0, 0]], np.uint8)
 OWNER = np.array([0, 0, 0, 1, 1], np.int16)
 
 
-def figures_of(graph: Graph, parts: Parts) -> PartitionFigures:
-    measured = Measured(seconds=1.5, peak_rss_bytes=1 << 20)
-    predicted = Predicted(seconds=1.0, peak_rss_bytes=None)
+def figures_of(graph: Graph, parts: Parts) -> PartitionStats:
+    measured = MeasuredCost(seconds=1.5, peak_rss_bytes=1 << 20)
+    predicted = PredictedCost(seconds=1.0, peak_rss_bytes=None)
     return examine(graph, parts, algorithm="any", measured=measured, predicted=predicted)
 
 
-def identity_of(graph: Graph, num_parts: int = 2, num_hops: int | None = None) -> Identity:
+def identity_of(graph: Graph, num_parts: int = 2, num_hops: int | None = None) -> PartitionIdentity:
     made: dict[str, Any] = {"algorithm": "any", "options": {"seed": 3}}
-    return Identity(graph=describe(graph), num_parts=num_parts, num_hops=num_hops, **made)
+    return PartitionIdentity(graph=describe(graph), num_parts=num_parts, num_hops=num_hops, **made)
 
 
 def write(folder: Path, graph: Graph, parts: Parts, num_hops: int | None = None) -> Path:
@@ -181,7 +181,10 @@ def graph(tiny_graph: Graph) -> Graph:
         ({"vertex_balance": 3.0}, "vertex_balance is 3.0"),
         ({"seconds": -1.0}, "seconds is -1.0"),
         ({"peak_rss_bytes": -1}, "peak_rss_bytes is -1"),
-        ({"predicted": Predicted(seconds=-1.0, peak_rss_bytes=None)}, "predicted.seconds is -1"),
+        (
+            {"predicted": PredictedCost(seconds=-1.0, peak_rss_bytes=None)},
+            "predicted.seconds is -1",
+        ),
         ({"algorithm": "a\x1b[31m"}, "is no line of up to"),
         ({"notes": ("x" * 501,)}, "is no line of up to"),
         ({"sizes": {"num_vertices": -1}}, "num_vertices is -1"),
@@ -212,7 +215,7 @@ class Deep(Hash):
     algorithm: ClassVar[str] = "deep"
 
 
-def identity(config: PartitionerConfig, graph: Graph, num_hops: int = 2) -> Identity:
+def identity(config: PartitionerConfig, graph: Graph, num_hops: int = 2) -> PartitionIdentity:
     return identify(config, graph, num_parts=2, num_hops=num_hops)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.report.formatting import network_figures, network_line
-from gnnscale.run.records import NetworkFigures
+from gnnscale.run.records import NetworkStats
 
 
 def run(*accesses: Access, network: Any = None, disk: Access | None = None) -> Any:
@@ -17,7 +17,7 @@ def run(*accesses: Access, network: Any = None, disk: Access | None = None) -> A
     return SimpleNamespace(layout=layout, history=history, steps_per_epoch=2)
 
 
-NETWORK = NetworkFigures(num_machines=2, row_bytes=100, id_bytes=4)
+NETWORK = NetworkStats(num_machines=2, row_bytes=100, id_bytes=4)
 
 
 def test_what_crossed_the_network_beside_what_was_expected() -> None:

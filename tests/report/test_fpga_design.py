@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_module
 from rich.console import Console
 
 from gnnscale.core.config.typed import typed
-from gnnscale.fpga_design import GenerateConfig, Generated, generate
+from gnnscale.fpga_design import DesignPackage, GenerateConfig, generate
 from gnnscale.report.fpga_design import describe, page, pareto_plot, print_design, summary
 
 
@@ -19,7 +19,7 @@ def composed(*overrides: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def generated() -> Generated:
+def generated() -> DesignPackage:
     return generate(typed(composed("model.hidden=32"), GenerateConfig))
 
 

@@ -38,7 +38,7 @@ from gnnscale.report import fpga_design as design_report
 from gnnscale.report import partition as partition_report
 from gnnscale.report import simulate as simulation_report
 from gnnscale.report.sweep import SweepReport
-from gnnscale.run.records import GraphFigures
+from gnnscale.run.records import GraphStats
 
 #: What acts in a Makefile, a shell, Tcl, C++, YAML, HTML and SVG, or on a terminal.
 HOSTILE = (
@@ -237,7 +237,7 @@ def described_run(hybrid_run: Any) -> Any:
     """A run of a graph with names of classes, and what was found for each of them."""
     counts = count_classes(np.eye(2)[[0, 1, 1]], np.array([0, 0, 1]))
     sizes = {"num_vertices": 3, "num_edges": 7, "num_features": 2, "num_classes": 2}
-    graph = GraphFigures(
+    graph = GraphStats(
         **sizes, feature_dtype="float32", split_of="vertices", split=(1, 1, 1), classes=["a", "b"]
     )
     started = replace(hybrid_run.started, graph=graph, test_classes=counts)

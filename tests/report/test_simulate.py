@@ -2,15 +2,15 @@ from dataclasses import replace
 from typing import Any
 
 from gnnscale.planner.device_spec import Efficiency
-from gnnscale.planner.simulator import Scaling, Simulated
-from gnnscale.planner.simulator.hyscale import Planned
+from gnnscale.planner.simulator import ScalingCurve, SimulatedRun
+from gnnscale.planner.simulator.hyscale import SimulatedPlan
 from gnnscale.report.simulate import describe, rates, trainers
 
 
 def test_figures_are_called_simulated_and_absent_stages_are_null(hybrid_run: Any) -> None:
     layout = hybrid_run.started.layout
     predicted = layout.predicted.by_rates
-    result = Simulated(
+    result = SimulatedRun(
         num_accelerators=1,
         step_s=predicted.step_s,
         epoch_s=2.0,
@@ -19,11 +19,11 @@ def test_figures_are_called_simulated_and_absent_stages_are_null(hybrid_run: Any
         bandwidth_efficiency=5e3,
         energy_j=None,
         bottleneck="propagate",
-        planned=Planned(plan=layout.plan, predicted=predicted),
+        planned=SimulatedPlan(plan=layout.plan, predicted=predicted),
     )
     parts = Efficiency(processor=0.4, memory=0.5, accelerator=0.75, link=1.0)
     names = {"graph": "cora", "model": "GCN", "platform": "a machine", "system": "hyscale"}
-    scaling = Scaling(efficiency=parts, hybrid=True, results=(result,), **names)
+    scaling = ScalingCurve(efficiency=parts, hybrid=True, results=(result,), **names)
     described = describe(scaling)
     assert described["figures"] == "simulated"
     assert described["hybrid"] is True

@@ -127,7 +127,7 @@ def test_lines_cut_off_by_a_crash_are_left_out(file: Path, hybrid_run: Any) -> N
 
 def test_steps_of_a_long_run(file: Path, hybrid_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     write_steps(file, hybrid_run.steps)
-    decoder = mock.Mock(wraps=msgspec.json.Decoder(steps_file._Step))
+    decoder = mock.Mock(wraps=msgspec.json.Decoder(steps_file._StepLine))
     monkeypatch.setattr(steps_file, "_decoder", decoder)
     monkeypatch.setattr(steps_file, "_MAX_STEPS", 13)
     steps = read_steps(file, num_devices=2)

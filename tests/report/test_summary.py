@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gnnscale.cache import CacheFigures, CacheTraffic, Uncached
+from gnnscale.cache import CacheStats, CacheTraffic, Uncached
 from gnnscale.core.gpu import GpuUse
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.planner import Cpu, DevicePlan, DeviceShare, Threads
@@ -215,7 +215,7 @@ def test_a_plan_and_its_epochs(first_epochs: int | None, rate: float, transactio
     cold = Traffic(rows=Access(misses=100, link_requests=100))
     warm = Traffic(rows=Access(hits=60, misses=40, link_requests=40))
     found = (epoch(1, 0.5, 1.0, traffic=cold), epoch(2, 0.5, 1.0, traffic=warm))
-    caches = CacheFigures(
+    caches = CacheStats(
         planner="belady",
         alpha=None,
         cliques=((0,),),

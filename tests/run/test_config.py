@@ -11,10 +11,10 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.nn.optim import Sgd
 from gnnscale.nn.scatter_gather import Custom
 from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.sampling import LayerSampling, without_last_hop
 
-Settings = Callable[..., TrainConfig]
+Settings = Callable[..., RunConfig]
 
 
 def test_options_become_records(settings: Settings) -> None:

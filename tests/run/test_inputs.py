@@ -24,7 +24,7 @@ from gnnscale.run.checkpoint.file import load_checkpoint, save_checkpoint
 from gnnscale.run.commands import EvaluateConfig
 from gnnscale.run.inputs import with_features
 from gnnscale.training.build.cache_problem import plan_caches
-from gnnscale.training.make_artifacts import make_artefacts
+from gnnscale.training.make_artifacts import make_artifacts
 
 TWO = ("device_plan=cpu_x2", "num_threads=2")
 LEARNED = ("features=learned", "features.dim=12", "features.lr=0.05", "optimizer.lr=0.01")
@@ -249,9 +249,9 @@ def test_tables_of_all_processes_need_memory(settings: Any, monkeypatch: Any) ->
     memory = find_memory()
     small = replace(memory, available=40_000)
     monkeypatch.setattr(vertex_features, "find_memory", lambda: small)
-    make_artefacts(settings(*LEARNED))
+    make_artifacts(settings(*LEARNED))
     with pytest.raises(ConfigError, match=r"features.dim=12: rows of 600 vertices in 2 processes"):
-        make_artefacts(settings(*LEARNED, "device_plan=cpu_x2"))
+        make_artifacts(settings(*LEARNED, "device_plan=cpu_x2"))
 
 
 def test_other_rows_than_those_of_the_run_are_refused(run: Any, tmp_path: Path) -> None:

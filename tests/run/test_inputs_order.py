@@ -10,12 +10,12 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition import P3, Hash
 from gnnscale.run.commands import PlanCacheConfig
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import checked_order
 from gnnscale.sampling import SeedOrder, ShuffledOrder
 from gnnscale.sampling.seed_order import labelled_vertices
 
-Settings = Callable[..., TrainConfig]
+Settings = Callable[..., RunConfig]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from gnnscale.core.stages import Access, StageTimes, Traffic
 from gnnscale.core.types import decode
-from gnnscale.run.records import DeviceSums, EpochSums
+from gnnscale.run.records import DeviceTotals, EpochSums
 from gnnscale.training.recorder import EpochCounters
 
 SUMS = EpochSums(
@@ -18,7 +18,7 @@ SUMS = EpochSums(
     loss=0.1 + 0.2,
     seconds=1.5,
     devices=(
-        DeviceSums(
+        DeviceTotals(
             num_seeds=96,
             stages=StageTimes(sample=1 / 3),
             traffic=Traffic(rows=Access(hits=1, host_bytes=7)),

@@ -1,6 +1,6 @@
 import numpy as np
 
-from gnnscale.sampling.minibatch import Block, MiniBatch, Reach
+from gnnscale.sampling.minibatch import Block, InputFrontier, MiniBatch
 
 
 def test_counts_by_hand() -> None:
@@ -14,7 +14,7 @@ def test_counts_by_hand() -> None:
     assert batch.seeds.tolist() == [7]
     assert batch.num_edges == 4
     assert batch.num_vertices == 1 + 3 + 4
-    reach = Reach.of(batch)
+    reach = InputFrontier.of(batch)
     assert reach.input_vertices is vertices
     assert [indptr.tolist() for indptr in reach.indptrs] == [[0, 2], [0, 1, 2, 2]]
     assert (reach.num_edges, reach.num_lists) == (4, 1 + 3)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from numpy.typing import NDArray
 
-from gnnscale.backend import BatchOutcome, DeviceBatch, HostParts
+from gnnscale.backend import BackendInputs, BatchOutcome, DeviceBatch
 from gnnscale.nn import Inputs
 from gnnscale.planner import Accelerator, Device, Threads, register_device
 from gnnscale.planner.cost_model.equations import BatchSize
@@ -42,7 +42,7 @@ class Copying(Accelerator):
 class CopyingBackend:
     """Owns its weights, and computes in a thread of its own."""
 
-    def __init__(self, device: Device, host: HostParts) -> None:
+    def __init__(self, device: Device, host: BackendInputs) -> None:
         assert isinstance(device, Copying)
         self.device = device
         self._host = host

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from gnnscale.fpga_design.design import DESIGN_FILE, FORMAT, GeneratedDesign, Taken
+from gnnscale.fpga_design.design import DESIGN_FILE, FORMAT, GeneratedDesign, ResourceUse
 
 U250 = GeneratedDesign(
     format=FORMAT,
@@ -20,7 +20,9 @@ U250 = GeneratedDesign(
     clock_hz=300_000_000,
     dies=("SLR0", "SLR1", "SLR2", "SLR3"),
     banks=("DDR[0]", "DDR[1]", "DDR[2]", "DDR[3]"),
-    resources=Taken(luts=277_675.0, registers=528_151.0, dsps=2103.0, brams=350.0, urams=264.0),
+    resources=ResourceUse(
+        luts=277_675.0, registers=528_151.0, dsps=2103.0, brams=350.0, urams=264.0
+    ),
     estimated_cycles=1e6,
 )
 

@@ -15,7 +15,7 @@ import torch
 from copying_device import Copying, CopyingBackend
 from numpy.typing import NDArray
 
-from gnnscale.backend import BatchOutcome, DeviceBatch, HostParts
+from gnnscale.backend import BackendInputs, BatchOutcome, DeviceBatch
 from gnnscale.nn import Inputs
 from gnnscale.nn.optim.dense import optimizer_state, restore_optimizer
 from gnnscale.planner import Device, register_device
@@ -75,7 +75,7 @@ class OwningBackend(CopyingBackend):
 
     device: Owning
 
-    def __init__(self, device: Device, host: HostParts) -> None:
+    def __init__(self, device: Device, host: BackendInputs) -> None:
         super().__init__(device, host)
         self.started: list[int] = []
         if host.own_steps is not None:

@@ -25,7 +25,7 @@ from gnnscale.report.run_report import write_outcome
 from gnnscale.report.terminal import RunReport
 from gnnscale.run.checkpoint import LAST
 from gnnscale.run.checkpoint.file import load_checkpoint
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.records import TrainResult
 from gnnscale.training.launcher.launch import launch
 from gnnscale.training.train import train
@@ -65,8 +65,8 @@ def options(stores: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 
 @pytest.fixture
-def settings(options: Callable[..., DictConfig]) -> Callable[..., TrainConfig]:
-    return lambda *overrides: typed(options(*overrides), TrainConfig)
+def settings(options: Callable[..., DictConfig]) -> Callable[..., RunConfig]:
+    return lambda *overrides: typed(options(*overrides), RunConfig)
 
 
 class Silent:
@@ -96,7 +96,7 @@ def run(options: Callable[..., DictConfig], observer: Silent) -> Callable[..., T
     ) -> TrainResult:
         node = options(*overrides)
         values: Any = OmegaConf.to_container(node, resolve=True)
-        config = replace(typed(node, TrainConfig), **seams)
+        config = replace(typed(node, RunConfig), **seams)
         threads = torch.get_num_threads()
         try:
             return train(config, directory, watched, options=values | {"resume": None})
@@ -186,7 +186,7 @@ def launched(options: Callable[..., DictConfig]) -> Callable[..., Reported]:
     ) -> Reported:
         directory.mkdir(exist_ok=True)
         node = options(*overrides)
-        config = replace(typed(node, TrainConfig), **seams)
+        config = replace(typed(node, RunConfig), **seams)
         plain: Any = OmegaConf.to_container(node, resolve=True)
         console = Console(file=io.StringIO())
         values = plain | {"resume": None}

@@ -6,10 +6,10 @@ from late_source import NUM_ROWS, PRIORITY, LateSource
 
 from gnnscale.cache.belady import Belady
 from gnnscale.distributed.channel import pair
-from gnnscale.features.tiered.buffer import BatchReader, RowPool
-from gnnscale.features.tiered.client import PoolClient
+from gnnscale.features.tiered.buffer import BatchReader, RowBuffer
+from gnnscale.features.tiered.client import BufferClient
 from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.server import DelegatedRows, PoolServer
+from gnnscale.features.tiered.server import BufferServer, WorkerReadSource
 
 
 def open_workers(
@@ -21,7 +21,7 @@ def open_workers(
     ahead: int = 2,
     source: Any = None,
     delegates: bool = False,
-) -> tuple[list[PoolClient], list[Any]]:
+) -> tuple[list[BufferClient], list[Any]]:
     """Return the workers' views, the first one's last to be closed, and the sources they read.
 
     Args:
@@ -31,14 +31,14 @@ def open_workers(
     source = source or LateSource()
     policy = Belady(NUM_ROWS, num_kept, window=window * size, priority=PRIORITY, num_threads=1)
     planner = TierPlanner(policy, num_kept=num_kept, num_staged=num_staged, window=window * size)
-    pool = RowPool(planner.num_slots, source.width, source.dtype)
+    pool = RowBuffer(planner.num_slots, source.width, source.dtype)
     near, far = zip(*(pair() for _ in range(size)), strict=True)
-    delegated = DelegatedRows(far) if delegates else None
+    delegated = WorkerReadSource(far) if delegates else None
     reader = BatchReader(delegated or source, planner, pool, ahead=ahead * size)
-    server = PoolServer(reader, far, delegated=delegated)
+    server = BufferServer(reader, far, delegated=delegated)
     sources = [source, *(LateSource() for _ in range(size - 1))] if delegates else [source]
     workers = [
-        PoolClient(
+        BufferClient(
             each,
             pool.rows,
             sources[number] if delegates else LateSource(),

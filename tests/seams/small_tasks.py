@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from gnnscale.cache import CacheDevice, CacheTask, Draws
+from gnnscale.cache import CacheDevice, CacheTask, Presampler
 from gnnscale.graph import Graph
 from gnnscale.planner.device_plan import apportion
 from gnnscale.sampling import NeighborSampling, SeedOrder, Shuffled
@@ -37,7 +37,7 @@ def small_task(
         order = Shuffled().order(
             graph.train_idx, batch_size=batch_size, num_devices=len(devices), seed=seed
         )
-    draws = Draws(
+    draws = Presampler(
         graph,
         sampler,
         order,

@@ -16,7 +16,7 @@ from gnnscale.run.checkpoint import writer as run_checkpoint
 from gnnscale.run.checkpoint.file import load_checkpoint, save_checkpoint
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.records import EpochRecord, Observer, TrainResult
-from gnnscale.training.worker.schedule import WorkerSchedule
+from gnnscale.training.worker.schedule import BatchSchedule
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -134,14 +134,14 @@ def test_training_does_not_wait_for_the_disk(run, tmp_path, monkeypatch) -> None
         writing.release()
 
     pauses: list[int] = []
-    pause = WorkerSchedule.paused
+    pause = BatchSchedule.paused
 
-    def paused(self: WorkerSchedule) -> Any:
+    def paused(self: BatchSchedule) -> Any:
         pauses.append(len(seen.steps))
         return pause(self)
 
     monkeypatch.setattr(run_checkpoint, "save_checkpoint", slowly)
-    monkeypatch.setattr(WorkerSchedule, "paused", paused)
+    monkeypatch.setattr(BatchSchedule, "paused", paused)
     # The first one is written only once the run is in its third epoch.
     seen = At(2 * STEPS + 2, ready.set)
     run(tmp_path, "epochs=4", ALWAYS, "runtime.prefetch=two_stage", watched=seen)

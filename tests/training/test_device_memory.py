@@ -15,12 +15,12 @@ from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.cost_model.stage_work import batch_bytes
 from gnnscale.planner.cost_model.workload import unmeasured_workload
 from gnnscale.planner.planner import room
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import checked_order
 
 pytestmark = pytest.mark.timeout(240)
 
-Settings = Callable[..., TrainConfig]
+Settings = Callable[..., RunConfig]
 
 AHEAD = ("runtime.prefetch_depth=4", "epochs=2", "runtime.eval_every=2", "num_threads=2")
 
@@ -31,7 +31,7 @@ def device(memory_bytes: int = 1 << 30, **options: object) -> str:
     return accelerator(memory_bytes=memory_bytes, **{**usual, **options})
 
 
-def sizes(config: TrainConfig) -> tuple[int, list[int]]:
+def sizes(config: RunConfig) -> tuple[int, list[int]]:
     """Return what the only device of a run holds for good, and the bytes of each mini-batch."""
     graph = config.dataset.open()
     model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)

@@ -13,7 +13,7 @@ from gnnscale.inference.load_run import open_run_task
 from gnnscale.run.artifacts import (
     GRAPH_STORE,
     PREAGGREGATED,
-    Artefact,
+    RunArtifact,
     open_graph,
     open_store,
     open_task,
@@ -21,31 +21,31 @@ from gnnscale.run.artifacts import (
 )
 from gnnscale.run.checkpoint.file import check_same_graph
 from gnnscale.run.checkpoint.writer import graph_identity
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.training.launcher import launch as launching
-from gnnscale.training.make_artifacts import make_artefacts, share_graph
+from gnnscale.training.make_artifacts import make_artifacts, share_graph
 from gnnscale.training.preaggregation import open_aggregated
 
 
 @pytest.fixture
-def config(settings: Any, tmp_path: Path) -> TrainConfig:
+def config(settings: Any, tmp_path: Path) -> RunConfig:
     return settings(f"dataset.store={tmp_path / 'store'}", "runtime.prefetch=none", "epochs=1")
 
 
-def test_a_missing_store_is_made_and_opened(config: TrainConfig, tmp_path: Path) -> None:
-    (artefact,) = made = make_artefacts(config)
+def test_a_missing_store_is_made_and_opened(config: RunConfig, tmp_path: Path) -> None:
+    (artefact,) = made = make_artifacts(config)
     assert (artefact.name, artefact.path) == (GRAPH_STORE, tmp_path / "store")
     assert sorted(file.name for file in artefact.path.glob("*.json")) == ["meta.json"]
-    other = Artefact(name="partition", path=Path("nowhere"), content="")
+    other = RunArtifact(name="partition", path=Path("nowhere"), content="")
     graph = open_store([other, artefact, other])
     assert graph.num_vertices == 600
     assert graph.content == artefact.content
     # It is there now, and is what it was.
-    assert make_artefacts(config) == made
+    assert make_artifacts(config) == made
 
 
-def test_a_store_that_holds_another_graph_is_refused(config: TrainConfig) -> None:
-    (artefact,) = make_artefacts(config)
+def test_a_store_that_holds_another_graph_is_refused(config: RunConfig) -> None:
+    (artefact,) = make_artifacts(config)
     wanted = replace(artefact, content="0" * len(artefact.content))
     with pytest.raises(GraphError) as error:
         open_store([wanted])
@@ -54,7 +54,7 @@ def test_a_store_that_holds_another_graph_is_refused(config: TrainConfig) -> Non
 
 
 def test_a_store_replaced_between_launch_and_opening(
-    config: TrainConfig,
+    config: RunConfig,
     settings: Any,
     observer: Any,
     tmp_path: Path,
@@ -62,9 +62,9 @@ def test_a_store_replaced_between_launch_and_opening(
 ) -> None:
     other = settings(f"dataset.store={tmp_path / 'other'}", "seed=1", "dataset.split_seed=1")
 
-    def make_and_replace(config: TrainConfig) -> tuple[Artefact, ...]:
-        made = make_artefacts(config)
-        (replacement,) = make_artefacts(other)
+    def make_and_replace(config: RunConfig) -> tuple[RunArtifact, ...]:
+        made = make_artifacts(config)
+        (replacement,) = make_artifacts(other)
         made[0].path.rename(tmp_path / "before")
         replacement.path.rename(made[0].path)
         return made
@@ -81,9 +81,9 @@ def test_rows_are_aggregated_before_any_worker(settings, tmp_path, monkeypatch) 
     options = ("features=preaggregated", "model=gin", "sampler.fanouts=[5,-1]")
     config = settings(f"dataset.store={tmp_path / 'store'}", *options)
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
-    made = make_artefacts(config)
+    made = make_artifacts(config)
     assert [each.name for each in made] == [GRAPH_STORE, PREAGGREGATED]
-    assert make_artefacts(config) == made
+    assert make_artifacts(config) == made
     graph = open_graph(config, made, open_store(made))
     host = HostFeatures.of(graph)
     assert open_aggregated(made[:1], graph, host) is None
@@ -97,7 +97,7 @@ def test_rows_are_aggregated_before_any_worker(settings, tmp_path, monkeypatch) 
     assert str(error.value) == f"{other.path}: {changed}"
     (other.path / "rows.npy").write_bytes(b"")
     with pytest.raises(GraphError, match=r"rows\.npy: 0 bytes, .* it is made again$"):
-        make_artefacts(config)
+        make_artifacts(config)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_gpus_read_in_host_memory_is_opened_by_workers(
     gpu = f"{{kind:cuda,host_driven:true,{places}}}"
     plan = f"device_plan.devices=[cpu,{gpu}]"
     config = settings(f"dataset.store={tmp_path / 'store'}", plan)
-    made = make_artefacts(config)
+    made = make_artifacts(config)
     memory, found = share_graph(config, made)
     assert len(memory) == len(found) == len(shared)
     known = open_graph(config, made, open_store(made))
@@ -126,8 +126,8 @@ def test_what_gpus_read_in_host_memory_is_opened_by_workers(
         assert (shared_memory_of(array) is not None) == (name in shared)
 
 
-def test_without_a_gpu_nothing_is_shared(config: TrainConfig) -> None:
-    assert share_graph(config, make_artefacts(config)) == ([], [])
+def test_without_a_gpu_nothing_is_shared(config: RunConfig) -> None:
+    assert share_graph(config, make_artifacts(config)) == ([], [])
 
 
 @pytest.mark.parametrize("features", ["degrees", "projections"])
@@ -143,7 +143,7 @@ def test_rows_that_are_made_know_no_edge_that_is_held_out(
     options = ("task=links", "task.test_fraction=0.4", f"features={features}")
     config = settings(f"dataset.store={tmp_path / 'store'}", *options)
     if launched_first:
-        made = make_artefacts(config)
+        made = make_artifacts(config)
         assert not caplog.records  # only who reads the rows makes them
         task = open_task(config, made, open_store(made))
     else:

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from gnnscale.core.errors import ConfigError
 from gnnscale.inference.evaluate import evaluate
 from gnnscale.nn import CustomModel
-from gnnscale.run.commands import CodeOfModel, EvaluateConfig
+from gnnscale.run.commands import EvaluateConfig, ModelCodeOptions
 from gnnscale.training.launcher.launch import WorkerError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -96,7 +96,7 @@ def test_a_run_is_evaluated_by_the_code_that_is_named_again(launched, options, t
         evaluate(EvaluateConfig(run=tmp_path, num_threads=1))
 
     def evaluated(name: str) -> Any:
-        model = CodeOfModel(module=f"own_modules:{name}")
+        model = ModelCodeOptions(module=f"own_modules:{name}")
         return evaluate(EvaluateConfig(run=tmp_path, num_threads=1, model=model))
 
     found = evaluated("OwnBlocks")

@@ -14,7 +14,7 @@ from same_seeds import OfParts
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.partition import Range, make_partition, read_partition
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 
 pytestmark = pytest.mark.integration
 
@@ -29,10 +29,10 @@ PARTITIONERS = {
     4: {"random": (), "edge_cut": (), "hierarchical": ("partitioner.nvlink=siton",)},
 }
 
-Settings = Callable[..., TrainConfig]
+Settings = Callable[..., RunConfig]
 
 
-def owners(config: TrainConfig, num_parts: int) -> Any:
+def owners(config: RunConfig, num_parts: int) -> Any:
     graph = config.dataset.open()
     path = make_partition(config.partitioner, graph, num_parts=num_parts, num_hops=2, num_threads=2)
     return read_partition(path, graph).parts.owner

@@ -18,7 +18,7 @@ from gnnscale.graph import Graph
 from gnnscale.graph.dtypes import as_float32
 from gnnscale.inference.evaluate import evaluate
 from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import check_feature_dtype
 
 #: An emulated device that has a cache.
@@ -35,7 +35,7 @@ def graphs(options: Any, tmp_path: Path) -> Any:
 
     def stored(dtype: str) -> dict[str, str]:
         overrides = (f"dataset.feature_dtype={dtype}", "dataset.num_features=9")
-        graph = typed(options(*overrides), TrainConfig).dataset.open()
+        graph = typed(options(*overrides), RunConfig).dataset.open()
         assert (graph.feature_dtype, graph.num_features) == (dtype, 9)
         plain = as_float32(np.asarray(graph.features), dtype, 9)
         replace(graph, features=plain, feature_dtype="float32").save(tmp_path / "plain")

@@ -35,7 +35,7 @@ _GIVEN_BY = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice(Generic[T]):
+class OptionGroup(Generic[T]):
     """Options of a run that belong together, checked.
 
     Attributes:
@@ -51,11 +51,11 @@ class Choice(Generic[T]):
 
 def check_made(argument: str, value: object, group: str) -> None:
     """Raise a ConfigError unless ``value`` is what the function for ``group`` returns."""
-    if not isinstance(value, Choice) or value.group != group:
+    if not isinstance(value, OptionGroup) or value.group != group:
         raise ConfigError(f"{argument}={shown(value)}: must be what {_GIVEN_BY[group]} returns")
 
 
-def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -> Choice[Any]:
+def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -> OptionGroup[Any]:
     """Take a group's file, change ``options`` in it, and check the result.
 
     Args:
@@ -76,11 +76,11 @@ def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -
             _set(node, option, value)
         config = typed(node, base, group=group)
         values: Any = OmegaConf.to_container(node, resolve=True)
-    return Choice(group=group, config=config, values=values)
+    return OptionGroup(group=group, config=config, values=values)
 
 
 def compose_run(
-    chosen: Sequence[Choice[Any]], asked: Mapping[str, Any]
+    chosen: Sequence[OptionGroup[Any]], asked: Mapping[str, Any]
 ) -> tuple[DictConfig, DictConfig]:
     """Return the options of a run, and Hydra's own, which name a new run directory."""
     given = {each.group for each in chosen}
@@ -152,7 +152,7 @@ _ARCHITECTURES = {"GCN": "gcn", "GraphSAGE": "sage", "GAT": "gat", "GIN": "gin"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameters:
+class ModelParameters:
     """What ``gnn_parameters`` returns: options of a model, whatever its architecture."""
 
     options: dict[str, Any]
@@ -167,7 +167,7 @@ class Computation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Owners:
+class OwnerFunction:
     """What ``graph_partition`` returns for a function of the user's."""
 
     function: Callable[[Graph, int], Any]
@@ -175,7 +175,7 @@ class Owners:
 
 def graph_partition(
     partitioner: str | Callable[[Graph, int], Any], **options: Any
-) -> Choice[PartitionerConfig] | Owners:
+) -> OptionGroup[PartitionerConfig] | OwnerFunction:
     """Say which device has which vertices and edges (``Graph_Partition``).
 
     Args:
@@ -188,11 +188,11 @@ def graph_partition(
         ConfigError: there is no such partitioner or option.
     """
     if callable(partitioner):
-        return Owners(function=partitioner)
+        return OwnerFunction(function=partitioner)
     return choose("partitioner", partitioner, PartitionerConfig, options)
 
 
-def feature_storing(storing: str | FeatureStoreConfig = "host") -> Choice[FeatureStoreConfig]:
+def feature_storing(storing: str | FeatureStoreConfig = "host") -> OptionGroup[FeatureStoreConfig]:
     """Say where devices read features from (``Feature_Storing``).
 
     Args:
@@ -205,12 +205,12 @@ def feature_storing(storing: str | FeatureStoreConfig = "host") -> Choice[Featur
     if isinstance(storing, FeatureStoreConfig):
         values = {field.name: getattr(storing, field.name) for field in fields(storing)}
         values = {"_target_": name_of(type(storing)), **values}
-        return Choice(group="features", config=storing, values=values)
+        return OptionGroup(group="features", config=storing, values=values)
     check_choice("feature_storing", storing, ("host",))
-    return Choice(group="features", config=HostFeaturesConfig(), values={})
+    return OptionGroup(group="features", config=HostFeaturesConfig(), values={})
 
 
-def gnn_parameters(L: int, hidden: int | Sequence[int], **options: Any) -> Parameters:
+def gnn_parameters(L: int, hidden: int | Sequence[int], **options: Any) -> ModelParameters:
     """Give the number of layers and the widths between them (``GNN_Parameters``).
 
     Args:
@@ -232,7 +232,7 @@ def gnn_parameters(L: int, hidden: int | Sequence[int], **options: Any) -> Param
     if len(set(widths)) > 1:
         raise ConfigError(f"hidden={shown(widths)}: hidden layers must have one width")
     width = {"hidden": widths[0]} if widths else {}
-    return Parameters(options={"num_layers": L, **width, **options})
+    return ModelParameters(options={"num_layers": L, **width, **options})
 
 
 def _is_count(value: object) -> bool:
@@ -259,7 +259,7 @@ def gnn_computation(
     return Computation(architecture=architecture, layer=layer)
 
 
-def gnn_model(computation: Computation, parameters: Parameters) -> Choice[ModelConfig]:
+def gnn_model(computation: Computation, parameters: ModelParameters) -> OptionGroup[ModelConfig]:
     """Build a model of a computation and its parameters (``GNN_Model``).
 
     Args:
@@ -271,10 +271,10 @@ def gnn_model(computation: Computation, parameters: Parameters) -> Choice[ModelC
     """
     if not isinstance(computation, Computation):
         raise ConfigError(f"computation={shown(computation)}: must be what gnn_computation returns")
-    if not isinstance(parameters, Parameters):
+    if not isinstance(parameters, ModelParameters):
         raise ConfigError(f"parameters={shown(parameters)}: must be what gnn_parameters returns")
     architecture = _ARCHITECTURES.get(computation.architecture, "sage")
-    known: Choice[ModelConfig] = choose("model", architecture, ModelConfig, parameters.options)
+    known: OptionGroup[ModelConfig] = choose("model", architecture, ModelConfig, parameters.options)
     layer = computation.layer
     if layer is None:
         return known
@@ -286,7 +286,7 @@ def gnn_model(computation: Computation, parameters: Parameters) -> Choice[ModelC
 
 def device_metadata(
     devices: str | Sequence[str | Mapping[str, Any]], **options: Any
-) -> Choice[DevicePlanConfig]:
+) -> OptionGroup[DevicePlanConfig]:
     """Name the devices that train; see ``platform_metadata``.
 
     Args:
@@ -313,7 +313,7 @@ def device_metadata(
 
 def own_module(
     module: type[Any] | torch.nn.Module, arguments: Mapping[str, Any], options: Mapping[str, Any]
-) -> Choice[ModelConfig]:
+) -> OptionGroup[ModelConfig]:
     """Choose ``module`` as ``model=custom model.module=...`` does on the command line.
 
     Args:

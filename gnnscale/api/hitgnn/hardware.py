@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, overload
 import torch
 from omegaconf import OmegaConf
 
-from gnnscale.api.hitgnn.design import Choice, check_made, choose, device_metadata
+from gnnscale.api.hitgnn.design import OptionGroup, check_made, choose, device_metadata
 from gnnscale.backend.fpga.csim import build
 from gnnscale.core import ConfigError, shown, standard_arithmetic, write_atomically
 from gnnscale.core.config.compose import compose, separate_hydra
 from gnnscale.core.config.run_directory import check_output, made_output
 from gnnscale.data import GraphSource
-from gnnscale.fpga_design import GenerateConfig, Generated, GeneratedDesign, generate
+from gnnscale.fpga_design import DesignPackage, GenerateConfig, GeneratedDesign, generate
 from gnnscale.fpga_design import package as files
 from gnnscale.nn import ModelConfig
 from gnnscale.planner import DevicePlanConfig
@@ -55,10 +55,10 @@ class Bitstream(NamedTuple):
 class Runtime:
     """The host's part of a generated design, for ``start_training``."""
 
-    model: Choice[ModelConfig]
-    platform: Choice[DevicePlanConfig]
+    model: OptionGroup[ModelConfig]
+    platform: OptionGroup[DevicePlanConfig]
     options: Mapping[str, Any]  #: others that the design was made for, by their names
-    generated: Generated
+    generated: DesignPackage
     directory: Path | None  #: of the design; None if it was not written
 
 
@@ -131,7 +131,7 @@ def fpga_metadata(
 @overload
 def platform_metadata(
     devices: str | Sequence[str | Mapping[str, Any]], **options: Any
-) -> Choice[DevicePlanConfig]: ...
+) -> OptionGroup[DevicePlanConfig]: ...
 
 
 @overload
@@ -145,7 +145,7 @@ def platform_metadata(
     FPGA: Sequence[Board] | None = None,
     FPGA_connect: float | None = None,
     **options: Any,
-) -> Choice[DevicePlanConfig] | FpgaPlatform:
+) -> OptionGroup[DevicePlanConfig] | FpgaPlatform:
     """Describe a platform (``Platform_Metadata``): devices as they are, or FPGAs to design for.
 
     Args:
@@ -158,8 +158,8 @@ def platform_metadata(
         **options: with ``devices``: ``split``, the seeds of each device in a mini-batch.
 
     Returns:
-        A ``Choice[DevicePlanConfig]`` for ``start_training``, or with ``FPGA`` an ``FpgaPlatform``
-        for ``generate_design``.
+        An ``OptionGroup[DevicePlanConfig]`` for ``start_training``, or with ``FPGA`` an
+        ``FpgaPlatform`` for ``generate_design``.
 
     Raises:
         ConfigError: a figure is missing or impossible; cards differ; or an option is not allowed.
@@ -185,11 +185,11 @@ def platform_metadata(
 
 @standard_arithmetic()
 def generate_design(
-    model: Choice[ModelConfig],
+    model: OptionGroup[ModelConfig],
     sampler: str | Mapping[str, Any],
     platform: FpgaPlatform,
     *,
-    graph: Choice[GraphSource] | None = None,
+    graph: OptionGroup[GraphSource] | None = None,
     published: str = "products",
     batch_size: int = 1024,
     directory: str | Path | None = None,
@@ -256,7 +256,7 @@ def generate_design(
     return Bitstream(design=made.design, file=file, header=made.header), runtime
 
 
-def _device(made: Generated, card: Board, bitstream: str | Path | None) -> dict[str, Any]:
+def _device(made: DesignPackage, card: Board, bitstream: str | Path | None) -> dict[str, Any]:
     design = made.design
     return {
         "kind": "fpga",
@@ -271,7 +271,7 @@ def _device(made: Generated, card: Board, bitstream: str | Path | None) -> dict[
     }
 
 
-def _written(made: Generated, directory: Path, model: Choice[ModelConfig]) -> Path:
+def _written(made: DesignPackage, directory: Path, model: OptionGroup[ModelConfig]) -> Path:
     options = {"model": {key: each for key, each in model.values.items() if key != "_target_"}}
     with made_output(directory, files.NAMES, option="directory"):
         made.write(directory, groups={}, options=options)
@@ -296,7 +296,7 @@ def init(bitstream: Bitstream) -> None:
         return
     design = bitstream.design
     build.library(
-        build.Design(
+        build.SimulatedDesign(
             n=design.n,
             m=design.m,
             row_words=design.row_words,

@@ -15,7 +15,14 @@ import safetensors.torch
 import torch
 from omegaconf import OmegaConf
 
-from gnnscale.api.hitgnn.design import Choice, Owners, check_made, choose, compose_run, name_of
+from gnnscale.api.hitgnn.design import (
+    OptionGroup,
+    OwnerFunction,
+    check_made,
+    choose,
+    compose_run,
+    name_of,
+)
 from gnnscale.api.hitgnn.hardware import Runtime
 from gnnscale.core import (
     ConfigError,
@@ -36,13 +43,13 @@ from gnnscale.graph import Graph
 from gnnscale.graph.store_format import ARRAYS, DEGREES, EDGE_ARRAYS
 from gnnscale.inference.load_run import load_trained
 from gnnscale.nn import ModelConfig, TrainableModel
-from gnnscale.partition import Given, PartitionerConfig
+from gnnscale.partition import FromFile, PartitionerConfig
 from gnnscale.partition import simple as by_id
 from gnnscale.planner import DevicePlanConfig
 from gnnscale.report.formatting import least_real
 from gnnscale.report.run_report import train_and_report
 from gnnscale.run.callbacks import ObserverError
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.records import Observer, TrainResult
 from gnnscale.training.launcher.launch import launch
 from gnnscale.training.launcher.serialization import refuse_while_imported
@@ -55,7 +62,7 @@ _VALUES = (
 _ARRAYS = (*ARRAYS, DEGREES, *EDGE_ARRAYS, "edge_ids")
 
 
-def as_dataset(graph: Any) -> Choice[GraphSource]:
+def as_dataset(graph: Any) -> OptionGroup[GraphSource]:
     """Return what a run reads of ``graph``.
 
     A graph in memory is written to a store first, in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/graphs``
@@ -69,7 +76,7 @@ def as_dataset(graph: Any) -> Choice[GraphSource]:
         ConfigError: it is nothing of that.
         GraphError: it cannot be made a graph, or written.
     """
-    if isinstance(graph, Choice):
+    if isinstance(graph, OptionGroup):
         check_made("graph", graph, "dataset")
         return graph
     if isinstance(graph, (str, Path)):
@@ -87,7 +94,7 @@ def as_graph(graph: Any) -> Graph:
         ConfigError: it is nothing of that.
         GraphError: it cannot be made a graph, or opened.
     """
-    if isinstance(graph, (Choice, str, Path)):
+    if isinstance(graph, (OptionGroup, str, Path)):
         return as_dataset(graph).config.open()
     return _in_memory(graph, trains=False)
 
@@ -106,7 +113,7 @@ def _in_memory(graph: Any, *, trains: bool) -> Graph:
     return graph
 
 
-def _of_store(path: Path) -> Choice[GraphSource]:
+def _of_store(path: Path) -> OptionGroup[GraphSource]:
     return choose("dataset", "store", GraphSource, {"store": str(path.expanduser().absolute())})
 
 
@@ -235,7 +242,7 @@ class Training:
 
 def load_input_graph(
     dataset: str, path: str | Path | None = None, **options: Any
-) -> Choice[GraphSource]:
+) -> OptionGroup[GraphSource]:
     """Name the input graph (``Load_Input_Graph``); it is read when training starts.
 
     Args:
@@ -251,12 +258,12 @@ def load_input_graph(
 
 
 def start_training(
-    model: Choice[ModelConfig] | Runtime,
-    graph: Choice[GraphSource],
-    platform: Choice[DevicePlanConfig] | None = None,
+    model: OptionGroup[ModelConfig] | Runtime,
+    graph: OptionGroup[GraphSource],
+    platform: OptionGroup[DevicePlanConfig] | None = None,
     *,
-    partition: Choice[PartitionerConfig] | Owners | None = None,
-    features: Choice[FeatureStoreConfig] | None = None,
+    partition: OptionGroup[PartitionerConfig] | OwnerFunction | None = None,
+    features: OptionGroup[FeatureStoreConfig] | None = None,
     epochs: int | None = None,
     options: Mapping[str, Any] | None = None,
     directory: str | Path | None = None,
@@ -298,12 +305,12 @@ def start_training(
         check_made("platform", platform, "device_plan")
     if features is not None:
         check_made("features", features, "features")
-    if partition is not None and not isinstance(partition, Owners):
+    if partition is not None and not isinstance(partition, OwnerFunction):
         check_made("partition", partition, "partitioner")
-    chosen: list[Choice[Any]] = [model, graph]
+    chosen: list[OptionGroup[Any]] = [model, graph]
     chosen += [each for each in (platform, features) if each is not None]
     asked = dict(options or {}) | ({} if epochs is None else {"epochs": epochs})
-    if isinstance(partition, Owners):
+    if isinstance(partition, OwnerFunction):
         num_parts = len(platform.config.devices) if platform is not None else 1
         with standard_arithmetic():
             chosen.append(_owned(partition, graph.config, num_parts))
@@ -318,13 +325,13 @@ def start_training(
 
 
 def run(
-    chosen: Sequence[Choice[Any]],
+    chosen: Sequence[OptionGroup[Any]],
     asked: Mapping[str, Any],
     *,
     directory: str | Path | None,
     resume: str | Path | None,
     observers: Sequence[Observer] = (),
-) -> tuple[TrainConfig, Path, TrainResult]:
+) -> tuple[RunConfig, Path, TrainResult]:
     """Train with what was chosen, and return the options, the run directory and the result.
 
     Args:
@@ -344,11 +351,11 @@ def run(
     asked = dict(asked)
     if resume is not None:
         # The options are those of this call; a checkpoint of others is refused later.
-        read_run(Path(resume), {each.name for each in fields(TrainConfig)}, option="resume")
+        read_run(Path(resume), {each.name for each in fields(RunConfig)}, option="resume")
         asked["resume"] = str(Path(resume).absolute())
     with separate_hydra():
         node, hydra = compose_run(chosen, asked)
-        config = typed(node, TrainConfig)
+        config = typed(node, RunConfig)
         values: Any = OmegaConf.to_container(node, resolve=True)
         place = resume or directory or hydra.run.dir
     config = replace(config, **{each.group: each.config for each in chosen})
@@ -390,7 +397,9 @@ def save_model(training: Training, path: str | Path) -> None:
     write_atomically(Path(path), safetensors.torch.save(weights))
 
 
-def _owned(owners: Owners, dataset: GraphSource, num_parts: int) -> Choice[PartitionerConfig]:
+def _owned(
+    owners: OwnerFunction, dataset: GraphSource, num_parts: int
+) -> OptionGroup[PartitionerConfig]:
     """Ask a user's function for the owner of every vertex, and keep its answer in a file."""
     graph = dataset.open()
     found = owners.function(graph, num_parts)
@@ -403,5 +412,5 @@ def _owned(owners: Owners, dataset: GraphSource, num_parts: int) -> Choice[Parti
     digest = hashlib.blake2b(content.getvalue(), digest_size=16).hexdigest()
     file = folder / f"{digest}.npy"
     write_atomically(file, content.getvalue(), shared=True)
-    values = {"_target_": name_of(Given), "num_parts": None, "store": None, "owners": str(file)}
-    return Choice(group="partitioner", config=Given(owners=str(file)), values=values)
+    values = {"_target_": name_of(FromFile), "num_parts": None, "store": None, "owners": str(file)}
+    return OptionGroup(group="partitioner", config=FromFile(owners=str(file)), values=values)

@@ -30,7 +30,7 @@ def allocate(shape: tuple[int, ...], dtype: torch.dtype, *, pinned: bool) -> tor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class AlignedRows:
     """A row of some kind for every vertex, or for every edge."""
 
     array: Array  #: ``[number of them, ...]``; bfloat16 as its bits
@@ -43,7 +43,7 @@ class Rows:
     width: int | None = None
 
     @classmethod
-    def of(cls, name: str, values: Any, count: int, *, kind: str = "vertex") -> Rows:
+    def of(cls, name: str, values: Any, count: int, *, kind: str = "vertex") -> AlignedRows:
         """Wrap the user's tensor or array ``values``, which is not copied if contiguous.
 
         Args:
@@ -93,16 +93,16 @@ class LoaderData:
 
     graph: Graph  #: the topology
     #: per-vertex data by PyG's names: features ``x``, labels ``y``, and others by their own
-    rows: dict[str, Rows]
+    rows: dict[str, AlignedRows]
     #: per-edge data by PyG's names, weights ``edge_weight`` and others by their own, in the user's
     #: order of edges
-    edge_rows: dict[str, Rows] = field(default_factory=dict)
+    edge_rows: dict[str, AlignedRows] = field(default_factory=dict)
     #: whether the graph's own weights are data that batches carry; else they are ``edge_rows``, or
     #: none
     hands_weights: bool = False
     #: the graph's own rows of features of edges, which batches carry as ``edge_attr``; None if it
     #: has no such, or they are among ``edge_rows``
-    edge_features: Rows | None = None
+    edge_features: AlignedRows | None = None
     #: a PyG graph's other attributes, which every batch repeats
     constants: dict[str, Any] = field(default_factory=dict)
     id_dtype: torch.dtype = torch.int64  #: the type of ids in a DGL graph
@@ -148,26 +148,26 @@ def _read_graph(graph: Graph, use: EdgeUse) -> LoaderData:
     if graph.regression:
         label_dtype = torch.float32
     rows = {
-        "x": Rows(
+        "x": AlignedRows(
             array=graph.features,
             storage=graph.feature_dtype,
             dtype=dtype,
             from_disk=read_from_disk(graph),
             width=graph.num_features,
         ),
-        "y": Rows(array=graph.labels, storage=None, dtype=label_dtype),
+        "y": AlignedRows(array=graph.labels, storage=None, dtype=label_dtype),
     }
     features = None
     if graph.edge_features is not None:
         array = graph.edge_features
-        features = Rows(array=array, storage="float32", dtype=torch.float32)
+        features = AlignedRows(array=array, storage="float32", dtype=torch.float32)
     return LoaderData(graph=graph, rows=rows, hands_weights=weighted, edge_features=features)
 
 
 def _topology(
     ends: tuple[torch.Tensor, torch.Tensor],
     num_vertices: int,
-    edge_rows: dict[str, Rows],
+    edge_rows: dict[str, AlignedRows],
     use: EdgeUse,
 ) -> Graph:
     weights = None
@@ -195,12 +195,12 @@ def _read_pyg(data: Any, use: EdgeUse) -> LoaderData:
     num_vertices, num_edges = data.num_nodes, edge_index.shape[1]
     fields.pop("num_nodes", None)
     edge_rows = {
-        name: Rows.of(name, values, num_edges, kind="edge")
+        name: AlignedRows.of(name, values, num_edges, kind="edge")
         for name, values in fields.items()
         if data.is_edge_attr(name) and name != "e_id"  # which batches set themselves
     }
     rows = {
-        name: Rows.of(name, values, num_vertices)
+        name: AlignedRows.of(name, values, num_vertices)
         for name, values in fields.items()
         if data.is_node_attr(name)
     }
@@ -213,12 +213,12 @@ def _read_pyg(data: Any, use: EdgeUse) -> LoaderData:
 def _read_dgl(graph: Any, use: EdgeUse) -> LoaderData:
     num_vertices, num_edges = graph.num_nodes(), graph.num_edges()
     rows = {
-        _PYG_NAMES.get(name, name): Rows.of(name, values, num_vertices)
+        _PYG_NAMES.get(name, name): AlignedRows.of(name, values, num_vertices)
         for name, values in graph.ndata.items()
         if name != "_ID"  # dgl.NID, which batches set themselves
     }
     edge_rows = {
-        _PYG_EDGE_NAMES.get(name, name): Rows.of(name, values, num_edges, kind="edge")
+        _PYG_EDGE_NAMES.get(name, name): AlignedRows.of(name, values, num_edges, kind="edge")
         for name, values in graph.edata.items()
         if name != "_ID"  # dgl.EID
     }

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from gnnscale.backend.cuda import kernels as layouts
-from gnnscale.backend.cuda.block_edges import BlockArrays, Lists
+from gnnscale.backend.cuda.block_edges import BlockArrays, RowSegments
 from gnnscale.backend.cuda.capacity import DeviceGraph
 from gnnscale.backend.cuda.kernels import NULL, Argument, Kernels, or_null
 from gnnscale.nn.device_block import Activation, Rule
@@ -23,7 +23,7 @@ _RULES = {Rule.SYMMETRIC: 0, Rule.MEAN: 1, Rule.SUM: 2}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Coefficients:
+class DeviceCoefficients:
     """``Aggregation`` of a block on a device; entries after those that count hold anything."""
 
     concatenates: bool  #: whether a destination's own row is kept beside its sum, or added
@@ -31,14 +31,14 @@ class Coefficients:
     dst_scale: torch.Tensor | None = None  #: ``[num_dst]`` float32, None for ones
     self_scale: torch.Tensor | None = None  #: ``[num_dst]`` float32, None for ones
 
-    def scaled(self, factor: float) -> Coefficients:
+    def scaled(self, factor: float) -> DeviceCoefficients:
         """Return the coefficients of sums that are ``factor`` times as large."""
         if factor == 1.0:
             return self
         size = self.dst_scale
         assert size is not None
         own = torch.full_like(size, factor) if self.self_scale is None else self.self_scale * factor
-        return Coefficients(
+        return DeviceCoefficients(
             concatenates=self.concatenates,
             weights=self.weights,
             dst_scale=size * factor,
@@ -46,7 +46,9 @@ class Coefficients:
         )
 
 
-def coefficients(block: BlockArrays, rule: Rule, degrees: torch.Tensor | None) -> Coefficients:
+def coefficients(
+    block: BlockArrays, rule: Rule, degrees: torch.Tensor | None
+) -> DeviceCoefficients:
     """Return what the edges of ``block`` count under ``rule``, as the layers of the host count.
 
     Of a symmetric rule in which a vertex's sum of weights is not known (NaN), sums are NaN.
@@ -57,7 +59,7 @@ def coefficients(block: BlockArrays, rule: Rule, degrees: torch.Tensor | None) -
 
     symmetric = rule is Rule.SYMMETRIC
     weighted = symmetric or block.importance is not None or block.edge_weights is not None
-    found = Coefficients(
+    found = DeviceCoefficients(
         concatenates=rule is Rule.MEAN,
         weights=make(weighted, block.num_edges),
         dst_scale=make(True, block.num_dst),
@@ -82,10 +84,14 @@ def coefficients(block: BlockArrays, rule: Rule, degrees: torch.Tensor | None) -
     return found
 
 
-class _Aggregate(torch.autograd.Function):
+class _DeviceAggregate(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, h: torch.Tensor, block: BlockArrays, found: Coefficients, act: Activation | None
+        ctx: Any,
+        h: torch.Tensor,
+        block: BlockArrays,
+        found: DeviceCoefficients,
+        act: Activation | None,
     ) -> torch.Tensor:
         ctx.block, ctx.coefficients, ctx.scale = block, found, None
         if act is not None:
@@ -97,7 +103,7 @@ class _Aggregate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         block: BlockArrays = ctx.block
-        found: Coefficients = ctx.coefficients.scaled(ctx.scale or 1.0)
+        found: DeviceCoefficients = ctx.coefficients.scaled(ctx.scale or 1.0)
         grad = grads[0].contiguous()
         width = grad.shape[1] // (2 if found.concatenates else 1)
         lists, weights = transposed(block, found.weights, found.dst_scale)
@@ -125,7 +131,7 @@ def aggregate(
 ) -> torch.Tensor:
     """Activate ``h`` and aggregate it, with gradient; see ``DeviceBlock.aggregate``."""
     found = coefficients(block, rule, degrees)
-    out: torch.Tensor = _Aggregate.apply(h, block, found, act)  # type: ignore[no-untyped-call]
+    out: torch.Tensor = _DeviceAggregate.apply(h, block, found, act)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -152,7 +158,7 @@ def load_aggregated(
 
 def transposed(
     block: BlockArrays, weights: torch.Tensor | None, dst_scale: torch.Tensor | None
-) -> tuple[Lists, torch.Tensor | None]:
+) -> tuple[RowSegments, torch.Tensor | None]:
     """Turn a block around: the destinations of every source, in the order of the edges.
 
     Returns:
@@ -176,7 +182,7 @@ def transposed(
         or_null(scaled),
         grid=layouts.grid(block.kernels),
     )
-    return Lists(indptr=indptr, indices=out, num_rows=block.num_vertices[1:]), scaled
+    return RowSegments(indptr=indptr, indices=out, num_rows=block.num_vertices[1:]), scaled
 
 
 def vertex_floats(
@@ -232,7 +238,7 @@ def _floats(
 def _forward(
     block: BlockArrays,
     x: torch.Tensor,
-    found: Coefficients,
+    found: DeviceCoefficients,
     *,
     vertices: torch.Tensor | None,
     dtype: torch.dtype,
@@ -259,7 +265,7 @@ def _forward(
 def sum_rows(
     kernels: Kernels,
     x: torch.Tensor,
-    lists: Lists,
+    lists: RowSegments,
     out: torch.Tensor,
     *,
     vertices: torch.Tensor | None = None,

@@ -10,7 +10,7 @@ import torch
 
 from gnnscale.backend.cuda import kernels as layouts
 from gnnscale.backend.cuda.aggregation import sum_rows
-from gnnscale.backend.cuda.block_edges import BlockArrays, Lists
+from gnnscale.backend.cuda.block_edges import BlockArrays, RowSegments
 from gnnscale.backend.cuda.kernels import or_null
 
 #: A block on a device, whatever computes over it.
@@ -70,8 +70,10 @@ class _EdgeScores(torch.autograd.Function):
         heads = grad.shape[1]
         order, _, first = block.by_source()
         edges = torch.arange(block.num_edges, dtype=torch.int32, device=grad.device)
-        of_dst = Lists(indptr=block.indptr, indices=edges, num_rows=block.num_vertices)
-        of_src = Lists(indptr=first, indices=order.to(torch.int32), num_rows=block.num_vertices[1:])
+        of_dst = RowSegments(indptr=block.indptr, indices=edges, num_rows=block.num_vertices)
+        of_src = RowSegments(
+            indptr=first, indices=order.to(torch.int32), num_rows=block.num_vertices[1:]
+        )
         dst = torch.empty((block.num_dst, heads), device=grad.device)
         src = torch.empty((block.num_src, heads), device=grad.device)
         sum_rows(block.kernels, grad, of_dst, dst)
@@ -85,7 +87,7 @@ def edge_scores(block: BlockArrays, src: torch.Tensor, dst: torch.Tensor) -> tor
     return out
 
 
-class _EdgeSoftmax(torch.autograd.Function):
+class _DeviceEdgeSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: torch.Tensor, block: BlockArrays) -> torch.Tensor:
         alpha = torch.empty_like(scores)
@@ -119,7 +121,7 @@ class _EdgeSoftmax(torch.autograd.Function):
         return out, None
 
 
-class _WeightedSum(torch.autograd.Function):
+class _DeviceHeadSum(torch.autograd.Function):
     """``out[i, k] = sum_e alpha[e, k] z[indices[e], k]`` for each head k."""
 
     @staticmethod
@@ -159,7 +161,7 @@ class _WeightedSum(torch.autograd.Function):
             grad_alpha,
             grid=layouts.grid(block.kernels),
         )
-        lists = Lists(
+        lists = RowSegments(
             indptr=first,
             indices=destinations.index_select(0, order),
             num_rows=block.num_vertices[1:],
@@ -177,8 +179,8 @@ class _WeightedSum(torch.autograd.Function):
 
 def attend(block: BlockArrays, scores: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     """Sum source rows with the softmax of their edges' scores; see ``gat.attend``."""
-    alpha = _EdgeSoftmax.apply(scores, block)  # type: ignore[no-untyped-call]
-    out: torch.Tensor = _WeightedSum.apply(alpha, z.contiguous(), block)  # type: ignore[no-untyped-call]
+    alpha = _DeviceEdgeSoftmax.apply(scores, block)  # type: ignore[no-untyped-call]
+    out: torch.Tensor = _DeviceHeadSum.apply(alpha, z.contiguous(), block)  # type: ignore[no-untyped-call]
     return out
 
 

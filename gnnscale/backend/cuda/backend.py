@@ -10,22 +10,22 @@ from typing import cast
 
 import torch
 
-from gnnscale.backend.base import BatchOutcome, DeviceBatch, HostParts
+from gnnscale.backend.base import BackendInputs, BatchOutcome, DeviceBatch
 from gnnscale.backend.cuda import probes
 from gnnscale.backend.cuda.batch import CudaBatch
 from gnnscale.backend.cuda.capacity import SampleSizes, Sampling, needs_sizes
-from gnnscale.backend.cuda.device_cache import DeviceCache
-from gnnscale.backend.cuda.device_model import Learner
-from gnnscale.backend.cuda.device_step import Found, OwnStep
+from gnnscale.backend.cuda.device_cache import ResidentCache
+from gnnscale.backend.cuda.device_model import DeviceModel
+from gnnscale.backend.cuda.device_step import DeviceStepHandle, ReadCounts
 from gnnscale.backend.cuda.engine import CudaEngine, Engine
-from gnnscale.backend.cuda.errors import Naming
-from gnnscale.backend.cuda.graph_reader import GraphReader
-from gnnscale.backend.cuda.host_driven import AskedSteps
+from gnnscale.backend.cuda.errors import CudaErrorContext
+from gnnscale.backend.cuda.graph_reader import GraphPipeline
+from gnnscale.backend.cuda.host_driven import HostDrivenSteps
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.inference import CudaInference
 from gnnscale.backend.cuda.placement import place
 from gnnscale.backend.cuda.step_queue import StepQueue
-from gnnscale.backend.cuda.streams import Streams
+from gnnscale.backend.cuda.streams import DeviceStreams
 from gnnscale.backend.feature_loading import Vertices
 from gnnscale.cache.plan import HOST, ROWS_FROM
 from gnnscale.core import Access, Array, ConfigError, Traffic
@@ -47,7 +47,7 @@ _MUCH = 0.9
 _STEP = "in step %d, of %d seeds"
 
 
-def open_cuda(device: Device, host: HostParts) -> CudaBackend:
+def open_cuda(device: Device, host: BackendInputs) -> CudaBackend:
     """Open a GPU, or the host that stands for it.
 
     Raises:
@@ -65,7 +65,7 @@ class CudaBackend:
     Two streams share the work: one samples and reads the next mini-batch while the other trains.
     """
 
-    def __init__(self, device: Cuda, host: HostParts, engine: Engine) -> None:
+    def __init__(self, device: Cuda, host: BackendInputs, engine: Engine) -> None:
         """Bring model and graph to the device."""
         dtype = host.graph.feature_dtype
         if dtype in MAX_QUANTIZED:  # torch's int8 is another type
@@ -73,14 +73,14 @@ class CudaBackend:
         self.device = device
         self._host = host
         self._engine = engine
-        self._streams = Streams(training=engine.stream(), reading=engine.stream())
+        self._streams = DeviceStreams(training=engine.stream(), reading=engine.stream())
         #: Whether code of a user's computes the step, which may wait for the device.
         self._own_code = needs_sizes(host.model) is not None
         self._inference: CudaInference | None = None
-        self._cache: DeviceCache | None = None
+        self._cache: ResidentCache | None = None
         with self._naming("while it was opened"):
             if host.cache.kept is not None:
-                self._cache = DeviceCache(host.cache.kept, host.graph, engine)
+                self._cache = ResidentCache(host.cache.kept, host.graph, engine)
             if self._cache is None or self._cache.is_alone:
                 self._open()
 
@@ -91,7 +91,7 @@ class CudaBackend:
         self._placed = place(host.graph, self.device, engine, kept_bytes=weights, cache=self._cache)
         self._queue = None if host.own_steps is None else self._new_queue()
         if self._queue is None:
-            self._learner = Learner(host, engine)
+            self._learner = DeviceModel(host, engine)
         else:
             self._learner = self._queue.learner
         engine.synchronize()  # buffers were cleared outside of the streams that use them
@@ -125,24 +125,24 @@ class CudaBackend:
         )
 
     @cached_property
-    def _asked(self) -> AskedSteps:
+    def _asked(self) -> HostDrivenSteps:
         """What the host asks for if it sums gradients and updates the weights."""
-        reader = GraphReader(self._host, self._placed, self._engine, num_slots=1, bounded=False)
+        reader = GraphPipeline(self._host, self._placed, self._engine, num_slots=1, bounded=False)
         self._engine.synchronize()
-        return AskedSteps(
+        return HostDrivenSteps(
             self._host, reader, self._learner, self._streams, self._engine, waits=self._own_code
         )
 
     def train(
         self, seeds: Array, step: int, *, num_seeds: int, rate: float, updates: bool
-    ) -> OwnStep:
+    ) -> DeviceStepHandle:
         """Start the step of ``seeds``; see ``StepOwner.train``."""
         with self._naming(_STEP, step, len(seeds)):
             return self._own_steps.start(
                 seeds, step, num_seeds=num_seeds, rate=rate, updates=updates, outcomes=self
             )
 
-    def outcome(self, step: OwnStep) -> BatchOutcome:
+    def outcome(self, step: DeviceStepHandle) -> BatchOutcome:
         """Wait for a step, and return its outcome."""
         with self._naming(_STEP + ", or just before it", step.number, step.seeds.count):
             reported, sizes, found = self._own_steps.reported(step)
@@ -283,7 +283,9 @@ class CudaBackend:
         with self._naming("in one of the last steps"):
             self._streams.training.mark().wait()
 
-    def _traffic(self, size: BatchSize, found: Found, sent_bytes: int | None = None) -> Traffic:
+    def _traffic(
+        self, size: BatchSize, found: ReadCounts, sent_bytes: int | None = None
+    ) -> Traffic:
         """Return what a mini-batch has moved, of ``sent_bytes`` if the host has sampled it."""
         placed, request = self._placed, self.device.link_request_bytes
         if self._traded is not None:
@@ -312,16 +314,16 @@ class CudaBackend:
         names = (*self._cache.kept.names, HOST)
         return {f"{ROWS_FROM}{name}": float(count) for name, count in zip(names, rows, strict=True)}
 
-    def _naming(self, when: str, *numbers: int) -> Naming:
-        """Name the device and the step in errors of CUDA; see ``Naming``.
+    def _naming(self, when: str, *numbers: int) -> CudaErrorContext:
+        """Name the device and the step in errors of CUDA; see ``CudaErrorContext``.
 
         Args:
             when: with ``%d`` for each of ``numbers``.
         """
-        return Naming(self.device.label, when, numbers)
+        return CudaErrorContext(self.device.label, when, numbers)
 
 
-def _is_bounded(host: HostParts) -> bool:
+def _is_bounded(host: BackendInputs) -> bool:
     """Whether numbers of neighbours bound a mini-batch, so that its sizes need not be known.
 
     Otherwise the host waits for each sample's sizes, while the device trains the one before.

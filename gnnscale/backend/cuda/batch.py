@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from gnnscale.backend.cuda.block import CudaBlock
-from gnnscale.backend.cuda.capacity import Room, SampleSizes
+from gnnscale.backend.cuda.capacity import BatchCapacity, SampleSizes
 from gnnscale.backend.cuda.device_sample import DeviceSample, links_on
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.sampler_plan import State
@@ -61,7 +61,7 @@ class CudaBatch(MiniBatch):
         )
 
 
-def largest_sizes(room: Room) -> SampleSizes:
+def largest_sizes(room: BatchCapacity) -> SampleSizes:
     """Return what a sample has at most."""
     return SampleSizes(num_vertices=room.num_vertices, num_edges=room.num_edges)
 

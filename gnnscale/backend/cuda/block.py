@@ -123,6 +123,6 @@ class CudaBlock(BlockArrays, DeviceBlock):
         """Sum source rows with the softmax of their edges' scores."""
         return attention.attend(self, scores, z)
 
-    def sums(self, degrees: torch.Tensor | None) -> sums.DeviceSums:
+    def sums(self, degrees: torch.Tensor | None) -> sums.DeviceMessageSums:
         """Return the reductions of its edges' messages."""
-        return sums.DeviceSums(self, degrees)
+        return sums.DeviceMessageSums(self, degrees)

@@ -14,7 +14,7 @@ from gnnscale.sampling import Block
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lists:
+class RowSegments:
     """Whose rows each row of a result is the sum of."""
 
     indptr: torch.Tensor  #: ``[n + 1]`` int64
@@ -64,9 +64,9 @@ class BlockArrays(Block):
         return torch.arange(self.num_edges, device=self.indices.device) < self.num_used
 
     @property
-    def lists(self) -> Lists:
+    def lists(self) -> RowSegments:
         """The sources of each destination."""
-        return Lists(indptr=self.indptr, indices=self.indices, num_rows=self.num_vertices)
+        return RowSegments(indptr=self.indptr, indices=self.indices, num_rows=self.num_vertices)
 
 
 def order_by_source(block: BlockArrays) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from gnnscale.backend.base import HostParts
-from gnnscale.backend.cuda.device_cache import CachedLists
+from gnnscale.backend.base import BackendInputs
+from gnnscale.backend.cuda.device_cache import DeviceAdjacencyCache
 from gnnscale.core import MAX_COUNT, check_range
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, TrainableModel
@@ -31,7 +31,9 @@ class DeviceGraph:
     indptr: torch.Tensor  #: ``[num_vertices + 1]`` int64
     indices: torch.Tensor  #: ``[num_edges]`` int32 or int64
     edge_weights: torch.Tensor | None = None  #: ``[num_edges]`` float32
-    cached: CachedLists | None = None  #: lists that are read in device memory, and not here
+    cached: DeviceAdjacencyCache | None = (
+        None  #: lists that are read in device memory, and not here
+    )
 
     @classmethod
     def copy_of(cls, graph: Graph, device: torch.device) -> DeviceGraph:
@@ -69,7 +71,7 @@ class SampleSizes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
+class BatchCapacity:
     """What a batch has room for.
 
     Attributes:
@@ -83,7 +85,7 @@ class Room:
     @classmethod
     def of(
         cls, sampling: Sampling, graph: DeviceGraph, *, max_seeds: int, max_edges: int | None
-    ) -> Room:
+    ) -> BatchCapacity:
         """Return what ``max_seeds`` seeds reach at most, with ``max_edges`` a hop at most.
 
         Raises:
@@ -105,20 +107,20 @@ class Room:
             vertices.append(min(vertices[-1] + new, max(graph.num_vertices, max_seeds)))
         return cls(num_vertices=tuple(vertices), num_edges=tuple(edges))
 
-    def around(self, sizes: Sequence[SampleSizes]) -> Room:
+    def around(self, sizes: Sequence[SampleSizes]) -> BatchCapacity:
         """Return room for samples like those of ``sizes``, and no more than there is here.
 
         What a hop has at most is kept if it is at most half as much again as the largest of
         ``sizes`` (ZeroGNN's envelope). Otherwise it is the largest and a tenth.
         """
-        return Room(
+        return BatchCapacity(
             num_vertices=_around(self.num_vertices, [each.num_vertices for each in sizes]),
             num_edges=_around(self.num_edges, [each.num_edges for each in sizes]),
         )
 
-    def smallest(self, other: Room) -> Room:
+    def smallest(self, other: BatchCapacity) -> BatchCapacity:
         """Return the smaller of both rooms, hop by hop."""
-        return Room(
+        return BatchCapacity(
             num_vertices=tuple(map(min, self.num_vertices, other.num_vertices)),
             num_edges=tuple(map(min, self.num_edges, other.num_edges)),
         )
@@ -140,7 +142,7 @@ class Room:
 
 
 def _around(most: tuple[int, ...], found: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return what ``Room.around`` leaves of ``most``, in whole lines of a tile."""
+    """Return what ``BatchCapacity.around`` leaves of ``most``, in whole lines of a tile."""
     largest = [max(counts) for counts in zip(*found, strict=True)]
     return tuple(
         bound if 2 * bound <= 3 * seen else min(-(-11 * seen // (10 * _LINE)) * _LINE, bound)
@@ -160,13 +162,15 @@ def replaces(sampling: Sampling, fanout: int) -> bool:
     return not isinstance(sampling, LayerSampling) and sampling.replace and fanout >= 0
 
 
-def envelope(host: HostParts, topology: DeviceGraph, sampling: Sampling, *, max_seeds: int) -> Room:
+def envelope(
+    host: BackendInputs, topology: DeviceGraph, sampling: Sampling, *, max_seeds: int
+) -> BatchCapacity:
     """Return the room for the mini-batches of a run.
 
     The first slices of the run are sampled by the host: what they need fixes it, so that a run that
     was resumed has the same.
     """
-    most = Room.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
+    most = BatchCapacity.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
     assert host.own_steps is not None
     drawn = [
         _sizes(host.sampler.sample(seeds, step), host.graph, sampling)

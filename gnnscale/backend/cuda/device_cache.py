@@ -10,7 +10,7 @@ import torch
 
 from gnnscale import ops
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.cache.plan import KeptCache
+from gnnscale.cache.plan import CliqueCache
 from gnnscale.core import Array, ConfigError, Int64Array
 from gnnscale.graph import Graph
 
@@ -24,7 +24,7 @@ _ABSENT = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slots:
+class CacheSlots:
     """The slot of each vertex among what all members keep.
 
     Those of a member come after those of the members before it. No two keep the same vertex.
@@ -34,7 +34,7 @@ class Slots:
     first: tuple[int, ...]  #: ``[num_members + 1]`` first slot of each member, and their number
 
     @classmethod
-    def of(cls, kept: Sequence[Array], num_vertices: int, device: torch.device) -> Slots:
+    def of(cls, kept: Sequence[Array], num_vertices: int, device: torch.device) -> CacheSlots:
         """Return the slots of the vertices that each member keeps."""
         ends = np.cumsum([0, *(len(each) for each in kept)])
         found = np.full(num_vertices, _ABSENT, np.int32)
@@ -61,7 +61,7 @@ NO_LISTS = [0] * (2 + MAX_MEMBERS + 1 + 2 * MAX_MEMBERS)
 class CachedRows:
     """Feature rows that members keep."""
 
-    slots: Slots
+    slots: CacheSlots
     tables: tuple[torch.Tensor, ...]  #: ``[n_k, width]`` of each member, in the host's type
 
     @property
@@ -71,10 +71,10 @@ class CachedRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CachedLists:
+class DeviceAdjacencyCache:
     """Adjacency lists that members keep."""
 
-    slots: Slots
+    slots: CacheSlots
     indptr: tuple[torch.Tensor, ...]  #: ``[m_k + 1]`` int64 of each member
     indices: tuple[torch.Tensor, ...]  #: neighbours of each member, in the graph's type
 
@@ -111,14 +111,14 @@ class _Layout:
         return max(self.indices[1], 1)
 
 
-class DeviceCache:
+class ResidentCache:
     """What one device keeps, in one piece of its memory, and the pieces of its peers.
 
     Peers are opened after all members have filled theirs: their slots follow from the plan, so that
     only the address of a piece is traded.
     """
 
-    def __init__(self, kept: KeptCache, graph: Graph, engine: Engine) -> None:
+    def __init__(self, kept: CliqueCache, graph: Graph, engine: Engine) -> None:
         """Fill the device's own piece.
 
         Raises:
@@ -156,7 +156,7 @@ class DeviceCache:
         return len(self._pieces) == 1
 
     @property
-    def kept(self) -> KeptCache:
+    def kept(self) -> CliqueCache:
         """What is kept."""
         return self._kept
 
@@ -172,7 +172,7 @@ class DeviceCache:
         """The rows of all members; None if nobody keeps any."""
         if not any(map(len, self._kept.features)):
             return None
-        slots = Slots.of(self._kept.features, self._graph.num_vertices, self._engine.device)
+        slots = CacheSlots.of(self._kept.features, self._graph.num_vertices, self._engine.device)
         tables = tuple(map(self._rows_of, range(len(self._pieces))))
         return CachedRows(slots=slots, tables=tables)
 
@@ -182,13 +182,13 @@ class DeviceCache:
         return self._rows_of(self._kept.own)
 
     @property
-    def lists(self) -> CachedLists | None:
+    def lists(self) -> DeviceAdjacencyCache | None:
         """The lists of all members; None if nobody keeps any."""
         if not any(map(len, self._kept.topology)):
             return None
         members = range(len(self._pieces))
-        return CachedLists(
-            slots=Slots.of(self._kept.topology, self._graph.num_vertices, self._engine.device),
+        return DeviceAdjacencyCache(
+            slots=CacheSlots.of(self._kept.topology, self._graph.num_vertices, self._engine.device),
             indptr=tuple(map(self._indptr_of, members)),
             indices=tuple(map(self._indices_of, members)),
         )

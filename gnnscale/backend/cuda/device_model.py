@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from gnnscale.backend.base import HostParts, OwnSteps
+from gnnscale.backend.base import BackendInputs, DeviceStepInputs
 from gnnscale.backend.cuda.batch import CudaBatch
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.p3_exchange import PartialSums
@@ -20,20 +20,24 @@ from gnnscale.nn.optim.dense import optimizer_state, restore_optimizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accumulated:
+class DeviceGradientAccumulator:
     """Mini-batches whose gradients wait for an update."""
 
     num_batches: int = 0
     num_seeds: int = 0
 
-    def __add__(self, num_seeds: int) -> Accumulated:
-        return Accumulated(num_batches=self.num_batches + 1, num_seeds=self.num_seeds + num_seeds)
+    def __add__(self, num_seeds: int) -> DeviceGradientAccumulator:
+        return DeviceGradientAccumulator(
+            num_batches=self.num_batches + 1, num_seeds=self.num_seeds + num_seeds
+        )
 
 
-class Learner:
+class DeviceModel:
     """Computes gradients of mini-batches, and updates weights if the device owns its steps."""
 
-    def __init__(self, host: HostParts, engine: Engine, records: StepRecords | None = None) -> None:
+    def __init__(
+        self, host: BackendInputs, engine: Engine, records: StepRecords | None = None
+    ) -> None:
         """Copy the model of ``host`` to the device; ``load_state`` gives it weights.
 
         Args:
@@ -82,7 +86,9 @@ class Learner:
         assert self._optimizer is not None
         return _is_fused(self._optimizer)
 
-    def finish(self, before: Accumulated, num_seeds: int, *, updates: bool, rate: float) -> None:
+    def finish(
+        self, before: DeviceGradientAccumulator, num_seeds: int, *, updates: bool, rate: float
+    ) -> None:
         """Accumulate the gradients of a mini-batch, and update the weights if ``updates``.
 
         Nothing changes once a device has halted, if the optimizer ``is_fused``.
@@ -115,7 +121,7 @@ class Learner:
         return [part.view_as(each) for part, each in zip(sums, gradients, strict=True)]
 
     def _accumulate(
-        self, gradients: list[torch.Tensor], before: Accumulated, num_seeds: int
+        self, gradients: list[torch.Tensor], before: DeviceGradientAccumulator, num_seeds: int
     ) -> list[torch.Tensor]:
         """Add gradients to those before; return their mean by seeds."""
         if not self._accumulated:
@@ -186,7 +192,7 @@ class Learner:
         }
         restore_optimizer(own.host_optimizer, state)
 
-    def _owned(self) -> tuple[OwnSteps, torch.optim.Optimizer]:
+    def _owned(self) -> tuple[DeviceStepInputs, torch.optim.Optimizer]:
         assert self._host.own_steps is not None
         assert self._optimizer is not None
         return self._host.own_steps, self._optimizer

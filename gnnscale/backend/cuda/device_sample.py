@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.backend.base import HostParts
-from gnnscale.backend.cuda.capacity import DeviceGraph, Room, SampleSizes
+from gnnscale.backend.base import BackendInputs
+from gnnscale.backend.cuda.capacity import BatchCapacity, DeviceGraph, SampleSizes
 from gnnscale.backend.cuda.sampler_plan import HopArrays, State
 from gnnscale.core import MAX_COUNT, Array, Float32Array
 from gnnscale.sampling import minibatch
@@ -46,7 +46,7 @@ class DeviceSample:
     #: ``[num_members + 1]`` int64 reads in lists at each member, and at the host
     found: torch.Tensor
     graph: DeviceGraph  #: that was sampled from
-    room: Room  #: that there was
+    room: BatchCapacity  #: that there was
 
     def sizes(self) -> SampleSizes:
         """Wait for the sample, and return its sizes: one copy.
@@ -179,7 +179,7 @@ def _optional(array: torch.Tensor | None, size: int) -> Array | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepSeeds:
+class DeviceSeeds:
     """The seeds of a step, as the host knows them."""
 
     vertices: Array  #: ``[n]`` that are sampled from
@@ -215,7 +215,7 @@ def links_on(links: Links, device: torch.device) -> Links:
     return Links(sources=sources, destinations=destinations)  # type: ignore[arg-type]
 
 
-def seeds_of(host: HostParts, seeds: Array, step: int) -> StepSeeds:
+def seeds_of(host: BackendInputs, seeds: Array, step: int) -> DeviceSeeds:
     """Return what ``seeds``, a slice of a step, are sampled from.
 
     Raises:
@@ -223,16 +223,16 @@ def seeds_of(host: HostParts, seeds: Array, step: int) -> StepSeeds:
     """
     if isinstance(host.sampler, LinkSampler):
         drawn = host.sampler.draw(seeds, step)
-        return StepSeeds(vertices=drawn.vertices, slice_seeds=np.array(seeds), edges=drawn)
+        return DeviceSeeds(vertices=drawn.vertices, slice_seeds=np.array(seeds), edges=drawn)
     vertices, count = np.array(seeds), host.graph.num_vertices
     # As unsigned numbers those below 0 are the largest.
     if len(vertices) and vertices.view(f"u{vertices.itemsize}").max() >= count:
         wrong = vertices[(vertices < 0) | (vertices >= count)][0]
         raise ValueError(f"seeds: {wrong} is not a vertex, the graph has {count}")
-    return StepSeeds(vertices=vertices, slice_seeds=vertices)
+    return DeviceSeeds(vertices=vertices, slice_seeds=vertices)
 
 
-def max_seeds(host: HostParts) -> int:
+def max_seeds(host: BackendInputs) -> int:
     """Return how many vertices a slice is sampled from at most."""
     sampling = host.sampling
     if isinstance(sampling, LinkSampling):

@@ -9,12 +9,12 @@ from typing import Protocol
 from gnnscale.backend.base import BatchOutcome
 from gnnscale.backend.cuda.batch import CudaBatch
 from gnnscale.backend.cuda.capacity import SampleSizes
-from gnnscale.backend.cuda.device_model import Accumulated, Learner
-from gnnscale.backend.cuda.device_sample import DeviceSample, StepSeeds
-from gnnscale.backend.cuda.dynamic_cache import Replacements
-from gnnscale.backend.cuda.graph_reader import GraphReader
+from gnnscale.backend.cuda.device_model import DeviceGradientAccumulator, DeviceModel
+from gnnscale.backend.cuda.device_sample import DeviceSample, DeviceSeeds
+from gnnscale.backend.cuda.dynamic_cache import CacheUpdates
+from gnnscale.backend.cuda.graph_reader import GraphPipeline
 from gnnscale.backend.cuda.step_records import StepKernels
-from gnnscale.backend.cuda.streams import Captured, Mark, Stream
+from gnnscale.backend.cuda.streams import CapturedWork, Event, Stream
 from gnnscale.nn import Inputs
 
 
@@ -28,10 +28,10 @@ class StepSlot:
     def __init__(
         self,
         number: int,
-        reader: GraphReader,
-        learner: Learner,
+        reader: GraphPipeline,
+        learner: DeviceModel,
         kernels: StepKernels,
-        replaced: Replacements | None,
+        replaced: CacheUpdates | None,
     ) -> None:
         """Take slot ``number`` of ``reader``.
 
@@ -49,7 +49,7 @@ class StepSlot:
         #: what was read last, and by number of seeds what a recording of reading reads
         self._read: tuple[CudaBatch, Inputs] | None = None
         self._recorded: dict[int, tuple[CudaBatch, Inputs]] = {}
-        self._captured: dict[Hashable, Captured] = {}
+        self._captured: dict[Hashable, CapturedWork] = {}
         self._known: set[Hashable] = set()
 
     def largest_sizes(self, num_seeds: int) -> SampleSizes:
@@ -60,7 +60,7 @@ class StepSlot:
         """Return the bytes of rows and of blocks that a step receives from peers (P3)."""
         return self._reader.exchanged_bytes(width)
 
-    def places(self, found: list[int]) -> Found:
+    def places(self, found: list[int]) -> ReadCounts:
         """Return reads by place, as they were reported: those of lists, then those of rows."""
         lists, rows = self.drawn.found_lists, self._reader.found_rows(self._number)
         num_lists = 0 if lists is None else len(lists)
@@ -68,9 +68,9 @@ class StepSlot:
         of_rows = found[num_lists : num_lists + num_rows]
         if self._reader.placed.following is not None:
             of_rows = [sum(of_rows[:-1]), of_rows[-1]]  # what gathers have left is on the device
-        return Found(lists=tuple(found[:num_lists]), rows=tuple(of_rows))
+        return ReadCounts(lists=tuple(found[:num_lists]), rows=tuple(of_rows))
 
-    def sample(self, seeds: StepSeeds) -> None:
+    def sample(self, seeds: DeviceSeeds) -> None:
         """Take the step's record, and sample; on a stream."""
         count = len(seeds.vertices)
         self._kernels.take(count)
@@ -79,7 +79,7 @@ class StepSlot:
         )
         self._kernels.sampled(self._sample.state)
 
-    def load(self, seeds: StepSeeds, step: int, sizes: SampleSizes) -> None:
+    def load(self, seeds: DeviceSeeds, step: int, sizes: SampleSizes) -> None:
         """Read what the first layer needs; on a stream."""
         batch = self._reader.batch(self.drawn, seeds, sizes, step=step)
         self._read = (batch, self._reader.load(batch, slot=self._number))
@@ -92,7 +92,7 @@ class StepSlot:
 
     def train(
         self,
-        seeds: StepSeeds,
+        seeds: DeviceSeeds,
         part: StepPart,
         *,
         rate: float,
@@ -120,7 +120,7 @@ class StepSlot:
             self._reader.found_rows(self._number),
         )
 
-    def keep(self, seeds: StepSeeds) -> None:
+    def keep(self, seeds: DeviceSeeds) -> None:
         """Take what was just read as what is read whenever this is repeated; on a stream."""
         assert self._read is not None
         self._recorded[seeds.count] = self._read
@@ -157,12 +157,12 @@ class StepPart:
     """A mini-batch as a part of its update."""
 
     num_seeds: int  #: of the mini-batch, over all devices
-    before: Accumulated  #: mini-batches that count for the same update
+    before: DeviceGradientAccumulator  #: mini-batches that count for the same update
     updates: bool  #: whether the weights are updated after it
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ReadCounts:
     """Reads by place: each member of the clique, and last the host; empty without a cache."""
 
     lists: tuple[int, ...] = ()
@@ -172,18 +172,18 @@ class Found:
 class Outcomes(Protocol):
     """What waits for a step."""
 
-    def outcome(self, step: OwnStep) -> BatchOutcome:
+    def outcome(self, step: DeviceStepHandle) -> BatchOutcome:
         """Wait for ``step``, and return its outcome."""
         ...
 
 
-class OwnStep:
+class DeviceStepHandle:
     """One step on its way, as the host knows it: its outcome comes late."""
 
     def __init__(
         self,
         outcomes: Outcomes,
-        seeds: StepSeeds,
+        seeds: DeviceSeeds,
         number: int,
         *,
         rate: float,
@@ -201,7 +201,7 @@ class OwnStep:
         self.rate = rate
         self.part = part
         self.place = 0  #: of its record
-        self.done: Mark | None = None  #: after all of it
+        self.done: Event | None = None  #: after all of it
         self._outcomes = outcomes
         self._outcome: BatchOutcome | None = None
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gnnscale.backend.cuda import kernels as layouts
-from gnnscale.backend.cuda.device_cache import CachedRows, Slots
+from gnnscale.backend.cuda.device_cache import CachedRows, CacheSlots
 from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.kernels import Kernels
 
@@ -17,14 +17,14 @@ _ABSENT = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replacements:
+class CacheUpdates:
     """What steps replace, in records of memory that the host writes and kernels read."""
 
     records: torch.Tensor  #: ``[num_records, 1 + 2 * capacity]`` int32: count, positions, slots
     capacity: int  #: rows that a step may replace
 
 
-class FollowingRows:
+class DynamicCache:
     """A cache of rows, and beside it the rows of the mini-batch before (Match).
 
     A vertex has a slot: of the cache, or after those of the rows that a gather has left in the
@@ -50,7 +50,9 @@ class FollowingRows:
         """
         tables = (self.rows, *(outs if self.match else ()))
         first = np.cumsum([0, *map(len, tables)]).tolist()
-        return CachedRows(slots=Slots(of_vertex=self._slot_of, first=tuple(first)), tables=tables)
+        return CachedRows(
+            slots=CacheSlots(of_vertex=self._slot_of, first=tuple(first)), tables=tables
+        )
 
     def forget(self) -> None:
         """Empty the cache; on a stream."""
@@ -60,7 +62,7 @@ class FollowingRows:
     def replace(
         self,
         kernels: Kernels,
-        replaced: Replacements,
+        replaced: CacheUpdates,
         place: torch.Tensor,
         sample: DeviceSample,
         before: DeviceSample | None,

@@ -9,7 +9,7 @@ from gnnscale.backend.cuda.host_engine import HostReadError
 from gnnscale.core import one_line
 
 
-class Naming:
+class CudaErrorContext:
     """Names the device and the step in errors of CUDA that the ``with`` block raises.
 
     A class, since each step passes two of these.

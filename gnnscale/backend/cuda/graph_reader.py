@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import torch
 
-from gnnscale.backend.base import ColumnTrade, DeviceMemoryError, HostParts
+from gnnscale.backend.base import BackendInputs, ColumnExchange, DeviceMemoryError
 from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda import batch as batches
-from gnnscale.backend.cuda.capacity import Room, SampleSizes, Sampling, envelope
-from gnnscale.backend.cuda.device_sample import DeviceSample, StepSeeds, max_seeds
-from gnnscale.backend.cuda.dynamic_cache import Replacements
+from gnnscale.backend.cuda.capacity import BatchCapacity, SampleSizes, Sampling, envelope
+from gnnscale.backend.cuda.device_sample import DeviceSample, DeviceSeeds, max_seeds
+from gnnscale.backend.cuda.dynamic_cache import CacheUpdates
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.backend.cuda.p3_exchange import ColumnExchange, agreed
-from gnnscale.backend.cuda.placement import PlacedGraph
+from gnnscale.backend.cuda.p3_exchange import CudaColumnExchange, agreed
+from gnnscale.backend.cuda.placement import ResidentGraph
 from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
 from gnnscale.core import ConfigError
@@ -25,11 +25,17 @@ from gnnscale.sampling import LayerSampling
 from gnnscale.sampling.edge_batches import LinkSampling
 
 
-class GraphReader:
+class GraphPipeline:
     """Samples, and reads rows, degrees and weights of what was sampled, without waiting."""
 
     def __init__(
-        self, host: HostParts, placed: PlacedGraph, engine: Engine, *, num_slots: int, bounded: bool
+        self,
+        host: BackendInputs,
+        placed: ResidentGraph,
+        engine: Engine,
+        *,
+        num_slots: int,
+        bounded: bool,
     ) -> None:
         """Make room for mini-batches of the run's size.
 
@@ -89,8 +95,8 @@ class GraphReader:
             )
 
     def _open_exchange(
-        self, host: HostParts, engine: Engine, columns: ColumnTrade
-    ) -> ColumnExchange:
+        self, host: BackendInputs, engine: Engine, columns: ColumnExchange
+    ) -> CudaColumnExchange:
         """Return what trades blocks with devices that have other columns (P3)."""
         rule = _rule_on_load(host.model)
         assert rule is not None, "checked with the options"
@@ -99,7 +105,7 @@ class GraphReader:
                 "partitioner=p3: a device keeps its columns of the features in its memory, and "
                 "these do not fit; more devices, with fewer columns each, may do"
             )
-        return ColumnExchange(
+        return CudaColumnExchange(
             self.placed,
             engine,
             columns,
@@ -118,7 +124,12 @@ class GraphReader:
         return (0, 0) if self._exchange is None else self._exchange.traded_bytes(width)
 
     def sample(
-        self, seeds: torch.Tensor, step: int | torch.Tensor, host_seeds: StepSeeds, *, slot: int = 0
+        self,
+        seeds: torch.Tensor,
+        step: int | torch.Tensor,
+        host_seeds: DeviceSeeds,
+        *,
+        slot: int = 0,
     ) -> DeviceSample:
         """Launch the kernels that sample, on the current stream.
 
@@ -138,13 +149,13 @@ class GraphReader:
         return self._largest[num_seeds]
 
     def _find_largest(self, num_seeds: int) -> SampleSizes:
-        room = Room.of(
+        room = BatchCapacity.of(
             self._sampling, self.placed.topology, max_seeds=max(num_seeds, 1), max_edges=None
         )
         return batches.largest_sizes(room.smallest(self._sampler.room))
 
     def batch(
-        self, sample: DeviceSample, seeds: StepSeeds, sizes: SampleSizes, *, step: int
+        self, sample: DeviceSample, seeds: DeviceSeeds, sizes: SampleSizes, *, step: int
     ) -> batches.CudaBatch:
         """Return a sample as a mini-batch, with sums of weights if edges have weights.
 
@@ -176,7 +187,7 @@ class GraphReader:
 
     def replace(
         self,
-        replaced: Replacements,
+        replaced: CacheUpdates,
         place: torch.Tensor,
         sample: DeviceSample,
         before: DeviceSample | None,

@@ -7,28 +7,28 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from gnnscale.backend.base import HostParts
+from gnnscale.backend.base import BackendInputs
 from gnnscale.backend.cuda.batch import CudaBatch, batch_from_host
-from gnnscale.backend.cuda.device_model import Learner
+from gnnscale.backend.cuda.device_model import DeviceModel
 from gnnscale.backend.cuda.device_sample import DeviceSample, seeds_of
-from gnnscale.backend.cuda.device_step import Found
+from gnnscale.backend.cuda.device_step import ReadCounts
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.backend.cuda.graph_reader import GraphReader
-from gnnscale.backend.cuda.streams import Mark, Streams
+from gnnscale.backend.cuda.graph_reader import GraphPipeline
+from gnnscale.backend.cuda.streams import DeviceStreams, Event
 from gnnscale.core import Array
 from gnnscale.nn import Inputs
 from gnnscale.sampling import MiniBatch
 
 
-class AskedSteps:
+class HostDrivenSteps:
     """Samples, reads and propagates mini-batches, each of which the host waits for."""
 
     def __init__(
         self,
-        host: HostParts,
-        reader: GraphReader,
-        learner: Learner,
-        streams: Streams,
+        host: BackendInputs,
+        reader: GraphPipeline,
+        learner: DeviceModel,
+        streams: DeviceStreams,
         engine: Engine,
         *,
         waits: bool,
@@ -45,7 +45,7 @@ class AskedSteps:
         self._engine = engine
         self._waits = waits
         #: What ``propagate`` has begun: marks before and after it, and its loss.
-        self._propagated: tuple[Mark, Mark, list[torch.Tensor]] | None = None
+        self._propagated: tuple[Event, Event, list[torch.Tensor]] | None = None
         #: By step: rows found at each place, of mini-batches that were read and are not finished.
         self._read_rows: dict[int, tuple[int, ...]] = {}
 
@@ -76,7 +76,7 @@ class AskedSteps:
         reading.mark().wait()
         return found[0]
 
-    def load(self, batch: CudaBatch) -> tuple[Inputs, Found]:
+    def load(self, batch: CudaBatch) -> tuple[Inputs, ReadCounts]:
         """Read the first layer's input and wait for it; return it, and reads by place."""
         found: list[Inputs] = []
 
@@ -87,7 +87,7 @@ class AskedSteps:
         self._streams.reading.run(read)
         self._streams.reading.mark().wait()
         rows = self._read_rows[batch.step] = _numbers(self._reader.found_rows())
-        return found[0], Found(lists=batch.found_lists, rows=rows)
+        return found[0], ReadCounts(lists=batch.found_lists, rows=rows)
 
     def propagate(self, batch: CudaBatch, inputs: Inputs, weight: float) -> None:
         """Begin forward and backward propagation."""

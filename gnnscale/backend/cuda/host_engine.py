@@ -24,7 +24,7 @@ from gnnscale.backend.base import DeviceError, DeviceMemoryError
 from gnnscale.backend.cuda.engine import MemoryPiece
 from gnnscale.backend.cuda.host_kernels import HostKernels, Recording, note_launch
 from gnnscale.backend.cuda.kernels import Kernels
-from gnnscale.backend.cuda.streams import Mark
+from gnnscale.backend.cuda.streams import Event
 from gnnscale.core import Array
 from gnnscale.core.metrics import peak_rss_bytes
 from gnnscale.core.shared_memory import SharedMemory
@@ -93,7 +93,7 @@ def no_host_reads() -> Iterator[None]:
         yield
 
 
-class HostMark:
+class HostEvent:
     """A point in a thread's queue."""
 
     def __init__(self) -> None:
@@ -118,9 +118,9 @@ class HostMark:
         if self._error is not None:
             raise self._error
 
-    def seconds_since(self, earlier: Mark) -> float:
+    def seconds_since(self, earlier: Event) -> float:
         """Return the seconds from ``earlier`` to this mark."""
-        assert isinstance(earlier, HostMark)
+        assert isinstance(earlier, HostEvent)
         return self._time - earlier._time
 
 
@@ -148,7 +148,9 @@ class HostStream:
     def __init__(self, seed: int) -> None:
         """Start the thread, whose delays are fixed by ``seed``."""
         self._delays = random.Random(seed)
-        self._queue: queue.SimpleQueue[Callable[[], object] | HostMark | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Callable[[], object] | HostEvent | None] = (
+            queue.SimpleQueue()
+        )
         self._error: BaseException | None = None
         self._closed = False
         self._closing = threading.Lock()
@@ -175,13 +177,13 @@ class HostStream:
         self._put(recorded)
         return HostCaptured(recording, self._put)
 
-    def mark(self) -> HostMark:
+    def mark(self) -> HostEvent:
         """Return a mark after all that was queued so far."""
-        mark = HostMark()
+        mark = HostEvent()
         self._put(mark)
         return mark
 
-    def wait_for(self, mark: Mark) -> None:
+    def wait_for(self, mark: Event) -> None:
         """Let what is queued from now on wait for a mark of another stream."""
         self._put(mark.wait)
 
@@ -193,16 +195,16 @@ class HostStream:
             self._closed = True
         self._thread.join()
 
-    def _put(self, each: Callable[[], object] | HostMark) -> None:
+    def _put(self, each: Callable[[], object] | HostEvent) -> None:
         with self._closing:
             if not self._closed:
                 self._queue.put(each)
-            elif isinstance(each, HostMark):  # wakes those that wait for it
+            elif isinstance(each, HostEvent):  # wakes those that wait for it
                 each.reach(self._error or RuntimeError("cuda on the host: the device is closed"))
 
     def _work(self) -> None:
         while (each := self._queue.get()) is not None:
-            if isinstance(each, HostMark):
+            if isinstance(each, HostEvent):
                 each.reach(self._error)
                 continue
             if self._error is not None:

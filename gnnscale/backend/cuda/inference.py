@@ -13,7 +13,7 @@ from torch import nn
 from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.batch import CudaBatch, batch_of
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.backend.cuda.placement import PlacedGraph
+from gnnscale.backend.cuda.placement import ResidentGraph
 from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
 from gnnscale.backend.feature_loading import CHUNK_VERTICES, Vertices, cut
@@ -49,7 +49,7 @@ class CudaInference:
     read otherwise. Nothing may train meanwhile.
     """
 
-    def __init__(self, graph: Graph, placed: PlacedGraph, engine: Engine) -> None:
+    def __init__(self, graph: Graph, placed: ResidentGraph, engine: Engine) -> None:
         """Make room for a chunk."""
         self._graph = graph
         self._placed = placed

@@ -135,7 +135,7 @@ _SUFFIXES = (".cu", ".hpp", "")
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledFile:
     """What NVRTC has made of a file of kernels."""
 
     cubin: bytes  #: machine code of one architecture
@@ -256,7 +256,7 @@ def cubin(file: Path, architecture: str) -> bytes:
     return kept.read_bytes()
 
 
-def compile_file(file: Path, architecture: str) -> Compiled:
+def compile_file(file: Path, architecture: str) -> CompiledFile:
     """Compile a file of kernels; no GPU is needed.
 
     Raises:
@@ -281,7 +281,7 @@ def compile_file(file: Path, architecture: str) -> Compiled:
         made = core.Program(file.read_text(), "c++", options).compile("cubin", logs=log)
     except Exception as error:  # NVRTC's own, whose text has the compiler's lines
         raise ConfigError(_refused(file, architecture, f"{error}\n{log.getvalue()}")) from None
-    return Compiled(cubin=made.code, log=log.getvalue())
+    return CompiledFile(cubin=made.code, log=log.getvalue())
 
 
 def _refused(file: Path, architecture: str, printed: str) -> str:

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from gnnscale.backend.base import ColumnTrade
+from gnnscale.backend.base import ColumnExchange
 from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.batch import CudaBatch
 from gnnscale.backend.cuda.block import CudaBlock
-from gnnscale.backend.cuda.capacity import Room
+from gnnscale.backend.cuda.capacity import BatchCapacity
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.backend.cuda.placement import PlacedGraph
+from gnnscale.backend.cuda.placement import ResidentGraph
 from gnnscale.nn import Inputs
 from gnnscale.nn.device_block import Rule
 
@@ -45,15 +45,15 @@ class _Part:
         return buffer[self.first : end].view(self.dtype)
 
 
-class ColumnExchange:
+class CudaColumnExchange:
     """Trades the input blocks of all devices, and reads this device's columns for them."""
 
     def __init__(
         self,
-        placed: PlacedGraph,
+        placed: ResidentGraph,
         engine: Engine,
-        trade: ColumnTrade,
-        room: Room,
+        trade: ColumnExchange,
+        room: BatchCapacity,
         *,
         rule: Rule,
         dtype: torch.dtype,
@@ -165,7 +165,7 @@ class ColumnExchange:
 class PartialSums:
     """Trades partial products and their gradients; see ``PartialTrade`` of the host."""
 
-    def __init__(self, engine: Engine, trade: ColumnTrade) -> None:
+    def __init__(self, engine: Engine, trade: ColumnExchange) -> None:
         """Trade by ``trade``."""
         self._engine = engine
         self._trade = trade
@@ -196,11 +196,11 @@ class PartialSums:
         return 0.0
 
 
-def agreed(room: Room, trade: ColumnTrade) -> Room:
+def agreed(room: BatchCapacity, trade: ColumnExchange) -> BatchCapacity:
     """Return the room that the samples of all devices need; every device calls this at once."""
     count = len(room.num_vertices)
     largest = trade.largest((*room.num_vertices, *room.num_edges))
-    return Room(num_vertices=tuple(largest[:count]), num_edges=tuple(largest[count:]))
+    return BatchCapacity(num_vertices=tuple(largest[:count]), num_edges=tuple(largest[count:]))
 
 
 def _padded(num_bytes: int) -> int:

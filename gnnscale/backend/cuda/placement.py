@@ -11,8 +11,8 @@ import torch
 
 from gnnscale.backend.base import DeviceMemoryError
 from gnnscale.backend.cuda.capacity import DeviceGraph
-from gnnscale.backend.cuda.device_cache import CachedRows, DeviceCache
-from gnnscale.backend.cuda.dynamic_cache import FollowingRows
+from gnnscale.backend.cuda.device_cache import CachedRows, ResidentCache
+from gnnscale.backend.cuda.dynamic_cache import DynamicCache
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.row_gather import requests, word_bytes
 from gnnscale.core import Access, Array
@@ -29,7 +29,7 @@ _ID_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacedGraph:
+class ResidentGraph:
     """A graph as kernels read it."""
 
     topology: DeviceGraph
@@ -42,7 +42,7 @@ class PlacedGraph:
     weight_sums: torch.Tensor | None
     cached: CachedRows | None = None  #: rows that are read in device memory, and not in ``rows``
     own: int | None = None  #: which member of the clique the device is; None without a cache
-    following: FollowingRows | None = None  #: rows in device memory that follow the batches
+    following: DynamicCache | None = None  #: rows in device memory that follow the batches
 
     @cached_property
     def row_bytes(self) -> int:
@@ -112,8 +112,8 @@ def place(
     engine: Engine,
     *,
     kept_bytes: int,
-    cache: DeviceCache | None = None,
-) -> PlacedGraph:
+    cache: ResidentCache | None = None,
+) -> ResidentGraph:
     """Bring a graph to the memory that ``device`` asks for.
 
     Args:
@@ -140,7 +140,7 @@ def place(
     return placed if cache is None else _cached(placed, cache)
 
 
-def _cached(placed: PlacedGraph, cache: DeviceCache) -> PlacedGraph:
+def _cached(placed: ResidentGraph, cache: ResidentCache) -> ResidentGraph:
     """Read in device memory what a cache has."""
     topology = placed.topology
     if not placed.lists_on_device:
@@ -149,7 +149,7 @@ def _cached(placed: PlacedGraph, cache: DeviceCache) -> PlacedGraph:
     ahead = cache.kept.look_ahead
     if ahead is not None:
         num_vertices = topology.num_vertices
-        following = FollowingRows(cache.own_rows, num_vertices, match=ahead.match)
+        following = DynamicCache(cache.own_rows, num_vertices, match=ahead.match)
     return replace(
         placed,
         topology=topology,
@@ -159,7 +159,7 @@ def _cached(placed: PlacedGraph, cache: DeviceCache) -> PlacedGraph:
     )
 
 
-def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> PlacedGraph:
+def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> ResidentGraph:
     def put(array: Array, on_device: bool, dtype: torch.dtype | None = None) -> torch.Tensor:
         kind = dtype or getattr(torch, array.dtype.name)
         if not on_device:
@@ -167,7 +167,7 @@ def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> 
         return _copied(array, engine.device).view(kind)
 
     weights, sums, degrees = graph.edge_weights, graph.weight_sums, graph.degrees
-    return PlacedGraph(
+    return ResidentGraph(
         topology=DeviceGraph(
             name=str(graph.path or graph.name),
             indptr=put(graph.indptr, topology, torch.int64),

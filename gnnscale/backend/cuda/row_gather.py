@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gnnscale.backend.cuda.device_cache import NO_ROWS, CachedRows
-from gnnscale.backend.cuda.dynamic_cache import FollowingRows
+from gnnscale.backend.cuda.dynamic_cache import DynamicCache
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.core import ConfigError, check_choice, check_range
 
@@ -68,7 +68,7 @@ class RowGather:
         shifts: bool = True,
         num_slots: int = 1,
         cache: CachedRows | None = None,
-        following: FollowingRows | None = None,
+        following: DynamicCache | None = None,
     ) -> None:
         """Make room for the rows of up to ``max_ids`` ids.
 
@@ -170,7 +170,7 @@ class RowGather:
             num_rows=len(self._table),
         )
 
-    def _slot(self, out: torch.Tensor, shifts: bool) -> _Slot:
+    def _slot(self, out: torch.Tensor, shifts: bool) -> _GatherSlot:
         """Return the place of a wrong id, and the words of ``GatherTask``, beside room for rows."""
         table, device, cache = self._table, self._kernels.device, self._cache
         wrong = torch.full((1,), _ALL_GOOD, dtype=torch.int64, device=device)
@@ -184,11 +184,11 @@ class RowGather:
             found.data_ptr(),
         ]
         task = torch.tensor(words, dtype=torch.int64).to(device)
-        return _Slot(out=out, wrong=wrong, found=found, task=task)
+        return _GatherSlot(out=out, wrong=wrong, found=found, task=task)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Slot:
+class _GatherSlot:
     """The device's memory of one gather."""
 
     out: torch.Tensor

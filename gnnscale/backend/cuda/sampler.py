@@ -7,7 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gnnscale.backend.cuda.capacity import DeviceGraph, Room, Sampling, fanouts_of, replaces
+from gnnscale.backend.cuda.capacity import (
+    BatchCapacity,
+    DeviceGraph,
+    Sampling,
+    fanouts_of,
+    replaces,
+)
 from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.sampler_plan import (
@@ -30,7 +36,7 @@ _WEIGHT_BLOCK, _SLOT_WORDS = 16, 4
 
 
 @dataclass(kw_only=True)
-class _Slot:
+class _SampleSlot:
     """A sample's arrays, its state, and the plan that has their addresses."""
 
     outputs: Outputs
@@ -62,7 +68,7 @@ class CudaSampler:
         max_seeds: int,
         device: torch.device,
         max_edges: int | None = None,
-        room: Room | None = None,
+        room: BatchCapacity | None = None,
         edge_positions: bool = False,
         leaves_out: bool = False,
         num_slots: int = 1,
@@ -87,7 +93,7 @@ class CudaSampler:
                 ``max_seeds`` or ``max_edges`` is not a positive number.
         """
         check_weights(graph, sampling)
-        most = Room.of(sampling, graph, max_seeds=max_seeds, max_edges=max_edges)
+        most = BatchCapacity.of(sampling, graph, max_seeds=max_seeds, max_edges=max_edges)
         self.room = most if room is None else most.smallest(room)
         self._graph = graph
         self._kernels = kernels
@@ -145,7 +151,7 @@ class CudaSampler:
     def _launch(self, name: str, *arguments: torch.Tensor | np.generic) -> None:
         self._kernels.launch(name, *arguments, grid=self._grid)
 
-    def _begin(self, slot: _Slot, seeds: torch.Tensor, step: int | torch.Tensor) -> None:
+    def _begin(self, slot: _SampleSlot, seeds: torch.Tensor, step: int | torch.Tensor) -> None:
         """Give the seeds their stamps, which are cleared once they are used up."""
         if not isinstance(step, torch.Tensor):
             signed = int(np.uint64(step).astype(np.int64))
@@ -161,7 +167,9 @@ class CudaSampler:
             step,
         )
 
-    def _exclude(self, slot: _Slot, without: tuple[torch.Tensor, torch.Tensor] | None) -> None:
+    def _exclude(
+        self, slot: _SampleSlot, without: tuple[torch.Tensor, torch.Tensor] | None
+    ) -> None:
         """Hand over the edges that are left out, by destination and then source."""
         slot.excluded = _no_edges(self._device)
         if without is not None:
@@ -172,7 +180,7 @@ class CudaSampler:
         size = np.int64(len(slot.excluded[0]))
         self._launch("sample_exclude", slot.state, *slot.excluded, size)
 
-    def _sample_of(self, slot: _Slot, seeds: torch.Tensor) -> DeviceSample:
+    def _sample_of(self, slot: _SampleSlot, seeds: torch.Tensor) -> DeviceSample:
         outputs = slot.outputs
         sources = outputs.left_sources if self._leaves_out else outputs.picked
         return DeviceSample(
@@ -222,7 +230,7 @@ class CudaSampler:
         }
         return [name for name, is_wanted in wanted.items() if is_wanted]
 
-    def _slot(self, names: list[str]) -> _Slot:
+    def _slot(self, names: list[str]) -> _SampleSlot:
         outputs = Outputs.empty(
             self.room,
             self._graph.indices.dtype,
@@ -245,7 +253,7 @@ class CudaSampler:
         )
         state = torch.zeros(State.NUM_WORDS, dtype=torch.int64, device=self._device)
         first_edges = State.NUM_LEFT if self._leaves_out else State.NUM_EDGES
-        return _Slot(
+        return _SampleSlot(
             outputs=outputs,
             state=state,
             plan=plan.to(self._device),

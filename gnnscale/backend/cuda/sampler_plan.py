@@ -12,7 +12,13 @@ from itertools import chain
 import numpy as np
 import torch
 
-from gnnscale.backend.cuda.capacity import DeviceGraph, Room, Sampling, fanouts_of, replaces
+from gnnscale.backend.cuda.capacity import (
+    BatchCapacity,
+    DeviceGraph,
+    Sampling,
+    fanouts_of,
+    replaces,
+)
 from gnnscale.backend.cuda.device_cache import NO_LISTS
 from gnnscale.core import ConfigError
 from gnnscale.sampling import LayerSampling, WeightedSampling
@@ -55,7 +61,7 @@ class HopArrays:
 
     @classmethod
     def empty(
-        cls, room: Room, hop: int, device: torch.device, *, names: Sequence[str]
+        cls, room: BatchCapacity, hop: int, device: torch.device, *, names: Sequence[str]
     ) -> HopArrays:
         """Make them, of the optional ones those of ``names``."""
         num_dst, max_vertices = room.num_vertices[hop : hop + 2]
@@ -87,7 +93,7 @@ class Scratch:
         self,
         graph: DeviceGraph,
         sampling: Sampling,
-        room: Room,
+        room: BatchCapacity,
         device: torch.device,
         *,
         leaves_out: bool,
@@ -138,7 +144,7 @@ class Outputs:
     @classmethod
     def empty(
         cls,
-        room: Room,
+        room: BatchCapacity,
         dtype: torch.dtype,
         device: torch.device,
         *,
@@ -168,7 +174,7 @@ def plan_words(
     sampling: Sampling,
     *,
     seed: int,
-    room: Room,
+    room: BatchCapacity,
     scratch: Scratch,
     outputs: Outputs,
     weight_slots: torch.Tensor | None,

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from gnnscale.backend.cuda.aggregation import coefficients, sum_rows
-from gnnscale.backend.cuda.block_edges import BlockArrays, Lists
+from gnnscale.backend.cuda.block_edges import BlockArrays, RowSegments
 from gnnscale.nn.device_block import Rule
 
 
-class DeviceSums:
+class DeviceMessageSums:
     """The edges of a block in segments; messages after the last edge count nothing."""
 
     def __init__(self, block: BlockArrays, degrees: torch.Tensor | None) -> None:
@@ -52,18 +52,18 @@ class DeviceSums:
         Messages that share a maximum share its gradient.
         """
         flat = messages.flatten(1).contiguous()
-        out: torch.Tensor = _Max.apply(flat, self._block, self.dst)  # type: ignore[no-untyped-call]
+        out: torch.Tensor = _DeviceSegmentMax.apply(flat, self._block, self.dst)  # type: ignore[no-untyped-call]
         return out.view(self.num_dst, *messages.shape[1:])
 
     def _summed(
         self, messages: torch.Tensor, block: BlockArrays, scale: torch.Tensor | None
     ) -> torch.Tensor:
         flat = messages.flatten(1).contiguous()
-        out: torch.Tensor = _Sum.apply(flat, block, scale, self.dst)  # type: ignore[no-untyped-call]
+        out: torch.Tensor = _DeviceSegmentSum.apply(flat, block, scale, self.dst)  # type: ignore[no-untyped-call]
         return out.view(self.num_dst, *messages.shape[1:])
 
 
-class _Sum(torch.autograd.Function):
+class _DeviceSegmentSum(torch.autograd.Function):
     """``out[i] = scale[i] * sum_e importance[e] * messages[e]``."""
 
     @staticmethod
@@ -87,7 +87,7 @@ class _Sum(torch.autograd.Function):
         return torch.where(block.is_edge()[:, None], out, 0), None, None, None
 
 
-class _Max(torch.autograd.Function):
+class _DeviceSegmentMax(torch.autograd.Function):
     """``out[i] = max_e messages[e]``, 0 for a destination without edges."""
 
     @staticmethod
@@ -123,7 +123,7 @@ def _sum(messages: torch.Tensor, block: BlockArrays, scale: torch.Tensor | None)
     sum_rows(
         block.kernels,
         messages,
-        Lists(indptr=block.indptr, indices=edges, num_rows=block.num_vertices),
+        RowSegments(indptr=block.indptr, indices=edges, num_rows=block.num_vertices),
         out,
         weights=block.importance,
         dst_scale=scale,

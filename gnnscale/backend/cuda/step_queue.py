@@ -9,16 +9,22 @@ from functools import cached_property
 
 import torch
 
-from gnnscale.backend.base import HostParts
+from gnnscale.backend.base import BackendInputs
 from gnnscale.backend.cuda.capacity import SampleSizes
-from gnnscale.backend.cuda.device_model import Accumulated, Learner
-from gnnscale.backend.cuda.device_sample import StepSeeds, max_seeds, seeds_of
-from gnnscale.backend.cuda.device_step import Found, Outcomes, OwnStep, StepPart, StepSlot
+from gnnscale.backend.cuda.device_model import DeviceGradientAccumulator, DeviceModel
+from gnnscale.backend.cuda.device_sample import DeviceSeeds, max_seeds, seeds_of
+from gnnscale.backend.cuda.device_step import (
+    DeviceStepHandle,
+    Outcomes,
+    ReadCounts,
+    StepPart,
+    StepSlot,
+)
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.backend.cuda.graph_reader import GraphReader
-from gnnscale.backend.cuda.placement import PlacedGraph
-from gnnscale.backend.cuda.step_records import NUM_RECORDS, Reported, StepRecords
-from gnnscale.backend.cuda.streams import Mark, Stream, Streams
+from gnnscale.backend.cuda.graph_reader import GraphPipeline
+from gnnscale.backend.cuda.placement import ResidentGraph
+from gnnscale.backend.cuda.step_records import NUM_RECORDS, DeviceReport, StepRecords
+from gnnscale.backend.cuda.streams import DeviceStreams, Event, Stream
 from gnnscale.core import Array, one_line
 
 _LOG = logging.getLogger(__name__)
@@ -42,10 +48,10 @@ class StepQueue:
 
     def __init__(
         self,
-        host: HostParts,
-        placed: PlacedGraph,
+        host: BackendInputs,
+        placed: ResidentGraph,
         engine: Engine,
-        streams: Streams,
+        streams: DeviceStreams,
         *,
         exact: bool,
         captures: bool,
@@ -64,7 +70,7 @@ class StepQueue:
         self._streams = streams
         self._captures = captures
         self._records = StepRecords(engine, max_seeds(host))
-        self.learner = Learner(host, engine, self._records)
+        self.learner = DeviceModel(host, engine, self._records)
         # An optimizer that counts its steps on the host is waited for, as code of a user's is.
         self._waits = own_code or not self.learner.is_fused
         self._is_exact = exact or self._waits
@@ -72,11 +78,11 @@ class StepQueue:
             self._records.follow(len(placed.following.rows))
         self._slots = self._new_slots(bounded=not self._is_exact)
         #: marks after the training of the last steps: a slot is free once its own was reached
-        self._trained: deque[Mark] = deque(maxlen=NUM_SLOTS)
+        self._trained: deque[Event] = deque(maxlen=NUM_SLOTS)
         self._num_started = 0
         #: steps whose outcome was not read, in their order
-        self._unread: deque[OwnStep] = deque()
-        self._accumulated = Accumulated()
+        self._unread: deque[DeviceStepHandle] = deque()
+        self._accumulated = DeviceGradientAccumulator()
         #: seeds of the largest slice, which most have
         self._usual = 1
 
@@ -89,27 +95,29 @@ class StepQueue:
         rate: float,
         updates: bool,
         outcomes: Outcomes,
-    ) -> OwnStep:
+    ) -> DeviceStepHandle:
         """Start a step; see ``StepOwner.train``.
 
         Args:
             outcomes: makes the step's outcome of what is ``reported``.
         """
-        started = OwnStep(
+        started = DeviceStepHandle(
             outcomes,
             seeds_of(self._host, seeds, step),
             step,
             rate=rate,
             part=StepPart(num_seeds=num_seeds, before=self._accumulated, updates=updates),
         )
-        self._accumulated = Accumulated() if updates else self._accumulated + num_seeds
+        self._accumulated = (
+            DeviceGradientAccumulator() if updates else self._accumulated + num_seeds
+        )
         self._usual = max(self._usual, started.seeds.count)
         assert len(self._unread) < NUM_RECORDS
         self._queue(started, exact=self._is_exact, again=False)
         self._unread.append(started)
         return started
 
-    def reported(self, step: OwnStep) -> tuple[Reported, SampleSizes, Found]:
+    def reported(self, step: DeviceStepHandle) -> tuple[DeviceReport, SampleSizes, ReadCounts]:
         """Wait for a step, and return what the device reports of it.
 
         Raises:
@@ -129,13 +137,13 @@ class StepQueue:
 
     def forget(self) -> None:
         """Forget what was recorded, and what waits for an update; the device is idle."""
-        self._accumulated = Accumulated()
+        self._accumulated = DeviceGradientAccumulator()
         self._unread.clear()
         self._forget_rows()
         for each in self._slots:
             each.forget()
 
-    def _queue(self, step: OwnStep, *, exact: bool, again: bool) -> None:
+    def _queue(self, step: DeviceStepHandle, *, exact: bool, again: bool) -> None:
         """Queue a step, for the first time or again."""
         reading, training = self._streams.reading, self._streams.training
         slot = (self._slots_again if again else self._slots)[self._num_started % NUM_SLOTS]
@@ -157,11 +165,11 @@ class StepQueue:
         step.done = training.mark()
         self._trained.append(step.done)
 
-    def _repeats(self, seeds: StepSeeds) -> bool:
+    def _repeats(self, seeds: DeviceSeeds) -> bool:
         """Whether a step differs from others by its record alone."""
         return self._captures and seeds.edges is None and seeds.count == self._usual
 
-    def _read(self, slot: StepSlot, step: OwnStep, *, repeats: bool) -> None:
+    def _read(self, slot: StepSlot, step: DeviceStepHandle, *, repeats: bool) -> None:
         seeds, number = step.seeds, step.number
         sizes = slot.largest_sizes(len(seeds.vertices))
 
@@ -176,7 +184,7 @@ class StepQueue:
         else:
             self._streams.reading.run(work)
 
-    def _read_exactly(self, slot: StepSlot, step: OwnStep) -> None:
+    def _read_exactly(self, slot: StepSlot, step: DeviceStepHandle) -> None:
         """Wait for a sample's sizes, and read as many rows."""
         reading, seeds, number = self._streams.reading, step.seeds, step.number
         reading.run(lambda: slot.sample(seeds))
@@ -184,7 +192,7 @@ class StepQueue:
         sizes = slot.drawn.sizes()
         reading.run(lambda: slot.load(seeds, number, sizes))
 
-    def _train(self, slot: StepSlot, step: OwnStep, *, repeats: bool) -> None:
+    def _train(self, slot: StepSlot, step: DeviceStepHandle, *, repeats: bool) -> None:
         seeds, part, rate = step.seeds, step.part, step.rate
 
         def work() -> None:
@@ -215,7 +223,7 @@ class StepQueue:
             self.learner.take_gradients()
             stream.run(work)
 
-    def _wait(self, step: OwnStep) -> Reported:
+    def _wait(self, step: DeviceStepHandle) -> DeviceReport:
         assert step.done is not None
         step.done.wait()
         return self._records.reported(step.place)
@@ -245,7 +253,7 @@ class StepQueue:
         return self._new_slots(bounded=False, again=True)
 
     def _new_slots(self, *, bounded: bool, again: bool = False) -> tuple[StepSlot, ...]:
-        reader = GraphReader(
+        reader = GraphPipeline(
             self._host, self._placed, self._engine, num_slots=NUM_SLOTS, bounded=bounded
         )
         kernels = [self._records.kernels_of(max_seeds(self._host)) for _ in range(NUM_SLOTS)]

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from gnnscale.backend.cuda.device_cache import MAX_MEMBERS
-from gnnscale.backend.cuda.dynamic_cache import Replacements
+from gnnscale.backend.cuda.dynamic_cache import CacheUpdates
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.kernels import Kernels, or_null
 from gnnscale.backend.cuda.sampler_plan import State
-from gnnscale.cache.belady import Replaced
+from gnnscale.cache.belady import CacheUpdate
 from gnnscale.core import Array
 
 #: Steps whose records are kept: more than can be on their way.
@@ -30,7 +30,7 @@ _KEPT = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reported:
+class DeviceReport:
     """What the device reports of a step that is done."""
 
     halted: bool  #: whether it changed nothing, since it or a step before it found no room
@@ -58,7 +58,7 @@ class StepRecords:
         """Make room for ``NUM_RECORDS`` steps of up to ``max_seeds`` seeds."""
         self._engine = engine
         self._kernels = engine.kernels
-        self.replaced: Replacements | None = (
+        self.replaced: CacheUpdates | None = (
             None  #: what enters a cache, once ``follow`` was called
         )
         self._given = engine.shared((NUM_RECORDS, _SEEDS + max_seeds), torch.int64)
@@ -86,11 +86,11 @@ class StepRecords:
     def follow(self, capacity: int) -> None:
         """Let records say which rows enter a cache, up to ``capacity`` a step."""
         records = self._engine.shared((NUM_RECORDS, 1 + 2 * capacity), torch.int32)
-        self.replaced = Replacements(records=records, capacity=capacity)
+        self.replaced = CacheUpdates(records=records, capacity=capacity)
         self._replaced_words = records.numpy()
 
     def give(
-        self, vertices: Array, step: int, rate: float, replaced: Replaced | None = None
+        self, vertices: Array, step: int, rate: float, replaced: CacheUpdate | None = None
     ) -> int:
         """Write the next record, and return its place.
 
@@ -108,18 +108,18 @@ class StepRecords:
             self._write_replaced(place, self.replaced.capacity, replaced)
         return place
 
-    def _write_replaced(self, place: int, capacity: int, replaced: Replaced | None) -> None:
+    def _write_replaced(self, place: int, capacity: int, replaced: CacheUpdate | None) -> None:
         words = self._replaced_words[place]
         count = words[0] = 0 if replaced is None else len(replaced.slots)
         if replaced is not None:
             words[1 : 1 + count] = replaced.positions
             words[1 + capacity : 1 + capacity + count] = replaced.slots
 
-    def reported(self, place: int) -> Reported:
+    def reported(self, place: int) -> DeviceReport:
         """Return the report of a step, whose last mark was waited for."""
         words: list[int] = self._reported_words[place].tolist()
         (loss,) = struct.unpack("<f", words[_LOSS].to_bytes(4, "little"))
-        return Reported(
+        return DeviceReport(
             halted=words[_HALTED] != 0,
             loss=loss,
             times=tuple(words[_FIRST_TIME:_FIRST_STATE]),

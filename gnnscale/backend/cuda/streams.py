@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 
 
-class Mark(Protocol):
+class Event(Protocol):
     """A point in a stream, which is reached once all that was queued before it is done."""
 
     @property
@@ -26,12 +26,12 @@ class Mark(Protocol):
         """
         ...
 
-    def seconds_since(self, earlier: Mark) -> float:
+    def seconds_since(self, earlier: Event) -> float:
         """Return the seconds from ``earlier`` to this mark, by the device's clock, both reached."""
         ...
 
 
-class Captured(Protocol):
+class CapturedWork(Protocol):
     """Work that a stream has recorded."""
 
     def replay(self) -> None:
@@ -52,7 +52,7 @@ class Stream(Protocol):
         """
         ...
 
-    def capture(self, work: Callable[[], object]) -> Captured:
+    def capture(self, work: Callable[[], object]) -> CapturedWork:
         """Queue ``work`` and record it, so that the host need not queue its parts again.
 
         All that it reads or writes and that is not its own must live, and stay in place, as long as
@@ -63,11 +63,11 @@ class Stream(Protocol):
         """
         ...
 
-    def mark(self) -> Mark:
+    def mark(self) -> Event:
         """Return a mark after all that was queued so far."""
         ...
 
-    def wait_for(self, mark: Mark) -> None:
+    def wait_for(self, mark: Event) -> None:
         """Let what is queued from now on wait for a mark of another stream."""
         ...
 
@@ -77,14 +77,14 @@ class Stream(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Streams:
+class DeviceStreams:
     """The queues of a device: one samples and reads the next mini-batch while the other trains."""
 
     reading: Stream
     training: Stream
 
 
-class CudaMark:
+class CudaEvent:
     """An event of a GPU."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
@@ -101,9 +101,9 @@ class CudaMark:
         """Let the host wait until it is reached."""
         self.event.synchronize()
 
-    def seconds_since(self, earlier: Mark) -> float:
+    def seconds_since(self, earlier: Event) -> float:
         """Return the seconds from ``earlier`` to this mark."""
-        assert isinstance(earlier, CudaMark)
+        assert isinstance(earlier, CudaEvent)
         return float(earlier.event.elapsed_time(self.event)) / 1e3
 
 
@@ -155,13 +155,13 @@ class CudaStream:
         captured.replay()
         return captured
 
-    def mark(self) -> CudaMark:
+    def mark(self) -> CudaEvent:
         """Return a mark after all that was queued so far."""
-        return CudaMark(self._stream)
+        return CudaEvent(self._stream)
 
-    def wait_for(self, mark: Mark) -> None:
+    def wait_for(self, mark: Event) -> None:
         """Let what is queued from now on wait for a mark of another stream."""
-        assert isinstance(mark, CudaMark)
+        assert isinstance(mark, CudaEvent)
         self._stream.wait_event(mark.event)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import torch
 from gnnscale.backend import base
 from gnnscale.backend.fpga import board, lowering
 from gnnscale.backend.fpga import step_result as outcome
-from gnnscale.backend.fpga.csim.build import Design, library, load_csim, load_pyxrt
+from gnnscale.backend.fpga.csim.build import SimulatedDesign, library, load_csim, load_pyxrt
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
 from gnnscale.core import Array, ConfigError, Traffic, find_memory
 from gnnscale.nn import GNN, Inputs, TrainableModel, losses
@@ -45,7 +45,7 @@ class FpgaBackend:
     The card owns a copy of the weights. Transfers go to one slot while it computes on another.
     """
 
-    def __init__(self, device: Fpga, host: base.HostParts) -> None:
+    def __init__(self, device: Fpga, host: base.BackendInputs) -> None:
         """Open the card, and lay out the model's weights.
 
         Raises:
@@ -277,7 +277,7 @@ class FpgaBackend:
             raise base.DeviceError(f"{self.device.label}: {error}") from error
 
 
-def _check(device: Fpga, host: base.HostParts) -> None:
+def _check(device: Fpga, host: base.BackendInputs) -> None:
     """Refuse what the kernels do not know."""
     if host.loader.compute_dtype != torch.float32:
         raise ConfigError(f"runtime.compute_dtype: must be float32 on {device.label}, an fpga")
@@ -308,9 +308,9 @@ def _layered(model: TrainableModel) -> GNN:
     return model
 
 
-def _open(device: Fpga, header: Path | None) -> board.Board:
+def _open(device: Fpga, header: Path | None) -> board.OpenBoard:
     """Open the card, or the simulated one."""
-    design = Design(
+    design = SimulatedDesign(
         n=device.n,
         m=device.m,
         row_words=device.row_words,
@@ -322,7 +322,7 @@ def _open(device: Fpga, header: Path | None) -> board.Board:
         xrt, bitstream = load_csim(), str(library(design))
     else:
         xrt, bitstream = load_pyxrt(), device.bitstream
-    return board.Board(
+    return board.OpenBoard(
         xrt,
         index=device.index,
         bitstream=bitstream,

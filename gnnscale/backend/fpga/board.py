@@ -44,7 +44,7 @@ class BoardMemoryError(BoardError):
 
 
 @dataclass
-class _Memory:
+class _BoardBuffer:
     """A buffer of the board: what XRT gave, its copy at the host, and how much of it is in use."""
 
     bo: Any
@@ -65,7 +65,7 @@ class _Flight:
 
     run: Any
     slot: int
-    memories: Mapping[str, _Memory]
+    memories: Mapping[str, _BoardBuffer]
     started: float
     seconds: float = 0.0
 
@@ -76,14 +76,14 @@ class _Unit:
 
     kernel: Any
     groups: Mapping[str, int]
-    memories: dict[tuple[str, int], _Memory] = field(default_factory=dict)
+    memories: dict[tuple[str, int], _BoardBuffer] = field(default_factory=dict)
     flights: deque[_Flight] = field(default_factory=deque)
     last: _Flight | None = None
     last_ended: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class Board:
+class OpenBoard:
     """An FPGA card with a bitstream, as compute units, slots and buffers.
 
     A compute unit has ``weights``, ``gradients`` and ``scratch``, and for each slot a ``batch``,
@@ -345,15 +345,17 @@ class Board:
             raise BoardError(f"{self.label}: no run of compute unit {unit} has ended; wait for one")
         return last
 
-    def _new(self, wanted: int, num_bytes: int, name: str, group: int) -> _Memory:
+    def _new(self, wanted: int, num_bytes: int, name: str, group: int) -> _BoardBuffer:
         """Allocate a buffer of whole pages in a memory bank."""
         capacity = -(-wanted // _PAGE) * _PAGE
         kind = self._xrt.bo
         if name == _DEVICE_ONLY:
-            return _Memory(kind(self._device, capacity, kind.device_only, group), None, capacity, 0)
+            return _BoardBuffer(
+                kind(self._device, capacity, kind.device_only, group), None, capacity, 0
+            )
         bo = kind(self._device, capacity, kind.normal, group)
         # Through the mapping NumPy copies while other threads run; pyxrt's write does not let them.
-        return _Memory(bo, np.frombuffer(bo.map(), np.uint8), capacity, num_bytes)
+        return _BoardBuffer(bo, np.frombuffer(bo.map(), np.uint8), capacity, num_bytes)
 
     def _send(self, unit: int, name: str, slot: int, data: Array) -> None:
         self.allocate(unit, name, data.nbytes, slot=slot)
@@ -365,7 +367,7 @@ class Board:
         with self._doing(f"sending {name} to compute unit {unit}", _RESET):
             memory.bo.sync(self._to_device, data.nbytes, 0)
 
-    def _fetch(self, unit: int, memory: _Memory, what: str) -> UInt32Array:
+    def _fetch(self, unit: int, memory: _BoardBuffer, what: str) -> UInt32Array:
         if memory.num_bytes:
             with self._doing(f"fetching {what} of compute unit {unit}", _RESET):
                 memory.bo.sync(self._from_device, memory.num_bytes, 0)

@@ -19,7 +19,7 @@ from gnnscale.sampling import Block
 
 
 @dataclass(frozen=True, kw_only=True)
-class Coefficients:
+class EdgeCoefficients:
     """The weights of a block's edges, as ``ops.arrange_block`` takes them.
 
     Attributes:
@@ -100,7 +100,7 @@ def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
     return tuple(products)
 
 
-def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> Coefficients:
+def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> EdgeCoefficients:
     """Return the weights of the edges of ``block`` in ``layer``.
 
     Args:
@@ -108,7 +108,7 @@ def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> Coefficie
     """
     if isinstance(layer, LinearAggregationLayer):
         found = layer.aggregation(block, degrees)
-        return Coefficients(
+        return EdgeCoefficients(
             self_term=found.self_term,
             weights=found.weights,
             dst_scale=found.dst_scale,
@@ -123,7 +123,7 @@ def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> Coefficie
         scale = np.float32(1) / np.maximum(counts[: block.num_dst], 1).astype(np.float32)
     linear = _linears(layer)[0]
     own = linear.in_features == 2 * layer.width_in
-    return Coefficients(
+    return EdgeCoefficients(
         self_term="concat" if own else None,
         weights=None if gather == "max" else weights,
         dst_scale=scale,

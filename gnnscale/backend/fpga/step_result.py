@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gnnscale.backend.base import DeviceError
 from gnnscale.backend.feature_loading import FeatureLoader
-from gnnscale.backend.fpga.board import Board
+from gnnscale.backend.fpga.board import OpenBoard
 from gnnscale.backend.fpga.csim.build import load_csim
 from gnnscale.backend.fpga.layout import ChipLimits, pack_batch
 from gnnscale.backend.fpga.lowering import WeightLayout, lower
@@ -41,7 +41,7 @@ class PackedStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class StepResult:
     """What came of a step."""
 
     result: NDArray[np.uint32]  #: the outcome's record, the loss among its fields
@@ -82,7 +82,7 @@ def pack_step(limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch) ->
 
 def train_alone(
     library: Path, limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch
-) -> Step:
+) -> StepResult:
     """Train on ``batch`` by a library of kernels, in one compute unit and one step.
 
     Raises:
@@ -92,13 +92,13 @@ def train_alone(
     return run_step(library, pack_step(limits, graph, model, batch))
 
 
-def run_step(library: Path, step: PackedStep) -> Step:
+def run_step(library: Path, step: PackedStep) -> StepResult:
     """Run a step by a library of kernels, in one compute unit.
 
     Raises:
         BoardError: the kernels have failed.
     """
-    board = Board(load_csim(), index=0, bitstream=str(library), compute_units=1, slots=1)
+    board = OpenBoard(load_csim(), index=0, bitstream=str(library), compute_units=1, slots=1)
     try:
         board.send_weights(step.inputs["weights"])
         for name, num_bytes in step.num_bytes.items():
@@ -107,7 +107,7 @@ def run_step(library: Path, step: PackedStep) -> Step:
         board.start(0, 0, step.scalars)
         result = board.wait(0, _TIMEOUT_S).reshape(-1)
         gradients = board.gradients(0).view(np.uint32).reshape(-1)
-        return Step(result=result, gradients=gradients, counters=dict(board.counters(0)))
+        return StepResult(result=result, gradients=gradients, counters=dict(board.counters(0)))
     finally:
         board.close()
 

@@ -60,7 +60,7 @@ class LaterEpochs:
 class ExpectedReads:
     """What an epoch of a run is expected to read: H_F and H_T, by device position.
 
-    It decides which vertices are hot. ``CountedReads`` counts how often caches of these will hit.
+    It decides which vertices are hot. ``AverageReads`` counts how often caches of these will hit.
     """
 
     first: Presampled  #: the run's first epoch, which was drawn
@@ -153,7 +153,7 @@ _MIN_SEEDS, _MAX_SMALL_STEPS = 1 << 14, 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountedReads:
+class AverageReads:
     """What an epoch reads on average over a run: H_F and H_T, by device position.
 
     Later epochs read less of what the first epoch reads most, since that was hot or lucky. So

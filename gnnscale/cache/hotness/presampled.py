@@ -8,7 +8,7 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.cache.hotness.degree import slices, sum_at
-from gnnscale.cache.presampling import Draws, Reached
+from gnnscale.cache.presampling import PresampledInputs, Presampler
 from gnnscale.core import MAX_COUNT, Array, Float32Array, Float64Array, Int32Array, Int64Array
 
 #: Vertices of which halves of an epoch are compared.
@@ -262,7 +262,7 @@ def add_counts(rows: Sequence[Int32Array], *, num_threads: int = 1) -> Int32Arra
 
 
 def presample(
-    draws: Draws,
+    draws: Presampler,
     epochs: Iterable[int],
     *,
     devices: Sequence[int],
@@ -313,7 +313,7 @@ class _Uncounted:
         self._lists: list[tuple[Int64Array, Array]] = []
         self._num_rows = 0
 
-    def add(self, reached: Reached) -> int:
+    def add(self, reached: PresampledInputs) -> int:
         """Add what a batch reads, and return the rows that wait."""
         vertices = reached.reach.input_vertices
         self._rows.append(vertices)
@@ -332,7 +332,7 @@ class _Uncounted:
         self._rows, self._lists, self._num_rows = [], [], 0
 
 
-def _add_sizes(reads: DeviceReads, reached: Reached) -> None:
+def _add_sizes(reads: DeviceReads, reached: PresampledInputs) -> None:
     """Add a batch's sizes; by one thread, unlike the counts."""
     reads.num_batches += 1
     reads.num_seeds += len(reached.seeds)

@@ -27,7 +27,7 @@ _EVERY = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class CliqueContent:
     """What the K devices of a clique keep."""
 
     vertices: list[Array]  #: of each device, hottest first
@@ -38,7 +38,7 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidates:
+class HotVertices:
     """Vertices of a clique by their hotness, as many as its memory could hold."""
 
     #: ``[m]`` Q_T, vertices in descending order of the reads of their lists, A_T: edges traversed,
@@ -55,12 +55,14 @@ class Candidates:
 
     def share_lists(
         self, task: CacheTask, clique: Sequence[int], num_lists: int, rooms: Int64Array
-    ) -> Kept:
+    ) -> CliqueContent:
         """Return each device's lists G_T: the first ``num_lists``, as far as its bytes allow."""
         local = [_list_reads(task, [each], task.presampled) for each in clique]
         return _share(task, self.lists[:num_lists], local, rooms, **_list_bytes(task))
 
-    def share_rows(self, task: CacheTask, clique: Sequence[int], rooms: Int64Array) -> Kept:
+    def share_rows(
+        self, task: CacheTask, clique: Sequence[int], rooms: Int64Array
+    ) -> CliqueContent:
         """Return the rows G_F of each device, as many as its bytes allow."""
         num_rows = sum(int(room) // task.row_bytes for room in rooms)
         local = [task.presampled.rows_of(each) for each in clique]
@@ -69,11 +71,11 @@ class Candidates:
 
 def _share(
     task: CacheTask, order: Array, local: Sequence[Int32Array], rooms: Int64Array, **sizes: Any
-) -> Kept:
+) -> CliqueContent:
     """Share vertices out by local preference (Algorithm 1, step 3)."""
     shared = ops.share_out(order, local, capacities=rooms, num_threads=task.num_threads, **sizes)
     assert shared.reads is not None
-    return Kept(
+    return CliqueContent(
         vertices=split_by_owner(order, shared.member, len(rooms), num_threads=task.num_threads),
         bytes=shared.bytes,
         reads=shared.reads,
@@ -92,7 +94,7 @@ def _list_bytes(task: CacheTask) -> dict[str, Any]:
 def _list_reads(
     task: CacheTask,
     devices: Sequence[int],
-    reads: presampled.Presampled | expected.ExpectedReads | expected.CountedReads,
+    reads: presampled.Presampled | expected.ExpectedReads | expected.AverageReads,
 ) -> Array:
     """Return A_T of those of ``devices`` that sample; others read no list over their link."""
     samplers = [each for each in devices if task.device_at[each].samples]
@@ -103,7 +105,7 @@ def _list_reads(
 
 def candidates(
     task: CacheTask, clique: Sequence[int], reads: presampled.Presampled | expected.ExpectedReads
-) -> Candidates:
+) -> HotVertices:
     """Add up the hotness of a clique's devices, and sort by it (Algorithm 1, steps 1 and 2).
 
     Lists count as far as devices that sample read them over a link. Equally hot vertices come in
@@ -132,7 +134,7 @@ def candidates(
     if not falling:
         list_reads = _list_reads(task, clique, task.counted)
         appearances = task.counted.sum_rows(clique)
-    return Candidates(
+    return HotVertices(
         lists=lists,
         list_bytes=_sums(
             task, lists, lambda part: sizes_of_lists(task.graph, lists[part]), **_list_bytes(task)
@@ -239,7 +241,7 @@ class _Planned:
     curve: tuple[CurvePoint, ...]
 
 
-def clique_cost(task: CacheTask, clique: Sequence[int], found: Candidates) -> CliqueCost:
+def clique_cost(task: CacheTask, clique: Sequence[int], found: HotVertices) -> CliqueCost:
     """Return the cost model of a clique whose candidates are ``found``."""
     members = [task.device_at[each] for each in clique]
     reads = task.presampled
@@ -282,8 +284,8 @@ def _mean(
 
 
 def _fill(
-    task: CacheTask, clique: Sequence[int], found: Candidates, cost: CliqueCost, num_lists: int
-) -> tuple[Kept, Kept]:
+    task: CacheTask, clique: Sequence[int], found: HotVertices, cost: CliqueCost, num_lists: int
+) -> tuple[CliqueContent, CliqueContent]:
     """Fill the caches in the order of hotness: lists first, then rows into what they leave."""
     budgets = [task.device_at[each].budget_bytes for each in clique]
     # Each device keeps the same part of its memory for the rows that fit beside the lists.
@@ -294,7 +296,9 @@ def _fill(
     return lists, found.share_rows(task, clique, np.array(budgets, np.int64) - lists.bytes)
 
 
-def _caches(task: CacheTask, clique: Sequence[int], lists: Kept, rows: Kept) -> list[DeviceCache]:
+def _caches(
+    task: CacheTask, clique: Sequence[int], lists: CliqueContent, rows: CliqueContent
+) -> list[DeviceCache]:
     caches = []
     for k, each in enumerate(clique):
         cache = feature_cache(task, task.device_at[each], rows.vertices[k], no_vertices(task.graph))
@@ -304,7 +308,9 @@ def _caches(task: CacheTask, clique: Sequence[int], lists: Kept, rows: Kept) -> 
     return caches
 
 
-def _predict(task: CacheTask, clique: Sequence[int], lists: Kept, rows: Kept) -> list[CacheTraffic]:
+def _predict(
+    task: CacheTask, clique: Sequence[int], lists: CliqueContent, rows: CliqueContent
+) -> list[CacheTraffic]:
     """Return what each device is expected to read, by place."""
     reads, found = task.counted, []
     for j, reader in enumerate(clique):

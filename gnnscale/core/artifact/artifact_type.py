@@ -27,7 +27,7 @@ _MAX_NAME = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class ArtifactType:
     """How artefacts of one kind are kept."""
 
     name: str  #: what messages call one

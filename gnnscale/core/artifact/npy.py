@@ -267,7 +267,7 @@ def read_slices(
             yield part.start, rows.reshape(shape)
 
 
-class _Formed(Protocol):
+class _Shaped(Protocol):
     """An array, or the header of one."""
 
     @property
@@ -278,7 +278,7 @@ class _Formed(Protocol):
 
 
 def check_array(
-    array: _Formed, *, axes: int | tuple[int, ...] | None, kinds: str | None, source: object
+    array: _Shaped, *, axes: int | tuple[int, ...] | None, kinds: str | None, source: object
 ) -> None:
     """Raise GraphError unless an array has so many axes and elements of one of these kinds."""
     form = f"{array.dtype}{list(array.shape)}"

@@ -54,7 +54,7 @@ _MOVED = (
 )
 
 #: Classes that have another name today, by the name of release 0.2.
-_RENAMED: dict[str, str] = {}
+_RENAMED = {"Given": "FromFile", "Identity": "MachineIdentity"}
 
 _CURRENT = {
     f"gnnscale.{stored}.{name}": f"gnnscale.{module}.{_RENAMED.get(name, name)}"

@@ -203,7 +203,7 @@ def _begin_to_log() -> Callable[[], None]:
     package = logging.getLogger("gnnscale")
     if package.isEnabledFor(logging.INFO):
         return lambda: None
-    level, propagate, onwards = package.level, package.propagate, _Onwards()
+    level, propagate, onwards = package.level, package.propagate, _ForwardingHandler()
     package.setLevel(logging.INFO)
     package.propagate = False
     package.addHandler(onwards)
@@ -239,7 +239,7 @@ def _written_to(file: logging.Handler) -> Iterator[None]:
             _threads_of_runs.remove(thread)
 
 
-class _Onwards(logging.Handler):
+class _ForwardingHandler(logging.Handler):
     """Hands to the program's own handlers what they ask for."""
 
     def emit(self, record: logging.LogRecord) -> None:

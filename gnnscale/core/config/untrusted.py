@@ -58,7 +58,7 @@ class _Declared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
+class NamedOption:
     """An option that names something."""
 
     option: str  #: its dotted name
@@ -84,7 +84,7 @@ def declared(options: type, name: str) -> str | None:
     return None if how is None else how.what
 
 
-def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iterator[Named]:
+def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iterator[NamedOption]:
     """Yield what options, plain values such as those in a run's ``config.yaml``, name.
 
     ``options`` is their class; a group's ``_target_`` may name another, and is a ConfigError if it
@@ -93,7 +93,9 @@ def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iter
     target, cls, group = values.get("_target_"), options, prefix.rstrip(".")
     if user_code.is_name(target) and group in user_code.GROUPS:
         # A class of a user's is not imported here: its options may be places if they look like one.
-        yield Named(option=f"{prefix}_target_", what="code", texts=(str(target),), value=target)
+        yield NamedOption(
+            option=f"{prefix}_target_", what="code", texts=(str(target),), value=target
+        )
         known = {each.name for each in fields(options)} | {"_target_"}
         for name in values.keys() - known:
             yield from _named(None, f"{prefix}{name}", values[name], prefix)
@@ -112,21 +114,23 @@ def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iter
                 # Nothing types a single record of a list again: the list is the option.
                 for inner in named_in(entry, record) if isinstance(entry, Mapping) else ():
                     option = f"{prefix}{each.name}"
-                    yield Named(option=option, what=inner.what, texts=inner.texts, value=value)
+                    yield NamedOption(
+                        option=option, what=inner.what, texts=inner.texts, value=value
+                    )
             continue
         how = _declaration(each, hints[each.name])
         yield from _named(how, f"{prefix}{each.name}", value, prefix)
 
 
-def _named(how: _Declared | None, option: str, value: Any, prefix: str) -> Iterator[Named]:
+def _named(how: _Declared | None, option: str, value: Any, prefix: str) -> Iterator[NamedOption]:
     if how is None:
         texts = tuple(each for each in _texts(value) if _looks_like_place(each))
         if texts:
-            yield Named(option=option, what="place", texts=texts, value=value)
+            yield NamedOption(option=option, what="place", texts=texts, value=value)
     elif how.entries is not None:
         for entry, cls in how.entries(value):
             for each in named_in(entry, cls):
-                yield Named(option=option, what=each.what, texts=each.texts, value=value)
+                yield NamedOption(option=option, what=each.what, texts=each.texts, value=value)
     elif how.what == "arguments":
         for key, argument in value.items() if isinstance(value, Mapping) else ():
             yield from _named(None, f"{option}.{key}", argument, prefix)
@@ -135,7 +139,7 @@ def _named(how: _Declared | None, option: str, value: Any, prefix: str) -> Itera
         texts = tuple(each for each in found if each not in how.known)
         unless = None if how.unless is None else f"{prefix}{how.unless}"
         if texts:
-            yield Named(option=option, what=how.what, texts=texts, value=value, unless=unless)
+            yield NamedOption(option=option, what=how.what, texts=texts, value=value, unless=unless)
 
 
 def check_found(
@@ -163,7 +167,7 @@ def check_found(
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     own = wrote_it(directory, values)
-    asked: dict[str, Named] = {}
+    asked: dict[str, NamedOption] = {}
     for each in found:
         if each.what != "code" and (own or _allowed(each, directory)):
             continue
@@ -234,7 +238,7 @@ def _record_of(directory: Path) -> Path:
     return home() / _OWN / hashlib.blake2b(real, digest_size=16).hexdigest()
 
 
-def _allowed(named: Named, directory: Path) -> bool:
+def _allowed(named: NamedOption, directory: Path) -> bool:
     """Whether all that an option names lies in a place that a found directory may name."""
     if named.what == "program":
         return False
@@ -295,7 +299,7 @@ def _drop(values: dict[str, Any], option: str) -> None:
     values[name] = None
 
 
-def _reason(missing: list[Named]) -> str:
+def _reason(missing: list[NamedOption]) -> str:
     """Return what is wrong with what a run names."""
     code = [each.option for each in missing if each.what == "code"]
     if code:
@@ -311,7 +315,7 @@ def _reason(missing: list[Named]) -> str:
     return f"{named_option}: {where}, and not used because a file that was found says so"
 
 
-def _typed_again(asked: list[Named]) -> str:
+def _typed_again(asked: list[NamedOption]) -> str:
     """Return what a command is to be given in addition."""
     typed = " ".join(
         shlex.quote(f"{each.option}={written(each.value, quotes=each.what != 'code')}")
@@ -323,7 +327,7 @@ def _typed_again(asked: list[Named]) -> str:
     return f"add {typed}{more}"
 
 
-def _given_again(asked: list[Named]) -> str:
+def _given_again(asked: list[NamedOption]) -> str:
     """Return what ``gnnscale.load`` is to be given in addition."""
     values = {each.option: one_line(repr(each.value), 400) for each in asked}
     module = values.pop(_MODULE, None)

@@ -43,7 +43,7 @@ def parse_pickle(data: bytes, *, source: object) -> Any:
 
 
 def _run(data: bytes, source: object) -> Any:
-    machine = _Machine(len(data))
+    machine = _StackMachine(len(data))
     operations = pickletools.genops(data)
     position = 0
     while True:
@@ -83,7 +83,7 @@ def _refused(source: object, reason: str, position: int) -> GraphError:
     return GraphError(f"{source}: cannot be read as plain data, byte {position}: {reason}")
 
 
-class _Machine:
+class _StackMachine:
     """A stack, marks in it, and a memo, as the pickle format describes them."""
 
     def __init__(self, num_bytes: int) -> None:
@@ -186,36 +186,36 @@ class _Machine:
         self.push(target)
 
 
-def _append(machine: _Machine, argument: object) -> None:
+def _append(machine: _StackMachine, argument: object) -> None:
     value = machine.pop()
     machine.top(list).append(value)
 
 
-def _appends(machine: _Machine, argument: object) -> None:
+def _appends(machine: _StackMachine, argument: object) -> None:
     values = machine.pop_mark()
     machine.top(list).extend(values)
 
 
-def _dict(machine: _Machine, argument: object) -> None:
+def _dict(machine: _StackMachine, argument: object) -> None:
     values = machine.pop_mark()
     machine.push({})
     machine.set_items(values)
 
 
-def _make(kind: Callable[[Any], Any]) -> Callable[[_Machine, Any], None]:
+def _make(kind: Callable[[Any], Any]) -> Callable[[_StackMachine, Any], None]:
     """Return the action that collects what lies above the mark."""
     return lambda machine, argument: machine.push(kind(machine.pop_mark()))
 
 
-def _constant(make: Callable[[], Any]) -> Callable[[_Machine, Any], None]:
+def _constant(make: Callable[[], Any]) -> Callable[[_StackMachine, Any], None]:
     return lambda machine, argument: machine.push(make())
 
 
-def _argument(*names: str) -> dict[str, Callable[[_Machine, Any], None]]:
-    return dict.fromkeys(names, _Machine.push)
+def _argument(*names: str) -> dict[str, Callable[[_StackMachine, Any], None]]:
+    return dict.fromkeys(names, _StackMachine.push)
 
 
-_ACTIONS: dict[str, Callable[[_Machine, Any], object]] = {
+_ACTIONS: dict[str, Callable[[_StackMachine, Any], object]] = {
     **dict.fromkeys(("PROTO", "FRAME"), lambda machine, argument: None),
     **_argument("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"),
     **_argument("FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING"),
@@ -241,8 +241,8 @@ _ACTIONS: dict[str, Callable[[_Machine, Any], object]] = {
     "POP": lambda machine, argument: machine.pop(),
     "POP_MARK": lambda machine, argument: machine.pop_mark(),
     "DUP": lambda machine, argument: machine.stack.append(machine.top(object)),
-    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), _Machine.remember),
-    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.recall),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), _StackMachine.remember),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _StackMachine.recall),
     "GLOBAL": lambda machine, argument: machine.name(argument.replace(" ", ".", 1)),
     "STACK_GLOBAL": lambda machine, argument: machine.stack_name(),
     **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda machine, argument: machine.call()),

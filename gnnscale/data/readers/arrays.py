@@ -17,7 +17,7 @@ from gnnscale.data.formats.npz import ArrayFolder, NpzReader, open_arrays
 from gnnscale.data.formats.sparse import check_csr, csr_edges
 from gnnscale.data.labels import read_labels
 from gnnscale.data.storage import writer as store
-from gnnscale.data.storage.options import Needs
+from gnnscale.data.storage.options import PrepareEstimate
 from gnnscale.graph.store_format import METRICS
 
 _LOG = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class Arrays(base.Dataset):
         width = _num_edge_features(arrays, num_edges)
         labelled = _found(arrays, _EDGE_LABELS) is not None
         row = arrays.header(labels, axes=(1, 2), kinds="biuf").shape[1:] if labels else ()
-        needs = Needs(
+        needs = PrepareEstimate(
             num_vertices=num_vertices,
             num_edges=num_edges * (2 if self.undirected else 1)
             + (num_vertices if self.self_loops == "add" else 0),
@@ -176,7 +176,7 @@ class Arrays(base.Dataset):
             closing(self._edges(arrays, form, writer.num_vertices)) as slices,
             closing(_edge_rows(arrays)) as chunks,
         ):
-            rows = _Rows(chunks)
+            rows = _RowChunks(chunks)
             for src, dst in slices:
                 for part in row_slices(len(src), max(8 * width, 8)):
                     count = part.stop - part.start
@@ -315,7 +315,7 @@ def _num_edges(arrays: ArrayFolder | NpzReader, form: tuple[str, ...]) -> int:
     return arrays.header(form[-1], axes=len(form) % 2 + 1, kinds="iu").shape[-1]
 
 
-class _Rows:
+class _RowChunks:
     """Rows that come in chunks, taken in pieces of any length."""
 
     def __init__(self, chunks: Iterator[Array]) -> None:

@@ -13,7 +13,7 @@ from gnnscale.core.artifact.files import check_space
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, check_array, map_npy
 from gnnscale.core.types import BoolArray, Float32Array
 from gnnscale.data import validation as checks
-from gnnscale.data.storage.standardize import MAGNITUDE_OF_LAYERS, Scaling, Spread
+from gnnscale.data.storage.standardize import MAGNITUDE_OF_LAYERS, ColumnScaling, Spread
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, quantized, row_length
 from gnnscale.graph.store_format import EDGE_ENDS, EDGE_FEATURES, MAX_EDGE_ROWS
 
@@ -86,7 +86,7 @@ class PublishedEdges:
         """Map the features of the edges that were published, after ``finish``."""
         return map_npy(self._folder / f"{EDGE_FEATURES}.npy")[: self.num_edges]
 
-    def scale(self, scaling: Scaling) -> ArrayEntry:
+    def scale(self, scaling: ColumnScaling) -> ArrayEntry:
         """Replace the features by scaled ones; rows of zeros, now the mean, remain."""
         rows, source = self.features(), f"{self.source}: scaled"
         check_space(f"{source} features of {len(rows)} edges", self._folder, disk=rows.nbytes)

@@ -32,7 +32,7 @@ class SortedLists:
     #: where each vertex's list begins in ``lists``, from 0 on, and the end of the last
     offsets: Int64Array
     lists: Array  #: in-neighbours, in ascending order for each vertex
-    carried: edge_words.Carried  #: by their edges, in the same order
+    carried: edge_words.EdgePayload  #: by their edges, in the same order
 
 
 @dataclass
@@ -132,7 +132,7 @@ class _Sorter:
         drops = self._drop_duplicates and not self._spool.packs
         offsets = ops.csc_sort(offsets, out, drops, hardware.usable_cores())
         if not self._spool.packs:
-            part.lists = SortedLists(first, offsets, out[: offsets[-1]], edge_words.Carried())
+            part.lists = SortedLists(first, offsets, out[: offsets[-1]], edge_words.EdgePayload())
             return
         lists, carried = self._spool.unpacked(out)
         del out

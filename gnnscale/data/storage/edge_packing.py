@@ -12,7 +12,7 @@ _CARRIED_BITS = 32
 
 
 @dataclass(frozen=True)
-class Carried:
+class EdgePayload:
     """What edges carry, ``[num_edges]`` each, or None."""
 
     weights: Float32Array | None = None
@@ -38,8 +38,8 @@ def unpacked(words: Int64Array) -> tuple[Int32Array, UInt32Array]:
 
 
 def merged(
-    offsets: Int64Array, lists: Int32Array, carried: Carried, first: int
-) -> tuple[Int64Array, Int32Array, Carried]:
+    offsets: Int64Array, lists: Int32Array, carried: EdgePayload, first: int
+) -> tuple[Int64Array, Int32Array, EdgePayload]:
     """Keep each neighbour once, with its first row and the sum of its weights.
 
     ``first`` is the first list's vertex. Sums are taken in float64, in the order of the edges:
@@ -61,7 +61,7 @@ def merged(
     rows = None if carried.rows is None else carried.rows[places]
     # Where a list begins, a run of equal neighbours does; an empty one begins with the next.
     new_offsets: Int64Array = np.searchsorted(places, offsets)
-    return new_offsets, lists[places], Carried(weights, rows)
+    return new_offsets, lists[places], EdgePayload(weights, rows)
 
 
 def _run_begins(offsets: Int64Array, lists: Int32Array) -> BoolArray:

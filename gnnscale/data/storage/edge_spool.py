@@ -287,13 +287,13 @@ class EdgeSpool:
         carried = np.array([self.num_rows]).astype(np.uint32) if self.has_rows else one
         return edge_words.packed(vertices, np.repeat(carried, len(vertices)))
 
-    def unpacked(self, words: Int64Array) -> tuple[Array, edge_words.Carried]:
+    def unpacked(self, words: Int64Array) -> tuple[Array, edge_words.EdgePayload]:
         """Return the sources of ``words``, and what their edges carry; ``finish`` comes before."""
         sources, carried = edge_words.unpacked(words)
         if not self.has_rows:
-            return sources, edge_words.Carried(weights=carried.view(np.float32))
+            return sources, edge_words.EdgePayload(weights=carried.view(np.float32))
         weights = None if self._row_weights is None else self._row_weights.of(carried)
-        return sources, edge_words.Carried(weights, carried)
+        return sources, edge_words.EdgePayload(weights, carried)
 
     def _add(self, src: Array, dst: Array, carried: UInt32Array | None = None) -> None:
         if self._keeps_loops and not self._undirected:  # what loops are makes no odds

@@ -64,7 +64,7 @@ _EDGE_LABEL_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Needs:
+class PrepareEstimate:
     """Sizes of a graph that is to be prepared."""
 
     num_vertices: int  #: number of vertices

@@ -30,7 +30,7 @@ MAGNITUDE_OF_LAYERS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scaling:
+class ColumnScaling:
     """What is taken from each column of the features, and what it is divided by then."""
 
     mean: list[float]
@@ -43,7 +43,9 @@ class Scaling:
             raise ValueError(f"a deviation of {min(self.deviation)}")
 
     @classmethod
-    def of(cls, rows: Array, train: IntArray | None, what: str = "training vertices") -> Scaling:
+    def of(
+        cls, rows: Array, train: IntArray | None, what: str = "training vertices"
+    ) -> ColumnScaling:
         """Fit rows ``[n, num_features]`` of ``train`` vertices, or of all, in float64.
 
         Raises:
@@ -160,11 +162,11 @@ def warn_of_large(largest: float, source: object) -> None:
 class _WithScaling:
     """The entries of ``meta.json`` that have the scalings."""
 
-    scaling: Scaling | None = None
-    edge_scaling: Scaling | None = None
+    scaling: ColumnScaling | None = None
+    edge_scaling: ColumnScaling | None = None
 
 
-def read_scaling(graph: Graph) -> Scaling | None:
+def read_scaling(graph: Graph) -> ColumnScaling | None:
     """Return the scaling that the features of a store have gone through; None without.
 
     Raises:
@@ -173,7 +175,7 @@ def read_scaling(graph: Graph) -> Scaling | None:
     return _read(graph, "scaling", graph.num_features) if graph.origin.own_features else None
 
 
-def read_edge_scaling(graph: Graph) -> Scaling | None:
+def read_edge_scaling(graph: Graph) -> ColumnScaling | None:
     """Return the scaling that the features of edges have gone through; None without.
 
     It raises as ``read_scaling`` does.
@@ -182,17 +184,17 @@ def read_edge_scaling(graph: Graph) -> Scaling | None:
     return _read(graph, "edge_scaling", width) if width else None
 
 
-def _read(graph: Graph, name: str, num_features: int) -> Scaling | None:
+def _read(graph: Graph, name: str, num_features: int) -> ColumnScaling | None:
     if graph.path is None:
         return None
     record = GRAPH_STORE.record(_WithScaling, read_meta(graph.path).entries, graph.path)
-    found: Scaling | None = getattr(record, name)
+    found: ColumnScaling | None = getattr(record, name)
     if found is not None and len(found.mean) != num_features:
         raise GRAPH_STORE.refused(graph.path, f"{name} is of {len(found.mean)} features")
     return found
 
 
-def scaled_graph(graph: Graph, scaling: Scaling) -> Graph:
+def scaled_graph(graph: Graph, scaling: ColumnScaling) -> Graph:
     """Return ``graph`` with scaled features, float32 in a temporary file.
 
     Raises:
@@ -202,7 +204,7 @@ def scaled_graph(graph: Graph, scaling: Scaling) -> Graph:
     return replace(graph, features=rows, feature_dtype="float32")
 
 
-def scaled_edges(graph: Graph, scaling: Scaling) -> Graph:
+def scaled_edges(graph: Graph, scaling: ColumnScaling) -> Graph:
     """Return ``graph`` with scaled features of edges, in a temporary file.
 
     Rows after those of the edges as published, of loops that are added, remain zeros, the mean.
@@ -217,7 +219,7 @@ def scaled_edges(graph: Graph, scaling: Scaling) -> Graph:
     return replace(graph, edges=replace(edges, features=rows))
 
 
-def _scaled_copy(rows: Array, scaling: Scaling, dtype: str, count: int) -> Float32Array:
+def _scaled_copy(rows: Array, scaling: ColumnScaling, dtype: str, count: int) -> Float32Array:
     """Return ``rows`` with the first ``count`` scaled and zeros after them, in a temporary file."""
     folder, shape = Path(tempfile.gettempdir()), (len(rows), len(scaling.mean))
     check_space("scaled features", folder, disk=4 * shape[0] * shape[1])

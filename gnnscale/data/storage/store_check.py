@@ -21,7 +21,7 @@ from gnnscale.data.tables.vertex_ids import check_ids_file, read_ids
 from gnnscale.graph import Graph
 from gnnscale.graph import store_format as graph_store
 from gnnscale.graph.dtypes import MAX_QUANTIZED, finite, scales_of
-from gnnscale.graph.sharded import DividedRows
+from gnnscale.graph.sharded import ShardedFeatures
 
 _UNFINISHED_META = ".meta.json.tmp"
 
@@ -204,7 +204,7 @@ def _array_checks(
 ) -> Iterator[Check]:
     """Read one array once, for its checksum and for what its values must be."""
     file, array, divided = path / f"{name}.npy", graph.edges.arrays().get(name), graph.features
-    if isinstance(divided, DividedRows) and name in ("features", graph_store.OWNER):
+    if isinstance(divided, ShardedFeatures) and name in ("features", graph_store.OWNER):
         array = divided.rows if name == "features" else divided.owner
     array = getattr(graph, name) if array is None else array
     problem, crc32 = None, 0
@@ -214,7 +214,7 @@ def _array_checks(
         if problem is None and name == "indices":
             problem = _neighbor_problem(*rows, graph)
         elif problem is None and name == "features":
-            of = "row" if isinstance(divided, DividedRows) else "vertex"
+            of = "row" if isinstance(divided, ShardedFeatures) else "vertex"
             problem = _feature_problem(*rows, graph.feature_dtype, of)
         elif problem is None and name == graph_store.WEIGHTS:
             problem = _weight_problem(*rows, graph)

@@ -21,7 +21,7 @@ from gnnscale.data.storage import store_check as raw_files
 from gnnscale.data.storage.column_writers import FeatureEncoding, PublishedEdges, write_features
 from gnnscale.data.storage.csc_builder import write_topology
 from gnnscale.data.storage.options import StoreOptions
-from gnnscale.data.storage.standardize import Scaling, Spread, warn_of_large, warn_of_spread
+from gnnscale.data.storage.standardize import ColumnScaling, Spread, warn_of_large, warn_of_spread
 from gnnscale.graph import store_format as graph_store
 from gnnscale.graph.dtypes import row_bytes
 from gnnscale.graph.store_format import vertex_dtype
@@ -235,7 +235,7 @@ class StoreWriter:
     def _standardize(self, train: IntArray | None) -> None:
         """Write the features, which wait in another file, scaled by those of ``train``, or all."""
         rows, asked = map_npy(self.path / _UNSCALED), self._options.feature_dtype
-        scaling = Scaling.of(rows, train)
+        scaling = ColumnScaling.of(rows, train)
         self.notes["scaling"] = asdict(scaling)
         encoding = FeatureEncoding(dtype=asked or "float32", asked_for=asked is not None)
         chunks = scaling.scaled(rows)
@@ -254,7 +254,7 @@ class StoreWriter:
         split, _ = self._edge_split or (None, None)
         train = None if split is None else np.sort(split["train"])
         what = "edges" if train is None else "training edges"
-        scaling = Scaling.of(edges.features(), train, what)
+        scaling = ColumnScaling.of(edges.features(), train, what)
         self.notes["edge_scaling"] = asdict(scaling)
         self._arrays[graph_store.EDGE_FEATURES] = edges.scale(scaling)
 

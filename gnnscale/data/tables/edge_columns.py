@@ -103,12 +103,12 @@ class EdgeTable:
                 edges.batch = None
                 yield edges.mapped
 
-    def _batches(self, ids: id_columns.IdMap, num_threads: int) -> "Iterator[_Edges]":
+    def _batches(self, ids: id_columns.IdMap, num_threads: int) -> "Iterator[_DecodedEdges]":
         types = self._csv_types(ids)
         row_bytes = _ROW_BYTES + 8 * (self.features.num_features if self.features else 0)
         if self.in_order:
             return (
-                _Edges(_Share(iter([batch])))
+                _DecodedEdges(_Share(iter([batch])))
                 for batch in self.table.batches(list(types), types, row_bytes)
             )
         # Edges may come in any order, since lists are sorted.
@@ -127,7 +127,7 @@ class EdgeTable:
                 types |= columns.csv_types
         return types
 
-    def _map(self, edges: "_Edges", ids: id_columns.IdMap) -> None:
+    def _map(self, edges: "_DecodedEdges", ids: id_columns.IdMap) -> None:
         batch = edges.batch = edges.share.next()
         if batch is not None:
             src, dst = (ids.find(batch, end) for end in self.ends)
@@ -151,7 +151,7 @@ class _Share:
             return batch
 
 
-class _Edges:
+class _DecodedEdges:
     """A batch of a share, once it is decoded."""
 
     def __init__(self, share: _Share) -> None:
@@ -160,12 +160,12 @@ class _Edges:
         self.mapped: MappedEdges | None = None
 
 
-def _in_turn(shares: Sequence[_Share]) -> Iterator[_Edges]:
+def _in_turn(shares: Sequence[_Share]) -> Iterator[_DecodedEdges]:
     """Yield a future batch of each share, in turn until all have ended."""
     while any(not share.ended for share in shares):
         for share in shares:
             if not share.ended:
-                yield _Edges(share)
+                yield _DecodedEdges(share)
 
 
 def _weights(batch: Batch, column: str) -> Float32Array:

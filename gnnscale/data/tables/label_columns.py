@@ -32,7 +32,7 @@ def are_parts(texts: Sequence[str]) -> bool:
     return 1 in parts and len(parts) > 1 and None not in parts
 
 
-class Places(Protocol):
+class RowOrder(Protocol):
     """Places of the rows of a table."""
 
     def place(self, index: int, /) -> str:
@@ -119,7 +119,7 @@ class LabelColumn:
         found: Array = np.array([*codes, -1], np.int32)[places]
         return found
 
-    def finish(self, places: Places) -> tuple[Array, list[str] | None]:
+    def finish(self, places: RowOrder) -> tuple[Array, list[str] | None]:
         """Return the labels, and the names of the classes if they are texts.
 
         Labels are ``[num_vertices]`` int64 classes with -1 for unknown, or float32 values with NaN.
@@ -146,7 +146,7 @@ class LabelColumn:
                 )
         return labels, None
 
-    def _values(self, labels: Array, first: int, places: Places) -> Float32Array:
+    def _values(self, labels: Array, first: int, places: RowOrder) -> Float32Array:
         """Return values to regress on of the vertices from ``first`` on."""
         with np.errstate(over="ignore"):
             values = labels.astype(np.float32)
@@ -155,7 +155,7 @@ class LabelColumn:
             self._refuse(labels, wrong, first, places, "a finite value of float32")
         return values
 
-    def _classes(self, labels: Array, first: int, places: Places) -> Int64Array:
+    def _classes(self, labels: Array, first: int, places: RowOrder) -> Int64Array:
         """Return classes of the vertices from ``first`` on, -1 for unknown."""
         known = ~np.isnan(labels)
         good = ~known | ((labels >= -1) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
@@ -166,7 +166,7 @@ class LabelColumn:
         return np.where(known, labels, -1).astype(np.int64)
 
     def _refuse(
-        self, labels: Array, wrong: BoolArray, first: int, places: Places, allowed: str
+        self, labels: Array, wrong: BoolArray, first: int, places: RowOrder, allowed: str
     ) -> None:
         index = int(wrong.argmax())
         raise GraphError(
@@ -174,7 +174,7 @@ class LabelColumn:
             f"{allowed} (dataset.{self._option}={self._kind})"
         )
 
-    def _named(self, codes: Array, places: Places) -> tuple[Int64Array, list[str] | None]:
+    def _named(self, codes: Array, places: RowOrder) -> tuple[Int64Array, list[str] | None]:
         assert self._codes is not None
         names = sorted(self._codes)
         if len(json.dumps(names)) > _MAX_NAME_BYTES:
@@ -238,7 +238,7 @@ class SplitColumn:
     def finish(
         self,
         labels: Array,
-        places: Places,
+        places: RowOrder,
         *,
         unlabelled: str,
         source: object,

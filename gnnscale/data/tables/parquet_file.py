@@ -8,7 +8,7 @@ from typing import Any
 from gnnscale.core import GraphError, shown
 from gnnscale.core.artifact.files import file_bytes, readable
 from gnnscale.data.tables.batch import Batch, with_texts
-from gnnscale.data.tables.parquet_pages import Chunk, read_footer, read_pages
+from gnnscale.data.tables.parquet_pages import ColumnChunk, read_footer, read_pages
 
 #: What is read of each column at a time.
 _BUFFER_BYTES = 1 << 20
@@ -124,7 +124,7 @@ class ParquetFile:
                     sizes[chunk.path] = chunk.value_bytes(batch_bytes, longest)
         return max(min(batch_rows, batch_bytes // max(sum(sizes.values()), 1)), 1)
 
-    def _chunks(self, group: int, columns: Sequence[str]) -> list[Chunk]:
+    def _chunks(self, group: int, columns: Sequence[str]) -> list[ColumnChunk]:
         source = f"{self.path}: row group {group}"
         found = []
         schema = self._metadata.schema
@@ -143,7 +143,7 @@ class ParquetFile:
                 )
                 fixed = column.physical_type == "FIXED_LEN_BYTE_ARRAY"
                 found.append(
-                    Chunk(
+                    ColumnChunk(
                         path=path,
                         num_rows=self._group_rows[group],
                         nested=column.max_repetition_level > 0,
@@ -153,7 +153,7 @@ class ParquetFile:
                 )
         return found
 
-    def _check_sizes(self, group: int, chunks: Sequence[Chunk]) -> None:
+    def _check_sizes(self, group: int, chunks: Sequence[ColumnChunk]) -> None:
         """Refuse a row group that takes much more memory than its bytes in the file justify."""
         source = f"{self.path}: row group {group}"
         for chunk in chunks:
@@ -217,6 +217,6 @@ def _index_columns(metadata: Mapping[bytes, bytes] | None) -> list[str]:
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
-def _is_long(chunk: Chunk) -> bool:
+def _is_long(chunk: ColumnChunk) -> bool:
     """Whether values can be longer than numbers are."""
     return chunk.width is None or chunk.width > max(_WIDTHS.values())

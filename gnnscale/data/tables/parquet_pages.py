@@ -49,7 +49,7 @@ class Page:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chunk:
+class ColumnChunk:
     """One column of a row group, before it is decoded."""
 
     path: str  #: of the column in the schema

@@ -13,7 +13,7 @@ from gnnscale.core import Access, Array, Int32Array
 from gnnscale.core.artifact.files import size
 from gnnscale.features.disk import MAX_GAP_BYTES, DiskRows
 from gnnscale.features.disk_bandwidth import DiskRates, rates_of
-from gnnscale.features.sharded.store import SharedRows
+from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.buffer import MappedRows
 from gnnscale.features.tiered.sizing import Misses, TierSizes
 from gnnscale.features.tiered.source import SourceReads
@@ -28,13 +28,13 @@ class _Tickets:
     num_own: int  #: rows that the disk is read for
 
 
-class OwnOnDisk:
+class LocalDiskShard:
     """The rows of all machines as a source of a tier: own ones of the disk, the others' as shared.
 
     Both are begun at once, and on their way together.
     """
 
-    def __init__(self, rows: SharedRows, file: DiskRows) -> None:
+    def __init__(self, rows: ShardedStore, file: DiskRows) -> None:
         """Read own rows of ``file``, and all others of ``rows``."""
         self._rows, self._file = rows, file
         self._started: dict[int, _Tickets] = {}
@@ -123,13 +123,13 @@ class OwnOnDisk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnDisk:
+class DiskShardInfo:
     """The disk that has the rows of this machine."""
 
     rates: DiskRates | None  #: None of a file that is too small to measure it
 
     @classmethod
-    def of(cls, rows: SharedRows) -> OwnDisk:
+    def of(cls, rows: ShardedStore) -> DiskShardInfo:
         """Measure the disk of own rows."""
         file = _mapped(rows)
         return cls(rates=rates_of(Path(str(file.filename))))
@@ -139,7 +139,7 @@ class OwnDisk:
         """Bytes between two rows up to which one request reads both; all of a small file."""
         return MAX_GAP_BYTES if self.rates is None else self.rates.max_gap_bytes
 
-    def own_part(self, rows: SharedRows, misses: Misses, num_users: int) -> tuple[float, float]:
+    def own_part(self, rows: ShardedStore, misses: Misses, num_users: int) -> tuple[float, float]:
         """Return which part of a usual mini-batch's misses are own rows.
 
         Args:
@@ -158,7 +158,7 @@ class OwnDisk:
         return len(own.vertices) / every, seconds / every
 
 
-def own_file(rows: SharedRows, max_gap_bytes: int) -> DiskRows:
+def own_file(rows: ShardedStore, max_gap_bytes: int) -> DiskRows:
     """Open the file of this machine's rows.
 
     Raises:
@@ -172,7 +172,7 @@ def own_file(rows: SharedRows, max_gap_bytes: int) -> DiskRows:
     )
 
 
-def describe_over_disk(rows: SharedRows, sizes: TierSizes) -> str:
+def describe_over_disk(rows: ShardedStore, sizes: TierSizes) -> str:
     """Say in one line what is read of the disk, and what memory holds."""
     held, whole = sizes.num_kept * rows.row_bytes, rows.num_rows * rows.row_bytes
     return (
@@ -183,6 +183,6 @@ def describe_over_disk(rows: SharedRows, sizes: TierSizes) -> str:
     )
 
 
-def _mapped(rows: SharedRows) -> MappedRows:
+def _mapped(rows: ShardedStore) -> MappedRows:
     assert isinstance(rows.own, np.memmap)  # that of its store
     return rows.own

@@ -19,11 +19,11 @@ from gnnscale import ops
 from gnnscale.core import Array, IntArray
 from gnnscale.distributed.process_group import Group
 from gnnscale.features.disk import DiskRows
-from gnnscale.graph.sharded import DividedRows
+from gnnscale.graph.sharded import ShardedFeatures
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaterWork:
+class DeferredWork:
     """Work of torch that begins once rows have been read."""
 
     begun: Future[Any]
@@ -38,7 +38,7 @@ class LaterWork:
         self.begun.result().wait()
 
 
-class OwnRows:
+class LocalShard:
     """The rows of one part: those of a matrix, or of the disk past it."""
 
     def __init__(self, rows: Array) -> None:
@@ -79,7 +79,7 @@ class OwnRows:
             file.finish(ticket)
             return send()
 
-        return LaterWork(begun=self._sending.submit(read_and_send))
+        return DeferredWork(begun=self._sending.submit(read_and_send))
 
     def close(self) -> None:
         """Send what was begun, and close the file."""
@@ -122,7 +122,7 @@ def owners_of(parts: Sequence[int], rank: int) -> IntArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WantedRows:
+class RowRequest:
     """Rows that this process wants of the others."""
 
     vertices: torch.Tensor  #: ``[n]`` in the order of the ranks that have them
@@ -131,7 +131,7 @@ class WantedRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArrivingRows:
+class RowReceive:
     """Rows on their way to this process."""
 
     rows: torch.Tensor  #: ``[n, row_bytes]`` uint8, in the order of the ranks that have them
@@ -139,15 +139,15 @@ class ArrivingRows:
     work: Any  #: that of torch which brings both about
 
 
-class RowExchange:
+class ShardExchange:
     """Exchanges over connections that nothing else uses, one after the other."""
 
     def __init__(
         self,
         group: Group,
         rows_groups: Sequence[Group],
-        divided: DividedRows,
-        own: OwnRows,
+        divided: ShardedFeatures,
+        own: LocalShard,
         places: IntArray,
     ) -> None:
         """Exchange the rows of ``divided``.
@@ -163,7 +163,7 @@ class RowExchange:
         self._divided, self._own, self._places = divided, own, places
         self._row_bytes = int(divided.rows.shape[1]) * divided.itemsize
 
-    def begin(self, wanted: WantedRows) -> ArrivingRows | None:
+    def begin(self, wanted: RowRequest) -> RowReceive | None:
         """Say what is wanted, and begin to send what others want.
 
         Returns:
@@ -188,7 +188,7 @@ class RowExchange:
         rows = torch.empty(sum(counts), self._row_bytes, dtype=torch.uint8)
         swap = partial(next(self._rows_groups).start_swapping, rows, sent, (counts, others))
         work = self._own.send(places, sent.numpy(), swap)
-        return ArrivingRows(rows=rows, sent=sent, work=work)
+        return RowReceive(rows=rows, sent=sent, work=work)
 
     def _places_of(self, vertices: Array) -> IntArray:
         """Return ``[n]`` the places of the rows of ``vertices``, which this machine has."""

@@ -19,19 +19,19 @@ import numpy as np
 import torch
 
 from gnnscale.core import Array, Int32Array, IntArray
-from gnnscale.distributed.heartbeat import OWN
+from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.process_group import Group, PeerLostError, hang_up, peer_lost
 from gnnscale.features.disk import DiskRows
 from gnnscale.features.sharded.exchange import (
     NO_MORE,
-    ArrivingRows,
-    OwnRows,
-    RowExchange,
-    WantedRows,
+    LocalShard,
+    RowReceive,
+    RowRequest,
+    ShardExchange,
     copy_rows,
 )
 from gnnscale.features.tiered.source import SourceReads
-from gnnscale.graph.sharded import DividedRows
+from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.graph.store_format import vertex_dtype
 
 log = logging.getLogger(__name__)
@@ -45,20 +45,20 @@ _LEAVE_S = 5.0
 
 
 @dataclass(kw_only=True)
-class _Step:
+class _ExchangeStep:
     """The exchange of a step, whose rows are on their way into ``pool``."""
 
     vertices: Array
     pool: Array
     slots: Int32Array
     order: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
-    arriving: ArrivingRows | None = None
+    arriving: RowReceive | None = None
     reads: SourceReads = field(default_factory=SourceReads)
     arrived: bool = False
     done: threading.Event = field(default_factory=threading.Event)  #: arrived, or it never will
 
 
-class SharedRows:
+class ShardedStore:
     """The rows of a graph that machines divide among them: a source of a tier.
 
     ``start`` begins the exchange of a step, and returns. A thread says what is wanted and sends
@@ -68,7 +68,7 @@ class SharedRows:
 
     def __init__(
         self,
-        divided: DividedRows,
+        divided: ShardedFeatures,
         group: Group,
         owners: IntArray,
         *,
@@ -87,24 +87,24 @@ class SharedRows:
         self.num_features = divided.shape[1] if num_features is None else num_features
         self.dtype_name = dtype_name
         self._divided = divided
-        self._own = OwnRows(divided.rows)
+        self._own = LocalShard(divided.rows)
         self._places = divided.places()
         self._owners = owners
         self._id_dtype = vertex_dtype(len(divided))
         self._group = group.with_own_connections()
         ids, *rows = (group.with_own_connections() for _ in range(1 + _AT_ONCE))
-        self._steps = RowExchange(ids, rows, divided, self._own, self._places)
-        self._reading = RowExchange(self._group, [self._group], divided, self._own, self._places)
+        self._steps = ShardExchange(ids, rows, divided, self._own, self._places)
+        self._reading = ShardExchange(self._group, [self._group], divided, self._own, self._places)
         self._one_reads = threading.Lock()
         self._counting = threading.Lock()
-        self._started: dict[int, _Step] = {}
+        self._started: dict[int, _ExchangeStep] = {}
         self._num_started = 0
         self._reads = SourceReads()
         self._failure: PeerLostError | None = None
         self._ends = False
         self._left = False
-        self._starting: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
-        self._arriving: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
+        self._starting: queue.SimpleQueue[_ExchangeStep | None] = queue.SimpleQueue()
+        self._arriving: queue.SimpleQueue[_ExchangeStep | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._guarded, args=(each,), name=name, daemon=True)
             for each, name in ((self._send, "rows-leave"), (self._take, "rows-arrive"))
@@ -177,7 +177,7 @@ class SharedRows:
         Raises:
             PeerLostError: another process is gone, or this one takes part in no more exchanges.
         """
-        step = _Step(vertices=vertices, pool=pool, slots=slots)
+        step = _ExchangeStep(vertices=vertices, pool=pool, slots=slots)
         with self._counting:
             if self._failure is not None or self._ends:
                 raise self._failure or PeerLostError("the run ends")
@@ -201,7 +201,7 @@ class SharedRows:
         """
         with self._counting:
             step = self._started[ticket]
-        with OWN.waits():
+        with STATUS.waits():
             step.done.wait()
         if not step.arrived:
             raise self._failure or AssertionError(ticket)
@@ -257,7 +257,7 @@ class SharedRows:
             PeerLostError: another process is gone.
         """
         if not self._group.is_rank0:
-            with OWN.waits():
+            with STATUS.waits():
                 self._guarded(self._serve)
             if self._failure is not None:
                 raise self._failure
@@ -303,9 +303,9 @@ class SharedRows:
             self._ends = True
         nothing = np.empty(0, np.int32)
         for _ in range(self._group.largest([self._num_started])[0] - self._num_started):
-            self._starting.put(_Step(vertices=nothing, pool=nothing, slots=nothing))
+            self._starting.put(_ExchangeStep(vertices=nothing, pool=nothing, slots=nothing))
         self._starting.put(None)
-        with OWN.waits():
+        with STATUS.waits():
             for thread in self._threads:
                 thread.join()
         if self._failure is not None:
@@ -325,13 +325,13 @@ class SharedRows:
             thread.join(_LEAVE_S)
         self._own.close()
 
-    def _wants(self, vertices: Array) -> WantedRows:
+    def _wants(self, vertices: Array) -> RowRequest:
         """Sort ``vertices``, rows of other machines, by the ranks that have them."""
         owner = self._owners[self._divided.owner[vertices]]
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=self._group.size).astype(np.int32)
         ordered = np.ascontiguousarray(vertices[order], dtype=self._id_dtype)
-        return WantedRows(
+        return RowRequest(
             vertices=torch.from_numpy(ordered), counts=torch.from_numpy(counts), order=order
         )
 
@@ -366,7 +366,7 @@ class SharedRows:
         while (arriving := self._reading.begin(nothing)) is not None:
             arriving.work.wait()
 
-    def _read(self, wanted: WantedRows) -> torch.Tensor:
+    def _read(self, wanted: RowRequest) -> torch.Tensor:
         found: list[torch.Tensor] = [torch.empty(0, self.row_bytes, dtype=torch.uint8)]
 
         def exchange() -> None:
@@ -375,7 +375,7 @@ class SharedRows:
                 arriving.work.wait()
                 found[0] = arriving.rows
 
-        with self._one_reads, OWN.waits():
+        with self._one_reads, STATUS.waits():
             self._guarded(exchange)
         if self._failure is not None:
             raise self._failure
@@ -393,9 +393,9 @@ class SharedRows:
                 return
             reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
             log.error("features=shared: %s", reason)
-            OWN.verdict = f"the exchange of rows failed ({reason})"
+            STATUS.verdict = f"the exchange of rows failed ({reason})"
             hang_up()
-            self._fail(PeerLostError(OWN.verdict))
+            self._fail(PeerLostError(STATUS.verdict))
 
     def _fail(self, error: PeerLostError) -> None:
         """Raise the error in all who start exchanges from now on, or wait."""

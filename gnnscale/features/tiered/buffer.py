@@ -66,7 +66,7 @@ def _map_file(file: MappedRows, address: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(file.filename))
 
 
-class RowPool:
+class RowBuffer:
     """Slots of rows, ``[num_slots, width]``; memory is taken when a slot is first written.
 
     A thread touches slots from the first on, so that rows of the disk need not wait for the system
@@ -153,7 +153,7 @@ class BatchReader:
     """Plans batches and reads their rows from a source into a pool; one caller at a time."""
 
     def __init__(
-        self, source: BatchSource, planner: TierPlanner, pool: RowPool, *, ahead: int
+        self, source: BatchSource, planner: TierPlanner, pool: RowBuffer, *, ahead: int
     ) -> None:
         """Read rows of ``source`` into ``pool`` as ``planner`` says.
 

@@ -13,11 +13,11 @@ from functools import partial
 import numpy as np
 
 from gnnscale.core import Array
-from gnnscale.distributed.channel import Channel, Kind, Message
-from gnnscale.distributed.heartbeat import OWN
+from gnnscale.distributed.channel import Channel, Message, MessageType
+from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.process_group import PeerLostError, blame
 from gnnscale.features.tiered.buffer import read_rows
-from gnnscale.features.tiered.server import PoolServer
+from gnnscale.features.tiered.server import BufferServer
 from gnnscale.features.tiered.source import RowSource, SourceReads
 from gnnscale.features.tiered.store import ReadyRows
 
@@ -25,8 +25,8 @@ from gnnscale.features.tiered.store import ReadyRows
 _LAST_WORD_S = 2.0
 
 
-class PoolClient:
-    """Asks a machine's ``PoolServer`` for the rows of steps, and finds them in the pool."""
+class BufferClient:
+    """Asks a machine's ``BufferServer`` for the rows of steps, and finds them in the pool."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class PoolClient:
         *,
         lead: int,
         reads: bool = False,
-        server: PoolServer | None = None,
+        server: BufferServer | None = None,
     ) -> None:
         """Read ``rows``, the slots of the pool.
 
@@ -74,15 +74,15 @@ class PoolClient:
             PeerLostError: no more rows arrive.
         """
         if vertices is None:
-            self._send(Kind.NOTHING)
+            self._send(MessageType.NOTHING)
             return
         with self._changed:
             self._expected.append(vertices)
-        self._send(Kind.EXPECT, vertices)
+        self._send(MessageType.EXPECT, vertices)
 
     def end(self) -> None:
         """Say that no further step follows: the last ones are read ahead as those before them."""
-        self._send(Kind.END)
+        self._send(MessageType.END)
 
     def ready(self, vertices: Array) -> ReadyRows:
         """Wait for the rows of ``vertices``, which ``served`` is to give back.
@@ -107,7 +107,7 @@ class PoolClient:
             )
         # A process whose threads read the rows of all workers waits for nobody else.
         alone = self._server is not None and not self._reads
-        with nullcontext() if alone else OWN.waits(), self._changed:
+        with nullcontext() if alone else STATUS.waits(), self._changed:
             self._changed.wait_for(lambda: self._arrived or self._failure is not None)
             if not self._arrived:
                 raise self._lost()
@@ -130,7 +130,7 @@ class PoolClient:
             return
         with self._changed:
             self._expected.popleft()
-        self._send(Kind.SERVED)
+        self._send(MessageType.SERVED)
 
     def read(self, vertices: Array, rows: Array) -> None:
         """Read the row of ``vertices[i]`` into ``rows[i]`` now, as it is stored."""
@@ -140,7 +140,7 @@ class PoolClient:
     def close(self) -> None:
         """Leave; the worker that reads for the others ends that, and they have left by then."""
         with suppress(OSError):
-            self._channel.send(Kind.LEAVE)
+            self._channel.send(MessageType.LEAVE)
         if self._server is not None:
             self._server.close()
         self._channel.hang_up()
@@ -151,7 +151,7 @@ class PoolClient:
             self._finishing.join()
         self._channel.close()
 
-    def _send(self, kind: Kind, array: Array | None = None) -> None:
+    def _send(self, kind: MessageType, array: Array | None = None) -> None:
         if self._failure is not None:
             raise self._lost()
         try:
@@ -163,11 +163,11 @@ class PoolClient:
         """Take what the server says, as it says it: it waits for no worker."""
         while (message := self._channel.receive()) is not None:
             match message.kind:
-                case Kind.READY:
+                case MessageType.READY:
                     with self._changed:
                         self._arrived.append(message)
                         self._changed.notify_all()
-                case Kind.READ | Kind.SKIP:
+                case MessageType.READ | MessageType.SKIP:
                     self._guarded(partial(self._start, message))
                 case _:
                     break
@@ -177,7 +177,7 @@ class PoolClient:
 
     def _start(self, message: Message) -> None:
         """Begin to read what this worker's next step misses."""
-        if message.kind == Kind.SKIP:
+        if message.kind == MessageType.SKIP:
             self.source.skip()
         else:
             self._reading.put(self.source.start(message.rows[0], self._rows, message.rows[1]))
@@ -188,7 +188,7 @@ class PoolClient:
         def finish(ticket: int) -> None:
             self.source.finish(ticket)
             with suppress(OSError):  # the server has ended, and says why
-                self._channel.send(Kind.DONE)
+                self._channel.send(MessageType.DONE)
 
         while (ticket := self._reading.get()) is not None:
             self._guarded(partial(finish, ticket))
@@ -210,5 +210,5 @@ class PoolClient:
         if self._server is not None and self._server.failure is not None:
             return self._server.failure
         return PeerLostError(
-            OWN.verdict or f"lost the process that reads rows for this machine ({self._failure})"
+            STATUS.verdict or f"lost the process that reads rows for this machine ({self._failure})"
         )

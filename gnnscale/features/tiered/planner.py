@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gnnscale.cache.belady import Replaced
+from gnnscale.cache.belady import CacheUpdate
 from gnnscale.core import Array, Int32Array, IntArray
 
 #: A staging area that is too small for a batch may grow to so many times its size.
@@ -31,7 +31,7 @@ class Policy(Protocol):
         """Return ``[n]`` the place of each row of the oldest batch expected, -1 for none."""
         ...
 
-    def advance(self) -> Replaced:
+    def advance(self) -> CacheUpdate:
         """Serve the oldest batch expected, and replace rows."""
         ...
 
@@ -191,7 +191,7 @@ class TierPlanner:
         slots: Int32Array = self._free[self._num_free : self._num_free + count][::-1].copy()
         return slots
 
-    def _replace(self, replaced: Replaced, slots: Int32Array, missing: IntArray) -> Int32Array:
+    def _replace(self, replaced: CacheUpdate, slots: Int32Array, missing: IntArray) -> Int32Array:
         """Move rows in, and return the slots of those that they replace, or that do not stay."""
         before = self._slot_of[replaced.slots]
         self._slot_of[replaced.slots] = slots[replaced.positions]

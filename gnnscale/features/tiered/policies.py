@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 
 from gnnscale.cache import CachePlan
-from gnnscale.cache.belady import Belady, Counts, Replaced
+from gnnscale.cache.belady import Belady, CacheUpdate, HitCounts
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.plan import LookAhead
 from gnnscale.core import Array, ConfigError, Int32Array, IntArray
@@ -21,7 +21,7 @@ from gnnscale.graph import Graph
 _NOTHING = np.zeros(0, np.int32)
 
 
-class StaticRows:
+class StaticPolicy:
     """Keeps the same rows from the first batch to the last."""
 
     def __init__(self, num_vertices: int, rows: Array) -> None:
@@ -43,12 +43,12 @@ class StaticRows:
         """Return ``[n]`` the place of each row of the oldest batch expected, -1 for none."""
         return self._places[self._expected[0]]
 
-    def advance(self) -> Replaced:
+    def advance(self) -> CacheUpdate:
         """Serve the oldest batch expected; nothing is replaced."""
         places = self._places[self._expected.popleft()]
         hits = int((places >= 0).sum())
-        counts = Counts(num_hits=hits, num_misses=len(places) - hits)
-        return Replaced(counts=counts, positions=_NOTHING, slots=_NOTHING)
+        counts = HitCounts(num_hits=hits, num_misses=len(places) - hits)
+        return CacheUpdate(counts=counts, positions=_NOTHING, slots=_NOTHING)
 
 
 #: Bytes of a policy for each vertex: the place of its row, and its next use.
@@ -59,7 +59,7 @@ _STEP_BYTES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class CacheAbove:
+class DeviceCacheFilter:
     """The cache of this worker's device, or what its clique keeps."""
 
     num_vertices: int
@@ -69,7 +69,7 @@ class CacheAbove:
     priority: Int32Array | None  #: ``[num_vertices]`` of rows that follow and are read equally soon
 
     @classmethod
-    def of(cls, plan: CachePlan | None, graph: Graph, position: int) -> CacheAbove | None:
+    def of(cls, plan: CachePlan | None, graph: Graph, position: int) -> DeviceCacheFilter | None:
         """Return the cache of the device at ``position``; None if it gets rows from the host."""
         if plan is None or not plan.has(position) or plan.of(position).host_aggregates:
             return None
@@ -94,7 +94,7 @@ class CacheAbove:
     def policy(self) -> Policy:
         """Return what decides which rows it has, before the first step."""
         if self.look_ahead is None:
-            return StaticRows(self.num_vertices, np.concatenate(self.kept))
+            return StaticPolicy(self.num_vertices, np.concatenate(self.kept))
         assert self.priority is not None
         return Belady(
             self.num_vertices,
@@ -161,7 +161,7 @@ def check_follows(plan: CachePlan | None) -> None:
             )
 
 
-class OthersRows:
+class RemoteOnlyPolicy:
     """Asks another policy about the rows of other machines; own ones are never held a second time.
 
     To the planner, own rows have places after those of the policy.
@@ -200,11 +200,11 @@ class OthersRows:
         places[others] = self._policy.look_up()
         return places
 
-    def advance(self) -> Replaced:
+    def advance(self) -> CacheUpdate:
         """Serve the oldest batch expected; counts are of other machines' rows."""
         _, others = self._expected.popleft()
         found = self._policy.advance()
-        return Replaced(
+        return CacheUpdate(
             counts=found.counts,
             positions=others[found.positions].astype(np.int32),
             slots=found.slots,

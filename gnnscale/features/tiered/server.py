@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from gnnscale.core import Array, Int32Array
-from gnnscale.distributed.channel import Channel, Kind, Message
+from gnnscale.distributed.channel import Channel, Message, MessageType
 from gnnscale.distributed.process_group import PeerLostError, blame
 from gnnscale.features.tiered.buffer import BatchReader, BegunBatch
 from gnnscale.features.tiered.source import SourceReads
@@ -31,7 +31,7 @@ def expected_there(worker: int) -> Iterator[None]:
         raise PeerLostError(f"worker {worker} of this machine has left") from None
 
 
-class DelegatedRows:
+class WorkerReadSource:
     """Lets the worker read whose step is planned; to the pool it is a source as any other.
 
     Each worker takes part in every exchange with other machines, and so learns of every step.
@@ -62,7 +62,7 @@ class DelegatedRows:
         del pool  # which the worker has mapped
         worker = self._turns.popleft()
         with expected_there(worker):
-            self._channels[worker].send_rows(Kind.READ, vertices, slots)
+            self._channels[worker].send_rows(MessageType.READ, vertices, slots)
         self._begun[worker] += 1
         self._num_started += 1
         with self._changed:
@@ -77,7 +77,7 @@ class DelegatedRows:
         """
         worker = self._turns.popleft()
         with expected_there(worker):
-            self._channels[worker].send(Kind.SKIP)
+            self._channels[worker].send(MessageType.SKIP)
 
     def done(self, worker: int) -> None:
         """Say that the rows of the oldest step are there that ``worker`` was to read."""
@@ -112,7 +112,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
-class _Worker:
+class _ClientState:
     """What one worker expects and has read."""
 
     channel: Channel
@@ -126,11 +126,11 @@ class _Worker:
 class _OnTheWay:
     """A worker's batch whose rows are being read."""
 
-    worker: _Worker
+    worker: _ClientState
     begun: BegunBatch
 
 
-class PoolServer:
+class BufferServer:
     """Plans the batches of all workers in turn: step by step, in the order of local ranks.
 
     So one policy sees what all of them need, and a row that two need is read once. One thread
@@ -142,7 +142,7 @@ class PoolServer:
         reader: BatchReader,
         channels: Sequence[Channel],
         *,
-        delegated: DelegatedRows | None = None,
+        delegated: WorkerReadSource | None = None,
     ) -> None:
         """Serve the workers at the other ends of ``channels``, in the order of local ranks.
 
@@ -152,12 +152,12 @@ class PoolServer:
         self.failure: BaseException | None = None  #: why no more rows arrive
         self._reader = reader
         self._delegated = delegated
-        self._workers = [_Worker(channel=each) for each in channels]
+        self._workers = [_ClientState(channel=each) for each in channels]
         self._turn = 0
         self._all_ended = False
         #: Whose batches the reader expects, in their order; and those that it has begun.
-        self._expecting: deque[_Worker] = deque()
-        self._begun: deque[_Worker] = deque()
+        self._expecting: deque[_ClientState] = deque()
+        self._begun: deque[_ClientState] = deque()
         self._reading: queue.SimpleQueue[_OnTheWay | None] = queue.SimpleQueue()
         self._failing = threading.Lock()
         self._threads = [
@@ -195,19 +195,19 @@ class PoolServer:
                     self._begun.append(worker)
                     self._reading.put(_OnTheWay(worker=worker, begun=begun))
 
-    def _take(self, worker: _Worker, message: Message | None) -> None:
-        if message is None or message.kind == Kind.LEAVE:
+    def _take(self, worker: _ClientState, message: Message | None) -> None:
+        if message is None or message.kind == MessageType.LEAVE:
             raise PeerLostError(f"worker {self._workers.index(worker)} of this machine has left")
         match message.kind:
-            case Kind.EXPECT:
+            case MessageType.EXPECT:
                 worker.steps.append(message.array)
-            case Kind.NOTHING:
+            case MessageType.NOTHING:
                 worker.steps.append(None)
-            case Kind.END:
+            case MessageType.END:
                 worker.ended = True
-            case Kind.SERVED:
+            case MessageType.SERVED:
                 worker.num_served += 1
-            case Kind.DONE:
+            case MessageType.DONE:
                 assert self._delegated is not None
                 self._delegated.done(self._workers.index(worker))
 
@@ -244,7 +244,9 @@ class PoolServer:
             reads = source.take_reads()
             numbers = (len(each.begun.batch.missing), reads.num_bytes, reads.num_requests)
             with expected_there(self._workers.index(each.worker)):
-                each.worker.channel.send(Kind.READY, numbers=numbers, array=each.begun.batch.slots)
+                each.worker.channel.send(
+                    MessageType.READY, numbers=numbers, array=each.begun.batch.slots
+                )
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do ``work``, and let all workers know if it cannot be done."""
@@ -269,5 +271,5 @@ class PoolServer:
         self._release()
         for each in self._workers:
             with suppress(OSError):  # it has left
-                each.channel.send_values(Kind.FAILED, str(error))
+                each.channel.send_values(MessageType.FAILED, str(error))
                 each.channel.refuse()

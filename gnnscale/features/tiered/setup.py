@@ -10,20 +10,20 @@ from typing import Any
 
 from gnnscale.core import Array, ConfigError
 from gnnscale.core.shared_memory import SharedMemory
-from gnnscale.distributed.channel import Channel, Kind, Meeting, connect, pair
-from gnnscale.distributed.heartbeat import OWN
+from gnnscale.distributed.channel import Channel, MessageType, Rendezvous, connect, pair
+from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.process_group import Group, PeerLostError, trade_values
-from gnnscale.features.tiered.buffer import BatchReader, MappedRows, RowPool, pool_bytes
-from gnnscale.features.tiered.client import PoolClient
+from gnnscale.features.tiered.buffer import BatchReader, MappedRows, RowBuffer, pool_bytes
+from gnnscale.features.tiered.client import BufferClient
 from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.server import DelegatedRows, PoolServer
+from gnnscale.features.tiered.server import BufferServer, WorkerReadSource
 from gnnscale.features.tiered.sizing import SampledBatches, TierSizes
 from gnnscale.features.tiered.source import RowSource
-from gnnscale.features.tiered.store import TierRows, WorkerPool
+from gnnscale.features.tiered.store import TieredReader, WorkerPool
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedPool:
+class BufferPlan:
     """What fills a pool."""
 
     source: RowSource
@@ -40,16 +40,16 @@ class PlannedPool:
 #: Opens what a worker reads of by itself, if it is one of several, by the pool's plain values.
 OpenSource = Callable[[Any], RowSource]
 #: Plans the pool of workers with these samples, in the order of local ranks.
-PlanPool = Callable[[Sequence[SampledBatches]], PlannedPool]
+PlanPool = Callable[[Sequence[SampledBatches]], BufferPlan]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenedPool:
+class BufferHandle:
     """One worker's view of the pool."""
 
-    rows: TierRows
+    rows: TieredReader
     slots: Array  #: ``[num_slots, width]``
-    values: Any  #: those of ``PlannedPool``
+    values: Any  #: those of ``BufferPlan``
 
 
 def open_pool(
@@ -59,7 +59,7 @@ def open_pool(
     plan: PlanPool,
     *,
     file: MappedRows | None = None,
-) -> OpenedPool:
+) -> BufferHandle:
     """Open the pool of this machine's workers; all processes come here at the same time.
 
     Args:
@@ -73,7 +73,7 @@ def open_pool(
     """
     if group.local_size == 1:
         return _alone(plan([sample]))
-    meeting = Meeting() if group.local_rank == 0 else None
+    meeting = Rendezvous() if group.local_rank == 0 else None
     names = trade_values(None if meeting is None else meeting.name, group)
     if meeting is None:
         return _join(names[group.rank - group.local_rank], group, sample, open_source, file)
@@ -84,20 +84,20 @@ def open_pool(
     return opened
 
 
-def _alone(planned: PlannedPool) -> OpenedPool:
+def _alone(planned: BufferPlan) -> BufferHandle:
     """Return the pool of a worker that shares it with no other."""
     source, sizes, file = planned.source, planned.sizes, planned.file
     rows = WorkerPool(source, planned.planner, window=sizes.window, ahead=sizes.ahead, file=file)
     if planned.kept is not None:
         rows.fill(planned.kept)
-    return OpenedPool(rows=rows, slots=rows.slots, values=planned.values)
+    return BufferHandle(rows=rows, slots=rows.slots, values=planned.values)
 
 
-def _welcome(meeting: Meeting, count: int, closing: ExitStack) -> list[Channel]:
+def _welcome(meeting: Rendezvous, count: int, closing: ExitStack) -> list[Channel]:
     """Return channels to the other workers, in the order of local ranks."""
     found: dict[int, Channel] = {}
     try:
-        with OWN.waits():
+        with STATUS.waits():
             for _ in range(count):
                 channel = meeting.accept()
                 closing.callback(channel.close)
@@ -115,22 +115,22 @@ def _lead(
     sample: SampledBatches,
     open_source: OpenSource,
     plan: PlanPool,
-) -> OpenedPool:
+) -> BufferHandle:
     """Open the pool, and let the other workers have it."""
     samples = [sample, *(_received(each) for each in channels)]
     try:
         planned = plan(samples)
     except ConfigError as error:
         for each in channels:
-            each.send_values(Kind.SETUP, {"problem": str(error)})
+            each.send_values(MessageType.SETUP, {"problem": str(error)})
         raise
     near, far = pair()
     everyone = [far, *channels]
     num_slots, source, sizes = planned.planner.num_slots, planned.source, planned.sizes
     row_bytes = source.width * source.dtype.itemsize
     memory = SharedMemory.reserved(pool_bytes(num_slots, row_bytes, planned.file))
-    pool = RowPool(num_slots, source.width, source.dtype, file=planned.file, memory=memory)
-    delegated = DelegatedRows(everyone) if planned.delegates else None
+    pool = RowBuffer(num_slots, source.width, source.dtype, file=planned.file, memory=memory)
+    delegated = WorkerReadSource(everyone) if planned.delegates else None
     reader = BatchReader(
         delegated or source, planned.planner, pool, ahead=sizes.ahead * len(samples)
     )
@@ -145,17 +145,17 @@ def _lead(
         "values": planned.values,
     }
     for each in channels:
-        each.send_values(Kind.SETUP, values)
+        each.send_values(MessageType.SETUP, values)
         each.send_file(memory.descriptor)
-    rows = PoolClient(
+    rows = BufferClient(
         near,
         pool.rows,
         source if planned.delegates else open_source(planned.values),
         lead=lead,
         reads=planned.delegates,
-        server=PoolServer(reader, everyone, delegated=delegated),
+        server=BufferServer(reader, everyone, delegated=delegated),
     )
-    return OpenedPool(rows=rows, slots=pool.rows, values=planned.values)
+    return BufferHandle(rows=rows, slots=pool.rows, values=planned.values)
 
 
 def _join(
@@ -164,15 +164,15 @@ def _join(
     sample: SampledBatches,
     open_source: OpenSource,
     file: MappedRows | None,
-) -> OpenedPool:
+) -> BufferHandle:
     """Say what this worker has sampled, and map the pool."""
     with ExitStack() as unless_joined:
         try:
             channel = connect(name)
             unless_joined.callback(channel.close)
-            channel.send_values(Kind.SETUP, group.local_rank)
+            channel.send_values(MessageType.SETUP, group.local_rank)
             _send(channel, sample)
-            with OWN.waits():
+            with STATUS.waits():
                 message = channel.receive()
             if message is None:
                 raise ConnectionError("it has ended")
@@ -185,9 +185,9 @@ def _join(
     lead, num_slots = message.values["lead"], message.values["num_slots"]
     source = open_source(message.values["values"])
     file = file if message.values["has_file"] else None
-    pool = RowPool(num_slots, source.width, source.dtype, file=file, memory=memory)
-    rows = PoolClient(channel, pool.rows, source, lead=lead, reads=message.values["delegates"])
-    return OpenedPool(rows=rows, slots=pool.rows, values=message.values["values"])
+    pool = RowBuffer(num_slots, source.width, source.dtype, file=file, memory=memory)
+    rows = BufferClient(channel, pool.rows, source, lead=lead, reads=message.values["delegates"])
+    return BufferHandle(rows=rows, slots=pool.rows, values=message.values["values"])
 
 
 #: Of a sample: what is sent as plain values.
@@ -196,9 +196,9 @@ _SENT = ("num_bytes", "computing_bytes", "window_above")
 
 def _send(channel: Channel, sample: SampledBatches) -> None:
     values = {name: getattr(sample, name) for name in _SENT}
-    channel.send_values(Kind.SETUP, [len(sample.vertices), values])
+    channel.send_values(MessageType.SETUP, [len(sample.vertices), values])
     for each in sample.vertices:
-        channel.send(Kind.EXPECT, array=each)
+        channel.send(MessageType.EXPECT, array=each)
 
 
 def _received(channel: Channel) -> SampledBatches:

@@ -13,7 +13,13 @@ import torch
 from gnnscale import ops
 from gnnscale.core import Access, Array, Int32Array, Traffic
 from gnnscale.features.base import Aggregation, FeatureStore, write_aggregated
-from gnnscale.features.tiered.buffer import BatchReader, BegunBatch, MappedRows, RowPool, read_rows
+from gnnscale.features.tiered.buffer import (
+    BatchReader,
+    BegunBatch,
+    MappedRows,
+    RowBuffer,
+    read_rows,
+)
 from gnnscale.features.tiered.planner import TierPlanner
 from gnnscale.features.tiered.source import RowSource, SourceReads
 from gnnscale.sampling import Block
@@ -43,7 +49,7 @@ class ReadyRows:
         )
 
 
-class TierRows(Protocol):
+class TieredReader(Protocol):
     """The rows of a source for one worker, which expects its steps some time ahead.
 
     One thread may expect while another reads.
@@ -80,7 +86,7 @@ class TierRows(Protocol):
         ...
 
 
-class TieredFeatures(FeatureStore):
+class TieredStore(FeatureStore):
     """Rows of a source, some of which host memory holds.
 
     The steps of a run are expected in the order in which they are gathered, each at least
@@ -89,7 +95,7 @@ class TieredFeatures(FeatureStore):
     nothing.
     """
 
-    def __init__(self, rows: TierRows) -> None:
+    def __init__(self, rows: TieredReader) -> None:
         """Gather ``rows``."""
         self.rows = rows  #: the rows, and what is expected of them
 
@@ -164,7 +170,7 @@ class WorkerPool:
             file: has the rows of the planner's fixed slots; None without such.
         """
         self.lead = window + ahead  #: steps that are to be expected ahead of the one that is read
-        pool = RowPool(planner.num_slots, source.width, source.dtype, file=file)
+        pool = RowBuffer(planner.num_slots, source.width, source.dtype, file=file)
         self._reader = BatchReader(source, planner, pool, ahead=ahead)
         self.source = source  #: has all rows
         self._planning = threading.Lock()

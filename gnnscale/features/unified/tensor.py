@@ -30,7 +30,7 @@ _READS |= {_T.__index__, _T.__repr__, _T.__str__, _T.__format__, _T.__array__}
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Memory:
+class _UnifiedMemory:
     """Memory of both sides that a tensor lies in."""
 
     bytes: torch.Tensor  #: ``[num_bytes]`` uint8 of the host
@@ -45,7 +45,7 @@ class UnifiedTensor(torch.Tensor):
     follows table 3 of PyTorch-Direct. A view is a unified tensor of the same memory.
     """
 
-    _memory: _Memory
+    _memory: _UnifiedMemory
     _propagated: bool
 
     @staticmethod
@@ -68,7 +68,7 @@ class UnifiedTensor(torch.Tensor):
             ConfigError: the limit of locked memory is too low.
         """
         segment.register(gpu)
-        memory = _Memory(bytes=segment.bytes, gpu=gpu, owner=segment)
+        memory = _UnifiedMemory(bytes=segment.bytes, gpu=gpu, owner=segment)
         return _wrap(segment.tensor, memory, propagated_to_cuda)
 
     @property
@@ -170,7 +170,7 @@ def empty(
     found = gpu.allocate_managed(num_bytes) if managed else gpu.allocate(num_bytes)
     used = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     values = found[:used].view(dtype).view(shape)
-    return _wrap(values, _Memory(bytes=found, gpu=gpu), propagated_to_cuda)
+    return _wrap(values, _UnifiedMemory(bytes=found, gpu=gpu), propagated_to_cuda)
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -187,7 +187,7 @@ def _unified(tensor: torch.Tensor, what: str) -> UnifiedTensor:
     return tensor
 
 
-def _wrap(values: torch.Tensor, memory: _Memory, propagated: bool) -> UnifiedTensor:
+def _wrap(values: torch.Tensor, memory: _UnifiedMemory, propagated: bool) -> UnifiedTensor:
     out = values.as_subclass(UnifiedTensor)
     out._memory, out._propagated = memory, propagated
     return out

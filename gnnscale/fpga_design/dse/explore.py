@@ -24,7 +24,7 @@ class Exploration:
     best: Point
     pareto: tuple[Point, ...]  #: by throughput and fullest resource
     points: tuple[Point, ...]  #: all that fit
-    refused: tuple[parts.Refused, ...]  #: those that do not fit, of ``ours``
+    refused: tuple[parts.RejectedDesign, ...]  #: those that do not fit, of ``ours``
     #: by die, n, m and NVTPS of Algorithm 4 to the letter: the best of all sizes, whether there are
     #: templates of them or not; of ``hitgnn``
     sweeps: dict[str, tuple[int, int, float]]
@@ -47,7 +47,7 @@ def explore(board: Board, goal: Goal, mode: str) -> Exploration:
     """
     check_choice("mode", mode, MODES)
     start = time.perf_counter()
-    refused: tuple[parts.Refused, ...] = ()
+    refused: tuple[parts.RejectedDesign, ...] = ()
     sweeps: dict[str, tuple[int, int, float]] = {}
     if mode == "hitgnn":
         points = hitgnn.explore(board, goal)

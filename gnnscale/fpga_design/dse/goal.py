@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.cost_model.hitgnn import Card, LayerSize, Phase, phases
+from gnnscale.planner.cost_model.hitgnn import FpgaCard, LayerWorkload, Phase, phases
 from gnnscale.planner.simulator.hitgnn import layer_sizes
-from gnnscale.planner.simulator.workload import Task
+from gnnscale.planner.simulator.workload import SimulatedTask
 
 #: n and m of a compute unit that there are templates of, as Table V has them: powers of two
 #: (``fpga/include/gnnscale_fpga/design.hpp``).
@@ -18,12 +18,12 @@ SIZES_M = tuple(2**power for power in range(4, 12))
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiniBatch:
+class BatchWorkload:
     """A mini-batch of a card, or what one compute unit gets of it."""
 
     name: str  #: of the graph and the model
     size: BatchSize
-    layers: tuple[LayerSize, ...]
+    layers: tuple[LayerWorkload, ...]
     local_share: float = 1.0  #: β of eq. 7
 
 
@@ -38,12 +38,12 @@ class Goal:
         link_bandwidth: bytes per second from the host to a card.
     """
 
-    batches: tuple[MiniBatch, ...]
-    slices: Callable[[int], tuple[MiniBatch, ...]]
+    batches: tuple[BatchWorkload, ...]
+    slices: Callable[[int], tuple[BatchWorkload, ...]]
     link_bandwidth: float
 
     def passes(
-        self, batches: Sequence[MiniBatch], *, clock_hz: float, bandwidth: float, units: int
+        self, batches: Sequence[BatchWorkload], *, clock_hz: float, bandwidth: float, units: int
     ) -> tuple[tuple[Phase, ...], ...]:
         """Return the passes of each of ``batches`` on a compute unit, one of ``units``.
 
@@ -53,7 +53,7 @@ class Goal:
         """
         found = []
         for batch in batches:
-            card = Card(
+            card = FpgaCard(
                 clock_hz=clock_hz,
                 bandwidth=bandwidth,
                 link_bandwidth=self.link_bandwidth / units,
@@ -63,17 +63,19 @@ class Goal:
         return tuple(found)
 
 
-def part_of(batch: MiniBatch, units: int) -> MiniBatch:
+def part_of(batch: BatchWorkload, units: int) -> BatchWorkload:
     """Return an equal part of a mini-batch's work, for units that share one mini-batch."""
 
-    def cut(layer: LayerSize) -> LayerSize:
+    def cut(layer: LayerWorkload) -> LayerWorkload:
         parts = {name: getattr(layer, name) / units for name in ("sources", "rows", "edges")}
         return replace(layer, **parts)
 
     return replace(batch, layers=tuple(cut(layer) for layer in batch.layers))
 
 
-def goal_of(tasks: Sequence[tuple[Task, float]], *, batch_size: int, link_bandwidth: float) -> Goal:
+def goal_of(
+    tasks: Sequence[tuple[SimulatedTask, float]], *, batch_size: int, link_bandwidth: float
+) -> Goal:
     """Return the goal of training on some graphs.
 
     Args:
@@ -86,16 +88,16 @@ def goal_of(tasks: Sequence[tuple[Task, float]], *, batch_size: int, link_bandwi
     """
 
     @cache
-    def slices(parts: int) -> tuple[MiniBatch, ...]:
+    def slices(parts: int) -> tuple[BatchWorkload, ...]:
         return tuple(_mini_batch(task, local, batch_size / parts) for task, local in tasks)
 
     return Goal(batches=slices(1), slices=slices, link_bandwidth=link_bandwidth)
 
 
-def _mini_batch(task: Task, local: float, num_seeds: float) -> MiniBatch:
+def _mini_batch(task: SimulatedTask, local: float, num_seeds: float) -> BatchWorkload:
     size = task.size(num_seeds)
     layers = layer_sizes(size, task.workload.layers)
-    return MiniBatch(name=task.name, size=size, layers=layers, local_share=local)
+    return BatchWorkload(name=task.name, size=size, layers=layers, local_share=local)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import ConfigError
-from gnnscale.fpga_design.dse.goal import SIZES_M, SIZES_N, Goal, MiniBatch, Point, part_of
-from gnnscale.planner.cost_model.hitgnn import Design, Phase, limits, seconds_of
+from gnnscale.fpga_design.dse.goal import SIZES_M, SIZES_N, BatchWorkload, Goal, Point, part_of
+from gnnscale.planner.cost_model.hitgnn import ComputeDesign, Phase, limits, seconds_of
 from gnnscale.planner.fpga_board import Board, Die
 
 #: λ1 and λ2 of eq. 1, DSP slices of a multiply-accumulate unit and of a scatter-gather PE; ρ1 to ρ3
@@ -84,7 +84,9 @@ def _passes(die: Die, goal: Goal, dies: int, clock_hz: float) -> tuple[tuple[Pha
     return goal.passes(parts, clock_hz=clock_hz, bandwidth=die.bandwidth, units=dies)
 
 
-def _nvtps(passes: Sequence[Sequence[Phase]], batches: Sequence[MiniBatch], n: Any, m: Any) -> Any:
+def _nvtps(
+    passes: Sequence[Sequence[Phase]], batches: Sequence[BatchWorkload], n: Any, m: Any
+) -> Any:
     """Mean of eq. 3 over the mini-batches."""
     pairs = zip(passes, batches, strict=True)
     rates = [batch.size.num_vertices / seconds_of(each, n, m) for each, batch in pairs]
@@ -98,7 +100,7 @@ def _fits(die: Die, n: int, m: int, count: int) -> bool:
 def _point(board: Board, goal: Goal, dies: Sequence[Die], n: int, m: int) -> Point:
     slowest = min(dies, key=lambda die: die.bandwidth)
     passes = _passes(slowest, goal, len(dies), board.clock_hz)
-    design = Design(n=n, m=m)
+    design = ComputeDesign(n=n, m=m)
     found: dict[str, float] = {}
     for each in passes:
         for name, seconds in limits(each, design).items():

@@ -13,10 +13,10 @@ from functools import cache
 from itertools import product
 
 from gnnscale.core import ConfigError
-from gnnscale.fpga_design.dse.goal import SIZES_M, SIZES_N, Goal, MiniBatch, Point
+from gnnscale.fpga_design.dse.goal import SIZES_M, SIZES_N, BatchWorkload, Goal, Point
 from gnnscale.fpga_design.resources import DesignSize, Resources, fit
 from gnnscale.fpga_design.resources.die import MAX_SHARE, Fit
-from gnnscale.planner.cost_model.hitgnn import PE_SIMD, Design, gnn_seconds, limits
+from gnnscale.planner.cost_model.hitgnn import PE_SIMD, ComputeDesign, gnn_seconds, limits
 from gnnscale.planner.device_spec import ROW_WORDS
 from gnnscale.planner.fpga_board import Board, Die
 
@@ -27,7 +27,7 @@ _PORT_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused:
+class RejectedDesign:
     """A design that no set of dies takes."""
 
     n: int
@@ -36,21 +36,21 @@ class Refused:
     limit: str  #: the resource that is fullest, and that die
 
 
-def explore(board: Board, goal: Goal) -> tuple[tuple[Point, ...], tuple[Refused, ...]]:
+def explore(board: Board, goal: Goal) -> tuple[tuple[Point, ...], tuple[RejectedDesign, ...]]:
     """Return all designs that fit, and those that do not fit on any die.
 
     Raises:
         ConfigError: not even the smallest design fits on any die.
     """
     points: list[Point] = []
-    refused: list[Refused] = []
+    refused: list[RejectedDesign] = []
     for n, m in product(SIZES_N, SIZES_M):
         found = _with_most_memory(board, goal, n, m)
         points += found
         if not found:
             name, least = _roomiest(board, DesignSize(n=n, m=m, row_words=ROW_WORDS[0]))
             limit = f"{least.limit} of {name}"
-            refused.append(Refused(n=n, m=m, shares=least.shares, limit=limit))
+            refused.append(RejectedDesign(n=n, m=m, shares=least.shares, limit=limit))
     if not points:
         raise ConfigError(_why_none(board))
     return tuple(points), tuple(refused)
@@ -87,7 +87,7 @@ def _roomiest(board: Board, size: DesignSize) -> tuple[str, Fit]:
     return name, fits[name]
 
 
-def groups_of(goal: Goal, units: int, row_words: int) -> tuple[int, list[MiniBatch]]:
+def groups_of(goal: Goal, units: int, row_words: int) -> tuple[int, list[BatchWorkload]]:
     """Return the groups of seeds that a unit trains one after the other, and one of them.
 
     Seeds are halved until the output rows of all layers of a group fit on the chip. Groups share
@@ -102,7 +102,7 @@ def groups_of(goal: Goal, units: int, row_words: int) -> tuple[int, list[MiniBat
         groups *= 2
 
 
-def _row_words(batch: MiniBatch) -> float:
+def _row_words(batch: BatchWorkload) -> float:
     return sum(layer.rows * layer.width_out / PE_SIMD for layer in batch.layers)
 
 
@@ -112,7 +112,7 @@ def unit_bandwidth(board: Board, dies: Sequence[Die]) -> float:
     return BANK_SHARE * min(slowest, float(_PORT_BYTES * board.clock_hz))
 
 
-def in_words(batch: MiniBatch) -> MiniBatch:
+def in_words(batch: BatchWorkload) -> BatchWorkload:
     """Return a mini-batch whose rows are whole words, as the kernels have them."""
     return replace(batch, layers=tuple(layer.in_words() for layer in batch.layers))
 
@@ -128,7 +128,7 @@ def _point(
         bandwidth=unit_bandwidth(board, dies),
         units=units,
     )
-    design = Design(n=size.n, m=size.m)
+    design = ComputeDesign(n=size.n, m=size.m)
     rates = [
         batch.size.num_vertices / (groups * gnn_seconds(each, design))
         for batch, each in zip(goal.batches, passes, strict=True)

@@ -11,7 +11,7 @@ import torch
 
 from gnnscale.core import Array, ConfigError, Float32Array, IntArray, check_choice
 from gnnscale.nn import TrainableModel
-from gnnscale.run.checkpoint.input_schema import Signature
+from gnnscale.run.checkpoint.input_schema import InputSchema
 
 if TYPE_CHECKING:
     import pyarrow
@@ -47,7 +47,7 @@ def answer(what: str, rows: Float32Array, *, multilabel: bool) -> Array:
     return rows
 
 
-def check_labels(what: str | None, signature: Signature) -> None:
+def check_labels(what: str | None, signature: InputSchema) -> None:
     """Refuse classes of a model whose labels are values.
 
     Raises:
@@ -96,7 +96,7 @@ def num_layers_of(model: TrainableModel) -> int:
     return len(model.layers) if model.infers_by_layer else 1
 
 
-def width_of(model: TrainableModel, signature: Signature, num_layers: int | None) -> int:
+def width_of(model: TrainableModel, signature: InputSchema, num_layers: int | None) -> int:
     """Return the length of a row of the first ``num_layers`` layers, of all if None."""
     if not model.widths:
         return signature.num_classes

@@ -30,7 +30,7 @@ from gnnscale.inference.export.outputs import (
 from gnnscale.inference.export.selection import write_partners, write_scores
 from gnnscale.inference.export.writers import Layout, check_file, check_ids, open_table, row_bytes
 from gnnscale.inference.load_run import (
-    Trained,
+    TrainedModel,
     check_predicts_others,
     load_run,
     load_trained,
@@ -43,7 +43,7 @@ from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run import commands as command_options
 from gnnscale.run import config as settings
-from gnnscale.run.checkpoint.input_schema import Signature
+from gnnscale.run.checkpoint.input_schema import InputSchema
 
 #: Which labelled edges are predicted.
 EDGES = ("all", "train", "valid", "test")
@@ -52,7 +52,7 @@ _MAX_TOP = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictConfig(command_options.FoundRun):
+class PredictConfig(command_options.SavedRunOptions):
     """Predictions of a finished or stopped run.
 
     Attributes:
@@ -117,7 +117,7 @@ class PredictConfig(command_options.FoundRun):
         """Whether pairs of vertices are scored."""
         return self.pairs is not None or self.top is not None
 
-    def answers(self, signature: Signature, *, links: bool = False) -> tuple[str, ...]:
+    def answers(self, signature: InputSchema, *, links: bool = False) -> tuple[str, ...]:
         """Return what is made of each row: of ``ANSWERS``, or rows as they are."""
         if self.layer != -1 or links:
             return (EMBEDDINGS,)
@@ -191,7 +191,7 @@ def predict(config: PredictConfig) -> Path:
 
 
 def _predict_edges(
-    config: PredictConfig, run: settings.TrainConfig, graph: Graph, trained: Trained
+    config: PredictConfig, run: settings.RunConfig, graph: Graph, trained: TrainedModel
 ) -> None:
     """Write what is predicted of edges."""
     model, signature, own = trained.model, trained.signature, read_ids(graph)
@@ -218,7 +218,7 @@ def _predict_edges(
 
 
 def find_edges(
-    part: str, pairs: Any, graph: Graph, own: Any, signature: Signature
+    part: str, pairs: Any, graph: Graph, own: Any, signature: InputSchema
 ) -> tuple[IntArray, IntArray]:
     """Return ends ``[n, 2]`` of the edges that are meant, and rows ``[n]`` of their features.
 
@@ -254,7 +254,7 @@ def find_edges(
 
 
 def _compare(
-    config: PredictConfig, run: settings.TrainConfig, graph: Graph, trained: Trained
+    config: PredictConfig, run: settings.RunConfig, graph: Graph, trained: TrainedModel
 ) -> None:
     """Write scores of pairs, or the best partners of vertices."""
     own, model = read_ids(graph), trained.model
@@ -304,7 +304,7 @@ def find_candidates(
     return None if found is None else np.sort(found)
 
 
-def _opened(config: PredictConfig, run: settings.TrainConfig) -> tuple[Graph, Trained]:
+def _opened(config: PredictConfig, run: settings.RunConfig) -> tuple[Graph, TrainedModel]:
     """Return the graph to predict on, and the model.
 
     Raises:

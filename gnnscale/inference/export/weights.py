@@ -15,7 +15,7 @@ from gnnscale.inference.export.pyg_modules import PYG
 from gnnscale.inference.load_run import load_run, load_trained
 from gnnscale.nn import GNN, ModelConfig, TrainableModel, user_module
 from gnnscale.nn import link_decoder as links
-from gnnscale.run.commands import FoundRun
+from gnnscale.run.commands import SavedRunOptions
 
 _PEERS = {peer.name: peer for peer in (PYG, DGL)}
 #: Names of weights: our own, those of PyTorch Geometric, those of DGL.
@@ -43,7 +43,7 @@ module.load_state_dict(load_file({file}))  # a module as you built it for traini
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportConfig(FoundRun):
+class ExportConfig(SavedRunOptions):
     """Weights to write.
 
     Attributes:
@@ -68,7 +68,7 @@ class ExportConfig(FoundRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exported:
+class ExportedWeights:
     """What was written."""
 
     file: Path  #: the weights
@@ -76,7 +76,7 @@ class Exported:
     note: str  #: what has no counterpart, in one line; empty for nothing
 
 
-def export(config: ExportConfig) -> Exported:
+def export(config: ExportConfig) -> ExportedWeights:
     """Write the weights of a run's best epoch.
 
     Raises:
@@ -96,7 +96,7 @@ def export(config: ExportConfig) -> Exported:
 
 def export_model(
     config: ExportConfig, options: ModelConfig, model: TrainableModel, *, weighted: bool
-) -> Exported:
+) -> ExportedWeights:
     """Write the weights of a model that is there.
 
     Args:
@@ -116,7 +116,7 @@ def export_model(
     if model.vertex_rows is not None:
         note = "; ".join(filter(None, (note, _ROWS_NOTE)))
     write_atomically(file, safetensors.torch.save(weights, {"format": "pt"}))
-    return Exported(file=file, snippet=snippet, note=note)
+    return ExportedWeights(file=file, snippet=snippet, note=note)
 
 
 def _check_file(config: ExportConfig) -> None:

@@ -35,7 +35,7 @@ class Layout:
     classes: Sequence[str] | None = None
 
 
-class Table(Protocol):
+class OutputTable(Protocol):
     """A file that is being written."""
 
     def write(self, rows: Float32Array) -> None:
@@ -97,7 +97,7 @@ def row_bytes(file: Path, layout: Layout) -> int:
 
 
 @contextmanager
-def open_table(file: Path, layout: Layout) -> Iterator[Table]:
+def open_table(file: Path, layout: Layout) -> Iterator[OutputTable]:
     """Write ``file``, whole or not at all.
 
     Args:

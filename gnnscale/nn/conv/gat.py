@@ -17,7 +17,7 @@ from gnnscale.nn.segment_ops import Segments
 from gnnscale.sampling import Block
 
 
-class _EdgeSoftmax(torch.autograd.Function):
+class _BlockSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: torch.Tensor, block: Block) -> torch.Tensor:
         alpha = ops.edge_softmax(
@@ -39,7 +39,7 @@ class _EdgeSoftmax(torch.autograd.Function):
         return out, None
 
 
-class _WeightedSum(torch.autograd.Function):
+class _HeadSum(torch.autograd.Function):
     """``out[i, k] = sum_e alpha[e, k] z[indices[e], k]`` for each head k."""
 
     @staticmethod
@@ -165,8 +165,8 @@ def attend(scores: torch.Tensor, z: torch.Tensor, block: Block) -> torch.Tensor:
     """
     if isinstance(block, DeviceBlock):
         return block.attend(scores, z)
-    alpha = _EdgeSoftmax.apply(scores, block)  # type: ignore[no-untyped-call]
-    out: torch.Tensor = _WeightedSum.apply(alpha, z, block)  # type: ignore[no-untyped-call]
+    alpha = _BlockSoftmax.apply(scores, block)  # type: ignore[no-untyped-call]
+    out: torch.Tensor = _HeadSum.apply(alpha, z, block)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -164,7 +164,7 @@ def cut_by_metis(
 
 
 def _as_parts(
-    graph: multilevel.Undirected, found: multilevel.Improved, num_parts: int, notes: list[str]
+    graph: multilevel.Undirected, found: multilevel.RefinedParts, num_parts: int, notes: list[str]
 ) -> Parts:
     if not found.within:
         largest = max(multilevel.balances(graph.weights, found.owner, num_parts))

@@ -75,7 +75,7 @@ LIMITS = (1.05, 1.05, 1.05)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Improved:
+class RefinedParts:
     """Improved parts."""
 
     owner: Int32Array  #: ``[num_vertices]`` int32
@@ -109,7 +109,7 @@ def balances(weights: Int64Array, owner: IntArray, num_parts: int) -> tuple[floa
 
 def improve(
     graph: Undirected, owner: Int32Array, most: Int64Array, *, num_rounds: int, num_threads: int
-) -> Improved:
+) -> RefinedParts:
     """Balance parts by moving single vertices, then lower the cut.
 
     ``owner`` ``[num_vertices]`` is copied, ``max_weights`` are ``[num_parts, 3]``. At most
@@ -125,7 +125,7 @@ def improve(
         num_rounds=num_rounds,
         num_threads=num_threads,
     )
-    return Improved(owner=moved, cut=refined.cut, within=refined.within)
+    return RefinedParts(owner=moved, cut=refined.cut, within=refined.within)
 
 
 #: Undirected edges of a graph that is cut as it is.
@@ -193,7 +193,7 @@ def num_cycles(num_entries: int) -> int:
 
 def cut_multilevel(
     graph: Undirected, max_weights: Int64Array, cut: Cut, *, num_threads: int
-) -> Improved:
+) -> RefinedParts:
     """Cut a graph so that part p weighs at most ``max_weights[p]``, of ``[num_parts, 3]``.
 
     A small graph is cut as it is, a large one once it is coarse enough. Then come cycles: clusters
@@ -204,7 +204,7 @@ def cut_multilevel(
     result does not depend on ``num_threads``.
     """
     whole = Level(graph.indptr, graph.indices, None, graph.weights, None)
-    found: list[Improved] = []
+    found: list[RefinedParts] = []
     starts: list[Int32Array | None] = [None]
     if whole.num_edges <= SMALL_EDGES:
         cuts = [cut(whole, whole.vertex_weights[:, columns]) for columns in _STARTS]
@@ -283,7 +283,7 @@ def _projected(owner: Int32Array, levels: list[Level]) -> Int32Array:
 
 def _refine_back(
     levels: list[Level], owner: Int32Array, max_weights: Int64Array, *, num_threads: int
-) -> Improved:
+) -> RefinedParts:
     """Refine the parts of every graph, the smallest first; ``levels`` is used up.
 
     If a sampled graph is too sparse, its vertices move as clusters of the whole graph.
@@ -307,7 +307,7 @@ def _refine_back(
             refined = _refine(level, owner, allowed, num_threads=num_threads)
         levels.pop()
         if level.labels is None:
-            return Improved(owner=owner, cut=refined.cut, within=refined.within)
+            return RefinedParts(owner=owner, cut=refined.cut, within=refined.within)
         owner = owner[level.labels]
 
 

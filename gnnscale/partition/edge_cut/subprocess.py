@@ -81,7 +81,7 @@ _EPSILON = 0.01
 _PR_SET_PDEATHSIG = 1
 
 
-class Answer(NamedTuple):
+class PartitionResult(NamedTuple):
     """The answer of a subprocess."""
 
     owner: Int32Array  #: ``[num_vertices]`` int32
@@ -120,7 +120,7 @@ def run_tool(
     edge_weights: Int32Array | None = None,
     num_parts: int,
     num_threads: int,
-) -> Answer:
+) -> PartitionResult:
     """Partition an undirected simple graph, with both directions of every edge, in a subprocess.
 
     ``dgl`` balances each of ``vertex_weights`` ``[num_vertices, num_weights]``, other ``TOOLS``
@@ -131,7 +131,7 @@ def run_tool(
         ConfigError: the tool ended without an answer; with why.
     """
     if num_parts == 1 or len(indptr) == 1:
-        return Answer(np.zeros(len(indptr) - 1, np.int32), 0)
+        return PartitionResult(np.zeros(len(indptr) - 1, np.int32), 0)
     with scratch_folder() as folder:
         with _naming_place(folder):
             if tool == "mtkahypar":
@@ -155,7 +155,7 @@ def run_tool(
     note_child(peak)
     if owner.shape != (len(indptr) - 1,) or owner.min() < 0 or owner.max() >= num_parts:
         raise ConfigError(f"{TOOLS[tool][0]}: answered with owners that are no parts")
-    return Answer(owner.astype(np.int32, copy=False), peak)
+    return PartitionResult(owner.astype(np.int32, copy=False), peak)
 
 
 @contextmanager

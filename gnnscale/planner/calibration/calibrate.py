@@ -46,7 +46,14 @@ from gnnscale.planner.calibration.probes import (
 )
 from gnnscale.planner.cost_model.equations import product_seconds
 from gnnscale.planner.cost_model.stage_work import load_work, propagation_work
-from gnnscale.planner.platform import ESTIMATED, Identity, Platform, Processor, Rates, Sharing
+from gnnscale.planner.platform import (
+    ESTIMATED,
+    MachineIdentity,
+    Platform,
+    Processor,
+    Rates,
+    Sharing,
+)
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +184,7 @@ def _measure(effort: _Effort, *, name: str, doing: str) -> Platform:
         sharing=sharing,
         **per_run,
     )
-    return Platform(name=name, processor=processor, measured_on=Identity.here())
+    return Platform(name=name, processor=processor, measured_on=MachineIdentity.here())
 
 
 def _growing(rates: Sequence[float], *, falls: bool) -> list[float]:

@@ -61,7 +61,7 @@ def nominal_platform(cores: int) -> platform.Platform:
     )
 
 
-class CountedWork:
+class WorkCounter:
     """What the mini-batches of one device take by their vertices, edges and bytes (eq. 7 to 13).
 
     The device has the rates of its metadata, the host nominal ones. Caches spare what their plan

@@ -23,7 +23,7 @@ FEATURE_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Design:
+class ComputeDesign:
     """What a card, or a die of one, computes with.
 
     Attributes:
@@ -40,7 +40,7 @@ class Design:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Card:
+class FpgaCard:
     """What equations 7 to 9 ask of the hardware, but for n and m."""
 
     clock_hz: float  #: cycles per second
@@ -51,7 +51,7 @@ class Card:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerSize:
+class LayerWorkload:
     """A layer of a mini-batch."""
 
     sources: float  #: |V^{l-1}|
@@ -66,7 +66,7 @@ class LayerSize:
         """Elements of its matrix of weights."""
         return self.slots * self.width_in * self.width_out
 
-    def in_words(self) -> LayerSize:
+    def in_words(self) -> LayerWorkload:
         """Return the layer as our kernels have it: rows are whole words of 16 floats."""
         words_in, words_out = -(-self.width_in // PE_SIMD), -(-self.width_out // PE_SIMD)
         return replace(self, width_in=words_in * PE_SIMD, width_out=words_out * PE_SIMD)
@@ -87,7 +87,7 @@ class Phase:
         load = self.memory_s + self.link_s
         return np.maximum(np.maximum(load, self.pe_s / n), self.multiplier_s / m)
 
-    def limit(self, design: Design) -> str:
+    def limit(self, design: ComputeDesign) -> str:
         """Return what counts: ``memory``, ``link``, ``aggregate`` or ``update``."""
         loading = "link" if self.link_s > self.memory_s else "memory"
         tasks = {
@@ -98,7 +98,7 @@ class Phase:
         return max(tasks, key=lambda name: tasks[name])
 
 
-def phases(card: Card, layers: Sequence[LayerSize]) -> tuple[Phase, ...]:
+def phases(card: FpgaCard, layers: Sequence[LayerWorkload]) -> tuple[Phase, ...]:
     """Return the passes of t_FP and t_BP (eq. 5), inputs first; the loss, t_LC, has no equation."""
     forward = (_forward(card, layer, number) for number, layer in enumerate(layers))
     backward = (
@@ -112,12 +112,12 @@ def seconds_of(passes: Sequence[Phase], n: Any, m: Any) -> Any:
     return sum(phase.seconds(n, m) for phase in passes)
 
 
-def gnn_seconds(passes: Sequence[Phase], design: Design) -> float:
+def gnn_seconds(passes: Sequence[Phase], design: ComputeDesign) -> float:
     """Return t_GNN (eq. 5) of a design."""
     return float(seconds_of(passes, design.n, design.m))
 
 
-def limits(passes: Sequence[Phase], design: Design) -> dict[str, float]:
+def limits(passes: Sequence[Phase], design: ComputeDesign) -> dict[str, float]:
     """Return for each thing that limits a pass the seconds in which it does."""
     found: dict[str, float] = {}
     for phase in passes:
@@ -126,7 +126,7 @@ def limits(passes: Sequence[Phase], design: Design) -> dict[str, float]:
     return found
 
 
-def _forward(card: Card, layer: LayerSize, number: int) -> Phase:
+def _forward(card: FpgaCard, layer: LayerWorkload, number: int) -> Phase:
     """Aggregation and update are pipelined. Only input rows may be missing in the card's memory."""
     num_bytes = layer.sources * layer.width_in * FEATURE_BYTES
     local = card.local_share if number == 0 else 1.0
@@ -139,7 +139,7 @@ def _forward(card: Card, layer: LayerSize, number: int) -> Phase:
     )
 
 
-def _backward(card: Card, layer: LayerSize, number: int) -> tuple[Phase, ...]:
+def _backward(card: FpgaCard, layer: LayerWorkload, number: int) -> tuple[Phase, ...]:
     """The product for its weights' gradient, and then the other way.
 
     The gradients of its rows are multiplied with the weights and aggregated over the edges, both
@@ -160,11 +160,11 @@ def _backward(card: Card, layer: LayerSize, number: int) -> tuple[Phase, ...]:
     )
 
 
-def _pe_seconds(card: Card, layer: LayerSize) -> float:
+def _pe_seconds(card: FpgaCard, layer: LayerWorkload) -> float:
     """Return t_compute (eq. 8) of one PE."""
     return layer.edges * layer.width_in / (PE_SIMD * card.clock_hz)
 
 
-def _multiplier_seconds(card: Card, layer: LayerSize) -> float:
+def _multiplier_seconds(card: FpgaCard, layer: LayerWorkload) -> float:
     """Return t_update (eq. 9) of one multiply-accumulate unit."""
     return layer.rows * layer.num_weights / card.clock_hz

@@ -123,7 +123,7 @@ class Workload:
     num_sharing: int = 1
     cache: CacheEffect = CacheEffect()  #: what the device's cache takes and spares
     #: what a step takes of a model whose layers do not state their cost
-    counted: cost.CountedCost | None = None
+    counted: cost.CostModel | None = None
 
     def on(self, device: Device) -> Workload:
         """Return the workload as ``device`` has it: it may take rows as they are."""

@@ -16,9 +16,9 @@ from gnnscale.nn.cost import LayerCost
 from gnnscale.planner.cost_model.equations import BatchSize, sync_seconds
 from gnnscale.planner.cost_model.hitgnn import (
     FEATURE_BYTES,
-    Card,
-    Design,
-    LayerSize,
+    ComputeDesign,
+    FpgaCard,
+    LayerWorkload,
     gnn_seconds,
     limits,
     phases,
@@ -44,11 +44,11 @@ IMBALANCE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class SimulatedMachine:
     """A processor with FPGAs of one kind."""
 
     board: Board
-    design: Design  #: of a card
+    design: ComputeDesign  #: of a card
     num_cards: int
     host_bandwidth: float  #: bytes per second of the host's memory, for all links
     #: the same as data sheets have it, which bandwidth efficiency divides by (section VII-D)
@@ -73,7 +73,7 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class SimulatedStep:
     """A step of all cards (eq. 4)."""
 
     seconds: float
@@ -86,7 +86,7 @@ class Step:
         return max(self.limits, key=lambda name: self.limits[name])
 
 
-def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[LayerSize, ...]:
+def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[LayerWorkload, ...]:
     """Return what the kernels multiply for a mini-batch, inputs first.
 
     Every row has an edge to itself. GraphSAGE's products read a row's own features beside the
@@ -109,7 +109,7 @@ def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[LayerSize
         rows = size.vertices[number + 1]
         (inputs, outputs), *others = layer.products
         found.append(
-            LayerSize(
+            LayerWorkload(
                 sources=size.vertices[number],
                 rows=rows,
                 edges=size.edges[number] + rows,
@@ -119,7 +119,7 @@ def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[LayerSize
             )
         )
         found += [
-            LayerSize(sources=0, rows=rows, edges=0, width_in=inputs, width_out=outputs)
+            LayerWorkload(sources=0, rows=rows, edges=0, width_in=inputs, width_out=outputs)
             for inputs, outputs in others
         ]
     return tuple(found)
@@ -153,13 +153,13 @@ def local_share(
 
 
 def step(
-    machine: Machine,
-    layers: Sequence[LayerSize],
+    machine: SimulatedMachine,
+    layers: Sequence[LayerWorkload],
     *,
     algorithm: str,
     local: float,
     direct: bool = True,
-) -> Step:
+) -> SimulatedStep:
     """Return a step in which every card trains a mini-batch of ``layers``.
 
     Args:
@@ -169,7 +169,7 @@ def step(
     """
     part = machine.efficiency.accelerator
     link = machine.link_bandwidth
-    card = Card(
+    card = FpgaCard(
         clock_hz=part * machine.board.clock_hz,
         bandwidth=part * machine.board.bandwidth,
         link_bandwidth=link if direct else link / 2,
@@ -183,14 +183,14 @@ def step(
         found["sync"] = sync_seconds(num_bytes, link, 0.0)
     if algorithm == "p3" and machine.num_cards > 1:
         found["exchange"] = _broadcast_seconds(machine.num_cards, layers[0], link)
-    return Step(
+    return SimulatedStep(
         seconds=seconds + found.get("sync", 0.0) + found.get("exchange", 0.0),
         local_share=local,
         limits=found,
     )
 
 
-def _broadcast_seconds(num_cards: int, first: LayerSize, link: float) -> float:
+def _broadcast_seconds(num_cards: int, first: LayerWorkload, link: float) -> float:
     """Return the seconds of P3's all-to-all broadcast after the first aggregation (Listing 3).
 
     A card has aggregated its columns for the mini-batches of all cards. It sends those of others to

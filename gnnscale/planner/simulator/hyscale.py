@@ -14,7 +14,7 @@ from gnnscale.planner.platform import Platform
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned:
+class SimulatedPlan:
     """What the planner chose for a step, and the stage times that follow."""
 
     plan: DevicePlan  #: the split and the threads
@@ -22,7 +22,7 @@ class Planned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Simulated:
+class SimulatedRun:
     """Training with some number of accelerators.
 
     Attributes:
@@ -46,11 +46,11 @@ class Simulated:
     bandwidth_efficiency: float
     energy_j: float | None
     bottleneck: str
-    planned: Planned | None = None
+    planned: SimulatedPlan | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scaling:
+class ScalingCurve:
     """Results for several numbers of accelerators.
 
     Attributes:
@@ -72,11 +72,11 @@ class Scaling:
     system: str
     efficiency: Efficiency | None
     hybrid: bool
-    results: tuple[Simulated, ...]
-    beside: Scaling | None = None
+    results: tuple[SimulatedRun, ...]
+    beside: ScalingCurve | None = None
     measured: bool = False
 
-    def speedup(self, result: Simulated) -> float:
+    def speedup(self, result: SimulatedRun) -> float:
         """Return how much faster than the first result an epoch is."""
         return self.results[0].epoch_s / result.epoch_s
 
@@ -91,7 +91,7 @@ def simulate_step(
     hybrid: bool,
     fused: bool,
     prefetch: str,
-) -> Simulated:
+) -> SimulatedRun:
     """Predict epochs with ``num_accelerators``, the split and the threads as the planner has them.
 
     Args:
@@ -128,7 +128,7 @@ def simulate_step(
     )
     sizes = [workload.size(share.num_seeds) for share in plan.shares]
     nvtps = sum(size.num_vertices for size in sizes) / predicted.step_s
-    return Simulated(
+    return SimulatedRun(
         num_accelerators=num_accelerators,
         step_s=predicted.step_s,
         epoch_s=num_vertices / seeds * predicted.step_s,
@@ -137,7 +137,7 @@ def simulate_step(
         bandwidth_efficiency=nvtps / (_bandwidth(platform, num_accelerators) / 1e9),
         energy_j=None,
         bottleneck=_bottleneck(plan, predicted),
-        planned=Planned(plan=plan, predicted=predicted),
+        planned=SimulatedPlan(plan=plan, predicted=predicted),
     )
 
 

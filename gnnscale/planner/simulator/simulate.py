@@ -10,7 +10,7 @@ from gnnscale.core import MAX_SEED, ConfigError, check_choice, check_range, mtep
 from gnnscale.data import GraphSource
 from gnnscale.nn import ModelConfig
 from gnnscale.planner import device_plan
-from gnnscale.planner.cost_model.hitgnn import Design
+from gnnscale.planner.cost_model.hitgnn import ComputeDesign
 from gnnscale.planner.fpga_board import Board
 from gnnscale.planner.graphs import PUBLISHED, Degrees, PublishedGraph
 from gnnscale.planner.platform import (
@@ -21,8 +21,8 @@ from gnnscale.planner.platform import (
     published_platforms,
 )
 from gnnscale.planner.simulator import hitgnn, hyscale
-from gnnscale.planner.simulator.hyscale import Scaling, Simulated
-from gnnscale.planner.simulator.workload import Task, measured_task, published_task
+from gnnscale.planner.simulator.hyscale import ScalingCurve, SimulatedRun
+from gnnscale.planner.simulator.workload import SimulatedTask, measured_task, published_task
 from gnnscale.sampling import NeighborSampling, SamplerConfig
 
 #: Accelerators of one machine, results of one simulation, and seeds of one accelerator: all of them
@@ -74,7 +74,7 @@ class SimulateConfig:
     platform: PlatformConfig
     system: str
     board: Board
-    design: Design
+    design: ComputeDesign
     graph: str
     model: ModelConfig
     sampler: SamplerConfig
@@ -115,13 +115,13 @@ class SimulateConfig:
         """Whether HyScale-GNN is simulated, and not one of HitGNN's systems."""
         return self.system == "hyscale"
 
-    def epoch_vertices(self, task: Task) -> int:
+    def epoch_vertices(self, task: SimulatedTask) -> int:
         """Return the seeds of an epoch."""
         trains = self.of_hyscale if self.epoch == "auto" else self.epoch == "training"
         return task.num_train if trains else task.num_vertices
 
 
-def simulate(config: SimulateConfig, *, graph: PublishedGraph | None = None) -> Scaling:
+def simulate(config: SimulateConfig, *, graph: PublishedGraph | None = None) -> ScalingCurve:
     """Predict epochs on ``config.platform`` for each number of accelerators.
 
     Args:
@@ -141,7 +141,7 @@ def simulate(config: SimulateConfig, *, graph: PublishedGraph | None = None) -> 
     return replace(found, beside=_scaling(config, published_platform(name), graph))
 
 
-def _scaling(config: SimulateConfig, known: Platform, graph: PublishedGraph | None) -> Scaling:
+def _scaling(config: SimulateConfig, known: Platform, graph: PublishedGraph | None) -> ScalingCurve:
     platform = known.effective()
     if platform.accelerator is None and max(config.accelerators) > 0:
         raise ConfigError(
@@ -150,7 +150,7 @@ def _scaling(config: SimulateConfig, known: Platform, graph: PublishedGraph | No
         )
     task = _task(config, platform, graph)
     one = _by_hyscale if config.of_hyscale else _by_hitgnn
-    return Scaling(
+    return ScalingCurve(
         graph=task.name,
         model=type(config.model).__name__,
         platform=platform.name if config.of_hyscale else _label(config, platform),
@@ -162,7 +162,9 @@ def _scaling(config: SimulateConfig, known: Platform, graph: PublishedGraph | No
     )
 
 
-def _task(config: SimulateConfig, platform: Platform, graph: PublishedGraph | None) -> Task:
+def _task(
+    config: SimulateConfig, platform: Platform, graph: PublishedGraph | None
+) -> SimulatedTask:
     if config.dataset is None:
         return published_task(
             config.graph,
@@ -189,7 +191,9 @@ def _published(config: SimulateConfig) -> PublishedGraph:
     return replace(graph, known=Degrees.of_file(config.degrees, graph.num_vertices))
 
 
-def _by_hyscale(config: SimulateConfig, known: Platform, task: Task, count: int) -> Simulated:
+def _by_hyscale(
+    config: SimulateConfig, known: Platform, task: SimulatedTask, count: int
+) -> SimulatedRun:
     return hyscale.simulate_step(
         known.effective(),
         task.workload,
@@ -207,13 +211,15 @@ def _label(config: SimulateConfig, platform: Platform) -> str:
     return f"{platform.processor.name} + {card}"
 
 
-def _by_hitgnn(config: SimulateConfig, known: Platform, task: Task, count: int) -> Simulated:
+def _by_hitgnn(
+    config: SimulateConfig, known: Platform, task: SimulatedTask, count: int
+) -> SimulatedRun:
     platform = known.effective()
     if not isinstance(config.sampler, NeighborSampling):
         raise ConfigError(f"system={config.system}: only neighbour sampling can be simulated")
     if known.efficiency is None:
         raise ConfigError(f"system={config.system}: platform.efficiency: required, and not given")
-    machine = hitgnn.Machine(
+    machine = hitgnn.SimulatedMachine(
         board=config.board,
         design=config.design,
         num_cards=count,
@@ -237,7 +243,7 @@ def _by_hitgnn(config: SimulateConfig, known: Platform, task: Task, count: int) 
     epoch_s = hitgnn.epoch_steps(counts, balanced=config.balance) * step.seconds
     per_second = num_batches / epoch_s
     nvtps = size.num_vertices * per_second
-    return Simulated(
+    return SimulatedRun(
         num_accelerators=count,
         step_s=step.seconds,
         epoch_s=epoch_s,

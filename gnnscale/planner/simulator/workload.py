@@ -22,7 +22,7 @@ _NUM_SLICES = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class SimulatedTask:
     """A graph and the work of its mini-batches."""
 
     name: str  #: of the graph
@@ -43,7 +43,7 @@ def published_task(
     sampler: SamplerConfig,
     *,
     batch_size: int,
-) -> Task:
+) -> SimulatedTask:
     """Return the task of training on a published graph, which is called ``name``.
 
     Raises:
@@ -51,7 +51,7 @@ def published_task(
     """
     if not isinstance(sampler, NeighborSampling):
         raise ConfigError("sampler: without a dataset only neighbour sampling can be simulated")
-    return Task(
+    return SimulatedTask(
         name=name,
         num_vertices=graph.num_vertices,
         num_train=graph.num_train,
@@ -88,7 +88,7 @@ def measured_task(
     seed: int,
     cores: int,
     here: bool,
-) -> Task:
+) -> SimulatedTask:
     """Return the task of training on a graph that is here: slices of it are sampled.
 
     Args:
@@ -113,7 +113,7 @@ def measured_task(
         seed=seed,
         cores=cores,
     )
-    return Task(
+    return SimulatedTask(
         name=graph.name,
         num_vertices=graph.num_vertices,
         num_train=len(graph.train_idx),

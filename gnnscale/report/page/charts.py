@@ -26,7 +26,7 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
+class VerticalMark:
     """A vertical line at ``x``, with the text that the pointer shows."""
 
     x: float
@@ -51,7 +51,9 @@ def upper(values: Float64Array) -> float:
     return (usual if 0 < usual < greatest else greatest * 1.05) or 1.0
 
 
-def line_chart(curves: Sequence[Curve], *, x: Axis, y: Axis, marks: Sequence[Mark] = ()) -> str:
+def line_chart(
+    curves: Sequence[Curve], *, x: Axis, y: Axis, marks: Sequence[VerticalMark] = ()
+) -> str:
     """Return an SVG element; curves of many points become medians, with bands of their range."""
     plot = Plot(x=x, y=y)
     drawn = [*_marks(plot, marks), *(part for curve in curves for part in _curve(plot, curve))]
@@ -65,7 +67,7 @@ def stacked_chart(
     *,
     x: Axis,
     y: Axis,
-    marks: Sequence[Mark] = (),
+    marks: Sequence[VerticalMark] = (),
 ) -> str:
     """Return an SVG element of areas one upon the other, which hold a value until the next.
 
@@ -88,7 +90,7 @@ def stacked_chart(
     return plot.svg([*drawn, *_marks(plot, marks)], stacked=True)
 
 
-def _marks(plot: Plot, marks: Sequence[Mark]) -> list[str]:
+def _marks(plot: Plot, marks: Sequence[VerticalMark]) -> list[str]:
     top, floor = plot.top, plot.height - plot.bottom
     return [
         f'<path class="mark" d="M{number(plot.across(mark.x))} {top:g}V{floor:g}">'

@@ -11,7 +11,7 @@ from gnnscale.core import STAGES
 from gnnscale.planner import BY_DEVICE, DevicePlan
 from gnnscale.report.formatting import ABSENT, count, gib, percent
 from gnnscale.report.fpga import SIMULATED, simulating
-from gnnscale.report.page.charts import Curve, Mark, legend, line_chart, stacked_chart
+from gnnscale.report.page.charts import Curve, VerticalMark, legend, line_chart, stacked_chart
 from gnnscale.report.page.parts import badge, card, device_css, device_title, grid, nothing, table
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.steps import Steps
@@ -115,10 +115,10 @@ def steps_axis(steps: Steps) -> Axis:
     return Axis(title="step", low=low, high=high + 1, integer=True)
 
 
-def decision_marks(steps: Steps) -> list[Mark]:
+def decision_marks(steps: Steps) -> list[VerticalMark]:
     """Return a line at each step that is the first after a decision."""
     return [
-        Mark(x=number + 1, label=f"step {number}: {what}")
+        VerticalMark(x=number + 1, label=f"step {number}: {what}")
         for number, what in steps.decisions[:_MAX_DECISIONS]
     ]
 

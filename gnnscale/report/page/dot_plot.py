@@ -22,7 +22,7 @@ _LINE, _GAP = 15, 9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class DotRow:
     """Jobs with one choice of some options."""
 
     label: str  #: the choice
@@ -53,7 +53,7 @@ class Quantity:
     high: float = math.inf  #: the greatest value that makes sense
     seconds: bool = False  #: whether it is a time, whose axis begins at 0 and has a unit
 
-    def axis(self, rows: Sequence[Row]) -> Axis:
+    def axis(self, rows: Sequence[DotRow]) -> Axis:
         """Return the axis of ``rows``: within what makes sense, and with all values."""
         values = [value for row in rows for value in row.values]
         ends = [*values, *(end for row in rows for end in _ends(row))]
@@ -70,7 +70,7 @@ class Quantity:
             high=max(max(values), min(self.high, high + room)),
         )
 
-    def words(self, row: Row) -> str:
+    def words(self, row: DotRow) -> str:
         """Return a row's mean and deviation, both in the unit of the mean."""
         if not self.seconds or row.deviation is None:
             return row.words(self.form)
@@ -88,7 +88,7 @@ class Quantity:
         return [(value / factor, f"{label} {unit}") for value, label in found]
 
 
-def dot_plot(title: str, rows: Sequence[Row], quantity: Quantity) -> str:
+def dot_plot(title: str, rows: Sequence[DotRow], quantity: Quantity) -> str:
     """Return an SVG element: a row for each choice, with a dot for each job, mean and deviation.
 
     A row's label is left of its dots, and its figures are right of them. The element's label says
@@ -139,12 +139,12 @@ def _num_jobs(num_jobs: int) -> str:
     return "1 job" if num_jobs == 1 else f"{num_jobs} jobs"
 
 
-def _ends(row: Row) -> tuple[float, float]:
+def _ends(row: DotRow) -> tuple[float, float]:
     deviation = row.deviation or 0.0
     return row.mean - deviation, row.mean + deviation
 
 
-def _marks(row: Row, axis: Axis, middle: float, across: Callable[[float], float]) -> list[str]:
+def _marks(row: DotRow, axis: Axis, middle: float, across: Callable[[float], float]) -> list[str]:
     """A dot for each job, and a bar for mean and deviation if there are several.
 
     A bar that leaves the axis is cut off, without a mark at its end.

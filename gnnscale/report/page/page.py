@@ -77,7 +77,7 @@ def _metric(measured: Sequence[EpochRecord], summary: dict[str, Any]) -> str:
         [curve],
         x=Axis(title="epoch", low=float(x[0]), high=float(x[-1]), integer=True),
         y=Axis(title=name, low=low, high=min(high, 1.0) if y.max() <= 1 else high),
-        marks=[charts.Mark(x=best, label=f"best epoch, {best}")],
+        marks=[charts.VerticalMark(x=best, label=f"best epoch, {best}")],
     )
     key = charts.legend([("d-0", curve.label), ("mark", f"best epoch, {best}")])
     return card(f"Validation {escape(name)}", key + chart)

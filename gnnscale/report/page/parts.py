@@ -54,7 +54,7 @@ class Grid:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class BarRow:
     """A bar of a part: from ``start`` a solid piece, then a lighter one; and its label."""
 
     solid: int
@@ -69,7 +69,7 @@ class Panel:
 
     title: str  #: what they are
     note: str  #: a line below it
-    rows: Sequence[Row]  #: one for each part
+    rows: Sequence[BarRow]  #: one for each part
     length: float = 110.0  #: pixels of the longest bar
     room: float = 54.0  #: pixels for labels after it
     mean: bool = True  #: whether to mark the mean

@@ -12,7 +12,7 @@ from gnnscale.core import one_line
 from gnnscale.core.metrics import QUALITY
 from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, percent
 from gnnscale.report.page.document import cell, document, table
-from gnnscale.report.page.dot_plot import Quantity, Row, dot_plot
+from gnnscale.report.page.dot_plot import DotRow, Quantity, dot_plot
 from gnnscale.report.page.parts import badge, card, grid, nothing
 
 #: Figures of a job as columns of the page: heading, and how a value is written.
@@ -103,7 +103,7 @@ def _metric_name(jobs: Sequence[Mapping[str, Any]]) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def _rows(jobs: Sequence[Mapping[str, Any]], figure: str, names: Sequence[str]) -> list[Row]:
+def _rows(jobs: Sequence[Mapping[str, Any]], figure: str, names: Sequence[str]) -> list[DotRow]:
     """Jobs by their choice of the options ``names``, without those that lack ``figure``."""
     found: dict[tuple[Any, ...], list[float]] = {}
     for job in jobs:
@@ -112,7 +112,8 @@ def _rows(jobs: Sequence[Mapping[str, Any]], figure: str, names: Sequence[str]) 
             found.setdefault(key, []).append(job[figure])
     ordered = sorted(found, key=lambda key: [_order(value) for value in key])
     return [
-        Row(label=_label(dict(zip(names, key, strict=True))), values=found[key]) for key in ordered
+        DotRow(label=_label(dict(zip(names, key, strict=True))), values=found[key])
+        for key in ordered
     ]
 
 
@@ -142,13 +143,15 @@ def _tiles(jobs: Sequence[Mapping[str, Any]]) -> str:
     tiles = [(best.words(form), f"best validation {name}{_mean_of(best)}")]
     if tests:
         same = "job" if len(tests) == 1 else "jobs"
-        tiles.append((Row(label="", values=tests).words(form), f"test {name} of the same {same}"))
+        tiles.append(
+            (DotRow(label="", values=tests).words(form), f"test {name} of the same {same}")
+        )
     items = "".join(f'<div class="tile"><b>{a}</b><span>{b}</span></div>' for a, b in tiles)
     choice = f"<p>Best by validation: <b>{escape(label)}</b></p>" if label else ""
     return f'<div class="tiles pairs">{items}</div>{choice}'
 
 
-def _mean_of(row: Row) -> str:
+def _mean_of(row: DotRow) -> str:
     return f", mean of {len(row.values)} jobs" if len(row.values) > 1 else ""
 
 
@@ -244,7 +247,7 @@ def _of_options(
 
 def _plot_card(
     heading: str,
-    rows: Sequence[Row],
+    rows: Sequence[DotRow],
     *,
     note: str,
     quantity: Quantity,

@@ -16,7 +16,7 @@ from msgspec import Meta
 from gnnscale.core import ConfigError, Int64Array, decode, one_line, shown, write_atomically
 from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.data.storage.standardize import (
-    Scaling,
+    ColumnScaling,
     read_edge_scaling,
     read_scaling,
     scaled_edges,
@@ -31,7 +31,7 @@ from gnnscale.data.tables.categories import (
 )
 from gnnscale.data.tables.feature_columns import read_columns, read_edge_columns
 from gnnscale.data.tables.vertex_ids import read_classes
-from gnnscale.graph import EdgeLabels, Graph, Labelled
+from gnnscale.graph import EdgeLabels, Graph, SplitLabels
 from gnnscale.graph.store_format import MAX_CLASSES, MAX_FEATURES, read_meta
 from gnnscale.nn.losses import label_kind
 from gnnscale.run.checkpoint import SIGNATURE
@@ -50,7 +50,7 @@ _MAX_LISTED = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signature:
+class InputSchema:
     """The inputs and the outputs of models that are trained on a graph.
 
     Attributes:
@@ -73,10 +73,10 @@ class Signature:
     labels: _LABELS
     columns: tuple[Column, ...] | None = None
     classes: list[str] | None = None
-    scaling: Scaling | None = None
+    scaling: ColumnScaling | None = None
     num_edge_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)] = 0
     edge_columns: tuple[Column, ...] | None = None
-    edge_scaling: Scaling | None = None
+    edge_scaling: ColumnScaling | None = None
     edge_weights: bool | None = None
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class Signature:
             raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
 
     @classmethod
-    def of(cls, graph: Graph, labels: Labelled | None = None) -> Signature:
+    def of(cls, graph: Graph, labels: SplitLabels | None = None) -> InputSchema:
         """Return the signature of models that are trained on ``graph``.
 
         Args:
@@ -246,7 +246,9 @@ def _warn_without_names(
     )
 
 
-def _check_scaling(name: str, found: Scaling | None, own: Scaling | None, arranged: bool) -> None:
+def _check_scaling(
+    name: str, found: ColumnScaling | None, own: ColumnScaling | None, arranged: bool
+) -> None:
     """Raise ConfigError if features have a scaling, and not that of the run, ``own``.
 
     ``name`` is that of the graph, and ``arranged`` whether features change their places.
@@ -297,7 +299,7 @@ def _check_columns(
         )
 
 
-def write_signature(directory: Path, signature: Signature) -> None:
+def write_signature(directory: Path, signature: InputSchema) -> None:
     """Write ``signature`` into a run directory, beside the checkpoints.
 
     Raises:
@@ -323,7 +325,7 @@ def _checked(content: bytes) -> bytes:
     if found is None:
         # A flipped bit leaves an entry that no release wrote, or no JSON at all.
         entries = decode(dict[str, Any], content, source="signature")
-        whole = entries.keys() <= {each.name for each in fields(Signature)}
+        whole = entries.keys() <= {each.name for each in fields(InputSchema)}
     else:
         content = content[: found.start()] + _END.encode()
         whole = zlib.crc32(content) == int(found[1])
@@ -332,7 +334,7 @@ def _checked(content: bytes) -> bytes:
     return content
 
 
-def read_signature(directory: Path) -> Signature | None:
+def read_signature(directory: Path) -> InputSchema | None:
     """Return the signature in a run directory, which is not trusted; None without one.
 
     Raises:
@@ -341,7 +343,7 @@ def read_signature(directory: Path) -> Signature | None:
     file = directory / SIGNATURE
     try:
         content = _checked(read_regular(file, limit=_MAX_BYTES))
-        return decode(Signature, content, source="signature")
+        return decode(InputSchema, content, source="signature")
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -23,12 +23,12 @@ from gnnscale.core import STAGES, ConfigError, Count, Positive, decode, shown
 from gnnscale.core.config.run_directory import METRICS_FILE, STEPS_FILE, SUMMARY_FILE
 from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.nn import TrainableModel
-from gnnscale.nn.learned_embeddings import VertexRows
+from gnnscale.nn.learned_embeddings import LearnedEmbedding
 from gnnscale.nn.optim.dense import restore_optimizer
 from gnnscale.planner import DevicePlan
 from gnnscale.run.checkpoint import BEST, SIGNATURE
 from gnnscale.run.checkpoint.file import load_checkpoint, pack
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.records import EpochRecord, EpochSums
 
 #: Bytes of a line that could be one of a run.
@@ -240,7 +240,7 @@ class WorkerPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learnt:
+class TrainedState:
     """What every step changes.
 
     Attributes:
@@ -288,7 +288,7 @@ class SavedRun:
 
     epoch: Count
     step: Positive
-    learnt: Learnt
+    learnt: TrainedState
     records: list[EpochRecord]
     workers: list[WorkerPart]
     config: dict[str, Any]
@@ -326,7 +326,7 @@ class SavedRun:
         """
         saved = load_checkpoint(file, content)
         try:
-            learnt = decode(Learnt, saved, source="checkpoint")
+            learnt = decode(TrainedState, saved, source="checkpoint")
             return decode(cls, {**saved, "learnt": learnt}, source="checkpoint")
         except ValueError as error:
             raise not_of_this_run(file, str(error)) from None
@@ -363,7 +363,7 @@ class SavedRun:
         return None if self.plan_under(options) is None else self.management
 
     def check_progress(
-        self, file: Path, config: TrainConfig, options: Mapping[str, Any], *, steps_per_epoch: int
+        self, file: Path, config: RunConfig, options: Mapping[str, Any], *, steps_per_epoch: int
     ) -> None:
         """Refuse steps and a plan that a run of such a size cannot have.
 
@@ -428,7 +428,7 @@ def _check_optimizer(
     state: Mapping[int, Mapping[str, Tensor]],
     optimizer: torch.optim.Optimizer,
     names: frozenset[str],
-    rows: VertexRows | None,
+    rows: LearnedEmbedding | None,
 ) -> None:
     """Refuse a state that does not fit: an update reads it without looking at its size.
 

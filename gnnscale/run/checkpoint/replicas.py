@@ -40,14 +40,14 @@ _DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class CheckpointInfo:
     """A checkpoint that a machine has, complete and whole."""
 
     step: int  #: the step after which it was written
     digest: str  #: SHA-256 of its bytes
 
 
-def newest(machines: Sequence[Found | None]) -> int | None:
+def newest(machines: Sequence[CheckpointInfo | None]) -> int | None:
     """Return the position of the checkpoint after the most steps, None without any.
 
     Of several it is the first. When they were written is no matter: clocks of machines differ.
@@ -80,7 +80,7 @@ def read_newest(group: Group, directory: Path, *, limit: int) -> bytes:
         except ConfigError as error:
             damage = str(error)
     answers = trade_values([None if own is None else asdict(own), damage], group)
-    machines = [None if each is None else Found(**each) for each, _ in answers]
+    machines = [None if each is None else CheckpointInfo(**each) for each, _ in answers]
     damages = [each for _, each in answers if each is not None]
     chosen = newest(machines)
     if chosen is None:
@@ -98,7 +98,7 @@ def read_newest(group: Group, directory: Path, *, limit: int) -> bytes:
     return content
 
 
-def _whole(file: Path, limit: int) -> tuple[bytes, Found | None]:
+def _whole(file: Path, limit: int) -> tuple[bytes, CheckpointInfo | None]:
     """Return a checkpoint and what it is; no bytes and None if it is missing.
 
     Raises:
@@ -108,7 +108,7 @@ def _whole(file: Path, limit: int) -> tuple[bytes, Found | None]:
         return b"", None
     content = read_checkpoint(file, limit=limit)
     saved = SavedRun.load(file, content)
-    return content, Found(step=saved.step, digest=_digest(content))
+    return content, CheckpointInfo(step=saved.step, digest=_digest(content))
 
 
 def _from(group: Group, rank: int, content: bytes) -> bytes:
@@ -138,7 +138,7 @@ def _keep(directory: Path, content: bytes) -> None:
 
 
 @dataclass(kw_only=True)
-class Copies:
+class CheckpointReplicas:
     """Gives what rank 0 writes to those machines that do not share its disk.
 
     Rank 0 sends from the thread that writes, and a thread of each of the others receives.
@@ -152,7 +152,9 @@ class Copies:
     _lock: ExitStack = field(default_factory=ExitStack, init=False, repr=False)
 
     @classmethod
-    def open(cls, directory: Path, group: Group, options: Mapping[str, Any]) -> Copies | None:
+    def open(
+        cls, directory: Path, group: Group, options: Mapping[str, Any]
+    ) -> CheckpointReplicas | None:
         """Find out who needs copies; None if nobody does. Every process calls this.
 
         Raises:

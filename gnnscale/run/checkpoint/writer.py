@@ -35,10 +35,10 @@ from gnnscale.run.checkpoint import BEST, FILES, LAST, SIGNATURE, remove_parts
 from gnnscale.run.checkpoint import file as files
 from gnnscale.run.checkpoint import reader as saved_run
 from gnnscale.run.checkpoint.file import save_checkpoint
-from gnnscale.run.checkpoint.input_schema import Signature, write_signature
+from gnnscale.run.checkpoint.input_schema import InputSchema, write_signature
 from gnnscale.run.checkpoint.reader import SavedRun
-from gnnscale.run.checkpoint.replicas import Copies, read_newest
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.checkpoint.replicas import CheckpointReplicas, read_newest
+from gnnscale.run.config import RunConfig
 from gnnscale.run.records import EpochRecord, EpochSums
 
 Job = Callable[[], None]
@@ -121,7 +121,7 @@ class RunCheckpoint:
     """
 
     directory: Path  #: the run directory
-    config: TrainConfig  #: the run's options
+    config: RunConfig  #: the run's options
     options: Mapping[str, Any]  #: the same as plain values
     graph: Graph  #: the graph that is trained on
     #: hash of the partition whose parts give the order of seeds; None without
@@ -129,7 +129,7 @@ class RunCheckpoint:
     candidates: str | None = None  #: hash of the candidates of its edges; None for all vertices
     #: whether torchrun starts the run again, perhaps on another machine
     restarts: bool = False
-    copies: Copies | None = None  #: who else keeps it; None if nobody does
+    copies: CheckpointReplicas | None = None  #: who else keeps it; None if nobody does
     #: when the last one was begun, on the performance counter's clock; before the first, when the
     #: run was opened
     saved_at: float = field(default_factory=lambda: time.perf_counter())
@@ -268,7 +268,7 @@ class RunCheckpoint:
         self._folder.check()
         if self.saved_best is None:
             labels = self.config.task.labels(self.graph)
-            write_signature(self.directory, Signature.of(self.graph, labels))
+            write_signature(self.directory, InputSchema.of(self.graph, labels))
         save_checkpoint(
             self.directory / BEST,
             {"epoch": epoch, "model": dict(weights), "graph": graph_identity(self.graph)},

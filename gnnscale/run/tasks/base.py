@@ -15,7 +15,7 @@ import numpy as np
 from gnnscale.core import QUALITY, Array, ConfigError, Float32Array, shown
 from gnnscale.core.config.user_code import failed, is_name, load_named, short_name
 from gnnscale.core.metrics import score
-from gnnscale.graph import Graph, Labelled
+from gnnscale.graph import Graph, SplitLabels
 from gnnscale.nn import ModelConfig, TrainableModel, losses
 from gnnscale.nn import base as trainable
 from gnnscale.sampling import SamplerConfig, SeedOrder, seed_order
@@ -63,7 +63,7 @@ class Task(Protocol):
         ...
 
 
-def chosen_metrics(names: Sequence[str], graph: Labelled) -> tuple[str, ...]:
+def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
     """Return what a run measures: what was asked for, or the graph's own metric.
 
     Args:
@@ -121,7 +121,7 @@ class LabelTask:
         return replace(self, graph=graph)
 
     @property
-    def labels(self) -> Labelled:
+    def labels(self) -> SplitLabels:
         """The labels and their split."""
         return self.graph
 

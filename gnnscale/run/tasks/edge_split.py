@@ -21,7 +21,7 @@ from gnnscale.graph import store_format as graph_store
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
 _LOG = logging.getLogger(__name__)
-LINKS = kind.Kind(
+LINKS = kind.ArtifactType(
     name="division of edges", header="links.json", version=2, folder="links", max_bytes=1 << 20
 )
 #: The parts of the split, in the order in which their shares are cut from the unit interval.
@@ -73,7 +73,7 @@ class EdgeSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Header:
+class _EdgeSplitHeader:
     """The entries of ``links.json`` beside its version."""
 
     identity: SplitIdentity
@@ -132,7 +132,7 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
 
 
 def _check_fits(path: Path, graph: Graph, identity: SplitIdentity) -> None:
-    found = LINKS.record(_Header, LINKS.read_header(path), path).identity
+    found = LINKS.record(_EdgeSplitHeader, LINKS.read_header(path), path).identity
     check_graph(LINKS, path, found.graph, graph)
     LINKS.check_same(path, asdict(identity), asdict(found))
 
@@ -145,7 +145,7 @@ def _entries(identity: SplitIdentity) -> dict[str, Any]:
     return entries
 
 
-def _content(header: _Header) -> str:
+def _content(header: _EdgeSplitHeader) -> str:
     """Return the hash of a division: of its arrays and of what decided them.
 
     ``directed`` is left out: a division by ordered pairs has the hash that it had in releases that
@@ -162,7 +162,7 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
     Raises:
         GraphError: it is of another graph, or damaged.
     """
-    header = LINKS.record(_Header, LINKS.read_header(path), path)
+    header = LINKS.record(_EdgeSplitHeader, LINKS.read_header(path), path)
     check_graph(LINKS, path, header.identity.graph, graph)
     forms: dict[str, kind.Form] = {
         name: (dtype, (None, *row_shape)) for name, (dtype, row_shape) in _dtypes(graph).items()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gnnscale.core import MAX_SEED, ConfigError, check_choice, check_range, shown
 from gnnscale.core.config.untrusted import names
-from gnnscale.graph import Graph, Labelled
+from gnnscale.graph import Graph, SplitLabels
 from gnnscale.nn.losses import LossConfig
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class TaskConfig(ABC):
     ) -> TrainableModel:
         """Build the model that the task trains; weights come from torch's global generator."""
 
-    def labels(self, graph: Graph) -> Labelled:
+    def labels(self, graph: Graph) -> SplitLabels:
         """Return the labels that are predicted, those of the vertices unless the task has others.
 
         Raises:
@@ -122,7 +122,7 @@ class EdgePrediction(TaskConfig):
     compares_rows: ClassVar[bool] = True
     reads_edge_features: ClassVar[bool] = True
 
-    def labels(self, graph: Graph) -> Labelled:
+    def labels(self, graph: Graph) -> SplitLabels:
         """Return the labels of the edges of ``graph``.
 
         Raises:

@@ -14,18 +14,18 @@ from gnnscale import ops
 from gnnscale.cache import CachePlan, DeviceCache, Uncached
 from gnnscale.cache.belady import LookAheadReplay
 from gnnscale.cache.hotness.degree import out_degree
-from gnnscale.cache.plan import KeptCache
+from gnnscale.cache.plan import CliqueCache
 from gnnscale.core import Array, ConfigError
 from gnnscale.distributed.process_group import Group, trade_values
 from gnnscale.features import FeatureStore, HostFeatures
 from gnnscale.features import cached as cached_features
-from gnnscale.features.multilevel import DeviceRows, StackedFeatures
-from gnnscale.features.tiered.policies import CacheAbove
-from gnnscale.features.tiered.store import TieredFeatures, TierRows
+from gnnscale.features.multilevel import DeviceCacheRows, MultiLevelStore
+from gnnscale.features.tiered.policies import DeviceCacheFilter
+from gnnscale.features.tiered.store import TieredReader, TieredStore
 from gnnscale.graph import Graph
 from gnnscale.planner import Accelerator, Device
 from gnnscale.planner.cost_model.workload import CacheEffect
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 
 #: Maps the rows of the worker of a rank.
 MapRows = Callable[[int], Array]
@@ -75,23 +75,23 @@ class OpenedCache:
 
     store: FeatureStore  #: reads rows in the cache, at peers, or at the host
     #: reports where adjacency lists are read; None if the device does not sample
-    lists: cached_features.CachedLists | None
+    lists: cached_features.CachedAdjacency | None
     num_bytes: int  #: device memory that rows and lists take
     #: what the device keeps, if it has its cache in its own memory; ``store`` is the host's then
-    kept: KeptCache | None = None
+    kept: CliqueCache | None = None
     replay: LookAheadReplay | None = None  #: what the rows of ``kept`` follow
 
     def counters(self) -> Mapping[str, float]:
         """Return where rows were found since the last call."""
         store = self.store
-        if isinstance(store, cached_features.CachedFeatures | StackedFeatures):
+        if isinstance(store, cached_features.CachedFeatures | MultiLevelStore):
             return store.take_counters()
         return {}
 
     @property
-    def stacked(self) -> StackedFeatures | None:
+    def stacked(self) -> MultiLevelStore | None:
         """The store, if it lies above a tier of host memory."""
-        return self.store if isinstance(self.store, StackedFeatures) else None
+        return self.store if isinstance(self.store, MultiLevelStore) else None
 
     @property
     def look_ahead(self) -> cached_features.LookAheadFeatures | None:
@@ -111,7 +111,7 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
     )
 
 
-def find_uncached(config: TrainConfig, plan: CachePlan | None) -> Uncached | None:
+def find_uncached(config: RunConfig, plan: CachePlan | None) -> Uncached | None:
     """Return the devices that cache nothing although the options ask for caches; None if none.
 
     Args:
@@ -156,7 +156,7 @@ def open_caches(
     device: Device,
     group: Group,
     *,
-    tier: TieredFeatures | None = None,
+    tier: TieredStore | None = None,
 ) -> OpenedCache | None:
     """Fill this worker's cache, and find those of its peers; None if its device has no cache.
 
@@ -178,7 +178,7 @@ def open_caches(
         return _kept_by_device(plan, own, graph, group)
     store: FeatureStore
     if tier is not None:
-        store = StackedFeatures(tier, _device_rows(plan, graph, group, below, found))
+        store = MultiLevelStore(tier, _device_rows(plan, graph, group, below, found))
     elif own.look_ahead is not None:
         priority = out_degree(graph)
         host = HostFeatures.of(graph)
@@ -201,7 +201,7 @@ def _members(plan: CachePlan, rank: int) -> tuple[list[str], int]:
 
 def _kept_by_device(plan: CachePlan, own: DeviceCache, graph: Graph, group: Group) -> OpenedCache:
     """Return the cache of a device that fills it by itself."""
-    kept, replay = KeptCache.of(plan, group.rank), None
+    kept, replay = CliqueCache.of(plan, group.rank), None
     _check_machine(kept.positions, group)
     if own.look_ahead is not None:
         replay = LookAheadReplay(graph.num_vertices, own.look_ahead, priority=out_degree(graph))
@@ -238,7 +238,7 @@ class RowsBelow:
     read: Callable[[Array, Array], None]  #: copies the row of ``vertices[i]`` to ``rows[i]``
 
     @classmethod
-    def of(cls, graph: Graph, tier: TierRows | None) -> RowsBelow:
+    def of(cls, graph: Graph, tier: TieredReader | None) -> RowsBelow:
         """Return the rows of a tier, or those of a graph in host memory."""
         if tier is not None:
             return cls(width=tier.source.width, dtype=tier.source.dtype, read=tier.read)
@@ -293,17 +293,17 @@ def _with_slots(graph: Graph, found: _StaticRows) -> tuple[list[Array], ops.Rank
 
 def _device_rows(
     plan: CachePlan, graph: Graph, group: Group, below: RowsBelow, found: _StaticRows | None
-) -> DeviceRows:
+) -> DeviceCacheRows:
     """Return what this worker's device has above a tier; no rows yet if they follow."""
-    above = CacheAbove.of(plan, graph, group.rank)
+    above = DeviceCacheFilter.of(plan, graph, group.rank)
     assert above is not None
     names, at = _members(plan, group.rank)
     ahead = above.look_ahead
     if ahead is None:
         assert found is not None
-        return DeviceRows(policy=above.policy(), members=found.rows, own=at, names=names)
+        return DeviceCacheRows(policy=above.policy(), members=found.rows, own=at, names=names)
     rows: Array = np.empty((ahead.num_rows, below.width), below.dtype)
-    return DeviceRows(
+    return DeviceCacheRows(
         policy=above.policy(), members=[rows], names=names, window=above.window, match=ahead.match
     )
 
@@ -327,13 +327,13 @@ def _check_machine(clique: Sequence[int], group: Group) -> None:
 
 def _lists(
     plan: CachePlan, graph: Graph, device: Device, group: Group
-) -> cached_features.CachedLists | None:
+) -> cached_features.CachedAdjacency | None:
     """Return where a device that samples finds adjacency lists; None if the host samples."""
     if not (isinstance(device, Accelerator) and device.samples):
         return None
     clique = plan.clique_of(group.rank)
     topology = [_in_order(plan.of(each).topology) for each in clique]
-    return cached_features.CachedLists(
+    return cached_features.CachedAdjacency(
         cached_features.slots_of(graph.num_vertices, topology),
         num_members=len(topology),
         own=clique.index(group.rank),

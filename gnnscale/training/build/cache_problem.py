@@ -17,7 +17,7 @@ from gnnscale.planner import Accelerator, Device, device_plan
 from gnnscale.planner.cost_model import equations
 from gnnscale.planner.cost_model import stage_work as work
 from gnnscale.planner.cost_model.workload import Workload, unmeasured_workload
-from gnnscale.run.config import BatchesConfig, TrainConfig
+from gnnscale.run.config import BatchConfig, RunConfig
 from gnnscale.run.inputs import checked_order
 from gnnscale.sampling import NeighborSampling, seed_order
 
@@ -62,7 +62,7 @@ def cache_budget(
 
 
 def plan_caches(
-    config: BatchesConfig, graph: Graph, partition: Partition | None, *, force: bool = False
+    config: BatchConfig, graph: Graph, partition: Partition | None, *, force: bool = False
 ) -> Path:
     """Plan the caches of a run, if that is not done yet, and return the plan's directory.
 
@@ -80,7 +80,7 @@ def plan_caches(
 
 
 def check_given_plan(
-    config: TrainConfig, graph: Graph, partition: Partition | None, path: Path
+    config: RunConfig, graph: Graph, partition: Partition | None, path: Path
 ) -> None:
     """Refuse a plan that does not fit the graph, its parts, or the devices.
 
@@ -103,7 +103,7 @@ def check_given_plan(
             _check_peers(f"cache_plan={path}", [devices[each] for each in clique])
 
 
-def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None) -> cache.CacheTask:
+def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -> cache.CacheTask:
     """Return what the caches of a run are planned for.
 
     Raises:
@@ -114,7 +114,7 @@ def cache_task(config: BatchesConfig, graph: Graph, partition: Partition | None)
     parts = None if partition is None else partition.parts
     devices, sampler = config.device_plan.parsed(), config.sampler
     split = config.device_plan.split or [1] * len(devices)
-    draws = cache.Draws(
+    draws = cache.Presampler(
         graph,
         sampler,
         checked_order(config, seed_order.labelled_vertices(graph, "train"), parts),
@@ -157,7 +157,7 @@ def _aggregated_row_bytes(model: TrainableModel) -> int | None:
 
 
 def _devices(
-    config: BatchesConfig, graph: Graph, workload: Workload, task: cache.CacheTask
+    config: BatchConfig, graph: Graph, workload: Workload, task: cache.CacheTask
 ) -> tuple[cache.CacheDevice, ...]:
     """Return the devices with their own memory, which a link connects."""
     runtime = config.runtime
@@ -197,7 +197,7 @@ def has_memory(device: Device) -> bool:
 
 
 def _cliques(
-    config: BatchesConfig, devices: tuple[cache.CacheDevice, ...]
+    config: BatchConfig, devices: tuple[cache.CacheDevice, ...]
 ) -> tuple[tuple[int, ...], ...]:
     """Return the positions of devices that read each other's caches."""
     planner, positions = config.cache_planner, [device.position for device in devices]
@@ -230,7 +230,7 @@ def _check_peers(option: str, members: list[Any]) -> None:
             )
 
 
-def _run(config: BatchesConfig) -> dict[str, Any]:
+def _run(config: BatchConfig) -> dict[str, Any]:
     """Return the options that decide the batches, as plain values."""
     code = code_digest(type(config.sampler))
     return {

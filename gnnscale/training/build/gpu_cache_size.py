@@ -14,7 +14,7 @@ from gnnscale.cache.policies import NoCache
 from gnnscale.core import ConfigError
 from gnnscale.core.artifact.files import size
 from gnnscale.planner import Cuda, Device, DevicePlanConfig
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 
 #: A budget is a multiple of this part of the memory: what is free differs a little from run to run,
 #: and each budget has another plan.
@@ -28,7 +28,7 @@ class MemoryLeft:
     unused_bytes: tuple[int | None, ...]  #: None of a device that keeps no rows
 
 
-def is_rehearsed(config: TrainConfig) -> bool:
+def is_rehearsed(config: RunConfig) -> bool:
     """Whether a cache sizes itself by a rehearsal: only GPUs have one, and seconds do not matter.
 
     A run that is to repeat goes by the workload's bytes, as emulated devices do.
@@ -40,7 +40,7 @@ def is_rehearsed(config: TrainConfig) -> bool:
     return bool(cached) and all(isinstance(each, Cuda) for each in cached)
 
 
-def without_caches(config: TrainConfig) -> TrainConfig:
+def without_caches(config: RunConfig) -> RunConfig:
     """Return the options of a rehearsal: data lie in the memory that they have beside a cache."""
     devices = [_entry(each) for each in config.device_plan.parsed()]
     return replace(
@@ -60,7 +60,7 @@ def _entry(device: Device) -> dict[str, Any]:
     return {"kind": device.kind, **values}
 
 
-def sized(config: TrainConfig, left: MemoryLeft) -> TrainConfig:
+def sized(config: RunConfig, left: MemoryLeft) -> RunConfig:
     """Return the options of the run whose caches take what was ``left``, less the reserve.
 
     All GPUs have as much, by the one that has least.
@@ -94,7 +94,7 @@ def _budget(device: Device) -> int:
     return device.budget_bytes
 
 
-def describe(planned: TrainConfig, left: Sequence[int | None]) -> str:
+def describe(planned: RunConfig, left: Sequence[int | None]) -> str:
     """Say in one line how large the caches are."""
     least = min(each for each in left if each is not None)
     budget = planned.cache_planner.budget_bytes or 0

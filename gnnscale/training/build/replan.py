@@ -14,14 +14,14 @@ from functools import partial
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.cache import CachePlan, Draws
+from gnnscale.cache import CachePlan, Presampler
 from gnnscale.cache import base as planner
 from gnnscale.cache.hotness import degree, presampled
 from gnnscale.core import Array, Int32Array, Traffic
 from gnnscale.distributed.process_group import Group, trade_values
 from gnnscale.graph import Graph
 from gnnscale.planner import DevicePlan, device_plan
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SeedOrder
 from gnnscale.training.build.cache import OpenedCache, refill, traded_rows
 
@@ -55,7 +55,7 @@ class CacheReplanner:
 
     def __init__(
         self,
-        config: TrainConfig,
+        config: RunConfig,
         graph: Graph,
         order: SeedOrder,
         group: Group,
@@ -130,7 +130,7 @@ class CacheReplanner:
     def _count(self, epochs: range, devices: DevicePlan) -> Int32Array:
         """Count what this worker's device will read in ``epochs``."""
         rank = self._group.rank
-        draws = Draws(
+        draws = Presampler(
             self._graph,
             self._config.sampler,
             self._order,

@@ -18,21 +18,26 @@ from gnnscale.core.artifact.files import size
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.distributed.process_group import Group, trade_values
 from gnnscale.features import FeatureStore, SharedFeaturesConfig
-from gnnscale.features.sharded.disk_shard import OwnDisk, OwnOnDisk, describe_over_disk, own_file
+from gnnscale.features.sharded.disk_shard import (
+    DiskShardInfo,
+    LocalDiskShard,
+    describe_over_disk,
+    own_file,
+)
 from gnnscale.features.sharded.exchange import owners_of
-from gnnscale.features.sharded.store import SharedRows
+from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.buffer import MappedRows, slots_of_file
 from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.policies import CacheAbove, OthersRows, held_bytes
-from gnnscale.features.tiered.setup import PlannedPool, open_pool, together
+from gnnscale.features.tiered.policies import DeviceCacheFilter, RemoteOnlyPolicy, held_bytes
+from gnnscale.features.tiered.setup import BufferPlan, open_pool, together
 from gnnscale.features.tiered.sizing import Horizon, SampledBatches, TierSizes, size_tier
 from gnnscale.features.tiered.source import RowSource
-from gnnscale.features.tiered.store import TieredFeatures
+from gnnscale.features.tiered.store import TieredStore
 from gnnscale.graph import Graph
-from gnnscale.graph.sharded import DividedRows
+from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.graph.store_format import read_meta
 from gnnscale.planner.cost_model.workload import SourceEffect, Workload
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SamplerConfig, SeedOrder
 from gnnscale.training.build.tiered_features import (
     OpenedTier,
@@ -51,7 +56,7 @@ _READ_BYTES = 16 << 20
 class SharedFeatures(FeatureStore):
     """All rows, each read from the machine that has it at once: for evaluation by rank 0."""
 
-    def __init__(self, rows: SharedRows) -> None:
+    def __init__(self, rows: ShardedStore) -> None:
         """Read ``rows``."""
         self._rows = rows
 
@@ -83,7 +88,7 @@ class SharedFeatures(FeatureStore):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Machine:
+class _MachineStore:
     """What one process says of the store of its machine."""
 
     machine: str  #: its name
@@ -95,7 +100,7 @@ class _Machine:
     content: str  #: of what all parts have alike
 
 
-def open_rows(config: TrainConfig, graph: Graph, group: Group) -> SharedRows | None:
+def open_rows(config: RunConfig, graph: Graph, group: Group) -> ShardedStore | None:
     """Begin to share rows with the other machines; None unless ``features=shared``.
 
     All processes do so at the same time, and raise alike.
@@ -109,9 +114,9 @@ def open_rows(config: TrainConfig, graph: Graph, group: Group) -> SharedRows | N
     if group.local_size == group.size:
         raise config.features.refused()
     divided = graph.features
-    here: _Machine | None = None
-    if isinstance(divided, DividedRows):
-        here = _Machine(
+    here: _MachineStore | None = None
+    if isinstance(divided, ShardedFeatures):
+        here = _MachineStore(
             machine=socket.gethostname(),
             local_rank=group.local_rank,
             path=str(divided.path),
@@ -128,10 +133,10 @@ def open_rows(config: TrainConfig, graph: Graph, group: Group) -> SharedRows | N
                 f"features=shared: {shown(path)}, of process {rank} on {shown(machine)}, is not "
                 "the store of a part's rows; gnnscale partition part_stores=rows writes these"
             )
-    machines = [_Machine(**found) for _, _, found in every]
+    machines = [_MachineStore(**found) for _, _, found in every]
     check_parts(machines)
-    assert isinstance(divided, DividedRows)
-    return SharedRows(
+    assert isinstance(divided, ShardedFeatures)
+    return ShardedStore(
         divided,
         group,
         owners_of([each.part for each in machines], group.rank),
@@ -140,7 +145,7 @@ def open_rows(config: TrainConfig, graph: Graph, group: Group) -> SharedRows | N
     )
 
 
-def check_parts(machines: Sequence[_Machine]) -> None:
+def check_parts(machines: Sequence[_MachineStore]) -> None:
     """Refuse parts of different partitions, a part that is missing, and one that is there twice.
 
     Args:
@@ -181,8 +186,8 @@ def check_parts(machines: Sequence[_Machine]) -> None:
 
 
 def open_shared(
-    rows: SharedRows,
-    config: TrainConfig,
+    rows: ShardedStore,
+    config: RunConfig,
     graph: Graph,
     *,
     sampling: SamplerConfig,
@@ -202,10 +207,10 @@ def open_shared(
     """
     options = config.features
     assert isinstance(options, SharedFeaturesConfig)
-    above = CacheAbove.of(caches, graph, group.rank)
+    above = DeviceCacheFilter.of(caches, graph, group.rank)
     sample = sample_batches(config, graph, sampling, order, workload, group, above)
 
-    def plan(samples: Sequence[SampledBatches]) -> PlannedPool:
+    def plan(samples: Sequence[SampledBatches]) -> BufferPlan:
         every = together(samples)
         memory = options.memory_bytes
         if memory is None:
@@ -222,7 +227,7 @@ def open_shared(
     def open_source(values: Any) -> RowSource:
         if not values["over_disk"]:
             return rows
-        return OwnOnDisk(rows, own_file(rows, values["max_gap_bytes"]))
+        return LocalDiskShard(rows, own_file(rows, values["max_gap_bytes"]))
 
     file = _mapped(rows)
     opened = open_pool(group, sample, open_source, plan, file=file)
@@ -233,10 +238,10 @@ def open_shared(
     effect = SourceEffect()
     if not config.runtime.deterministic:
         effect = _effect(rows, opened.values, sample)
-    return OpenedTier(store=TieredFeatures(opened.rows), effect=effect)
+    return OpenedTier(store=TieredStore(opened.rows), effect=effect)
 
 
-def _effect(rows: SharedRows, values: Any, sample: SampledBatches) -> SourceEffect:
+def _effect(rows: ShardedStore, values: Any, sample: SampledBatches) -> SourceEffect:
     """Return what rows cost that memory lacks; the network is measured by all processes at once."""
     others_s = rows.seconds_a_row() * (1 - values["own_share"])
     return SourceEffect(
@@ -245,8 +250,8 @@ def _effect(rows: SharedRows, values: Any, sample: SampledBatches) -> SourceEffe
 
 
 def _plan_beside_own(
-    rows: SharedRows, sample: SampledBatches, memory_bytes: int, horizon: Horizon
-) -> PlannedPool | None:
+    rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
+) -> BufferPlan | None:
     """Plan what own rows leave of memory for those of others; None if a step's do not fit.
 
     Raises:
@@ -262,14 +267,14 @@ def _plan_beside_own(
     file = _mapped(rows)
     policy = horizon.policy(sizes, sample.num_workers)
     planner = TierPlanner(
-        OthersRows(policy, rows.own_places, num_kept=sizes.num_kept),
+        RemoteOnlyPolicy(policy, rows.own_places, num_kept=sizes.num_kept),
         num_kept=sizes.num_kept,
         num_staged=sizes.num_staged,
         window=sizes.window * sample.num_workers,
         num_fixed=0 if file is None else slots_of_file(file),
     )
     values = {"over_disk": False, "own_share": 0.0, "own_s": 0.0}
-    return PlannedPool(
+    return BufferPlan(
         source=rows,
         file=file,
         delegates=True,
@@ -280,15 +285,15 @@ def _plan_beside_own(
 
 
 def _plan_over_disk(
-    rows: SharedRows, sample: SampledBatches, memory_bytes: int, horizon: Horizon
-) -> PlannedPool:
+    rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
+) -> BufferPlan:
     """Plan a pool for rows of all machines; own ones are read from the disk.
 
     Raises:
         ConfigError: the rows of a step do not fit.
     """
     sizes = _doubled(sample, rows.num_rows, rows.row_bytes, memory_bytes, horizon)
-    disk = OwnDisk.of(rows)
+    disk = DiskShardInfo.of(rows)
     planner = TierPlanner(
         horizon.policy(sizes, sample.num_workers),
         num_kept=sizes.num_kept,
@@ -297,8 +302,8 @@ def _plan_over_disk(
     )
     own_share, own_s = disk.own_part(rows, sizes.misses, sample.num_workers)
     values = {"over_disk": True, "own_share": own_share, "own_s": own_s}
-    return PlannedPool(
-        source=OwnOnDisk(rows, own_file(rows, disk.max_gap_bytes)),
+    return BufferPlan(
+        source=LocalDiskShard(rows, own_file(rows, disk.max_gap_bytes)),
         delegates=True,
         planner=planner,
         sizes=sizes,
@@ -314,7 +319,7 @@ def _miss_rate(sizes: TierSizes, sample: SampledBatches) -> float:
 
 
 def _sizes(
-    rows: SharedRows, sample: SampledBatches, memory_bytes: int, horizon: Horizon
+    rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> TierSizes:
     """Divide memory among other machines' rows and buffers for these."""
     others = [each[rows.own_places(each) < 0] for each in sample.vertices]
@@ -345,7 +350,7 @@ def _doubled(
     return replace(found, num_staged=2 * found.num_staged)
 
 
-def _mapped(rows: SharedRows) -> MappedRows | None:
+def _mapped(rows: ShardedStore) -> MappedRows | None:
     """Return the file that has this machine's rows; None if there are no such rows."""
     if not rows.num_own:
         return None
@@ -353,7 +358,7 @@ def _mapped(rows: SharedRows) -> MappedRows | None:
     return rows.own
 
 
-def _describe(rows: SharedRows, planned: PlannedPool) -> str:
+def _describe(rows: ShardedStore, planned: BufferPlan) -> str:
     sizes = planned.sizes
     if planned.values["over_disk"]:
         return describe_over_disk(rows, sizes)

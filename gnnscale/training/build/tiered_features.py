@@ -13,7 +13,7 @@ import numpy as np
 
 from gnnscale.cache import CachePlan
 from gnnscale.cache.hotness.degree import out_degree
-from gnnscale.cache.presampling import Draws
+from gnnscale.cache.presampling import Presampler
 from gnnscale.core import ConfigError, Int32Array, find_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
@@ -21,8 +21,8 @@ from gnnscale.features import DiskFeaturesConfig, DiskRows, HostFeaturesConfig, 
 from gnnscale.features.disk import features_file
 from gnnscale.features.disk_bandwidth import DiskRates, gap_of, rates_of
 from gnnscale.features.tiered.planner import Policy, TierPlanner
-from gnnscale.features.tiered.policies import CacheAbove, StaticRows, held_bytes
-from gnnscale.features.tiered.setup import PlannedPool, open_pool, together
+from gnnscale.features.tiered.policies import DeviceCacheFilter, StaticPolicy, held_bytes
+from gnnscale.features.tiered.setup import BufferPlan, open_pool, together
 from gnnscale.features.tiered.sizing import (
     AHEAD,
     MAX_WINDOW,
@@ -33,13 +33,13 @@ from gnnscale.features.tiered.sizing import (
     size_tier,
 )
 from gnnscale.features.tiered.source import RowSource
-from gnnscale.features.tiered.store import TieredFeatures
+from gnnscale.features.tiered.store import TieredStore
 from gnnscale.graph import Graph
 from gnnscale.planner import device_plan
 from gnnscale.planner.cost_model import stage_work as work
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.cost_model.workload import SourceEffect, Workload
-from gnnscale.run.config import TrainConfig, tier_problem
+from gnnscale.run.config import RunConfig, tier_problem
 from gnnscale.sampling import SamplerConfig, SeedOrder
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ RESERVE = 0.15
 _REPEATED_WINDOW = 8
 
 
-def chosen_tier(config: TrainConfig, graph: Graph) -> DiskFeaturesConfig | None:
+def chosen_tier(config: RunConfig, graph: Graph) -> DiskFeaturesConfig | None:
     """Return how rows are read from the disk; None if they are read in memory.
 
     A run that does not ask for it does so if its rows exceed the memory, and its devices can; but
@@ -70,13 +70,13 @@ def chosen_tier(config: TrainConfig, graph: Graph) -> DiskFeaturesConfig | None:
 class OpenedTier:
     """Host memory over a slower source, for one worker."""
 
-    store: TieredFeatures  #: reads rows in memory, and the others some steps before their use
+    store: TieredStore  #: reads rows in memory, and the others some steps before their use
     effect: SourceEffect  #: what the performance model needs to know of it
 
 
 def open_tier(
     options: DiskFeaturesConfig,
-    config: TrainConfig,
+    config: RunConfig,
     graph: Graph,
     *,
     sampling: SamplerConfig,
@@ -95,10 +95,10 @@ def open_tier(
         ConfigError: the features are in no file, or the rows of a step do not fit into memory.
         OSError: the file cannot be read.
     """
-    above = CacheAbove.of(caches, graph, group.rank)
+    above = DeviceCacheFilter.of(caches, graph, group.rank)
     sample = sample_batches(config, graph, sampling, order, workload, group, above)
 
-    def plan(samples: Sequence[SampledBatches]) -> PlannedPool:
+    def plan(samples: Sequence[SampledBatches]) -> BufferPlan:
         every = together(samples)
         memory = options.memory_bytes
         if memory is None:
@@ -113,7 +113,7 @@ def open_tier(
     opened = open_pool(group, sample, open_source, plan)
     effect = SourceEffect(**opened.values["effect"])
     effect = replace(effect, row_misses=effect.row_misses * sample.asked)
-    return OpenedTier(store=TieredFeatures(opened.rows), effect=effect)
+    return OpenedTier(store=TieredStore(opened.rows), effect=effect)
 
 
 def _plan_pool(
@@ -123,7 +123,7 @@ def _plan_pool(
     horizon: Horizon,
     memory_bytes: int,
     group: Group,
-) -> PlannedPool:
+) -> BufferPlan:
     """Size the pool of a machine's workers, who have drawn ``sample``, and decide what it holds.
 
     Raises:
@@ -141,7 +141,7 @@ def _plan_pool(
     if options.policy == "out_degree":
         ordered = np.argsort(-horizon.priority, kind="stable")
         kept = ordered[: sizes.num_kept].astype(graph.indices.dtype)
-        policy = StaticRows(len(ordered), kept)
+        policy = StaticPolicy(len(ordered), kept)
     planner = TierPlanner(
         policy,
         num_kept=sizes.num_kept,
@@ -152,7 +152,7 @@ def _plan_pool(
         log.info(_describe(options, graph, sizes, row_bytes))
     effect = _effect(sizes.misses, row_bytes, rates_of(file), group)
     values = {"effect": asdict(effect), "max_gap_bytes": gap_of(file)}
-    return PlannedPool(source=source, planner=planner, sizes=sizes, kept=kept, values=values)
+    return BufferPlan(source=source, planner=planner, sizes=sizes, kept=kept, values=values)
 
 
 def priority_below(caches: CachePlan | None, graph: Graph, group: Group) -> Int32Array:
@@ -162,7 +162,7 @@ def priority_below(caches: CachePlan | None, graph: Graph, group: Group) -> Int3
     """
     priority = out_degree(graph)
     first = group.rank - group.local_rank
-    above = [CacheAbove.of(caches, graph, first + each) for each in range(group.local_size)]
+    above = [DeviceCacheFilter.of(caches, graph, first + each) for each in range(group.local_size)]
     if any(each is None for each in above):
         return priority
     below = [each.priority_below(priority) for each in above if each is not None]
@@ -171,7 +171,7 @@ def priority_below(caches: CachePlan | None, graph: Graph, group: Group) -> Int3
 
 
 def horizon_of(
-    config: TrainConfig, window: int | None, order: SeedOrder, priority: Int32Array
+    config: RunConfig, window: int | None, order: SeedOrder, priority: Int32Array
 ) -> Horizon:
     """Return how far a tier looks ahead: ``window`` steps, None for as far as memory allows.
 
@@ -198,17 +198,17 @@ def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Grou
 
 
 def sample_batches(
-    config: TrainConfig,
+    config: RunConfig,
     graph: Graph,
     sampling: SamplerConfig,
     order: SeedOrder,
     workload: Workload,
     group: Group,
-    above: CacheAbove | None = None,
+    above: DeviceCacheFilter | None = None,
 ) -> SampledBatches:
     """Draw the first mini-batches of this worker, without the rows that a cache above has."""
     split = config.device_plan.split or [1] * group.size
-    draws = Draws(
+    draws = Presampler(
         graph,
         sampling,
         order,
@@ -238,7 +238,7 @@ def sample_batches(
 
 
 def memory_left(
-    config: TrainConfig,
+    config: RunConfig,
     graph: Graph,
     sample: SampledBatches,
     group: Group,

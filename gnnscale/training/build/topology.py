@@ -12,9 +12,14 @@ from gnnscale.core import ConfigError, find_memory, progress
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
 from gnnscale.features.disk_bandwidth import gap_of
-from gnnscale.features.disk_topology import HeldLists, hottest_lists, indices_file, open_lists
+from gnnscale.features.disk_topology import (
+    ResidentAdjacency,
+    hottest_lists,
+    indices_file,
+    open_lists,
+)
 from gnnscale.graph import Graph
-from gnnscale.run.config import TrainConfig, lists_problem
+from gnnscale.run.config import RunConfig, lists_problem
 from gnnscale.sampling import NeighborSampling
 from gnnscale.training.build.tiered_features import RESERVE
 
@@ -25,7 +30,7 @@ log = logging.getLogger(__name__)
 _LISTS_PART = 0.5
 
 
-def topology_read(config: TrainConfig, graph: Graph, group: Group) -> Graph:
+def topology_read(config: RunConfig, graph: Graph, group: Group) -> Graph:
     """Return ``graph`` as samplers read it: with neighbour lists on the disk, or as it is.
 
     Lists stay on the disk if ``sampler.memory_bytes`` says what memory has of them, or if the
@@ -49,7 +54,7 @@ def topology_read(config: TrainConfig, graph: Graph, group: Group) -> Graph:
     return replace(graph, lists=open_lists(graph, held.vertices, max_gap_bytes=gap))
 
 
-def exceeds_memory(config: TrainConfig, graph: Graph) -> bool:
+def exceeds_memory(config: RunConfig, graph: Graph) -> bool:
     """Whether the topology does not fit into memory, and this run can leave it on the disk.
 
     Memory decides nothing in a run that is to repeat.
@@ -69,10 +74,12 @@ def lists_memory(graph: Graph) -> int:
     return max(int(_LISTS_PART * left), 0)
 
 
-def _plan(config: TrainConfig, graph: Graph, group: Group, memory_bytes: int) -> HeldLists:
+def _plan(config: RunConfig, graph: Graph, group: Group, memory_bytes: int) -> ResidentAdjacency:
     assert isinstance(config.sampler, NeighborSampling)
     if memory_bytes == 0:
-        return HeldLists(vertices=np.zeros(0, graph.indices.dtype), part=0.0, expected_hits=0.0)
+        return ResidentAdjacency(
+            vertices=np.zeros(0, graph.indices.dtype), part=0.0, expected_hits=0.0
+        )
     # Edges that are predicted have ends anywhere.
     seeds = np.arange(graph.num_vertices) if config.task.compares_rows else graph.train_idx
     if not len(seeds):
@@ -91,7 +98,7 @@ def _plan(config: TrainConfig, graph: Graph, group: Group, memory_bytes: int) ->
         return hottest_lists(graph, expected.lists, memory_bytes=memory_bytes)
 
 
-def _describe(graph: Graph, held: HeldLists) -> str:
+def _describe(graph: Graph, held: ResidentAdjacency) -> str:
     return (
         f"sampler: memory holds {held.part:.0%} of {size(graph.indices.nbytes)} of neighbour "
         f"lists, which are expected to answer {held.expected_hits:.0%} of reads; the disk has the "

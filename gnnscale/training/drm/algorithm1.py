@@ -7,7 +7,7 @@ from gnnscale.training.drm.task_times import CPU_TASKS, T_ACCEL, T_LOAD, T_SA, T
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class BottleneckMove:
     """What Algorithm 1 chooses."""
 
     bottleneck: str  #: the task that takes longest
@@ -16,7 +16,7 @@ class Choice:
     givers: tuple[str, ...] = ()
 
 
-def algorithm_1(tasks: Mapping[str, float]) -> Choice:
+def algorithm_1(tasks: Mapping[str, float]) -> BottleneckMove:
     """Choose a move for the bottleneck, by Algorithm 1 of HyScale-GNN.
 
     Tasks that a run does not have are left out of the sorts: an accelerator's sampler that there is
@@ -31,10 +31,10 @@ def algorithm_1(tasks: Mapping[str, float]) -> Choice:
     bottleneck = sorted_all[0]  # line 5
     sorted_cpu = [task for task in sorted_all if task in CPU_TASKS]  # line 7
 
-    work = Choice(bottleneck=bottleneck, move="balance_work")
+    work = BottleneckMove(bottleneck=bottleneck, move="balance_work")
     # Line 8 takes the last; those before it stand in if it has no thread to spare. Lines 23 and
     # 31 say "fastest", but threads are there to be taken from CPU tasks only, as the text has it.
-    thread = Choice(
+    thread = BottleneckMove(
         bottleneck=bottleneck, move="balance_thread", givers=tuple(reversed(sorted_cpu))
     )
     if bottleneck in (T_SA, T_ACCEL):  # lines 11 to 14

@@ -11,7 +11,7 @@ from gnnscale.core import Count, StageTimes
 from gnnscale.planner import DevicePlan, DeviceShare, device_plan
 from gnnscale.planner.device_plan import SAMPLED_IN_TURN
 from gnnscale.training.drm.damping import Damping
-from gnnscale.training.drm.move import HostTask, Move, Trade, num_threads
+from gnnscale.training.drm.move import HostTask, Move, ThreadMove, num_threads
 from gnnscale.training.drm.task_times import T_SA, T_SC, SampleTimes, sampling_tasks
 
 #: A device that had no seeds gets this part of an equal share, to find out how fast it is.
@@ -155,7 +155,7 @@ def _equal_seconds(lines: Mapping[int, tuple[float, float]], total: int) -> floa
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeenStep:
+class BalanceInput:
     """A step as resource management sees it."""
 
     step: Count  #: its number in the run
@@ -173,12 +173,12 @@ def steps_to_see(plan: DevicePlan, num_steps: int) -> int:
     return SAMPLED_IN_TURN if in_turn else num_steps
 
 
-def sample_times(plan: DevicePlan, steps: Sequence[SeenStep]) -> tuple[SampleTimes, ...]:
+def sample_times(plan: DevicePlan, steps: Sequence[BalanceInput]) -> tuple[SampleTimes, ...]:
     """Return the median seconds of mini-batches that each device, and the host, has sampled."""
     return tuple(_sample_times(share, i, steps) for i, share in enumerate(plan.shares))
 
 
-def _sample_times(share: DeviceShare, position: int, steps: Sequence[SeenStep]) -> SampleTimes:
+def _sample_times(share: DeviceShare, position: int, steps: Sequence[BalanceInput]) -> SampleTimes:
     if not shares_sampling(share):
         return SampleTimes()
     found: dict[bool, list[float]] = {False: [], True: []}
@@ -254,7 +254,7 @@ def balance_thread(
     *,
     givers: Sequence[str],
     bottleneck: str,
-    tabu_trades: Collection[Trade] = (),
+    tabu_trades: Collection[ThreadMove] = (),
 ) -> Move | None:
     """Find a thread of the fastest CPU task that the bottleneck makes better use of.
 
@@ -293,7 +293,7 @@ def balance_thread(
 
         giver, fast = max(found.items(), key=wealth)
         spares = num_threads(plan.shares[giver.device], task)
-        trade = Trade(giver=giver, receiver=receiver)
+        trade = ThreadMove(giver=giver, receiver=receiver)
         if spares < 2 or trade in tabu_trades:
             continue
         after = max(slowest * has / (has + 1), fast * spares / (spares - 1))
@@ -302,7 +302,7 @@ def balance_thread(
     return None
 
 
-def take_back(plan: DevicePlan, trade: Trade) -> Move:
+def take_back(plan: DevicePlan, trade: ThreadMove) -> Move:
     """Return the move that undoes ``trade``, which was of no use."""
     back = trade.reverse
     return Move(plan=back.apply(plan), promise=1.0, trade=back, takes_back=True)

@@ -11,7 +11,7 @@ import msgspec
 
 from gnnscale.core.types import Count, Seconds
 from gnnscale.planner import DevicePlan
-from gnnscale.training.drm.move import Move, Trade
+from gnnscale.training.drm.move import Move, ThreadMove
 from gnnscale.training.drm.task_times import SampleTimes
 
 #: Moves that are not expected to save this part of a step are not made.
@@ -37,7 +37,7 @@ _TABU_DECISIONS = 24
 class Trial:
     """A trade of threads that has yet to prove itself."""
 
-    trade: Trade  #: the trade
+    trade: ThreadMove  #: the trade
     step: float  #: seconds of the slowest device before it
     receiver: float  #: seconds of the lane that got the thread, before it
 
@@ -63,7 +63,7 @@ class Damping:
     #: what is known of the seconds in which each device's mini-batches are sampled
     sampled: tuple[SampleTimes, ...] = ()
     #: trades that must not be made, each with the decision until which that holds
-    tabu_trades: tuple[tuple[Trade, Count], ...] = ()
+    tabu_trades: tuple[tuple[ThreadMove, Count], ...] = ()
 
     def remember(self, sampled: Sequence[SampleTimes]) -> Damping:
         """Take note of how long mini-batches were sampled; what was not seen stays as it is."""
@@ -114,7 +114,7 @@ class Damping:
         """The part of a step that a move must promise to save."""
         return DEAD_BAND + _DOUBT / math.sqrt(min(self.count, _MEMORY))
 
-    def failed_trade(self, tasks: Sequence[Mapping[str, float]]) -> Trade | None:
+    def failed_trade(self, tasks: Sequence[Mapping[str, float]]) -> ThreadMove | None:
         """Return the trade on trial if it did not make its receiver faster, or the step slower."""
         if self.trial is None:
             return None
@@ -147,7 +147,7 @@ class Damping:
         dropped = tuple(i for i, n in enumerate(move.shift) if n < 0 and not left[i])
         return replace(steered, shift=move.shift, excluded_devices=self.excluded_devices + dropped)
 
-    def _forbid(self, trade: Trade) -> Damping:
+    def _forbid(self, trade: ThreadMove) -> Damping:
         """Forbid a trade for some decisions."""
         tabu = (trade, self.decisions + _TABU_DECISIONS)
         return replace(self, tabu_trades=(*self.tabu_trades, tabu))

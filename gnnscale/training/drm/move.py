@@ -17,16 +17,16 @@ class HostTask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trade:
+class ThreadMove:
     """A host thread that goes from one task to another."""
 
     giver: HostTask  #: has at least two before
     receiver: HostTask  #: the task that gets it
 
     @property
-    def reverse(self) -> Trade:
+    def reverse(self) -> ThreadMove:
         """The trade that undoes this one."""
-        return Trade(giver=self.receiver, receiver=self.giver)
+        return ThreadMove(giver=self.receiver, receiver=self.giver)
 
     def apply(self, plan: DevicePlan) -> DevicePlan:
         """Return ``plan`` after the trade; ``host_threads`` stays what it was."""
@@ -45,7 +45,7 @@ class Move:
     plan: DevicePlan  #: the plan after it
     promise: float  #: the part of a step that it is expected to save
     #: the thread that goes from one task to another; None if seeds move
-    trade: Trade | None = None
+    trade: ThreadMove | None = None
     shift: tuple[int, ...] = ()  #: seeds that each device gets; negative if it gives some
     gain: float = 1.0  #: the part of the way to equal times that they go
     #: the device for which the host samples more mini-batches, or fewer; None if something else

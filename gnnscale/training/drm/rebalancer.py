@@ -16,7 +16,7 @@ from gnnscale.planner.device_plan import SAMPLED_IN_TURN
 from gnnscale.training.drm import algorithm1, task_times
 from gnnscale.training.drm import balance as balance_work
 from gnnscale.training.drm.balance import (
-    SeenStep,
+    BalanceInput,
     balance_sampling,
     balance_thread,
     sample_times,
@@ -24,7 +24,7 @@ from gnnscale.training.drm.balance import (
     take_back,
 )
 from gnnscale.training.drm.damping import Damping
-from gnnscale.training.drm.move import Move, Trade
+from gnnscale.training.drm.move import Move, ThreadMove
 from gnnscale.training.pipeline.slices import MAX_PLANS, Schedule
 
 
@@ -132,7 +132,7 @@ class RebalancerState:
 
     applies_from: int = 0  #: the first step whose times are those of the plan decided last
     #: the steps since the last decision
-    window: tuple[SeenStep, ...] = ()
+    window: tuple[BalanceInput, ...] = ()
     damping: Damping = field(default_factory=Damping)  #: what the last decision left
     #: plans that were decided and do not apply yet, each with its first step
     pending: tuple[tuple[int, DevicePlan], ...] = ()
@@ -189,7 +189,7 @@ class _StateValues:
     """``RebalancerState`` with its plans as plain values."""
 
     applies_from: Count
-    window: tuple[SeenStep, ...]
+    window: tuple[BalanceInput, ...]
     damping: _DampingValues
     pending: tuple[tuple[Count, Any], ...]
 
@@ -220,7 +220,7 @@ def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:
     return damping
 
 
-def _check_trade(trade: Trade, plan: DevicePlan) -> None:
+def _check_trade(trade: ThreadMove, plan: DevicePlan) -> None:
     """Refuse a trade of threads that could not be taken back under ``plan``."""
     for end in (trade.giver, trade.receiver):
         device, tasks = end.device, dict[str, float]()
@@ -278,7 +278,7 @@ class Rebalancer:
         self._counted = counted
         warm_up = 0 if counted else _WARM_UP
         self._applies_from = max(first_step + warm_up, state.applies_from)
-        self._window: list[SeenStep] = [*state.window]
+        self._window: list[BalanceInput] = [*state.window]
         self._damping = state.damping
 
     def state(self, step: int) -> RebalancerState:
@@ -293,7 +293,7 @@ class Rebalancer:
     def observe(self, step: int, stages: Sequence[StageTimes], *, full: bool) -> str | None:
         """Take note of a ``full`` step, and return what is decided after it, if anything."""
         if full and step >= self._applies_from:
-            self._window.append(SeenStep(step=step, stages=tuple(stages)))
+            self._window.append(BalanceInput(step=step, stages=tuple(stages)))
         plan, move = self._schedule.plan, None
         if len(self._window) >= steps_to_see(plan, WINDOW):
             decision = rebalance(

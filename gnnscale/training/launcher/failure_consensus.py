@@ -12,7 +12,7 @@ from datetime import timedelta
 from torch.distributed import Store
 
 from gnnscale.core import explain, one_line
-from gnnscale.distributed.heartbeat import OWN
+from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.process_group import (
     Group,
     PeerLostError,
@@ -28,7 +28,7 @@ _HERE = "here"
 _NEVER = timedelta(days=7)
 
 
-class RollCall:
+class FailureConsensus:
     """Finds out which process is gone once the connections of some are closed.
 
     A process that loses another one closes its own connections, so that the next one may lose a
@@ -64,9 +64,9 @@ class RollCall:
             yield
         except PeerLostError as error:
             hang_up()  # or the others would wait for this process meanwhile
-            if OWN.verdict is None:
+            if STATUS.verdict is None:
                 raise PeerLostError(self._named(str(error))) from error
-            self._leave(OWN.verdict)
+            self._leave(STATUS.verdict)
             raise
         except BaseException as error:
             self._leave(_reason(error))

@@ -15,11 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.core.artifact.npy import explain_lost_page
-from gnnscale.distributed.heartbeat import PULSE_BYTES, Pulse, Stall, Watch, beating, is_gone
+from gnnscale.distributed.heartbeat import (
+    HEARTBEAT_BYTES,
+    Heartbeat,
+    Stall,
+    StallDetector,
+    beating,
+    is_gone,
+)
 from gnnscale.ops import end_on_bus_error
 from gnnscale.planner.registry import DeviceKind
-from gnnscale.run.artifacts import Artefact
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.artifacts import RunArtifact
+from gnnscale.run.config import RunConfig
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +39,8 @@ def beating_into(file: Path, rank: int) -> Iterator[None]:
     """Publish this worker's pulse in a file that ``WorkerWatch`` reads, within a ``with`` block."""
     descriptor = os.open(file, os.O_WRONLY)
 
-    def publish(pulse: Pulse) -> None:
-        os.pwrite(descriptor, pulse.packed(), rank * PULSE_BYTES)
+    def publish(pulse: Heartbeat) -> None:
+        os.pwrite(descriptor, pulse.packed(), rank * HEARTBEAT_BYTES)
 
     try:
         with beating(publish, _EVERY_S):
@@ -50,8 +57,8 @@ class WorkerWatch:
         self.verdict: str | None = None  #: why the run ends; None as long as no worker has stalled
         self.file = file  #: where workers write
         self._num_workers = len(names)
-        self._num_bytes = len(names) * PULSE_BYTES
-        self._watch = Watch(names, limit_s=limit_s)
+        self._num_bytes = len(names) * HEARTBEAT_BYTES
+        self._watch = StallDetector(names, limit_s=limit_s)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
@@ -80,12 +87,12 @@ class WorkerWatch:
             if stall is not None:
                 self._judge(stall, pulses)
 
-    def _read(self) -> list[Pulse | None]:
+    def _read(self) -> list[Heartbeat | None]:
         content = os.pread(self._descriptor, self._num_bytes, 0)
-        starts = range(0, self._num_bytes, PULSE_BYTES)
-        return [Pulse.unpacked(content[start : start + PULSE_BYTES]) for start in starts]
+        starts = range(0, self._num_bytes, HEARTBEAT_BYTES)
+        return [Heartbeat.unpacked(content[start : start + HEARTBEAT_BYTES]) for start in starts]
 
-    def _judge(self, stall: Stall, pulses: Sequence[Pulse | None]) -> None:
+    def _judge(self, stall: Stall, pulses: Sequence[Heartbeat | None]) -> None:
         """Log who is waited for, and end the run once that takes too long."""
         if any(is_gone(pulses[rank]) for rank in stall.ranks):
             return  # its closed connection reports that
@@ -97,7 +104,7 @@ class WorkerWatch:
             log.warning(self._watch.waiting_line(stall, pulses))
 
 
-def _kill(pulse: Pulse | None) -> None:
+def _kill(pulse: Heartbeat | None) -> None:
     """Kill a process of this machine, unless it is gone; a stopped one hears of nothing else."""
     if pulse is not None and not is_gone(pulse):
         with suppress(ProcessLookupError, PermissionError):
@@ -141,7 +148,7 @@ def lost_page(pulses: Path, rank: int) -> str | None:
 class WorkerTask:
     """What a worker is started with."""
 
-    config: TrainConfig  #: the run's options
+    config: RunConfig  #: the run's options
     directory: Path  #: the run directory
     options: dict[str, Any]  #: ``config`` as plain values
     rank: int  #: its device's position in the plan
@@ -150,7 +157,7 @@ class WorkerTask:
     meeting: Path | None
     pulses: Path  #: the file in which each reports its progress
     backend: str  #: torch.distributed's
-    artefacts: tuple[Artefact, ...]  #: what the launching process has made for the run
+    artefacts: tuple[RunArtifact, ...]  #: what the launching process has made for the run
     #: devices that the launching process has registered beside the built-in ones
     kinds: tuple[DeviceKind, ...]
     #: whether a few steps show how much memory they take, and nothing is trained

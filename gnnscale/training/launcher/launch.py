@@ -17,8 +17,8 @@ from gnnscale.core import ConfigError, KillCounts, address_space_reason, standar
 from gnnscale.planner.device_spec import process_group_backend
 from gnnscale.planner.registry import custom_kinds
 from gnnscale.run.checkpoint import remove_parts
-from gnnscale.run.config import TrainConfig
-from gnnscale.run.records import LeftOut, Observer, RunObserver, TrainResult
+from gnnscale.run.config import RunConfig
+from gnnscale.run.records import DroppedProcessors, Observer, RunObserver, TrainResult
 from gnnscale.training.build import gpu_cache_size as sizing
 from gnnscale.training.launcher import fork_server, serialization
 from gnnscale.training.launcher.failure_detection import (
@@ -32,13 +32,13 @@ from gnnscale.training.launcher.failure_detection import (
     lost_page,
 )
 from gnnscale.training.launcher.worker_handles import WorkerProcess, WorkerServer, start_server
-from gnnscale.training.make_artifacts import make_artefacts, share_graph
+from gnnscale.training.make_artifacts import make_artifacts, share_graph
 from gnnscale.training.planning.drop_cpu import without
 
 log = logging.getLogger(__name__)
 
 #: What workers return: a run, who is left out of it, or what a rehearsal leaves of their memory.
-Outcome: TypeAlias = TrainResult | LeftOut | sizing.MemoryLeft
+Outcome: TypeAlias = TrainResult | DroppedProcessors | sizing.MemoryLeft
 
 #: Numbers of the files at which the workers of a run meet, and in which they report.
 _MEETINGS = itertools.count()
@@ -67,7 +67,7 @@ class WorkerError(RuntimeError):
 
 
 @dataclass(kw_only=True)
-class _Worker:
+class _RunningWorker:
     name: str
     rank: int
     process: WorkerProcess
@@ -76,7 +76,7 @@ class _Worker:
 
 
 def launch(
-    config: TrainConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
+    config: RunConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
 ) -> TrainResult:
     """Train with a worker process for each device of the plan, and return what came of it.
 
@@ -90,7 +90,7 @@ def launch(
     """
     found = _launch(_sized(config, options), directory, observer, options=options)
     left_out = None
-    if isinstance(found, LeftOut):
+    if isinstance(found, DroppedProcessors):
         log.info(found.line)
         left_out = found
         config, options = without(left_out, config, options)
@@ -99,7 +99,7 @@ def launch(
     return replace(found, layout=replace(found.layout, left_out=left_out))
 
 
-def _sized(config: TrainConfig, options: dict[str, Any]) -> TrainConfig:
+def _sized(config: RunConfig, options: dict[str, Any]) -> RunConfig:
     """Let workers rehearse without a cache if that decides how large caches are."""
     if not sizing.is_rehearsed(config):
         return config
@@ -118,7 +118,7 @@ def _sized(config: TrainConfig, options: dict[str, Any]) -> TrainConfig:
 
 
 def _launch(
-    config: TrainConfig,
+    config: RunConfig,
     directory: Path,
     observer: Observer,
     *,
@@ -132,12 +132,12 @@ def _launch(
     devices = config.device_plan.parsed()
     for device in devices:
         device.check()
-    workers: list[_Worker] = []
+    workers: list[_RunningWorker] = []
     server = start_server()
     if not server.num_started:
         log.info("starting workers")
     with standard_arithmetic():
-        artefacts = make_artefacts(config)
+        artefacts = make_artifacts(config)
         memory, shared = share_graph(config, artefacts)
     number = next(_MEETINGS)
     meeting, pulses = (server.folder / f"{name}-{number}" for name in ("meeting", "pulses"))
@@ -161,7 +161,7 @@ def _launch(
         with WorkerWatch(pulses, names, limit_s=config.runtime.stall_limit_s) as watch:
             for rank, name in enumerate(names):
                 process = server.start_worker()
-                workers.append(_Worker(name=name, rank=rank, process=process))
+                workers.append(_RunningWorker(name=name, rank=rank, process=process))
                 # A process that is gone already is detected below.
                 with suppress(BrokenPipeError):
                     process.connection.send_bytes(environment)
@@ -175,7 +175,7 @@ def _launch(
 
 
 def _listen(
-    workers: Sequence[_Worker], observer: Observer, directory: Path, watch: WorkerWatch
+    workers: Sequence[_RunningWorker], observer: Observer, directory: Path, watch: WorkerWatch
 ) -> Outcome:
     """Pass on the workers' messages until all are done, or one has failed or stalled."""
     result: Outcome | None = None
@@ -206,7 +206,7 @@ def _listen(
     return result
 
 
-def _hear(worker: _Worker, message: tuple[str, Any], observer: Observer) -> Outcome | None:
+def _hear(worker: _RunningWorker, message: tuple[str, Any], observer: Observer) -> Outcome | None:
     """Pass on a message of a worker, and return the run's result if it holds that."""
     event, content = message
     if event == "done":
@@ -280,7 +280,7 @@ def _error(failed: Sequence[tuple[str, Failure]], directory: Path) -> Exception:
     return WorkerError(f"worker {name}: {failure.message}{note}")
 
 
-def _end(workers: Sequence[_Worker], server: WorkerServer) -> None:
+def _end(workers: Sequence[_RunningWorker], server: WorkerServer) -> None:
     """End all processes. Those that are done get a moment to go by themselves."""
     for worker in workers:
         if worker.done:

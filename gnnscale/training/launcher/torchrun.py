@@ -14,7 +14,14 @@ from socket import gethostname
 from typing import Any
 
 from gnnscale.core import shown
-from gnnscale.distributed.heartbeat import MAX_LOOK_S, OWN, Pulse, Stall, Watch, beating
+from gnnscale.distributed.heartbeat import (
+    MAX_LOOK_S,
+    STATUS,
+    Heartbeat,
+    Stall,
+    StallDetector,
+    beating,
+)
 from gnnscale.distributed.process_group import (
     Group,
     hang_up,
@@ -27,7 +34,7 @@ from gnnscale.planner.device_spec import process_group_backend
 from gnnscale.run import config as settings
 from gnnscale.run.records import Observer, TrainResult
 from gnnscale.training import setup as opening
-from gnnscale.training.launcher.failure_consensus import RollCall
+from gnnscale.training.launcher.failure_consensus import FailureConsensus
 from gnnscale.training.train import train
 
 log = logging.getLogger(__name__)
@@ -46,14 +53,14 @@ _LEAVE_S = 10.0
 
 
 def train_other_rank(
-    config: settings.TrainConfig, directory: Path, *, options: dict[str, Any], job: int = 0
+    config: settings.RunConfig, directory: Path, *, options: dict[str, Any], job: int = 0
 ) -> None:
     """Train the part of a process other than the first, whose observer is never called."""
     train_rank0(config, directory, Observer(), options=options, job=job)
 
 
 def train_rank0(
-    config: settings.TrainConfig,
+    config: settings.RunConfig,
     directory: Path,
     observer: Observer,
     *,
@@ -109,25 +116,25 @@ def watching_peers(
     ``PeerLostError`` with that reason. If one is gone, the error of the others names it. torchrun
     then ends them all.
     """
-    OWN.verdict = None
+    STATUS.verdict = None
     if group.size == 1:
         yield
         return
     names = _with_machines(group, names)
-    board, roll_call = _Board(group, job=job), RollCall(group, names, job=job)
+    board, roll_call = _Board(group, job=job), FailureConsensus(group, names, job=job)
     watch, over = _PeerWatch(group.rank, names, limit_s=limit_s), threading.Event()
 
     def follow() -> None:
         last, answers = time.monotonic(), 0
-        while OWN.verdict is None and not over.wait(_EVERY_PEER_S):
+        while STATUS.verdict is None and not over.wait(_EVERY_PEER_S):
             now = time.monotonic()
             if board.answers == answers:
                 watch.look_in_vain(now - last)
             else:
                 watch.look(board.pulses, now - last)
             last, answers = now, board.answers
-        if OWN.verdict is not None and not over.wait(_LEAVE_S):
-            _end_process(OWN.verdict)
+        if STATUS.verdict is not None and not over.wait(_LEAVE_S):
+            _end_process(STATUS.verdict)
 
     with beating(board.publish, _EVERY_PEER_S), board.read():
         thread = threading.Thread(target=follow, name="watch", daemon=True)
@@ -162,14 +169,14 @@ class _Board:
 
     def __init__(self, group: Group, *, job: int) -> None:
         self.answers = 0  #: how often it has been read
-        self.pulses: list[Pulse | None] = []  #: what was read last
+        self.pulses: list[Heartbeat | None] = []  #: what was read last
         self._group = group
         self._keys = [f"{torchrun_keys(job)}/pulse-{rank}" for rank in range(group.size)]
         # A question that is not answered delays all that comes after it.
         self._written, self._read = torchrun_client(), torchrun_client()
         self._over = threading.Event()
 
-    def publish(self, pulse: Pulse) -> None:
+    def publish(self, pulse: Heartbeat) -> None:
         self._written.set(self._keys[self._group.rank], pulse.packed().hex())
 
     @contextmanager
@@ -186,7 +193,7 @@ class _Board:
         while not self._over.is_set():
             with suppress(RuntimeError):
                 answers = self._read.multi_get(self._keys)
-                self.pulses = [Pulse.unpacked(bytes.fromhex(each.decode())) for each in answers]
+                self.pulses = [Heartbeat.unpacked(bytes.fromhex(each.decode())) for each in answers]
                 self.answers += 1
             self._over.wait(_EVERY_PEER_S)
 
@@ -198,27 +205,27 @@ class _PeerWatch:
         self._rank = rank
         self._size = len(names)
         self._limit_s = limit_s
-        self._watch = Watch(names, limit_s=limit_s)
+        self._watch = StallDetector(names, limit_s=limit_s)
         self._in_vain_s = 0.0
 
     def look_in_vain(self, seconds: float) -> None:
         """Do what is due when torchrun's store does not answer: it, or the network, is gone."""
         self._in_vain_s += min(seconds, MAX_LOOK_S)
         if self._limit_s is not None and self._in_vain_s >= self._limit_s:
-            OWN.verdict = (
+            STATUS.verdict = (
                 "lost the other processes (torchrun's store has not answered for "
                 f"{self._in_vain_s:.0f} s, runtime.stall_limit_s={self._limit_s:g})"
             )
             hang_up()
 
-    def look(self, pulses: Sequence[Pulse | None], seconds: float) -> None:
+    def look(self, pulses: Sequence[Heartbeat | None], seconds: float) -> None:
         """Do what is due: log who is waited for, or end this process's part of the run."""
         self._in_vain_s = 0.0
         stall = self._watch.look(pulses, seconds)
         if stall is None:
             return
         if self._watch.is_over(stall):
-            OWN.verdict = self._watch.ended_by(stall, pulses)
+            STATUS.verdict = self._watch.ended_by(stall, pulses)
             hang_up()
         elif self._watch.is_due(stall) and self._speaks(stall):
             log.warning(self._watch.waiting_line(stall, pulses))

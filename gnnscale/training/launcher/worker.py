@@ -21,7 +21,13 @@ from gnnscale.core import (
 from gnnscale.core.errors import is_out_of_memory
 from gnnscale.distributed.process_group import PeerLostError, join
 from gnnscale.planner.registry import register_kinds
-from gnnscale.run.records import EpochRecord, LeftOut, RunObserver, StepRecord, TrainResult
+from gnnscale.run.records import (
+    DroppedProcessors,
+    EpochRecord,
+    RunObserver,
+    StepRecord,
+    TrainResult,
+)
 from gnnscale.training.build.gpu_cache_size import MemoryLeft
 from gnnscale.training.launcher.failure_detection import (
     OUT_OF_MEMORY,
@@ -31,7 +37,7 @@ from gnnscale.training.launcher.failure_detection import (
     beating_into,
     leave_lost_page,
 )
-from gnnscale.training.planning.drop_cpu import ProcessorsLeftOut
+from gnnscale.training.planning.drop_cpu import ProcessorsDropped
 from gnnscale.training.setup import fix_instruction_set
 from gnnscale.training.train import rehearse_memory, train
 
@@ -139,11 +145,11 @@ def work(task: WorkerTask, connection: Connection, replies: SimpleQueue[bytes]) 
 
 def _train(
     task: WorkerTask, messages: Messages, replies: SimpleQueue[bytes]
-) -> TrainResult | LeftOut | MemoryLeft | None:
+) -> TrainResult | DroppedProcessors | MemoryLeft | None:
     """Train with the others, or rehearse; return what came of it at rank 0."""
     with join(task.rank, task.size, task.meeting, backend=task.backend) as group:
         parts: dict[str, Any] = {"options": task.options, "artefacts": task.artefacts}
-        result: TrainResult | LeftOut | MemoryLeft
+        result: TrainResult | DroppedProcessors | MemoryLeft
         if task.rehearses_memory:
             result = rehearse_memory(task.config, task.directory, group=group, **parts)
         else:
@@ -152,7 +158,7 @@ def _train(
                 result = train(
                     task.config, task.directory, observer, group=group, may_leave_out=True, **parts
                 )
-            except ProcessorsLeftOut as found:
+            except ProcessorsDropped as found:
                 result = found.left_out
     return result if group.is_rank0 else None
 

@@ -26,7 +26,7 @@ from gnnscale.sampling import Block
 PARTIAL_BYTES = 4
 
 
-class Trade(Protocol):
+class PartialSumExchange(Protocol):
     """Trades partial products and their gradients."""
 
     def sum_of_mine(
@@ -44,7 +44,7 @@ class Trade(Protocol):
         ...
 
 
-class PartialTrade:
+class HostPartialSumExchange:
     """Trades partial products and their gradients, in the thread that trains.
 
     Sending overlaps with computing: what is done for one device is under way while that for the
@@ -56,7 +56,7 @@ class PartialTrade:
         self.group = group
         self._waited_s = 0.0
 
-    def __deepcopy__(self, memo: object) -> PartialTrade:
+    def __deepcopy__(self, memo: object) -> HostPartialSumExchange:
         """A copy of the model trades over the same connections, or by something else."""
         return self
 
@@ -119,7 +119,7 @@ class _SplitProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, weight: torch.Tensor, parts: tuple[torch.Tensor, ...], trade: Trade
+        ctx: Any, weight: torch.Tensor, parts: tuple[torch.Tensor, ...], trade: PartialSumExchange
     ) -> torch.Tensor:
         ctx.parts, ctx.trade = parts, trade
         columns = weight.to(parts[0].dtype).t()
@@ -170,7 +170,7 @@ class SplitGNN(GNN):
     All other parameters are those of the whole model, and not copies.
     """
 
-    def __init__(self, whole: GNN, columns: tuple[int, int], trade: Trade) -> None:
+    def __init__(self, whole: GNN, columns: tuple[int, int], trade: PartialSumExchange) -> None:
         """Split ``whole``: this device has ``columns`` of the features, ``(first, last + 1)``."""
         first = whole.layer(0)
         assert isinstance(first, LinearAggregationLayer)
@@ -188,7 +188,7 @@ class SplitGNN(GNN):
         assert isinstance(weight, nn.Parameter)
         return weight
 
-    def trade_by(self, trade: Trade) -> None:
+    def trade_by(self, trade: PartialSumExchange) -> None:
         """Trade by something else: a device trades what is in its memory."""
         self._trade = trade
 

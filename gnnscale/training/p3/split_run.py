@@ -16,7 +16,12 @@ from gnnscale.graph import Graph
 from gnnscale.nn import GNN, Inputs
 from gnnscale.nn.optim.dense import optimizer_state, restore_optimizer
 from gnnscale.sampling import Block, MiniBatch
-from gnnscale.training.p3.split_model import PARTIAL_BYTES, PartialTrade, SplitGNN, column_slice
+from gnnscale.training.p3.split_model import (
+    PARTIAL_BYTES,
+    HostPartialSumExchange,
+    SplitGNN,
+    column_slice,
+)
 
 #: Destinations, sources, edges, and whether there is each of ``_OPTIONAL``.
 _HEADER = 6
@@ -68,7 +73,7 @@ def unpack(numbers: torch.Tensor, dtype: np.dtype[Any]) -> InputBlock:
     return InputBlock(vertices=vertices.view(dtype), block=block)
 
 
-class ColumnExchange:
+class InputBlockExchange:
     """Devices learn each other's input blocks, ahead of propagation (P3, section 3.2).
 
     What is aggregated depends on no weights. So blocks are traded, and columns read and aggregated,
@@ -204,15 +209,15 @@ class SplitRun:
         self._group = group
         mine = columns[group.rank]
         #: the part of the model that this device trains
-        self.model = SplitGNN(whole, mine, PartialTrade(group.with_own_connections()))
+        self.model = SplitGNN(whole, mine, HostPartialSumExchange(group.with_own_connections()))
 
     def store(self, graph: Graph) -> HostFeatures:
         """Return the device's columns of the features."""
         return HostFeatures.of(graph, columns=self._columns[self._group.rank])
 
-    def exchange(self, loader: FeatureLoader) -> ColumnExchange:
+    def exchange(self, loader: FeatureLoader) -> InputBlockExchange:
         """Return the exchange of input blocks, over separate connections."""
-        return ColumnExchange(self._group.with_own_connections(), self.model, loader)
+        return InputBlockExchange(self._group.with_own_connections(), self.model, loader)
 
     def weights(self, optimizer: torch.optim.Optimizer) -> SplitWeights:
         """Return what joins the devices' weights, which ``optimizer`` updates here."""

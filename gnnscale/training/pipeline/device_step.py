@@ -12,7 +12,7 @@ from gnnscale.distributed.heartbeat import activity
 from gnnscale.distributed.process_group import Group
 from gnnscale.nn import TrainableModel
 from gnnscale.planner import BY_DEVICE, DevicePlan
-from gnnscale.planner.cost_model.corrections import CountedWork
+from gnnscale.planner.cost_model.corrections import WorkCounter
 from gnnscale.training.gradient_sync import (
     StepControl,
     StepTotals,
@@ -31,7 +31,7 @@ def max_late(plan: DevicePlan) -> int:
     return MAX_LATE if any(each.prefetch == BY_DEVICE for each in plan.shares) else 0
 
 
-class OwnedStep:
+class DeviceDrivenStep:
     """Starts the steps of a device that owns them, and reads their outcomes up to four steps late.
 
     The host waits for the device only if it is that far ahead, before a checkpoint, and at the end
@@ -46,7 +46,7 @@ class OwnedStep:
         optimizer: torch.optim.Optimizer,
         group: Group,
         *,
-        work: CountedWork | None = None,
+        work: WorkCounter | None = None,
         accumulate: int = 1,
         steps_per_epoch: int = 1,
     ) -> None:

@@ -10,7 +10,7 @@ from gnnscale.backend import Backend, DeviceMemoryError, SampleTaker
 from gnnscale.backend.exchange import Exchange
 from gnnscale.core import STAGES, Array
 from gnnscale.core.pipeline import Pipeline, StageGroup
-from gnnscale.distributed.heartbeat import CURRENT_ACTIVITIES, OWN
+from gnnscale.distributed.heartbeat import CURRENT_ACTIVITIES, STATUS
 from gnnscale.planner import BY_DEVICE, DevicePlan
 from gnnscale.training.pipeline.slices import BatchSlice
 
@@ -108,7 +108,7 @@ def measured(batch: BatchSlice, stage: str) -> Iterator[None]:
     """Add the time of the ``with`` block to ``stage`` of the slice."""
     thread = get_ident()
     CURRENT_ACTIVITIES[thread] = stage
-    OWN.signs += 1
+    STATUS.signs += 1
     start = time.perf_counter()
     try:
         yield

@@ -16,7 +16,7 @@ from gnnscale.backend import Backend
 from gnnscale.core import STAGES, StageTimes
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.nn import TrainableModel
-from gnnscale.planner.cost_model.corrections import CountedWork
+from gnnscale.planner.cost_model.corrections import WorkCounter
 from gnnscale.training.gradient_sync import StepTotals, Synchronizer, needs_several_rows
 from gnnscale.training.pipeline.slices import BatchSlice
 from gnnscale.training.pipeline.stages import measured
@@ -25,7 +25,7 @@ from gnnscale.training.pipeline.stages import measured
 Finished: TypeAlias = tuple[BatchSlice, StepTotals]
 
 
-class Step(Protocol):
+class WorkerStep(Protocol):
     """What a run and a rehearsal do with a slice after the stages that run ahead."""
 
     #: Rows that each layer wrote since statistics were combined, and that these count.
@@ -76,7 +76,7 @@ def last_of_updates(step: int, num_batches: int, steps_per_epoch: int) -> bool:
     return place % num_batches == 0 or place == steps_per_epoch
 
 
-class Accumulated:
+class GradientAccumulator:
     """Sums the gradients of an update's mini-batches, which all devices have summed before.
 
     Each counts by its seeds, so that the gradient is that of the mean over all of them. Weights of
@@ -136,7 +136,7 @@ class TrainStep:
         optimizer: torch.optim.Optimizer,
         *,
         clip_norm: float | None = None,
-        work: CountedWork | None = None,
+        work: WorkCounter | None = None,
         accumulate: int = 1,
         steps_per_epoch: int = 1,
     ) -> None:
@@ -160,7 +160,7 @@ class TrainStep:
         self._optimizer = optimizer
         self._clip_norm = clip_norm
         self._work = work
-        self._accumulated = Accumulated(model, accumulate, steps_per_epoch)
+        self._accumulated = GradientAccumulator(model, accumulate, steps_per_epoch)
         self._last_sync_s = 0.0
         #: Rows that each layer wrote since statistics were combined.
         self.rows: Counter[int] = Counter()
@@ -192,7 +192,7 @@ class TrainStep:
             )
         return [(batch, totals)]
 
-    def _counted(self, work: CountedWork, batch: BatchSlice) -> StageTimes:
+    def _counted(self, work: WorkCounter, batch: BatchSlice) -> StageTimes:
         size = None if batch.outcome is None else batch.outcome.size
         return work.stage_times(batch.plan, size, host_samples=batch.host_samples)
 

@@ -16,7 +16,7 @@ from gnnscale.nn import base as trainable
 from gnnscale.nn.conv.linear import GraphLayer
 from gnnscale.planner import Device, DevicePlan, device_plan, planner
 from gnnscale.planner.calibration.cached_rates import this_machine
-from gnnscale.planner.cost_model.corrections import CountedWork, correct, nominal_platform
+from gnnscale.planner.cost_model.corrections import WorkCounter, correct, nominal_platform
 from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER, BatchSize, Prediction
 from gnnscale.planner.cost_model.predict import Correction, Host, predict
 from gnnscale.planner.cost_model.stage_work import StepBytes, step_bytes
@@ -29,31 +29,31 @@ from gnnscale.planner.cost_model.workload import (
 )
 from gnnscale.planner.device_spec import owns_steps
 from gnnscale.planner.platform import Platform
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SamplerConfig, SeedOrder
 from gnnscale.training.build.cache import cache_effects
 from gnnscale.training.planning.profiling import PlanProfile, restored
 
 
 def counted_work(
-    config: TrainConfig,
+    config: RunConfig,
     graph: Graph,
     model: TrainableModel,
     devices: Sequence[Device],
     caches: CachePlan | None,
     *,
     rank: int,
-) -> CountedWork | None:
+) -> WorkCounter | None:
     """Return what the work of device ``rank`` takes by count; None if seconds are measured."""
     if not config.runtime.deterministic:
         return None
     effects = cache_effects(len(devices), caches)
     workloads = workloads_of(config, unmeasured_workload(graph, model), devices, effects, graph)
-    return CountedWork(workloads[rank], rank=rank, cores=config.host_threads)
+    return WorkCounter(workloads[rank], rank=rank, cores=config.host_threads)
 
 
 def workloads_of(
-    config: TrainConfig,
+    config: RunConfig,
     workload: Workload,
     devices: Sequence[Device],
     effects: Sequence[CacheEffect],
@@ -107,7 +107,7 @@ class PlanModel:
 
     def __init__(
         self,
-        config: TrainConfig,
+        config: RunConfig,
         graph: Graph,
         model: TrainableModel,
         group: Group,
@@ -228,7 +228,7 @@ class PlanModel:
 
 
 def _workload(
-    config: TrainConfig,
+    config: RunConfig,
     graph: Graph,
     model: TrainableModel,
     order: SeedOrder,
@@ -255,7 +255,7 @@ def _workload(
 
 def with_measured_step(
     workload: Workload,
-    config: TrainConfig,
+    config: RunConfig,
     graph: Graph,
     model: TrainableModel,
     order: SeedOrder,

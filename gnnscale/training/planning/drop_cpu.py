@@ -12,20 +12,20 @@ from typing import Any
 
 from gnnscale.planner import BY_DEVICE, Device, DevicePlan, DevicePlanConfig, DeviceShare, Threads
 from gnnscale.planner.device_spec import owns_steps
-from gnnscale.run.config import TrainConfig
-from gnnscale.run.records import LeftOut
+from gnnscale.run.config import RunConfig
+from gnnscale.run.records import DroppedProcessors
 
 
-class ProcessorsLeftOut(Exception):  # noqa: N818  no error: the run continues
+class ProcessorsDropped(Exception):  # noqa: N818  no error: the run continues
     """A run is to continue without its processors; every worker raises this at the same time."""
 
-    def __init__(self, left_out: LeftOut) -> None:
+    def __init__(self, left_out: DroppedProcessors) -> None:
         """Know who is left out."""
         super().__init__(left_out.line)
         self.left_out = left_out
 
 
-def alone_position(config: TrainConfig) -> int | None:
+def alone_position(config: RunConfig) -> int | None:
     """Return the position of the accelerator that could do its steps by itself; None without one.
 
     A split that the user gives stays, and so do the devices of a run that is to repeat: seconds do
@@ -48,12 +48,12 @@ def plan_alone(device: Device, *, batch_size: int, cores: int) -> DevicePlan:
 
 def compare(
     devices: Sequence[Device], position: int, *, step_with_s: float, step_without_s: float
-) -> LeftOut | None:
+) -> DroppedProcessors | None:
     """Return who is left out, by what steps took in rehearsals; None if processors shorten them."""
     if step_with_s < step_without_s:
         return None
     labels = [device.label for device in devices]
-    return LeftOut(
+    return DroppedProcessors(
         names=tuple(name for i, name in enumerate(labels) if i != position),
         position=position,
         name=labels[position],
@@ -63,8 +63,8 @@ def compare(
 
 
 def without(
-    left_out: LeftOut, config: TrainConfig, options: dict[str, Any]
-) -> tuple[TrainConfig, dict[str, Any]]:
+    left_out: DroppedProcessors, config: RunConfig, options: dict[str, Any]
+) -> tuple[RunConfig, dict[str, Any]]:
     """Return the options of the run that continues without its processors.
 
     Args:

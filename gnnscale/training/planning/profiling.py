@@ -23,7 +23,7 @@ from gnnscale.training.drm.rebalancer import medians
 from gnnscale.training.pipeline.device_step import max_late
 from gnnscale.training.pipeline.slices import Schedule
 from gnnscale.training.pipeline.stages import Stages, build_pipeline, runs_ahead
-from gnnscale.training.pipeline.step import Step
+from gnnscale.training.pipeline.step import WorkerStep
 
 #: Steps that do not count: memory is touched for the first time, and stages fill.
 _WARM_UP = 3
@@ -69,7 +69,7 @@ def profile_plan(
     model: nn.Module,
     backend: Backend,
     stages: Stages,
-    step: Step,
+    step: WorkerStep,
 ) -> PlanProfile:
     """Train for half a second, or a few steps; afterwards the weights are what they were before.
 
@@ -79,7 +79,7 @@ def profile_plan(
         order: the seeds of every step, with full mini-batches among them.
         step: propagation and update, with an optimizer whose state nobody needs afterwards.
     """
-    share, measured = plan.shares[rank], _Measured(plan)
+    share, measured = plan.shares[rank], _ProfiledSteps(plan)
     backend.set_threads(share.threads)
     lead_steps = 1 + _DEPTH * runs_ahead(plan) + max_late(plan)
     schedule = Schedule(
@@ -119,7 +119,7 @@ def profile_plan(
     return measured.profile()
 
 
-class _Measured:
+class _ProfiledSteps:
     """The times of a rehearsal's steps; done after as many as its plan needs."""
 
     def __init__(self, plan: DevicePlan) -> None:

@@ -10,7 +10,7 @@ from gnnscale.distributed.process_group import Group
 from gnnscale.planner import Device, DevicePlan
 from gnnscale.planner.cost_model import equations, predict
 from gnnscale.planner.cost_model import stage_work as work
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SeedOrder
 from gnnscale.training.planning.cost_estimates import PlanModel
 from gnnscale.training.planning.profiling import PlanProfile, rehearsed_steps
@@ -32,7 +32,7 @@ _SLOW_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Tried:
+class _ProfiledPlan:
     """A plan that was rehearsed: how long its steps took, how many there were, what they taught."""
 
     plan: DevicePlan
@@ -56,7 +56,7 @@ class PlanSearch:
 
     def __init__(
         self,
-        config: TrainConfig,
+        config: RunConfig,
         model: PlanModel,
         order: SeedOrder,
         known: Sequence[dict[str, Any]] | None,
@@ -69,7 +69,7 @@ class PlanSearch:
         self._config = config
         self._model = model
         self._num_steps = config.epochs * order.steps_per_epoch
-        self._tried: list[_Tried] = []
+        self._tried: list[_ProfiledPlan] = []
         if known is None:
             self.plan, self.predicted = self._model.proposals(None)[0]
         else:
@@ -111,7 +111,7 @@ class PlanSearch:
         step_s = max(each.step_s for each in rehearsed)
         correction = self._model.correction(self.plan, rehearsed, step_s)
         steps = rehearsed[0].num_steps
-        tried = _Tried(plan=self.plan, step_s=step_s, num_steps=steps, correction=correction)
+        tried = _ProfiledPlan(plan=self.plan, step_s=step_s, num_steps=steps, correction=correction)
         self._tried.append(tried)
         best = min(self._tried, key=lambda each: each.step_s)
         if len(self._tried) < self._rehearsals:

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
-from gnnscale.backend import HostCache, HostParts, OwnSteps
+from gnnscale.backend import BackendInputs, CacheInputs, DeviceStepInputs
 from gnnscale.backend import feature_loading as loading
 from gnnscale.core import Array
 from gnnscale.distributed.process_group import ALONE, Group
 from gnnscale.planner.device_plan import apportion
 from gnnscale.planner.device_spec import owns_steps, shared_collective
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SeedOrder, StepSeeds
 from gnnscale.training.build.cache import OpenedCache
-from gnnscale.training.worker.model_state import Data, Learning
+from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
 #: Steps that show a device how large mini-batches are.
 _REHEARSED = 16
 
 
-def owning_group(config: TrainConfig, group: Group, alone: int | None) -> Group | None:
+def owning_group(config: RunConfig, group: Group, alone: int | None) -> Group | None:
     """Return the workers that do steps by themselves, this one among them; None if it does not."""
     if owns_steps(config.device_plan.parsed()):
         return group
@@ -29,13 +29,13 @@ def owning_group(config: TrainConfig, group: Group, alone: int | None) -> Group 
 
 
 def host_parts(
-    config: TrainConfig,
-    data: Data,
-    learning: Learning,
+    config: RunConfig,
+    data: TrainInputs,
+    learning: ModelState,
     loader: loading.FeatureLoader,
     cache: OpenedCache | None,
     owner: Group | None,
-) -> HostParts:
+) -> BackendInputs:
     """Return what the device is opened with.
 
     Args:
@@ -50,7 +50,7 @@ def host_parts(
         assert data.columns is not None
         first, end = data.columns[own.columns.rank]
         graph = replace(graph, features=graph.features[:, first:end])
-    parts = HostParts(
+    parts = BackendInputs(
         graph=graph,
         model=learning.trained,
         objective=task.objective,
@@ -63,7 +63,7 @@ def host_parts(
     )
     if cache is None:
         return parts
-    found = HostCache(
+    found = CacheInputs(
         num_bytes=cache.num_bytes,
         lists=cache.lists,
         counters=cache.counters,
@@ -73,14 +73,16 @@ def host_parts(
     return replace(parts, cache=found)
 
 
-def _own_steps(config: TrainConfig, data: Data, learning: Learning, group: Group) -> OwnSteps:
+def _own_steps(
+    config: RunConfig, data: TrainInputs, learning: ModelState, group: Group
+) -> DeviceStepInputs:
     """Return what the device needs to do steps by itself."""
     first = islice(data.order.epoch(0), _REHEARSED)
     # NCCL has connections of GPUs alone. Over gloo, steps are summed while others are reported.
     over_gloo = shared_collective(config.device_plan.parsed()) == "cpu:gloo"
     summing = group.with_own_connections() if over_gloo else group
     divided = learning.split is not None
-    return OwnSteps(
+    return DeviceStepInputs(
         build_optimizer=config.optimizer.build,
         host_optimizer=learning.optimizer,
         clip_norm=config.runtime.clip_norm,
@@ -91,20 +93,20 @@ def _own_steps(config: TrainConfig, data: Data, learning: Learning, group: Group
     )
 
 
-def _counts(config: TrainConfig, step: StepSeeds, group: Group) -> Sequence[int]:
+def _counts(config: RunConfig, step: StepSeeds, group: Group) -> Sequence[int]:
     """Return each device's seeds of a step, of devices that own theirs."""
     split = step.counts or config.device_plan.split or [1] * group.size
     return apportion(split, len(step.seeds))
 
 
-def _slice(config: TrainConfig, step: StepSeeds, group: Group) -> Array:
+def _slice(config: RunConfig, step: StepSeeds, group: Group) -> Array:
     """Return this device's seeds of a step."""
     counts = _counts(config, step, group)
     first = sum(counts[: group.rank])
     return step.seeds[first : first + counts[group.rank]]
 
 
-def _most_seeds(config: TrainConfig, order: SeedOrder, group: Group) -> int:
+def _most_seeds(config: RunConfig, order: SeedOrder, group: Group) -> int:
     """Return how many seeds a slice of this device has at most, if it owns its steps."""
     if order.movable:
         split = config.device_plan.split or [1] * group.size

@@ -10,40 +10,47 @@ from typing import Any, cast
 
 import torch
 
-from gnnscale.backend import Backend, CacheHolder, Inferring, Rated, StepOwner, open_backend
+from gnnscale.backend import (
+    Backend,
+    DeviceCacheBackend,
+    DeviceRates,
+    InferenceCapable,
+    StepOwner,
+    open_backend,
+)
 from gnnscale.backend import feature_loading as loading
 from gnnscale.backend.exchange import Exchange
 from gnnscale.core import ConfigError, decode
 from gnnscale.core.gpu import GpuMeter
 from gnnscale.distributed.process_group import ALONE, Group, trade_values
 from gnnscale.features import DiskFeaturesConfig, FeatureStore
-from gnnscale.features.multilevel import StackedFeatures
-from gnnscale.features.sharded.store import SharedRows
+from gnnscale.features.multilevel import MultiLevelStore
+from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.policies import check_follows
-from gnnscale.features.tiered.store import TieredFeatures, TierRows
+from gnnscale.features.tiered.store import TieredReader, TieredStore
 from gnnscale.graph import Graph
 from gnnscale.nn import TrainableModel
-from gnnscale.nn.learned_embeddings import LearnedFeatures
+from gnnscale.nn.learned_embeddings import LearnedFeatureStore
 from gnnscale.planner import Cuda, Device
-from gnnscale.planner.cost_model.corrections import CountedWork
+from gnnscale.planner.cost_model.corrections import WorkCounter
 from gnnscale.planner.cost_model.workload import unmeasured_workload
 from gnnscale.planner.device_spec import owns_steps, shared_collective
 from gnnscale.planner.gpu_rates import CardRates
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SeedOrder
 from gnnscale.training.build.cache import OpenedCache, devices_with_caches, open_caches
 from gnnscale.training.build.replan import CacheReplanner
 from gnnscale.training.build.sharded_features import SharedFeatures, open_shared
 from gnnscale.training.build.tiered_features import OpenedTier, chosen_tier, open_tier
 from gnnscale.training.gradient_sync import Synchronizer
-from gnnscale.training.pipeline.device_step import OwnedStep
+from gnnscale.training.pipeline.device_step import DeviceDrivenStep
 from gnnscale.training.pipeline.stages import Stages
-from gnnscale.training.pipeline.step import Step, TrainStep
+from gnnscale.training.pipeline.step import TrainStep, WorkerStep
 from gnnscale.training.planning.cost_estimates import counted_work
 from gnnscale.training.planning.drop_cpu import alone_position
 from gnnscale.training.preaggregation import open_aggregated
 from gnnscale.training.worker.backend_inputs import host_parts, owning_group
-from gnnscale.training.worker.model_state import Data, Learning
+from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +65,13 @@ class WorkerDevice:
     cache: OpenedCache | None  #: what this worker's device keeps; None for nothing
     #: reads rows from the disk, or from other machines, ahead of their use; None for in memory
     tier: OpenedTier | None
-    rows: SharedRows | None  #: what machines divide among them; None if each has all rows
+    rows: ShardedStore | None  #: what machines divide among them; None if each has all rows
     #: keeps the caches at what the run reads; None if nothing is cached
     replanner: CacheReplanner | None
     backend: Backend  #: the device
     stages: Stages  #: what becomes of a slice before it is propagated
     synchronizer: Synchronizer  #: sums gradients over all workers
-    step: Step  #: what a training step does after the stages
+    step: WorkerStep  #: what a training step does after the stages
     #: the position of the one accelerator that may do its steps by itself once all others are left
     #: out; None if they stay
     alone: int | None
@@ -73,12 +80,12 @@ class WorkerDevice:
     @classmethod
     def open(
         cls,
-        config: TrainConfig,
-        data: Data,
-        learning: Learning,
+        config: RunConfig,
+        data: TrainInputs,
+        learning: ModelState,
         group: Group,
         *,
-        rows: SharedRows | None = None,
+        rows: ShardedStore | None = None,
         may_leave_out: bool = False,
     ) -> WorkerDevice:
         """Open the device of this worker; all workers do so at the same time.
@@ -142,7 +149,7 @@ class WorkerDevice:
         )
 
     @property
-    def ahead(self) -> StackedFeatures | TierRows | None:
+    def ahead(self) -> MultiLevelStore | TieredReader | None:
         """What reads rows of the steps that it expects; None if they are in memory."""
         if self.tier is None:
             return None
@@ -156,11 +163,11 @@ class WorkerDevice:
         return GpuMeter.of(None if index in others else index)
 
     @property
-    def inferring(self) -> Inferring | None:
+    def inferring(self) -> InferenceCapable | None:
         """The device, if it computes exact rows for evaluation."""
         # A device with some columns of the features computes no rows of the whole model.
         infers = self.backend.device.infers and not self.has_columns
-        return cast(Inferring, self.backend) if infers else None
+        return cast(InferenceCapable, self.backend) if infers else None
 
     def rank0_reads(self) -> AbstractContextManager[None]:
         """Let rank 0 read ``store`` in the ``with`` block; every process comes here.
@@ -171,7 +178,7 @@ class WorkerDevice:
 
     def rehearsal(
         self, model: TrainableModel, optimizer: torch.optim.Optimizer, *, alone: bool = False
-    ) -> Step:
+    ) -> WorkerStep:
         """Return what a rehearsal does with a slice; it throws ``optimizer`` away.
 
         Args:
@@ -179,20 +186,20 @@ class WorkerDevice:
         """
         if alone or owns_steps(self.devices):
             group = ALONE if alone else self.group
-            return OwnedStep(model, cast(StepOwner, self.backend), optimizer, group)
+            return DeviceDrivenStep(model, cast(StepOwner, self.backend), optimizer, group)
         return TrainStep(model, self.backend, self.synchronizer, optimizer)
 
 
 def _store(
-    data: Data,
-    learning: Learning,
+    data: TrainInputs,
+    learning: ModelState,
     host: FeatureStore,
     cache: OpenedCache | None,
-    tier: TieredFeatures | None,
+    tier: TieredStore | None,
 ) -> FeatureStore:
     """Return where the device reads features: learned or aggregated rows, its cache, the host's."""
     if learning.trained.vertex_rows is not None:
-        return LearnedFeatures(learning.trained.vertex_rows)
+        return LearnedFeatureStore(learning.trained.vertex_rows)
     if cache is not None:
         return cache.store
     if tier is not None:
@@ -201,17 +208,17 @@ def _store(
     return host if aggregated is None else aggregated
 
 
-def _host_store(config: TrainConfig, graph: Graph, rows: SharedRows | None) -> FeatureStore:
+def _host_store(config: RunConfig, graph: Graph, rows: ShardedStore | None) -> FeatureStore:
     return config.features.open(graph) if rows is None else SharedFeatures(rows)
 
 
 def _open_tier(
-    config: TrainConfig,
-    data: Data,
-    learning: Learning,
+    config: RunConfig,
+    data: TrainInputs,
+    learning: ModelState,
     device: Device,
     group: Group,
-    rows: SharedRows | None,
+    rows: ShardedStore | None,
 ) -> OpenedTier | None:
     """Return what reads rows from the disk or other machines; None if they are read in memory."""
     asked, options = config.features.reads_disk, chosen_tier(config, data.graph)
@@ -240,7 +247,7 @@ def _open_tier(
 
 
 def _open_tier_if_it_fits(
-    options: DiskFeaturesConfig, config: TrainConfig, graph: Graph, *, group: Group, **run: Any
+    options: DiskFeaturesConfig, config: RunConfig, graph: Graph, *, group: Group, **run: Any
 ) -> OpenedTier | None:
     """Return the tier that a run chose by itself; None if any worker lacks memory for it."""
     tier, problem = None, ""
@@ -258,15 +265,15 @@ def _open_tier_if_it_fits(
 
 
 def _open_step(
-    learning: Learning,
+    learning: ModelState,
     backend: Backend,
     synchronizer: Synchronizer,
     devices: Sequence[Device],
-    work: CountedWork | None,
-    config: TrainConfig,
+    work: WorkCounter | None,
+    config: RunConfig,
     order: SeedOrder,
     group: Group,
-) -> Step:
+) -> WorkerStep:
     """Return what a training step does after the stages: the device all of it, or the host."""
     common: dict[str, Any] = {
         "work": work,
@@ -275,7 +282,7 @@ def _open_step(
     }
     model, optimizer = learning.trained, learning.optimizer
     if owns_steps(devices):
-        return OwnedStep(model, cast(StepOwner, backend), optimizer, group, **common)
+        return DeviceDrivenStep(model, cast(StepOwner, backend), optimizer, group, **common)
     clip_norm = config.runtime.clip_norm
     return TrainStep(model, backend, synchronizer, optimizer, clip_norm=clip_norm, **common)
 
@@ -287,7 +294,7 @@ def _measured(
     if all(each.gpu is None for each in devices):
         return devices
     rated = devices[group.rank].gpu is not None
-    every = trade_values(asdict(cast(Rated, backend).rates()) if rated else None, group)
+    every = trade_values(asdict(cast(DeviceRates, backend).rates()) if rated else None, group)
     row_bytes = graph.feature_bytes // max(graph.num_vertices, 1)
     return tuple(
         decode(CardRates, rates, source="rates").of(cast(Cuda, device), row_bytes=row_bytes)
@@ -297,7 +304,7 @@ def _measured(
     )
 
 
-def _check_follows(cache: OpenedCache | None, config: TrainConfig, device: Device) -> None:
+def _check_follows(cache: OpenedCache | None, config: RunConfig, device: Device) -> None:
     """Refuse rows that follow the batches if the host does not start whole steps of the device."""
     follows = cache is not None and cache.replay is not None
     if follows and not owns_steps(config.device_plan.parsed()):
@@ -311,14 +318,18 @@ def _join_caches(backend: Backend, cache: OpenedCache | None, group: Group) -> N
     """Let devices of a clique read each other's memory; every worker calls this at once."""
     holder = None
     if cache is not None and cache.kept is not None:
-        holder = cast(CacheHolder, backend)
+        holder = cast(DeviceCacheBackend, backend)
     every = trade_values(None if holder is None else holder.cache_address, group)
     if holder is not None and cache is not None and cache.kept is not None:
         holder.open_peers([every[position] for position in cache.kept.positions])
 
 
 def _open_exchange(
-    config: TrainConfig, data: Data, learning: Learning, loader: loading.FeatureLoader, group: Group
+    config: RunConfig,
+    data: TrainInputs,
+    learning: ModelState,
+    loader: loading.FeatureLoader,
+    group: Group,
 ) -> Exchange | None:
     """Return what devices trade between loading and transfer: P3's, the user's, or nothing."""
     if learning.split is not None:

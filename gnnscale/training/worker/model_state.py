@@ -16,14 +16,14 @@ from gnnscale.distributed.process_group import Group
 from gnnscale.features import LearnedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, TrainableModel
-from gnnscale.nn.learned_embeddings import VertexRows
+from gnnscale.nn.learned_embeddings import LearnedEmbedding
 from gnnscale.nn.optim.dense import optimizer_state
 from gnnscale.nn.optim.sparse import ROW_OPTIMIZERS
 from gnnscale.nn.options import CustomModel
 from gnnscale.partition import Partition
 from gnnscale.run import artifacts as artefacts
-from gnnscale.run.artifacts import Artefact
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.artifacts import RunArtifact
+from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import check_feature_dtype, checked_order, describe_use
 from gnnscale.run.tasks.base import Task
 from gnnscale.sampling import SeedOrder
@@ -36,17 +36,17 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class TrainInputs:
     """What the workers of a run read."""
 
     task: Task  #: what is predicted, of the graph that is trained on
     order: SeedOrder  #: the seeds of every step
     partition: Partition | None  #: the devices' parts of the graph; None if it is whole
     cache_plan: StoredPlan | None  #: what the devices keep in their own memory; None for nothing
-    made: Sequence[Artefact]  #: what was made of the graph
+    made: Sequence[RunArtifact]  #: what was made of the graph
 
     @classmethod
-    def open(cls, config: TrainConfig, group: Group, made: Sequence[Artefact]) -> Data:
+    def open(cls, config: RunConfig, group: Group, made: Sequence[RunArtifact]) -> TrainInputs:
         """Open what the launching process has made; without, one process a machine makes it.
 
         Raises:
@@ -77,7 +77,7 @@ class Data:
         order = checked_order(config, task.seeds, None if partition is None else partition.parts)
         return cls(task=task, order=order, partition=partition, cache_plan=cache_plan, made=made)
 
-    def over(self, graph: Graph) -> Data:
+    def over(self, graph: Graph) -> TrainInputs:
         """Return the same over ``graph``, which is the same but for how it is read."""
         return replace(self, task=self.task.over(graph))
 
@@ -106,7 +106,7 @@ def _one_first(group: Group, opened: Callable[[], T]) -> T:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learning:
+class ModelState:
     """The weights of a run."""
 
     model: TrainableModel  #: the whole model, which is evaluated and saved
@@ -117,7 +117,7 @@ class Learning:
     weights: SplitWeights | None = None  #: joins ``model`` from the devices' parts; None likewise
 
     @classmethod
-    def open(cls, config: TrainConfig, data: Data, group: Group) -> Learning:
+    def open(cls, config: RunConfig, data: TrainInputs, group: Group) -> ModelState:
         """Build the model, whose first weights are fixed by ``seed``, and its optimizer."""
         if group.is_rank0 and isinstance(config.model, CustomModel):
             sizes = {"num_features": data.graph.num_features, "num_classes": data.graph.num_classes}
@@ -128,7 +128,7 @@ class Learning:
             factor = config.features.rate_factor(config.optimizer.lr)
             table = torch.from_numpy(data.graph.features)
             of_rows = ROW_OPTIMIZERS[config.features.optimizer]
-            model.vertex_rows = VertexRows(table, of_rows, rate_factor=factor)
+            model.vertex_rows = LearnedEmbedding(table, of_rows, rate_factor=factor)
         if data.columns is None or group.size == 1:
             return cls(model=model, trained=model, optimizer=config.optimizer.build(model))
         assert isinstance(model, GNN)
@@ -149,7 +149,7 @@ class Learning:
         """What an optimizer of the whole model keeps of each parameter, as of the last ``join``."""
         return optimizer_state(self.optimizer) if self.weights is None else self.weights.state
 
-    def whole_optimizer(self, config: TrainConfig) -> torch.optim.Optimizer:
+    def whole_optimizer(self, config: RunConfig) -> torch.optim.Optimizer:
         """Return an optimizer of the whole model, to be restored: ``optimizer``, or a new one."""
         return self.optimizer if self.weights is None else config.optimizer.build(self.model)
 

@@ -17,11 +17,11 @@ from gnnscale.cache import CachePlan
 from gnnscale.cache.belady import LookAheadReplay
 from gnnscale.core import Array, Pipeline
 from gnnscale.distributed.process_group import Group, trade_values
-from gnnscale.features.sharded.store import SharedRows
+from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.partition.nvlink import links_between
 from gnnscale.planner import BY_DEVICE, DevicePlan
-from gnnscale.run.config import TrainConfig
-from gnnscale.run.records import NetworkFigures, RunLayout
+from gnnscale.run.config import RunConfig
+from gnnscale.run.records import NetworkStats, RunLayout
 from gnnscale.sampling import Sampler
 from gnnscale.training.build.cache import cache_effects, find_uncached
 from gnnscale.training.drm.balance import shares_sampling
@@ -31,11 +31,11 @@ from gnnscale.training.pipeline.device_step import max_late
 from gnnscale.training.pipeline.slices import BatchSlice, Schedule
 from gnnscale.training.pipeline.stages import Stages, build_pipeline, runs_ahead
 from gnnscale.training.planning.cost_estimates import PlanModel
-from gnnscale.training.planning.drop_cpu import ProcessorsLeftOut, compare, plan_alone
+from gnnscale.training.planning.drop_cpu import ProcessorsDropped, compare, plan_alone
 from gnnscale.training.planning.profiling import PlanProfile, profile_plan
 from gnnscale.training.planning.search import PlanSearch, agree_on_plan
 from gnnscale.training.worker.device import WorkerDevice
-from gnnscale.training.worker.model_state import Data, Learning
+from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
 log = logging.getLogger(__name__)
 
@@ -112,9 +112,9 @@ def draw_ahead(
 
 
 def plan_layout(
-    config: TrainConfig,
-    data: Data,
-    learning: Learning,
+    config: RunConfig,
+    data: TrainInputs,
+    learning: ModelState,
     device: WorkerDevice,
     group: Group,
     known: list[dict[str, Any]] | None,
@@ -186,8 +186,8 @@ def plan_layout(
     return layout
 
 
-def _network(rows: SharedRows, data: Data) -> NetworkFigures:
-    return NetworkFigures(
+def _network(rows: ShardedStore, data: TrainInputs) -> NetworkStats:
+    return NetworkStats(
         num_machines=rows.num_machines,
         row_bytes=rows.row_bytes,
         id_bytes=data.graph.indices.itemsize,
@@ -223,10 +223,10 @@ def _leave_out(
         device.devices, device.alone, step_with_s=step_with_s, step_without_s=step_without_s
     )
     if found is not None:
-        raise ProcessorsLeftOut(found)
+        raise ProcessorsDropped(found)
 
 
-def _report_depths(plan: DevicePlan, config: TrainConfig) -> None:
+def _report_depths(plan: DevicePlan, config: RunConfig) -> None:
     """Say which devices' memory has room for fewer mini-batches than may be prepared ahead."""
     for share in plan.shares:
         if share.depth is not None and share.prefetch != "none":
@@ -237,7 +237,7 @@ def _report_depths(plan: DevicePlan, config: TrainConfig) -> None:
             )
 
 
-def _report_bytes(layout: RunLayout, learning: Learning) -> None:
+def _report_bytes(layout: RunLayout, learning: ModelState) -> None:
     """Say what a step over parts moves, and what it would with the other kind of first layer."""
     found = layout.step_bytes
     if found is None or layout.partition is None:
@@ -251,7 +251,7 @@ def _report_bytes(layout: RunLayout, learning: Learning) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerSchedule:
+class BatchSchedule:
     """The slices of one worker, in the order of steps, and who decides how large they are."""
 
     device: WorkerDevice  #: the worker's device
@@ -263,15 +263,15 @@ class WorkerSchedule:
     @classmethod
     def open(
         cls,
-        config: TrainConfig,
-        data: Data,
+        config: RunConfig,
+        data: TrainInputs,
         device: WorkerDevice,
         group: Group,
         plan: DevicePlan,
         *,
         first_step: int,
         kept: RebalancerState,
-    ) -> WorkerSchedule:
+    ) -> BatchSchedule:
         """Let the stages run ahead, from ``first_step`` under ``plan``."""
         share, depth = plan.shares[group.rank], config.runtime.prefetch_depth
         lead_steps = (depth + 1 if runs_ahead(plan) else 1) + max_late(plan)
@@ -359,7 +359,7 @@ class WorkerSchedule:
         self.pipeline.close()
 
 
-def manages(config: TrainConfig, plan: DevicePlan) -> bool:
+def manages(config: RunConfig, plan: DevicePlan) -> bool:
     """Return whether resource management has anything to decide under ``plan``."""
     if any(each.prefetch == BY_DEVICE for each in plan.shares):
         return False
@@ -367,7 +367,7 @@ def manages(config: TrainConfig, plan: DevicePlan) -> bool:
 
 
 def _sampled_ahead(
-    slices: Schedule, device: WorkerDevice, config: TrainConfig, data: Data
+    slices: Schedule, device: WorkerDevice, config: RunConfig, data: TrainInputs
 ) -> Iterator[BatchSlice]:
     """Return the worker's slices; drawn ahead if its cache follows the batches to come.
 

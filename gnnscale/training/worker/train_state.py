@@ -8,20 +8,20 @@ from torch import Tensor
 from gnnscale.core.metrics import ClassCounts
 from gnnscale.data.tables.vertex_ids import read_classes
 from gnnscale.distributed.process_group import Group
-from gnnscale.graph import Labelled
+from gnnscale.graph import SplitLabels
 from gnnscale.run import records
 from gnnscale.run.checkpoint.writer import RunCheckpoint
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.history import History
 from gnnscale.run.tasks.base import Task, ceiling
 from gnnscale.run.tasks.edges import EdgeTask
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.training.gradient_sync import StepTotals
 from gnnscale.training.pipeline.slices import BatchSlice
-from gnnscale.training.pipeline.step import Step
+from gnnscale.training.pipeline.step import WorkerStep
 from gnnscale.training.worker.device import WorkerDevice
-from gnnscale.training.worker.model_state import Data, Learning
-from gnnscale.training.worker.schedule import WorkerSchedule
+from gnnscale.training.worker.model_state import ModelState, TrainInputs
+from gnnscale.training.worker.schedule import BatchSchedule
 
 
 @dataclass(kw_only=True)
@@ -56,20 +56,20 @@ class Progress:
 class TrainState:
     """One worker's view of a training run."""
 
-    config: TrainConfig  #: its options
+    config: RunConfig  #: its options
     group: Group  #: the workers of the run
-    data: Data  #: what is trained on
-    learning: Learning  #: the model and its optimizer
+    data: TrainInputs  #: what is trained on
+    learning: ModelState  #: the model and its optimizer
     device: WorkerDevice  #: this worker's device
     checkpoint: RunCheckpoint  #: where the run is saved
     progress: Progress  #: how far it has come
     may_stop: bool = False  #: whether an observer may end training, on every rank alike
     stopped: bool = False  #: whether one has
     layout: records.RunLayout = field(init=False)  #: what its devices do and keep
-    schedule: WorkerSchedule = field(init=False)  #: what is trained when
+    schedule: BatchSchedule = field(init=False)  #: what is trained when
 
     @property
-    def step(self) -> Step:
+    def step(self) -> WorkerStep:
         """What a training step does after the stages."""
         return self.device.step
 
@@ -173,16 +173,16 @@ class TrainState:
         )
 
 
-def _figures_of(task: Task) -> records.GraphFigures:
+def _figures_of(task: Task) -> records.GraphStats:
     """Count what a run trains on, validates and tests."""
     graph, of_edges = task.graph, isinstance(task, EdgeTask)
-    labels: Labelled = task.labels if isinstance(task, EdgeTask) else graph
+    labels: SplitLabels = task.labels if isinstance(task, EdgeTask) else graph
     parts = (
         (task.split.train, task.split.valid, task.split.test)
         if isinstance(task, LinkTask)
         else (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
     )
-    return records.GraphFigures(
+    return records.GraphStats(
         num_vertices=graph.num_vertices,
         num_edges=graph.num_edges,
         num_features=graph.num_features,

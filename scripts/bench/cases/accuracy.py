@@ -21,7 +21,7 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.metrics import score
 from gnnscale.nn import GraphSAGE
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.sampling import NeighborSampling
 from gnnscale.sampling.seed_order import labelled_vertices
 
@@ -81,7 +81,7 @@ def train_gnnscale(*options: str) -> Any:
     return train(*options, "runtime.checkpoint=false").summary["test_metric"]
 
 
-def check_dgl_does_the_same(config: TrainConfig) -> None:
+def check_dgl_does_the_same(config: RunConfig) -> None:
     followed = {
         "model": isinstance(config.model, GraphSAGE) and config.model.norm == "none",
         "sampler": isinstance(config.sampler, NeighborSampling) and not config.sampler.replace,

@@ -37,7 +37,7 @@ def measure(store: str, name: str, hidden: int, threads: int) -> dict[str, Any]:
     import gnnscale.nn
     from gnnscale.graph import Graph
     from gnnscale.inference.layerwise import LayerwiseInference
-    from gnnscale.inference.memory_plan import Limits
+    from gnnscale.inference.memory_plan import MemoryLimits
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
@@ -45,7 +45,7 @@ def measure(store: str, name: str, hidden: int, threads: int) -> dict[str, Any]:
     config = getattr(gnnscale.nn, name)(hidden=hidden, num_layers=2, dropout=0.0)
     model = config.build(num_features=graph.num_features, num_classes=graph.num_classes)
     infer = partial(LayerwiseInference, model, graph, num_threads=threads)
-    chunks_s = infer(limits=Limits(made_bytes=0)).estimate_s(graph.test_idx)
+    chunks_s = infer(limits=MemoryLimits(made_bytes=0)).estimate_s(graph.test_idx)
     inference = infer()
     inputs = inference.work(graph.test_idx).inputs
     predicted_s = inference.estimate_s(graph.test_idx)

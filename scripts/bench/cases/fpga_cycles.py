@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from bench.runner import FANOUTS, take
-from gnnscale.backend.fpga.csim.build import Design, library
+from gnnscale.backend.fpga.csim.build import SimulatedDesign, library
 from gnnscale.backend.fpga.layout import ChipLimits
 from gnnscale.backend.fpga.step_result import train_alone
 from gnnscale.data import from_arrays
@@ -23,7 +23,7 @@ from gnnscale.fpga_design.dse.own_model import BANK_SHARE
 from gnnscale.graph import Graph
 from gnnscale.nn import GCN, GNN, GraphSAGE
 from gnnscale.planner.cost_model import hitgnn
-from gnnscale.planner.cost_model.hitgnn import Card, LayerSize, gnn_seconds, phases
+from gnnscale.planner.cost_model.hitgnn import FpgaCard, LayerWorkload, gnn_seconds, phases
 from gnnscale.sampling import MiniBatch, NeighborSampler
 
 DESIGNS = ((1, 256), (2, 256), (2, 512), (4, 1024), (8, 2048))
@@ -64,27 +64,31 @@ def random_graph(name: str, num_vertices: int) -> Graph:
     return from_arrays(edges, rows, labels, **named)
 
 
-def sizes_of(batch: MiniBatch, model: GNN, slots: int) -> list[LayerSize]:
+def sizes_of(batch: MiniBatch, model: GNN, slots: int) -> list[LayerWorkload]:
     """Return the sizes that the equations take; every row has an edge to itself."""
     found = []
     for block, (width_in, width_out) in zip(batch.blocks, pairwise(model.widths), strict=False):
         widths = {"width_in": width_in, "width_out": width_out, "slots": slots}
         edges = block.num_edges + block.num_dst
-        found.append(LayerSize(sources=block.num_src, rows=block.num_dst, edges=edges, **widths))
+        found.append(
+            LayerWorkload(sources=block.num_src, rows=block.num_dst, edges=edges, **widths)
+        )
     return found
 
 
-def simulate(design: Design, graph: Graph, model: GNN, batch: MiniBatch) -> tuple[int, int]:
+def simulate(
+    design: SimulatedDesign, graph: Graph, model: GNN, batch: MiniBatch
+) -> tuple[int, int]:
     """Return the cycles of one step of training on one compute unit, and of its loss."""
     limits = ChipLimits(n=design.n)
     counters = train_alone(library(design), limits, graph, model, batch).counters
     return counters["cycles"], counters["loss"]
 
 
-def cycles(design: Design, layers: list[LayerSize], bandwidth: float) -> float:
+def cycles(design: SimulatedDesign, layers: list[LayerWorkload], bandwidth: float) -> float:
     """Return what equations 5 to 9 say of one compute unit."""
-    card = Card(clock_hz=design.clock_hz, bandwidth=bandwidth)
-    size = hitgnn.Design(n=design.n, m=design.m)
+    card = FpgaCard(clock_hz=design.clock_hz, bandwidth=bandwidth)
+    size = hitgnn.ComputeDesign(n=design.n, m=design.m)
     return gnn_seconds(phases(card, layers), size) * design.clock_hz
 
 
@@ -98,7 +102,7 @@ def points(num_seeds: int, num_vertices: int) -> Iterator[Point]:
             torch.manual_seed(0)
             model = config.build(num_features=graph.num_features, num_classes=graph.num_classes)
             for n, m in DESIGNS:
-                design = Design(n=n, m=m, compute_units=1)
+                design = SimulatedDesign(n=n, m=m, compute_units=1)
                 layers = sizes_of(batch, model, slots)
                 words = [layer.in_words() for layer in layers]
                 equations, charged = (

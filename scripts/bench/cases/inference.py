@@ -89,7 +89,7 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
 
     import gnnscale.nn
     from gnnscale.inference.layerwise import LayerwiseInference
-    from gnnscale.inference.memory_plan import Limits
+    from gnnscale.inference.memory_plan import MemoryLimits
 
     given = argparse.Namespace(**options)
     torch.set_num_threads(given.threads)
@@ -100,7 +100,7 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     model = config.build(num_features=given.features, num_classes=given.classes)
     hidden, stream = 0 if place == "file" else sys.maxsize, given.stream_mib << 20 or None
     made = 0 if given.rows == "features" else None
-    limits = Limits(hidden_bytes=hidden, stream_bytes=stream, made_bytes=made, kept_bytes=0)
+    limits = MemoryLimits(hidden_bytes=hidden, stream_bytes=stream, made_bytes=made, kept_bytes=0)
     inference = LayerwiseInference(model, graph, num_threads=given.threads, limits=limits)
     predicted_s = inference.estimate_s(None)
     ends, infer = [0.0, 0.0], inference._infer

@@ -68,14 +68,14 @@ def learned(graph: Any, threads: int, kind: str) -> Callable[[int], None]:
     """As ``CpuBackend`` and ``TrainStep`` do it."""
     from gnnscale.features import LearnedFeaturesConfig
     from gnnscale.nn.base import seed_loss
-    from gnnscale.nn.learned_embeddings import LearnedFeatures, VertexRows
+    from gnnscale.nn.learned_embeddings import LearnedEmbedding, LearnedFeatureStore
     from gnnscale.nn.optim.sparse import ROW_OPTIMIZERS
 
     sampler, model, loader, optimizer = parts(graph, threads)
     table = LearnedFeaturesConfig(dim=graph.num_features).draw(graph.num_vertices, seed=0)
-    rows = VertexRows(torch.from_numpy(table), ROW_OPTIMIZERS[kind])
+    rows = LearnedEmbedding(torch.from_numpy(table), ROW_OPTIMIZERS[kind])
     optimizer.add_param_group({"params": [rows.weight]})
-    loader.store = LearnedFeatures(rows)
+    loader.store = LearnedFeatureStore(rows)
 
     def iteration(step: int) -> None:
         batch = sampler.sample(seeds_of(graph, step), step)

@@ -110,12 +110,12 @@ def cache_of(graph: Any, part: float, policy: str, window: int) -> Any:
 
     from gnnscale.cache.hotness.degree import out_degree
     from gnnscale.cache.plan import LookAhead
-    from gnnscale.features.tiered.policies import CacheAbove
+    from gnnscale.features.tiered.policies import DeviceCacheFilter
 
     num_rows, priority = int(part * graph.num_vertices), out_degree(graph)
     hottest = np.argsort(-priority, kind="stable")[:num_rows]
     ahead = LookAhead(window=window, num_rows=num_rows, match=policy == "belady_match")
-    return CacheAbove(
+    return DeviceCacheFilter(
         num_vertices=graph.num_vertices,
         kept=[np.sort(hottest).astype(graph.indices.dtype)] if policy == "pagraph" else [],
         look_ahead=None if policy == "pagraph" else ahead,

@@ -10,7 +10,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from gnnscale.core.config.typed import typed
-from gnnscale.fpga_design.design import FORMAT, GeneratedDesign, Taken
+from gnnscale.fpga_design.design import FORMAT, GeneratedDesign, ResourceUse
 from gnnscale.fpga_design.dse import MODES, Goal, explore, goal_of
 from gnnscale.fpga_design.vendor import compare
 from gnnscale.nn import GCN
@@ -112,7 +112,7 @@ class VendorReports(Artefact):
             clock_hz=300_000_000,
             dies=("SLR0",),
             banks=("DDR[0]",),
-            resources=Taken(luts=1e5, registers=1e5, dsps=100.0, brams=10.0, urams=10.0),
+            resources=ResourceUse(luts=1e5, registers=1e5, dsps=100.0, brams=10.0, urams=10.0),
             estimated_cycles=1e6,
         )
         files = {

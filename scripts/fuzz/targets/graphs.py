@@ -19,7 +19,7 @@ from gnnscale.graph import EdgeData, Graph, Origin
 from gnnscale.inference.export.outputs import RowIds
 from gnnscale.nn import GCN, GIN, GraphSAGE
 from gnnscale.partition import PaGraph, write_part
-from gnnscale.run.checkpoint.input_schema import Signature
+from gnnscale.run.checkpoint.input_schema import InputSchema
 from gnnscale.run.tasks.edge_split import PARTS, identify_split, make_split, open_split
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.sampling import NeighborSampling, Shuffled
@@ -86,7 +86,7 @@ def _check_names(graph: Graph) -> None:
         raise WrongResultError("not a label for each edge")
     if classes is not None and len(classes) != graph.num_classes:
         raise WrongResultError("not a name for each class")
-    other = Signature.of(graph).fitted(replace(graph, origin=Origin()))
+    other = InputSchema.of(graph).fitted(replace(graph, origin=Origin()))
     if other.num_features != graph.num_features or len(other.features) != len(graph.features):
         raise WrongResultError("not a scaled row for each vertex")
     arrays = [each.edges.arrays() for each in (other, graph)]

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import yaml
 
-from gnnscale.backend.fpga.board import Board, BoardError
-from gnnscale.backend.fpga.csim.build import Design, library, load_csim
+from gnnscale.backend.fpga.board import BoardError, OpenBoard
+from gnnscale.backend.fpga.csim.build import SimulatedDesign, library, load_csim
 from gnnscale.backend.fpga.csim.library import seal
 from gnnscale.nn import GCN
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
-from gnnscale.planner.cost_model.hitgnn import Design as DesignSizes
+from gnnscale.planner.cost_model.hitgnn import SimulatedDesign as DesignSizes
 from gnnscale.planner.fpga_board import board
 from gnnscale.planner.graphs.degrees import Degrees, expected_size
-from gnnscale.planner.platform import Identity, ThisMachine
-from gnnscale.planner.simulator import Scaling, SimulateConfig, simulate
+from gnnscale.planner.platform import MachineIdentity, ThisMachine
+from gnnscale.planner.simulator import ScalingCurve, SimulateConfig, simulate
 from gnnscale.report import simulate as report
 from gnnscale.sampling import NeighborSampling
 
@@ -104,7 +104,11 @@ class Platforms(Artefact):
         found = [yaml.safe_load((shipped / f"{name}.yaml").read_text()) for name in _SHIPPED]
         for values in found:
             del values["_target_"]
-        here = {"accelerator": None, "num_accelerators": 0, "measured_on": asdict(Identity.here())}
+        here = {
+            "accelerator": None,
+            "num_accelerators": 0,
+            "measured_on": asdict(MachineIdentity.here()),
+        }
         found.append(found[0] | here)
         return [Valid({_PLATFORM: yaml.safe_dump(each).encode()}, each) for each in found]
 
@@ -133,7 +137,7 @@ class Platforms(Artefact):
         _show(simulate(SimulateConfig(platform=machine, **run, **how)))
 
 
-def _show(scaling: Scaling) -> None:
+def _show(scaling: ScalingCurve) -> None:
     check_shown(partial(report.draw, scaling), partial(report.print_scaling, scaling))
     json.dumps(report.describe(scaling))
     for result in scaling.results:
@@ -182,13 +186,13 @@ _MAGIC = (b"xclbin2\x00", b"\x7fELF", b"MZ", b"#!/bin/sh\n", b"")
 
 
 class Bitstreams(Artefact):
-    """``Board`` over the module that simulates ``pyxrt``: kernels, arguments, compute units."""
+    """``OpenBoard`` over the module that simulates ``pyxrt``: kernels, arguments, compute units."""
 
     name = "bitstream"
     refusals = (BoardError,)
 
     def valid(self, folder: Path) -> list[Valid]:
-        return [Valid({_BITSTREAM: library(Design()).read_bytes()})]
+        return [Valid({_BITSTREAM: library(SimulatedDesign()).read_bytes()})]
 
     def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         rng = case_rng(key, number, "kind")
@@ -202,7 +206,7 @@ class Bitstreams(Artefact):
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
         sizes = {"index": 0, "compute_units": 2, "slots": 1}
-        board = Board(load_csim(), bitstream=str(path / _BITSTREAM), **sizes)
+        board = OpenBoard(load_csim(), bitstream=str(path / _BITSTREAM), **sizes)
         if board.compute_units != 2:
             raise WrongResultError("other compute units than were asked for")
         board.close()

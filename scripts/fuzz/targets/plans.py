@@ -12,7 +12,7 @@ from gnnscale.cache.store import identify as identify_cache
 from gnnscale.cache.store import write_plan
 from gnnscale.features.cached import slots_of
 from gnnscale.graph import Graph
-from gnnscale.partition.metrics import Predicted, cut_matrix
+from gnnscale.partition.metrics import PredictedCost, cut_matrix
 from gnnscale.partition.store import identify, write_partition
 from gnnscale.planner.device_plan import apportion
 from gnnscale.report import cache_plan
@@ -54,10 +54,10 @@ class Partitions(Stored):
         parts = found[0].made_for[1]
         np.save(folder / _OWNERS, parts.owner)
         owners = {_OWNERS: (folder / _OWNERS).read_bytes()}
-        return [*found, Valid(owners, (partition.Given(owners=_OWNERS), parts))]
+        return [*found, Valid(owners, (partition.FromFile(owners=_OWNERS), parts))]
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        (config, parts), given = valid.made_for, isinstance(valid.made_for[0], partition.Given)
+        (config, parts), given = valid.made_for, isinstance(valid.made_for[0], partition.FromFile)
         if given:
             path = _made(replace(config, owners=str(path / config.owners)), self._graph)
         elif made.kind == "named":
@@ -90,7 +90,7 @@ def _with_hops(parts: Any, graph: Graph) -> Any:
 
 def _written(folder: Path, config: Any, parts: Any, made: Any, graph: Graph) -> dict[str, bytes]:
     """Return the files of a partition, without the times and the memory that it took."""
-    took = Predicted(seconds=1.5, peak_rss_bytes=1 << 20)
+    took = PredictedCost(seconds=1.5, peak_rss_bytes=1 << 20)
     figures = replace(made.figures, seconds=1.5, peak_rss_bytes=1 << 20, predicted=took)
     identity = identify(config, graph, num_parts=_NUM_PARTS, num_hops=_NUM_HOPS)
     if parts.hops is not None:
@@ -171,7 +171,7 @@ def _task(graph: Graph) -> cache.CacheTask:
     order = Shuffled().order(graph.train_idx, **sizes)
     split = partial(apportion, [1] * _NUM_DEVICES)
     sampling = NeighborSampling(fanouts=_FANOUTS)
-    draws = cache.Draws(graph, sampling, order, split=split, seed=0, num_threads=1)
+    draws = cache.Presampler(graph, sampling, order, split=split, seed=0, num_threads=1)
     return cache.CacheTask(
         graph=graph,
         devices=tuple(devices),

@@ -7,7 +7,7 @@ import numpy as np
 from gnnscale.core.errors import GraphError
 from gnnscale.data import verify_store
 from gnnscale.graph import Graph
-from gnnscale.graph.sharded import DividedRows
+from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.partition import Hash
 from gnnscale.partition.shard_store import write_row_stores
 
@@ -33,7 +33,7 @@ class RowStores(Stored):
     def use(self, path: Path, valid: Valid, made: Input) -> None:
         graph = Graph.open(path)
         divided = graph.features
-        if not isinstance(divided, DividedRows):
+        if not isinstance(divided, ShardedFeatures):
             raise GraphError(f"{path}: has all rows")
         places = divided.places()
         own = np.flatnonzero(places >= 0)

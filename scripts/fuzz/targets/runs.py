@@ -38,12 +38,12 @@ from gnnscale.run import records
 from gnnscale.run.checkpoint.reader import WorkerPart
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.config import TrainConfig
-from gnnscale.run.records import DeviceSums, EpochRecord, EpochSums, RunLayout
+from gnnscale.run.config import RunConfig
+from gnnscale.run.records import DeviceTotals, EpochRecord, EpochSums, RunLayout
 from gnnscale.training.checkpointing import kept_management, resume
-from gnnscale.training.drm.balance import SeenStep
+from gnnscale.training.drm.balance import BalanceInput
 from gnnscale.training.drm.rebalancer import RebalancerState
-from gnnscale.training.worker.model_state import Learning
+from gnnscale.training.worker.model_state import ModelState
 from gnnscale.training.worker.train_state import Progress
 
 from ..case import Edited, Files, Input, Keep, WrongResultError, case_rng
@@ -64,7 +64,7 @@ _TRAFFIC = Traffic(rows=Access(host_bytes=1000), lists=Access(host_bytes=10))
 class TinyRun:
     """A run on the graph of ``TINY``, trained a step: its options, also as plain values."""
 
-    config: TrainConfig
+    config: RunConfig
     options: Mapping[str, Any]
     graph: Graph
 
@@ -76,7 +76,7 @@ class TinyRun:
         known = {name: yaml.safe_load(value) for name, value in given.items()}
         asked = {name.replace("__", "."): value for name, value in asked.items()}
         node, _ = compose_run((), known | {"epochs": EPOCHS + 1} | asked)
-        config = typed(node, TrainConfig)
+        config = typed(node, RunConfig)
         options: Any = OmegaConf.to_container(node, resolve=True)
         return cls(config=config, options=options, graph=config.dataset.open())
 
@@ -142,7 +142,7 @@ class TinyRun:
     def _management(self) -> dict[str, Any]:
         num_devices, step = len(self.plan.shares), EPOCHS * self.steps_per_epoch
         damping = RebalancerState().damping.observe(self.plan, [0.5] * num_devices)
-        window = (SeenStep(step=step, stages=(_TIMES,) * num_devices),)
+        window = (BalanceInput(step=step, stages=(_TIMES,) * num_devices),)
         pending = ((step + 2, self.plan),)
         state = RebalancerState(applies_from=step, window=window, damping=damping, pending=pending)
         return state.to_values()
@@ -207,7 +207,7 @@ def _step(number: int, steps_per_epoch: int, num_devices: int) -> records.StepRe
 
 
 def _sums(num_devices: int) -> EpochSums:
-    device = DeviceSums(num_seeds=16, stages=_TIMES, traffic=_TRAFFIC)
+    device = DeviceTotals(num_seeds=16, stages=_TIMES, traffic=_TRAFFIC)
     sizes = {"num_seeds": 16 * num_devices, "num_edges": 100, "num_vertices": 50}
     devices = (device,) * num_devices
     return EpochSums(num_batches=1, **sizes, loss=3.5, seconds=0.5, devices=devices)
@@ -253,7 +253,7 @@ class Checkpoints(Artefact):
             return
         run: TinyRun = valid.made_for
         model, optimizer = run.build()
-        learning = Learning(model=model, trained=model, optimizer=optimizer)
+        learning = ModelState(model=model, trained=model, optimizer=optimizer)
         progress, layout = Progress(steps_per_epoch=run.steps_per_epoch), RunLayout(plan=run.plan)
         state: Any = SimpleNamespace(
             config=run.config,

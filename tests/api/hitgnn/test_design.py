@@ -91,7 +91,7 @@ def test_partitions_and_features() -> None:
     def owners(graph: Any, num_parts: int) -> Any:
         raise AssertionError("asked before there is a graph")
 
-    assert api.graph_partition(owners) == api.Owners(function=owners)
+    assert api.graph_partition(owners) == api.OwnerFunction(function=owners)
     assert api.feature_storing().config == HostFeaturesConfig()
     own = api.feature_storing(HoldEvenVertices())
     assert own.config == HoldEvenVertices()

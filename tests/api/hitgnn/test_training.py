@@ -24,7 +24,7 @@ from gnnscale.graph import Graph
 from gnnscale.inference.evaluate import evaluate
 from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 
 Train = Callable[..., api.Training]
 
@@ -118,9 +118,9 @@ def test_parts_by_name_and_by_a_function(train: Train, tmp_path: Path) -> None:
     assert len(list((tmp_path / "home" / "owners").iterdir())) == 1
     assert len(list((tmp_path / "home" / "partitions").glob("*given*"))) == 1
     options = OmegaConf.load(own.directory / "config.yaml")
-    assert options.partitioner._target_ == "gnnscale.partition.simple.Given"
+    assert options.partitioner._target_ == "gnnscale.partition.simple.FromFile"
     # What the command resumes it with.
-    assert typed(options, TrainConfig).partitioner.algorithm == "given"
+    assert typed(options, RunConfig).partitioner.algorithm == "given"
 
 
 def test_loggers_go_together_in_a_list() -> None:
@@ -157,8 +157,8 @@ def test_the_programs_own_log(train: Train, caplog: pytest.LogCaptureFixture) ->
 
 
 #: Owners of three vertices, and owners that are the four classes.
-THREE = api.Owners(function=lambda graph, parts: np.zeros(3, int))
-LABELS = api.Owners(function=lambda graph, parts: graph.labels)
+THREE = api.OwnerFunction(function=lambda graph, parts: np.zeros(3, int))
+LABELS = api.OwnerFunction(function=lambda graph, parts: graph.labels)
 COLUMNS = {
     "partition": api.graph_partition("p3"),
     "computation": api.gnn_computation("customize", own_layers.MaxPooling),

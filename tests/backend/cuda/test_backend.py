@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import HostParts, OwnSteps
+from gnnscale.backend import BackendInputs, DeviceStepInputs
 from gnnscale.backend.cuda.backend import CudaBackend
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.core import ConfigError, GraphError
@@ -22,7 +22,7 @@ PLACES = ("device", "host")
 
 @pytest.fixture
 def opened(
-    host: Callable[..., HostParts], new_model: Callable[[], GNN]
+    host: Callable[..., BackendInputs], new_model: Callable[[], GNN]
 ) -> Iterator[Callable[..., CudaBackend]]:
     """Open a device that owns its steps."""
     made: list[CudaBackend] = []
@@ -33,7 +33,7 @@ def opened(
         def sgd(of: Any) -> torch.optim.Optimizer:
             return torch.optim.SGD(of.parameters(), lr=0.1, fused=True)
 
-        own = OwnSteps(build_optimizer=sgd, host_optimizer=sgd(model), clip_norm=None)
+        own = DeviceStepInputs(build_optimizer=sgd, host_optimizer=sgd(model), clip_norm=None)
         parts = replace(host(model, own_steps=own), graph=of, **fields)
         device = Cuda(host_driven=True, features=place, topology=place, name="card")
         made.append(CudaBackend(device, parts, HostEngine(device)))

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnscale.backend import CpuBackend, HostParts, OwnSteps
+from gnnscale.backend import BackendInputs, CpuBackend, DeviceStepInputs
 from gnnscale.backend.cuda.backend import CudaBackend
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.feature_loading import FeatureLoader
@@ -63,12 +63,12 @@ def samplings(draw: Any, *, weighted: bool, num_layers: int) -> Any:
     return kind(fanouts=fanouts, replace=draw(st.booleans()))
 
 
-def parts_of(graph: Graph, sampling: Any, model: Any, *, own: bool) -> HostParts:
+def parts_of(graph: Graph, sampling: Any, model: Any, *, own: bool) -> BackendInputs:
     def sgd(of: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD(of.parameters(), lr=RATE)
 
-    steps = OwnSteps(build_optimizer=sgd, host_optimizer=sgd(model), clip_norm=None)
-    return HostParts(
+    steps = DeviceStepInputs(build_optimizer=sgd, host_optimizer=sgd(model), clip_norm=None)
+    return BackendInputs(
         graph=graph,
         model=model,
         objective=vertex_objective(graph),
@@ -86,7 +86,7 @@ def seeds_of(graph: Graph, step: int) -> Any:
     return order[: max(graph.num_vertices // 2, 1)].astype(graph.indices.dtype)
 
 
-def on_cpu(parts: HostParts) -> list[tuple[float, int]]:
+def on_cpu(parts: BackendInputs) -> list[tuple[float, int]]:
     backend, found = CpuBackend(Cpu(), parts), []
     optimizer = torch.optim.SGD(parts.model.parameters(), lr=RATE)
     for step in range(STEPS):
@@ -99,7 +99,7 @@ def on_cpu(parts: HostParts) -> list[tuple[float, int]]:
     return found
 
 
-def on_device(parts: HostParts, place: str) -> list[tuple[float, int]]:
+def on_device(parts: BackendInputs, place: str) -> list[tuple[float, int]]:
     device = Cuda(host_driven=True, features=place, topology=place, name="card")
     backend = CudaBackend(device, parts, HostEngine(device))
     try:
@@ -114,7 +114,7 @@ def on_device(parts: HostParts, place: str) -> list[tuple[float, int]]:
         backend.close()
 
 
-def asked(parts: HostParts, place: str, *, by_host: bool) -> list[tuple[float, Any, list[Any]]]:
+def asked(parts: BackendInputs, place: str, *, by_host: bool) -> list[tuple[float, Any, list[Any]]]:
     """Each step's loss, size and gradients, as the host asks for them; the host may sample."""
     device = Cuda(host_driven=True, features=place, topology=place, name="card")
     backend, found = CudaBackend(device, parts, HostEngine(device)), []

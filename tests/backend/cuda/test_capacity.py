@@ -7,29 +7,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnscale.backend import HostParts, OwnSteps
-from gnnscale.backend.cuda.capacity import DeviceGraph, Room, SampleSizes, envelope
+from gnnscale.backend import BackendInputs, DeviceStepInputs
+from gnnscale.backend.cuda.capacity import BatchCapacity, DeviceGraph, SampleSizes, envelope
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN
 from gnnscale.sampling import LayerSampling, NeighborSampling
 
 
 def test_it_is_the_most_or_the_largest_and_a_tenth() -> None:
-    most = Room(num_vertices=(100, 900, 5000), num_edges=(900, 9000))
+    most = BatchCapacity(num_vertices=(100, 900, 5000), num_edges=(900, 9000))
     sizes = [
         SampleSizes(num_vertices=(100, 600, 1000), num_edges=(880, 2000)),
         SampleSizes(num_vertices=(90, 300, 1280), num_edges=(700, 1900)),
     ]
     found = most.around(sizes)
     # 100 and 900 are at most half as much again; 1,280 and a tenth are 1,408, 22 times 64.
-    assert found == Room(num_vertices=(100, 900, 1408), num_edges=(900, 2240))
+    assert found == BatchCapacity(num_vertices=(100, 900, 1408), num_edges=(900, 2240))
 
 
 def test_it_is_never_more_than_the_most() -> None:
-    most = Room(num_vertices=(10, 151), num_edges=(151,))
+    most = BatchCapacity(num_vertices=(10, 151), num_edges=(151,))
     sizes = [SampleSizes(num_vertices=(10, 100), num_edges=(100,))]
-    assert most.around(sizes) == Room(num_vertices=(10, 128), num_edges=(128,))
-    assert most.smallest(Room(num_vertices=(7, 200), num_edges=(90,))) == Room(
+    assert most.around(sizes) == BatchCapacity(num_vertices=(10, 128), num_edges=(128,))
+    assert most.smallest(BatchCapacity(num_vertices=(7, 200), num_edges=(90,))) == BatchCapacity(
         num_vertices=(7, 151), num_edges=(90,)
     )
 
@@ -38,10 +38,10 @@ def test_it_is_never_more_than_the_most() -> None:
     "sampling", [NeighborSampling(fanouts=[10, 10, 10]), LayerSampling(layer_sizes=[5, 8])]
 )
 def test_it_holds_the_first_mini_batches(
-    graph: Graph, model: GNN, host: Callable[..., HostParts], sampling: Any
+    graph: Graph, model: GNN, host: Callable[..., BackendInputs], sampling: Any
 ) -> None:
     slices = tuple(np.arange(first, first + 20, dtype=np.int32) for first in (0, 50))
-    own = OwnSteps(
+    own = DeviceStepInputs(
         build_optimizer=lambda _: None,  # type: ignore[arg-type,return-value]
         host_optimizer=None,  # type: ignore[arg-type]
         clip_norm=None,

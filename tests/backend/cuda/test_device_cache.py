@@ -17,12 +17,12 @@ from one_line import one_line
 from gnnscale import ops
 from gnnscale.backend.base import DeviceError, DeviceMemoryError
 from gnnscale.backend.cuda.capacity import DeviceGraph
-from gnnscale.backend.cuda.device_cache import MAX_MEMBERS, DeviceCache
+from gnnscale.backend.cuda.device_cache import MAX_MEMBERS, ResidentCache
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.host_kernels import HostKernels
 from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.cache.plan import KeptCache
+from gnnscale.cache.plan import CliqueCache
 from gnnscale.core import ConfigError, GraphError
 from gnnscale.features import HostFeatures
 from gnnscale.features import cached as cached_features
@@ -43,7 +43,7 @@ def graph_of(
     return replace(graph, features=stored.numpy(), feature_dtype=name)
 
 
-def kept_by(num_members: int, own: int, *, rows: int = 25, lists: int = 20) -> KeptCache:
+def kept_by(num_members: int, own: int, *, rows: int = 25, lists: int = 20) -> CliqueCache:
     rng = np.random.default_rng(num_members)
 
     def some(count: int) -> Any:
@@ -51,7 +51,7 @@ def kept_by(num_members: int, own: int, *, rows: int = 25, lists: int = 20) -> K
         order, size = rng.permutation(60).astype(np.int32), min(count, 45 // num_members)
         return tuple(np.sort(order[size * each :][:size]) for each in range(num_members))
 
-    return KeptCache(
+    return CliqueCache(
         names=tuple(f"gpu{each}" for each in range(num_members)),
         positions=tuple(range(num_members)),
         features=some(rows),
@@ -60,11 +60,12 @@ def kept_by(num_members: int, own: int, *, rows: int = 25, lists: int = 20) -> K
     )
 
 
-def clique(graph: Graph, num_members: int, **sizes: int) -> list[DeviceCache]:
+def clique(graph: Graph, num_members: int, **sizes: int) -> list[ResidentCache]:
     """The caches of a clique, each of which has opened those of the others."""
     engine = HostEngine(Cuda(host_driven=True))
     made = [
-        DeviceCache(kept_by(num_members, own, **sizes), graph, engine) for own in range(num_members)
+        ResidentCache(kept_by(num_members, own, **sizes), graph, engine)
+        for own in range(num_members)
     ]
     for each in made:
         each.open_peers([other.address for other in made])
@@ -139,7 +140,7 @@ def test_samples_are_the_native_samplers_and_lists_are_counted(sampling: Any, wi
         device=CPU,
     )
     native = sampling.sampler(graph, seed=SEED, num_threads=1)
-    counter = cached_features.CachedLists(
+    counter = cached_features.CachedAdjacency(
         cached_features.slots_of(60, kept_by(3, 1).topology),
         num_members=3,
         own=1,
@@ -174,16 +175,16 @@ def test_a_damaged_list_is_named(change: tuple[int, int]) -> None:
     indptr[change[0]] = change[1]
     kept = replace(kept_by(1, 0), topology=(np.arange(60, dtype=np.int32),))
     with one_line("the neighbours of vertex", error=GraphError):
-        DeviceCache(kept, replace(graph, indptr=indptr), HostEngine(Cuda(host_driven=True)))
+        ResidentCache(kept, replace(graph, indptr=indptr), HostEngine(Cuda(host_driven=True)))
 
 
 def test_what_cannot_be_kept_is_refused() -> None:
     engine = HostEngine(Cuda(host_driven=True, memory_bytes=100))
     with one_line("a cache of 0.0 MB does not fit", error=DeviceMemoryError):
-        DeviceCache(kept_by(1, 0), graph_of(), engine)
+        ResidentCache(kept_by(1, 0), graph_of(), engine)
     with one_line(f"GPUs of a clique are {MAX_MEMBERS} at most", error=ConfigError):
-        DeviceCache(kept_by(MAX_MEMBERS + 1, 0), graph_of(), engine)
-    cache = DeviceCache(kept_by(2, 0), graph_of(), HostEngine(Cuda(host_driven=True)))
+        ResidentCache(kept_by(MAX_MEMBERS + 1, 0), graph_of(), engine)
+    cache = ResidentCache(kept_by(2, 0), graph_of(), HostEngine(Cuda(host_driven=True)))
     with one_line("a peer's cache cannot be opened", error=DeviceError):
         cache.open_peers(["", "/proc/1/fd/99999"])
 

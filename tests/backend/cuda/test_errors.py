@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from gnnscale.backend.base import DeviceError, DeviceMemoryError
-from gnnscale.backend.cuda.errors import Naming
+from gnnscale.backend.cuda.errors import CudaErrorContext
 from gnnscale.backend.cuda.host_engine import HostReadError
 
 
 def raised(error: BaseException) -> BaseException:
-    naming = Naming("cuda:1", "in step %d, of %d seeds", (7, 64))
+    naming = CudaErrorContext("cuda:1", "in step %d, of %d seeds", (7, 64))
     with pytest.raises((Exception, KeyboardInterrupt)) as found, naming:
         raise error
     return found.value
@@ -45,5 +45,5 @@ def test_other_errors_stay(error: BaseException) -> None:
 
 
 def test_nothing_is_put_together_without_an_error() -> None:
-    with Naming("cuda:0", "%d and %d", ()):  # which could not be
+    with CudaErrorContext("cuda:0", "%d and %d", ()):  # which could not be
         pass

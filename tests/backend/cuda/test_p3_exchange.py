@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import HostParts
+from gnnscale.backend import BackendInputs
 from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.batch import batch_from_host
-from gnnscale.backend.cuda.capacity import Room
+from gnnscale.backend.cuda.capacity import BatchCapacity
 from gnnscale.backend.cuda.host_engine import HostEngine
-from gnnscale.backend.cuda.p3_exchange import ColumnExchange, PartialSums, agreed
+from gnnscale.backend.cuda.p3_exchange import CudaColumnExchange, PartialSums, agreed
 from gnnscale.backend.cuda.placement import place
 from gnnscale.graph import EdgeData, Graph
 from gnnscale.nn import GNN, Inputs
@@ -71,7 +71,7 @@ def on_each(work: Callable[[Trade], Any]) -> list[Any]:
 @pytest.mark.parametrize("rule", [Rule.MEAN, Rule.SYMMETRIC])
 def test_columns_together_are_the_whole_rows(
     graph: Graph,
-    host: Callable[..., HostParts],
+    host: Callable[..., BackendInputs],
     new_model: Callable[[], GNN],
     rule: Rule,
     weighted: bool,
@@ -92,11 +92,11 @@ def test_columns_together_are_the_whole_rows(
         )
         mine, seeds = batches[trade.rank], slices[trade.rank]
         batch = batch_from_host(mine, seeds, engine.kernels, engine.device)
-        room = Room(
+        room = BatchCapacity(
             num_vertices=(len(seeds), *(each.num_src + 5 for each in mine.blocks[::-1])),
             num_edges=tuple(each.num_edges + 9 for each in mine.blocks[::-1]),
         )
-        exchange = ColumnExchange(
+        exchange = CudaColumnExchange(
             placed,
             engine,
             trade,

@@ -8,13 +8,15 @@ from one_line import one_line
 
 from gnnscale.backend.base import DeviceMemoryError
 from gnnscale.backend.cuda.host_engine import HostEngine
-from gnnscale.backend.cuda.placement import PlacedGraph, place
+from gnnscale.backend.cuda.placement import ResidentGraph, place
 from gnnscale.core import Access
 from gnnscale.graph import Graph
 from gnnscale.planner import Cuda
 
 
-def placed(graph: Graph, *, memory_bytes: int, kept_bytes: int = 0, **options: Any) -> PlacedGraph:
+def placed(
+    graph: Graph, *, memory_bytes: int, kept_bytes: int = 0, **options: Any
+) -> ResidentGraph:
     device = Cuda(host_driven=True, memory_bytes=memory_bytes, **options)
     return place(graph, device, HostEngine(device), kept_bytes=kept_bytes)
 

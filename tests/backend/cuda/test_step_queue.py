@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import HostCache, HostParts, OwnSteps
+from gnnscale.backend import BackendInputs, CacheInputs, DeviceStepInputs
 from gnnscale.backend.cuda import step_queue
 from gnnscale.backend.cuda.backend import CudaBackend
-from gnnscale.backend.cuda.device_model import Accumulated
+from gnnscale.backend.cuda.device_model import DeviceGradientAccumulator
 from gnnscale.backend.cuda.device_step import StepPart
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.cache.belady import LookAheadReplay
-from gnnscale.cache.plan import KeptCache, LookAhead
+from gnnscale.cache.plan import CliqueCache, LookAhead
 from gnnscale.graph import Graph
 from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE
 from gnnscale.nn.optim import Adam, AdamW, Sgd
@@ -34,7 +34,7 @@ Learnt = tuple[list[float], list[torch.Tensor]]
 
 
 @pytest.fixture
-def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]:
+def train(host: Callable[..., BackendInputs], graph: Graph) -> Callable[..., Learnt]:
     """Train some steps on a device; return losses, and what weights and optimizer have become."""
 
     def run(
@@ -59,7 +59,7 @@ def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]
         # Of two devices, only the first has too little room.
         few = BATCH if rank == 1 else rehearsed
         slices = tuple(half(seeds(number), rank)[:few] for number in range(3))
-        own = OwnSteps(
+        own = DeviceStepInputs(
             build_optimizer=optimizer.build,
             host_optimizer=optimizer.build(made),
             clip_norm=1.0,
@@ -110,7 +110,7 @@ def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]
     def seeds(step: int) -> Any:
         return np.random.default_rng(step).permutation(graph.num_vertices)[:BATCH].astype(np.int32)
 
-    def following(parts: HostParts, *, match: bool) -> HostCache:
+    def following(parts: BackendInputs, *, match: bool) -> CacheInputs:
         """A cache whose rows follow the batches, all of which are known."""
         policy = LookAhead(window=2, num_rows=60, match=match)
         priority = np.arange(graph.num_vertices, dtype=np.int32)
@@ -119,7 +119,7 @@ def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]
             chosen = seeds(step)[: BATCH - 7 * (step % 4 == 3)]
             replay.expect(parts.sampler.sample(chosen, step).input_vertices)
         nothing = (np.empty(0, np.int32),)
-        kept = KeptCache(
+        kept = CliqueCache(
             names=("card",),
             positions=(0,),
             features=nothing,
@@ -127,7 +127,7 @@ def train(host: Callable[..., HostParts], graph: Graph) -> Callable[..., Learnt]
             own=0,
             look_ahead=policy,
         )
-        return HostCache(kept=kept, replay=replay)
+        return CacheInputs(kept=kept, replay=replay)
 
     def half(chosen: Any, rank: int | None) -> Any:
         """The seeds of one of two devices; all of them for a device alone."""
@@ -206,7 +206,7 @@ def test_every_model_can_be_recorded(train: Any, kind: Any) -> None:
 def test_the_host_launches_nothing_of_what_was_recorded(train: Any) -> None:
     def look(backend: CudaBackend) -> None:
         slots = backend._own_steps._slots
-        part = StepPart(num_seeds=BATCH, before=Accumulated(), updates=True)
+        part = StepPart(num_seeds=BATCH, before=DeviceGradientAccumulator(), updates=True)
         known = {("read", BATCH), (part, BATCH)}
         assert [set(each._captured) for each in slots] == [known] * 2
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import Backend, BatchOutcome, DeviceBatch, DeviceMemoryError, HostCache
+from gnnscale.backend import Backend, BatchOutcome, CacheInputs, DeviceBatch, DeviceMemoryError
 from gnnscale.backend.base import DeviceError
 from gnnscale.backend.fpga import backend as fpga_backend
 from gnnscale.backend.fpga.backend import FpgaBackend
-from gnnscale.backend.fpga.board import Board, BoardMemoryError
+from gnnscale.backend.fpga.board import BoardMemoryError, OpenBoard
 from gnnscale.backend.fpga.csim import xrt
-from gnnscale.backend.fpga.csim.build import Design, library
+from gnnscale.backend.fpga.csim.build import SimulatedDesign, library
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import Memory
 from gnnscale.graph import Graph
@@ -275,7 +275,7 @@ def test_a_closed_card_is_free(opened: Open, batch: MiniBatch) -> None:
 def test_a_step_that_takes_too_long(opened, batch, monkeypatch) -> None:
     found = opened(timeout_s=1e-6)
     # However fast this machine is, the card is still at it.
-    monkeypatch.setattr(Board, "_ended_as", lambda *_: None)
+    monkeypatch.setattr(OpenBoard, "_ended_as", lambda *_: None)
     with pytest.raises(DeviceError, match=r"^card: board 9 .* is not done after 1e-06 s"):
         propagated(found, batch)
 
@@ -283,7 +283,7 @@ def test_a_step_that_takes_too_long(opened, batch, monkeypatch) -> None:
 def test_a_bitstream_is_driven_by_the_runtime(opened, batch, monkeypatch) -> None:
     """The kernels in place of a bitstream, and the simulated card's module in place of pyxrt."""
     monkeypatch.setitem(sys.modules, "pyxrt", xrt)
-    path = str(library(Design()))
+    path = str(library(SimulatedDesign()))
     found = opened(bitstream=path)
     outcome = propagated(found, batch)
     assert outcome.loss == propagated(opened(), batch).loss
@@ -345,7 +345,7 @@ def test_models_that_are_refused(opened, graph, monkeypatch, config, message) ->
     [
         ({"dtype": torch.bfloat16}, "runtime.compute_dtype: must be float32 on card, an fpga"),
         (
-            {"cache": HostCache(num_bytes=1)},
+            {"cache": CacheInputs(num_bytes=1)},
             "cache_planner: card is an fpga, which has no cache of rows",
         ),
     ],

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.backend.fpga.board import Board, BoardError, BoardMemoryError
+from gnnscale.backend.fpga.board import BoardError, BoardMemoryError, OpenBoard
 from gnnscale.backend.fpga.csim import xrt
 
 COMPUTE, FAIL, MEET, HOLD = range(4)
 WORD = np.ones(1, np.uint32)
-Open = Callable[..., Board]
+Open = Callable[..., OpenBoard]
 
 
 def test_a_program_that_drives_a_board_needs_no_torch() -> None:
@@ -34,11 +34,11 @@ def without_contexts() -> Any:
 @pytest.fixture
 def opened(bitstream: Path) -> Iterator[Open]:
     """Open boards; they are closed when the test ends."""
-    boards: list[Board] = []
+    boards: list[OpenBoard] = []
 
-    def open_it(path: Path = bitstream, module: Any = xrt, **options: Any) -> Board:
+    def open_it(path: Path = bitstream, module: Any = xrt, **options: Any) -> OpenBoard:
         sizes = {"index": 1, "compute_units": 2, "slots": 2} | options
-        boards.append(Board(module, bitstream=str(path), **sizes))
+        boards.append(OpenBoard(module, bitstream=str(path), **sizes))
         return boards[-1]
 
     yield open_it
@@ -46,7 +46,7 @@ def opened(bitstream: Path) -> Iterator[Open]:
         board.close()
 
 
-def prepare(board: Board, unit: int, slot: int, batch: list[int], features: list[float]) -> int:
+def prepare(board: OpenBoard, unit: int, slot: int, batch: list[int], features: list[float]) -> int:
     """Send a mini-batch, with room for as many gradients; return the bytes that were sent."""
     for name in ("gradients", "scratch"):
         board.allocate(unit, name, 4 * len(batch))
@@ -55,7 +55,7 @@ def prepare(board: Board, unit: int, slot: int, batch: list[int], features: list
     return board.send(unit, slot, np.array(batch, np.uint32), edges, np.array(features, np.float32))
 
 
-def run(board: Board, *numbers: int, unit: int = 0, slot: int = 0) -> list[int]:
+def run(board: OpenBoard, *numbers: int, unit: int = 0, slot: int = 0) -> list[int]:
     """Compute a mini-batch that was sent, and return its outcome."""
     board.start(unit, slot, [*numbers, COMPUTE])
     return board.wait(unit, 20).tolist()
@@ -65,7 +65,7 @@ def run(board: Board, *numbers: int, unit: int = 0, slot: int = 0) -> list[int]:
 def ready(opened: Open) -> Open:
     """Open boards of one compute unit that has weights, and a mini-batch in slot 0."""
 
-    def open_it(**options: Any) -> Board:
+    def open_it(**options: Any) -> OpenBoard:
         board = opened(compute_units=1, **options)
         board.send_weights(np.zeros(1, np.float32))
         prepare(board, 0, 0, [1], [1])
@@ -91,7 +91,7 @@ def test_steps_by_hand(opened: Open, module: Any) -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 2**20), min_size=1, max_size=3000), max_size=6))
-def test_buffers_grow_and_are_used_again(growing: Board, batches: list[list[int]]) -> None:
+def test_buffers_grow_and_are_used_again(growing: OpenBoard, batches: list[list[int]]) -> None:
     growing.send_weights(np.zeros(1, np.float32))
     for number, batch in enumerate(batches):
         slot = number % 2
@@ -101,8 +101,8 @@ def test_buffers_grow_and_are_used_again(growing: Board, batches: list[list[int]
 
 
 @pytest.fixture(scope="module")
-def growing(built: Callable[..., Path]) -> Iterator[Board]:
-    board = Board(xrt, index=2, bitstream=str(built()), compute_units=1, slots=2)
+def growing(built: Callable[..., Path]) -> Iterator[OpenBoard]:
+    board = OpenBoard(xrt, index=2, bitstream=str(built()), compute_units=1, slots=2)
     yield board
     board.close()
 

@@ -23,7 +23,7 @@ from torch import nn
 
 from gnnscale.backend.base import DeviceError
 from gnnscale.backend.feature_loading import FeatureLoader
-from gnnscale.backend.fpga.csim.build import Design, library
+from gnnscale.backend.fpga.csim.build import SimulatedDesign, library
 from gnnscale.backend.fpga.csim.library import Buffer, Library
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
 from gnnscale.backend.fpga.lowering import WeightLayout, kernel_header, lower, words
@@ -64,7 +64,7 @@ def kernels(csim_home: Path) -> Iterator[Kernels]:
 
         @cache
         def kernels_of(n: int, m: int, header: Path | None = None) -> Library:
-            return Library(library(Design(n=n, m=m, header=header)))
+            return Library(library(SimulatedDesign(n=n, m=m, header=header)))
 
         yield kernels_of
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from gnnscale.backend import DeviceMemoryError
-from gnnscale.backend.fpga.csim.build import Design, library
+from gnnscale.backend.fpga.csim.build import SimulatedDesign, library
 from gnnscale.backend.fpga.csim.library import Library
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
 from gnnscale.backend.fpga.lowering import WeightLayout, lower
@@ -121,7 +121,7 @@ def edges_of(made: PackedBatch, stage: dict[str, int], way: str) -> Edges:
 
 
 def test_limits_are_those_of_the_kernels(csim_home: Path) -> None:
-    assert asdict(ChipLimits(n=2)).items() <= Library(library(Design())).design.items()
+    assert asdict(ChipLimits(n=2)).items() <= Library(library(SimulatedDesign())).design.items()
 
 
 def test_two_layers_by_hand() -> None:

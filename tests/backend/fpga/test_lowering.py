@@ -8,7 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from gnnscale.backend.fpga.lowering import Coefficients, Product, coefficients, kernel_header, lower
+from gnnscale.backend.fpga.lowering import (
+    EdgeCoefficients,
+    Product,
+    coefficients,
+    kernel_header,
+    lower,
+)
 from gnnscale.core.errors import ConfigError
 from gnnscale.nn import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE
 from gnnscale.nn.conv.linear import GCNLayer, GraphLayer
@@ -150,7 +156,7 @@ def test_coefficients_of_ones_own(gather, block, degrees, weights, scale) -> Non
     functions = OwnAndGathered(4, 3)
     functions.gather = gather
     found = coefficients(CustomLayer(functions, 4, 3), block, degrees)
-    assert isinstance(found, Coefficients)
+    assert isinstance(found, EdgeCoefficients)
     assert (found.self_term, found.self_scale) == ("concat", None)
     for given, wanted in ((found.weights, weights), (found.dst_scale, scale)):
         if wanted is None:

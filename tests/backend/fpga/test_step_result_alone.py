@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend.fpga.csim.build import Design, library
+from gnnscale.backend.fpga.csim.build import SimulatedDesign, library
 from gnnscale.backend.fpga.layout import ChipLimits
 from gnnscale.backend.fpga.step_result import train_alone
 from gnnscale.core import ConfigError
@@ -17,7 +17,7 @@ def test_a_step_has_torchs_loss(random_graph) -> None:
     torch.manual_seed(0)
     model = GCN(hidden=9, dropout=0).build(num_features=20, num_classes=graph.num_classes)
     batch = NeighborSampler(graph, fanouts=[5, 5], seed=1).sample(np.arange(12), 0)
-    design = Design(compute_units=1)
+    design = SimulatedDesign(compute_units=1)
     found = train_alone(library(design), ChipLimits(n=design.n), graph, model, batch)
     assert 0 < found.counters["loss"] < found.counters["cycles"]
     assert np.isfinite(found.gradients.view(np.float32)).all()

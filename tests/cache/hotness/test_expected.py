@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gnnscale.cache import CacheTask, Legion, StaticCache
 from gnnscale.cache.base import predict_traffic
 from gnnscale.cache.hotness import Presampled, presample
-from gnnscale.cache.hotness.expected import CountedReads, later_steps
+from gnnscale.cache.hotness.expected import AverageReads, later_steps
 from gnnscale.cache.hotness.presampled import DeviceReads
 from gnnscale.cache.policies import EXACT, METRICS
 from gnnscale.data.readers.heterophilous import Heterophilous
@@ -103,7 +103,7 @@ def test_other_epochs_are_like_those_drawn_later() -> None:
     first = drawn(([6, 2, 0], [4, 4, 0]), ([5, 5, 0], [0, 0, 0]))
     # Half as many reads: each stands for two. Device 1 has no seeds in these steps.
     later = drawn(([1, 1, 2], [0, 0, 2]), ([0, 0, 0], [0, 0, 0]))
-    found = CountedReads(first=first, later=later, num_epochs=4)
+    found = AverageReads(first=first, later=later, num_epochs=4)
     assert found.rows_at(0, np.array([0, 1])) == (8 + 3 * 2 * 2) / 4
     assert found.rows_at(0, np.array([0, 1]), counted=8) == (8 + 3 * 2 * 2) / 4
     assert found.lists_at(0, np.array([2])) == (0 + 3 * 4 * 2) / 4

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gnnscale.cache import Draws
+from gnnscale.cache import Presampler
 from gnnscale.cache.hotness import Presampled, presample
 from gnnscale.cache.hotness import degree as slices_module
 from gnnscale.cache.hotness import presampled as credibility
 from gnnscale.cache.hotness.presampled import DeviceReads, compared_vertices, credible
 
 
-def counted_plainly(draws: Draws, epochs: list[int], device: int) -> tuple[Any, Any]:
+def counted_plainly(draws: Presampler, epochs: list[int], device: int) -> tuple[Any, Any]:
     """Count the vertices of batches one by one, and the reads of each list."""
     rows, lists = [0] * draws.graph.num_vertices, [0] * draws.graph.num_vertices
     for epoch in epochs:

@@ -14,7 +14,7 @@ from gnnscale.cache.legion.cost_model import curve
 from gnnscale.cache.legion.legion import candidates, clique_cost
 from gnnscale.cache.problem import list_bytes
 from gnnscale.core.errors import ConfigError
-from gnnscale.features.cached import CachedLists
+from gnnscale.features.cached import CachedAdjacency
 
 #: Lists of 16, 12, 8 and 20 bytes; rows of 8.
 LISTS = [[1, 2], [2], [], [0, 1, 2]]
@@ -257,7 +257,7 @@ def test_transactions_are_those_of_a_replay(tasks: Make, data: st.DataObject) ->
         places = np.full(task.graph.num_vertices, -1, np.int32)
         for number, each in enumerate(clique):
             places[plan.of(each).topology] = number
-        lists = CachedLists(places, num_members=len(clique), own=0, request_bytes=64)
+        lists = CachedAdjacency(places, num_members=len(clique), own=0, request_bytes=64)
         rows = np.concatenate([plan.of(each).features for each in clique])
         reads = 0
         for draw in task.draws.epoch(0, devices=[cache.device]):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.core.artifact.artifact_type import Form, Kind
+from gnnscale.core.artifact.artifact_type import ArtifactType, Form
 from gnnscale.core.artifact.npy import ArrayEntry, write_array
 from gnnscale.core.errors import GraphError
 
-KIND = Kind(
+KIND = ArtifactType(
     name="bag",
     header="bag.json",
     version=3,

@@ -43,10 +43,10 @@ from gnnscale.planner.device_spec import Device, Fpga
 from gnnscale.planner.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
 from gnnscale.run import commands as command_options
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 
 COMMANDS = (
-    *(DoctorConfig, ExportConfig, PredictConfig, SimulateConfig, TrainConfig),
+    *(DoctorConfig, ExportConfig, PredictConfig, SimulateConfig, RunConfig),
     *(command_options.EvaluateConfig, command_options.PartitionConfig),
     *(command_options.PlanCacheConfig, command_options.PrepareConfig),
 )
@@ -324,8 +324,8 @@ def composed(command: str, *choices: str) -> DictConfig:
 
 def example(options: type) -> Any:
     """Return an object of an options class; of the first below it, if it is a base alone."""
-    if options in (SimulateConfig, TrainConfig):
-        return typed(composed("train" if options is TrainConfig else "simulate"), options)
+    if options in (SimulateConfig, RunConfig):
+        return typed(composed("train" if options is RunConfig else "simulate"), options)
     if inspect.isabstract(options):
         return example(options.__subclasses__()[0])
     hints = get_type_hints(options)
@@ -373,14 +373,14 @@ NAMING |= dict.fromkeys(("loss.function", "metrics", "model.module", "observers"
 
 def test_what_a_run_may_name() -> None:
     """A new option that names something is added to ``NAMING``, and so is tested below."""
-    groups = get_type_hints(TrainConfig)
+    groups = get_type_hints(RunConfig)
     found = {}
     for group, hint in groups.items():
         below: set[type] = set()
         for each in filter(is_dataclass, (hint, *get_args(hint))):
             add_classes(each, below)
         named = [(f"{group}.{each.name}", cls, each.name) for cls in below for each in fields(cls)]
-        for option, cls, name in named or [(group, TrainConfig, group)]:
+        for option, cls, name in named or [(group, RunConfig, group)]:
             if (what := declared(cls, name)) not in (None, "text"):
                 found[option] = what
     (program,) = (each.name for each in fields(Fpga) if declared(Fpga, each.name) == "program")
@@ -428,7 +428,10 @@ def hostile(option: str, outside: str) -> dict[str, Any]:
     groups: dict[str, dict[str, Any]] = {
         "loss": {"_target_": "gnnscale.nn.losses.CustomLoss"},
         "model": {"_target_": options, **arguments},
-        "partitioner": {"_target_": "gnnscale.partition.simple.Given", "owners": "home/owners/x"},
+        "partitioner": {
+            "_target_": "gnnscale.partition.simple.FromFile",
+            "owners": "home/owners/x",
+        },
         "cache_planner": {"_target_": "gnnscale.cache.policies.StaticCache", **static},
         "task": {"_target_": "gnnscale.run.tasks.options.LinkPrediction"},
     }
@@ -505,7 +508,7 @@ def test_code_of_a_part_that_takes_none(home: Path, run: Path, watch: Watch) -> 
 def test_places_beside_code_are_named_again(home: Path, run: Path) -> None:
     """What options of a user's class mean is not known before it is imported."""
     values = {"_target_": "own.py:P", "store": "/elsewhere/a", "table": "/elsewhere/b", "n": 3}
-    found = {each.option: each.what for each in named_in({"partitioner": values}, TrainConfig)}
+    found = {each.option: each.what for each in named_in({"partitioner": values}, RunConfig)}
     assert found == {
         "partitioner._target_": "code",
         "partitioner.store": "place",
@@ -536,7 +539,7 @@ def test_references_are_not_opened(home: Path, run: Path, watch: Watch) -> None:
         with pytest.raises(ConfigError, match=said):
             watch("refs.json", command)
     # Nor if somebody types it.
-    typed_again = command_options.PlacesOfData(raw=f"reference://::file://{file}")
+    typed_again = command_options.DataPathOptions(raw=f"reference://::file://{file}")
     config = command_options.EvaluateConfig(run=run, num_threads=1, dataset=typed_again)
     with pytest.raises(ConfigError, match=r"dataset\.raw=reference.*: a chain of addresses"):
         watch("refs.json", lambda: evaluate(config))

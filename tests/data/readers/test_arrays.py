@@ -13,7 +13,7 @@ from gnnscale.core.artifact.npy import row_slices
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import Arrays, from_arrays, verify_store
 from gnnscale.data.formats.npz import NpzReader
-from gnnscale.data.storage.options import Needs, StoreOptions
+from gnnscale.data.storage.options import PrepareEstimate, StoreOptions
 from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph import Graph
 
@@ -408,7 +408,7 @@ def test_bad_options() -> None:
         Arrays(name="mine", metric="mse")
 
 
-NEEDS = Needs(
+NEEDS = PrepareEstimate(
     num_vertices=1000,
     num_edges=100_000,
     num_features=4,

@@ -6,7 +6,7 @@ import pytest
 from gnnscale.core.errors import GraphError
 from gnnscale.data.storage.edge_packing import (
     EDGE_BYTES,
-    Carried,
+    EdgePayload,
     merged,
     packed,
     unpacked,
@@ -39,26 +39,26 @@ def test_by_hand() -> None:
     offsets, lists = np.array([0, 2, 2, 5, 5]), np.array([1, 1, 1, 4, 4], np.int32)
     weights = np.array([1, 2, 4, 8, 16], np.float32)
     rows = np.array([3, 7, 2, 0, 5], np.uint32)
-    new_offsets, kept, carried = merged(offsets, lists, Carried(weights, rows), 0)
+    new_offsets, kept, carried = merged(offsets, lists, EdgePayload(weights, rows), 0)
     assert new_offsets.tolist() == [0, 1, 1, 3, 3]
     assert kept.tolist() == [1, 1, 4]
     assert carried.weights is not None
     assert carried.weights.tolist() == [3, 4, 24]
     assert carried.rows is not None
     assert carried.rows.tolist() == [3, 2, 0]
-    assert merged(np.array([0, 0]), lists[:0], Carried(weights[:0]), 0)[0].tolist() == [0, 0]
+    assert merged(np.array([0, 0]), lists[:0], EdgePayload(weights[:0]), 0)[0].tolist() == [0, 0]
 
 
 def test_edges_that_differ_stay_as_they_are() -> None:
     offsets, lists = np.array([0, 2, 3]), np.array([1, 2, 2], np.int32)
-    carried = Carried(rows=np.array([2, 0, 1], np.uint32))
+    carried = EdgePayload(rows=np.array([2, 0, 1], np.uint32))
     assert merged(offsets, lists, carried, 0) == (offsets, lists, carried)
 
 
 def test_a_sum_beyond_float32() -> None:
     lists, weights = np.array([4, 9, 9], np.int32), np.full(3, 3e38, np.float32)
     with pytest.raises(GraphError, match=r"^edge 9 to 101: it repeats"):
-        merged(np.array([0, 1, 3]), lists, Carried(weights), 100)
+        merged(np.array([0, 1, 3]), lists, EdgePayload(weights), 100)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -71,7 +71,7 @@ def test_memory(weighted: bool) -> None:
         lists, rows = unpacked(words)
         weights = by_row[rows] if weighted else None
         del words
-        merged(np.array([0, len(lists)]), lists, Carried(weights, rows), 0)
+        merged(np.array([0, len(lists)]), lists, EdgePayload(weights, rows), 0)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

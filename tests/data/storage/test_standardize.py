@@ -14,7 +14,7 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import StoreOptions, StoreWriter, Tables, from_arrays, verify_store
 from gnnscale.data.storage import standardize as scaling
 from gnnscale.data.storage.standardize import (
-    Scaling,
+    ColumnScaling,
     Spread,
     read_edge_scaling,
     read_scaling,
@@ -27,7 +27,7 @@ from gnnscale.graph.dtypes import as_float32, quantized
 ROWS = np.float32([[1, 10, 5], [3, 10, 6], [100, 0, 7]])
 
 
-def scaled(found: Scaling, rows: np.ndarray, dtype: str = "float32") -> np.ndarray:
+def scaled(found: ColumnScaling, rows: np.ndarray, dtype: str = "float32") -> np.ndarray:
     return np.concatenate(list(found.scaled(rows, dtype)))
 
 
@@ -36,23 +36,23 @@ def test_mean_and_deviation_are_of_the_training_vertices(
     monkeypatch: pytest.MonkeyPatch, slice_bytes: int
 ) -> None:
     monkeypatch.setattr(scaling, "_SLICE_BYTES", slice_bytes)
-    found = Scaling.of(ROWS, np.array([0, 1]))
+    found = ColumnScaling.of(ROWS, np.array([0, 1]))
     assert found.mean == [2, 10, 5.5]
     assert found.deviation == [1, 1, 0.5]  # 1 for the column of equal numbers
     assert scaled(found, ROWS).tolist() == [[-1, 0, -1], [1, 0, 1], [98, -10, 3]]
     with pytest.raises(GraphError, match="needs training vertices, and there are none"):
-        Scaling.of(ROWS, np.array([], np.int32))
+        ColumnScaling.of(ROWS, np.array([], np.int32))
 
 
 @given(arrays.arrays(np.float32, (20, 3), elements=st.floats(-1e6, 1e6, width=32)))
 def test_what_is_scaled_has_mean_0_and_deviation_1(rows: np.ndarray) -> None:
-    found = scaled(Scaling.of(rows, np.arange(20)), rows).astype(np.float64)
+    found = scaled(ColumnScaling.of(rows, np.arange(20)), rows).astype(np.float64)
     assert found.mean(axis=0) == pytest.approx(0, abs=1e-4)
     assert all(each == pytest.approx(1, abs=1e-3) or each < 1e-3 for each in found.std(axis=0))
 
 
 def test_other_types_of_rows() -> None:
-    found = Scaling(mean=[1.0], deviation=[2.0])
+    found = ColumnScaling(mean=[1.0], deviation=[2.0])
     assert scaled(found, np.array([[3]], np.uint8), "uint8").tolist() == [[1]]
     assert scaled(found, np.array([[3]], np.float16), "float16").tolist() == [[1]]
     bits = np.float32([[3]]).view(np.uint32) >> 16
@@ -63,7 +63,7 @@ def test_other_types_of_rows() -> None:
 
 def test_a_graph_of_int8_rows_is_scaled() -> None:
     graph = from_arrays(([0], [1]), ROWS).with_quantized_features("int8")
-    found = Scaling.of(ROWS, None)
+    found = ColumnScaling.of(ROWS, None)
     expected = scaled(found, as_float32(graph.features, "int8", ROWS.shape[1]))
     again = scaled_graph(graph, found)
     assert again.feature_dtype == "float32"
@@ -90,7 +90,7 @@ def test_a_store_with_standardized_features(tmp_path: Path, caplog: Any) -> None
     assert rows[graph.train_idx].mean(axis=0) == pytest.approx(0, abs=1e-3)
     assert rows[graph.train_idx].std(axis=0) == pytest.approx(1, abs=1e-3)
     found = read_scaling(graph)
-    assert found == Scaling.of(plain.features, plain.train_idx)
+    assert found == ColumnScaling.of(plain.features, plain.train_idx)
     assert found is not None
     again = scaled_graph(plain, found)
     assert np.array(again.features) == pytest.approx(rows, abs=1e-3)
@@ -129,7 +129,9 @@ def edge_tables(folder: Path, *, labelled: bool = False, **options: Any) -> Tabl
 def test_edges_that_train_are_fitted(tmp_path: Path) -> None:
     """Amounts 100 and 300, and kinds a and b, are those of training."""
     graph = edge_tables(tmp_path, labelled=True, standardize=True).open()
-    assert read_edge_scaling(graph) == Scaling(mean=[200, 0.5, 0.5], deviation=[100, 0.5, 0.5])
+    assert read_edge_scaling(graph) == ColumnScaling(
+        mean=[200, 0.5, 0.5], deviation=[100, 0.5, 0.5]
+    )
     expected = [[-1, 1, -1], [1, -1, 1], [3, 1, -1], [7, 1, -1]]
     assert graph.edge_features is not None
     assert graph.edge_features.tolist() == expected

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.core.errors import GraphError
-from gnnscale.data.tables.parquet_pages import Chunk, Page, read_footer, read_pages
+from gnnscale.data.tables.parquet_pages import ColumnChunk, Page, read_footer, read_pages
 
 #: Type 0 (data), 10 bytes unpacked, 4 packed; 3 values in encoding 8, levels in encoding 3.
 DATA = bytes.fromhex("15 00 15 14 15 08 2c 15 06 15 10 15 06 15 06 00 00")
@@ -67,8 +67,8 @@ def test_any_bytes_are_pages_or_refused(content: bytes) -> None:
     assert sum(page.packed for page in found) < 60
 
 
-def chunk(*found: Page, width: int | None = None) -> Chunk:
-    return Chunk(path="c", num_rows=9, nested=False, width=width, pages=found)
+def chunk(*found: Page, width: int | None = None) -> ColumnChunk:
+    return ColumnChunk(path="c", num_rows=9, nested=False, width=width, pages=found)
 
 
 def test_what_a_value_takes() -> None:

@@ -8,7 +8,12 @@ import pytest
 
 from gnnscale.core import Array
 from gnnscale.features.disk_bandwidth import DiskRates
-from gnnscale.features.sharded.disk_shard import OwnDisk, OwnOnDisk, describe_over_disk, own_file
+from gnnscale.features.sharded.disk_shard import (
+    DiskShardInfo,
+    LocalDiskShard,
+    describe_over_disk,
+    own_file,
+)
 from gnnscale.features.tiered.sizing import Misses, TierSizes
 from gnnscale.features.tiered.source import SourceReads
 
@@ -67,11 +72,15 @@ def network(tmp_path: Path) -> Any:
 
 
 @pytest.fixture
-def source(network: Any) -> Callable[[], OwnOnDisk]:
-    return lambda: OwnOnDisk(network, own_file(network, OwnDisk.of(network).max_gap_bytes))
+def source(network: Any) -> Callable[[], LocalDiskShard]:
+    return lambda: LocalDiskShard(
+        network, own_file(network, DiskShardInfo.of(network).max_gap_bytes)
+    )
 
 
-def test_each_row_comes_from_where_it_is(network: Any, source: Callable[[], OwnOnDisk]) -> None:
+def test_each_row_comes_from_where_it_is(
+    network: Any, source: Callable[[], LocalDiskShard]
+) -> None:
     both = source()
     assert (both.num_rows, both.width, both.num_features) == (NUM_ROWS, WIDTH, WIDTH)
     assert (both.dtype, both.dtype_name) == (np.float32, "float32")
@@ -102,7 +111,7 @@ def test_each_row_comes_from_where_it_is(network: Any, source: Callable[[], OwnO
 
 
 def test_waiting_for_the_disk_is_counted_separately(
-    network: Any, source: Callable[[], OwnOnDisk], monkeypatch: pytest.MonkeyPatch
+    network: Any, source: Callable[[], LocalDiskShard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = source()
     now = iter([1.0, 1.25, 7.0, 7.5])
@@ -126,22 +135,22 @@ def test_a_miss_costs_what_the_disk_takes_for_own_rows(network: Any) -> None:
     # Own rows 0, 1 and 4 of 12 bytes, in two requests of 24 and 12 bytes, at 0.1 s each; two
     # workers use the disk. Two rows are others'.
     rates = DiskRates(requests_per_s=10, bytes_per_s=1e12)
-    disk = OwnDisk(rates=rates)
+    disk = DiskShardInfo(rates=rates)
     assert rates.max_gap_bytes > 100
     found = disk.own_part(network, misses_of(1, 2, 3, 6, 9), 2)
     # The gap is read as well, as it takes less time than a request: one request.
     assert found == pytest.approx((3 / 5, 2 * 0.1 / 5))
     # A disk on which a request takes no longer than its bytes.
-    slow = OwnDisk(rates=DiskRates(requests_per_s=10, bytes_per_s=4096 * 10))
+    slow = DiskShardInfo(rates=DiskRates(requests_per_s=10, bytes_per_s=4096 * 10))
     own_s = 2 * 36 / 40960
     assert slow.own_part(network, misses_of(1, 2, 3, 6, 9), 2) == pytest.approx((3 / 5, own_s / 5))
-    unknown = OwnDisk(rates=None)
+    unknown = DiskShardInfo(rates=None)
     assert unknown.own_part(network, misses_of(1, 2, 3, 6, 9), 2) == (3 / 5, 0)
     assert unknown.own_part(network, misses_of(), 2) == (0, 0)
 
 
 def test_a_small_file_is_not_measured(network: Any) -> None:
-    assert OwnDisk.of(network).rates is None
+    assert DiskShardInfo.of(network).rates is None
 
 
 def test_a_line_says_what_is_read_from_the_disk(network: Any) -> None:

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from gnnscale.features import DiskRows
-from gnnscale.features.sharded.exchange import OwnRows, copy_rows
+from gnnscale.features.sharded.exchange import LocalShard, copy_rows
 
 ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 @pytest.fixture
-def on_disk(tmp_path: Path) -> Callable[[], OwnRows]:
+def on_disk(tmp_path: Path) -> Callable[[], LocalShard]:
     """Own rows of a file, whose mapping has other ones: it is not to be read."""
     np.save(tmp_path / "features.npy", ROWS)
     mapped: Any = np.load(tmp_path / "features.npy", mmap_mode="r")
 
-    def opened() -> OwnRows:
-        own = OwnRows(np.full_like(ROWS, -1))
+    def opened() -> LocalShard:
+        own = LocalShard(np.full_like(ROWS, -1))
         own.read_from(DiskRows(mapped, dtype_name="float32", num_features=3, max_gap_bytes=0))
         return own
 
@@ -41,7 +41,7 @@ class Sent:
 
 @pytest.mark.parametrize("place", ["memory", "disk"])
 def test_rows_are_copied_and_sent_wherever_they_are(place: str, on_disk: Any) -> None:
-    own = on_disk() if place == "disk" else OwnRows(ROWS)
+    own = on_disk() if place == "disk" else LocalShard(ROWS)
     target = np.zeros((3, 3), np.float32)
     own.copy(np.array([3, 0]), target, np.array([2, 0]))
     assert target.tolist() == [[0, 1, 2], [0, 0, 0], [9, 10, 11]]

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from gnnscale.distributed.heartbeat import OWN
+from gnnscale.distributed.heartbeat import STATUS
 
 
 @pytest.fixture(autouse=True)
 def blameless() -> Iterator[None]:
     yield
-    OWN.verdict = None
+    STATUS.verdict = None

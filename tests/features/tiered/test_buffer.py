@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gnnscale.features.tiered import buffer as pool
-from gnnscale.features.tiered.buffer import RowPool, slots_of_file
+from gnnscale.features.tiered.buffer import RowBuffer, slots_of_file
 
 
 def resident_bytes() -> int:
@@ -16,7 +16,7 @@ def resident_bytes() -> int:
 
 def test_touching_changes_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_TOUCHED_BYTES", 1 << 16)
-    slots = RowPool(1 << 14, 64, np.dtype(np.float32))
+    slots = RowBuffer(1 << 14, 64, np.dtype(np.float32))
     assert slots.rows.shape == (1 << 14, 64)
     assert slots.rows.ctypes.data % 4096 == 0
     slots.rows[5] = np.arange(64)
@@ -31,12 +31,12 @@ def test_touching_changes_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_ends_with_its_thread() -> None:
-    slots = RowPool(1000, 2, np.dtype(np.float16))
+    slots = RowBuffer(1000, 2, np.dtype(np.float16))
     slots.touch(10**9)  # more than there are
     slots.close()
     assert slots._thread is not None
     assert not slots._thread.is_alive()
-    RowPool(0, 4, np.dtype(np.uint8)).close()
+    RowBuffer(0, 4, np.dtype(np.uint8)).close()
 
 
 @pytest.mark.parametrize("num_rows", [1, 7, 1000])
@@ -48,7 +48,7 @@ def test_rows_of_a_file_come_first(tmp_path: Path, num_rows: int, header_bytes: 
     file = np.memmap(path, every.dtype, "r", header_bytes, every.shape)
     first = slots_of_file(file)
     assert first >= num_rows
-    slots = RowPool(first + 3, 5, every.dtype, file=file)
+    slots = RowBuffer(first + 3, 5, every.dtype, file=file)
     slots.touch(first + 3)
     assert np.array_equal(slots.rows[:num_rows], every)
     slots.rows[first:] = -1  # they share no page with the file
@@ -64,4 +64,4 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     file = np.memmap(path, np.uint8, "r", 0, (64, 64))
     path.unlink()
     with pytest.raises(FileNotFoundError, match="rows"):
-        RowPool(slots_of_file(file), 64, np.dtype(np.uint8), file=file)
+        RowBuffer(slots_of_file(file), 64, np.dtype(np.uint8), file=file)

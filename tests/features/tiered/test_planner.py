@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gnnscale.cache.belady import Belady, count_hits
 from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.policies import StaticRows
+from gnnscale.features.tiered.policies import StaticPolicy
 
 NUM_ROWS = 12
 
@@ -53,7 +53,7 @@ def test_the_last_batches_are_planned_without_a_window():
 
 
 def test_fixed_slots_come_before_all_others():
-    planner = TierPlanner(StaticRows(4, ids(3)), num_kept=1, num_staged=2, window=0, num_fixed=5)
+    planner = TierPlanner(StaticPolicy(4, ids(3)), num_kept=1, num_staged=2, window=0, num_fixed=5)
     planner.fill(1)
     planner.expect(ids(3, 0))
     batch = planner.plan()
@@ -104,7 +104,7 @@ def test_steps_that_read_nothing_count_in_the_window():
 
 
 def test_static_rows_are_hit_from_the_first_batch_on():
-    planner = TierPlanner(StaticRows(NUM_ROWS, ids(7, 3)), num_kept=2, num_staged=3, window=0)
+    planner = TierPlanner(StaticPolicy(NUM_ROWS, ids(7, 3)), num_kept=2, num_staged=3, window=0)
     planner.fill(2)
     planner.expect(ids(3, 5, 7))
     batch = planner.plan()
@@ -131,7 +131,7 @@ def test_every_row_lies_where_the_plan_says(
 ):
     """Whatever is served late finds its rows, and hits are those of the policy alone."""
     kept = ids(*range(num_kept))
-    policy = StaticRows(NUM_ROWS, kept) if static else belady(num_kept, window)
+    policy = StaticPolicy(NUM_ROWS, kept) if static else belady(num_kept, window)
     planner = TierPlanner(policy, num_kept=num_kept, num_staged=num_staged, window=window)
     pool = np.full(planner.num_slots, -1)
     if static:

@@ -8,7 +8,7 @@ import pytest
 from gnnscale.cache import CachePlan, DeviceCache, LookAhead
 from gnnscale.core import ConfigError
 from gnnscale.distributed.process_group import ALONE
-from gnnscale.features.tiered.policies import CacheAbove, check_follows, held_bytes
+from gnnscale.features.tiered.policies import DeviceCacheFilter, check_follows, held_bytes
 from gnnscale.graph import Graph
 
 
@@ -37,7 +37,7 @@ def plan(*rows: Any, **fields: Any) -> CachePlan:
 BATCHES = [ids(0, 1, 4), ids(4, 2), ids(1, 3)]
 
 
-def lacked(above: CacheAbove | None) -> list[list[int]]:
+def lacked(above: DeviceCacheFilter | None) -> list[list[int]]:
     assert above is not None
     return [each.tolist() for each in above.lacks(BATCHES)]
 
@@ -45,7 +45,7 @@ def lacked(above: CacheAbove | None) -> list[list[int]]:
 def test_rows_that_a_clique_keeps_are_not_asked_for(tiny_graph: Graph) -> None:
     found = plan(ids(4, 1), ids(2))
     for device in (0, 1):
-        above = CacheAbove.of(found, tiny_graph, device)
+        above = DeviceCacheFilter.of(found, tiny_graph, device)
         assert lacked(above) == [[0], [], [3]]
         assert above is not None
         assert above.window == 0
@@ -59,7 +59,7 @@ def test_rows_that_follow_are_none_at_first(
 ) -> None:
     # One row stays: 4, which is read first, unless it lies in the batch before anyway.
     policy = LookAhead(window=2, num_rows=1, match=match)
-    above = CacheAbove.of(plan(ids(), look_ahead=policy), tiny_graph, 0)
+    above = DeviceCacheFilter.of(plan(ids(), look_ahead=policy), tiny_graph, 0)
     assert lacked(above) == expected
     assert above is not None
     assert above.window == 2
@@ -67,9 +67,9 @@ def test_rows_that_follow_are_none_at_first(
 
 def test_memory_keeps_rows_of_the_device_last(tiny_graph: Graph) -> None:
     priority = ids(5, 1, 7, 7, 3)
-    stays = CacheAbove.of(plan(ids(4, 1), ids(2)), tiny_graph, 0)
+    stays = DeviceCacheFilter.of(plan(ids(4, 1), ids(2)), tiny_graph, 0)
     policy = LookAhead(window=2, num_rows=2, match=False)
-    follows = CacheAbove.of(plan(ids(), look_ahead=policy), tiny_graph, 0)
+    follows = DeviceCacheFilter.of(plan(ids(), look_ahead=policy), tiny_graph, 0)
     assert stays is not None
     assert follows is not None
     assert stays.priority_below(priority).tolist() == [5, -1, -1, 7, -1]
@@ -78,9 +78,9 @@ def test_memory_keeps_rows_of_the_device_last(tiny_graph: Graph) -> None:
 
 
 def test_devices_that_get_rows_of_the_host_have_none_above(tiny_graph: Graph) -> None:
-    assert CacheAbove.of(None, tiny_graph, 0) is None
-    assert CacheAbove.of(plan(ids(1)), tiny_graph, 1) is None
-    assert CacheAbove.of(plan(ids(), host_aggregates=True), tiny_graph, 0) is None
+    assert DeviceCacheFilter.of(None, tiny_graph, 0) is None
+    assert DeviceCacheFilter.of(plan(ids(1)), tiny_graph, 1) is None
+    assert DeviceCacheFilter.of(plan(ids(), host_aggregates=True), tiny_graph, 0) is None
 
 
 def test_emulated_devices_take_memory_of_the_host(tiny_graph: Graph) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gnnscale.cache.belady import Belady
 from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.policies import OthersRows
+from gnnscale.features.tiered.policies import RemoteOnlyPolicy
 
 
 def belady(num_vertices: int, capacity: int, window: int) -> Belady:
@@ -24,7 +24,7 @@ def halves(vertices: Any) -> Any:
 
 
 def test_own_rows_take_no_place() -> None:
-    policy = OthersRows(belady(6, 2, 1), halves, num_kept=2)
+    policy = RemoteOnlyPolicy(belady(6, 2, 1), halves, num_kept=2)
     policy.expect(ids(0, 1, 2, 3))
     policy.expect(ids(3, 4, 1))
     assert policy.num_expected == 2
@@ -53,7 +53,7 @@ def test_the_planner_finds_every_row_and_misses_what_the_policy_alone_misses(
 ) -> None:
     mine = np.isin(np.arange(30), list(own))
     number_of = np.where(mine, np.cumsum(mine) - 1, -1)
-    policy = OthersRows(
+    policy = RemoteOnlyPolicy(
         belady(30, capacity, window), lambda vertices: number_of[vertices], num_kept=capacity
     )
     planner = TierPlanner(

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from gnnscale.features.tiered.policies import StaticRows
+from gnnscale.features.tiered.policies import StaticPolicy
 
 
 def test_the_same_rows_are_found_in_every_batch():
-    policy = StaticRows(6, np.array([4, 1], np.int64))
+    policy = StaticPolicy(6, np.array([4, 1], np.int64))
     policy.expect(np.array([1, 2, 4], np.int64))
     policy.expect(np.array([5], np.int64))
     assert policy.num_expected == 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from late_source import NUM_ROWS, ROWS, LateSource
 from shared_pools import open_workers
 
-from gnnscale.distributed.heartbeat import OWN
+from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.process_group import PeerLostError
 
 
@@ -123,8 +123,8 @@ def test_every_worker_learns_that_rows_cannot_be_read() -> None:
         each.end()
     with pytest.raises(OSError, match="Input/output error"):
         workers[0].ready(vertices)
-    assert OWN.verdict == "features.npy: Input/output error"
-    OWN.verdict = None  # the others are other processes
+    assert STATUS.verdict == "features.npy: Input/output error"
+    STATUS.verdict = None  # the others are other processes
     with pytest.raises(PeerLostError, match=r"Input/output error: 'features\.npy'"):
         workers[1].ready(vertices)
     with pytest.raises(PeerLostError, match="Input/output error"):

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from gnnscale.distributed.channel import Kind, pair
+from gnnscale.distributed.channel import MessageType, pair
 from gnnscale.distributed.process_group import PeerLostError
-from gnnscale.features.tiered.server import DelegatedRows
+from gnnscale.features.tiered.server import WorkerReadSource
 
 
 def test_workers_learn_of_their_steps_and_say_when_rows_are_there() -> None:
     ends = [pair() for _ in range(2)]
-    rows = DelegatedRows([near for near, _ in ends])
+    rows = WorkerReadSource([near for near, _ in ends])
     for worker in (1, 0, 1):
         rows.expect(worker)
     pool, slots = np.zeros((9, 3), np.float32), np.array([8, 6], np.int32)
@@ -19,12 +19,12 @@ def test_workers_learn_of_their_steps_and_say_when_rows_are_there() -> None:
     second = rows.start(np.array([7], np.int32), pool, slots[:1])
     message = ends[1][1].receive()
     assert message is not None
-    assert message.kind == Kind.READ
+    assert message.kind == MessageType.READ
     assert [each.tolist() for each in message.rows] == [[5, 4], [8, 6]]
     assert message.rows[0].dtype == np.int64
     message = ends[0][1].receive()
     assert message is not None
-    assert message.kind == Kind.SKIP
+    assert message.kind == MessageType.SKIP
     message = ends[1][1].receive()
     assert message is not None
     assert [each.tolist() for each in message.rows] == [[7], [8]]

@@ -13,8 +13,8 @@ from gnnscale.cache.belady import Belady
 from gnnscale.features import Aggregation, HostFeatures
 from gnnscale.features.tiered.buffer import slots_of_file
 from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.policies import OthersRows, StaticRows
-from gnnscale.features.tiered.store import TieredFeatures, WorkerPool
+from gnnscale.features.tiered.policies import RemoteOnlyPolicy, StaticPolicy
+from gnnscale.features.tiered.store import TieredStore, WorkerPool
 from gnnscale.sampling import Block
 
 HOST = HostFeatures(ROWS, "float32")
@@ -23,13 +23,13 @@ HOST = HostFeatures(ROWS, "float32")
 def store_of(*, num_kept=4, window=1, ahead=2, static=False):
     kept = np.arange(num_kept, dtype=np.int32)
     policy = (
-        StaticRows(NUM_ROWS, kept)
+        StaticPolicy(NUM_ROWS, kept)
         if static
         else Belady(NUM_ROWS, num_kept, window=window, priority=PRIORITY, num_threads=1)
     )
     planner = TierPlanner(policy, num_kept=num_kept, num_staged=6, window=window)
     source = LateSource()
-    store = TieredFeatures(WorkerPool(source, planner, window=window, ahead=ahead))
+    store = TieredStore(WorkerPool(source, planner, window=window, ahead=ahead))
     if static:
         store.rows.fill(kept)
     return store, source
@@ -121,10 +121,10 @@ def test_rows_of_a_file_are_not_read_from_the_source(tmp_path):
     np.save(tmp_path / "rows.npy", ROWS[::2])
     file = np.load(tmp_path / "rows.npy", mmap_mode="r")
     belady = Belady(NUM_ROWS, 2, window=1, priority=np.zeros(NUM_ROWS, np.int32), num_threads=1)
-    policy = OthersRows(belady, lambda ids: np.where(ids % 2, -1, ids // 2), num_kept=2)
+    policy = RemoteOnlyPolicy(belady, lambda ids: np.where(ids % 2, -1, ids // 2), num_kept=2)
     planner = TierPlanner(policy, num_kept=2, num_staged=6, window=1, num_fixed=slots_of_file(file))
     source = LateSource()
-    store = TieredFeatures(WorkerPool(source, planner, window=1, ahead=1, file=file))
+    store = TieredStore(WorkerPool(source, planner, window=1, ahead=1, file=file))
     assert np.array_equal(store.rows.slots[: len(file)], file)
     steps = [np.array(each, np.int32) for each in ([0, 1, 2, 3], [3, 4], [10, 11, 8])]
     for each in steps:

@@ -11,7 +11,7 @@ from tiny_runs import TINY
 
 from gnnscale.core.config.typed import typed
 from gnnscale.core.hardware import usable_cores
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.training.train import train
 
 MORE = ("dataset.train_fraction=0.6", "batch_size=64", "epochs=2")
@@ -50,7 +50,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, export_home: Path) -> Trai
         OmegaConf.save(plain, directory / "config.yaml")
         with pytest.MonkeyPatch.context() as patched:
             patched.setenv("GNNSCALE_HOME", str(export_home))
-            train(typed(node, TrainConfig), directory, Silent(), options=plain)
+            train(typed(node, RunConfig), directory, Silent(), options=plain)
         return directory
 
     return run

@@ -14,7 +14,7 @@ from one_line import one_line
 import gnnscale
 from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
-from gnnscale.inference.export.weights import ExportConfig, Exported, export_model
+from gnnscale.inference.export.weights import ExportConfig, ExportedWeights, export_model
 from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.nn import APPNP, GAT, GCN, GIN, SGC, GATv2, GraphSAGE
 
@@ -83,7 +83,7 @@ def train(output: Path, model: str, **options: Any) -> Any:
     )
 
 
-def ran(done: Exported, library: str, g: Graph, *, loops: bool = False) -> torch.Tensor:
+def ran(done: ExportedWeights, library: str, g: Graph, *, loops: bool = False) -> torch.Tensor:
     """The logits of the printed program, of inputs that are made as the note says."""
     module = pytest.importorskip("torch_geometric" if library == "pyg" else "dgl")
     given: dict[str, Any] = {"np": np, "g": g, library: module, "torch_geometric": module}

@@ -34,7 +34,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def partition(tool: str, graph: Graph, num_parts: int = 2) -> apart.Answer:
+def partition(tool: str, graph: Graph, num_parts: int = 2) -> apart.PartitionResult:
     options = {"vertex_weights": np.ones((10, 1), np.int64), "num_threads": 2}
     return run_tool(tool, graph.indptr, graph.indices, num_parts=num_parts, **options)
 

@@ -11,7 +11,7 @@ from gnnscale.planner.calibration import cached_rates as kept
 from gnnscale.planner.calibration import calibrate
 from gnnscale.planner.calibration.cached_rates import this_machine
 from gnnscale.planner.platform import (
-    Identity,
+    MachineIdentity,
     Platform,
     ThisMachine,
     estimate_file,
@@ -30,7 +30,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Platform]:
 
     def estimate() -> Platform:
         faster = replace(FIGURES.processor, update_s=1 / (2 + len(found)))
-        here = Identity.here()
+        here = MachineIdentity.here()
         found.append(replace(FIGURES, name="estimated", processor=faster, measured_on=here))
         return found[-1]
 
@@ -41,7 +41,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Platform]:
 
 
 def elsewhere() -> Platform:
-    here = Identity.here()
+    here = MachineIdentity.here()
     return replace(FIGURES, measured_on=replace(here, torch="0.1", cores=here.cores + 1))
 
 
@@ -65,7 +65,7 @@ def test_a_disturbed_estimate_is_not_kept(measured, monkeypatch) -> None:
     "change", [{"processor": "another"}, {"cores": 99}, {"memory_gib": 7}, {"torch": "0.1"}]
 )
 def test_a_machine_that_has_changed_is_measured_again(measured, change) -> None:
-    other = replace(Identity.here(), **change)
+    other = replace(MachineIdentity.here(), **change)
     replace(this_machine(), measured_on=other).write(estimate_file())
     assert this_machine() == measured[1]
     assert this_machine() == measured[1]
@@ -79,13 +79,13 @@ def test_a_damaged_estimate_is_measured_again(measured: list[Platform]) -> None:
 
 
 def test_calibration_comes_first_but_not_that_of_another_machine(measured, caplog) -> None:
-    mine = replace(FIGURES, measured_on=Identity.here())
+    mine = replace(FIGURES, measured_on=MachineIdentity.here())
     mine.write(platform_file())
     assert this_machine() == mine == ThisMachine().open()
     assert not measured
     elsewhere().write(platform_file())
     assert this_machine() == measured[0]
-    cores = Identity.here().cores
+    cores = MachineIdentity.here().cores
     told = f"figures of another machine (cores {cores + 1}, here {cores}; torch 0.1, here "
     assert told in caplog.text
     with pytest.raises(ConfigError) as error:

@@ -8,7 +8,7 @@ from gnnscale.core.stages import StageTimes
 from gnnscale.graph import Graph
 from gnnscale.planner import Cpu, DevicePlan, Emulated
 from gnnscale.planner.cost_model import corrections as counted
-from gnnscale.planner.cost_model.corrections import CountedWork, nominal_platform
+from gnnscale.planner.cost_model.corrections import WorkCounter, nominal_platform
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.cost_model.workload import KnownSlices
 from gnnscale.sampling import NeighborSampler
@@ -29,7 +29,7 @@ def test_work_is_counted_by_hand(size: BatchSize, monkeypatch: pytest.MonkeyPatc
     # A thread samples a million edges a second; the link brings a gigabyte a second.
     monkeypatch.setattr(counted, "nominal_platform", platform)
     plan = beside(accelerator(launch_s=0.5))
-    found = [CountedWork(workload(), rank=i, cores=4).stage_times(plan, size) for i in (0, 1)]
+    found = [WorkCounter(workload(), rank=i, cores=4).stage_times(plan, size) for i in (0, 1)]
     assert [each.sample for each in found] == pytest.approx([7e-6, 7e-6])
     # 4 rows of 20 floats; offsets of 3 + 1 and 1 + 1 vertices, and 5 + 2 edges.
     sent = 4 * 20 * 4 + 8 * (3 + 1) + 4 * 5 + 8 * (1 + 1) + 4 * 2
@@ -40,7 +40,7 @@ def test_work_is_counted_by_hand(size: BatchSize, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_device_without_seeds_takes_no_time(tiny_graph: Graph) -> None:
-    work, plan = CountedWork(workload(), rank=0, cores=4), beside(accelerator())
+    work, plan = WorkCounter(workload(), rank=0, cores=4), beside(accelerator())
     empty = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([], np.int64), 0)
     for size in (None, BatchSize.of(empty)):
         assert work.stage_times(plan, size) == StageTimes()
@@ -52,7 +52,7 @@ def test_what_is_counted_is_what_the_planner_expects(size, rank, cores) -> None:
     # Of a mini-batch with just these sizes, while all threads are busy.
     known = workload(slices=KnownSlices(num_seeds=(1,), sizes=(size,)))
     plan = beside(accelerator())
-    work = CountedWork(known, rank=rank, cores=cores)
+    work = WorkCounter(known, rank=rank, cores=cores)
     found = work.stage_times(plan, size)
     assert found == work.stage_times(plan, size)
     expected = predicted(plan, nominal_platform(cores), known).devices[rank]

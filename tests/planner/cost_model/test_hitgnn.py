@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from gnnscale.planner.cost_model.hitgnn import (
-    Card,
-    Design,
-    LayerSize,
+    ComputeDesign,
+    FpgaCard,
+    LayerWorkload,
     Phase,
     gnn_seconds,
     limits,
@@ -13,18 +13,18 @@ from gnnscale.planner.cost_model.hitgnn import (
 )
 
 #: A word a cycle from memory, a quarter of one from the host, 1 Hz.
-CARD = Card(clock_hz=1, bandwidth=64, link_bandwidth=16)
+CARD = FpgaCard(clock_hz=1, bandwidth=64, link_bandwidth=16)
 N, M = 2, 512
-DESIGN = Design(n=N, m=M)
+DESIGN = ComputeDesign(n=N, m=M)
 
 
-def layer(**sizes: int) -> LayerSize:
-    return LayerSize(
+def layer(**sizes: int) -> LayerWorkload:
+    return LayerWorkload(
         **{"sources": 1, "rows": 1, "edges": 1, "width_in": 16, "width_out": 16, **sizes}
     )
 
 
-def forward(card: Card, **sizes: int) -> Phase:
+def forward(card: FpgaCard, **sizes: int) -> Phase:
     return phases(card, [layer(**sizes)])[0]
 
 
@@ -45,7 +45,7 @@ def test_a_layer_takes_as_long_as_the_slowest_of_its_tasks(sizes, seconds, limit
 
 
 def test_rows_that_are_missing_come_over_the_link_afterwards() -> None:
-    card = Card(clock_hz=1, bandwidth=64, link_bandwidth=16, local_share=0.25)
+    card = FpgaCard(clock_hz=1, bandwidth=64, link_bandwidth=16, local_share=0.25)
     # Equation 7: 100 rows of a word, 25 of them a cycle each, 75 of them four cycles each.
     assert forward(card, sources=100).seconds(N, M) == pytest.approx(25 + 300)
     assert forward(card, sources=100).limit(DESIGN) == "link"
@@ -69,7 +69,7 @@ def test_designs_are_tried_at_once() -> None:
     passes = phases(CARD, [layer(sources=10, rows=100, edges=200)])
     n, m = np.array([1, 2, 4]), np.array([256, 512, 1024])
     found = seconds_of(passes, n, m)
-    each = (Design(n=int(a), m=int(b)) for a, b in zip(n, m, strict=True))
+    each = (ComputeDesign(n=int(a), m=int(b)) for a, b in zip(n, m, strict=True))
     assert found == pytest.approx([gnn_seconds(passes, design) for design in each])
 
 

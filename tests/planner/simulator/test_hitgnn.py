@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from gnnscale.core.errors import ConfigError
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.cost_model.hitgnn import Design, LayerSize
+from gnnscale.planner.cost_model.hitgnn import ComputeDesign, LayerWorkload
 from gnnscale.planner.device_spec import Efficiency
 from gnnscale.planner.fpga_board import board
 from gnnscale.planner.graphs import Degrees
 from gnnscale.planner.simulator.hitgnn import (
     ALGORITHMS,
-    Machine,
+    SimulatedMachine,
     epoch_steps,
     layer_sizes,
     local_share,
@@ -27,18 +27,18 @@ PEAK = Efficiency(processor=1, memory=1, accelerator=1, link=1)
 SIZE = BatchSize(vertices=(1000, 100, 10), edges=(900, 90))
 
 
-def machine(num_cards: int, **figures: float) -> Machine:
+def machine(num_cards: int, **figures: float) -> SimulatedMachine:
     usual = {"host_bandwidth": 205e9, "listed_bandwidth": 205e9, "efficiency": PEAK}
-    return Machine(
+    return SimulatedMachine(
         board=board("u250"),
-        design=Design(n=8, m=2048),
+        design=ComputeDesign(n=8, m=2048),
         num_cards=num_cards,
         **usual | figures,
     )
 
 
-def layer(sources: float = 1e6, rows: float = 1e4) -> LayerSize:
-    return LayerSize(sources=sources, rows=rows, edges=1, width_in=64, width_out=32)
+def layer(sources: float = 1e6, rows: float = 1e4) -> LayerWorkload:
+    return LayerWorkload(sources=sources, rows=rows, edges=1, width_in=64, width_out=32)
 
 
 def test_layers_are_those_of_the_model() -> None:

@@ -25,7 +25,7 @@ from gnnscale.planner.device_spec import Efficiency
 from gnnscale.planner.gpu_rates import CardRates, kept_rates
 from gnnscale.planner.graphs import PUBLISHED
 from gnnscale.planner.platform import Platform
-from gnnscale.planner.simulator import Scaling, SimulateConfig, Simulated, simulate
+from gnnscale.planner.simulator import ScalingCurve, SimulateConfig, SimulatedRun, simulate
 from gnnscale.report.simulate import describe, draw, print_scaling
 from gnnscale.sampling import LayerSampling
 
@@ -40,12 +40,12 @@ def config(*overrides: str) -> SimulateConfig:
 
 
 @pytest.fixture(scope="module")
-def figure_9() -> Scaling:
+def figure_9() -> ScalingCurve:
     """The simulated curve of the processor and accelerators on MAG240M."""
     return simulate(config("accelerators=[1,4,12,16]"))
 
 
-def speedups(scaling: Scaling) -> dict[int, float]:
+def speedups(scaling: ScalingCurve) -> dict[int, float]:
     return {each.num_accelerators: scaling.speedup(each) for each in scaling.results}
 
 
@@ -59,7 +59,7 @@ def test_host_memory_limits_accelerators_alone() -> None:
     assert [each.bottleneck for each in scaling.results] == ["transfer"] * 5 + ["load"]
 
 
-def test_the_processor_trains_too_as_in_figure_9(figure_9: Scaling) -> None:
+def test_the_processor_trains_too_as_in_figure_9(figure_9: ScalingCurve) -> None:
     assert figure_9.hybrid
     one, four, twelve, sixteen = figure_9.results
     assert [each.planned.plan.shares[0].device.kind for each in figure_9.results] == ["cpu"] * 4
@@ -72,7 +72,7 @@ def test_the_processor_trains_too_as_in_figure_9(figure_9: Scaling) -> None:
     assert products.speedup(products.results[1]) < figure_9.speedup(twelve)
 
 
-def test_the_processor_rests_where_it_would_be_in_the_way(figure_9: Scaling) -> None:
+def test_the_processor_rests_where_it_would_be_in_the_way(figure_9: ScalingCurve) -> None:
     alone = simulate(config("accelerators=[16]", "hybrid=false")).results[0]
     *_, hybrid = figure_9.results
     assert hybrid.planned.plan.split[0] == 0
@@ -143,7 +143,7 @@ def test_published_machines(machine: str, graph: str) -> None:
 HITGNN = ("graph=reddit", "model.hidden=128", "accelerators=[4]")
 
 
-def one(*overrides: str) -> Simulated:
+def one(*overrides: str) -> SimulatedRun:
     (found,) = simulate(config(*HITGNN, *overrides)).results
     return found
 
@@ -322,7 +322,7 @@ def test_a_gpu_that_was_not_measured(measured_gpu: CardRates, tmp_path: Path) ->
         simulate(config("platform=this_gpu"))
 
 
-def test_the_curve_is_a_file_of_its_own(figure_9: Scaling) -> None:
+def test_the_curve_is_a_file_of_its_own(figure_9: ScalingCurve) -> None:
     picture = draw(figure_9)
     root = ElementTree.fromstring(picture)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"

@@ -9,7 +9,7 @@ from browser import look_at
 
 from gnnscale.core.metrics import MAX_CONFUSION, ClassCounts, count_classes
 from gnnscale.report.page.classes import classes
-from gnnscale.run.records import GraphFigures
+from gnnscale.run.records import GraphStats
 
 
 def counted(num_classes: int) -> ClassCounts:
@@ -97,7 +97,7 @@ def test_a_browser_shows_all_rows_and_columns(
     """Nothing scrolls inside the section, so that its picture and its print have everything."""
     words = [f"Home and kitchen, {i}" if i % 3 else f"toys {i}" for i in range(num_classes)]
     sizes = {"num_vertices": 9, "num_edges": 7, "num_features": 2, "num_classes": num_classes}
-    graph = GraphFigures(
+    graph = GraphStats(
         **sizes, feature_dtype="float32", split_of="vertices", split=(3, 1, 5), classes=words
     )
     made = replace(cpu_run.started, graph=graph, test_classes=counted(num_classes))

@@ -2,9 +2,9 @@ from math import sqrt
 
 import pytest
 
-from gnnscale.report.page.dot_plot import Quantity, Row, dot_plot
+from gnnscale.report.page.dot_plot import DotRow, Quantity, dot_plot
 
-ONE, TWO = Row(label="model=gat", values=[0.5]), Row(label="model=gcn", values=[1.0, 3.0])
+ONE, TWO = DotRow(label="model=gat", values=[0.5]), DotRow(label="model=gcn", values=[1.0, 3.0])
 PLAIN = Quantity(form="{:.1f}".format)
 
 

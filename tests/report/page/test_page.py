@@ -15,7 +15,7 @@ from gnnscale.core.stages import STAGES
 from gnnscale.planner import Threads
 from gnnscale.report.page.page import learning
 from gnnscale.report.summary import summarise
-from gnnscale.run.records import GraphFigures
+from gnnscale.run.records import GraphStats
 
 SECTIONS = [
     *("Devices", "Loss and metric", "Stage times", "Traffic", "Batch shares and threads"),
@@ -273,7 +273,7 @@ def test_scores_of_classes(tmp_path: Path, cpu_run: Any, write_run: Any) -> None
     scores = np.eye(3)[[0, 1, 1, 1, 1]]
     counts = count_classes(scores, np.array([0, 0, 0, 1, 1]))
     sizes = {"num_vertices": 9000, "num_edges": 7, "num_features": 2, "num_classes": 3}
-    graph = GraphFigures(
+    graph = GraphStats(
         **sizes,
         feature_dtype="float32",
         split_of="vertices",

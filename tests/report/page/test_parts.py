@@ -5,9 +5,9 @@ import pytest
 
 from gnnscale.report.page.parts import (
     MAX_ROWS,
+    BarRow,
     Drawing,
     Panel,
-    Row,
     badge,
     edge_map,
     grid_for,
@@ -28,12 +28,16 @@ def texts(drawing: Drawing) -> list[str]:
     return [each.text or "" for each in root.iter("text")]
 
 
-def panel(*rows: Row, **options: object) -> Panel:
+def panel(*rows: BarRow, **options: object) -> Panel:
     return Panel(title="sizes", note="of parts", rows=rows, length=100.0, room=50.0, **options)
 
 
 def test_bars_are_to_scale() -> None:
-    rows = (Row(solid=10, lighter=30, label="a"), Row(solid=20, label="b"), Row(solid=5, start=10))
+    rows = (
+        BarRow(solid=10, lighter=30, label="a"),
+        BarRow(solid=20, label="b"),
+        BarRow(solid=5, start=10),
+    )
     drawing = size_bars([panel(*rows)], grid_for(3), left=60, top=80)
     solid = [(float(box["x"]), float(box["width"])) for box in boxes(drawing, "bar")]
     assert solid == [(60, 25), (60, 50), (85, 12.5)]
@@ -45,14 +49,14 @@ def test_bars_are_to_scale() -> None:
 
 def test_the_mean_is_marked_where_it_means_something() -> None:
     for mean in (True, False):
-        rows = (Row(solid=10), Row(solid=30))
+        rows = (BarRow(solid=10), BarRow(solid=30))
         drawing = size_bars([panel(*rows, mean=mean)], grid_for(2), left=0, top=0)
         marks = [each for each in drawing.elements if 'class="mean"' in each]
         assert ["M66.7 0v68" in each for each in marks] == [True] * mean
 
 
 def test_nothing_is_drawn_with_no_length() -> None:
-    drawing = size_bars([panel(Row(solid=0), Row(solid=0))], grid_for(2), left=0, top=0)
+    drawing = size_bars([panel(BarRow(solid=0), BarRow(solid=0))], grid_for(2), left=0, top=0)
     assert [box["width"] for box in boxes(drawing, "bar")] == ["0", "0"]
 
 
@@ -71,7 +75,7 @@ def test_colours_compare_what_lies_between_parts() -> None:
 
 
 def test_a_part_has_one_row_in_bars_and_map() -> None:
-    bars = size_bars([panel(*[Row(solid=1)] * 5)], grid_for(5), left=60, top=80)
+    bars = size_bars([panel(*[BarRow(solid=1)] * 5)], grid_for(5), left=60, top=80)
     cells = edges([[1] * 5 for _ in range(5)])
     rows = sorted({float(box["y"]) for box in boxes(cells, "own") if box["height"] != "12"})
     middles = [float(box["y"]) + float(box["height"]) / 2 for box in boxes(bars, "bar")]
@@ -99,7 +103,7 @@ def test_labels_of_columns_do_not_meet(num_parts: int) -> None:
 
 
 def test_a_picture_is_a_file_of_its_own() -> None:
-    drawing = size_bars([panel(Row(solid=1))], grid_for(1), left=60, top=80)
+    drawing = size_bars([panel(BarRow(solid=1))], grid_for(1), left=60, top=80)
     svg = picture("a < b", ["note & note"], [drawing], width=300, height=200)
     root = ElementTree.fromstring(svg)
     assert root.tag == f"{pictures.SVG}svg"

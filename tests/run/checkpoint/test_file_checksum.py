@@ -21,7 +21,7 @@ from gnnscale.run.checkpoint.file import (
 )
 from gnnscale.run.checkpoint.input_schema import read_signature
 from gnnscale.run.checkpoint.reader import SavedRun
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 
 CONTENT = {"epoch": 3, "model": {"w": torch.arange(4.0)}, "empty": torch.empty(0)}
 
@@ -87,7 +87,7 @@ def saved() -> dict[Path, bytes]:
 
 @pytest.fixture
 def trained(
-    run: Any, settings: Callable[..., TrainConfig], tmp_path: Path, saved: dict[Path, bytes]
+    run: Any, settings: Callable[..., RunConfig], tmp_path: Path, saved: dict[Path, bytes]
 ) -> Callable[[Path, bytes], None]:
     """Return what reads one of a run's files, changed, as commands do."""
     if not saved:

@@ -7,15 +7,15 @@ import pytest
 from one_line import one_line
 
 from gnnscale.data import Tables, from_arrays
-from gnnscale.data.storage.standardize import Scaling
+from gnnscale.data.storage.standardize import ColumnScaling
 from gnnscale.data.tables.categories import Column
 from gnnscale.graph import Graph
 from gnnscale.run.checkpoint import SIGNATURE
-from gnnscale.run.checkpoint.input_schema import Signature, read_signature, write_signature
+from gnnscale.run.checkpoint.input_schema import InputSchema, read_signature, write_signature
 
 EDGES = (np.array([0, 1]), np.array([1, 2]))
 COLUMNS = (Column(name="age", width=1), Column(name="text", width=3))
-TRAINED = Signature(
+TRAINED = InputSchema(
     graph="mine",
     num_features=4,
     num_classes=2,
@@ -30,12 +30,12 @@ def graph_of(num_features: int, labels: np.ndarray) -> Graph:
 
 
 def test_what_a_graph_says_of_its_models() -> None:
-    one = Signature.of(graph_of(4, np.array([0, 1, 2])))
+    one = InputSchema.of(graph_of(4, np.array([0, 1, 2])))
     assert (one.num_features, one.num_classes, one.labels) == (4, 3, "classes")
     assert (one.columns, one.classes) == (None, None)
     assert (one.multilabel, one.regression) == (False, False)
-    assert Signature.of(graph_of(1, np.array([0.5, 1, 2], np.float32))).regression
-    assert Signature.of(graph_of(1, np.array([[0, 1], [1, 0], [1, 1]]))).multilabel
+    assert InputSchema.of(graph_of(1, np.array([0.5, 1, 2], np.float32))).regression
+    assert InputSchema.of(graph_of(1, np.array([[0, 1], [1, 0], [1, 1]]))).multilabel
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_columns_of_other_names(
 
 
 def test_features_are_scaled_as_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    scaling = Scaling(mean=[1.0] * 4, deviation=[2.0] * 4)
+    scaling = ColumnScaling(mean=[1.0] * 4, deviation=[2.0] * 4)
     run = replace(TRAINED, columns=None, scaling=scaling)
     graph = graph_of(4, np.zeros(3, np.int64))
     assert run.fitted(graph).features.tolist() == [[0] * 4] * 3
@@ -104,12 +104,12 @@ def test_features_are_scaled_as_those_of_the_run(monkeypatch: pytest.MonkeyPatch
     assert run.fitted(graph) is graph
     for other in (
         replace(run, scaling=None),
-        replace(run, scaling=Scaling(mean=[0.0] * 4, deviation=[1.0] * 4)),
+        replace(run, scaling=ColumnScaling(mean=[0.0] * 4, deviation=[1.0] * 4)),
     ):
         with one_line("has features with a scaling that is not the run's"):
             other.fitted(graph)
     with pytest.raises(ValueError, match="scales 1 of 4 features"):
-        replace(run, scaling=Scaling(mean=[1.0], deviation=[1.0]))
+        replace(run, scaling=ColumnScaling(mean=[1.0], deviation=[1.0]))
 
 
 def test_columns_without_names_count(caplog: pytest.LogCaptureFixture) -> None:
@@ -143,7 +143,7 @@ def with_edge_features(num_features: int) -> Graph:
 
 
 def test_features_of_edges_of_another_number(tmp_path: Path) -> None:
-    run = Signature.of(with_edge_features(2))
+    run = InputSchema.of(with_edge_features(2))
     assert (run.num_edge_features, run.edge_columns) == (2, None)
     write_signature(tmp_path, run)
     assert read_signature(tmp_path) == run
@@ -157,7 +157,7 @@ def test_features_of_edges_of_another_number(tmp_path: Path) -> None:
 
 
 def test_the_columns_of_edges_that_are_missing_are_named(tmp_path: Path) -> None:
-    run = Signature.of(edge_graph(tmp_path / "a", PAID))
+    run = InputSchema.of(edge_graph(tmp_path / "a", PAID))
     graph = edge_graph(tmp_path / "b", PAID, edge_features=None)
     with one_line(
         f"new ({tmp_path / 'b'}) has 0 features of each edge, and the run was trained on 4 of new; "
@@ -169,7 +169,7 @@ def test_the_columns_of_edges_that_are_missing_are_named(tmp_path: Path) -> None
 def test_weights_are_those_of_a_run_or_missing_in_both(tmp_path: Path) -> None:
     plain = graph_of(4, np.zeros(3, np.int64))
     weighted = from_arrays(EDGES, np.ones((3, 4), np.float32), edge_weights=[1, 2])
-    with_weights, without = Signature.of(weighted), Signature.of(plain)
+    with_weights, without = InputSchema.of(weighted), InputSchema.of(plain)
     with_weights.check_weights(weighted)
     without.check_weights(plain)
     with one_line("the given graph have no weights, and the run was", "dataset.weight=COLUMN"):
@@ -195,8 +195,8 @@ def test_columns_of_edges_of_another_order(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_features_of_edges_that_a_model_does_not_read_are_left_out() -> None:
     graph = from_arrays(EDGES, np.ones((3, 4), np.float32), edge_features=np.ones((2, 3)))
-    assert Signature.of(graph).fitted(graph) is graph
-    unread = Signature.of(graph.without_edge_features())
+    assert InputSchema.of(graph).fitted(graph) is graph
+    unread = InputSchema.of(graph.without_edge_features())
     assert (unread.num_edge_features, unread.edge_columns) == (0, None)
     assert unread.fitted(graph).edge_rows is None
 
@@ -219,9 +219,9 @@ def test_whether_edges_have_weights(tmp_path: Path) -> None:
     ends, rows = (np.array([0, 1]), np.array([1, 0])), np.ones((2, 3), np.float32)
     for weights, expected in ((None, False), ([1.0, 2.0], True)):
         graph = from_arrays(ends, rows, edge_weights=None if weights is None else np.array(weights))
-        assert Signature.of(graph).edge_weights is expected
-        write_signature(tmp_path, Signature.of(graph))
-        assert read_signature(tmp_path) == Signature.of(graph)
+        assert InputSchema.of(graph).edge_weights is expected
+        write_signature(tmp_path, InputSchema.of(graph))
+        assert read_signature(tmp_path) == InputSchema.of(graph)
     file = tmp_path / SIGNATURE
     entries = json.loads(file.read_text())
     del entries["crc32"], entries["edge_weights"]  # as an earlier release wrote it
@@ -244,7 +244,7 @@ THIS_MONTH = "1,0,train,rome,1\n2,1,train,bern,3\n3,0,valid,oslo,5\n4,1,test,,7\
 
 @pytest.mark.parametrize("standardize", [False, True])
 def test_categories_have_the_places_of_the_run(tmp_path: Path, standardize: bool) -> None:
-    run = Signature.of(table_graph(tmp_path / "a", THIS_MONTH, standardize=standardize))
+    run = InputSchema.of(table_graph(tmp_path / "a", THIS_MONTH, standardize=standardize))
     write_signature(tmp_path, run)
     read = read_signature(tmp_path)
     assert read == run
@@ -269,7 +269,7 @@ def test_categories_have_the_places_of_the_run(tmp_path: Path, standardize: bool
 def test_categories_of_another_table_that_do_not_fit(
     tmp_path: Path, rows: str, options: dict, message: str
 ) -> None:
-    run = Signature.of(table_graph(tmp_path / "a", THIS_MONTH))
+    run = InputSchema.of(table_graph(tmp_path / "a", THIS_MONTH))
     graph = table_graph(tmp_path / "b", rows, label=None, **options)
     with one_line(message):
         run.fitted(graph)
@@ -289,7 +289,7 @@ PAID = "0,1,100,sale,0,train\n1,2,300,gift,1,train\n2,0,700,loan,0,valid\n0,2,5,
 @pytest.mark.parametrize("standardize", [False, True])
 def test_edges_of_another_table_are_those_of_the_run(tmp_path: Path, standardize: bool) -> None:
     trained = edge_graph(tmp_path / "a", PAID, edge_label="y", standardize=standardize)
-    write_signature(tmp_path, Signature.of(trained, trained.edge_labels))
+    write_signature(tmp_path, InputSchema.of(trained, trained.edge_labels))
     run = read_signature(tmp_path)
     assert run is not None
     loops = {"self_loops": "add"}
@@ -314,20 +314,20 @@ def test_edges_of_another_table_are_those_of_the_run(tmp_path: Path, standardize
 def test_edges_of_another_table_that_do_not_fit(
     tmp_path: Path, edges: str, options: dict, message: str
 ) -> None:
-    run = Signature.of(edge_graph(tmp_path / "a", PAID))
+    run = InputSchema.of(edge_graph(tmp_path / "a", PAID))
     graph = edge_graph(tmp_path / "b", edges, **options)
     with one_line(message):
         run.fitted(graph)
 
 
 def test_a_scaling_of_another_number_of_features_of_edges(tmp_path: Path) -> None:
-    run = Signature.of(edge_graph(tmp_path / "a", PAID, standardize=True))
+    run = InputSchema.of(edge_graph(tmp_path / "a", PAID, standardize=True))
     with pytest.raises(ValueError, match="scales 4 of 3 features of edges"):
         replace(run, num_edge_features=3)
 
 
 def test_scaled_categories_are_not_arranged(tmp_path: Path) -> None:
-    run = Signature.of(table_graph(tmp_path / "a", THIS_MONTH, standardize=True))
+    run = InputSchema.of(table_graph(tmp_path / "a", THIS_MONTH, standardize=True))
     rows = "1,0,train,rome,1\n2,1,train,bern,3\n3,0,valid,rome,5\n4,1,test,,7\n"
     graph = table_graph(tmp_path / "b", rows, standardize=True)
     with one_line("prepare it with dataset.standardize=false"):

@@ -19,7 +19,7 @@ from gnnscale.inference.evaluate import evaluate
 from gnnscale.run.checkpoint import BEST, LAST
 from gnnscale.run.checkpoint.file import load_checkpoint, pack, save_checkpoint
 from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.training.train import train
 
 
@@ -35,7 +35,7 @@ def resume(options, observer, tmp_path, prefetch) -> Callable[[Change], None]:
     node = options("epochs=1", f"runtime.prefetch={prefetch}")
     plain: Any = OmegaConf.to_container(node, resolve=True)
     OmegaConf.save(plain, tmp_path / "config.yaml")
-    config = typed(node, TrainConfig)
+    config = typed(node, RunConfig)
     train(config, tmp_path, observer, options=plain)
     whole = load_checkpoint(tmp_path / LAST)
 

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.run.checkpoint import LAST
-from gnnscale.run.checkpoint.replicas import Found, newest
+from gnnscale.run.checkpoint.replicas import CheckpointInfo, newest
 
 
-def found(step: int, digest: str = "a") -> Found:
-    return Found(step=step, digest=digest)
+def found(step: int, digest: str = "a") -> CheckpointInfo:
+    return CheckpointInfo(step=step, digest=digest)
 
 
 def test_the_newest_by_hand() -> None:
@@ -21,7 +21,7 @@ def test_the_newest_by_hand() -> None:
 
 
 @given(st.lists(st.none() | st.integers(0, 5).map(found), max_size=6))
-def test_nobody_has_done_more_steps_than_the_newest(machines: list[Found | None]) -> None:
+def test_nobody_has_done_more_steps_than_the_newest(machines: list[CheckpointInfo | None]) -> None:
     chosen = newest(machines)
     steps = [-1 if each is None else each.step for each in machines]
     best = max(steps, default=-1)

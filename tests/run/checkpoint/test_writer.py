@@ -18,7 +18,7 @@ from gnnscale.report.summary import append_metrics, write_metrics
 from gnnscale.run.checkpoint import BEST, FILES, LAST, SIGNATURE
 from gnnscale.run.checkpoint.file import load_checkpoint
 from gnnscale.run.checkpoint.writer import RunCheckpoint, graph_identity
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.records import EpochRecord
 
 STEPS = 6
@@ -38,7 +38,7 @@ def trained(record: EpochRecord) -> EpochRecord:
 class Run:
     """A model, its optimizer after a step, and where they are kept."""
 
-    def __init__(self, config: TrainConfig, graph: Graph, directory: Path, seed: int) -> None:
+    def __init__(self, config: RunConfig, graph: Graph, directory: Path, seed: int) -> None:
         torch.manual_seed(seed)
         sizes = {"num_features": graph.num_features, "num_classes": graph.num_classes}
         self.model = config.model.build(**sizes)
@@ -79,7 +79,7 @@ class Run:
 
 
 @pytest.fixture
-def new_run(settings: Callable[..., TrainConfig], tmp_path: Path) -> Iterator[Callable[..., Run]]:
+def new_run(settings: Callable[..., RunConfig], tmp_path: Path) -> Iterator[Callable[..., Run]]:
     config = settings("epochs=9")
     graph = config.dataset.open()
 

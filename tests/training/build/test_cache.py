@@ -15,7 +15,7 @@ from gnnscale.distributed.process_group import ALONE, trade_values
 from gnnscale.features import HostFeatures
 from gnnscale.features.cached import CachedFeatures, LookAheadFeatures
 from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.store import TieredFeatures, WorkerPool
+from gnnscale.features.tiered.store import TieredStore, WorkerPool
 from gnnscale.graph import Graph
 from gnnscale.planner import Cpu, Device, Emulated
 from gnnscale.planner.cost_model.workload import CacheEffect
@@ -183,7 +183,7 @@ def test_a_cache_above_a_tier_is_filled_from_its_source(random_graph: Any) -> No
     source = LateSource()
     policy = Belady(NUM_ROWS, 2, window=0, priority=PRIORITY, num_threads=1)
     planner = TierPlanner(policy, num_kept=2, num_staged=4, window=0)
-    tier = TieredFeatures(WorkerPool(source, planner, window=0, ahead=1))
+    tier = TieredStore(WorkerPool(source, planner, window=0, ahead=1))
     found = open_caches(plan(cache()), graph, DEVICE, ALONE, tier=tier)
     assert found.stacked is found.store
     assert source.asked == [[1, 4]]
@@ -209,7 +209,7 @@ def test_a_cache_above_a_tier_looks_ahead_of_it(random_graph: Any) -> None:
     graph = random_graph(NUM_ROWS, 40, num_features=WIDTH)
     policy = Belady(NUM_ROWS, 0, window=1, priority=PRIORITY, num_threads=1)
     planner = TierPlanner(policy, num_kept=0, num_staged=4, window=1)
-    tier = TieredFeatures(WorkerPool(LateSource(), planner, window=1, ahead=2))
+    tier = TieredStore(WorkerPool(LateSource(), planner, window=1, ahead=2))
     look_ahead = LookAhead(window=3, num_rows=2, match=True)
     ahead = cache(look_ahead=look_ahead, features=ids(), topology=ids())
     found = open_caches(plan(ahead), graph, DEVICE, ALONE, tier=tier)

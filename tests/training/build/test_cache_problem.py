@@ -18,11 +18,11 @@ from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER, BatchSize
 from gnnscale.planner.cost_model.stage_work import batch_bytes
 from gnnscale.planner.cost_model.workload import Workload, unmeasured_workload
 from gnnscale.run.artifacts import CACHE_PLAN
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.training.build.cache_problem import cache_budget, cache_task
-from gnnscale.training.make_artifacts import make_artefacts
+from gnnscale.training.make_artifacts import make_artifacts
 
-Settings = Callable[..., TrainConfig]
+Settings = Callable[..., RunConfig]
 
 STATIC = ("cache_planner=pagraph", "cache_planner.ratio=0.1")
 
@@ -40,12 +40,12 @@ def links(tmp_path: Path) -> str:
     return f"cache_planner.nvlink={tmp_path / 'links.txt'}"
 
 
-def task_of(config: TrainConfig) -> Any:
+def task_of(config: RunConfig) -> Any:
     return cache_task(config, config.dataset.open(), None)
 
 
-def planned(config: TrainConfig) -> tuple[Path, CachePlan]:
-    (found,) = (each for each in make_artefacts(config) if each.name == CACHE_PLAN)
+def planned(config: RunConfig) -> tuple[Path, CachePlan]:
+    (found,) = (each for each in make_artifacts(config) if each.name == CACHE_PLAN)
     return found.path, read_plan(found.path, config.dataset.open()).plan
 
 
@@ -88,7 +88,7 @@ def test_links_make_cliques_of_policies_that_share(settings: Settings, links: st
 )
 def test_links_that_fit_no_devices(settings: Settings, links: str, plan: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
-        make_artefacts(settings(plan, "cache_planner=quiver", links, "cache_planner.ratio=0.1"))
+        make_artifacts(settings(plan, "cache_planner=quiver", links, "cache_planner.ratio=0.1"))
     assert str(error.value) == f"{links}: {message}"
 
 
@@ -118,7 +118,7 @@ def test_a_plan_that_cannot_be_used(settings: Settings, tmp_path: Path, damage: 
     spoil, message = DAMAGE[damage]
     spoil(path)
     with pytest.raises(GraphError) as error:
-        make_artefacts(settings(f"cache_plan={path}", ONE))
+        make_artifacts(settings(f"cache_plan={path}", ONE))
     assert str(error.value).startswith(str(path))
     assert message in str(error.value)
     assert str(error.value).isprintable()
@@ -143,7 +143,7 @@ def test_a_plan_of_something_else(settings, tmp_path, links, overrides, message)
     quiver = ("cache_planner=quiver", "cache_planner.ratio=0.1", links)
     path, _ = planned(settings(*quiver, peers, store))
     with pytest.raises((GraphError, ConfigError), match=message) as error:
-        make_artefacts(settings(f"cache_plan={path}", peers, *overrides.split()))
+        make_artifacts(settings(f"cache_plan={path}", peers, *overrides.split()))
     assert str(error.value).isprintable()
 
 
@@ -153,7 +153,7 @@ def test_a_plan_over_other_parts(settings: Settings, tmp_path: Path) -> None:
     given = (f"cache_plan={path}", BOTH)
     for partitioner, message in (("random", "the partition "), ("none", "a graph without parts")):
         with pytest.raises(GraphError, match=f"p: is for the partition .*, not for {message}"):
-            make_artefacts(settings(*given, f"partitioner={partitioner}"))
+            make_artifacts(settings(*given, f"partitioner={partitioner}"))
     assert planned(settings(*given, "partitioner=hash"))[0] == path
 
 
@@ -180,12 +180,12 @@ def test_what_does_not_go_together(settings: Any, option: str, other: str, messa
 def test_stores_and_exchanges_of_ones_own(settings: Settings, seam: Any, message: str) -> None:
     config = settings(*STATIC, ONE)
     with pytest.raises(ConfigError, match=message):
-        TrainConfig(**{**vars(config), **seam})
-    TrainConfig(**{**vars(settings(*STATIC, "device_plan=cpu_x2")), **seam})
+        RunConfig(**{**vars(config), **seam})
+    RunConfig(**{**vars(settings(*STATIC, "device_plan=cpu_x2")), **seam})
 
 
 def test_processors_have_no_caches(settings: Settings) -> None:
-    assert len(make_artefacts(settings(*STATIC, "device_plan=cpu_x2"))) == 1
+    assert len(make_artifacts(settings(*STATIC, "device_plan=cpu_x2"))) == 1
 
 
 def test_a_cache_larger_than_its_device(run: Any, tmp_path: Path, observer: Any) -> None:

@@ -12,10 +12,10 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.distributed.process_group import ALONE
 from gnnscale.features.tiered.sizing import Horizon, Misses, SampledBatches, TierSizes
 from gnnscale.graph import Graph
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.training.build import sharded_features as shared
 
-Settings = Callable[..., TrainConfig]
+Settings = Callable[..., RunConfig]
 #: Of 40 rows, over ten steps.
 HORIZON = Horizon(window=2, priority=np.zeros(40, np.int32), num_steps=10, num_threads=1)
 
@@ -24,7 +24,9 @@ def machines(parts: Sequence[int], **options: Any) -> list[Any]:
     """One process a machine; the machines are called a, b, and so on."""
     common = {"local_rank": 0, "num_parts": len(parts), "partition": "p", "content": "c"}
     return [
-        shared._Machine(machine="abc"[rank], path=f"/rows-{rank}", part=part, **common | options)
+        shared._MachineStore(
+            machine="abc"[rank], path=f"/rows-{rank}", part=part, **common | options
+        )
         for rank, part in enumerate(parts)
     ]
 

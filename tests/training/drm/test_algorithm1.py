@@ -1,6 +1,6 @@
 import pytest
 
-from gnnscale.training.drm.algorithm1 import Choice, algorithm_1
+from gnnscale.training.drm.algorithm1 import BottleneckMove, algorithm_1
 from gnnscale.training.drm.task_times import TaskTimes
 
 # Algorithm 1, case by case: times of T_SC, T_SA, T_Load, T_TC and T_TA, all with T_Tran = 1.
@@ -32,7 +32,7 @@ def test_every_branch_of_algorithm_1(times: tuple[float, ...], bottleneck: str, 
 
 def test_a_slow_link_is_a_slow_accelerator() -> None:
     times = TaskTimes(sample_cpu=1, load=2, transfer=9, train_cpu=3, train_accel=1)
-    assert algorithm_1(times.tasks()) == Choice(bottleneck="T_Accel", move="balance_work")
+    assert algorithm_1(times.tasks()) == BottleneckMove(bottleneck="T_Accel", move="balance_work")
 
 
 @pytest.mark.parametrize(

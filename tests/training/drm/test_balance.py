@@ -9,7 +9,7 @@ from small_plans import CPU, plan_of, share
 
 from gnnscale.core.stages import StageTimes
 from gnnscale.planner import Device, DevicePlan, DeviceShare, Emulated
-from gnnscale.training.drm.balance import SeenStep, balance_sampling, sample_times, steps_to_see
+from gnnscale.training.drm.balance import BalanceInput, balance_sampling, sample_times, steps_to_see
 from gnnscale.training.drm.damping import Damping
 from gnnscale.training.drm.rebalancer import medians, rebalance
 from gnnscale.training.drm.task_times import SampleTimes, TaskTimes
@@ -74,7 +74,7 @@ def test_times_are_told_apart_by_who_has_sampled() -> None:
     by_host = [step for step in range(16) if plan.shares[1].host_samples_at(step)]
     assert by_host == [3, 7, 11, 15]
     steps = [
-        SeenStep(
+        BalanceInput(
             step=step,
             stages=(StageTimes(sample=9), StageTimes(sample=5.0 if step in by_host else step)),
         )
@@ -90,14 +90,16 @@ def test_a_decision_sees_a_whole_turn(host_samples: int, expected: int) -> None:
     assert steps_to_see(hybrid(host_samples=host_samples), 3) == expected
 
 
-def measured(plan: DevicePlan, first: int, rng: random.Random, on_host: float) -> list[SeenStep]:
+def measured(
+    plan: DevicePlan, first: int, rng: random.Random, on_host: float
+) -> list[BalanceInput]:
     """Eight steps, in which both devices train for 30 ms and the accelerator samples for 80."""
 
     def seconds(each: DeviceShare, step: int) -> float:
         return rng.uniform(0.95, 1.05) * (on_host if each.host_samples_at(step) else 0.080)
 
     return [
-        SeenStep(
+        BalanceInput(
             step=step,
             stages=(
                 StageTimes(sample=0.010, propagate=0.030),

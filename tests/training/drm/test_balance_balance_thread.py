@@ -4,7 +4,7 @@ from small_plans import accelerator, plan_of, share
 from gnnscale.core.stages import StageTimes
 from gnnscale.planner import DeviceShare, Emulated, Threads
 from gnnscale.training.drm.balance import balance_thread
-from gnnscale.training.drm.move import HostTask, Trade
+from gnnscale.training.drm.move import HostTask, ThreadMove
 from gnnscale.training.drm.task_times import TaskTimes
 
 ALL = ("T_SC", "T_Load", "T_TC")
@@ -16,8 +16,8 @@ def trade(
     stages: list[StageTimes],
     bottleneck: str = "T_TC",
     givers: tuple[str, ...] = ALL,
-    tabu_trades: tuple[Trade, ...] = (),
-) -> tuple[Trade, float] | None:
+    tabu_trades: tuple[ThreadMove, ...] = (),
+) -> tuple[ThreadMove, float] | None:
     plan = plan_of(*shares)
     pairs = zip(shares, stages, strict=True)
     tasks = [TaskTimes.of_device(each, times).tasks() for each, times in pairs]
@@ -31,9 +31,9 @@ def trade(
     return move.trade, move.promise
 
 
-def lanes(giver: tuple[int, str], receiver: tuple[int, str]) -> Trade:
+def lanes(giver: tuple[int, str], receiver: tuple[int, str]) -> ThreadMove:
     giving, receiving = (HostTask(device=each[0], task=each[1]) for each in (giver, receiver))
-    return Trade(giver=giving, receiver=receiving)
+    return ThreadMove(giver=giving, receiver=receiving)
 
 
 def test_a_thread_goes_from_the_fastest_task_to_the_slowest_device() -> None:

@@ -22,7 +22,7 @@ from one_line import one_line
 from gnnscale import Observer
 from gnnscale.core.hardware import usable_cores
 from gnnscale.planner import registry
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.records import EpochRecord
 from gnnscale.training.launcher import launch as launching
 from gnnscale.training.launcher.failure_detection import LOST_PAGE, OUT_OF_MEMORY, Failure
@@ -123,10 +123,10 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture
-def line_of(observer: Any, tmp_path: Path) -> Callable[[TrainConfig], str]:
+def line_of(observer: Any, tmp_path: Path) -> Callable[[RunConfig], str]:
     """Launch a run that a worker ends, and return what is told of that."""
 
-    def run(config: TrainConfig) -> str:
+    def run(config: RunConfig) -> str:
         with one_line(error=WorkerError) as caught:
             launch(config, tmp_path, observer, options={})
         assert not workers()
@@ -148,7 +148,7 @@ BROKEN = "RuntimeError: the sampler is broken; traceback in "
 )
 def test_a_stage_that_raises_ends_the_run(
     settings: Any,
-    line_of: Callable[[TrainConfig], str],
+    line_of: Callable[[RunConfig], str],
     tmp_path: Path,
     faulty: Any,
     name: str,

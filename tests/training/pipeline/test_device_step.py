@@ -11,7 +11,7 @@ from gnnscale.backend import BatchOutcome
 from gnnscale.core.stages import Traffic
 from gnnscale.distributed.process_group import ALONE, Group
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.training.pipeline.device_step import MAX_LATE, OwnedStep, max_late
+from gnnscale.training.pipeline.device_step import MAX_LATE, DeviceDrivenStep, max_late
 from gnnscale.training.pipeline.slices import BatchSlice
 
 STEPS = 10
@@ -61,13 +61,13 @@ def device() -> Any:
 
 
 @pytest.fixture
-def step(device: Any) -> OwnedStep:
+def step(device: Any) -> DeviceDrivenStep:
     return a_step(device, ALONE)
 
 
-def a_step(device: Any, group: Group) -> OwnedStep:
+def a_step(device: Any, group: Group) -> DeviceDrivenStep:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
-    return OwnedStep(
+    return DeviceDrivenStep(
         torch.nn.Linear(1, 1),  # type: ignore[arg-type]
         device,
         optimizer,
@@ -81,7 +81,9 @@ def a_slice(number: int) -> BatchSlice:
     return BatchSlice(step=number, plan=plan_of(share()), counts=(2,), seeds=np.arange(2))
 
 
-def trained(step: OwnedStep, number: int, *, checkpoint: bool = False) -> list[tuple[int, bool]]:
+def trained(
+    step: DeviceDrivenStep, number: int, *, checkpoint: bool = False
+) -> list[tuple[int, bool]]:
     """The steps that are done after one more was started, and which asks for a checkpoint."""
     batch = a_slice(number)
     step.propagate(batch)
@@ -90,19 +92,19 @@ def trained(step: OwnedStep, number: int, *, checkpoint: bool = False) -> list[t
     return [(each.step, totals.checkpoint) for each, totals in finished]
 
 
-def test_outcomes_of_a_device_that_is_behind_come_late(step: OwnedStep, device: Any) -> None:
+def test_outcomes_of_a_device_that_is_behind_come_late(step: DeviceDrivenStep, device: Any) -> None:
     found = [trained(step, number) for number in range(7)]
     assert found == [[]] * MAX_LATE + [[(0, False)], [(1, False)], [(2, False)]]
     device.done = 6
     assert trained(step, 7) == [(3, False), (4, False), (5, False)]
 
 
-def test_outcomes_that_are_there_are_read_at_once(step: OwnedStep, device: Any) -> None:
+def test_outcomes_that_are_there_are_read_at_once(step: DeviceDrivenStep, device: Any) -> None:
     device.done = STEPS
     assert [trained(step, number) for number in range(3)] == [[(i, False)] for i in range(3)]
 
 
-def test_a_checkpoint_waits_for_all_steps(step: OwnedStep) -> None:
+def test_a_checkpoint_waits_for_all_steps(step: DeviceDrivenStep) -> None:
     trained(step, 0)
     trained(step, 1)
     assert trained(step, 2, checkpoint=True) == [(0, False), (1, False), (2, True)]
@@ -124,20 +126,22 @@ def test_several_devices_read_the_same_outcome_at_the_same_step(
     assert trained(step, 6) == []
 
 
-def test_no_step_of_an_epoch_is_left_at_its_end(step: OwnedStep) -> None:
+def test_no_step_of_an_epoch_is_left_at_its_end(step: DeviceDrivenStep) -> None:
     done = [each for number in range(STEPS) for each, _ in trained(step, number)]
     assert done == list(range(STEPS))
     assert trained(step, STEPS) == []
 
 
-def test_a_step_is_given_its_rate_and_whether_it_updates(step: OwnedStep, device: Any) -> None:
+def test_a_step_is_given_its_rate_and_whether_it_updates(
+    step: DeviceDrivenStep, device: Any
+) -> None:
     for number in range(4):
         trained(step, number)
     assert device.started == [(0, 0.5, False), (1, 0.5, True), (2, 0.5, False), (3, 0.5, True)]
     assert step.updates_after(STEPS - 1)
 
 
-def test_the_device_says_how_long_its_stages_took(step: OwnedStep) -> None:
+def test_the_device_says_how_long_its_stages_took(step: DeviceDrivenStep) -> None:
     batch = a_slice(STEPS - 1)
     step.propagate(batch)
     ((done, totals),) = step.synchronize(batch)
@@ -148,7 +152,7 @@ def test_the_device_says_how_long_its_stages_took(step: OwnedStep) -> None:
     assert dict(step.rows) == {0: 3, 1: 2}
 
 
-def test_the_host_is_brought_up_to_date(step: OwnedStep, device: Any) -> None:
+def test_the_host_is_brought_up_to_date(step: DeviceDrivenStep, device: Any) -> None:
     trained(step, STEPS - 1)
     step.combine_statistics()
     assert (device.states, dict(step.rows)) == (1, {})

@@ -5,11 +5,15 @@ import pytest
 import torch
 from torch import nn
 
-from gnnscale.training.pipeline.step import Accumulated
+from gnnscale.training.pipeline.step import GradientAccumulator
 
 
 def fed(
-    accumulated: Accumulated, model: nn.Linear, step: int, gradient: torch.Tensor, seeds: int = 1
+    accumulated: GradientAccumulator,
+    model: nn.Linear,
+    step: int,
+    gradient: torch.Tensor,
+    seeds: int = 1,
 ) -> bool:
     """Give a mini-batch with a gradient; tell whether an update is due."""
     model.weight.grad = gradient
@@ -20,7 +24,7 @@ def fed(
 def test_an_update_is_of_the_mean_over_all_seeds() -> None:
     """Epochs of five mini-batches, three to an update: of three, then two."""
     model = nn.Linear(1, 1, bias=False)
-    accumulated = Accumulated(model, 3, steps_per_epoch=5)
+    accumulated = GradientAccumulator(model, 3, steps_per_epoch=5)
     sizes, values = [8, 8, 8, 8, 2], [1.0, 2.0, 6.0, 4.0, 9.0]
     for epoch in range(2):
         found = []
@@ -34,14 +38,14 @@ def test_an_update_is_of_the_mean_over_all_seeds() -> None:
 def test_one_mini_batch_is_left_as_it_is() -> None:
     model = nn.Linear(1, 1, bias=False)
     gradient = torch.ones(1, 1)
-    assert fed(Accumulated(model, 1, steps_per_epoch=3), model, 1, gradient)
+    assert fed(GradientAccumulator(model, 1, steps_per_epoch=3), model, 1, gradient)
     assert model.weight.grad is gradient
 
 
 def test_sums_do_not_share_memory_with_the_gradients() -> None:
     """Those lie in a bucket that the next mini-batch overwrites."""
     model = nn.Linear(1, 1)
-    accumulated = Accumulated(model, 2, steps_per_epoch=2)
+    accumulated = GradientAccumulator(model, 2, steps_per_epoch=2)
     bucket = torch.ones(1, 1)
     assert not fed(accumulated, model, 0, bucket)
     assert fed(accumulated, model, 1, bucket.fill_(3.0))

@@ -15,7 +15,7 @@ from gnnscale.distributed.process_group import Group, join
 from gnnscale.run.checkpoint import LAST
 from gnnscale.run.checkpoint import replicas as copies_module
 from gnnscale.run.checkpoint.file import load_checkpoint, save_checkpoint
-from gnnscale.run.checkpoint.replicas import Copies, read_newest
+from gnnscale.run.checkpoint.replicas import CheckpointReplicas, read_newest
 
 LIMIT = 1 << 24
 
@@ -56,7 +56,7 @@ def check_newest(group: Group, directory: Path, checkpoint: Path) -> None:
 
 def check_copies(group: Group, directory: Path) -> None:
     shutil.rmtree(directory / "checkpoints")
-    copies = Copies.open(directory, group, {"seed": 0})
+    copies = CheckpointReplicas.open(directory, group, {"seed": 0})
     assert copies is not None
     assert copies.keepers == (1, 2)
     assert not list(directory.glob(".disk"))
@@ -81,7 +81,7 @@ def check_full_disk(group: Group, directory: Path, logged: list[str]) -> None:
     if group.rank == 1:
         shutil.rmtree(directory / "checkpoints")
         (directory / "checkpoints").touch()  # in the way
-    copies = Copies.open(directory, group, {})
+    copies = CheckpointReplicas.open(directory, group, {})
     assert copies is not None
     if group.is_rank0:
         copies.send(b"first")
@@ -101,16 +101,18 @@ def check_second_writer(group: Group, directory: Path) -> None:
     if group.rank == 2:
         locks.enter_context(sole_writer(directory, option="run"))
     with locks, pytest.raises(ConfigError, match=r"machine-2: is being written by process \d+ on "):
-        Copies.open(directory, group, {})
+        CheckpointReplicas.open(directory, group, {})
     group.barrier()
 
 
 def check_shared_disk(group: Group, directory: Path) -> None:
     directory.mkdir(exist_ok=True)
-    assert Copies.open(directory, group, {}) is None
+    assert CheckpointReplicas.open(directory, group, {}) is None
     alone = replace(group, local_size=group.size)
-    assert Copies.open(directory / "missing", alone, {}) is None
-    assert Copies.open(directory / "missing", replace(group, restarts=False), {}) is None
+    assert CheckpointReplicas.open(directory / "missing", alone, {}) is None
+    assert (
+        CheckpointReplicas.open(directory / "missing", replace(group, restarts=False), {}) is None
+    )
 
 
 def run(rank: int, size: int, meeting: Path, checkpoint: str) -> None:

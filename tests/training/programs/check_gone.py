@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gnnscale.distributed.heartbeat import OWN
+from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.process_group import PeerLostError, hang_up, join
 
 
@@ -30,11 +30,11 @@ def run(rank: int, size: int, meeting: Path) -> None:
         ) as error:
             group.sum(torch.ones(5))
         assert time.monotonic() - start < 5
-        assert OWN.waiting == set()
+        assert STATUS.waiting == set()
         if rank == 0 and "has ended" in str(error.value):
             assert f"process {numbers[last]} " in str(error.value)
         # What this process finds out about another one is the reason, and all sums end.
-        OWN.verdict = "worker cpu:1 has made no progress"
+        STATUS.verdict = "worker cpu:1 has made no progress"
         hang_up()
-        with pytest.raises(PeerLostError, match=f"^{OWN.verdict}$"):
+        with pytest.raises(PeerLostError, match=f"^{STATUS.verdict}$"):
             own.sum(torch.ones(5))

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import BatchOutcome, CpuBackend, HostParts
+from gnnscale.backend import BackendInputs, BatchOutcome, CpuBackend
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.stages import Access, StageTimes, Traffic
 from gnnscale.distributed.process_group import Group, join
-from gnnscale.nn.learned_embeddings import VertexRows
+from gnnscale.nn.learned_embeddings import LearnedEmbedding
 from gnnscale.nn.optim.dense import PlainAdam
 from gnnscale.nn.optim.sparse import RowSums, RowWiseAdagrad
 from gnnscale.planner import Cpu
@@ -109,7 +109,7 @@ def check_synchronizer(group: Group, *, own_collective: bool) -> None:
     model: Any = Model()
     names = ("graph", "sampler", "sampling", "seed", "batch_size", "loader")
     unused: dict[str, Any] = dict.fromkeys(names)
-    parts = HostParts(model=model, objective=lambda rows, batch: rows.sum(), **unused)
+    parts = BackendInputs(model=model, objective=lambda rows, batch: rows.sum(), **unused)
     backend = CpuBackend(Cpu(), parts)
     synchronizer = Synchronizer(model, backend, group, own_collective=own_collective)
     # Counts that no float32 holds, and whose sum a single one would round.
@@ -198,7 +198,7 @@ def check_trades(group: Group) -> None:
 def check_rows(group: Group) -> None:
     """Rank r has gradients r + 1 of vertices 0 and r + 1; the last one had no seeds."""
     rank, size = group.rank, group.size
-    rows = VertexRows(torch.zeros(size + 1, 2), RowWiseAdagrad())
+    rows = LearnedEmbedding(torch.zeros(size + 1, 2), RowWiseAdagrad())
     for _ in range(2):
         if rank < size - 1:
             ids = np.array([rank + 1, 0], np.int32)

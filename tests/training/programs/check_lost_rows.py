@@ -10,26 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnscale.distributed.heartbeat import OWN
+from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.process_group import Group, PeerLostError, join_torchrun
 from gnnscale.features import DiskRows
 from gnnscale.features.sharded.exchange import owners_of
-from gnnscale.features.sharded.store import SharedRows
-from gnnscale.graph.sharded import DividedRows
+from gnnscale.features.sharded.store import ShardedStore
+from gnnscale.graph.sharded import ShardedFeatures
 
 #: A process whose peer is gone has to notice within this.
 _NOTICED_S = 5.0
 
 
-def opened(group: Group, owner: list[int]) -> SharedRows:
+def opened(group: Group, owner: list[int]) -> ShardedStore:
     part = group.rank
     rows = np.full((owner.count(part), 2), part, np.float32)
     options = {"part": part, "num_parts": 2, "partition": "0" * 32, "path": Path("nowhere")}
-    divided = DividedRows(rows, np.array(owner, np.int16), **options)
-    return SharedRows(divided, group, owners_of([0, 1], part), dtype_name="float32")
+    divided = ShardedFeatures(rows, np.array(owner, np.int16), **options)
+    return ShardedStore(divided, group, owners_of([0, 1], part), dtype_name="float32")
 
 
-def step(shared: SharedRows, *vertices: int) -> list[list[float]]:
+def step(shared: ShardedStore, *vertices: int) -> list[list[float]]:
     """Return the rows of ``vertices``, which a step wants."""
     pool = np.zeros((len(vertices), 2), np.float32)
     slots = np.arange(len(vertices), dtype=np.int32)
@@ -37,7 +37,7 @@ def step(shared: SharedRows, *vertices: int) -> list[list[float]]:
     return pool.tolist()
 
 
-def evaluate(shared: SharedRows, *vertices: int) -> list[list[float]]:
+def evaluate(shared: ShardedStore, *vertices: int) -> list[list[float]]:
     """As ``step``, of an evaluation by rank 0."""
     with shared.rank0_reads():
         return shared.read(np.array(vertices, np.int32)).tolist() if vertices else []
@@ -46,7 +46,7 @@ def evaluate(shared: SharedRows, *vertices: int) -> list[list[float]]:
 Read = Callable[..., list[list[float]]]
 
 
-def again_and_again(read: Read, shared: SharedRows, *vertices: int) -> None:
+def again_and_again(read: Read, shared: ShardedStore, *vertices: int) -> None:
     start = time.monotonic()
     while time.monotonic() < start + _NOTICED_S:
         read(shared, *vertices)
@@ -119,10 +119,10 @@ def run(rank: int, size: int, meeting: Path, port: str) -> None:
     for number, read in enumerate((step, evaluate)):
         with join_torchrun(size, backend="gloo", job=2 * number) as group:
             check_wrong_question(group, read, lines)
-        OWN.verdict = None
+        STATUS.verdict = None
         with join_torchrun(size, backend="gloo", job=2 * number + 1) as group:
             check_gone(group, read)
-        OWN.verdict = None
+        STATUS.verdict = None
         with join_torchrun(size, backend="gloo", job=number + 4) as group:
             check_unreadable(group, read, lines, meeting.parent / "rows.npy")
-        OWN.verdict = None
+        STATUS.verdict = None

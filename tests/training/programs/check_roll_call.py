@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from gnnscale.distributed.heartbeat import OWN, TRAINS
+from gnnscale.distributed.heartbeat import STATUS, TRAINS
 from gnnscale.distributed.process_group import Group, join_torchrun
 from gnnscale.training.launcher import failure_detection as roll_call
 from gnnscale.training.launcher.torchrun import watching_peers
@@ -22,7 +22,7 @@ def sum_until_lost(group: Group) -> str:
     """Sum until another process is lost, and return the error."""
     try:
         with watching_peers(group, NAMES, limit_s=60, job=0):
-            OWN.begin(TRAINS)
+            STATUS.begin(TRAINS)
             while True:
                 group.sum(torch.zeros(1))
     except RuntimeError as error:

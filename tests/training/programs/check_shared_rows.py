@@ -11,14 +11,14 @@ from gnnscale.core import Array
 from gnnscale.distributed.process_group import Group, PeerLostError, join
 from gnnscale.features import DiskRows
 from gnnscale.features.sharded.exchange import owners_of
-from gnnscale.features.sharded.store import SharedRows
-from gnnscale.graph.sharded import DividedRows
+from gnnscale.features.sharded.store import ShardedStore
+from gnnscale.graph.sharded import ShardedFeatures
 
 NUM_ROWS, WIDTH = 1000, 3
 STEPS = 40
 
 
-def division(group: Group, parts: list[int]) -> tuple[DividedRows, Array]:
+def division(group: Group, parts: list[int]) -> tuple[ShardedFeatures, Array]:
     """Return the part of this process, and all rows. Part 1 has every third vertex."""
     every = np.random.default_rng(5).integers(0, 255, (NUM_ROWS, WIDTH), dtype=np.uint8)
     num_parts = max(parts) + 1
@@ -27,7 +27,7 @@ def division(group: Group, parts: list[int]) -> tuple[DividedRows, Array]:
         owner = (np.arange(NUM_ROWS) % 3).astype(np.int16)
     part = parts[group.rank]
     rows = every[owner == part]
-    divided = DividedRows(
+    divided = ShardedFeatures(
         rows, owner, part=part, num_parts=num_parts, partition="0" * 32, path=Path("nowhere")
     )
     return divided, every
@@ -40,7 +40,7 @@ def check_reads(group: Group, parts: list[int], folder: Path | None = None) -> N
         folder: of files that have the rows of processes other than the second; None for memory.
     """
     divided, every = division(group, parts)
-    shared = SharedRows(divided, group, owners_of(parts, group.rank), dtype_name="uint8")
+    shared = ShardedStore(divided, group, owners_of(parts, group.rank), dtype_name="uint8")
     assert (shared.num_rows, shared.width, shared.row_bytes) == (NUM_ROWS, WIDTH, WIDTH)
     if folder is None or group.rank == 1:
         mapped_again = divided.rows.copy()
@@ -81,7 +81,7 @@ def check_reads(group: Group, parts: list[int], folder: Path | None = None) -> N
     group.barrier()
 
 
-def read_file(shared: SharedRows, path: Path) -> None:
+def read_file(shared: ShardedStore, path: Path) -> None:
     """Let the rows of this process be those of a file alone."""
     np.save(path, shared.own)
     file: Any = np.load(path, mmap_mode="r")
@@ -92,7 +92,7 @@ def read_file(shared: SharedRows, path: Path) -> None:
 
 def check_oldest(
     group: Group,
-    shared: SharedRows,
+    shared: ShardedStore,
     tickets: list[int],
     known: list[tuple[Array, Array]],
     pool: Array,
@@ -106,7 +106,7 @@ def check_oldest(
     assert reads.num_requests <= group.size - 1
 
 
-def check_end(group: Group, shared: SharedRows, wanted: Array, every: Array) -> None:
+def check_end(group: Group, shared: ShardedStore, wanted: Array, every: Array) -> None:
     """The others serve what rank 0 has begun, and still waits for."""
     pool, slots = np.zeros((5, WIDTH), np.uint8), np.arange(5, dtype=np.int32)
     waiting: list[threading.Thread] = []
@@ -123,7 +123,7 @@ def check_end(group: Group, shared: SharedRows, wanted: Array, every: Array) -> 
         shared.start(wanted, pool, slots)
 
 
-def check_rehearsal(shared: SharedRows, every: Array) -> None:
+def check_rehearsal(shared: ShardedStore, every: Array) -> None:
     """Own rows are themselves, and others are some of the own ones: no other process takes part."""
     own = np.flatnonzero(shared.own_places(np.arange(NUM_ROWS)) >= 0)
     rows = shared.rehearse(np.arange(NUM_ROWS, dtype=np.int32))
@@ -132,7 +132,7 @@ def check_rehearsal(shared: SharedRows, every: Array) -> None:
     assert {row.tobytes() for row in rows} == kept
 
 
-def check_evaluation(group: Group, shared: SharedRows, every: Array) -> None:
+def check_evaluation(group: Group, shared: ShardedStore, every: Array) -> None:
     """Rank 0 reads, from several threads, while the others serve it; or it reads nothing."""
     counted = shared.take_reads()
     with shared.rank0_reads():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from gnnscale.distributed.heartbeat import OWN, TRAINS
+from gnnscale.distributed.heartbeat import STATUS, TRAINS
 from gnnscale.distributed.process_group import PeerLostError, join_torchrun
 from gnnscale.training.launcher import torchrun
 from gnnscale.training.launcher.torchrun import watching_peers
@@ -26,7 +26,7 @@ def run(rank: int, size: int, meeting: Path, port: str) -> None:
         watching_peers(group, names, limit_s=10, job=0),
     ):
         numbers = [int(each) for each in group.gather(str(os.getpid()).encode())]
-        OWN.begin(TRAINS)
+        STATUS.begin(TRAINS)
         if rank == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
         try:

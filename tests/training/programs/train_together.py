@@ -36,7 +36,7 @@ from gnnscale.nn.optim import Adam
 from gnnscale.run.checkpoint import LAST
 from gnnscale.run.checkpoint import writer as run_checkpoint
 from gnnscale.run.checkpoint.writer import RunCheckpoint
-from gnnscale.run.config import TrainConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.training.train import train
 
 
@@ -113,7 +113,7 @@ def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> N
         plain = OmegaConf.to_container(node, resolve=True)
     plain = group.broadcast_json(plain)
     options = OmegaConf.create(plain)
-    config = typed(options, TrainConfig)
+    config = typed(options, RunConfig)
     config = replace(config, optimizer=Watched(**vars(config.optimizer)), **chosen(seams))
     notes = Notes()
     directory = folder / name.partition("+")[0]

@@ -29,7 +29,7 @@ _NOT_IN_HEADER = ('"', "\\", "\n")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Design:
+class SimulatedDesign:
     """The sizes of a compute unit, and how many of them there are."""
 
     n: int = 2  #: scatter-gather processing elements of a compute unit: 1, 2, 4, 8 or 16
@@ -96,7 +96,7 @@ def sources() -> Path:
     return compiling.find_sources("fpga", _SOURCE, "FPGA")
 
 
-def library(design: Design) -> Path:
+def library(design: SimulatedDesign) -> Path:
     """Return the library of a design: a bitstream for ``csim.xrt``.
 
     What has to be compiled is kept in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/csim``. Several
@@ -121,7 +121,7 @@ def library(design: Design) -> Path:
     return found
 
 
-def prebuilt(design: Design) -> Path | None:
+def prebuilt(design: SimulatedDesign) -> Path | None:
     """Return the library that was installed, if it is of ``design``; None otherwise."""
     folders = (Path(folder) / _PREBUILT for folder in gnnscale.__path__)
     return next((each for each in folders if _fits(design, each)), None)
@@ -148,7 +148,7 @@ def _options(compiler: compiling.Compiler) -> tuple[str, ...]:
     return _OPTIONS if compiler.is_clang else (*_OPTIONS, "-fno-gnu-unique")
 
 
-def _fits(design: Design, prebuilt: Path) -> bool:
+def _fits(design: SimulatedDesign, prebuilt: Path) -> bool:
     try:
         if not prebuilt.is_file():
             return False
@@ -164,7 +164,7 @@ def digest_of_sources() -> str:
     return compiling.digest_of_files(sources(), _FOLDERS, _SUFFIXES)
 
 
-def _digest(design: Design, compiler: compiling.Compiler) -> str:
+def _digest(design: SimulatedDesign, compiler: compiling.Compiler) -> str:
     """Return a hash of all that the library depends on."""
     parts = [digest_of_sources().encode()]
     if design.header is not None and design.header.is_file():
@@ -173,7 +173,7 @@ def _digest(design: Design, compiler: compiling.Compiler) -> str:
     return compiling.digest([*parts, *(each.encode(errors="surrogateescape") for each in words)])
 
 
-def _compile(design: Design, compiler: compiling.Compiler, into: Path) -> None:
+def _compile(design: SimulatedDesign, compiler: compiling.Compiler, into: Path) -> None:
     """Compile the library, and rename it to ``into`` once it is whole."""
     root = sources()
     handle, unfinished = tempfile.mkstemp(prefix=f".{into.stem}.", suffix=".so", dir=into.parent)

@@ -296,7 +296,7 @@ class Image:
         return found
 
 
-class Card:
+class SimulatedCard:
     """A board of the simulated machine, shared by all of a process that open it."""
 
     def __init__(self, index: int) -> None:
@@ -337,12 +337,12 @@ class Card:
             return self._image
 
 
-_CARDS: weakref.WeakValueDictionary[int, Card] = weakref.WeakValueDictionary()
+_CARDS: weakref.WeakValueDictionary[int, SimulatedCard] = weakref.WeakValueDictionary()
 _LOCK = threading.Lock()
 
 
-def card(which: int | str) -> Card:
-    """Return a card by its number, or by its address ``Card.bdf``.
+def card(which: int | str) -> SimulatedCard:
+    """Return a card by its number, or by its address ``SimulatedCard.bdf``.
 
     Raises:
         RuntimeError: there is no such card.
@@ -355,7 +355,7 @@ def card(which: int | str) -> Card:
     with _LOCK:
         found = _CARDS.get(index)
         if found is None:
-            found = _CARDS[index] = Card(index)
+            found = _CARDS[index] = SimulatedCard(index)
         return found
 
 

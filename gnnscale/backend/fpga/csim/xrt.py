@@ -22,10 +22,10 @@ from gnnscale.backend.fpga.csim.card import (
     NUM_CARDS,
     BufferFlags,
     BufferObject,
-    Card,
     Command,
     CommandState,
     ComputeUnit,
+    SimulatedCard,
     SyncDirection,
     on_device,
 )
@@ -131,7 +131,7 @@ class device:
         libraries = self._registered.values()
         return str(max((each.clock_hz for each in libraries), default=0) // 10**6)
 
-    def _load(self, which: uuid) -> Card:
+    def _load(self, which: uuid) -> SimulatedCard:
         text = which.to_string()
         if text not in self._registered:
             raise RuntimeError(f"no xclbin with uuid {text} is registered with the device")

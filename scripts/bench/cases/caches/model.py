@@ -11,7 +11,7 @@ from bench.cases.caches import runs
 from bench.cases.caches.runs import CacheTask, graphs, plan, policy, run_of, with_caches
 from bench.runner import show
 from gnnscale import ops
-from gnnscale.cache import CachePlan, Draw
+from gnnscale.cache import CachePlan, PresampledBatch
 
 #: Divisions of the memory that are predicted and counted, and those that brute force looks at.
 COARSE, FINE = range(0, 101, 10), range(101)
@@ -43,7 +43,7 @@ class Counted:
         ]
         found = cls(num_epochs=run.num_epochs, rows=empty[0], edges=empty[1], visits=empty[2])
 
-        def count(draw: Draw) -> None:
+        def count(draw: PresampledBatch) -> None:
             batch, device = draw.batch, draw.device
             ops.count_uses(batch.input_vertices, found.rows[device], num_threads=1)
             for block in batch.blocks:

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from bench.runner import FANOUTS, SEEDS, open_graph
 from gnnscale import partition
-from gnnscale.cache import CacheDevice, CachePlan, CachePlannerConfig, CacheTask, Draws
+from gnnscale.cache import CacheDevice, CachePlan, CachePlannerConfig, CacheTask, Presampler
 from gnnscale.cache.base import predict_traffic
 from gnnscale.graph import Graph
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
@@ -75,7 +75,7 @@ def run_of(
         own = parts.train_vertices(graph.train_idx)
         order = TwoStageOrder(own, batch_sizes=apportion(split, batch), seed=0)
     how: Any = {"split": partial(apportion, split), "seed": 0, "num_threads": num_threads}
-    draws = Draws(graph, NeighborSampling(fanouts=FANOUTS), order, **how)
+    draws = Presampler(graph, NeighborSampling(fanouts=FANOUTS), order, **how)
     devices = gpus(range(num_devices), budget_bytes=0)
     return CacheTask(
         graph=graph,

@@ -9,7 +9,7 @@ import pytest
 import gnnscale
 from gnnscale.backend import jit as compiling
 from gnnscale.backend.fpga.csim import build
-from gnnscale.backend.fpga.csim.build import Design, library, sources
+from gnnscale.backend.fpga.csim.build import SimulatedDesign, library, sources
 from gnnscale.backend.fpga.csim.library import Library
 from gnnscale.core.errors import ConfigError
 
@@ -32,11 +32,11 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_design_is_compiled_once(tree: Path) -> None:
     sizes = {"n": 4, "m": 16, "compute_units": 1, "clock_hz": 10}
-    found = library(Design(**sizes))
+    found = library(SimulatedDesign(**sizes))
     assert found.parent == tree / "home" / "csim"
     assert sizes.items() <= Library(found).design.items()
     before = found.stat().st_mtime_ns
-    assert library(Design(**sizes)) == found
+    assert library(SimulatedDesign(**sizes)) == found
     assert found.stat().st_mtime_ns == before
     assert os.listdir(found.parent) == [found.name]
 
@@ -46,20 +46,20 @@ def test_what_others_may_have_written_is_not_loaded(tree, monkeypatch, which) ->
     monkeypatch.setattr(build, "_compile", lambda design, compiler, into: into.touch(0o755))
     before = os.umask(0o002)  # as many systems set it
     try:
-        found = library(Design())
+        found = library(SimulatedDesign())
     finally:
         os.umask(before)
     odd = found if which == "file" else found.parent
     for mode in (0o775, 0o757):
         odd.chmod(mode)
         with pytest.raises(ConfigError) as error:
-            library(Design())
+            library(SimulatedDesign())
         assert str(error.value) == (
             f"{odd}: not used, others may write to it (chmod go-w); compiled kernels are loaded "
             "only if nobody but you and root can have written them"
         )
     odd.chmod(0o755)
-    assert library(Design()) == found
+    assert library(SimulatedDesign()) == found
     monkeypatch.setattr(os, "getuid", lambda: 7)
     monkeypatch.setattr(Path, "stat", lambda _: os.stat_result((0o40755, 1, 1, 1, 8, *[0] * 5)))
     with pytest.raises(ConfigError, match=r"csim: not used, it belongs to user 8; compiled"):
@@ -68,7 +68,7 @@ def test_what_others_may_have_written_is_not_loaded(tree, monkeypatch, which) ->
 
 def test_designs_share_nothing(tree: Path) -> None:
     # n is a static variable of an inline function, of which GCC would make one for all.
-    designs = [Design(n=n) for n in (1, 2)]
+    designs = [SimulatedDesign(n=n) for n in (1, 2)]
     assert [Library(library(each)).design["n"] for each in designs] == [1, 2]
 
 
@@ -76,18 +76,22 @@ def test_whatever_changes_is_compiled_anew(tree: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(build, "_compile", lambda design, compiler, into: into.touch())
     header = tree / "layer.hpp"
     header.write_text("inline float added() { return 1; }\n")
-    found = [library(Design()), library(Design(m=16)), library(Design(header=header))]
+    found = [
+        library(SimulatedDesign()),
+        library(SimulatedDesign(m=16)),
+        library(SimulatedDesign(header=header)),
+    ]
     header.write_text("inline float added() { return 2; }\n")
-    found.append(library(Design(header=header)))
+    found.append(library(SimulatedDesign(header=header)))
     (tree / "fpga" / "include").mkdir()
     (tree / "fpga" / "include" / "new.hpp").write_text("// more\n")
-    found.append(library(Design()))
+    found.append(library(SimulatedDesign()))
     assert len({str(each) for each in found}) == 5
 
 
 def test_the_same_design_many_times_at_once(tree: Path) -> None:
     with ThreadPoolExecutor(3) as threads:
-        first, *others = threads.map(library, [Design()] * 3)
+        first, *others = threads.map(library, [SimulatedDesign()] * 3)
     assert others == [first, first]
     assert os.listdir(first.parent) == [first.name]
     assert Library(first).kernel == "gnnscale_step"
@@ -98,21 +102,21 @@ def test_an_installed_library_is_taken_where_it_fits(tree, monkeypatch) -> None:
     monkeypatch.setenv("CXX", rf"g++ -DGNNSCALE_SOURCES=\"{build.digest_of_sources()}\"")
     prebuilt = tree / "gnnscale" / "csim" / "gnnscale_step_n2_m256.so"
     prebuilt.parent.mkdir()
-    shutil.copy(library(Design()), prebuilt)
+    shutil.copy(library(SimulatedDesign()), prebuilt)
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert library(Design()) == prebuilt
+    assert library(SimulatedDesign()) == prebuilt
     for other in ({"clock_hz": 200_000_000}, {"header": PROGRAM}):
         with pytest.raises(ConfigError, match="CXX=no-such-compiler"):
-            library(Design(**other))
+            library(SimulatedDesign(**other))
     # One that cannot be used is as good as none, and so is one of other sources.
     monkeypatch.setenv("CXX", "g++")
     with (tree / "fpga" / "csim" / "library.cpp").open("a") as source:
         source.write("// changed\n")
-    compiled = library(Design())
+    compiled = library(SimulatedDesign())
     assert compiled != prebuilt
     prebuilt.unlink()
     prebuilt.write_bytes(b"of another machine")
-    assert library(Design()) == compiled
+    assert library(SimulatedDesign()) == compiled
 
 
 @pytest.mark.parametrize(
@@ -129,30 +133,30 @@ def test_without_a_compiler_one_line_says_what_was_looked_for(
     monkeypatch.setenv("CXX", compiler)
     monkeypatch.setenv("PATH", str(tree))
     with pytest.raises(ConfigError, match=message):
-        library(Design())
+        library(SimulatedDesign())
 
 
 def test_a_compile_error_is_one_line_with_a_log(tree: Path) -> None:
     header = tree / "layer.hpp"
     header.write_text("#warning odd\ninline float added() { return unknown_name; }\n")
     with pytest.raises(ConfigError, match=r"layer\.hpp:2.*error: .*unknown_name") as caught:
-        library(Design(header=header))
+        library(SimulatedDesign(header=header))
     assert "\n" not in str(caught.value)
     (log,) = (tree / "home" / "csim").iterdir()
     assert str(caught.value).endswith(f"all that was said is in {log}")
     assert "#warning odd" in log.read_text()
     # What is mended is compiled.
     header.write_text("inline float added() { return 0; }\n")
-    assert library(Design(header=header)).is_file()
+    assert library(SimulatedDesign(header=header)).is_file()
 
 
 def test_headers_that_cannot_be_included(tree: Path) -> None:
     with pytest.raises(ConfigError, match=r"header=.*absent\.hpp: no such file"):
-        library(Design(header=tree / "absent.hpp"))
+        library(SimulatedDesign(header=tree / "absent.hpp"))
     odd = tree / 'a"b.hpp'
     odd.write_text("")
     with pytest.raises(ConfigError, match="cannot include a path with such a name"):
-        library(Design(header=odd))
+        library(SimulatedDesign(header=odd))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +170,7 @@ def test_headers_that_cannot_be_included(tree: Path) -> None:
 )
 def test_sizes_that_no_kernel_has(sizes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Design(**sizes)
+        SimulatedDesign(**sizes)
 
 
 def test_where_the_sources_are(tree: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gnnscale.backend.fpga.csim import card as cards
-from gnnscale.backend.fpga.csim.card import Bank, Card, Command, ComputeUnit, Image
+from gnnscale.backend.fpga.csim.card import Bank, Command, ComputeUnit, Image, SimulatedCard
 from gnnscale.backend.fpga.csim.library import Outcome
 
 
@@ -67,7 +67,7 @@ def test_a_card_in_use_keeps_its_bitstream(kernels: Any) -> None:
     class User:
         pass
 
-    found, user = Card(0), User()
+    found, user = SimulatedCard(0), User()
     with pytest.raises(RuntimeError, match="no bitstream is loaded"):
         found.image(user)
     found.load(kernels, "first")
