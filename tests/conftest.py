@@ -23,7 +23,7 @@ os.environ["GNNSCALE_TEST_DATA"] = str(DATA)
 #: Second implementations of what the product has but one of; worker processes import them by name.
 sys.path.insert(0, str(ROOT / "tests" / "seams"))
 # The fuzzer and the faults are no part of the package: they are imported as ``fuzz``, ``faults``.
-sys.path.append(str(ROOT / "scripts"))
+sys.path.insert(1, str(ROOT / "scripts"))
 
 #: Fixtures of whole runs and of recorded runs, in tests/seams.
 pytest_plugins = ["report_fixtures", "run_fixtures"]

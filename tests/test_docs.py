@@ -10,12 +10,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import draw_caches
-import make_docs
 import pytest
 import yaml
+from benchmarks import draw_caches
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
+from tools import make_docs
 
 from gnnscale.cli import commands as tasks
 from gnnscale.core.config.typed import typed

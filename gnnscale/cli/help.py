@@ -1,7 +1,7 @@
 """``gnnscale COMMAND --help``: every option with its value and meaning, by groups.
 
 The meanings are those of the docstrings of the options' classes. Importing these would import
-torch, so ``scripts/make_docs.py`` writes them to ``meanings.json``.
+torch, so ``scripts/tools/make_docs.py`` writes them to ``meanings.json``.
 """
 
 import json

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tiny_runs
 import torch
-from faults.processes import end_with_parent
+from fault_injection.processes import end_with_parent
 from tiny_runs import STORE
 
 from gnnscale.cli.arguments import HYDRA_FLAGS, HYDRA_FLAGS_WITH_VALUE, REFUSED_FLAGS

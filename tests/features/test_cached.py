@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from faults import processes
+from fault_injection import processes
 from fixture_types import Make
 from hypothesis import given
 from hypothesis import strategies as st

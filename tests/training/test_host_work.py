@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.null_device import OUTCOME, plan
+from benchmarks.null_device import OUTCOME, plan
 from losses import Losses
 
 #: Calls of Python functions, and of those in C, in a step that its device owns.

@@ -199,7 +199,7 @@ def test_rows_that_are_not_finite(path: Path, graph: Graph, value: float) -> Non
 
 
 def test_rows_of_another_layer(path: Path, graph: Graph) -> None:
-    layer = "gnnscale.nn.conv.linear.SAGELayer"
+    layer = "gnnscale.model.layer.SAGELayer"
     changed(path, lambda entries: entries["identity"].update(layer=layer))
     with pytest.raises(GraphError, match=r"made with layer=gnnscale\.model\.layer\.SAGE"):
         preaggregate(GIN(hidden=8), graph, num_threads=1)

@@ -2,7 +2,7 @@
 
 Their throughput is that of equations 5 to 9, with rows of whole words, and with the part of a
 bank's bandwidth that C simulation charges. What is left out, above all the filling and draining of
-pipelines, is measured by ``scripts/bench fpga_cycles``.
+pipelines, is measured by ``scripts/benchmarks fpga_cycles``.
 """
 
 from __future__ import annotations

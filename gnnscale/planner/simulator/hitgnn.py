@@ -31,7 +31,7 @@ from gnnscale.planner.graphs.degrees import Degrees, expected_size, share_of_hot
 ALGORITHMS = ("distdgl", "pagraph", "p3")
 #: Of K parts by METIS, as DGL has it, a part has K^-0.66 of the inputs of its mini-batches:
 #: 65, 40, 25 and 16 % of 2, 4, 8 and 16 parts, the mean over the social graphs tolokers,
-#: soc-Slashdot0902 and MUSAE GitHub, fan-outs 25 and 10 (``scripts/reproduce_tables.py
+#: soc-Slashdot0902 and MUSAE GitHub, fan-outs 25 and 10 (``scripts/benchmarks/paper_tables
 #: --locality``). Web graphs have better cuts: 96 % of 4 parts of cnr-2000.
 LOCALITY = -0.66
 #: A cache of a part p of the vertices hits p^0.43 of a mini-batch's inputs: the curve through

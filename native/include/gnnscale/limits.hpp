@@ -5,7 +5,7 @@
 
 namespace gnnscale {
 
-// Off only in the build that measures what the checks cost (scripts/bench checks).
+// Off only in the build that measures what the checks cost (scripts/benchmarks checks).
 #ifdef GNNSCALE_MEASURE_UNCHECKED
 inline constexpr bool kChecked = false;
 #else

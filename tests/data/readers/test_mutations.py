@@ -4,8 +4,8 @@ import os
 from contextlib import suppress
 
 import pytest
-from fuzz.formats import damaged
-from fuzz.targets.samples import SAMPLES
+from fuzzing.formats import damaged
+from fuzzing.targets.samples import SAMPLES
 
 from gnnscale import data as dataset
 from gnnscale.core.errors import ConfigError, GraphError

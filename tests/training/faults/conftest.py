@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from devices import accelerator, plan_of
-from faults.plan import PLANS as OF_THE_FAULTS
-from faults.training import Training, start
-from faults.watched import Watched
+from fault_injection.plan import PLANS as OF_THE_FAULTS
+from fault_injection.training import Training, start
+from fault_injection.watched import Watched
 
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults.processes import descendants
+from fault_injection.processes import descendants
 from learnt import weights
 from torch.distributed import TCPStore
 from torch.testing import assert_close

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults.cgroups import limited_group
+from fault_injection.cgroups import limited_group
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults.cases import take_memory, take_memory_as_it_begins
+from fault_injection.cases import take_memory, take_memory_as_it_begins
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import copying_device  # noqa: F401
 import pytest
-from faults.processes import shared_memory
+from fault_injection.processes import shared_memory
 from forked import state, workers
 from held_rows import HoldEvenVertices
 from one_line import one_line

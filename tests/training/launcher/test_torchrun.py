@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from devices import accelerator, plan_of
-from faults.processes import descendants, elapsed
+from fault_injection.processes import descendants, elapsed
 
 from gnnscale.run.checkpoint.file import load_checkpoint
 

@@ -1,1 +1,0 @@
-"""Benchmarks: ``python scripts/bench CASE``; a case is a module of ``cases``."""

@@ -1,0 +1,1 @@
+"""Benchmarks: ``python scripts/benchmarks CASE``; a case is a module of ``cases``."""

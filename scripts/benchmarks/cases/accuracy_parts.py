@@ -1,0 +1,76 @@
+"""Test metrics of runs over parts, beside those of runs over the whole graph.
+
+Every partitioner trains with the same seeds, split and hyper-parameters: those of experiments in
+``gnnscale/configs/experiment``, with as many parts as workers. What is compared is the mean over
+seeds, in points. Exit status 1 says that a partitioner is further away than a point.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cases.accuracy import ROWS
+from benchmarks.runner import data_folder, gnnscale, show, take, tell
+
+PARTITIONERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(["hash", "range", "random", "metis", "mtkahypar", "pagraph", "p3"], ()),
+    "hierarchical": ("partitioner.nvlink=siton",),
+}
+#: How far a partitioner may be from no partitioning, in points.
+MAX_POINTS = 1.0
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--devices", nargs="+", type=int, choices=(2, 4), default=[2, 4])
+    names = list(PARTITIONERS)
+    parser.add_argument("--partitioners", nargs="+", choices=names, default=names)
+    take(parser, seeds=3, data=data_folder())
+
+
+def metrics(options: list[str], seeds: int) -> list[float]:
+    with tempfile.TemporaryDirectory() as folder:
+        sweep = ["-m", f"seed={','.join(map(str, range(seeds)))}"] if seeds > 1 else ["seed=0"]
+        run, place = ("sweep", "*/") if seeds > 1 else ("run", "")
+        where = (f"hydra.{run}.dir={folder}/out", "runtime.checkpoint=false")
+        gnnscale("train", *options, *sweep, *where)
+        summaries = sorted(Path(folder).glob(f"out/{place}summary.json"))
+        return [100 * json.loads(file.read_text())["test_metric"] for file in summaries]
+
+
+def compare(row: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    experiment, raw = ROWS[row].experiment, options.data.absolute() / ROWS[row].raw
+    found = []
+    for devices in options.devices:
+        common = [f"config={experiment}", f"dataset.raw={raw}", f"device_plan=cpu_x{devices}"]
+        whole = metrics(common, options.seeds)
+        for name in options.partitioners:
+            chosen = [*common, f"partitioner={name}", *PARTITIONERS[name]]
+            parts = metrics(chosen, options.seeds)
+            differences = [mine - theirs for mine, theirs in zip(parts, whole, strict=True)]
+            spread = statistics.stdev(differences) if len(differences) > 1 else 0.0
+            means = {"whole": whole, "parts": parts, "points": differences}
+            figures = {key: statistics.fmean(each) for key, each in means.items()}
+            error = spread / math.sqrt(len(differences))
+            label = {"row": row, "devices": devices, "partitioner": name}
+            found.append({**label, **figures, "standard_error": error})
+            tell(json.dumps(found[-1]))
+    return found
+
+
+def run(options: argparse.Namespace) -> Any:
+    found = [each for row in options.rows for each in compare(row, options)]
+    rows = []
+    for each in found:
+        means = (f"{each[key]:.2f}" for key in ("whole", "parts"))
+        points = f"{each['points']:+.2f} ± {each['standard_error']:.2f}"
+        rows.append([each["row"], str(each["devices"]), each["partitioner"], *means, points])
+    title = f"Test metrics over parts, mean of {options.seeds} seeds, in points"
+    show(title, ["graph", "devices", "partitioner", "whole", "parts", "difference"], rows)
+    far = [each for each in found if abs(each["points"]) > MAX_POINTS]
+    missed = [f"{e['row']}, {e['partitioner']}: {e['points']:+.2f} points" for e in far]
+    return {"figures": found, "missed": missed}

@@ -1,0 +1,282 @@
+"""Rows divided among machines, over a network of limited rate.
+
+Machines are network namespaces of this one, joined by a bridge; ``tc tbf`` limits what each sends
+and receives. Needs root, and ip and tc of iproute2. All machines share the cores of this one, so
+that the computation of a step is measured under the same load: by a run on the same machines, over
+the same network, in which each has the whole store (``whole``). Its gradients cross the network
+too. A step is expected to take the longer of that and of its rows' bytes at the network's rate.
+
+Bytes on the wire are those that the interfaces count between two epochs' ends, rows alone: those of
+the run with the whole store, for gradients and the like, are subtracted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.runner import show
+
+_PORT = 29500
+_NETWORK = "10.213.8"
+#: Epochs of each run; the first fills the caches.
+_EPOCHS = 3
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--machines", type=int, nargs="+", default=[2, 3])
+    parser.add_argument("--gbit", type=float, nargs="+", default=[1.0, 10.0])
+    parser.add_argument("--vertices", type=int, default=600_000)
+    parser.add_argument("--features", type=int, default=128)
+    parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--fanouts", default="[10,5]")
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--memory-mib", type=int, default=96, help="of each for others' rows")
+    parser.add_argument("--partitioner", default="hash")
+    parser.add_argument("--quarter", action="store_true", help="also four machines, their memory")
+
+
+def ip(*words: object) -> str:
+    command = ["ip", *map(str, words)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+class Network:
+    """Namespaces, each with an interface ``eth`` on one bridge."""
+
+    def __init__(self, count: int) -> None:
+        self.names = [f"gnnscale-{os.getpid()}-{number}" for number in range(count)]
+        self._bridge = f"gns{os.getpid()}"
+
+    def address(self, number: int) -> str:
+        return f"{_NETWORK}.{number + 1}"
+
+    def make(self, gbit: float) -> None:
+        ip("link", "add", self._bridge, "type", "bridge")
+        ip("link", "set", self._bridge, "up")
+        for number, name in enumerate(self.names):
+            ip("netns", "add", name)
+            port = f"{self._bridge}p{number}"
+            ip("link", "add", port, "type", "veth", "peer", "name", "eth", "netns", name)
+            ip("link", "set", port, "master", self._bridge, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "address", "add", f"{self.address(number)}/24", "dev", "eth")
+            ip("-n", name, "link", "set", "eth", "up")
+            for command in (["tc", "-n", name], ["tc"]):  # what it sends, and what it receives
+                device = "eth" if len(command) > 1 else port
+                limit = ["rate", f"{gbit:g}gbit", "burst", "1mb", "latency", "50ms"]
+                words = [*command, "qdisc", "add", "dev", device, "root", "tbf", *limit]
+                subprocess.run(words, check=True)
+
+    def remove(self) -> None:
+        # A namespace is gone some time later, and its end of a cable with it.
+        ports = [f"{self._bridge}p{number}" for number in range(len(self.names))]
+        for device in (*ports, self._bridge):
+            subprocess.run(["ip", "link", "delete", device], check=False)
+        for name in self.names:
+            found = subprocess.run(
+                ["ip", "netns", "pids", name], stdout=subprocess.PIPE, text=True, check=False
+            )
+            for pid in found.stdout.split():
+                os.kill(int(pid), signal.SIGKILL)
+            subprocess.run(["ip", "netns", "delete", name], check=False)
+
+    def received(self) -> int:
+        """Return the bytes that all machines have received."""
+        total = 0
+        for name in self.names:
+            (link,) = json.loads(ip("-n", name, "-s", "-j", "link", "show", "dev", "eth"))
+            total += link["stats64"]["rx"]["bytes"]
+        return total
+
+
+@contextmanager
+def network(count: int, gbit: float) -> Iterator[Network]:
+    found = Network(count)
+    try:
+        found.make(gbit)
+        yield found
+    finally:
+        found.remove()
+
+
+def gnnscale(*words: str) -> str:
+    command = [sys.executable, "-m", "gnnscale", *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
+    return done.stdout.splitlines()[-1]
+
+
+def train(net: Network, stores: list[str], folder: Path, words: list[str]) -> None:
+    """Train on all machines, each of which has its store."""
+    processes, logs = [], []
+    for number, (name, store) in enumerate(zip(net.names, stores, strict=True)):
+        command = [
+            *("ip", "netns", "exec", name, "env", "GLOO_SOCKET_IFNAME=eth", "OMP_NUM_THREADS=1"),
+            *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(stores)}"),
+            *("--nproc-per-node=1", f"--node-rank={number}", f"--master-port={_PORT}"),
+            *(f"--master-addr={net.address(0)}", "-m", "gnnscale", "train", *words),
+            *("dataset=store", f"dataset.store={store}", f"hydra.run.dir={folder}"),
+        ]
+        logs.append(folder.parent / f"{folder.name}-{number}.log")
+        with logs[-1].open("w") as log:
+            processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+    while any(each.poll() is None for each in processes):
+        if any(each.poll() for each in processes):
+            for each in processes:
+                each.terminate()
+        time.sleep(0.2)
+    if any(each.returncode for each in processes):
+        raise SystemExit(f"{' '.join(words)}\n{logs[0].read_text()[:3000]}")
+
+
+def losses(folder: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (folder / "steps.jsonl").open()]
+
+
+def steps_after_first(folder: Path) -> list[dict[str, Any]]:
+    """Return the full steps of all epochs but the first, in which caches are filled."""
+    found = [json.loads(line) for line in (folder / "steps.jsonl").open()]
+    most = max(sum(each["seeds"] for each in step["devices"]) for step in found)
+    return [
+        step
+        for step in found
+        if step["epoch"] > 1 and sum(each["seeds"] for each in step["devices"]) == most
+    ]
+
+
+def step_s(folder: Path) -> float:
+    """Return the seconds of a step, mean of all epochs but the first."""
+    epochs = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    seconds = statistics.fmean(each["epoch_time_s"] for each in epochs[1:])
+    return seconds * len(epochs) / len(losses(folder))
+
+
+def row_bytes(folder: Path) -> tuple[float, float]:
+    """Return the bytes of rows over the network in a step, and those of the busiest machine."""
+    steps = [
+        [each["traffic"].get("tier", {}).get("link_bytes", 0) for each in step["devices"]]
+        for step in steps_after_first(folder)
+    ]
+    return statistics.fmean(map(sum, steps)), statistics.fmean(map(max, steps))
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return content
+
+
+def disk(folder: str) -> int:
+    return sum(each.stat().st_size for each in Path(folder).iterdir())
+
+
+def run(options: argparse.Namespace) -> Any:
+    graph = [
+        *("dataset=planted_partition", f"dataset.num_vertices={options.vertices}"),
+        *(f"dataset.num_edges={10 * options.vertices}", f"dataset.num_features={options.features}"),
+        "dataset.train_fraction=0.05",
+    ]
+    whole = gnnscale("prepare", *graph)
+    with tempfile.TemporaryDirectory() as folder:
+        cases = [(count, gbit) for count in options.machines for gbit in options.gbit]
+        if options.quarter:
+            cases.append((4, options.gbit[-1]))
+        found = []
+        for each in cases:
+            found.append(case(options, graph, whole, Path(folder), *each))
+            print(json.dumps(found[-1]), flush=True)
+    names = [f"{each['machines']} at {each['gbit']:g} Gbit/s" for each in found]
+    lines = [[name, *(f"{each[name]:.4g}" for each in found)] for name in [*found[0]][2:]]
+    show("rows divided among machines", ["", *names], lines)
+    return found
+
+
+def case(
+    options: argparse.Namespace,
+    graph: list[str],
+    whole: str,
+    folder: Path,
+    count: int,
+    gbit: float,
+) -> dict[str, Any]:
+    """Compare divided rows with the whole store, on machines and on one."""
+    partitioned = [f"partitioner={options.partitioner}", f"partitioner.num_parts={count}"]
+    parts = Path(gnnscale("partition", *graph, *partitioned, "part_stores=rows")) / "rows"
+    devices = ",".join(["cpu"] * count)
+    common = [
+        *(f"device_plan.devices=[{devices}]", f"batch_size={options.batch_size}"),
+        *(f"sampler.fanouts={options.fanouts}", f"model.hidden={options.hidden}"),
+        *("model.dropout=0", "runtime.drm=false", "num_threads=1"),
+        *("runtime.prefetch=one_stage", "seed=1", f"runtime.eval_every={_EPOCHS}"),
+        "runtime.inference=sampled",  # which takes no part in what is compared
+    ]
+    own = max((parts / str(number) / "features.npy").stat().st_size for number in range(count))
+    shared = ["features=shared", f"features.memory_bytes={(options.memory_mib << 20) + own}"]
+    key = f"{count}-{gbit:g}"
+    one = folder / f"one-{key}"
+    of_one = [f"epochs={_EPOCHS}", "dataset=store", f"dataset.store={whole}"]
+    gnnscale("train", *common, *of_one, f"hydra.run.dir={one}")
+    runs = {
+        "whole": ([whole] * count, []),
+        "shared": ([str(parts / str(n)) for n in range(count)], shared),
+    }
+    wire: dict[str, dict[int, int]] = {}
+    for name, (stores, more) in runs.items():
+        wire[name] = {}
+        for epochs in (1, _EPOCHS):
+            with network(count, gbit) as net:
+                before = net.received()
+                words = [*common, f"epochs={epochs}", *more]
+                train(net, stores, folder / f"{name}-{key}-{epochs}", words)
+                wire[name][epochs] = net.received() - before
+    divided, plain = (folder / f"{name}-{key}-{_EPOCHS}" for name in ("shared", "whole"))
+    reference, learnt = losses(one), losses(divided)
+    if len(reference) != len(learnt):
+        raise SystemExit(f"{len(reference)} steps on one machine, {len(learnt)} on {count}")
+    figures, first = (
+        summary(folder / f"shared-{key}-{epochs}")["network"] for epochs in (_EPOCHS, 1)
+    )
+    num_steps = len(learnt) // _EPOCHS
+    # The wire is compared over all epochs but the first.
+    counted = num_steps * (_EPOCHS * figures["bytes"] - first["bytes"])
+    on_wire = [wire[name][_EPOCHS] - wire[name][1] for name in ("shared", "whole")]
+    rows, busiest = row_bytes(divided)
+    link_s = busiest / (gbit / 8 * 1e9)
+    compute_s, measured_s = step_s(plain), step_s(divided)
+    memory = {
+        # The last machine, which does not evaluate.
+        name: summary(run)["devices"][-1]["peak_rss_bytes"] / 1e6
+        for name, run in (("shared", divided), ("whole", plain))
+    }
+    return {
+        "machines": count,
+        "gbit": gbit,
+        "largest difference of a loss": max(
+            abs(a - b) / abs(a) for a, b in zip(reference, learnt, strict=True)
+        ),
+        "rows MB a step": rows / 1e6,
+        "expected / measured": figures["expected"] / figures["bytes"],
+        "on the wire / measured": (on_wire[0] - on_wire[1]) / counted,
+        "step ms": 1e3 * measured_s,
+        "step ms with the whole store": 1e3 * compute_s,
+        "bytes / link, ms": 1e3 * link_s,
+        "step / max": measured_s / max(compute_s, link_s),
+        "memory MB (peak RSS)": memory["shared"],
+        "memory MB with the whole store": memory["whole"],
+        "disk MB": disk(str(parts / "0")) / 1e6,
+        "disk MB of the whole store": disk(whole) / 1e6,
+        "features MB of a machine": (parts / "0" / "features.npy").stat().st_size / 1e6,
+        "features MB of the whole store": (Path(whole) / "features.npy").stat().st_size / 1e6,
+    }

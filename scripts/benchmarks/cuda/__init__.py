@@ -1,0 +1,1 @@
+"""The sections of ``scripts/benchmarks/bench_cuda.py``."""

@@ -1,0 +1,72 @@
+"""What a step is made of: launches, kernels that take the longest, and the host's part."""
+
+import time
+from typing import Any
+
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.cuda.bench import Bench
+from benchmarks.cuda.epoch import plan
+from benchmarks.runner import composed
+from gnnscale.distributed.process_group import ALONE
+from gnnscale.training.pipeline.device_step import MAX_LATE
+from gnnscale.training.worker import device as devices
+from gnnscale.training.worker.model_state import ModelState, TrainInputs
+
+_STEPS = 20
+
+
+def run(bench: Bench) -> None:
+    """Profile steps of the runtime's own backend."""
+    backend, graph = _backend(bench)
+    seeds = bench.sizes.seeds
+    batches = [graph.train_idx[i * seeds :][:seeds] for i in range(_STEPS + 5)]
+    batches = [each for each in batches if len(each)]
+
+    def train(step: int) -> Any:
+        chosen = batches[step % len(batches)]
+        return backend.train(chosen, step, num_seeds=len(chosen), rate=0.01, updates=True)
+
+    for step in range(5):
+        train(step).read()
+    with profile(activities=[ProfilerActivity.CPU, *_cuda(bench)]) as found:
+        pending: list[Any] = []
+        begin, host = time.perf_counter(), 0.0
+        for step in range(5, 5 + _STEPS):
+            start = time.perf_counter()
+            pending.append(train(step))
+            host += time.perf_counter() - start
+            if len(pending) > MAX_LATE:
+                pending.pop(0).read()
+        for each in pending:
+            each.read()
+        whole = time.perf_counter() - begin
+    bench.note("profile.host_step", host / _STEPS * 1e6, "us")
+    bench.note("profile.step", whole / _STEPS * 1e6, "us")
+    events = found.key_averages()
+    launches = sum(each.count for each in events if "aunchKernel" in each.key)
+    bench.note("profile.launches", launches / _STEPS, "a step, with the profiler on")
+    print(
+        events.table(
+            sort_by="self_cuda_time_total" if _cuda(bench) else "self_cpu_time_total", row_limit=20
+        )
+    )
+    backend.close()
+
+
+def _cuda(bench: Bench) -> list[Any]:
+    return [] if bench.on_host else [ProfilerActivity.CUDA]
+
+
+def _backend(bench: Bench) -> tuple[Any, Any]:
+    sizes = bench.sizes
+    vertices, edges = (600, 3000) if bench.on_host else (200_000, 2_000_000)
+    config, _ = composed(
+        *(plan(bench), "model=sage", f"model.hidden={sizes.hidden}", "model.num_layers=2"),
+        *(f"dataset.num_vertices={vertices}", f"dataset.num_edges={edges}"),
+        *(f"sampler.fanouts={list(sizes.fanouts)}".replace(" ", ""), f"batch_size={sizes.seeds}"),
+    )
+    data = TrainInputs.open(config, ALONE, ())
+    opened = devices.WorkerDevice.open(config, data, ModelState.open(config, data, ALONE), ALONE)
+    opened.backend.load_state()
+    return opened.backend, data.graph

@@ -1,0 +1,204 @@
+"""A step that the host does not wait for: recorded or not, with caches, by several workers."""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.cuda.bench import Bench
+from benchmarks.cuda.epoch import Losses, trained
+from gnnscale.core.gpu import GpuMeter
+
+#: Rows of the table beside GraphSAGE's: model, fan-outs, width of a row (None for the graph's).
+_KINDS: dict[str, tuple[str, tuple[int, ...], int | None]] = {
+    "gat": ("gat", (25, 10), None),
+    "gin": ("gin", (25, 10), None),
+    "three_layers": ("sage", (15, 10, 5), None),
+    "wide": ("sage", (25, 10), 602),
+}
+_CACHED = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """A run, and its losses."""
+
+    result: Any
+    losses: list[float]
+
+    @property
+    def epoch_s(self) -> float:
+        """Median seconds of an epoch, the first left out."""
+        return statistics.median(each.epoch_time_s for each in self.result.history[1:])
+
+    @property
+    def steps_per_epoch(self) -> float:
+        """Steps of an epoch."""
+        return len(self.losses) / len(self.result.history)
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Seconds of each stage in the last epoch, by the device's clock."""
+        times = self.result.history[-1].stage_times_s
+        return {name: each for name, each in times.items() if each is not None}
+
+
+def run(bench: Bench) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "store"
+        bench.graph.save(store)
+        base = recordings(bench, store)
+        kinds(bench, store)
+        caches(bench, store, base)
+        together(bench, Path(folder))
+        energy(bench, store)
+
+
+def ran(bench: Bench, store: Path, *options: str, device: str = "", epochs: int = 3) -> Ran:
+    sizes = bench.sizes
+    common = (
+        *("dataset=store", f"dataset.store={store}", "model=sage", f"model.hidden={sizes.hidden}"),
+        *(f"sampler.fanouts={_list(sizes.fanouts)}", f"model.num_layers={len(sizes.fanouts)}"),
+        *(f"batch_size={sizes.seeds}", f"epochs={epochs}", "runtime.eval_every=100"),
+        *("runtime.checkpoint=false", "runtime.inference=sampled", f"num_threads={bench.cores}"),
+    )
+    watching: Losses
+    result, watching = trained(plan(bench, device), *common, *options)
+    return Ran(result=result, losses=watching.steps)
+
+
+def plan(bench: Bench, more: str = "", *, count: int = 1) -> str:
+    options = f"kind:cuda,index:{bench.index},host_driven:{str(bench.on_host).lower()}{more}"
+    return f"device_plan.devices=[{','.join([f'{{{options}}}'] * count)}]"
+
+
+def _list(numbers: tuple[int, ...]) -> str:
+    return str(list(numbers)).replace(" ", "")
+
+
+def recordings(bench: Bench, store: Path) -> Ran:
+    """Recorded steps beside the same ones queued operation by operation, and a step's parts."""
+    dropout = "model.dropout=0.5"
+    recorded = ran(bench, store, dropout)
+    plain = ran(bench, store, dropout, device=",captures:false")
+    bench.note("step.differing_losses", _differing(recorded.losses, plain.losses), "losses")
+    bench.note("step.of_plain", plain.epoch_s / recorded.epoch_s)
+    bench.note("step.epoch", recorded.epoch_s, "s")
+    steps = recorded.steps_per_epoch
+    for stage, seconds in recorded.stages.items():
+        bench.note(f"step.{stage}", seconds / steps * 1e6, "us")
+    training = recorded.stages["propagate"] + recorded.stages["sync"]
+    reading = recorded.stages["sample"] + recorded.stages["load"]
+    # Both overlap, so that the longer one is how long the device is busy at least.
+    bench.note("step.busy", max(training, reading) / recorded.result.history[-1].epoch_time_s)
+    limits(bench, recorded)
+    prediction(bench, "sage", recorded)
+    if (pyg := bench.value("epoch.pyg_step")) is not None:
+        bench.note("step.of_pyg", pyg * steps / recorded.epoch_s)
+    return recorded
+
+
+def limits(bench: Bench, ran: Ran) -> None:
+    """Hold a step against its parts by the rates that the run has measured, one after the other."""
+    predicted = ran.result.layout.predicted
+    if predicted is None:
+        return
+    (stages,) = predicted.by_rates.devices
+    parts = stages.sample + stages.load + stages.propagate
+    bench.note("step.of_limits", ran.epoch_s / ran.steps_per_epoch / parts)
+
+
+def prediction(bench: Bench, name: str, ran: Ran) -> None:
+    """Note by how much an epoch is mispredicted by rates, and the largest of these so far."""
+    predicted = ran.result.layout.predicted
+    if predicted is None:
+        return
+    error = abs(predicted.by_rates.step_s * ran.steps_per_epoch / ran.epoch_s - 1)
+    bench.note(f"step.predicted_{name}", error)
+    bench.note("step.predicted_error", max(error, bench.value("step.predicted_error") or 0.0))
+
+
+def _differing(found: list[float], known: list[float]) -> int:
+    return sum(mine != theirs for mine, theirs in zip(found, known, strict=True))
+
+
+def kinds(bench: Bench, store: Path) -> None:
+    """Other models, fan-outs and widths."""
+    for name, (model, fanouts, width) in _KINDS.items():
+        chosen = fanouts if not bench.on_host else tuple(3 for _ in fanouts)
+        options = [f"model={model}", f"model.num_layers={len(fanouts)}"]
+        options.append(f"sampler.fanouts={_list(chosen)}")
+        if width is not None:
+            count = 400 if bench.on_host else bench.sizes.vertices // 10
+            options += ["dataset=planted_partition", "dataset.store=null"]
+            options.append(f"dataset.num_vertices={count}")
+            options += [f"dataset.num_edges={25 * count}", f"dataset.num_features={width}"]
+        try:
+            found = ran(bench, store, *options, epochs=2)
+            bench.note(f"step.{name}_epoch", found.epoch_s, "s")
+            prediction(bench, name, found)
+        except torch.OutOfMemoryError as error:
+            bench.missing(f"step.{name}_epoch", str(error)[:60])
+
+
+def caches(bench: Bench, store: Path, base: Ran) -> None:
+    """Features at the host with a fifth of the rows cached, beside what the link allows."""
+    options = ("cache_planner=gnnlab", f"cache_planner.ratio={_CACHED}")
+    cached = ran(bench, store, *options, device=",features:host,topology:device", epochs=2)
+    last = cached.result.history[-1].devices[0]
+    bench.note("cache.hit_rate", last.traffic.rows.hit_rate or 0.0)
+    bench.note("cache.epoch", cached.epoch_s, "s")
+    link = bench.value("gather.link") or bench.value("ceiling.pinned_copy")
+    if link is None:
+        bench.missing("cache.of_limit", "needs section gather")
+    else:
+        limit = max(base.epoch_s, last.traffic.rows.link_bytes / link)
+        bench.note("cache.of_limit", cached.epoch_s / limit)
+    fixed = ran(bench, store, *options, device=",features:host,topology:device", epochs=1)
+    counted = fixed.result.history[0].devices[0].traffic.rows
+    planned = fixed.result.layout.cache.predicted
+    found = (counted.hits + counted.peer_hits, counted.misses)
+    bench.note(
+        "cache.hits_off", abs(found[0] - sum(planned.rows[:-1])) + abs(found[1] - planned.rows[-1])
+    )
+
+
+def together(bench: Bench, folder: Path) -> None:
+    """Two workers on one card beside one: emulated, since cards do not share memory."""
+    common = ("epochs=2", "dataset.num_vertices=2000", "dataset.num_edges=20000", "batch_size=256")
+    links = folder / "links.csv"
+    links.write_text("0 1\n1 0\n")
+    alone = _losses(bench, folder / "one", plan(bench), *common)
+    peers = ("cache_planner=legion", "cache_planner.ratio=0.2", f"cache_planner.nvlink={links}")
+    for name, more in (("together", ()), ("peers", peers)):
+        both = plan(bench, ",features:host" if more else "", count=2)
+        found = _losses(bench, folder / name, both, *common, *more)
+        off = max(abs(a - b) / abs(b) for a, b in zip(found, alone, strict=True))
+        bench.note(f"{name}.loss_difference", off)
+
+
+def _losses(bench: Bench, directory: Path, *options: str) -> list[float]:
+    command = [sys.executable, "-m", "gnnscale", "train", *options, f"output={directory}"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    lines = (directory / "steps.jsonl").read_text().splitlines()
+    return [json.loads(each)["loss"] for each in lines]
+
+
+def energy(bench: Bench, store: Path) -> None:
+    """Joules of an epoch, if the driver counts them."""
+    meter, epochs = GpuMeter.of(None if bench.on_host else bench.index), 3
+    used = None
+    if meter is not None:
+        meter.take()
+        ran(bench, store, epochs=epochs)
+        used = meter.take().energy_j
+    if used is None:
+        bench.missing("step.joules", "nothing counts them")
+    else:
+        bench.note("step.joules", used / epochs, "J an epoch")

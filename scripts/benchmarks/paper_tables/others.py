@@ -1,0 +1,94 @@
+"""Headlines of PaGraph, PyTorch-Direct and Legion, as far as there are models of them."""
+
+from benchmarks.paper_tables.rows import Row, Table
+from gnnscale.planner.graphs import PUBLISHED, expected_size
+from gnnscale.planner.graphs.degrees import share_of_hottest
+
+_NO_PLATFORM = "there is no platform of this card"
+#: A memory's line, which a request of a GPU reads (PyTorch-Direct, section 4.5).
+_LINE, _WARP_BYTES = 128, 128
+
+
+def pagraph() -> Table:
+    graph = PUBLISHED["products"]
+    _, met = expected_size(graph.degrees, (25, 10), 1024)
+    rate = 100 * share_of_hottest(graph.degrees, met, 0.2)
+    rows = [
+        Row(
+            cell="hit rate of a cache of 20 % of the vertices, at least",
+            unit="%",
+            published=50,
+            predicted=rate,
+            note="ogbn-products, fan-outs 25 and 10; the paper's graphs are others",
+        ),
+        Row(
+            cell="speed-up over DGL, V100, at most",
+            unit="x",
+            published=4.8,
+            predicted=None,
+            note=_NO_PLATFORM,
+        ),
+        Row(
+            cell="epoch of ogbn-products, GCN, 8 V100",
+            unit="s",
+            published=1.18,
+            predicted=None,
+            note=_NO_PLATFORM,
+        ),
+    ]
+    return Table(name="PaGraph: headlines", rows=rows)
+
+
+def lines_of_row(row_bytes: int, start: int) -> int:
+    """Return the memory lines that a warp asks for to read a row, 128 bytes at a time."""
+    return sum(
+        (min(at + _WARP_BYTES, start + row_bytes) - 1) // _LINE - at // _LINE + 1
+        for at in range(start, start + row_bytes, _WARP_BYTES)
+    )
+
+
+def aligned_lines(row_bytes: int, start: int) -> int:
+    """Return the same if the warp begins on a line (section 4.5)."""
+    return (start + row_bytes - 1) // _LINE - start // _LINE + 1
+
+
+def pytorch_direct() -> Table:
+    row_bytes, count = 2052, 4096
+    starts = [number * row_bytes for number in range(count)]
+    naive = sum(lines_of_row(row_bytes, start) for start in starts)
+    aligned = sum(aligned_lines(row_bytes, start) for start in starts)
+    rows = [
+        Row(
+            cell="aligned over naive gathers of rows of 2,052 bytes",
+            unit="x",
+            published=1.95 / 1.17,
+            predicted=naive / aligned,
+            note="requests for lines of 128 bytes, counted",
+        ),
+        Row(cell="training, at most", unit="x", published=1.45, predicted=None, note=_NO_PLATFORM),
+    ]
+    return Table(name="PyTorch-Direct: headlines", rows=rows)
+
+
+def legion() -> Table:
+    rows = [
+        Row(
+            cell="over DGL with UVA, V100, at most",
+            unit="x",
+            published=5.69,
+            predicted=None,
+            note=_NO_PLATFORM,
+        ),
+        Row(
+            cell="epoch of ogbn-papers100M, DGX-V100",
+            unit="s",
+            published=1.98,
+            predicted=None,
+            note=_NO_PLATFORM,
+        ),
+    ]
+    return Table(name="Legion: headlines", rows=rows)
+
+
+def tables() -> tuple[Table, ...]:
+    return (pagraph(), pytorch_direct(), legion())

@@ -1,1 +1,0 @@
-"""The sections of ``scripts/bench_cuda.py``."""

@@ -1,0 +1,96 @@
+"""The benchmark of GPUs runs as a whole with the host in the GPU's place, and without a GPU not."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.cuda.bench import TARGETS
+from benchmarks.cuda.main import FIGURES, PAGE, rows, table_of, with_table
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = ROOT / "scripts" / "benchmarks" / "bench_cuda.py"
+
+
+def run(*arguments: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *arguments]
+    environment = os.environ | ({} if home is None else {"GNNSCALE_HOME": str(home)})
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=540, check=False, env=environment
+    )
+
+
+def test_without_a_gpu_it_says_so_in_one_line() -> None:
+    done = run("gather")
+    if done.returncode == 0:
+        pytest.skip("a CUDA device is here")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "no GPU here" in done.stderr
+
+
+def test_a_section_that_nobody_knows() -> None:
+    done = run("speed")
+    assert done.returncode == 2
+    assert "sections are check, gather" in done.stderr
+
+
+def test_the_page_has_every_row_as_it_was_measured() -> None:
+    page, found = PAGE.read_text(), json.loads(FIGURES.read_text())
+    assert with_table(page, table_of(found)) == page
+    assert found["card"] in page
+    shown = rows(found["values"])
+    assert [row[0] for row in shown] == [target[0] for target in TARGETS]
+    for what, target, measured, holds in shown:
+        assert measured.startswith("did not run: ") == (holds == ""), what
+        assert target.startswith(("at least ", "at most ")), what
+
+
+def test_a_row_that_did_not_run_says_so() -> None:
+    first, second, *_ = rows({TARGETS[0][1]: {"value": None, "reason": "no cable"}})
+    assert first[2:] == ["did not run: no cable", ""]
+    assert second[2:] == ["did not run: not in the measured sections", ""]
+    reached = {TARGETS[0][1]: {"value": 1e12, "unit": "B/s"}}
+    assert rows(reached)[0][3] == "yes"
+    assert rows(reached, on_host=True)[0][3] == ""
+
+
+def test_a_table_takes_the_place_of_another() -> None:
+    page, found = PAGE.read_text(), json.loads(FIGURES.read_text())
+    other = with_table(page, table_of({"card": "a card", "date": "2026-01-31", "values": {}}))
+    assert "| row | target | a card, 2026-01-31 | reached |\n|---|---|---|---|\n" in other
+    assert with_table(other, table_of(found)) == page
+
+
+def test_figures_of_the_host_are_none_of_the_page() -> None:
+    done = run("--docs", "--on-host")
+    assert done.returncode == 2
+    assert "--docs: writes all rows of a card" in done.stderr
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(560)
+def test_every_section_runs_and_is_marked_as_emulated(tmp_path: Path, csim_home: Path) -> None:
+    out, home = tmp_path / "figures.json", tmp_path / "home"
+    home.mkdir()
+    (home / "cuda").symlink_to(csim_home / "cuda")  # compiled for all tests
+    done = run("--on-host", "--out", str(out), home=home)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(out.read_text())
+    assert found["figures"] == "emulated"
+    values = found["values"]
+    assert values["check.comparisons"]["value"] > 50
+    assert values["epoch.loss_difference"]["value"] < 1e-4
+    for name in ("gather.of_aligned", "sample.edges_per_s", "epoch.seconds", "profile.host_step"):
+        assert values[name]["value"] > 0
+    for name in ("step.of_limits", "step.predicted_error", "inference.of_cores", "hybrid.of_alone"):
+        assert values[name]["value"] > 0
+    assert values["step.differing_losses"]["value"] == values["cache.hits_off"]["value"] == 0
+    for name in ("together.loss_difference", "peers.loss_difference"):
+        assert values[name]["value"] < 1e-5
+    assert "emulated by the host" in done.stdout
+    assert " yes " not in done.stdout
