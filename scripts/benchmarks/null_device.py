@@ -145,9 +145,9 @@ class NullBackend:
         pass
 
 
-register_device(Null, "bench.null_device:NullBackend")
-register_device(OwningNull, "bench.null_device:NullBackend")
-register_device(Recorded, "bench.null_device:open_recorded")
+register_device(Null, "benchmarks.null_device:NullBackend")
+register_device(OwningNull, "benchmarks.null_device:NullBackend")
+register_device(Recorded, "benchmarks.null_device:open_recorded")
 FIGURES = {"macs_per_s": 1e12, "memory_bandwidth": 1e12, "memory_bytes": 1 << 40}
 
 

@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     choice = argparse.ArgumentParser(prog="python scripts/benchmarks", description=__doc__)
     choice.add_argument("case", choices=CASES)
     name = choice.parse_args(arguments[:1]).case
-    case: Any = import_module(f"bench.cases.{name}")
+    case: Any = import_module(f"benchmarks.cases.{name}")
     prog, form = f"python scripts/benchmarks {name}", argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog=prog, description=case.__doc__, formatter_class=form)
     case.options(parser)

@@ -35,13 +35,13 @@ def base_path(root: Path) -> str:
 
 
 def command_of(root: Path, benchmark: str) -> list[str]:
-    """Return how a checkout starts a benchmark; those before 0.2.0 have a script for each."""
+    """Return the command of a benchmark in a checkout, by the folders of its release."""
     scripts = root / "scripts"
-    script = scripts / f"bench_{benchmark}.py"
-    return [
-        base_python(),
-        *([str(script)] if script.exists() else [str(scripts / "bench"), benchmark]),
-    ]
+    if (scripts / "benchmarks").exists():
+        return [base_python(), str(scripts / "benchmarks"), benchmark]
+    if (scripts / "bench").exists():  # 0.2.0
+        return [base_python(), str(scripts / "bench"), benchmark]
+    return [base_python(), str(scripts / f"bench_{benchmark}.py")]
 
 
 def run(options: argparse.Namespace) -> Any:

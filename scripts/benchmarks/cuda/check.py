@@ -49,7 +49,7 @@ def run(bench: Bench) -> None:
         return
     for tool in ("memcheck", "racecheck"):
         command = [sanitizer, "--tool", tool, "--error-exitcode", "9", sys.executable]
-        command += [str(ROOT / "scripts" / "bench_cuda.py"), "kernels"]
+        command += [str(ROOT / "scripts" / "benchmarks" / "bench_cuda.py"), "kernels"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=170)
         bench.note(f"check.{tool}", float(done.returncode == 0), "clean")
         if done.returncode:

@@ -20,7 +20,7 @@ from gnnscale.backend.fpga.csim.build import SimulatedDesign, library, load_csim
 from gnnscale.backend.fpga.csim.library import seal
 from gnnscale.nn import GCN
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
-from gnnscale.planner.cost_model.hitgnn import SimulatedDesign as DesignSizes
+from gnnscale.planner.cost_model.hitgnn import ComputeDesign as DesignSizes
 from gnnscale.planner.fpga_board import board
 from gnnscale.planner.graphs.degrees import Degrees, expected_size
 from gnnscale.planner.platform import MachineIdentity, ThisMachine
