@@ -39,8 +39,8 @@ def run_command(words: list[str]) -> None:
     ("page", "needs"),
     [
         ("from-python.md", ()),
-        pytest.param("no-features.md", ("pyarrow",), marks=pytest.mark.integration),
-        pytest.param("taking-home.md", ("pyarrow", "torch_geometric"), marks=pytest.mark.long),
+        pytest.param("featureless-graphs.md", ("pyarrow",), marks=pytest.mark.integration),
+        pytest.param("export-and-predict.md", ("pyarrow", "torch_geometric"), marks=pytest.mark.long),
     ],
 )
 def test_what_a_page_shows_runs(page: str, needs: tuple[str, ...]) -> None:

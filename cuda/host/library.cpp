@@ -1,5 +1,5 @@
-// All kernels and what runs them on the host, as one library: see gnnscale/backend/cuda/host_kernels.py,
-// which includes the kernels in front of this file.
+// All kernels and what runs them on the host, as one library: see
+// gnnscale/backend/cuda/host_kernels.py, which includes the kernels in front of this file.
 #include <cstring>
 #include <exception>
 #include <string>

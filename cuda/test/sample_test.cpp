@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "check.hpp"
-#include "gnnscale/sampling.hpp"
+#include "gnnscale/sampler.hpp"
 #include "kernels.hpp"
+#include "kernels/drop_edges.cu"
 #include "kernels/sample.cu"
+#include "kernels/sample_high_fanout.cu"
 #include "kernels/sample_layers.cu"
-#include "kernels/sample_many.cu"
 #include "kernels/sample_weighted.cu"
-#include "kernels/sample_without.cu"
 
 using namespace gnnscale;
 

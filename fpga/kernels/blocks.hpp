@@ -1,7 +1,7 @@
 // How the update engine cuts matrices into blocks: what its processes agree on.
 #pragma once
 
-#include "kernels/tokens.hpp"
+#include "kernels/messages.hpp"
 
 namespace gnnscale::fpga {
 

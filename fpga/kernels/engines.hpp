@@ -3,12 +3,12 @@
 // passes of it, since there is one of each engine.
 #pragma once
 
-#include "kernels/deal.hpp"
 #include "kernels/fill_left.hpp"
 #include "kernels/fill_right.hpp"
 #include "kernels/gather.hpp"
 #include "kernels/multiply.hpp"
 #include "kernels/read.hpp"
+#include "kernels/result_routing.hpp"
 #include "kernels/route.hpp"
 #include "kernels/rows.hpp"
 #include "kernels/scatter.hpp"

@@ -5,7 +5,7 @@
 // before leave. One half is in BRAM and the other in URAM, since neither has room for both.
 #pragma once
 
-#include "kernels/tokens.hpp"
+#include "kernels/messages.hpp"
 
 namespace gnnscale::fpga {
 

@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-#include "kernels/tokens.hpp"
+#include "kernels/messages.hpp"
 
 namespace gnnscale::fpga {
 

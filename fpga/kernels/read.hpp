@@ -1,7 +1,7 @@
 // What the aggregate engine reads: edges and source rows.
 #pragma once
 
-#include "kernels/tokens.hpp"
+#include "kernels/messages.hpp"
 
 namespace gnnscale::fpga {
 

@@ -3,7 +3,7 @@
 // HitGNN's equation 2).
 #pragma once
 
-#include "kernels/tokens.hpp"
+#include "kernels/messages.hpp"
 
 namespace gnnscale::fpga {
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "gnnscale_fpga/dropout.hpp"
-#include "kernels/walk.hpp"
+#include "kernels/row_order.hpp"
 
 namespace gnnscale::fpga {
 

@@ -1,7 +1,7 @@
 // The scatter PEs: a message for each edge, of the row that is held.
 #pragma once
 
-#include "kernels/tokens.hpp"
+#include "kernels/messages.hpp"
 
 namespace gnnscale::fpga {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gnnscale_fpga/dropout.hpp"
-#include "kernels/tokens.hpp"
+#include "kernels/messages.hpp"
 
 namespace gnnscale::fpga {
 

@@ -4,10 +4,10 @@
 
 #include "check.hpp"
 #include "gnnscale_fpga/functions.hpp"
-#include "kernels/deal.hpp"
 #include "kernels/fill_left.hpp"
 #include "kernels/fill_right.hpp"
 #include "kernels/multiply.hpp"
+#include "kernels/result_routing.hpp"
 #include "kernels/rows.hpp"
 
 namespace gnnscale::fpga {

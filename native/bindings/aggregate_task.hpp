@@ -1,7 +1,7 @@
 // The arguments of an aggregation over a block, at the border.
 #pragma once
 
-#include "border.hpp"
+#include "argument_checks.hpp"
 
 namespace gnnscale {
 

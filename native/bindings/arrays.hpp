@@ -1,7 +1,7 @@
-// What border.cpp and tensors.cpp ask of NumPy arrays.
+// What argument_checks.cpp and tensors.cpp ask of NumPy arrays.
 #pragma once
 
-#include "border.hpp"
+#include "argument_checks.hpp"
 
 namespace gnnscale {
 

@@ -1,7 +1,7 @@
 // What the operations on caches have in common at the border.
 #pragma once
 
-#include "border.hpp"
+#include "argument_checks.hpp"
 #include "gnnscale/hotness.hpp"
 
 namespace gnnscale {

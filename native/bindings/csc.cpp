@@ -1,6 +1,6 @@
 #include "gnnscale/csc.hpp"
 
-#include "border.hpp"
+#include "argument_checks.hpp"
 
 namespace gnnscale {
 namespace {

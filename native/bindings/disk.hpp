@@ -5,7 +5,7 @@
 #include <string>
 #include <variant>
 
-#include "border.hpp"
+#include "argument_checks.hpp"
 #include "gnnscale/disk_lists.hpp"
 
 namespace gnnscale {

@@ -1,4 +1,4 @@
-#include "border.hpp"
+#include "argument_checks.hpp"
 #include "gnnscale/generate.hpp"
 #include "gnnscale/links.hpp"
 

@@ -1,7 +1,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "border.hpp"
+#include "argument_checks.hpp"
 #include "gnnscale/coarsen.hpp"
 #include "gnnscale/refine.hpp"
 #include "gnnscale/undirected.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "border.hpp"
+#include "argument_checks.hpp"
 #include "gnnscale/attention.hpp"
 #include "gnnscale/random.hpp"
 

@@ -1,6 +1,6 @@
 #include "gnnscale/hotness.hpp"
 
-#include "border.hpp"
+#include "argument_checks.hpp"
 #include "cache_bytes.hpp"
 
 namespace gnnscale {

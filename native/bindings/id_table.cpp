@@ -3,7 +3,7 @@
 #include <limits>
 #include <memory>
 
-#include "border.hpp"
+#include "argument_checks.hpp"
 
 namespace gnnscale {
 namespace {

@@ -1,5 +1,5 @@
 // The extension module gnnscale.ops._native. Only the package gnnscale/ops imports it.
-#include "border.hpp"
+#include "argument_checks.hpp"
 #include "gnnscale/simd.hpp"
 
 namespace gnnscale {

@@ -1,4 +1,4 @@
-#include "border.hpp"
+#include "argument_checks.hpp"
 #include "gnnscale/maxima.hpp"
 #include "gnnscale/pair_scores.hpp"
 

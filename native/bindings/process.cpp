@@ -2,7 +2,7 @@
 #include <string>
 #include <system_error>
 
-#include "border.hpp"
+#include "argument_checks.hpp"
 #include "gnnscale/bus_errors.hpp"
 #include "gnnscale/cache_lines.hpp"
 #include "gnnscale/memory.hpp"

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "border.hpp"
+#include "argument_checks.hpp"
 #include "gnnscale/cached_rows.hpp"
 
 namespace gnnscale {

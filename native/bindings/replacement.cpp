@@ -2,7 +2,7 @@
 
 #include <mutex>
 
-#include "border.hpp"
+#include "argument_checks.hpp"
 
 namespace gnnscale {
 namespace {

@@ -1,7 +1,7 @@
 #include "gnnscale/row_updates.hpp"
 
 #include "aggregate_task.hpp"
-#include "border.hpp"
+#include "argument_checks.hpp"
 
 namespace gnnscale {
 namespace {

@@ -1,7 +1,7 @@
 #include "gnnscale/rows.hpp"
 
 #include "aggregate_task.hpp"
-#include "border.hpp"
+#include "argument_checks.hpp"
 #include "gnnscale/read_ahead.hpp"
 
 namespace gnnscale {

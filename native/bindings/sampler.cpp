@@ -1,4 +1,4 @@
-#include "gnnscale/sampling.hpp"
+#include "gnnscale/sampler.hpp"
 
 #include <memory>
 #include <mutex>
@@ -126,7 +126,7 @@ class NativeSampler {
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
     const int threads = thread_count(num_threads);
     const bool expands_new = flag(only_new, "only_new");
-    EdgeAsk ask = ask_of(flag(by_weight, "by_weight"), positions, edge_weights, edge_rows);
+    EdgeOptions ask = ask_of(flag(by_weight, "by_weight"), positions, edge_weights, edge_rows);
     if (ask.by_weight) ask.slots = weight_slots(threads);
     return run([&](auto& pools) {
       return pools.usual.with_sampler([&](auto& sampler) {
@@ -159,7 +159,7 @@ class NativeSampler {
     const Ids from = ids(seeds, "seeds");
     const auto counts = fanouts_of(fanouts, false);
     refuse_on_disk("sample_labor");
-    EdgeAsk ask = ask_of(false, positions, edge_weights, edge_rows);
+    EdgeOptions ask = ask_of(false, positions, edge_weights, edge_rows);
     ask.labor = labor_of(layer_dependency);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
     const int threads = thread_count(num_threads);
@@ -177,7 +177,7 @@ class NativeSampler {
     const Ids from = ids(seeds, "seeds");
     const auto counts = fanouts_of(fanouts, false);
     refuse_on_disk("reach_labor");
-    EdgeAsk ask;
+    EdgeOptions ask;
     ask.labor = labor_of(layer_dependency);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
     const int threads = thread_count(num_threads);
@@ -211,7 +211,7 @@ class NativeSampler {
     const Ids from = ids(seeds, "seeds");
     const auto sizes = integers(layer_sizes, "layer_sizes", 1, kMaxLocal);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
-    const EdgeAsk ask = ask_of(false, positions, edge_weights, edge_rows);
+    const EdgeOptions ask = ask_of(false, positions, edge_weights, edge_rows);
     return run([&](auto& pools) {
       return pools.usual.with_sampler([&](auto& sampler) {
         return sampler.sample_layers(seeds_of(from), sizes, run_seed, at, ask);
@@ -241,14 +241,14 @@ class NativeSampler {
     }
   }
 
-  EdgeAsk ask_of(bool by_weight, const py::object& positions, const py::object& edge_weights,
-                 const py::object& edge_rows) const {
+  EdgeOptions ask_of(bool by_weight, const py::object& positions, const py::object& edge_weights,
+                     const py::object& edge_rows) const {
     const bool asks_rows = flag(edge_rows, "edge_rows");
-    const EdgeAsk ask{.weights = edge_weights_,
-                      .by_weight = by_weight,
-                      .positions = flag(positions, "edge_positions"),
-                      .edge_weights = flag(edge_weights, "edge_weights"),
-                      .rows = asks_rows ? edge_rows_ : nullptr};
+    const EdgeOptions ask{.weights = edge_weights_,
+                          .by_weight = by_weight,
+                          .positions = flag(positions, "edge_positions"),
+                          .edge_weights = flag(edge_weights, "edge_weights"),
+                          .rows = asks_rows ? edge_rows_ : nullptr};
     if (ask.by_weight) {
       refuse_on_disk("by_weight");
       refuse_without_weights("by_weight");

@@ -1,7 +1,7 @@
 #include "gnnscale/shared_sum.hpp"
 
+#include "argument_checks.hpp"
 #include "arrays.hpp"
-#include "border.hpp"
 
 namespace gnnscale {
 namespace {

@@ -3,8 +3,8 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "argument_checks.hpp"
 #include "arrays.hpp"
-#include "border.hpp"
 
 namespace gnnscale {
 namespace {

@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <vector>
 
+#include "cluster_members.hpp"
 #include "gnnscale/parallel.hpp"
 #include "gnnscale/random.hpp"
-#include "members.hpp"
 
 namespace gnnscale {
 namespace {

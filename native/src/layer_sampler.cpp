@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gnnscale/random.hpp"
-#include "gnnscale/sampling.hpp"
+#include "gnnscale/sampler.hpp"
 
 namespace gnnscale {
 namespace {
@@ -59,7 +59,8 @@ std::vector<Vertex> Sampler<Vertex>::neighbors_of_all(int64_t* indptr,
 }
 
 template <typename Vertex>
-BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key, const EdgeAsk& ask) {
+BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key,
+                                          const EdgeOptions& ask) {
   const int64_t num_dst = map_.size();
   std::vector<int64_t> lists(num_dst + 1), begins, positions;
   const std::vector<Vertex> neighbors = neighbors_of_all(lists.data(), begins);
@@ -121,7 +122,7 @@ template <typename Vertex>
 SampledBatch<Vertex> Sampler<Vertex>::sample_layers(const Seeds& seeds,
                                                     const std::vector<int64_t>& layer_sizes,
                                                     uint64_t seed, uint64_t step,
-                                                    const EdgeAsk& ask) {
+                                                    const EdgeOptions& ask) {
   start(seeds);
   SampledBatch<Vertex> batch;
   for (size_t hop = 0; hop < layer_sizes.size(); ++hop) {
@@ -134,9 +135,11 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_layers(const Seeds& seeds,
 
 template SampledBatch<int32_t> Sampler<int32_t>::sample_layers(const Seeds&,
                                                                const std::vector<int64_t>&,
-                                                               uint64_t, uint64_t, const EdgeAsk&);
+                                                               uint64_t, uint64_t,
+                                                               const EdgeOptions&);
 template SampledBatch<int64_t> Sampler<int64_t>::sample_layers(const Seeds&,
                                                                const std::vector<int64_t>&,
-                                                               uint64_t, uint64_t, const EdgeAsk&);
+                                                               uint64_t, uint64_t,
+                                                               const EdgeOptions&);
 
 }  // namespace gnnscale

@@ -8,7 +8,7 @@
 #include "gnnscale/parallel.hpp"
 #include "gnnscale/prefetch.hpp"
 #include "gnnscale/random.hpp"
-#include "gnnscale/sampling.hpp"
+#include "gnnscale/sampler.hpp"
 #include "gnnscale/simd.hpp"
 #include "labor_picks.hpp"
 #include "simd/pick_kernels.hpp"
@@ -58,7 +58,7 @@ bool copy(const Pick<int64_t>& hop, int64_t dst, int64_t first, int64_t last) {
   return GNNSCALE_FOR_ISA(pick_kernels).copy64(hop, dst, first, last);
 }
 
-uint64_t hop_key(const EdgeAsk& ask, uint64_t seed, uint64_t step, uint64_t hop) {
+uint64_t hop_key(const EdgeOptions& ask, uint64_t seed, uint64_t step, uint64_t hop) {
   switch (ask.labor) {
     case Labor::no:
       return stream_key(ask.by_weight ? Stream::weighted : Stream::neighbors, seed, step, hop);
@@ -493,7 +493,7 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds,
                                                        const std::vector<int64_t>& fanouts,
                                                        bool replace, uint64_t seed, uint64_t step,
                                                        int num_threads, bool only_new,
-                                                       const EdgeAsk& ask) {
+                                                       const EdgeOptions& ask) {
   start(seeds);
   SampledBatch<Vertex> batch;
   int64_t num_expanded = 0;
@@ -512,7 +512,7 @@ template <typename Vertex>
 ReachedBatch<Vertex> Sampler<Vertex>::reach_neighbors(const Seeds& seeds,
                                                       const std::vector<int64_t>& fanouts,
                                                       bool replace, uint64_t seed, uint64_t step,
-                                                      int num_threads, const EdgeAsk& ask) {
+                                                      int num_threads, const EdgeOptions& ask) {
   start(seeds);
   ReachedBatch<Vertex> batch;
   SampledBatch<Vertex> before;

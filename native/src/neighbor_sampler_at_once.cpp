@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "gnnscale/parallel.hpp"
-#include "gnnscale/sampling.hpp"
+#include "gnnscale/sampler.hpp"
 #include "simd/pick_kernels.hpp"
 
 namespace gnnscale {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "cluster_members.hpp"
 #include "gnnscale/refine.hpp"
-#include "members.hpp"
 
 namespace gnnscale {
 

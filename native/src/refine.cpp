@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cluster_members.hpp"
 #include "gnnscale/parallel.hpp"
-#include "members.hpp"
 #include "part_loads.hpp"
 
 namespace gnnscale {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "gnnscale/sampling.hpp"
+#include "gnnscale/sampler.hpp"
 
 namespace gnnscale {
 namespace {

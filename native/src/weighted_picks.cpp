@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gnnscale/random.hpp"
-#include "gnnscale/sampling.hpp"
+#include "gnnscale/sampler.hpp"
 #include "gnnscale/simd.hpp"
 #include "simd/labor_kernels.hpp"
 #include "simd/pick_kernels.hpp"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "gnnscale/sampling.hpp"
+#include "gnnscale/sampler.hpp"
 
 namespace gnnscale {
 namespace {
@@ -72,7 +72,7 @@ void check_same(Sampler<Vertex>& one, Sampler<Vertex>& other, uint64_t step, int
   for (const bool replace : {false, true}) {
     for (const std::vector<int64_t>& fanouts :
          {std::vector<int64_t>{5, 3}, {-1, 2}, {40, -1}, {3000}}) {
-      const EdgeAsk ask{.positions = true};
+      const EdgeOptions ask{.positions = true};
       const auto a = one.sample_neighbors(from, fanouts, replace, 7, step, threads, false, ask);
       const auto b = other.sample_neighbors(from, fanouts, replace, 7, step, 1, false, ask);
       CHECK(values(a.input_vertices) == values(b.input_vertices));

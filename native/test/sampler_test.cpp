@@ -1,5 +1,5 @@
 // Relabelling, neighbour picking on every instruction set, neighbour and layer-wise sampling.
-#include "gnnscale/sampling.hpp"
+#include "gnnscale/sampler.hpp"
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -526,7 +526,7 @@ void test_labor_everywhere() {
   std::vector<Vertex> seeds;
   for (Vertex v = 0; v < 3000; v += 7) seeds.push_back(v);
   for (const Labor labor : {Labor::hop, Labor::batch}) {
-    EdgeAsk ask;
+    EdgeOptions ask;
     ask.labor = labor;
     Sampler<Vertex> first(graph.topology(), kDenseInTurn);
     const auto expected = first.sample_neighbors(of(seeds), {5, 40, 3}, false, 9, 5, 1, false, ask);
@@ -815,8 +815,8 @@ void test_places_and_weights() {
          std::vector<std::vector<int64_t>>{{-1, -1}, {10, 5}, {3, -1, 2}, {50}}) {
       for (const int variant : {0, 1, 2, 3}) {
         const bool replace = variant & 1, by_weight = variant & 2;
-        const EdgeAsk plain{weights.data(), &slots, by_weight, false, false};
-        const EdgeAsk all{weights.data(), &slots, by_weight, true, true, rows.data()};
+        const EdgeOptions plain{weights.data(), &slots, by_weight, false, false};
+        const EdgeOptions all{weights.data(), &slots, by_weight, true, true, rows.data()};
         const auto expected =
             reference.sample_neighbors(of(seeds), fanouts, replace, 3, 4, 1, false, plain);
         CHECK(expected.blocks[0].positions.size == 0);
@@ -849,7 +849,7 @@ void test_places_and_weights() {
       }
     }
   }
-  const EdgeAsk everything{weights.data(), nullptr, false, true, true, rows.data()};
+  const EdgeOptions everything{weights.data(), nullptr, false, true, true, rows.data()};
   const auto layers = reference.sample_layers(of(seeds), {50, 60}, 3, 4, everything);
   for (const BlockArrays& block : layers.blocks) {
     for (int64_t e = 0; e < block.indices.size; ++e) {

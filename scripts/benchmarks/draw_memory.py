@@ -1,7 +1,7 @@
 """Draw the time of an epoch over the memory that rows have, for each policy.
 
     python scripts/benchmarks disk --parts 0.1,0.25,0.5 --systems SYSTEMS --json FIGURES.json
-    python scripts/benchmarks/draw_memory.py FIGURES.json docs/larger-than-memory.svg
+    python scripts/benchmarks/draw_memory.py FIGURES.json docs/out-of-core.svg
 
 SYSTEMS are memory,look_ahead,out_degree,mapped.
 """

@@ -304,7 +304,7 @@ An option is written `name=value`, a list `name=[1,2]`, a mapping `name={key:val
 `gnnscale train` also takes `config=NAME` (an [experiment](#experiment)), `config=FILE.yaml` (your
 own differences from the defaults) and `resume=DIR`.
 
-[choices.md](choices.md) says what to choose when.
+[choosing-options.md](choosing-options.md) says what to choose when.
 """
 GOING_ON = """\
 ## Resuming

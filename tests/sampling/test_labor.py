@@ -211,7 +211,7 @@ def variances(
 @pytest.mark.parametrize(
     ("num_vertices", "degree", "batch_size", "expected", "of_one"),
     [
-        (2_000, 25, 1_024, 17, 1),  # the three of docs/choices.md
+        (2_000, 25, 1_024, 17, 1),  # the three of docs/choosing-options.md
         (10_000, 25, 1_024, 6.7, 1),
         (10_000, 10, 1_024, 2.6, 1),
         (100, 50, 100, 23, 1.7),

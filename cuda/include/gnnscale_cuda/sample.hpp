@@ -60,8 +60,8 @@ struct SamplePlan {
   const void** lists;    // [max_vertices] their neighbours, which a cache may have
   int64_t* degrees;      // [max_vertices]
   void* picked;          // [most edges of a hop]
-  uint32_t* slots;       // [2 * most edges of a hop] of large fan-outs, see sample_many.cu; or
-                         // what is drawn by weight
+  uint32_t* slots;  // [2 * most edges of a hop] of large fan-outs, see sample_high_fanout.cu; or
+                    // what is drawn by weight
   uint32_t* candidates;  // of each vertex, as stamps: see sample_layers.cu
   void* kept;            // [most edges of a hop] likewise
   int32_t* kept_before;  // [most edges of a hop + 1] likewise
@@ -72,7 +72,7 @@ struct SamplePlan {
 
   SampleHop hops[kMaxHops];
 
-  // Of samples without some edges: see sample_without.cu.
+  // Of samples without some edges: see drop_edges.cu.
   void* left_sources;  // [most edges of a hop] of the edges that are left, as
                        // vertices of the graph
   SampleHop left[kMaxHops];

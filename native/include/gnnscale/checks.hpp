@@ -1,5 +1,5 @@
 // Checks of what arrays hold, where memory safety depends on it. What an array is (type, shape,
-// strides) is checked where it comes from Python, in bindings/border.hpp.
+// strides) is checked where it comes from Python, in bindings/argument_checks.hpp.
 #pragma once
 
 #include <cstdint>

@@ -63,7 +63,7 @@ class WeightSlots {
 };
 
 // What is to be known of weights and places of edges; by default nothing, which costs nothing.
-struct EdgeAsk {
+struct EdgeOptions {
   const float* weights = nullptr;      // [num_edges], in the order of the topology's indices
   const WeightSlots* slots = nullptr;  // if neighbours are drawn by weight
   bool by_weight = false;              // neighbours are drawn with probability by weight
@@ -145,20 +145,20 @@ class Sampler {
   // has more than kMaxLocal vertices or edges, TopologyError if the topology is damaged.
   SampledBatch<Vertex> sample_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts,
                                         bool replace, uint64_t seed, uint64_t step, int num_threads,
-                                        bool only_new = false, const EdgeAsk& ask = {});
+                                        bool only_new = false, const EdgeOptions& ask = {});
 
   // What sample_neighbors of the same arguments reaches. The vertices of the last hop are not
   // given local ids, which saves it a table of four bytes a vertex.
   ReachedBatch<Vertex> reach_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts,
                                        bool replace, uint64_t seed, uint64_t step, int num_threads,
-                                       const EdgeAsk& ask = {});
+                                       const EdgeOptions& ask = {});
 
   // For hop h, keeps layer_sizes[h] of all distinct in-neighbours of the vertices reached so far,
   // with probability proportional to their degree, and every edge from a kept vertex (FastGCN, as
   // PaGraph section 5.1 uses it). An edge's importance is 1 / P(kept).
   // Throws as sample_neighbors does.
   SampledBatch<Vertex> sample_layers(const Seeds& seeds, const std::vector<int64_t>& layer_sizes,
-                                     uint64_t seed, uint64_t step, const EdgeAsk& ask = {});
+                                     uint64_t seed, uint64_t step, const EdgeOptions& ask = {});
 
   // What sample_neighbors takes, without replacement, where all hops are relabelled at once.
   HopTimes time_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts, uint64_t seed,
@@ -170,7 +170,7 @@ class Sampler {
     int64_t first_dst, fanout;
     bool replace;
     uint64_t key;
-    EdgeAsk ask = {};
+    EdgeOptions ask = {};
 
     int64_t count(int64_t degree) const {
       return fanout < 0 || (!replace && degree <= fanout) ? degree : degree == 0 ? 0 : fanout;
@@ -253,7 +253,7 @@ class Sampler {
   void take_vertices(SampledBatch<Vertex>& batch) const;
 
   std::vector<Vertex> neighbors_of_all(int64_t* indptr, std::vector<int64_t>& begins) const;
-  BlockArrays sample_layer(int64_t layer_size, uint64_t key, const EdgeAsk& ask);
+  BlockArrays sample_layer(int64_t layer_size, uint64_t key, const EdgeOptions& ask);
 
   Topology<Vertex> graph_;
   Relabelling how_;

@@ -1,7 +1,7 @@
 """The papers' tables and figures beside what the simulator predicts: one HTML page with plots.
 
 python scripts/benchmarks/paper_tables                    writes outputs/reproduced.html
-python scripts/benchmarks/paper_tables --docs             writes docs/reproduced.md as well
+python scripts/benchmarks/paper_tables --docs             writes docs/paper-results.md as well
 python scripts/benchmarks/paper_tables --locality         measures what DistDGL's parts share
 """
 

@@ -8,7 +8,7 @@ from benchmarks.paper_tables import hitgnn, hyscale, others, page, sensitivity
 from benchmarks.paper_tables.rows import Table
 
 ROOT = Path(__file__).parents[3]
-DOCS = ROOT / "docs" / "reproduced.md"
+DOCS = ROOT / "docs" / "paper-results.md"
 
 
 def tables() -> tuple[Table, ...]:
@@ -18,7 +18,7 @@ def tables() -> tuple[Table, ...]:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Published tables and figures, predicted.")
     parser.add_argument("--out", type=Path, default=Path("outputs") / "reproduced.html")
-    parser.add_argument("--docs", action="store_true", help="write docs/reproduced.md as well")
+    parser.add_argument("--docs", action="store_true", help="write docs/paper-results.md as well")
     parser.add_argument("--locality", action="store_true", help="measure β of METIS' parts")
     options = parser.parse_args(arguments)
     if options.locality:

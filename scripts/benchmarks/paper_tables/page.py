@@ -103,7 +103,7 @@ def _sensitivity(effects: Sequence[Effect]) -> str:
 
 
 def markdown(tables: Sequence[Table], effects: Sequence[Effect]) -> str:
-    """Return ``docs/reproduced.md``."""
+    """Return ``docs/paper-results.md``."""
     lines = [
         "# The papers' tables and figures, predicted",
         "",

@@ -6,7 +6,7 @@ import pytest
 from tools import check_hls
 
 HEAD = """
-#include "kernels/tokens.hpp"
+#include "kernels/messages.hpp"
 using namespace gnnscale::fpga;
 """
 #: Rule, what breaks it, and a part of the finding.

@@ -22,7 +22,7 @@ from gnnscale.run.checkpoint import LAST
 
 pytestmark = pytest.mark.integration
 
-PAGE = Path(__file__).parents[3] / "docs" / "several-machines.md"
+PAGE = Path(__file__).parents[3] / "docs" / "distributed.md"
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_features=8"),
     *("model.hidden=8", "model.dropout=0", "sampler.fanouts=[5,3]", "batch_size=64"),

@@ -19,7 +19,7 @@ from gnnscale.run.checkpoint.file import load_checkpoint
 
 pytestmark = pytest.mark.integration
 
-PAGE = Path(__file__).parents[3] / "docs" / "several-machines.md"
+PAGE = Path(__file__).parents[3] / "docs" / "distributed.md"
 
 TINY = (
     *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
@@ -99,14 +99,14 @@ def test_torchrun_learns_what_launch_does(start: Start, launched: Any, tmp_path:
 
 
 def section(name: str) -> list[str]:
-    """Return the lines of a section of docs/several-machines.md."""
+    """Return the lines of a section of docs/distributed.md."""
     return PAGE.read_text().split(f"\n## {name}\n")[1].split("\n## ")[0].splitlines()
 
 
 def machines_of_the_page(
     start: Start, *options: str, second: str = "", name: str = "Start", workers: int = 1
 ) -> list[Any]:
-    """Start the commands of docs/several-machines.md, in place of machines on this one."""
+    """Start the commands of docs/distributed.md, in place of machines on this one."""
     lines = [line for line in section(name) if line.startswith("torchrun --")]
     assert len(lines) == 2
     port = free_port()

@@ -11,7 +11,7 @@ from benchmarks.paper_tables.sensitivity import CHANGES, Effect, effect
 
 pytestmark = pytest.mark.integration
 
-DOCS = Path(__file__).parents[4] / "docs" / "reproduced.md"
+DOCS = Path(__file__).parents[4] / "docs" / "paper-results.md"
 
 
 def documented(name: str) -> float:

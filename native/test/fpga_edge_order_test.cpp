@@ -1,5 +1,5 @@
 // The order of a block's edges for a streaming kernel, by hand and by what has to hold of any.
-#include "gnnscale/arrange.hpp"
+#include "gnnscale/fpga_edge_order.hpp"
 
 #include <bit>
 #include <map>

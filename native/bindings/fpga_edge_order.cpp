@@ -1,6 +1,6 @@
-#include "gnnscale/arrange.hpp"
+#include "gnnscale/fpga_edge_order.hpp"
 
-#include "border.hpp"
+#include "argument_checks.hpp"
 
 namespace gnnscale {
 namespace {

@@ -1,4 +1,4 @@
-#include "gnnscale/arrange.hpp"
+#include "gnnscale/fpga_edge_order.hpp"
 
 #include <algorithm>
 #include <bit>

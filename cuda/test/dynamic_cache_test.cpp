@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "kernels/follow.cu"
+#include "kernels/dynamic_cache.cu"
 
 using namespace gnnscale::cuda_host;
 

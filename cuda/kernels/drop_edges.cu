@@ -1,4 +1,5 @@
-// Blocks without some edges, as sampling/edge_batches.py leaves them out: of edges that are predicted.
+// Blocks without some edges, as sampling/edge_batches.py leaves them out: of edges that are
+// predicted.
 #include "gnnscale_cuda/sample.hpp"
 
 namespace gnnscale {
