@@ -40,7 +40,9 @@ def run_command(words: list[str]) -> None:
     [
         ("from-python.md", ()),
         pytest.param("featureless-graphs.md", ("pyarrow",), marks=pytest.mark.integration),
-        pytest.param("export-and-predict.md", ("pyarrow", "torch_geometric"), marks=pytest.mark.long),
+        pytest.param(
+            "export-and-predict.md", ("pyarrow", "torch_geometric"), marks=pytest.mark.long
+        ),
     ],
 )
 def test_what_a_page_shows_runs(page: str, needs: tuple[str, ...]) -> None:
