@@ -162,8 +162,8 @@ def _vertices() -> Graph:
         ("partitioner=hash device_plan=cpu_x2", "partitioner=none"),
         ("cache_planner=pagraph device_plan=emulated_x4", "cache_planner=none"),
         ("device_plan=fpga_csim", "does not train on edges"),
-        ("device_plan=cuda", "devices of kind cpu and emulated"),
-        ("model=custom model.module=a:B", "compares rows"),
+        ("device_plan=cuda", "devices of kind cpu or emulated"),
+        ("model=custom model.module=a:B", "expected model=sage"),
     ],
 )
 def test_what_does_not_go_together(settings: Any, given: str, message: str) -> None:

@@ -143,8 +143,8 @@ def test_a_class_and_a_built_module_from_a_program(launched: Any, tmp_path: Path
     ("asked", "message"),
     [
         ("partitioner=p3 device_plan=cpu_x2", "cannot be split by columns of the features"),
-        ("features=preaggregated sampler.fanouts=[5,-1]", "does not aggregate features"),
-        ("runtime.compute_dtype=bfloat16", "computes with rows and weights of float32"),
+        ("features=preaggregated sampler.fanouts=[5,-1]", "expected a first layer that"),
+        ("runtime.compute_dtype=bfloat16", "expected float32, in which"),
         ("sampler.fanouts=[5,3,2]", r"set model\.num_layers=3, or sampler\.fanouts=\[5,3\]"),
     ],
 )
