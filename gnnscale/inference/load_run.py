@@ -27,7 +27,7 @@ from gnnscale.run import artifacts as artefacts
 from gnnscale.run.checkpoint import BEST, SIGNATURE
 from gnnscale.run.checkpoint import file as files
 from gnnscale.run.checkpoint import reader as saved_run
-from gnnscale.run.checkpoint.input_schema import InputSchema, read_signature
+from gnnscale.run.checkpoint.input_schema import InputSchema, read_input_schema
 from gnnscale.run.checkpoint.writer import graph_identity
 from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import check_features, graph_read, with_features
@@ -262,7 +262,7 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
         raise ConfigError(f"{file}: no such checkpoint")
     # Learned rows are those of a graph's vertices, of which there are so many.
     needed = graph is not None or run.features.learns
-    signature = None if needed else read_signature(directory)
+    signature = None if needed else read_input_schema(directory)
     if signature is None:
         graph = open_run_task(run, directory).graph if graph is None else graph
         signature = InputSchema.of(graph, run.task.labels(graph))

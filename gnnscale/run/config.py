@@ -82,9 +82,9 @@ class RuntimeConfig(UpdateConfig):
             by the performance model.
         prefetch_depth: maximum number of mini-batches that a worker prepares in advance.
         drm: dynamic resource management: shift work and threads between devices while training.
-        stall_limit_s: seconds without a heartbeat, or without progress in a training step for
-            which other workers wait, after which a worker is killed and the run ends; None: no
-            limit. Loading, validation and test have no limit as long as heartbeats arrive.
+        stall_limit_s: maximum seconds without a heartbeat, or without progress in a training step
+            while other workers wait. Then the worker is killed and the run ends. None: no limit.
+            Loading, validation and test have no limit as long as heartbeats arrive.
         deterministic: make no decision by measured times, so that equal options give equal
             weights, bit for bit, on processors of one vendor with equal libraries. Device plans use
             nominal rates without calibration and profiling runs, and resource management counts

@@ -269,11 +269,11 @@ def lists_problem(config: RunConfig) -> str | None:
 def _check_learned(config: RunConfig) -> None:
     """Refuse options that do not support updates of vertex rows."""
     option = f"features={config.features.name}"
-    others = [device.label for device in config.device_plan.parsed() if device.kind != "cpu"]
-    if others:
+    accelerators = [device.label for device in config.device_plan.parsed() if device.kind != "cpu"]
+    if accelerators:
         raise ConfigError(
             f"{option}: expected devices of kind cpu, which update the rows of vertices, got "
-            f"{', '.join(others)}; device_plan=cpu_x2 is an example"
+            f"{', '.join(accelerators)}; device_plan=cpu_x2 is an example"
         )
     if config.partitioner.divides != "nothing":
         raise ConfigError(

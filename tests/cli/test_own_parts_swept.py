@@ -129,7 +129,7 @@ WRONG = {
     "metrics=[mine.py:nothing]": "metrics=mine.py:nothing: ",
     "metrics=[wrong.py:accuracy]": "got accuracy, the name of another metric; rename your function",
     "metrics=[wrong.py:fails]": "metrics=wrong.py:fails fails with ZeroDivisionError: division by",
-    "metrics=[wrong.py:text]": "metrics=wrong.py:text: expected a number, of which higher is better, got good",
+    "metrics=[wrong.py:text]": "metrics=wrong.py:text: expected a number, of which higher is",
     "batch_size=1.5": "batch_size: Value '1.5' of type 'float' could not be converted to Integer",
 }
 WRONG_PARTS = """

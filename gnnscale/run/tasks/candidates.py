@@ -58,7 +58,12 @@ def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: 
                 f"{int(missing.sum())} of {len(edges)} {part} edges lead to another vertex, such "
                 f"as number {first}"
             )
-    return replace(split, **edges_by_part)
+    return replace(
+        split,
+        train=edges_by_part["train"],
+        valid=edges_by_part["valid"],
+        test=edges_by_part["test"],
+    )
 
 
 def _orient(edges: IntArray, candidates: Candidates, undirected: bool) -> IntArray:
