@@ -103,7 +103,7 @@ def test_predictions_are_what_was_measured() -> None:
     with one_line("predict: the run predicts labels of edges"):
         done.predict()
     asked = PredictConfig(run=done.directory, out=Path("x.npy"), num_threads=1, vertices="test")
-    with one_line("vertices=test: the run predicts labels of edges; edges=test names those"):
+    with one_line("vertices=test: expected all for a run that predicts edge labels; use"):
         predict(asked)
     with one_line("features of each edge"):
         done.predict_edges(graph=labelled(with_features=False))

@@ -115,7 +115,7 @@ def test_a_module_without_layers_is_evaluated_over_samples(launched, tmp_path, c
     caplog.set_level(logging.INFO)
     run = launched(tmp_path, *custom("WithoutInference"))
     assert run.result.test_metric > 0.25
-    assert "evaluated over sampled neighbours" in caplog.text
+    assert "evaluated over sampled neighbors" in caplog.text
     assert "own_modules:WithoutInference: taken as model.form=blocks" in caplog.text
 
 

@@ -61,7 +61,7 @@ def test_missing_and_foreign_files(tmp_path: Path) -> None:
         ([1, 2], "expected checkpoint format 5 or 6, got None"),
     ):
         file.write_bytes(pack(content))
-        with one_line("this release reads 5 and 6", shown, shorter_than=700):
+        with one_line("expected checkpoint format 5 or 6", shown, shorter_than=700):
             load_checkpoint(file)
 
 
