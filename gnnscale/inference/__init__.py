@@ -1,1 +1,1 @@
-"""Predictions of a trained model, and the graph's metric of them."""
+"""Exact and sampled inference, evaluation, prediction and export of a trained model."""

@@ -1,84 +1,82 @@
-"""Rows of a layer's output: in memory or in a file, filled by several threads.
+"""Stores of a hidden layer's rows, in memory or in a file, filled by worker threads.
 
-Sums over the edges of some destinations, of rows that come one stretch after the other.
+Rows in a file are aggregated in one pass over the file for many destinations together.
 """
 
 import mmap
 import os
 import tempfile
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import nn
 
 from gnnscale import ops
 from gnnscale.backend.feature_loading import LoadedChunk
 from gnnscale.core import Array, Float32Array, Traffic
 from gnnscale.features import Aggregation, FeatureStore, HostFeatures
 from gnnscale.features import base as store
+from gnnscale.inference.workers import Workers
 from gnnscale.sampling import Block
 
-#: Bytes of an edge that waits for its row: this, its weight, destination and place in order, and
-#: the block's.
+#: Bytes of an edge during ``aggregate_all``: row, weight, destination, sort order, and block.
 EDGE_BYTES = 40
 
 
 @dataclass(frozen=True, kw_only=True)
 class AggregationRequest:
-    """Destinations whose neighbours' rows are to be aggregated."""
+    """Destinations whose neighbors' rows are to be aggregated."""
 
-    block: Block  #: all their neighbours
-    vertices: Array  #: ``[num_src]`` rows of the block's sources, destinations first
+    block: Block  #: edges from all neighbors
+    vertices: Array  #: ``[num_src]`` stored rows of the block's sources, destinations first
     aggregation: Aggregation  #: the layer's coefficients
 
     @property
     def edge_rows(self) -> Array:
-        """``[num_edges]`` the row that each edge reads."""
-        known = self.block.edge_vertices
-        return self.vertices[self.block.indices] if known is None else known
+        """``[num_edges]`` stored row of each edge's source."""
+        rows = self.block.edge_vertices
+        return self.vertices[self.block.indices] if rows is None else rows
 
 
 class RangeSums:
-    """Sums of the rows that edges read, in the order of the edges.
+    """Sums of neighbor rows for one ``AggregationRequest``, accumulated over ranges of rows.
 
-    That is the order of the rows, since lists are sorted.
+    Each destination adds its rows in ascending order, which is the order of its sorted list.
     """
 
     def __init__(
-        self, wanted: AggregationRequest, *, num_rows: int, stretch: int, columns: int
+        self, request: AggregationRequest, *, num_rows: int, range_rows: int, columns: int
     ) -> None:
-        """Order the edges by the stretch that they read.
+        """Sort the edges by the range of their source.
 
         Args:
-            columns: of a row, a multiple of 16.
+            request: destinations with their edges.
+            num_rows: rows of the store.
+            range_rows: rows of a range.
+            columns: padded columns of a row, a multiple of 16.
         """
-        self.block = wanted.block  #: the edges
-        num_dst = wanted.block.num_dst
-        #: ``[num_dst, columns]`` float32, complete once each stretch was added
+        self.block = request.block
+        num_dst = request.block.num_dst
+        #: ``[num_dst, columns]`` float32, complete after all ranges
         self.out = ops.empty((num_dst, columns), torch.float32).zero_()
-        self.destinations = wanted.vertices[:num_dst].copy()  #: ``[num_dst]`` their rows
-        self.aggregation = wanted.aggregation  #: coefficients, of which weights are in the sums
-        rows, weights = wanted.edge_rows, wanted.aggregation.weights
-        dst = np.repeat(np.arange(num_dst, dtype=np.int32), np.diff(wanted.block.indptr))
-        num_stretches = -(-num_rows // stretch)
+        self.destinations = request.vertices[:num_dst].copy()  #: ``[num_dst]`` stored rows
+        self.aggregation = request.aggregation  #: its edge weights are included in the sums
+        rows, weights = request.edge_rows, request.aggregation.weights
+        dst = np.repeat(np.arange(num_dst, dtype=np.int32), np.diff(request.block.indptr))
+        num_ranges = -(-num_rows // range_rows)
         ends = np.array([len(rows)])
-        if num_stretches > 1:
-            number = (rows // stretch).astype(np.uint16 if num_stretches < 1 << 16 else np.int64)
+        if num_ranges > 1:
+            number = (rows // range_rows).astype(np.uint16 if num_ranges < 1 << 16 else np.int64)
             order = np.argsort(number, kind="stable")
-            rows, dst = rows[order] - number[order] * rows.dtype.type(stretch), dst[order]
+            rows, dst = rows[order] - number[order] * rows.dtype.type(range_rows), dst[order]
             weights = None if weights is None else weights[order]
-            ends = np.cumsum(np.bincount(number, minlength=num_stretches))
+            ends = np.cumsum(np.bincount(number, minlength=num_ranges))
         self._rows, self._weights = rows, weights
-        #: Where each stretch's edges end.
+        #: offsets of the ranges' edges
         self._ends = [0, *ends.tolist()]
-        # A run of edges has one destination and one stretch.
+        # Consecutive edges of one destination and one range form a run.
         begins = np.diff(dst, prepend=-1) != 0
         begins[ends[ends < len(rows)]] = True
         starts = np.flatnonzero(begins)
@@ -86,7 +84,7 @@ class RangeSums:
         self._dst = dst[starts]
 
     def add(self, *, number: int, rows: Float32Array, num_threads: int) -> None:
-        """Add what edges read of ``rows``, those of stretch ``number``."""
+        """Add the neighbor rows in ``rows``, the range ``number``."""
         begin, end = self._ends[number : number + 2]
         if begin == end:
             return
@@ -103,21 +101,27 @@ class RangeSums:
 
 
 class MemoryRows(HostFeatures):
-    """A layer's output in memory."""
+    """Rows of a layer's output in memory."""
 
     def __init__(self, num_rows: int, width: int, *, num_parts: int = 1) -> None:
-        """Make room for rows of ``width`` features, and own rows if there are two parts."""
-        # On large pages, on which rows that are read in any order are found sooner.
+        """Allocate ``num_rows`` rows of ``width`` features.
+
+        Args:
+            num_rows: number of vertices.
+            width: features of a row.
+            num_parts: 2 if destinations have separate rows for themselves.
+        """
+        # ops.empty uses huge pages, which speed up random access.
         self._parts = [
             ops.empty((num_rows, width), torch.float32).numpy() for _ in range(num_parts)
         ]
-        self.rows = self._parts[0]  #: ``[num_rows, width]`` those that are aggregated
-        #: ``[num_rows, width]`` what a destination adds in place of its row; None for its row
-        self.own = self._parts[1] if num_parts == 2 else None
+        self.rows = self._parts[0]  #: ``[num_rows, width]`` rows that neighbors aggregate
+        #: ``[num_rows, width]`` rows that destinations add for themselves; None: ``rows``
+        self.self_rows = self._parts[1] if num_parts == 2 else None
         super().__init__(self.rows, "float32")
 
     def write(self, first: int, h: torch.Tensor) -> None:
-        """Set rows from ``first`` on to ``h`` ``[n, num_parts * width]``."""
+        """Store ``h`` ``[n, num_parts * width]`` from row ``first`` on."""
         for number, rows in enumerate(self._parts):
             begin = number * self.width
             rows[first : first + len(h)] = h[:, begin : begin + self.width].numpy()
@@ -131,9 +135,9 @@ class MemoryRows(HostFeatures):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, aggregated while they are read."""
+        """Return aggregated rows of the block's destinations, ``[num_dst, width]``."""
         out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
-        own = None if self.own is None else (self.own, "float32")
+        self_rows = None if self.self_rows is None else (self.self_rows, "float32")
         store.write_aggregated(
             self.stored,
             block,
@@ -141,76 +145,15 @@ class MemoryRows(HostFeatures):
             out=out,
             ids=vertices,
             num_threads=num_threads,
-            own_rows=own,
+            own_rows=self_rows,
         )
         return out, Traffic()
 
 
-#: Chunks that are computed at once, at most: each holds its rows in memory.
-_MAX_WORKERS = 4
-
-A = TypeVar("A")
-
-B = TypeVar("B")
-
-
-class Workers:
-    """Computes chunks at once, so that one is multiplied while another one's rows are read.
-
-    No thread then waits for the slowest part of each step, as all do when they share one chunk.
-    """
-
-    def __init__(self, num_threads: int) -> None:
-        """Divide ``num_threads`` among chunks."""
-        self._count = min(num_threads, _MAX_WORKERS)
-        #: threads that one chunk may use, of native kernels and of torch
-        self.each = num_threads // self._count
-        self._pool: ThreadPoolExecutor | None = None
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Have the threads, for ``map``, while the block runs."""
-        before = torch.get_num_threads()
-        self._pool = ThreadPoolExecutor(
-            self._count,
-            thread_name_prefix="inference",
-            initializer=torch.set_num_threads,
-            initargs=(self.each,),
-        )
-        try:
-            yield
-        finally:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
-            # A thread sets its own number, and that of threads to come.
-            torch.set_num_threads(before)
-
-    def map(self, function: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
-        """Yield ``function(item)``, without gradient, in the order of ``items``.
-
-        These are taken only a few ahead of what was yielded.
-        """
-        assert self._pool is not None
-        running: deque[Future[B]] = deque()
-        function = torch.no_grad()(function)  # torch keeps this for each thread
-        try:
-            for item in items:
-                running.append(self._pool.submit(function, item))
-                if len(running) > self._count:
-                    yield running.popleft().result()
-            while running:
-                yield running.popleft().result()
-        finally:
-            # After an error, no thread may still write to what the caller releases now.
-            for each in running:
-                each.cancel()
-            wait(running)
-
-
-#: Rows of a file are filled up to so many columns, which ``ops.add_rows`` adds in.
+#: Rows of a file are padded to a multiple of 16 columns, as ``ops.add_rows`` requires.
 _COLUMNS = 16
 
-#: Bytes of rows that are mapped at once for layers that ask for single rows.
+#: Gathered bytes after which mapped pages are released.
 _MAPPED_BYTES = 1 << 30
 
 
@@ -220,44 +163,48 @@ def file_bytes(num_rows: int, width: int) -> int:
 
 
 def _padded(width: int) -> int:
+    """Return ``width`` rounded up to a multiple of ``_COLUMNS``."""
     return -(-width // _COLUMNS) * _COLUMNS
 
 
 class FileRows(FeatureStore):
-    """A layer's output in a temporary file, which disappears when the process ends in any way.
+    """Rows of a layer's output in an unnamed temporary file, which never outlives the process.
 
-    It is written once from its beginning to its end, and read so too: for ever so many destinations
-    at a time, one stretch of rows after the other is mapped, and what their edges read of it is
-    added to sums in memory. Rows in a file larger than memory that were read in the order of the
-    edges would each wait for the disk.
+    The file is written and read sequentially. ``aggregate_all`` maps one range of rows after the
+    other and adds its rows to sums in memory, for as many destinations as fit. In the order of the
+    edges, each read from a file larger than memory would wait for the disk.
 
-    If a vertex has a separate row besides the aggregated one, all own rows come after
-    all others.
+    With two parts, the rows that destinations add for themselves follow the rows that neighbors
+    aggregate.
+
+    Example: 1,000,000 rows of width 100 take 448 MB (112 padded columns). With ``range_bytes`` of
+    64 MB, ``aggregate_all`` reads about 7 ranges.
     """
 
-    def __init__(
-        self, num_rows: int, width: int, *, num_parts: int = 1, stretch_bytes: int
-    ) -> None:
-        """Make a file for ``num_rows`` rows of ``width`` features.
+    def __init__(self, num_rows: int, width: int, *, num_parts: int = 1, range_bytes: int) -> None:
+        """Create a file for ``num_rows`` rows of ``width`` features.
 
         Args:
-            num_parts: 2 if there are own rows, as many and as wide.
+            num_rows: number of vertices.
+            width: features of a row.
+            num_parts: 2 if destinations have separate rows for themselves.
+            range_bytes: approximate bytes of a range.
 
         Raises:
-            OSError: the disk has no room for them.
+            OSError: the disk is full.
         """
         self._num_rows = num_rows
         self._width = width
         self._num_parts = num_parts
         self._row_bytes = file_bytes(1, width)
-        whole_pages = mmap.ALLOCATIONGRANULARITY // file_bytes(1, 1)  # rows, whatever their width
-        self._stretch = max(stretch_bytes // self._row_bytes // whole_pages, 1) * whole_pages
-        self.stretch_bytes = stretch_bytes  #: that are mapped at once, about
+        page_rows = mmap.ALLOCATIONGRANULARITY // file_bytes(1, 1)  # whole pages for any width
+        self._range_rows = max(range_bytes // self._row_bytes // page_rows, 1) * page_rows
+        self.range_bytes = range_bytes
         self._gathered_bytes = 0
         self._file = tempfile.TemporaryFile(prefix="gnnscale-inference-")  # noqa: SIM115
         self._mapping: mmap.mmap | None = None
         try:
-            # Room is taken now: better an error here than after hours.
+            # Allocate the disk space now, not after hours of computation.
             num_bytes = max(num_parts * num_rows * self._row_bytes, 1)
             os.posix_fallocate(self._file.fileno(), 0, num_bytes)
             self._mapping = mmap.mmap(self._file.fileno(), 0, prot=mmap.PROT_READ)
@@ -281,43 +228,43 @@ class FileRows(FeatureStore):
         return self._row_bytes
 
     def write(self, first: int, h: torch.Tensor) -> None:
-        """Set rows from ``first`` on to ``h`` ``[n, num_parts * width]``.
+        """Store ``h`` ``[n, num_parts * width]`` from row ``first`` on.
 
         Raises:
-            OSError: they could not be written.
+            OSError: the write failed.
         """
         for part in range(self._num_parts):
             self.write_part(part, first, h[:, part * self._width : (part + 1) * self._width])
 
     def write_part(self, part: int, first: int, rows: torch.Tensor) -> None:
-        """Set rows of one part from ``first`` on to ``rows`` ``[n, width]``, or of fewer columns.
+        """Store ``rows`` ``[n, width]`` or narrower in one part, from row ``first`` on.
 
         Raises:
-            OSError: they could not be written.
+            OSError: the write failed.
         """
         missing = _padded(self._width) - rows.shape[1]
         rows = torch.nn.functional.pad(rows, (0, missing)) if missing else rows.contiguous()
-        left = rows.numpy().data.cast("B") if len(rows) else memoryview(b"")
-        place = (part * self._num_rows + first) * self._row_bytes
-        while left:
-            done = os.pwrite(self._file.fileno(), left, place)
-            left, place = left[done:], place + done
+        remaining = rows.numpy().data.cast("B") if len(rows) else memoryview(b"")
+        offset = (part * self._num_rows + first) * self._row_bytes
+        while remaining:
+            done = os.pwrite(self._file.fileno(), remaining, offset)
+            remaining, offset = remaining[done:], offset + done
 
     def read(self, first: int, count: int) -> torch.Tensor:
-        """Return ``count`` rows from ``first`` on, ``[count, num_parts * width]``.
+        """Return ``count`` rows from row ``first`` on, ``[count, num_parts * width]``.
 
         Raises:
-            OSError: they could not be read.
+            OSError: the read failed.
         """
         out = ops.empty((self._num_parts, count, _padded(self._width)), torch.float32)
         for part, rows in enumerate(out.numpy()):
-            left = rows.data.cast("B") if count else memoryview(b"")
-            place = (part * self._num_rows + first) * self._row_bytes
-            while left:
-                done = os.preadv(self._file.fileno(), [left], place)
+            remaining = rows.data.cast("B") if count else memoryview(b"")
+            offset = (part * self._num_rows + first) * self._row_bytes
+            while remaining:
+                done = os.preadv(self._file.fileno(), [remaining], offset)
                 if done == 0:
                     raise OSError(f"{self._file.name}: a temporary file has become shorter")
-                left, place = left[done:], place + done
+                remaining, offset = remaining[done:], offset + done
         return out[:, :, : self._width].transpose(0, 1).flatten(1)
 
     def gather(
@@ -329,108 +276,84 @@ class FileRows(FeatureStore):
         return rows, Traffic()
 
     def _gather(self, part: int, vertices: Array, out: torch.Tensor, num_threads: int) -> None:
+        """Copy rows of a part to ``out``; release mapped pages from time to time."""
         stored = self._rows(part)[:, : self._width]
         ops.gather((stored, "float32"), vertices, out=out, num_threads=num_threads)
-        # A page or two for each row. What threads that count at once miss is little.
+        # A row is on one page or two. Lost updates of concurrent threads do not matter.
         self._gathered_bytes += len(vertices) * (self._row_bytes + mmap.PAGESIZE)
         if self._gathered_bytes > _MAPPED_BYTES:
-            self._forget()
+            self._release_pages()
             self._gathered_bytes = 0
 
     def aggregate_all(
-        self, wanted: Sequence[Callable[[], AggregationRequest]], workers: Workers
+        self, requests: Sequence[Callable[[], AggregationRequest]], workers: Workers
     ) -> list[Callable[[], LoadedChunk]]:
-        """Aggregate in one pass over the file.
+        """Aggregate the rows of all requests in one pass over the file.
+
+        Args:
+            requests: functions that return the requests, called in worker threads.
+            workers: the worker threads.
 
         Returns:
-            For each of ``wanted`` what returns its block and aggregated rows, in any thread.
+            A function for each request that returns its block and aggregated rows, in any thread.
         """
-        columns, stretch = _padded(self._width), self._stretch
+        columns, range_rows = _padded(self._width), self._range_rows
 
-        def sums_of(make: Callable[[], AggregationRequest]) -> RangeSums:
-            return RangeSums(make(), num_rows=self._num_rows, stretch=stretch, columns=columns)
+        def start_sums(make_request: Callable[[], AggregationRequest]) -> RangeSums:
+            request = make_request()
+            return RangeSums(
+                request, num_rows=self._num_rows, range_rows=range_rows, columns=columns
+            )
 
-        every = list(workers.map(sums_of, wanted))
+        all_sums = list(workers.map(start_sums, requests))
+        threads = workers.threads_per_chunk
         rows = self._rows(0)
-        for number in range(-(-self._num_rows // stretch)):
-            part = rows[number * stretch : (number + 1) * stretch]
-            self._fetch(number * stretch, len(part))
-            add = partial(RangeSums.add, number=number, rows=part, num_threads=workers.each)
-            for _ in workers.map(add, every):
+        for number in range(-(-self._num_rows // range_rows)):
+            part = rows[number * range_rows : (number + 1) * range_rows]
+            self._prefetch(number * range_rows, len(part))
+            add = partial(RangeSums.add, number=number, rows=part, num_threads=threads)
+            for _ in workers.map(add, all_sums):
                 pass
-            self._forget()
-        return [partial(self._finish, each, workers.each) for each in every]
+            self._release_pages()
+        return [partial(self._finish, sums, threads) for sums in all_sums]
 
     def _finish(self, sums: RangeSums, num_threads: int) -> LoadedChunk:
-        """Bring sums of rows, their coefficients and destinations' own rows together."""
+        """Scale the sums and add or concatenate the destinations' rows for themselves."""
         aggregation, width = sums.aggregation, self._width
         part = sums.out[:, :width]
         if aggregation.dst_scale is not None:
             part *= torch.from_numpy(aggregation.dst_scale)[:, None]
         out = ops.empty((len(part), aggregation.width(width)), torch.float32)
-        own = out[:, :width]
-        self._gather(self._num_parts - 1, sums.destinations, own, num_threads)
+        self_rows = out[:, :width]
+        self._gather(self._num_parts - 1, sums.destinations, self_rows, num_threads)
         if aggregation.self_term == "concat":
             out[:, width:] = part
         else:
             if aggregation.self_scale is not None:
-                own *= torch.from_numpy(aggregation.self_scale)[:, None]
-            torch.add(part, own, out=out)
+                self_rows *= torch.from_numpy(aggregation.self_scale)[:, None]
+            torch.add(part, self_rows, out=out)
         return sums.block, out
 
     def _rows(self, part: int) -> Float32Array:
-        """Return all rows, filled up, or all own ones."""
+        """Return all padded rows of a part, mapped from the file."""
         assert self._mapping is not None
         width, num_rows = _padded(self._width), self._num_rows
         offset = part * num_rows * self._row_bytes
         stored = np.frombuffer(self._mapping, np.float32, num_rows * width, offset)
         return stored.reshape(num_rows, width)
 
-    def _fetch(self, first: int, count: int) -> None:
-        """Let the disk bring a stretch of rows in order, ahead of reads in any order."""
+    def _prefetch(self, first: int, count: int) -> None:
+        """Let the system read a range of rows sequentially, before random accesses to it."""
         assert self._mapping is not None
         begin, length = first * self._row_bytes, count * self._row_bytes
         self._mapping.madvise(mmap.MADV_WILLNEED, begin, length)
 
-    def _forget(self) -> None:
-        """Give up what is mapped, which would all count as this process's memory."""
+    def _release_pages(self) -> None:
+        """Unmap pages, which would count as memory of this process."""
         if self._mapping is not None:
             self._mapping.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Give up the file; room on the disk is free once no array lies in it."""
+        """Close the file; its disk space is freed once no array maps it."""
         self._mapping = None
         self._file.close()
-
-
-class EncodedRows(FeatureStore):
-    """What an encoder makes of the rows of another store, each time that they are read."""
-
-    def __init__(self, store: FeatureStore, encoder: nn.Module, *, width: int) -> None:
-        """Wrap ``store``, of which ``encoder`` makes rows of ``width`` features."""
-        self._store = store
-        self._encoder = encoder
-        self._width = width
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows."""
-        return self._store.num_rows
-
-    @property
-    def width(self) -> int:
-        """Features of a row."""
-        return self._width
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row as it is stored."""
-        return self._store.row_bytes
-
-    @torch.no_grad()
-    def gather(
-        self, vertices: Array, *, dtype: torch.dtype, num_threads: int
-    ) -> tuple[torch.Tensor, Traffic]:
-        """Return what the encoder makes of the rows of ``vertices``, ``[n, width]``."""
-        rows, traffic = self._store.gather(vertices, dtype=dtype, num_threads=num_threads)
-        return self._encoder(rows), traffic

@@ -1,4 +1,4 @@
-"""Chunks of a layer's vertices that are yet to be loaded."""
+"""Chunks of a layer's vertices, loaded when they are computed."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,29 +10,34 @@ from gnnscale.core import Array
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """A chunk that is yet to be loaded."""
+    """Consecutive output vertices of a layer, with a function that loads their inputs."""
 
-    first: int  #: the row of its first vertex among the layer's
-    load: Callable[[], LoadedChunk]  #: loads it, in any thread
-    vertices: Array | None = None  #: of the chunk; None if the layer reads no rows of theirs
+    first: int  #: output row of the first vertex
+    load: Callable[[], LoadedChunk]  #: loads the chunk, in any thread
+    vertices: Array | None = None  #: ids of the vertices; None if the layer does not need ids
 
 
 def as_chunks(chunks: Iterable[LoadedChunk]) -> Iterator[Chunk]:
-    """Yield pieces of chunks that are loaded already."""
+    """Yield chunks that are already loaded."""
     first = 0
     for chunk in chunks:
-        yield Chunk(first=first, load=partial(_loaded, chunk))
+        yield Chunk(first=first, load=partial(_return, chunk))
         first += chunk[0].num_dst
 
 
-def _loaded(chunk: LoadedChunk) -> LoadedChunk:
+def _return(chunk: LoadedChunk) -> LoadedChunk:
     return chunk
 
 
 def in_order(
     loads: Iterable[tuple[Array, Callable[[], LoadedChunk]]], first: int = 0
 ) -> Iterator[Chunk]:
-    """Yield a piece for vertices and what loads them, one after the other."""
+    """Yield consecutive chunks from vertices and their load functions.
+
+    Args:
+        loads: vertices of a chunk, and the function that loads it.
+        first: output row of the first vertex.
+    """
     for vertices, load in loads:
         yield Chunk(first=first, load=load, vertices=vertices)
         first += len(vertices)

@@ -1,6 +1,6 @@
-"""How good the model of a run is, while it trains and afterwards.
+"""Evaluation of a run's model, during training and afterwards.
 
-A run is measured by labels of vertices or edges, or by ranks of edges among candidates.
+Tasks of vertices and edges are measured by their labels, link prediction by ranks of edges.
 """
 
 import math
@@ -30,100 +30,99 @@ from gnnscale.run.tasks.base import ceiling
 from gnnscale.sampling.candidates import draw_candidates
 from gnnscale.sampling.seed_order import labelled_vertices
 
-#: Rows that are compared at once take about so many bytes.
+#: Approximate bytes of the rows that are compared together.
 _SLICE_BYTES = 64 << 20
-#: Candidates of a part of the split are drawn at a separate step, which training never reaches.
+#: Random streams of the candidates of each part of the split: steps that training never has.
 _STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
 
 
 class VertexExaminer:
-    """Measures predicted labels of vertices."""
+    """Evaluation of predicted vertex labels."""
 
     def __init__(self, task: base.VertexTask, predictor: Predictor) -> None:
-        """Measure what ``predictor`` predicts on the graph of ``task``."""
+        """Measure the outputs of ``predictor`` on the graph of ``task``."""
         self._predictor = predictor
         self._graph = task.graph
         self._task = task
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Log what measuring ``splits`` at once takes.
+        """Log the cost of measuring ``splits`` if it is high.
 
         Raises:
-            ConfigError: exact inference needs more of the disk than is free.
+            ConfigError: exact inference needs more disk than is free.
         """
         vertices = [labelled_vertices(self._graph, split) for split in splits]
         self._predictor.prepare(np.concatenate(vertices))
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
-        """Return the run's metrics on each of ``splits``; None for one that is not defined."""
-        return [scores(self._task, *each) for each in self._decisions(splits)]
+        """Return the metrics of each split; None for a metric that is not defined."""
+        return [scores(self._task, *outputs) for outputs in self._outputs(splits)]
 
     def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the metrics on ``split``, and the counts of each class; None of regression."""
-        ((rows, labels),) = self._decisions([split])
+        """Return the metrics of ``split`` and the counts of each class; None for regression."""
+        ((rows, labels),) = self._outputs([split])
         counted = len(rows) > 0 and not self._graph.regression
         counts = count_classes(rows, labels) if counted else None
         return scores(self._task, rows, labels), counts
 
-    def _decisions(
-        self, splits: Sequence[str]
-    ) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
-        """Yield the outputs and the labels of each of ``splits``."""
+    def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
+        """Yield outputs ``[n, width]`` and labels ``[n]`` of each split."""
         vertices = [labelled_vertices(self._graph, split) for split in splits]
         rows = self._predictor.logits_of_each(vertices)
-        labels = (np.asarray(self._graph.labels[each]) for each in vertices)
+        labels = (np.asarray(self._graph.labels[ids]) for ids in vertices)
         yield from zip(rows, labels, strict=True)
 
 
 class LinkExaminer:
-    """Ranks held-out edges; the same weights give the same answer every time.
+    """Evaluation of link prediction by ranks; equal weights give equal results.
 
-    Each edge's destination is ranked among ``task.num_candidates`` of its candidates, drawn
-    uniformly as a function of ``task.split_seed`` and the edge.
+    Each edge's destination is ranked among ``task.num_candidates`` candidates, sampled uniformly as
+    a function of ``task.split_seed`` and the edge.
     """
 
     def __init__(self, task: links.LinkTask, model: LinkGNN, predictor: Predictor) -> None:
-        """Examine ``model``, whose output rows ``predictor`` computes."""
+        """Rank with the decoder of ``model``, whose output rows ``predictor`` computes."""
         self._task = task
         self._model = model
         self._predictor = predictor
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Log what measuring each of ``splits`` takes; refuse it if there is no room."""
+        """Log the cost of measuring ``splits`` if it is high; refuse it if the disk is too full."""
         for split in splits:
             self._predictor.prepare(self._vertices(split))
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
-        """Return MRR and Hits@k of each of ``splits``."""
+        """Return MRR and Hits@k of each split."""
         (mrr, hits), k = self._task.measures, self._task.hits
-        found = (self._ranks(split) for split in splits)
+        ranks_by_split = (self._ranks(split) for split in splits)
         return [
-            {mrr: links.mean_reciprocal_rank(each), hits: links.hits_at(each, k)} for each in found
+            {mrr: links.mean_reciprocal_rank(ranks), hits: links.hits_at(ranks, k)}
+            for ranks in ranks_by_split
         ]
 
     def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the metrics on ``split``; edges have no classes."""
+        """Return the metrics of ``split``, and None, as edges have no classes."""
         return self.measure([split])[0], None
 
     @torch.no_grad()
     def _ranks(self, split: str) -> arrays.Float64Array:
-        """Return the rank of every edge of ``split``."""
+        """Return the rank of every edge of ``split``, ``[n]``."""
         vertices = self._vertices(split)
         rows = torch.from_numpy(self._predictor.logits(vertices))
         self._model.decoder.eval()
-        found = []
+        ranks = []
         with track("ranking edges", len(self._edges(split)), "edges") as advance:
             for pairs, candidates in self._slices(split):
-                source = rows[_places(vertices, pairs[:, 0])]
-                others = np.concatenate([pairs[:, 1:], candidates], axis=1)
-                destination = rows[_places(vertices, others)]
-                compared = self._model.decoder(source[:, None], destination)
-                found.append(links.ranks(compared.numpy()))
+                source = rows[_positions(vertices, pairs[:, 0])]
+                targets = np.concatenate([pairs[:, 1:], candidates], axis=1)
+                destination = rows[_positions(vertices, targets)]
+                edge_scores = self._model.decoder(source[:, None], destination)
+                ranks.append(links.ranks(edge_scores.numpy()))
                 advance(len(pairs))
-        return np.concatenate(found)
+        return np.concatenate(ranks)
 
     def _vertices(self, split: str) -> arrays.IntArray:
-        """Return the vertices whose rows are needed, ascending."""
+        """Return the ascending ids of all vertices of edges and candidates."""
         graph = self._task.graph
         needed = np.zeros(graph.num_vertices, np.bool_)
         for pairs, candidates in self._slices(split):
@@ -132,7 +131,7 @@ class LinkExaminer:
         return np.flatnonzero(needed).astype(graph.indices.dtype)
 
     def _slices(self, split: str) -> Iterator[tuple[arrays.IntArray, arrays.Int64Array]]:
-        """Yield edges ``[n, 2]`` and their candidates ``[n, k]``, few enough to be compared."""
+        """Yield edges ``[n, 2]`` and candidates ``[n, k]``, limited by ``_SLICE_BYTES``."""
         pairs, task = self._edges(split), self._task
         count = task.num_candidates
         row_bytes = 4 * self._model.widths[-1]
@@ -156,26 +155,26 @@ class LinkExaminer:
 
 
 class EdgeExaminer:
-    """Measures predicted labels of edges."""
+    """Evaluation of predicted edge labels."""
 
     def __init__(self, task: edges.EdgeTask, model: EdgeGNN, predictor: Predictor) -> None:
-        """Examine ``model``, whose output rows ``predictor`` computes."""
+        """Measure the outputs of ``model``, whose vertex rows ``predictor`` computes."""
         self._task = task
         self._predictor = EdgePredictor(model, predictor)
         assert task.graph.edges.ends is not None
         self._ends = task.graph.edges.ends
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Log what measuring each of ``splits`` takes; refuse it if there is no room."""
+        """Log the cost of measuring ``splits`` if it is high; refuse it if the disk is too full."""
         for split in splits:
             self._predictor.prepare(np.asarray(self._ends[self._task.rows(split)]))
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
-        """Return the run's metrics on each of ``splits``; None for one that is not defined."""
+        """Return the metrics of each split; None for a metric that is not defined."""
         return [scores(self._task, *self._outputs(split)) for split in splits]
 
     def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the metrics on ``split``, and the counts of each class; None of regression."""
+        """Return the metrics of ``split`` and the counts of each class; None for regression."""
         outputs, labels = self._outputs(split)
         counts = None if labels.dtype.kind == "f" else count_classes(outputs, labels)
         return scores(self._task, outputs, labels), counts
@@ -191,7 +190,7 @@ class EdgeExaminer:
 def scores(
     task: base.LabelTask, outputs: arrays.Float32Array, labels: arrays.Array
 ) -> dict[str, float | None]:
-    """Return the metrics of ``outputs`` ``[n, width]``; None for one not defined."""
+    """Return the metrics of ``outputs`` ``[n, width]``; None for a metric that is not defined."""
     values = {name: task.score(name, outputs, labels) for name in task.measures}
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
@@ -199,7 +198,7 @@ def scores(
 def open_examiner(
     task: base.Task, model: TrainableModel, predictor: Predictor
 ) -> VertexExaminer | LinkExaminer | EdgeExaminer:
-    """Return what measures ``model`` at ``task``."""
+    """Return the examiner of ``model`` for ``task``."""
     if isinstance(task, edges.EdgeTask):
         assert isinstance(model, EdgeGNN)
         return EdgeExaminer(task, model, predictor)
@@ -210,13 +209,13 @@ def open_examiner(
     return VertexExaminer(task, predictor)
 
 
-def _places(vertices: arrays.IntArray, wanted: arrays.IntArray) -> torch.Tensor:
-    """Return where ``wanted`` are among ``vertices``, which ascend."""
-    return torch.from_numpy(np.searchsorted(vertices, wanted))
+def _positions(vertices: arrays.IntArray, ids: arrays.IntArray) -> torch.Tensor:
+    """Return the positions of ``ids`` in ascending ``vertices``."""
+    return torch.from_numpy(np.searchsorted(vertices, ids))
 
 
 class Validator:
-    """Measures a model on what is held out for validation and test."""
+    """Validation and test of a model during training."""
 
     def __init__(
         self,
@@ -229,58 +228,63 @@ class Validator:
         """Measure ``model`` at ``task``.
 
         Args:
-            store: its features are read, unless devices trade rows or hold some of the columns: it
-                then has a part of them only, and the graph's own are read.
-            device: computes over all neighbours; None for the host.
+            config: options of the run.
+            task: the task.
+            model: the model.
+            store: store of the features. If devices exchange rows or have columns of them, it is
+                incomplete, and the graph's features are read instead.
+            device: device of exact inference; None: the host.
         """
         self._config = config
-        own = store if config.exchange is None and store.columns is None else None
-        predictor = Predictor(model, task.graph, config, store=own, device=device)
+        is_complete = config.exchange is None and store.columns is None
+        predictor = Predictor(
+            model, task.graph, config, store=store if is_complete else None, device=device
+        )
         self._examiner = open_examiner(task, model, predictor)
 
     def is_due(self, epoch: int) -> bool:
-        """Return whether ``epoch``, from 1, is validated."""
+        """Whether ``epoch``, from 1, is validated."""
         return epoch % self._config.runtime.eval_every == 0 or epoch == self._config.epochs
 
     def prepare(self) -> None:
-        """Log in advance what validation and test take; refuse them if there is no room."""
+        """Log the cost of validation and test if it is high; refuse it if the disk is too full."""
         for split in ("test", "valid"):
             self._examiner.prepare([split])
 
     @activity("validate")
     def validate(self) -> tuple[dict[str, float | None], float]:
-        """Return the validation metrics, None for one not defined, and the seconds they took."""
+        """Return the validation metrics, None if not defined, and the seconds of validation."""
         start = time.perf_counter()
         with self._all_threads():
             (metrics,) = self._examiner.measure(["valid"])
         return metrics, time.perf_counter() - start
 
     def test(self) -> dict[str, float | None]:
-        """Return the test metrics, None for one that is not defined."""
+        """Return the test metrics; None for a metric that is not defined."""
         return self.test_by_class()[0]
 
     def test_by_class(self) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return what ``test`` does, and the counts of each class; None without classes."""
+        """Return the test metrics and the counts of each class; None without classes."""
         with self._all_threads():
             return self._examiner.measure_by_class("test")
 
     @contextmanager
     def _all_threads(self) -> Iterator[None]:
-        """Let one process use all threads."""
-        before = torch.get_num_threads()
+        """Use all threads of the host in this process, inside a ``with`` block."""
+        num_threads = torch.get_num_threads()
         torch.set_num_threads(self._config.host_threads)
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(num_threads)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Metrics of a trained model on each split; None if a metric is not defined.
+    """Metrics of a trained model on each split; None for a metric that is not defined.
 
-    ``metric`` is the first of the run's metrics, of which ``train_metric``, ``valid_metric`` and
-    ``test_metric`` are the values; ``metrics`` has all of them, by split and name.
+    ``metric`` names the run's first metric, whose values are ``train_metric``, ``valid_metric`` and
+    ``test_metric``. ``metrics`` has all metrics by split and name.
     """
 
     dataset: str
@@ -296,11 +300,15 @@ class Evaluation:
 
 
 def evaluate(config: EvaluateConfig, run: RunConfig | None = None) -> Evaluation:
-    """Measure the best checkpoint of a run on what it trains, validates and tests.
+    """Measure the best weights of a run on training, validation and test set.
+
+    Args:
+        config: options of the evaluation.
+        run: options of the run; None reads them from the run directory.
 
     Raises:
-        ConfigError: the directory holds no run; or what ``load_trained`` raises.
-        GraphError: the run's graph store is not usable.
+        ConfigError: the directory has no run, or ``load_trained`` raises it.
+        GraphError: the run's graph store is missing or damaged.
     """
     run = load_run(config.run, config.given, measures=True) if run is None else run
     inference = config.inference or run.runtime.inference

@@ -1,4 +1,4 @@
-"""The first layer, from rows that passes over the features make."""
+"""First layer of exact inference from rows that passes over the features transform."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from gnnscale.backend.feature_loading import ChunkLoader, LoadedChunk, Vertices,
 from gnnscale.core import Array
 from gnnscale.features import HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.inference.activation_store import FileRows, MemoryRows, Workers
+from gnnscale.inference.activation_store import FileRows, MemoryRows
 from gnnscale.inference.chunks import Chunk, in_order
 from gnnscale.inference.memory_plan import InputPlan, LayerSize, MemoryLimits, RankBitmap
 from gnnscale.inference.streamed_inputs import FeatureReader, Reading, TransformedRows, make_rows
+from gnnscale.inference.workers import Workers
 from gnnscale.nn.transform_first import TransformFirstLayer
 from gnnscale.sampling import Block
 
-#: Bytes of features that a pass is tried on.
-_TRIED_BYTES = 256 << 20
+#: Bytes of features in a trial of a pass.
+_TRIAL_BYTES = 256 << 20
 
 Advance = Callable[[int], None]
 
 
 class FirstLayer:
-    """Computes the first layer of some vertices, as an ``InputPlan`` says."""
+    """First layer, computed in the passes of an ``InputPlan``."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class FirstLayer:
         loader: ChunkLoader,
         workers: Workers,
     ) -> None:
-        """Read the features in ``store``, those of ``graph``."""
+        """Read the features of ``graph`` from ``store``."""
         self._plan = plan
         self._graph = graph
         self._store = store
@@ -48,39 +49,40 @@ class FirstLayer:
         self._loader = loader
         self._workers = workers
         gathers = not plan.layer.aggregates_on_load
-        #: a chunk of a layer that gathers has a row for each of its sources
+        #: a chunk of a layer that gathers has a row for each source, so that it gets fewer edges
         self._chunk_edges = limits.file_chunk_edges if gathers else limits.chunk_edges
 
-    def pieces(self, vertices: Vertices, advance: Advance) -> Iterator[Iterator[Chunk]]:
-        """Yield pieces of ``vertices``, after the passes that these need.
+    def chunks(self, vertices: Vertices, advance: Advance) -> Iterator[Iterator[Chunk]]:
+        """Yield the chunks of ``vertices`` after the passes over the features.
 
         Args:
-            advance: takes how many vertices a pass has done.
+            vertices: vertices of the layer's output.
+            advance: called with the number of vertices after each part of a pass.
         """
         layer, blocks = self._plan.layer, self._plan.blocks
         with closing(self._reader()) as reader:
             if len(blocks) == 1:
-                made = self._made(layer, reader, advance)
-                yield in_order(self._loads(layer, made, vertices))
+                rows = self._transform(layer, reader, advance)
+                yield in_order(self._chunk_loads(layer, rows, vertices))
                 return
             width = blocks[0][1] - blocks[0][0]
-            sums = FileRows(len(vertices), width, num_parts=len(blocks), stretch_bytes=1)
+            sums = FileRows(len(vertices), width, num_parts=len(blocks), range_bytes=1)
             with closing(sums):
                 for number, columns in enumerate(blocks):
                     self._sum(layer.part(*columns), reader, vertices, (sums, number), advance)
-                yield in_order(self._loads_of_sums(reader, vertices, sums))
+                yield in_order(self._sum_loads(reader, vertices, sums))
 
     def _reader(self) -> FeatureReader:
-        return FeatureReader(self._store, self._graph, num_threads=self._workers.each)
+        return FeatureReader(self._store, self._graph, num_threads=self._workers.threads_per_chunk)
 
-    def _made(
+    def _transform(
         self,
         layer: TransformFirstLayer,
         reader: FeatureReader,
         advance: Advance,
         count: int | None = None,
     ) -> TransformedRows:
-        """Make rows in a pass over the features, of ``count`` vertices alone if it is given."""
+        """Transform the first ``count`` rows, or all rows, in a pass over the features."""
         vertices = self._plan.vertices[:count]
         first, end = layer.columns
         rows = MemoryRows(len(vertices), end - first)
@@ -93,27 +95,30 @@ class FirstLayer:
             workers=self._workers,
             advance=advance,
         )
-        return self._store_of(rows, reader)
+        return self._with_positions(rows, reader)
 
-    def _store_of(self, rows: MemoryRows, reader: FeatureReader) -> TransformedRows:
+    def _with_positions(self, rows: MemoryRows, reader: FeatureReader) -> TransformedRows:
+        """Return ``rows`` as a store that is indexed by vertex."""
         vertices, num_vertices = self._plan.vertices, self._graph.num_vertices
-        places: Callable[[Array], Array] | None = None
-        if (count := len(rows.rows)) < len(vertices):  # those of a trial stand for all
+        positions: Callable[[Array], Array] | None = None
+        if (count := len(rows.rows)) < len(vertices):  # a trial: its rows represent all rows
 
-            def places(asked: Array) -> Array:
-                return asked % count
+            def positions(ids: Array) -> Array:
+                return ids % count
 
         elif not isinstance(vertices, range):
-            places = RankBitmap(vertices, num_vertices).of
-        return TransformedRows(rows, places, reader, num_vertices, num_threads=self._workers.each)
+            positions = RankBitmap(vertices, num_vertices).ranks
+        return TransformedRows(
+            rows, positions, reader, num_vertices, num_threads=self._workers.threads_per_chunk
+        )
 
-    def _loads(
-        self, layer: TransformFirstLayer, made: TransformedRows, vertices: Vertices
+    def _chunk_loads(
+        self, layer: TransformFirstLayer, transformed: TransformedRows, vertices: Vertices
     ) -> Iterator[tuple[Array, Callable[[], LoadedChunk]]]:
-        """Yield chunks of ``vertices``, and what loads each; their features are read ahead."""
+        """Yield chunks of ``vertices`` with their load functions; features are prefetched."""
         limits = self._limits
         for chunk in cut(self._graph, vertices, self._chunk_edges, limits.chunk_vertices):
-            rows = made.ahead(chunk) if layer.reads_rows else made
+            rows = transformed.prefetch(chunk) if layer.reads_rows else transformed
             yield chunk, partial(self._loader.load_chunk, layer, rows, chunk)
 
     def _sum(
@@ -121,77 +126,78 @@ class FirstLayer:
         layer: TransformFirstLayer,
         reader: FeatureReader,
         vertices: Vertices,
-        place: tuple[FileRows, int],
+        target: tuple[FileRows, int],
         advance: Advance,
     ) -> None:
-        """Write the sums of ``layer``, of some columns, to a part of a file."""
-        made = self._made(layer, reader, advance)
-        sums, number = place
+        """Write the neighbor sums of ``layer``, a part of the columns, to a part of a file."""
+        transformed = self._transform(layer, reader, advance)
+        sums, number = target
 
-        def write(piece: Chunk) -> int:
-            block, x = piece.load()
-            sums.write_part(number, piece.first, x[:, : made.width])
+        def write(chunk: Chunk) -> int:
+            block, x = chunk.load()
+            sums.write_part(number, chunk.first, x[:, : transformed.width])
             return block.num_dst
 
-        for count in self._workers.map(write, in_order(self._loads(layer, made, vertices))):
+        chunks = in_order(self._chunk_loads(layer, transformed, vertices))
+        for count in self._workers.map(write, chunks):
             advance(count)
 
-    def _loads_of_sums(
+    def _sum_loads(
         self, reader: FeatureReader, vertices: Vertices, sums: FileRows
     ) -> Iterator[tuple[Array, Callable[[], LoadedChunk]]]:
-        """Yield chunks of ``vertices``, and what brings the sums of all columns together."""
+        """Yield chunks of ``vertices`` with functions that read the sums of all columns."""
         layer, first = self._plan.layer, 0
         for chunk in cut(self._graph, vertices, self._chunk_edges, self._limits.chunk_vertices):
-            own = reader.start(chunk) if layer.reads_own else None
-            yield chunk, partial(self._read_sums, sums, first, len(chunk), own)
+            features = reader.start(chunk) if layer.reads_own else None
+            yield chunk, partial(self._read_sums, sums, first, len(chunk), features)
             first += len(chunk)
 
     def _read_sums(
-        self, sums: FileRows, first: int, count: int, own: Reading | None
+        self, sums: FileRows, first: int, count: int, features: Reading | None
     ) -> LoadedChunk:
         x = sums.read(first, count)[:, : self._plan.layer.width]
-        # No edge is left to be read.
+        # The sums are complete: the block needs no edges.
         block = Block(
             indptr=np.zeros(count + 1, np.int64), indices=np.zeros(0, np.int32), num_src=count
         )
-        return block, x if own is None else torch.cat([x, own()], dim=1)
+        return block, x if features is None else torch.cat([x, features()], dim=1)
 
     def estimated_s(
         self,
-        tried: Array,
+        trial: Array,
         size: LayerSize,
         compute: Callable[[Iterator[Chunk]], Iterator[LoadedChunk]],
     ) -> float:
-        """Return the seconds of all passes, and of the layer, by trying them.
+        """Return the estimated seconds of all passes and of the layer, from a trial.
 
         Args:
-            tried: vertices that the layer is tried on.
-            size: of the layer.
-            compute: computes pieces of it.
+            trial: vertices of the trial.
+            size: size of the layer.
+            compute: computes chunks of the layer.
         """
         plan = self._plan
         blocks, layer = len(plan.blocks), plan.layer.part(*plan.blocks[0])
         row_bytes = max(self._store.row_bytes, layer.width)
-        count = min(max(_TRIED_BYTES // row_bytes, 1), len(plan.vertices))
+        count = min(max(_TRIAL_BYTES // row_bytes, 1), len(plan.vertices))
         with closing(self._reader()) as reader:
-            # What happens the first time, such as that memory is cleared, is not to count.
-            self._made(layer, reader, _ignore, count // 8)
+            # The first run has one-time costs, such as the clearing of memory.
+            self._transform(layer, reader, _ignore, count // 8)
             begin = time.perf_counter()
-            made = self._made(layer, reader, _ignore, count)
+            transformed = self._transform(layer, reader, _ignore, count)
             row_s = (time.perf_counter() - begin) / max(count, 1)
             edge_s = 0.0
-            for some in (tried[: len(tried) // 8], tried):
-                begin, num_edges = time.perf_counter(), len(some)
-                pieces = in_order(self._loads(layer, made, some))
-                for block, _ in (compute if blocks == 1 else self._load)(pieces):
+            for vertices in (trial[: len(trial) // 8], trial):
+                begin, num_edges = time.perf_counter(), len(vertices)
+                chunks = in_order(self._chunk_loads(layer, transformed, vertices))
+                for block, _ in (compute if blocks == 1 else self._load)(chunks):
                     num_edges += block.num_edges
                 edge_s = (time.perf_counter() - begin) / max(num_edges, 1)
-        own_s = row_s * size.num_vertices if blocks > 1 and layer.reads_own else 0.0
+        self_s = row_s * size.num_vertices if blocks > 1 and layer.reads_own else 0.0
         pass_s = row_s * len(plan.vertices) + edge_s * (size.num_edges + size.num_vertices)
-        return blocks * pass_s + own_s
+        return blocks * pass_s + self_s
 
-    def _load(self, pieces: Iterator[Chunk]) -> Iterator[LoadedChunk]:
-        return self._workers.map(lambda piece: piece.load(), pieces)
+    def _load(self, chunks: Iterator[Chunk]) -> Iterator[LoadedChunk]:
+        return self._workers.map(lambda chunk: chunk.load(), chunks)
 
 
 def _ignore(_: int) -> None:

@@ -1,4 +1,4 @@
-"""One layer of exact inference over the vertices that need it."""
+"""Layers of exact inference, each computed for all vertices that require it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -6,24 +6,30 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from gnnscale.backend.feature_loading import ChunkLoader, LoadedChunk, Vertices, cut, in_degrees
-from gnnscale.core import Array
+from gnnscale.core import Array, Traffic
 from gnnscale.features import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.inference import activation_store as row_stores
-from gnnscale.inference.activation_store import EDGE_BYTES, FileRows, MemoryRows, Workers
+from gnnscale.inference.activation_store import (
+    EDGE_BYTES,
+    AggregationRequest,
+    FileRows,
+    MemoryRows,
+)
 from gnnscale.inference.chunks import Chunk, in_order
 from gnnscale.inference.first_layer import FirstLayer
 from gnnscale.inference.memory_plan import InferenceWork, MemoryLimits, SubsetStore
 from gnnscale.inference.streamed_inputs import FeatureReader, make_rows
+from gnnscale.inference.workers import Workers
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.conv.linear import LinearAggregationLayer
 from gnnscale.nn.transform_first import ProjectedLayer
 
 
 class LayerPass:
-    """Computes layers of one model, each from a store of the rows below it."""
+    """Computation of a model's layers, each from a store of the previous layer's rows."""
 
     def __init__(
         self,
@@ -39,15 +45,17 @@ class LayerPass:
         self._work = work
         self._limits = limits
         self._workers = workers
-        self._loader = ChunkLoader(graph, num_threads=workers.each, uses_degrees=model.uses_degrees)
+        self._loader = ChunkLoader(
+            graph, num_threads=workers.threads_per_chunk, uses_degrees=model.uses_degrees
+        )
 
     @property
     def makes_rows(self) -> bool:
-        """Whether passes over the features make rows for the first layer."""
+        """Whether passes over the features transform rows for the first layer."""
         return self._work.inputs is not None
 
     def first(self, store: FeatureStore) -> FirstLayer:
-        """Return what computes the first layer in passes over ``store``, as is planned."""
+        """Return the first layer in passes over ``store``, as planned."""
         assert self._work.inputs is not None
         assert isinstance(store, HostFeatures)
         return FirstLayer(
@@ -62,10 +70,12 @@ class LayerPass:
     def encode(
         self, store: FeatureStore, advance: Callable[[int], None], count: int | None = None
     ) -> MemoryRows | FileRows:
-        """Return the rows that the encoder makes of all those of ``store``, in one pass.
+        """Return the encoder's rows of ``store``, computed in one pass.
 
         Args:
-            count: the first so many are encoded; None for all.
+            store: features.
+            advance: called with the number of encoded rows.
+            count: number of rows, from the first; None: all rows.
         """
         encoder, width = self._model.encoder, self._model.widths[1]
         assert isinstance(store, HostFeatures)
@@ -75,11 +85,11 @@ class LayerPass:
         if self._work.encoded == "memory":
             out = MemoryRows(num_rows, width)
         else:
-            # Of some rows, as many stretches as of all.
-            stretch_bytes = self._work.plan.stream_bytes * num_rows // self._graph.num_vertices
-            out = FileRows(num_rows, width, stretch_bytes=stretch_bytes)
+            # A trial with fewer rows has as many ranges as all rows.
+            range_bytes = self._work.plan.stream_bytes * num_rows // self._graph.num_vertices
+            out = FileRows(num_rows, width, range_bytes=range_bytes)
         try:
-            reader = FeatureReader(store, self._graph, num_threads=self._workers.each)
+            reader = FeatureReader(store, self._graph, num_threads=self._workers.threads_per_chunk)
             with closing(reader):
                 make_rows(
                     reader,
@@ -96,13 +106,14 @@ class LayerPass:
         return out
 
     def num_reads(self, index: int) -> int:
-        """Return of how many earlier layers layer ``index`` reads the rows of its vertices."""
+        """Return the number of earlier outputs that layer ``index`` reads at its own vertices."""
         return len(self._model.reads(index))
 
     def output(self, index: int, num_rows: int) -> MemoryRows | FileRows | None:
-        """Make room for ``num_rows`` rows of layer ``index``, as the layer above it reads them.
+        """Allocate ``num_rows`` output rows of layer ``index`` in memory or in a file.
 
-        Nothing reads those of the last layer, which need no room.
+        Returns:
+            None for the last layer, whose rows are yielded instead.
         """
         work = self._work
         if index == len(work.widths):
@@ -110,59 +121,66 @@ class LayerPass:
         width, num_parts = work.widths[index]
         if not work.plan.in_file[index]:
             return MemoryRows(num_rows, width, num_parts=num_parts)
-        stretch_bytes = work.plan.stream_bytes
-        return FileRows(num_rows, width, num_parts=num_parts, stretch_bytes=stretch_bytes)
+        range_bytes = work.plan.stream_bytes
+        return FileRows(num_rows, width, num_parts=num_parts, range_bytes=range_bytes)
 
     def compute(
         self,
         index: int,
         groups: Iterable[Iterable[Chunk]],
         out: MemoryRows | FileRows | None,
-        own: Sequence[FeatureStore] = (),
+        self_stores: Sequence[FeatureStore] = (),
     ) -> Iterator[LoadedChunk]:
-        """Compute layer ``index`` of all pieces; yield each once it is done, in their order.
+        """Compute layer ``index`` and yield each finished chunk, in order.
 
         Args:
-            out: where rows are written; None yields them, in place of what they were made of.
-            own: the stores of rows that the layer ``reads``.
+            index: index of the layer.
+            groups: groups of chunks; a group is loaded after the previous one is finished.
+            out: store of the output, with which chunks are yielded as loaded; None yields the
+                output rows in place of the inputs.
+            self_stores: stores from which the layer reads the rows of its own vertices.
         """
         work, model = self._work, self._model
         layer = work.layers[index]
-        above = work.layers[index + 1] if index + 1 < len(work.layers) else None
+        following = work.layers[index + 1] if index + 1 < len(work.layers) else None
 
-        def compute(piece: Chunk) -> LoadedChunk:
-            block, x = piece.load()
-            h = model.infer(index, x, block, layer, self._own(piece, own)).float()
+        def compute(chunk: Chunk) -> LoadedChunk:
+            block, x = chunk.load()
+            h = model.infer(index, x, block, layer, self._read_self(chunk, self_stores)).float()
             if out is None:
                 return block, h
-            out.write(piece.first, above.project(h) if isinstance(above, ProjectedLayer) else h)
+            rows = following.project(h) if isinstance(following, ProjectedLayer) else h
+            out.write(chunk.first, rows)
             return block, x
 
         for group in groups:
             yield from self._workers.map(compute, group)
 
-    def _own(self, piece: Chunk, stores: Sequence[FeatureStore]) -> list[torch.Tensor]:
-        """Return the rows of a piece's vertices in each of ``stores``."""
+    def _read_self(self, chunk: Chunk, stores: Sequence[FeatureStore]) -> list[torch.Tensor]:
+        """Return the rows of a chunk's vertices in each of ``stores``."""
         if not stores:
             return []
-        assert piece.vertices is not None
-        options: Any = {"dtype": torch.float32, "num_threads": self._workers.each}
-        return [store.gather(piece.vertices, **options)[0] for store in stores]
+        assert chunk.vertices is not None
+        options: Any = {"dtype": torch.float32, "num_threads": self._workers.threads_per_chunk}
+        return [store.gather(chunk.vertices, **options)[0] for store in stores]
 
-    def pieces(
+    def chunks(
         self,
         index: int,
         rows: FeatureStore,
         vertices: Vertices,
         advance: Callable[[int], None] = lambda _: None,
     ) -> Iterator[Iterable[Chunk]]:
-        """Yield pieces of layer ``index``, in groups that are computed one after the other.
+        """Yield groups of chunks of layer ``index``, to be computed one group after the other.
 
         Args:
-            advance: takes how many vertices a pass before them has done.
+            index: index of the layer.
+            rows: inputs of the layer.
+            vertices: vertices of the layer's output.
+            advance: called with the number of vertices after each part of a preceding pass.
         """
         if index == 0 and self.makes_rows:
-            yield from self.first(rows).pieces(vertices, advance)
+            yield from self.first(rows).chunks(vertices, advance)
             return
         limits, layer, stored = self._limits, self._work.layers[index], stored_rows(rows)
         in_file = isinstance(stored, FileRows)
@@ -184,45 +202,44 @@ class LayerPass:
         rows: FileRows,
         chunks: Iterator[Array],
     ) -> Iterator[Iterable[Chunk]]:
-        """Read a file from end to end for a group of many chunks at once."""
+        """Yield groups of chunks, for each of which the file is read once from end to end."""
         first = 0
         for group in self._groups(rows, chunks):
-            wanted = [partial(self._wanted, layer, store, chunk) for chunk in group]
-            # Without a name for them here, sums are gone before those of the next group are made.
+            requests = [partial(self._request, layer, store, chunk) for chunk in group]
+            # No variable keeps the sums alive when the next group allocates its own.
             yield in_order(
-                zip(group, rows.aggregate_all(wanted, self._workers), strict=True), first
+                zip(group, rows.aggregate_all(requests, self._workers), strict=True), first
             )
             first += sum(map(len, group))
 
     def _groups(self, rows: FileRows, chunks: Iterator[Array]) -> Iterator[list[Array]]:
-        """Yield chunks whose sums and edges together fit into memory."""
+        """Yield groups of chunks whose sums and edges fit into ``rows.range_bytes``."""
         group: list[Array] = []
-        left = rows.stretch_bytes
+        free_bytes = rows.range_bytes
         for chunk in chunks:
             num_edges = float(in_degrees(self._graph, chunk).sum(dtype=float))
             num_bytes = int(len(chunk) * rows.row_bytes + num_edges * EDGE_BYTES)
-            if group and num_bytes > left:
+            if group and num_bytes > free_bytes:
                 yield group
-                group, left = [], rows.stretch_bytes
+                group, free_bytes = [], rows.range_bytes
             group.append(chunk)
-            left -= num_bytes
+            free_bytes -= num_bytes
         yield group
 
-    def _wanted(
+    def _request(
         self, layer: LinearAggregationLayer, store: FeatureStore, chunk: Array
-    ) -> row_stores.AggregationRequest:
+    ) -> AggregationRequest:
+        """Return the neighbors of a chunk's vertices and the coefficients of their rows."""
         distinct = not store.reads_per_edge
         vertices, block, degrees = self._loader.neighbours(chunk, distinct=distinct)
         aggregation = layer.aggregation(block, degrees)
         if isinstance(store, SubsetStore):
             vertices, block = store.local(vertices, block)
-        return row_stores.AggregationRequest(
-            block=block, vertices=vertices, aggregation=aggregation
-        )
+        return AggregationRequest(block=block, vertices=vertices, aggregation=aggregation)
 
 
 def stored_rows(rows: FeatureStore) -> FeatureStore:
-    """Return the rows of a layer, whether of all vertices or of some."""
+    """Return the underlying rows, of all vertices or of a subset."""
     return rows.rows if isinstance(rows, SubsetStore) else rows
 
 
@@ -231,3 +248,36 @@ def close(rows: FeatureStore | None) -> None:
     stored = None if rows is None else stored_rows(rows)
     if isinstance(stored, FileRows):
         stored.close()
+
+
+class EncodedRows(FeatureStore):
+    """Store that encodes the rows of another store on each read."""
+
+    def __init__(self, store: FeatureStore, encoder: nn.Module, *, width: int) -> None:
+        """Encode rows of ``store`` to ``width`` features."""
+        self._store = store
+        self._encoder = encoder
+        self._width = width
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return self._store.num_rows
+
+    @property
+    def width(self) -> int:
+        """Features of an encoded row."""
+        return self._width
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a stored row, before encoding."""
+        return self._store.row_bytes
+
+    @torch.no_grad()
+    def gather(
+        self, vertices: Array, *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return the encoded rows of ``vertices``, ``[n, width]``."""
+        rows, traffic = self._store.gather(vertices, dtype=dtype, num_threads=num_threads)
+        return self._encoder(rows), traffic

@@ -1,4 +1,4 @@
-"""Exact inference over the whole graph, layer by layer with all neighbours."""
+"""Exact inference over the full graph, layer by layer with all neighbors."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,29 +14,31 @@ from gnnscale.core import Array, track
 from gnnscale.core.artifact.files import size
 from gnnscale.features import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.inference.activation_store import EncodedRows, Workers
 from gnnscale.inference.chunks import Chunk, as_chunks
-from gnnscale.inference.layers import LayerPass, close
+from gnnscale.inference.layers import EncodedRows, LayerPass, close
 from gnnscale.inference.memory_plan import InferenceWork, MemoryLimits, SubsetStore, find_work
 from gnnscale.inference.pass_planning import with_passes
 from gnnscale.inference.time_estimate import estimated_s
+from gnnscale.inference.workers import Workers
 from gnnscale.nn import TrainableModel
 
 _LOG = logging.getLogger(__name__)
 
-#: Inference of more chunks than these takes long enough to be announced.
-_MANY_CHUNKS = 64
+#: Minimum chunks of an inference that is announced in the log.
+_MIN_ANNOUNCED_CHUNKS = 64
 
 _LIMITS = MemoryLimits()
 
 
 class LayerwiseInference:
-    """Computes exact logits: every layer for all vertices that need it before the next one.
+    """Exact inference: each layer is computed for all required vertices before the next one.
 
-    Of fewer layers, what comes of them. Each hidden layer is computed once per vertex;
-    sampling would compute it once per path. What the first layer reads depends on no weight unless
-    rows are learned, and is kept if it is small: a small graph would spend most of each validation
-    on reading it again.
+    Each hidden layer is computed once per vertex; sampling would compute it once per path. Small
+    inputs of the first layer are cached between calls unless they depend on weights. Otherwise a
+    small graph would spend most of each validation on reading them.
+
+    Example: a model with widths [100, 16, 7] on 50 vertices. ``logits()`` computes 50 hidden rows
+    of 16 and returns ``[50, 7]``; with ``num_layers=1`` it returns the hidden rows, ``[50, 16]``.
     """
 
     def __init__(
@@ -50,13 +52,16 @@ class LayerwiseInference:
         num_layers: int | None = None,
         device: InferenceCapable | None = None,
     ) -> None:
-        """Prepare to infer.
+        """Prepare inference.
 
         Args:
-            num_threads: threads of torch and of the native kernels, over all chunks at once.
-            store: where features are read, by default the graph's own.
-            num_layers: the first so many layers are computed; None computes all, for logits.
-            device: that computes; None for the host.
+            model: the model, whose weights may change between calls.
+            graph: the graph.
+            num_threads: threads of torch and of the native kernels, shared by all chunks.
+            store: store of the features; None: the graph's features in host memory.
+            limits: limits of memory and of chunks.
+            num_layers: number of layers to compute, from the first; None: all layers.
+            device: device that computes; None: the host.
         """
         self._model = model
         self._device = device
@@ -68,72 +73,76 @@ class LayerwiseInference:
             self._store = EncodedRows(self._features, model.encoder, width=model.widths[1])
         self._limits = limits
         self._num_threads = num_threads
-        self._kept: list[LoadedChunk] | None = None
+        self._cached: list[LoadedChunk] | None = None
         self._last: InferenceWork | None = None
 
     def work(self, vertices: Array | None) -> InferenceWork:
-        """Return what ``logits`` of ``vertices`` has to do; of the last ones it is remembered."""
-        wanted: Vertices = range(self._graph.num_vertices)
+        """Return the work of ``logits(vertices)``; the last result is cached."""
+        outputs: Vertices = range(self._graph.num_vertices)
         if vertices is not None:
-            wanted = np.asarray(vertices, dtype=self._graph.indices.dtype)
+            outputs = np.asarray(vertices, dtype=self._graph.indices.dtype)
         last = self._last
-        if last is not None and np.array_equal(last.wanted, wanted):
+        if last is not None and np.array_equal(last.outputs, outputs):
             return last
-        model, graph, limits, num_threads = (
+        work = find_work(
             self._model,
             self._graph,
+            outputs,
             self._limits,
-            self._num_threads,
-        )
-        self._last = find_work(
-            model,
-            graph,
-            wanted,
-            limits,
-            num_threads=num_threads,
+            num_threads=self._num_threads,
             num_layers=self._num_layers,
         )
         if self._device is None:
-            self._last = with_passes(
-                self._last, model, graph, self._features, limits, num_threads=num_threads
+            work = with_passes(
+                work,
+                self._model,
+                self._graph,
+                self._features,
+                self._limits,
+                num_threads=self._num_threads,
             )
-        first = [work.needed[0] for work in (last, self._last) if work and len(work.needed) > 1]
-        if not all(isinstance(each, range) for each in first):
-            self._kept = None
-        return self._last
+        self._last = work
+        first = [item.needed[0] for item in (last, work) if item and len(item.needed) > 1]
+        if not all(isinstance(needed, range) for needed in first):
+            self._cached = None
+        return work
 
     def prepare(self, vertices: Array | None) -> None:
-        """Say what inference of ``vertices``, None for all, takes when that is much.
+        """Log the cost of inference if it is high, and check the free disk.
+
+        Args:
+            vertices: vertices to infer; None: all.
 
         Raises:
-            ConfigError: there is less room on the disk than hidden layers need.
+            ConfigError: hidden layers need more disk than is free.
         """
         work = self.work(vertices)
         if self._device is not None:
             return
         work.plan.check_disk()
-        if sum(each.num_edges for each in work.sizes) < _MANY_CHUNKS * self._limits.chunk_edges:
+        num_edges = sum(layer.num_edges for layer in work.sizes)
+        if num_edges < _MIN_ANNOUNCED_CHUNKS * self._limits.chunk_edges:
             return
         _LOG.info(
-            f"exact inference of {len(work.wanted):,} vertices of {self._graph.name}: "
+            f"exact inference of {len(work.outputs):,} vertices of {self._graph.name}: "
             f"about {self.estimate_s(vertices):,.0f} s each time, "
             f"{size(work.plan.temporary_bytes)} of temporary disk, "
-            f"{size(work.plan.memory_bytes)} of memory for hidden layers{self._reading(work)}"
+            f"{size(work.plan.memory_bytes)} of memory for hidden layers"
+            f"{self._describe_reading(work)}"
         )
 
     @property
     def _from_disk(self) -> bool:
-        """Whether most features are not in memory when they are read."""
+        """Whether most features are read from the disk."""
         return isinstance(self._features, HostFeatures) and self._features.from_disk
 
-    def _reading(self, work: InferenceWork) -> str:
-        """Return what passes over the features take, and how features on the disk are read."""
+    def _describe_reading(self, work: InferenceWork) -> str:
+        """Return the end of the announcement: memory and passes of the first layer."""
         if work.inputs is not None:
-            made = f", {size(work.inputs.memory_bytes)} for rows of the first one"
+            memory = f", {size(work.inputs.memory_bytes)} for rows of the first one"
             if not self._from_disk:
-                return made
-            passes = work.inputs.num_passes
-            return f"{made}; passes over the features: {passes}"
+                return memory
+            return f"{memory}; passes over the features: {work.inputs.num_passes}"
         if not self._from_disk:
             return ""
         if work.encoded is not None:
@@ -141,21 +150,21 @@ class LayerwiseInference:
         return "; features are read at random places, for each chunk of edges again"
 
     def estimate_s(self, vertices: Array | None) -> float:
-        """Return the seconds that ``logits`` of ``vertices`` will about take."""
+        """Return the estimated seconds of ``logits(vertices)``."""
         with self._passes(vertices) as (passes, work):
             return estimated_s(passes, work, self._graph, self._store, self._features)
 
     @torch.no_grad()
     def logits(self, vertices: Array | None = None) -> torch.Tensor:
-        """Return the last layer's rows of ``vertices``, with the weights as they are now.
+        """Return the last layer's rows of ``vertices`` under the current weights.
 
         Args:
-            vertices: distinct ids, all by default. Layers are computed for what these need alone.
+            vertices: distinct ids; None: all. Hidden layers are computed only where required.
 
         Returns:
             ``[len(vertices), num_classes]`` float32, in the order of ``vertices``.
         """
-        num_rows = len(self.work(vertices).wanted)
+        num_rows = len(self.work(vertices).outputs)
         out = ops.empty((num_rows, self._model.widths[self._num_layers]), torch.float32)
         first = 0
         for rows in self.rows(vertices):
@@ -164,20 +173,20 @@ class LayerwiseInference:
         return out
 
     def rows(self, vertices: Array | None = None) -> Iterator[torch.Tensor]:
-        """Yield what ``logits`` returns, a chunk of rows after the other.
+        """Yield the rows of ``logits`` in chunks; the model must not be used meanwhile.
 
-        Rows of hidden layers alone are kept in between. The model must not be used meanwhile.
+        Memory holds hidden layers and one chunk of output rows.
 
         Args:
-            vertices: distinct ids, all by default.
+            vertices: distinct ids; None: all.
         """
         if self._device is not None:
             yield from self._device.inferred_rows(self._model, self.work(vertices).needed)
             return
         if self._from_disk:
-            # Training has taken memory since this was planned, and rows made of the file take most.
+            # Training has taken memory since the last plan, of which transformed rows need most.
             self._last = None
-        # What the layers read: number 0 the features, n the output of layer n - 1.
+        # Inputs of layers: entry 0 has the features, entry n the output of layer n - 1.
         stores: list[FeatureStore] = [self._store]
         with self._passes(vertices) as (passes, work):
             last = len(work.layers) - 1
@@ -188,36 +197,37 @@ class LayerwiseInference:
                     for index, needed in enumerate(work.needed[:-1]):
                         stores.append(self._infer(index, passes, stores, needed, advance))
                         self._close_read(stores, index + 1, last)
-                    pieces = passes.pieces(last, stores[-1], work.wanted, advance)
-                    for _, rows in passes.compute(last, pieces, None, self._own(stores, last)):
+                    chunks = passes.chunks(last, stores[-1], work.outputs, advance)
+                    self_stores = self._self_stores(stores, last)
+                    for _, rows in passes.compute(last, chunks, None, self_stores):
                         advance(len(rows))
                         yield rows
             finally:
-                for each in stores:
-                    close(each)
+                for store in stores:
+                    close(store)
 
-    def _own(self, stores: Sequence[FeatureStore], index: int) -> list[FeatureStore]:
-        """Return the stores of which layer ``index`` reads the rows of its vertices."""
+    def _self_stores(self, stores: Sequence[FeatureStore], index: int) -> list[FeatureStore]:
+        """Return the stores from which layer ``index`` reads the rows of its own vertices."""
         return [stores[number] for number in self._model.reads(index)]
 
     def _close_read(self, stores: list[FeatureStore], following: int, last: int) -> None:
-        """Close the stores that no layer from ``following`` on reads."""
+        """Close the stores that layers ``following`` to ``last`` do not read."""
         layers = range(following, last + 1)
-        still = {following, *(each for index in layers for each in self._model.reads(index))}
+        used = {following, *(number for index in layers for number in self._model.reads(index))}
         for number, store in enumerate(stores):
-            if number not in still:
+            if number not in used:
                 close(store)
-                # A layer in memory gives its own back once nothing names it.
+                # Dropping the reference frees a store in memory.
                 stores[number] = self._features
 
     @contextmanager
     def _passes(self, vertices: Array | None) -> Iterator[tuple[LayerPass, InferenceWork]]:
-        """Have workers, and the model in evaluation mode, for the work of ``vertices``."""
+        """Run workers, with the model in evaluation mode, for the work of ``vertices``."""
         work = self.work(vertices)
         was_training = self._model.training
         self._model.eval()
         try:
-            # torch may have been given fewer, as many as there are cores.
+            # torch may be limited to fewer threads, such as the number of cores.
             workers = Workers(min(self._num_threads, torch.get_num_threads()))
             with workers.running():
                 passes = LayerPass(self._model, self._graph, work, self._limits, workers)
@@ -226,7 +236,7 @@ class LayerwiseInference:
             self._model.train(was_training)
 
     def _progress(self, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """Show progress, but for a graph that is done before there is any to be shown."""
+        """Return a progress bar, or nothing for a graph of less than one chunk."""
         graph, limits = self._graph, self._limits
         if graph.num_edges < limits.chunk_edges and graph.num_vertices < limits.chunk_vertices:
             return nullcontext(lambda _: None)
@@ -240,39 +250,39 @@ class LayerwiseInference:
         vertices: Vertices,
         advance: Callable[[int], None],
     ) -> FeatureStore:
-        """Compute the hidden layer ``index`` of ``vertices`` from the rows of those before it."""
-        if index == 0 and self._kept is not None and not passes.makes_rows:
-            groups: Iterable[Iterable[Chunk]] = [as_chunks(self._kept)]
+        """Compute the hidden layer ``index`` of ``vertices`` from the outputs of earlier layers."""
+        if index == 0 and self._cached is not None and not passes.makes_rows:
+            groups: Iterable[Iterable[Chunk]] = [as_chunks(self._cached)]
         else:
-            groups = passes.pieces(index, stores[-1], vertices, advance)
+            groups = passes.chunks(index, stores[-1], vertices, advance)
         out = passes.output(index, len(vertices))
         assert out is not None
         try:
-            chunks = passes.compute(index, groups, out, self._own(stores, index))
-            # What an encoder makes changes with its weights, and so do learned rows.
+            chunks = passes.compute(index, groups, out, self._self_stores(stores, index))
             model = self._model
+            # Encoded and learned rows change with the weights.
             changes = model.encoder is not None or model.vertex_rows is not None
             changes = changes or passes.makes_rows
-            keeps = index == 0 and self._kept is None and not changes
-            for block, _ in self._keep(chunks) if keeps else chunks:
+            caches = index == 0 and self._cached is None and not changes
+            for block, _ in self._cache(chunks) if caches else chunks:
                 advance(block.num_dst)
         except BaseException:
             close(out)
             raise
         if isinstance(vertices, range):
             return out
-        return SubsetStore.of(out, vertices, self._graph.num_vertices)
+        return SubsetStore.from_vertices(out, vertices, self._graph.num_vertices)
 
-    def _keep(self, chunks: Iterator[LoadedChunk]) -> Iterator[LoadedChunk]:
-        """Yield ``chunks``, and keep them if they are small."""
-        kept: list[LoadedChunk] = []
+    def _cache(self, chunks: Iterator[LoadedChunk]) -> Iterator[LoadedChunk]:
+        """Yield ``chunks`` and cache them if all are at most ``limits.kept_bytes``."""
+        cached: list[LoadedChunk] = []
         num_bytes = 0
         for block, x in chunks:
             num_bytes += x.nbytes + block.num_bytes
             if num_bytes <= self._limits.kept_bytes:
-                kept.append((block, x))
+                cached.append((block, x))
             else:
-                kept.clear()
+                cached.clear()
             yield block, x
         if num_bytes <= self._limits.kept_bytes:
-            self._kept = kept
+            self._cached = cached

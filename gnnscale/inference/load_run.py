@@ -1,4 +1,4 @@
-"""What is left of a run: its options, its task, and its model with the best weights."""
+"""Options, task and best weights of a run, read from its directory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import torch
 from omegaconf import OmegaConf
 
 from gnnscale.core import ConfigError, shown
-from gnnscale.core.config import run_directory, user_code
-from gnnscale.core.config import untrusted as found
+from gnnscale.core.config import run_directory, untrusted, user_code
 from gnnscale.core.config.typed import typed
 from gnnscale.features import LearnedFeaturesConfig
 from gnnscale.graph import Graph
@@ -23,66 +22,72 @@ from gnnscale.nn.learned_embeddings import LearnedEmbedding
 from gnnscale.nn.link_decoder import LinkGNN
 from gnnscale.nn.optim.sparse import ROW_OPTIMIZERS
 from gnnscale.nn.options import CustomModel
-from gnnscale.run import artifacts as artefacts
+from gnnscale.run import artifacts
 from gnnscale.run.checkpoint import BEST, SIGNATURE
-from gnnscale.run.checkpoint import file as files
-from gnnscale.run.checkpoint import reader as saved_run
-from gnnscale.run.checkpoint.input_schema import InputSchema, read_signature
-from gnnscale.run.checkpoint.writer import graph_identity
+from gnnscale.run.checkpoint.file import (
+    check_same_graph,
+    load_checkpoint,
+    max_bytes,
+    read_checkpoint,
+)
+from gnnscale.run.checkpoint.input_schema import InputSchema, read_input_schema
+from gnnscale.run.checkpoint.resume import graph_identity
+from gnnscale.run.checkpoint.tensor_checks import check_weights
 from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import check_features, graph_read, with_features
 from gnnscale.run.tasks.base import Task
 from gnnscale.run.tasks.options import LinkPrediction
 from gnnscale.sampling import Sampler, SamplerConfig
 
-#: Groups of a run's options that are used after it, the last only with the run's own graph. Losses
-#: and observers stay what they are, names.
+#: Option groups that inference uses, the last only with the run's own graph. Losses and observers
+#: are not imported.
 _USED = ("model.", "task.", "dataset.")
-#: Stands for a sampler that is not imported while the other options are checked.
+#: Class that replaces a custom sampler during validation of the options.
 _ALL_NEIGHBORS = "gnnscale.sampling.neighbor.NeighborSampling"
 
 
 def load_run(
     run: Path,
-    given: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     *,
     in_program: bool = False,
     own_graph: bool = True,
     measures: bool = False,
 ) -> RunConfig:
-    """Read the options that the run in directory ``run`` was started with.
+    """Read the options of the run in directory ``run``.
+
+    The user's code is not imported, as nothing needs it after training. The exception is the
+    sampler in sampled inference, if ``overrides`` names it.
 
     Args:
-        given: options that the user named again, by their dotted names.
-        in_program: whether ``gnnscale.load`` was given ``run``, and no command, for errors.
-        own_graph: whether the run's own graph may be opened, so that its places are checked.
-        measures: whether what the run measures is measured. Otherwise metrics of the user's, which
-            are code, are left out unless ``given`` names them.
-
-    Parts of the run that were the user's code are not imported: nothing uses them after training,
-    but the sampler if inference is sampled.
+        run: the run directory.
+        overrides: options that the user has named again, by dotted names.
+        in_program: whether the caller is ``gnnscale.load``, which changes the hints in errors.
+        own_graph: whether the run's own graph may be opened, so that its paths are checked.
+        measures: whether the run's metrics are needed. Otherwise custom metrics, which are code,
+            are dropped unless ``overrides`` names them.
 
     Raises:
-        ConfigError: the directory is none of a training run, or its ``config.yaml`` is not valid,
-            or names code or a place that it may not, and that ``given`` does not name again.
+        ConfigError: the directory has no training run; or its ``config.yaml`` is not valid, or
+            names code or a path that is untrusted and that ``overrides`` does not name.
     """
     file = run / run_directory.CONFIG_FILE
-    known = {each.name for each in fields(RunConfig)}
-    given = given or {}
-    values = run_directory.read_run(run, known, option="run")
-    found.check_found(
+    known_fields = {item.name for item in fields(RunConfig)}
+    overrides = overrides or {}
+    values = run_directory.read_run(run, known_fields, option="run")
+    untrusted.check_found(
         values,
         RunConfig,
         directory=run,
-        given=given,
+        given=overrides,
         in_program=in_program,
         used=(*(_USED if own_graph else _USED[:-1]), *(("metrics",) if measures else ())),
     )
-    sampler = _leave_out_code(values, given)
-    if "model.module" in given and "module" not in values.get("model", {}):
+    sampler = _drop_code(values, overrides)
+    if "model.module" in overrides and "module" not in values.get("model", {}):
         raise ConfigError("model.module: the run trained a model of gnnscale, and needs no module")
     options = OmegaConf.create(values)
-    for option, value in given.items():
+    for option, value in overrides.items():
         OmegaConf.update(options, option, value)
     try:
         config = typed(options, RunConfig)
@@ -95,33 +100,34 @@ def load_run(
 
 @dataclass(frozen=True, kw_only=True)
 class _NotImported(SamplerConfig):
-    """The sampler of a run, which is code that nobody has named again."""
+    """Stand-in for a run's custom sampler that the user has not named again."""
 
-    name: str = field(metadata=found.names("text"))
+    name: str = field(metadata=untrusted.names("text"))
     layers: int
 
     @property
     def num_layers(self) -> int:
-        """Those of the model."""
+        """Layers of the model."""
         return self.layers
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> Sampler:
         """Refuse to sample."""
         raise ConfigError(
-            f"sampler: the run's is code, and nothing is imported because a file that was found "
-            f"says so; sampler._target_={self.name} names it again, inference=exact needs none"
+            "sampler: expected the name of the run's custom sampler, as code from a run directory "
+            f"is not imported; set sampler._target_={self.name}, or inference=exact"
         )
 
 
-def _leave_out_code(values: dict[str, Any], given: Mapping[str, Any]) -> str | None:
-    """Remove parts that are the user's code from a run's options, and return its sampler's name.
+def _drop_code(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | None:
+    """Remove the user's code from a run's options.
 
-    The sampler stays, and None is returned, if it is no code, or the user has named it.
+    Returns:
+        The class path of a removed sampler; None if the sampler is of gnnscale or is named again.
     """
     targets = {group: f"{group}._target_" for group in user_code.GROUPS}
-    user_code.allow(str(given[target]) for target in targets.values() if target in given)
-    if "metrics" not in given and isinstance(values.get("metrics"), list):
-        values["metrics"] = [each for each in values["metrics"] if not user_code.is_name(each)]
+    user_code.allow(str(overrides[name]) for name in targets.values() if name in overrides)
+    if "metrics" not in overrides and isinstance(values.get("metrics"), list):
+        values["metrics"] = [name for name in values["metrics"] if not user_code.is_name(name)]
     sampler = None
     for group in targets:
         options = values.get(group)
@@ -139,17 +145,17 @@ def _leave_out_code(values: dict[str, Any], given: Mapping[str, Any]) -> str | N
 
 
 def open_other(run: RunConfig, trained: TrainedModel, graph: Graph) -> Graph:
-    """Return a graph that the run was not trained on, with its features as the model reads them.
+    """Return a graph that the run was not trained on, with features as in training.
 
     Args:
-        run: the run's options.
-        graph: as it was opened.
+        run: options of the run.
+        trained: the trained model.
+        graph: the opened graph.
 
     Raises:
-        ConfigError: the model learned rows of the vertices that it was trained on; or features are
-            not those of the run; or edges
-            have weights that the run had not, or the other way round, and the model uses them.
-        GraphError: the graph has no features, and the run makes none.
+        ConfigError: the model has learned rows of its training graph; or features, or the
+            presence of edge weights that the model uses, differ from training.
+        GraphError: the graph has no features, and the run computes none.
     """
     check_predicts_others(run, trained.signature)
     if trained.model.uses_edge_weights:
@@ -159,7 +165,7 @@ def open_other(run: RunConfig, trained: TrainedModel, graph: Graph) -> Graph:
 
 
 def check_predicts_others(run: RunConfig, signature: InputSchema) -> None:
-    """Raise ConfigError if the model learned rows of the vertices that it was trained on."""
+    """Refuse another graph for a model that has learned rows of its training graph."""
     if run.features.learns:
         raise ConfigError(
             f"dataset: the run has learned a row for each vertex of {signature.graph}, and "
@@ -169,16 +175,16 @@ def check_predicts_others(run: RunConfig, signature: InputSchema) -> None:
 
 
 def open_run_task(run: RunConfig, directory: Path | None = None, *, ranks: bool = False) -> Task:
-    """Open what a run predicts; what it needs of its graph is made if it is gone.
+    """Open the task of a run, and write its edge split again if that is missing.
 
     Args:
-        run: the run's options.
-        directory: of the run, if its options were read there.
-        ranks: whether edges are ranked, for which the file of their candidates is read.
+        run: options of the run.
+        directory: the run directory, if its options were read there.
+        ranks: whether edges are ranked, for which the candidates are read.
 
     Raises:
-        ConfigError: the graph store that they name is gone, or it does not go with them.
-        GraphError: it is not usable.
+        ConfigError: the graph store is missing, or does not fit the options.
+        GraphError: the graph store is damaged.
     """
     file = None if directory is None else directory / run_directory.CONFIG_FILE
     if file is not None:
@@ -187,9 +193,9 @@ def open_run_task(run: RunConfig, directory: Path | None = None, *, ranks: bool 
         run = replace(run, task=replace(run.task, candidates=None, candidate_column=None))
     graph = run.dataset.open()
     check_features(run.features, graph)
-    links = artefacts.make_links(run, graph)
+    links = artifacts.make_links(run, graph)
     try:
-        return artefacts.open_task(run, () if links is None else (links,), graph)
+        return artifacts.open_task(run, () if links is None else (links,), graph)
     except ConfigError as error:
         if file is None:
             raise
@@ -198,44 +204,44 @@ def open_run_task(run: RunConfig, directory: Path | None = None, *, ranks: bool 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModel:
-    """The model of a run."""
+    """Model of a run with the weights of its best epoch."""
 
-    model: TrainableModel  #: with the weights of ``epoch``
-    signature: InputSchema  #: of the graph that it was trained on
-    epoch: int  #: the best, from 1
+    model: TrainableModel
+    signature: InputSchema  #: inputs and outputs of the model
+    epoch: int  #: the best epoch, from 1
     file: Path  #: the checkpoint
-    trained_on: Mapping[str, Any]  #: the graph, as ``graph_identity`` returns it
+    trained_on: Mapping[str, Any]  #: identity of the training graph, see ``graph_identity``
 
     def is_weighted(self, run: RunConfig, directory: Path) -> bool:
-        """Whether edges of the graph that the model was trained on have weights.
+        """Whether edges of the training graph have weights.
 
         Args:
-            run: the run's options, whose graph is opened if the signature does not say it.
-            directory: of the run.
+            run: options of the run, whose graph is opened if the schema is of an earlier release.
+            directory: the run directory.
 
         Raises:
-            ConfigError: that graph is needed, and gone.
-            GraphError: it is not usable.
+            ConfigError: the graph is needed and missing.
+            GraphError: the graph is damaged.
         """
         if self.signature.edge_weights is None:
             return open_run_task(run, directory).graph.edge_weights is not None
         return self.signature.edge_weights
 
     def give_rows(self, graph: Graph) -> None:
-        """Let ``graph``, on which the model was trained, have the rows that it learned, if any."""
+        """Copy learned rows, if any, into ``graph``, the training graph."""
         rows = self.model.vertex_rows
         if rows is not None:
-            # Both then have the same memory, and the file's is free.
+            # Sharing the memory frees the copy from the checkpoint.
             graph.features[...] = rows.weight.numpy()
             rows.weight = torch.nn.Parameter(torch.from_numpy(graph.features), requires_grad=False)
 
     def check_own(self, graph: Graph) -> None:
-        """Refuse ``graph`` unless it is the one that the model was trained on.
+        """Refuse a graph that is not the training graph.
 
         Raises:
-            ConfigError: it differs; names in what.
+            ConfigError: naming the difference.
         """
-        files.check_same_graph(
+        check_same_graph(
             self.file,
             self.trained_on,
             graph=graph_identity(graph),
@@ -245,37 +251,35 @@ class TrainedModel:
 
 
 def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) -> TrainedModel:
-    """Return the model of the run in ``directory``, with its best weights.
+    """Return the model of the run in ``directory`` with its best weights.
 
     Args:
-        run: the run's options.
-        graph: that the run samples, if it is open; it gets the rows that the run has learned.
-            Without, no graph is needed, unless the run has learned rows, or was trained by a
-            release that wrote no signature.
+        directory: the run directory.
+        run: options of the run.
+        graph: the run's training graph, into which learned rows are copied. None opens the graph
+            only if the run has learned rows, or an earlier release has written no schema.
 
     Raises:
-        ConfigError: there is no best checkpoint, or it does not fit the options or the graph.
-        GraphError: the run's graph store is needed, and not usable.
+        ConfigError: the best checkpoint is missing, or does not fit the options or the graph.
+        GraphError: the run's graph store is needed, and missing or damaged.
     """
     file = directory / BEST
     if not os.path.lexists(file):
         raise ConfigError(f"{file}: no such checkpoint")
-    # Learned rows are those of a graph's vertices, of which there are so many.
+    # The graph determines the number of learned rows.
     needed = graph is not None or run.features.learns
-    signature = None if needed else read_signature(directory)
+    signature = None if needed else read_input_schema(directory)
     if signature is None:
         graph = open_run_task(run, directory).graph if graph is None else graph
         signature = InputSchema.of(graph, run.task.labels(graph))
     elif not (signature.num_classes or isinstance(run.task, LinkPrediction)):
-        raise ConfigError(
-            f"{directory / SIGNATURE}: signature.num_classes is 0; a run of labels has some"
-        )
+        raise ConfigError(f"{directory / SIGNATURE}: expected signature.num_classes above 0, got 0")
     model = _build(run, signature)
     if isinstance(run.features, LearnedFeaturesConfig):
         assert graph is not None
         optimizer = ROW_OPTIMIZERS[run.features.optimizer]
         model.vertex_rows = LearnedEmbedding(torch.from_numpy(graph.features), optimizer)
-    best = files.load_checkpoint(file, files.read_checkpoint(file, limit=files.max_bytes(model)))
+    best = load_checkpoint(file, read_checkpoint(file, limit=max_bytes(model)))
     epoch = best.get("epoch")
     if type(epoch) is not int:
         raise ConfigError(f"{file}: not weights of a run (its epoch is {shown(epoch)})")
@@ -287,18 +291,18 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
     )
     if graph is not None:
         trained.check_own(graph)
-    weights = saved_run.check_weights(file, best.get("model"), model)
-    model.load_state_dict(weights, assign=_is_ours(run.model))
+    weights = check_weights(file, best.get("model"), model)
+    model.load_state_dict(weights, assign=_is_built_in(run.model))
     if graph is not None:
         trained.give_rows(graph)
     return trained
 
 
 def _build(run: RunConfig, signature: InputSchema) -> TrainableModel:
-    """Build the run's model, of ours without memory for its weights."""
-    # A file that was found says how large they are: nothing is allocated before they are seen.
-    place = torch.device("meta") if _is_ours(run.model) else nullcontext()
-    with place:
+    """Build the run's model; a built-in model without memory for its weights."""
+    # The sizes are from an untrusted file: allocate nothing before the weights are checked.
+    device = torch.device("meta") if _is_built_in(run.model) else nullcontext()
+    with device:
         return run.task.build(
             run.model,
             num_features=signature.num_features,
@@ -307,6 +311,6 @@ def _build(run: RunConfig, signature: InputSchema) -> TrainableModel:
         )
 
 
-def _is_ours(model: ModelConfig) -> bool:
-    """Whether no code of a user's builds the model."""
+def _is_built_in(model: ModelConfig) -> bool:
+    """Whether no code of the user builds the model."""
     return not (isinstance(model, CustomModel) or model.only_in_programs)

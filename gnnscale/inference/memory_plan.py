@@ -1,11 +1,9 @@
-"""Which hidden rows exact inference needs, where it keeps them, and what that takes of the disk."""
+"""Memory plan of exact inference: required hidden rows, and their stores in memory or files."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -26,75 +24,97 @@ from gnnscale.nn.conv.linear import GraphLayer
 from gnnscale.nn.transform_first import ProjectedLayer, TransformFirstLayer
 from gnnscale.sampling import Block, NeighborSampler
 
-#: Of a set of more vertices than this part, all are computed: each then is its own row.
-_MOST = 0.5
-_BITS = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)
+#: Share of the vertices above which a layer is computed for all vertices.
+_MAX_SUBSET_SHARE = 0.5
+#: Number of set bits of each byte.
+_POPCOUNT = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)
 
 
 def needed_vertices(
     graph: Graph,
-    wanted: loading.Vertices,
+    outputs: loading.Vertices,
     num_hidden: int,
     *,
     chunk_edges: int,
     chunk_vertices: int,
     num_threads: int,
 ) -> list[loading.Vertices]:
-    """Return the vertices that each hidden layer is needed of, inputs first.
+    """Return the vertices for which each hidden layer is required, first layer first.
 
-    Of the last hidden layer these are ``wanted`` and their in-neighbours; of each one before, the
-    same of the layer above it. All vertices are computed if these are most of them.
+    A layer is required for the vertices of the next layer and their in-neighbors. All vertices are
+    computed if more than half of them are required.
+
+    Args:
+        graph: the graph.
+        outputs: vertices of the last layer's output.
+        num_hidden: number of hidden layers.
+        chunk_edges, chunk_vertices: limits of a chunk.
+        num_threads: threads of the native kernels.
     """
     everything = range(graph.num_vertices)
     sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
     needed: list[loading.Vertices] = []
+    required = outputs
     for _ in range(num_hidden):
-        if isinstance(wanted, range) or len(wanted) > _MOST * len(everything):
-            needed.insert(0, everything)
-            wanted = everything
-            continue
-        found = np.zeros(graph.num_vertices, np.bool_)
-        for chunk in loading.cut(graph, wanted, chunk_edges, chunk_vertices):
-            found[sampler.reach(chunk, 0).input_vertices] = True
-        reached = int(found.sum()) <= _MOST * len(everything)
-        wanted = np.flatnonzero(found).astype(graph.indices.dtype) if reached else everything
-        needed.insert(0, wanted)
+        if isinstance(required, range) or len(required) > _MAX_SUBSET_SHARE * len(everything):
+            required = everything
+        else:
+            is_input = np.zeros(graph.num_vertices, np.bool_)
+            for chunk in loading.cut(graph, required, chunk_edges, chunk_vertices):
+                is_input[sampler.reach(chunk, 0).input_vertices] = True
+            is_subset = int(is_input.sum()) <= _MAX_SUBSET_SHARE * len(everything)
+            inputs = np.flatnonzero(is_input).astype(graph.indices.dtype)
+            required = inputs if is_subset else everything
+        needed.insert(0, required)
     return needed
 
 
 class RankBitmap:
-    """The place of a vertex among some, which ascend: a bit a vertex, and a number each eight."""
+    """Rank/select bitmap of a subset of vertices: one bit per vertex, one count per eight.
+
+    Args:
+        vertices: ``[n]`` ascending ids of the subset.
+        num_vertices: vertices of the graph.
+    """
 
     def __init__(self, vertices: Array, num_vertices: int) -> None:
         member = np.zeros(num_vertices, np.bool_)
         member[vertices] = True
         self._bits = np.packbits(member, bitorder="little")
-        before = np.cumsum(_BITS[self._bits], dtype=vertices.dtype)
-        self._before = before - _BITS[self._bits]
+        counts = np.cumsum(_POPCOUNT[self._bits], dtype=vertices.dtype)
+        self._first_ranks = counts - _POPCOUNT[self._bits]
 
-    def of(self, vertices: Array) -> Array:
-        """Return the place of each of ``vertices``, all of which are members."""
+    def ranks(self, vertices: Array) -> Array:
+        """Return the position in the subset of each of ``vertices``, all of which are members."""
         byte = vertices >> 3
-        below = (1 << (vertices & 7)) - 1
-        places: Array = self._before[byte] + _BITS[self._bits[byte] & below]
-        return places
+        lower_bits = (1 << (vertices & 7)) - 1
+        ranks: Array = self._first_ranks[byte] + _POPCOUNT[self._bits[byte] & lower_bits]
+        return ranks
 
 
 class SubsetStore(FeatureStore):
-    """Rows of some vertices, asked for by vertex."""
+    """Store of the rows of a subset of vertices, indexed by vertex."""
 
     def __init__(
-        self, rows: MemoryRows | FileRows, places: Callable[[Array], Array], num_vertices: int
+        self, rows: MemoryRows | FileRows, positions: Callable[[Array], Array], num_vertices: int
     ) -> None:
-        """Take row ``places(vertices)[i]`` of ``rows`` as that of ``vertices[i]``."""
+        """Read the row of a vertex at its position.
+
+        Args:
+            rows: rows of the subset.
+            positions: returns the row of each vertex.
+            num_vertices: vertices of the graph.
+        """
         self.rows = rows
-        self._places = places
+        self._positions = positions
         self._num_vertices = num_vertices
 
     @classmethod
-    def of(cls, rows: MemoryRows | FileRows, vertices: Array, num_vertices: int) -> SubsetStore:
-        """Take row ``i`` of ``rows`` as that of ``vertices[i]``; they ascend."""
-        return cls(rows, RankBitmap(vertices, num_vertices).of, num_vertices)
+    def from_vertices(
+        cls, rows: MemoryRows | FileRows, vertices: Array, num_vertices: int
+    ) -> SubsetStore:
+        """Return a store in which row ``i`` of ``rows`` belongs to ascending ``vertices[i]``."""
+        return cls(rows, RankBitmap(vertices, num_vertices).ranks, num_vertices)
 
     @property
     def num_rows(self) -> int:
@@ -112,14 +132,14 @@ class SubsetStore(FeatureStore):
         return self.rows.row_bytes
 
     def local(self, vertices: Array, block: Block) -> tuple[Array, Block]:
-        """Return the rows of ``vertices``, and the block without its vertices."""
-        return self._places(vertices), replace(block, edge_vertices=None)
+        """Return the rows of ``vertices`` in the subset, and the block without vertex ids."""
+        return self._positions(vertices), replace(block, edge_vertices=None)
 
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``."""
-        return self.rows.gather(self._places(vertices), dtype=dtype, num_threads=num_threads)
+        return self.rows.gather(self._positions(vertices), dtype=dtype, num_threads=num_threads)
 
     def aggregate(
         self,
@@ -130,50 +150,47 @@ class SubsetStore(FeatureStore):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, aggregated over ``block``."""
-        places, local = self.local(vertices, block)
-        return self.rows.aggregate(places, local, aggregation, dtype=dtype, num_threads=num_threads)
+        """Return aggregated rows of the block's destinations, ``[num_dst, width]``."""
+        positions, local_block = self.local(vertices, block)
+        return self.rows.aggregate(
+            positions, local_block, aggregation, dtype=dtype, num_threads=num_threads
+        )
 
 
-#: The part of the available memory that hidden layers may take, and bytes at most: a file beyond
-#: that is read as fast from the page cache, which the system takes back if memory is short.
-_HIDDEN_PART, _MAX_HIDDEN_BYTES = 0.6, 512 << 20
+#: Maximum share of the available memory, and bytes, of hidden layers in memory: larger files are
+#: read as fast from the page cache, which the system can reclaim.
+_HIDDEN_SHARE, _MAX_HIDDEN_BYTES = 0.6, 512 << 20
 
-#: The part that sums over the edges of a layer in a file may take, and bytes at least.
-_STREAM_PART, _MIN_STREAM_BYTES = 0.15, 64 << 20
+#: Share of the available memory, and minimum bytes, of sums over the edges of a layer in a file.
+_STREAM_SHARE, _MIN_STREAM_BYTES = 0.15, 64 << 20
 
-#: Bytes at most if the files fit into this part of the available memory: reading them again
-#: for more sums takes no disk.
-_CACHED_PART, _MAX_CACHED_STREAM_BYTES = 0.5, 256 << 20
-
-#: What is written to learn how fast the disk is.
-_TRIED_BYTES = 64 << 20
+#: Maximum share of the available memory of files that stay in the page cache, and maximum bytes of
+#: sums for such files: further passes over them read no disk.
+_CACHED_SHARE, _MAX_CACHED_STREAM_BYTES = 0.5, 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class InferencePlan:
-    """Where hidden layers are kept."""
+    """Stores of the hidden layers."""
 
     in_file: tuple[bool, ...]  #: for each hidden layer whether it goes to a temporary file
-    temporary_bytes: int  #: of the files that exist at once
-    memory_bytes: int  #: of the layers in memory that exist at once
-    #: sums over the edges of a layer in a file may take so much, and so may the rows that are
-    #: mapped meanwhile
+    temporary_bytes: int  #: maximum bytes of files that exist together
+    memory_bytes: int  #: maximum bytes of layers in memory that exist together
+    #: maximum bytes of sums over the edges of a layer in a file, and of the rows mapped meanwhile
     stream_bytes: int
-    #: whether the system has room for the files beside, so that reading them takes no disk
-    cached: bool
+    cached: bool  #: whether the files fit into the page cache, so that reads need no disk
 
     def check_disk(self) -> None:
-        """Refuse a plan that needs more of the disk than is free.
+        """Refuse a plan that exceeds the free disk.
 
         Raises:
-            ConfigError: names what is needed, and the alternatives.
+            ConfigError: names required and free bytes, and the alternatives.
         """
         folder = Path(tempfile.gettempdir())
         if self.temporary_bytes > (free := shutil.disk_usage(folder).free):
             raise ConfigError(
-                f"runtime.inference=exact: needs {size(self.temporary_bytes)} of temporary disk, "
-                f"and {size(free)} are free in {folder}; TMPDIR=FOLDER takes another folder, "
+                f"runtime.inference=exact: expected {size(self.temporary_bytes)} of temporary "
+                f"disk, got {size(free)} in {folder}; TMPDIR=FOLDER takes another folder, "
                 "runtime.inference=sampled needs none"
             )
 
@@ -185,96 +202,88 @@ def plan_layers(
     stream_bytes: int | None,
     keeps_all: bool = False,
 ) -> InferencePlan:
-    """Decide where each hidden layer is kept.
+    """Decide for each hidden layer whether memory or a file stores it.
 
     Args:
         layers: ``(rows, width)`` of each hidden layer.
-        hidden_bytes: a layer of more goes to a file; None goes by the memory that is available,
-            up to 512 MiB.
-        keeps_all: whether the last layer reads the rows of all others.
+        hidden_bytes: maximum bytes of a layer in memory; None: a share of the available memory, up
+            to 512 MiB for all layers that exist together.
+        stream_bytes: maximum bytes of sums for a layer in a file; None: a share of the available
+            memory.
+        keeps_all: whether the last layer reads the outputs of all layers.
     """
-    at_once = sum if keeps_all else _adjacent
+    total = sum if keeps_all else _adjacent
     available = find_memory().available
     sizes = [4 * rows * width for rows, width in layers]
     if hidden_bytes is None:
-        most = min(int(available * _HIDDEN_PART), _MAX_HIDDEN_BYTES)
+        limit = min(int(available * _HIDDEN_SHARE), _MAX_HIDDEN_BYTES)
         # A layer is read while the next one is written.
-        num_kept = len(sizes) if keeps_all else 2
-        hidden_bytes = most if at_once(sizes) <= most else most // num_kept
-    in_file = tuple(each > hidden_bytes for each in sizes)
+        num_layers = len(sizes) if keeps_all else 2
+        hidden_bytes = limit if total(sizes) <= limit else limit // num_layers
+    in_file = tuple(num_bytes > hidden_bytes for num_bytes in sizes)
     files = [
         file_bytes(*layer) if filed else 0 for layer, filed in zip(layers, in_file, strict=True)
     ]
-    kept = [0 if filed else each for each, filed in zip(sizes, in_file, strict=True)]
-    temporary_bytes = at_once(files)
-    cached = temporary_bytes <= available * _CACHED_PART
+    in_memory = [0 if filed else num_bytes for num_bytes, filed in zip(sizes, in_file, strict=True)]
+    temporary_bytes = total(files)
+    cached = temporary_bytes <= available * _CACHED_SHARE
     if stream_bytes is None:
-        stream_bytes = int(available * _STREAM_PART)
+        stream_bytes = int(available * _STREAM_SHARE)
         if cached:
             stream_bytes = min(stream_bytes, _MAX_CACHED_STREAM_BYTES)
         stream_bytes = max(stream_bytes, _MIN_STREAM_BYTES)
     return InferencePlan(
         in_file=in_file,
         temporary_bytes=temporary_bytes,
-        memory_bytes=at_once(kept),
+        memory_bytes=total(in_memory),
         stream_bytes=stream_bytes,
         cached=cached,
     )
 
 
 def _adjacent(sizes: Sequence[int]) -> int:
-    """Return the most that two layers after another take together."""
+    """Return the maximum sum of two consecutive sizes."""
     return max((a + b for a, b in pairwise([0, *sizes])), default=0)
 
 
-def disk_rate() -> float:
-    """Return bytes a second that the disk of temporary files writes, by trying."""
-    with tempfile.TemporaryFile(prefix="gnnscale-inference-") as file:
-        start = time.perf_counter()
-        file.write(bytes(_TRIED_BYTES))
-        file.flush()
-        os.fdatasync(file.fileno())
-        return _TRIED_BYTES / (time.perf_counter() - start)
-
-
-#: Rows are projected if at most so many are made for each that is wanted. The neighbours of a
-#: few vertices are many, and their products would take longer than narrower rows save.
-_MOST_PROJECTED = 2
+#: Maximum ratio of projected rows to output rows. A few vertices have many neighbors, whose
+#: projection would take longer than the narrower rows save.
+_MAX_PROJECTED_RATIO = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryLimits:
-    """What inference may hold in memory."""
+    """Memory limits of exact inference."""
 
-    #: hidden rows of a layer beyond this size go to a temporary file; None for what fits into the
-    #: memory that is available, up to 512 MiB
+    #: maximum bytes of a hidden layer in memory; None: a share of the available memory, up to
+    #: 512 MiB
     hidden_bytes: int | None = None
-    chunk_edges: int = 1 << 18  #: of a chunk, to bound its memory; a few are computed at once
-    chunk_vertices: int = 1 << 12  #: of a chunk, likewise
-    #: of a chunk that reads single rows from a file, and holds them in memory
+    chunk_edges: int = 1 << 18  #: maximum edges of a chunk; up to 4 chunks are computed together
+    chunk_vertices: int = 1 << 12  #: maximum vertices of a chunk
+    #: maximum edges of a chunk that gathers single rows from a file
     file_chunk_edges: int = 1 << 16
-    #: sums over the edges of a layer in a file, and as much again of its rows; None for a part of
-    #: the memory that is available
+    #: maximum bytes of sums over the edges of a layer in a file, and of its mapped rows; None: a
+    #: share of the available memory
     stream_bytes: int | None = None
-    #: rows that a pass over the features makes may take so much, some of their columns at a time;
-    #: None for a part of the memory that is available
+    #: maximum bytes of rows that a pass over the features transforms, otherwise in column blocks;
+    #: None: a share of the available memory
     made_bytes: int | None = None
-    #: inputs of the first layer up to this size are kept for the next call
+    #: maximum bytes of inputs of the first layer that are cached for the next call
     kept_bytes: int = 64 << 20
-    #: of a graph of up to so many, hidden layers are computed for all vertices, and what is kept
-    #: serves any; of a larger one for those that are needed
+    #: maximum vertices of a graph whose hidden layers are computed for all vertices, so that cached
+    #: inputs serve every call
     whole_vertices: int = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSize:
-    """Vertices that a layer is computed for, and their in-edges."""
+    """Vertices for which a layer is computed, and their in-edges."""
 
     num_vertices: int
     num_edges: int
 
     @classmethod
-    def of(cls, graph: Graph, vertices: loading.Vertices) -> LayerSize:
+    def from_vertices(cls, graph: Graph, vertices: loading.Vertices) -> LayerSize:
         """Return the size of a layer that is computed for ``vertices``."""
         if isinstance(vertices, range):
             return cls(num_vertices=graph.num_vertices, num_edges=graph.num_edges)
@@ -284,85 +293,96 @@ class LayerSize:
 
 @dataclass(frozen=True, kw_only=True)
 class InputPlan:
-    """Passes over the features, each of which makes columns of rows that are kept in memory."""
+    """Passes over the features, each of which transforms a block of columns.
 
-    layer: TransformFirstLayer  #: the first layer, for such rows
-    vertices: loading.Vertices  #: whose rows are made, ascending
-    blocks: list[tuple[int, int]]  #: ``(first, last + 1)`` of the columns that a pass makes
-    memory_bytes: int  #: of the rows that one pass makes
-    temporary_bytes: int  #: of a file that keeps sums of columns until all are there; 0 without it
+    Example: a layer of width 256 whose blocks are [(0, 128), (128, 256)] reads the features twice.
+    """
+
+    layer: TransformFirstLayer  #: the first layer, which aggregates transformed rows
+    vertices: loading.Vertices  #: ascending ids of the vertices to transform
+    blocks: list[tuple[int, int]]  #: ``(first, last + 1)`` columns of each pass
+    memory_bytes: int  #: bytes of the rows of one pass
+    temporary_bytes: int  #: bytes of the file with sums of all passes; 0 for a single pass
 
     @property
     def num_passes(self) -> int:
-        """How often features are read, those of destinations included."""
-        own = len(self.blocks) if self.layer.reads_rows and not self.layer.reads_own else 0
-        return len(self.blocks) + own + self.layer.reads_own
+        """Number of passes over the features, including reads of the destinations' rows."""
+        self_reads = len(self.blocks) if self.layer.reads_rows and not self.layer.reads_own else 0
+        return len(self.blocks) + self_reads + self.layer.reads_own
 
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceWork:
-    """What the rows of some vertices take, their logits if all layers are computed."""
+    """Work of exact inference for some vertices."""
 
-    #: the vertices that each layer is computed for; of the last one those that are wanted
+    #: vertices for which each layer is computed; the last entry has the output vertices
     needed: list[loading.Vertices]
-    layers: list[GraphLayer]  #: those of the model that are computed, some of them projected
-    #: what is stored of each hidden layer: columns of a row that is aggregated, and 2 if
-    #: vertices have own rows beside
+    layers: list[GraphLayer]  #: the computed layers, some with projection before aggregation
+    #: stored columns of a hidden layer's row, and number of parts: 2 if destinations have separate
+    #: rows for themselves
     widths: list[tuple[int, int]]
-    sizes: list[LayerSize]  #: of each layer
-    plan: InferencePlan  #: where hidden layers are kept
-    #: passes that make rows for the first layer; None if it reads the features' own
-    inputs: InputPlan | None = None
-    #: whether the rows that an encoder makes are made once, and "memory" or "file" if so
+    sizes: list[LayerSize]  #: size of each layer
+    plan: InferencePlan  #: stores of the hidden layers
+    inputs: InputPlan | None = None  #: passes of a transform-first layer; None: raw features
+    #: store of rows that are encoded once; None: no encoder, or encoding in each chunk
     encoded: Literal["memory", "file"] | None = None
 
     @property
     def num_advanced(self) -> int:
-        """Vertices of all layers and passes, those that a pass of several sums included."""
-        layers = sum(each.num_vertices for each in self.sizes)
+        """Vertices of all layers and passes, the total of the progress bar."""
+        layers = sum(layer.num_vertices for layer in self.sizes)
         if self.inputs is None:
             return layers + (0 if self.encoded is None else len(self.needed[0]))
         num_blocks, summed = len(self.inputs.blocks), self.sizes[0].num_vertices
         return layers + num_blocks * (len(self.inputs.vertices) + (num_blocks > 1) * summed)
 
     @property
-    def wanted(self) -> loading.Vertices:
-        """The vertices whose rows are wanted."""
+    def outputs(self) -> loading.Vertices:
+        """Vertices of the last layer's output."""
         return self.needed[-1]
 
 
 def find_work(
     model: TrainableModel,
     graph: Graph,
-    wanted: loading.Vertices,
+    outputs: loading.Vertices,
     limits: MemoryLimits,
     *,
     num_threads: int,
     num_layers: int | None = None,
 ) -> InferenceWork:
-    """Return what rows of ``wanted`` take, after ``num_layers`` layers, all if None."""
+    """Return the work of exact inference for ``outputs``.
+
+    Args:
+        model: the model.
+        graph: the graph.
+        outputs: vertices of the last layer's output.
+        limits: limits of memory and of chunks.
+        num_threads: threads of the native kernels.
+        num_layers: number of layers to compute, from the first; None: all layers.
+    """
     num_hidden = (num_layers or len(model.layers)) - 1
     everything = range(graph.num_vertices)
     needed: list[loading.Vertices] = [everything] * num_hidden
     if graph.num_vertices > limits.whole_vertices:
         needed = needed_vertices(
             graph,
-            wanted,
+            outputs,
             num_hidden,
             chunk_edges=limits.chunk_edges,
             chunk_vertices=limits.chunk_vertices,
             num_threads=num_threads,
         )
-    needed = [*needed, wanted]
+    needed = [*needed, outputs]
     layers = [model.layer(0)]
     widths = []
-    # What more than the next layer reads is stored as it is.
-    again = {number for index in range(num_hidden + 1) for number in model.reads(index)}
+    # Rows that later layers read too are stored without projection.
+    read_again = {number for index in range(num_hidden + 1) for number in model.reads(index)}
     for index in range(1, num_hidden + 1):
         layer, width = model.layer(index), model.widths[index]
         projected = None
-        few = len(needed[index - 1]) > _MOST_PROJECTED * len(needed[index])
-        if index not in again and not few:
+        pays = len(needed[index - 1]) <= _MAX_PROJECTED_RATIO * len(needed[index])
+        if index not in read_again and pays:
             projected = ProjectedLayer.of(layer, width)
         layers.append(projected or layer)
         widths.append((projected.width, projected.num_parts) if projected else (width, 1))
@@ -373,5 +393,5 @@ def find_work(
         stream_bytes=limits.stream_bytes,
         keeps_all=len(model.reads(num_hidden)) > 1,
     )
-    sizes = [LayerSize.of(graph, each) for each in needed]
+    sizes = [LayerSize.from_vertices(graph, vertices) for vertices in needed]
     return InferenceWork(needed=needed, layers=layers, widths=widths, sizes=sizes, plan=plan)

@@ -1,4 +1,4 @@
-"""Scores of pairs of vertices, the best partners of a vertex, and outputs of labelled edges."""
+"""Scores of pairs of vertices, best partners of a vertex, and outputs of labeled edges."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gnnscale.inference.predictor import Predictor
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.sampling.edge_batches import edge_links
 
-#: Rows that take more are kept in a temporary file.
+#: Maximum bytes of rows in memory; more rows go to a temporary file.
 _MEMORY_BYTES = 512 << 20
-#: Rows and scores that are compared at once take about so many bytes.
+#: Approximate bytes of the rows and scores that are compared together.
 _SLICE_BYTES = 64 << 20
 
 
 class PairScorer:
-    """Scores of edges that might be, from exact output rows of their ends."""
+    """Scores of pairs of vertices by the decoder of a link model."""
 
     def __init__(self, model: LinkGNN, predictor: Predictor, graph: Graph) -> None:
-        """Score by the decoder of ``model``, whose output rows ``predictor`` computes."""
+        """Score with the decoder of ``model``, whose output rows ``predictor`` computes."""
         self._decoder = model.decoder.eval()
         self._width = model.widths[-1]
         self._predictor = predictor
@@ -35,70 +35,72 @@ class PairScorer:
 
     @torch.no_grad()
     def scores(self, pairs: IntArray) -> Iterator[Float32Array]:
-        """Yield the scores of ``pairs`` ``[n, 2]``, sources and targets, some after the other."""
+        """Yield the scores of ``pairs`` ``[n, 2]`` (sources, targets) in chunks, in order."""
         vertices = np.unique(pairs)
         step = max(1, _SLICE_BYTES // (8 * self._width))
-        with self._kept(vertices) as rows, track("scoring", len(pairs), "pairs") as advance:
+        with self._output_rows(vertices) as rows, track("scoring", len(pairs), "pairs") as advance:
             for first in range(0, len(pairs), step):
-                places = np.searchsorted(vertices, pairs[first : first + step])
-                source, target = (torch.from_numpy(rows[places[:, end]]) for end in (0, 1))
+                positions = np.searchsorted(vertices, pairs[first : first + step])
+                source, target = (torch.from_numpy(rows[positions[:, end]]) for end in (0, 1))
                 yield self._decoder(source, target).numpy()
-                advance(len(places))
+                advance(len(positions))
 
     @torch.no_grad()
     def partners(
         self, vertices: IntArray, candidates: IntArray | None, k: int
     ) -> Iterator[tuple[IntArray, Float32Array]]:
-        """Yield the ``k`` partners of highest score of each of ``vertices``, some after the other.
+        """Yield the ``k`` best partners of each vertex, in chunks of vertices.
 
-        Every candidate is compared, but a vertex with itself. Of equal scores, any comes first.
+        A vertex is scored with every candidate but itself. The order of equal scores is undefined.
 
         Args:
-            candidates: ``[m]`` ascending, at least ``k`` besides the vertex itself; None for all
+            vertices: ``[n]`` ids.
+            candidates: ``[m]`` ascending ids, at least ``k`` besides the vertex itself; None: all
                 vertices.
+            k: partners of a vertex.
 
         Returns:
             Partners ``[s, k]``, best first, and their scores ``[s, k]``.
         """
-        every = np.arange(self._graph.num_vertices) if candidates is None else candidates
+        targets = np.arange(self._graph.num_vertices) if candidates is None else candidates
         needed = None if candidates is None else np.union1d(vertices, candidates)
-        sources, targets = self._slices(len(vertices), len(every), k)
-        total = len(vertices) * len(every)
-        with self._kept(needed) as rows, track("comparing", total, "pairs") as advance:
-            for first in range(0, len(vertices), sources):
-                some = vertices[first : first + sources]
-                own = torch.from_numpy(rows[_places(needed, some)])
-                best = _TopPartners(some, k)
-                # One array for all slices: fresh memory costs as much as filling it.
-                scores = torch.empty(len(some), targets)
-                for begin in range(0, len(every), targets):
-                    others = every[begin : begin + targets]
-                    theirs = torch.from_numpy(_taken(rows, _places(needed, others)))
+        num_sources, num_targets = self._slice_sizes(len(vertices), len(targets), k)
+        total = len(vertices) * len(targets)
+        with self._output_rows(needed) as rows, track("comparing", total, "pairs") as advance:
+            for first in range(0, len(vertices), num_sources):
+                sources = vertices[first : first + num_sources]
+                source_rows = torch.from_numpy(rows[_positions(needed, sources)])
+                best = _TopPartners(sources, k)
+                # One buffer for all slices: allocation would cost as much as filling it.
+                buffer = torch.empty(len(sources), num_targets)
+                for begin in range(0, len(targets), num_targets):
+                    ids = targets[begin : begin + num_targets]
+                    target_rows = torch.from_numpy(_select(rows, _positions(needed, ids)))
                     # The last slice may be narrower.
-                    compared = scores.view(-1)[: len(some) * len(others)].view(len(some), -1)
-                    self._decoder.every_pair(own, theirs, compared)
-                    best.add(others, compared)
-                    advance(len(some) * len(others))
+                    scores = buffer.view(-1)[: len(sources) * len(ids)].view(len(sources), -1)
+                    self._decoder.every_pair(source_rows, target_rows, scores)
+                    best.add(ids, scores)
+                    advance(len(sources) * len(ids))
                 yield best.partners.numpy(), best.scores.numpy()
 
-    def _slices(self, num_sources: int, num_targets: int, k: int) -> tuple[int, int]:
-        """Return how many sources and targets are compared at once."""
+    def _slice_sizes(self, num_sources: int, num_targets: int, k: int) -> tuple[int, int]:
+        """Return the numbers of sources and targets that are compared together."""
         row_bytes = 4 * self._width
         targets = min(num_targets, max(k, _SLICE_BYTES // (4 * row_bytes)))
         pair_bytes = 4 * (self._decoder.hidden_width + 1)
         return max(1, min(num_sources, _SLICE_BYTES // (targets * pair_bytes))), targets
 
-    def _kept(self, vertices: IntArray | None) -> AbstractContextManager[Float32Array]:
-        """Compute the output rows of ``vertices``, all if None."""
+    def _output_rows(self, vertices: IntArray | None) -> AbstractContextManager[Float32Array]:
+        """Compute the output rows of ``vertices``; None: all vertices."""
         count = self._graph.num_vertices if vertices is None else len(vertices)
-        return _kept_rows(self._predictor, vertices, count, self._width)
+        return _output_rows(self._predictor, vertices, count, self._width)
 
 
 @contextmanager
-def _kept_rows(
+def _output_rows(
     predictor: Predictor, vertices: IntArray | None, count: int, width: int
 ) -> Iterator[Float32Array]:
-    """Compute rows ``[count, width]`` of ``vertices``, all if None; in a file if they are many."""
+    """Compute rows ``[count, width]`` of ``vertices`` (None: all) in memory or in a file."""
     shape, num_bytes = (count, width), 4 * count * width
     with tempfile.TemporaryDirectory() as folder:
         if num_bytes <= _MEMORY_BYTES:
@@ -108,103 +110,105 @@ def _kept_rows(
             rows = np.memmap(Path(folder, "rows"), np.float32, "w+", shape=shape)
         first = 0
         predictor.prepare(vertices)
-        for some in predictor.rows(vertices):
-            rows[first : first + len(some)] = some
-            first += len(some)
+        for chunk in predictor.rows(vertices):
+            rows[first : first + len(chunk)] = chunk
+            first += len(chunk)
         yield rows
 
 
 class EdgePredictor:
-    """Outputs of labelled edges, from exact output rows of their ends."""
+    """Outputs of labeled edges by an edge model."""
 
     def __init__(self, model: EdgeGNN, predictor: Predictor) -> None:
-        """Predict by the edges' network of ``model``, whose output rows ``predictor`` computes."""
+        """Predict with the edge network of ``model``, whose vertex rows ``predictor`` computes."""
         self._model = model
         self._predictor = predictor
         self._width = model.widths[-1]
 
     def prepare(self, ends: IntArray) -> None:
-        """Log what predicting edges with ``ends`` ``[n, 2]`` takes; refuse it without room."""
+        """Log the cost of predicting edges with ``ends`` ``[n, 2]``; refuse it on a full disk."""
         self._predictor.prepare(np.unique(ends))
 
     @torch.no_grad()
     def outputs(
         self, ends: IntArray, rows: IntArray, features: Float32Array | None
     ) -> Iterator[Float32Array]:
-        """Yield the outputs of edges, some after the other.
+        """Yield the outputs of edges in chunks, in order.
 
         Args:
             ends: ``[n, 2]`` sources and destinations.
-            rows: ``[n]`` of their features.
-            features: ``[num_rows, num_edge_features]``, None without.
+            rows: ``[n]`` rows of ``features``.
+            features: ``[num_rows, num_edge_features]``; None without edge features.
         """
         self._model.network.eval()
         vertices = np.unique(ends)
         step = max(1, _SLICE_BYTES // (4 * (3 * self._width + self._model.network.width_in)))
-        kept = _kept_rows(self._predictor, vertices, len(vertices), self._width)
-        with kept as found, track("predicting", len(ends), "edges") as advance:
+        output_rows = _output_rows(self._predictor, vertices, len(vertices), self._width)
+        with output_rows as vertex_rows, track("predicting", len(ends), "edges") as advance:
             for first in range(0, len(ends), step):
-                some = slice(first, first + step)
-                own, links = edge_links(ends[some], rows[some], features)
-                taken = torch.from_numpy(found[np.searchsorted(vertices, own)])
-                yield self._model.outputs(taken, links).numpy()
+                part = slice(first, first + step)
+                ids, links = edge_links(ends[part], rows[part], features)
+                inputs = torch.from_numpy(vertex_rows[np.searchsorted(vertices, ids)])
+                yield self._model.outputs(inputs, links).numpy()
                 advance(len(links.sources))
 
 
 class _TopPartners:
-    """The partners of highest score so far."""
+    """Best ``k`` partners of each vertex among the candidates so far."""
 
     def __init__(self, vertices: IntArray, k: int) -> None:
         self._vertices = np.array(vertices, np.int64)
         self.partners = torch.full((len(vertices), k), -1)
         self.scores = torch.full((len(vertices), k), -torch.inf)
 
-    def add(self, others: Array, scores: torch.Tensor) -> None:
-        """Take candidates ``[m]`` that ascend, with scores ``[s, m]`` of the edges to them.
+    def add(self, candidates: Array, scores: torch.Tensor) -> None:
+        """Add ascending candidates ``[m]`` with their scores ``[s, m]``.
 
-        Scores of vertices with themselves are replaced in place.
+        Scores of vertices with themselves are overwritten with -inf.
         """
-        ids = torch.from_numpy(np.array(others, np.int64))
-        own = np.searchsorted(others, self._vertices)
-        same = np.flatnonzero(others[np.minimum(own, len(others) - 1)] == self._vertices)
-        scores[torch.from_numpy(same), torch.from_numpy(own[same])] = -torch.inf
-        found, places = _top(scores, min(self.scores.shape[1], len(ids)))
-        scores = torch.cat([self.scores, found], dim=1)
-        partners = torch.cat([self.partners, ids[places]], dim=1)
+        ids = torch.from_numpy(np.array(candidates, np.int64))
+        columns = np.searchsorted(candidates, self._vertices)
+        is_self = candidates[np.minimum(columns, len(candidates) - 1)] == self._vertices
+        rows = np.flatnonzero(is_self)
+        scores[torch.from_numpy(rows), torch.from_numpy(columns[rows])] = -torch.inf
+        top, positions = _top(scores, min(self.scores.shape[1], len(ids)))
+        scores = torch.cat([self.scores, top], dim=1)
+        partners = torch.cat([self.partners, ids[positions]], dim=1)
         self.scores, order = scores.topk(self.scores.shape[1], dim=1)
         self.partners = partners.gather(1, order)
 
 
-#: Columns of a group, of which ``_top`` first looks at the highest score.
+#: Columns of a group, whose maximum ``_top`` computes first.
 _GROUP = 64
 
 
 def _top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the ``k`` highest of each row of ``scores`` ``[s, m]``, and their columns.
+    """Return the ``k`` highest scores of each row of ``[s, m]``, and their columns.
 
-    The ``k`` highest are in the ``k`` groups whose highest score is highest. So a row is read once,
-    and what is sorted is short.
+    The ``k`` highest scores are in the ``k`` groups with the highest maxima. A row is thus read
+    once, and only ``k`` groups are sorted.
     """
     num_rows, num_columns = scores.shape
     num_groups = num_columns // _GROUP
     if num_groups < 4 * k:
         return scores.topk(k, dim=1)
-    # Group g has the columns g, g + num_groups, and so on: whole vectors are compared.
+        # Group g has columns g, g + num_groups, ...: the maxima are vectorized.
     shape, strides = (num_rows, _GROUP, num_groups), (num_columns, num_groups, 1)
     groups = scores.as_strided(shape, strides).amax(dim=1).topk(k, dim=1).indices
     members = groups[:, :, None] + num_groups * torch.arange(_GROUP)
-    rest = torch.arange(num_groups * _GROUP, num_columns).expand(num_rows, -1)
-    columns = torch.cat([members.flatten(1), rest], dim=1)
-    found, places = scores.gather(1, columns).topk(k, dim=1)
-    return found, columns.gather(1, places)
+    remainder = torch.arange(num_groups * _GROUP, num_columns).expand(num_rows, -1)
+    columns = torch.cat([members.flatten(1), remainder], dim=1)
+    top, positions = scores.gather(1, columns).topk(k, dim=1)
+    return top, columns.gather(1, positions)
 
 
-def _taken(rows: Float32Array, places: IntArray) -> Float32Array:
-    """Return ``rows`` at ``places``, which ascend; without a copy if they are consecutive."""
-    first, last = int(places[0]), int(places[-1])
-    return rows[first : last + 1] if last - first + 1 == len(places) else rows[places]
+def _select(rows: Float32Array, positions: IntArray) -> Float32Array:
+    """Return ``rows`` at ascending ``positions``, as a view if they are consecutive."""
+    first, last = int(positions[0]), int(positions[-1])
+    is_consecutive = last - first + 1 == len(positions)
+    return rows[first : last + 1] if is_consecutive else rows[positions]
 
 
-def _places(needed: IntArray | None, vertices: IntArray) -> IntArray:
-    """Return the rows of ``vertices`` among those that are kept."""
+def _positions(needed: IntArray | None, vertices: IntArray) -> IntArray:
+    """Return the positions of ``vertices`` in ascending ``needed``; None: all vertices."""
     return vertices if needed is None else np.searchsorted(needed, vertices)

@@ -1,4 +1,4 @@
-"""Whether the first layer reads features in passes from end to end, or a chunk's rows at a time."""
+"""Choice between reading features in sequential passes and gathering rows for each chunk."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gnnscale.sampling import NeighborSampler
 
 _LOG = logging.getLogger(__name__)
 
-#: The part of the available memory that made rows may take, beside what chunks hold.
-_MADE_PART = 0.7
+#: Maximum share of the available memory of transformed rows.
+_TRANSFORMED_SHARE = 0.7
 
-#: Chunks whose sources are counted, to know how often a row is read.
+#: Chunks whose sources are counted to estimate the number of row reads.
 _COUNTED_CHUNKS = 8
 
 _PAGE = 4096
@@ -39,29 +39,38 @@ def with_passes(
     *,
     num_threads: int,
 ) -> InferenceWork:
-    """Return ``work`` with the passes that its first layer takes, if these are faster.
+    """Return ``work`` with passes over the features for its first layer if they are faster.
 
-    Features that exceed memory are read in passes if that takes the disk less time. Of others, rows
-    are made first if all are needed, they fit, and they would be made again in each chunk.
+    Features larger than memory are read in passes if the disk needs less time for them. Features in
+    memory are transformed first if all rows are required, they fit, and each chunk would transform
+    them again.
+
+    Args:
+        work: work whose first layer gathers rows for each chunk.
+        model: the model.
+        graph: the graph.
+        store: store of the features.
+        limits: limits of memory and of chunks.
+        num_threads: threads of the native kernels.
     """
     if type(store) is not HostFeatures or store.columns is not None:
         return work
     if store.from_disk and not isinstance(graph.features, np.memmap):
         return work
     if model.encoder is not None:
-        return _with_encoded(work, model, graph, store, limits)
+        return _with_encoding(work, model, graph, store, limits)
     layer = made_rows_layer(model.layer(0), store.width)
     if layer is None or any(0 in model.reads(index) for index in range(len(work.layers))):
         return work
     first = work.needed[0]
-    memory = _memory(work, graph, store, limits)
+    memory = _memory_for_rows(work, graph, store, limits)
     if not store.from_disk:
         fits = 4 * layer.width * graph.num_vertices <= memory
-        # What is kept for the next call depends on no weight.
-        kept = 4 * store.width * graph.num_vertices <= limits.kept_bytes
-        if kept or not (isinstance(first, range) and fits and layer.repeats):
+        # Cached inputs must not depend on weights.
+        cached = 4 * store.width * graph.num_vertices <= limits.kept_bytes
+        if cached or not (isinstance(first, range) and fits and layer.repeats):
             return work
-        return _with(work, _planned(layer, first, memory, first))
+        return _with_inputs(work, _plan_passes(layer, first, memory, first))
     (vertices,) = needed_vertices(
         graph,
         first,
@@ -70,21 +79,21 @@ def with_passes(
         chunk_vertices=limits.chunk_vertices,
         num_threads=num_threads,
     )
-    # A chunk's rows, of each worker, are in memory too.
+    # The rows of four chunks, one per worker, are in memory too.
     memory -= 4 * limits.file_chunk_edges * 4 * layer.width if limits.made_bytes is None else 0
     if 4 * layer.step * len(vertices) > memory:
         return work
-    inputs = _planned(layer, vertices, memory, first)
+    inputs = _plan_passes(layer, vertices, memory, first)
     rates = rates_of(features_file(graph))
     if rates is None:
-        return _with(work, inputs)
-    in_passes = _passes_s(inputs, first, graph, store, rates)
-    in_chunks = _chunks_s(work, graph, store, limits, rates, num_threads)
-    return _with(work, inputs) if in_passes < in_chunks else work
+        return _with_inputs(work, inputs)
+    passes_s = _passes_s(inputs, first, graph, store, rates)
+    chunks_s = _chunks_s(work, graph, store, limits, rates, num_threads)
+    return _with_inputs(work, inputs) if passes_s < chunks_s else work
 
 
-def _with(work: InferenceWork, inputs: InputPlan) -> InferenceWork:
-    """Return ``work`` that makes rows of ``inputs`` for its first layer."""
+def _with_inputs(work: InferenceWork, inputs: InputPlan) -> InferenceWork:
+    """Return ``work`` with ``inputs`` for its first layer."""
     plan, temporary = work.plan, inputs.temporary_bytes
     if temporary and work.widths and plan.in_file[0]:
         width, num_parts = work.widths[0]
@@ -93,40 +102,42 @@ def _with(work: InferenceWork, inputs: InputPlan) -> InferenceWork:
     return replace(work, plan=plan, inputs=inputs, layers=[inputs.layer, *work.layers[1:]])
 
 
-def _with_encoded(
+def _with_encoding(
     work: InferenceWork,
     model: TrainableModel,
     graph: Graph,
     store: HostFeatures,
     limits: MemoryLimits,
 ) -> InferenceWork:
-    """Return ``work`` that keeps what the encoder makes, if all rows of it are read."""
+    """Return ``work`` with rows that are encoded once, if all rows are read."""
     if not isinstance(work.needed[0], range):
         return work
     num_rows, width = graph.num_vertices, model.widths[1]
-    if 4 * num_rows * width <= _memory(work, graph, store, limits):
+    if 4 * num_rows * width <= _memory_for_rows(work, graph, store, limits):
         return replace(work, encoded="memory")
     temporary = work.plan.temporary_bytes + file_bytes(num_rows, width)
     return replace(work, encoded="file", plan=replace(work.plan, temporary_bytes=temporary))
 
 
-def _memory(work: InferenceWork, graph: Graph, store: HostFeatures, limits: MemoryLimits) -> int:
-    """Return the bytes that made rows may take."""
+def _memory_for_rows(
+    work: InferenceWork, graph: Graph, store: HostFeatures, limits: MemoryLimits
+) -> int:
+    """Return the maximum bytes of transformed rows."""
     if limits.made_bytes is not None:
         return limits.made_bytes
-    memory = int(find_memory().available * _MADE_PART) - work.plan.memory_bytes
-    # Mapped features, of which the system counts what it has as available, are to stay.
+    memory = int(find_memory().available * _TRANSFORMED_SHARE) - work.plan.memory_bytes
+    # Mapped files count as available memory, but should stay in the page cache.
     mapped = graph.path is not None and not store.from_disk
     return memory - (graph.feature_bytes + graph.topology_bytes if mapped else 0)
 
 
-def _planned(
+def _plan_passes(
     layer: TransformFirstLayer, vertices: loading.Vertices, memory: int, first: loading.Vertices
 ) -> InputPlan:
-    """Return the plan of as few passes as ``memory`` allows."""
+    """Return the plan with the fewest passes that fits into ``memory`` bytes."""
     steps = -(-layer.width // layer.step)
-    at_once = min(max(memory // (4 * layer.step * max(len(vertices), 1)), 1), steps)
-    num_blocks = -(-steps // at_once)
+    steps_per_pass = min(max(memory // (4 * layer.step * max(len(vertices), 1)), 1), steps)
+    num_blocks = -(-steps // steps_per_pass)
     width = -(-steps // num_blocks) * layer.step
     starts = range(0, layer.width, width)
     blocks = [(begin, min(begin + width, layer.width)) for begin in starts]
@@ -147,18 +158,18 @@ def _passes_s(
     store: HostFeatures,
     rates: DiskRates,
 ) -> float:
-    """Return the seconds that the disk reads, and moves sums, in passes."""
-    pass_s = _in_order_s(inputs.vertices, graph, store, rates)
-    own_s = _in_order_s(first, graph, store, rates)
-    num_own = inputs.num_passes - len(inputs.blocks)
+    """Return the disk seconds of all passes, with writes and reads of the sums."""
+    pass_s = _sequential_s(inputs.vertices, graph, store, rates)
+    self_s = _sequential_s(first, graph, store, rates)
+    num_self = inputs.num_passes - len(inputs.blocks)
     moved_s = 2 * inputs.temporary_bytes / rates.bytes_per_s
-    return len(inputs.blocks) * pass_s + num_own * own_s + moved_s
+    return len(inputs.blocks) * pass_s + num_self * self_s + moved_s
 
 
-def _in_order_s(
+def _sequential_s(
     vertices: loading.Vertices, graph: Graph, store: HostFeatures, rates: DiskRates
 ) -> float:
-    """Return the seconds that the disk takes for the rows of ``vertices`` once."""
+    """Return the disk seconds of reading the rows of ascending ``vertices`` once."""
     if isinstance(vertices, range):
         return graph.feature_bytes / rates.bytes_per_s
     gaps = np.abs(np.diff(vertices)) * store.row_bytes
@@ -177,16 +188,16 @@ def _chunks_s(
     rates: DiskRates,
     num_threads: int,
 ) -> float:
-    """Return the seconds that the disk takes for the rows of each chunk, counted of some.
+    """Return the disk seconds of gathering the rows of each chunk, from a count of some chunks.
 
-    Pages that memory holds beside the topology and hidden layers are not read.
+    Pages that fit into memory next to topology and hidden layers are read once only.
     """
     chunks = list(loading.cut(graph, work.needed[0], limits.chunk_edges, limits.chunk_vertices))
     sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
     counted = chunks[:: max(len(chunks) // _COUNTED_CHUNKS, 1)]
-    num_rows = sum(len(sampler.reach(each, 0).input_vertices) for each in counted)
+    num_rows = sum(len(sampler.reach(chunk, 0).input_vertices) for chunk in counted)
     num_rows = num_rows * len(chunks) // max(len(counted), 1)
-    beside = find_memory().available - graph.topology_bytes - work.plan.memory_bytes
-    missed = 1 - min(max(beside / graph.feature_bytes, 0), 1)
+    free = find_memory().available - graph.topology_bytes - work.plan.memory_bytes
+    missed = 1 - min(max(free / graph.feature_bytes, 0), 1)
     pages = store.row_bytes // _PAGE + 1
     return missed * rates.seconds(num_rows, float(num_rows) * pages * _PAGE)

@@ -1,4 +1,4 @@
-"""Predictions for given vertices, over all neighbours or over sampled ones."""
+"""Predictor of vertex outputs, with exact or sampled inference."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -17,16 +17,16 @@ from gnnscale.run.config import RunConfig
 
 _LOG = logging.getLogger(__name__)
 
-#: Sampled evaluation draws at one step that training never reaches, so that what is sampled for a
-#: vertex does not depend on which others are evaluated with it.
+#: Random stream of sampled evaluation: a step that training never has, so that the sample of a
+#: vertex does not depend on the vertices that are evaluated with it.
 EVALUATION_STEP = 1 << 40
 
 
 class Predictor:
-    """Predicts vertices of one graph with one model, whose weights may change between calls.
+    """Predictor of the vertices of a graph by a model, whose weights may change between calls.
 
-    ``runtime.inference`` selects all neighbours or sampled ones; the same weights give the same
-    answer every time.
+    ``runtime.inference`` selects all neighbors or sampled neighbors. Repeated calls with equal
+    weights give equal results.
     """
 
     def __init__(
@@ -42,10 +42,12 @@ class Predictor:
         """Predict with ``model``.
 
         Args:
-            store: where features are read; None for the graph's own.
-            device: computes over all neighbours; None for the host.
-            num_layers: rows are what comes of the first so many layers, over all neighbours; None
-                for logits.
+            model: the model.
+            graph: the graph.
+            config: options of the run.
+            store: store of the features; None: the graph's features in host memory.
+            num_layers: number of layers of exact inference, from the first; None: all layers.
+            device: device of exact inference; None: the host.
         """
         self._model = model
         self._graph = graph
@@ -65,25 +67,25 @@ class Predictor:
         if exact and self._exact is None:
             _LOG.info(
                 f"runtime.inference=exact: {config.model.name} has no inference_per_layer, and is "
-                "evaluated over sampled neighbours (docs/your-model.md)"
+                "evaluated over sampled neighbors (docs/your-model.md)"
             )
 
     @property
     def inference(self) -> str:
-        """One of ``INFERENCE``, what is done."""
+        """Inference in use, one of ``INFERENCE``."""
         return "sampled" if self._exact is None else "exact"
 
     def prepare(self, vertices: IntArray | None) -> None:
-        """Say what predicting ``vertices``, all if None, takes; refuse it without room.
+        """Log the cost of predicting ``vertices`` if it is high; None: all vertices.
 
         Raises:
-            ConfigError: exact inference needs more of the disk than is free.
+            ConfigError: exact inference needs more disk than is free.
         """
         if self._exact is not None:
             self._exact.prepare(vertices)
 
     def logits(self, vertices: IntArray) -> Float32Array:
-        """Return the logits ``[len(vertices), num_classes]`` of ``vertices``, in their order.
+        """Return logits ``[len(vertices), num_classes]`` in the order of ``vertices``.
 
         Raises:
             GraphError: a file of the graph became shorter.
@@ -97,7 +99,7 @@ class Predictor:
         return logits
 
     def rows(self, vertices: IntArray | None) -> Iterator[Float32Array]:
-        """Yield rows of ``vertices``, all if None, some after the other in their order.
+        """Yield the output rows of ``vertices`` in chunks, in order; None: all vertices.
 
         Raises:
             GraphError: a file of the graph became shorter.
@@ -112,12 +114,12 @@ class Predictor:
         self._graph.check_files()
 
     def logits_of_each(self, splits: Sequence[IntArray]) -> list[Float32Array]:
-        """Return the logits of the vertices of each of ``splits``."""
+        """Return the logits of the vertices of each split."""
         if self._exact is None:
             return [self.logits(vertices) for vertices in splits]
-        # One pass: the layers below the last are mostly the same vertices for every split.
-        together = self.logits(np.concatenate(splits))
-        return np.split(together, np.cumsum([len(vertices) for vertices in splits])[:-1])
+        # The hidden layers of all splits mostly share their vertices: compute them once.
+        logits = self.logits(np.concatenate(splits))
+        return np.split(logits, np.cumsum([len(vertices) for vertices in splits])[:-1])
 
     @torch.no_grad()
     def _sampled(self, vertices: loading.Vertices) -> Iterator[Float32Array]:

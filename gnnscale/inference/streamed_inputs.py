@@ -1,4 +1,4 @@
-"""Rows that a pass over the features makes for the first layer, in the order of the file."""
+"""Rows of the first layer that sequential passes over the features transform."""
 
 from __future__ import annotations
 
@@ -19,29 +19,32 @@ from gnnscale.features.base import write_aggregated
 from gnnscale.features.disk import DiskRows, features_file
 from gnnscale.features.disk_bandwidth import gap_of
 from gnnscale.graph import Graph
-from gnnscale.inference.activation_store import MemoryRows, Workers
+from gnnscale.inference.activation_store import MemoryRows
+from gnnscale.inference.workers import Workers
 from gnnscale.nn.conv.linear import Degrees, LinearAggregationLayer
 from gnnscale.nn.transform_first import TransformedStore
 from gnnscale.sampling import Block
 
-#: Rows of about so many bytes, as float32, are read and multiplied at once.
-_STRETCH_BYTES = 8 << 20
+#: Approximate bytes of the float32 rows that are read and transformed together.
+_RANGE_BYTES = 8 << 20
 
-#: What returns rows that are being read, in any thread.
+#: Waits for rows that are being read and returns them, in any thread.
 Reading = Callable[[], torch.Tensor]
 
 
 class FeatureReader:
-    """Reads feature rows of many vertices, in the background if they are on the disk.
+    """Reader of feature rows for many vertices, asynchronous if they are on the disk.
 
-    Those of a file are read past the page cache, if the file system can.
+    Files are read without the page cache if the file system supports it.
     """
 
     def __init__(self, store: HostFeatures, graph: Graph, *, num_threads: int) -> None:
-        """Read the rows of ``store``, those of ``graph``.
+        """Read the rows of ``store``.
 
         Args:
-            num_threads: of the native kernels, for each call.
+            store: features of ``graph``.
+            graph: the graph.
+            num_threads: threads of the native kernels for a call.
 
         Raises:
             OSError: the feature file cannot be opened.
@@ -53,32 +56,32 @@ class FeatureReader:
             self._file = DiskRows.of(graph, max_gap_bytes=gap_of(features_file(graph)))
 
     def start(self, vertices: Array) -> Reading:
-        """Begin to read the rows of ``vertices``, ``[n, width]`` float32."""
+        """Start to read the rows of ``vertices``; the result returns ``[n, width]`` float32."""
         if self._file is None:
-            return partial(self._gathered, vertices)
+            return partial(self._gather, vertices)
         shape, file = (len(vertices), self._file.width), self._file
-        pool: Array = np.empty(shape, file.dtype)
+        buffer: Array = np.empty(shape, file.dtype)
         if file.dtype_name == "float32":
-            pool = ops.empty(shape, torch.float32).numpy()
-        ticket = file.start(vertices, pool, np.arange(len(vertices), dtype=np.int32))
-        return partial(self._finished, ticket, pool)
+            buffer = ops.empty(shape, torch.float32).numpy()
+        ticket = file.start(vertices, buffer, np.arange(len(vertices), dtype=np.int32))
+        return partial(self._finish, ticket, buffer)
 
-    def _gathered(self, vertices: Array) -> torch.Tensor:
+    def _gather(self, vertices: Array) -> torch.Tensor:
         options: Any = {"dtype": torch.float32, "num_threads": self._num_threads}
         return self._store.gather(vertices, **options)[0]
 
-    def _finished(self, ticket: int, pool: Array) -> torch.Tensor:
+    def _finish(self, ticket: int, buffer: Array) -> torch.Tensor:
         assert self._file is not None
         self._file.finish(ticket)
         if self._file.dtype_name == "float32":
-            return torch.from_numpy(pool)
-        out = ops.empty((len(pool), self._store.width), torch.float32)
-        stored = (pool, self._file.dtype_name)
-        everything = np.arange(len(pool), dtype=np.int32)
-        return ops.gather(stored, everything, out=out, num_threads=self._num_threads)
+            return torch.from_numpy(buffer)
+        out = ops.empty((len(buffer), self._store.width), torch.float32)
+        stored = (buffer, self._file.dtype_name)
+        rows = np.arange(len(buffer), dtype=np.int32)
+        return ops.gather(stored, rows, out=out, num_threads=self._num_threads)
 
     def close(self) -> None:
-        """Wait for reads that nobody waited for, and close the file."""
+        """Wait for pending reads and close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -93,53 +96,60 @@ def make_rows(
     workers: Workers,
     advance: Callable[[int], None],
 ) -> None:
-    """Read the rows of ``vertices``, and write what ``make`` returns for them.
+    """Read the rows of ``vertices``, transform them with ``make``, and store the results.
 
     Args:
-        vertices: they ascend.
-        write: takes the number of the first row.
+        reader: reader of the features.
+        vertices: ascending ids.
+        make: transforms rows ``[n, width]``.
+        write: stores transformed rows, from the row number in its first argument on.
         width: features of a row.
-        advance: takes how many rows are done.
+        workers: worker threads.
+        advance: called with the number of stored rows.
     """
 
-    def stretches() -> Iterator[tuple[int, Reading]]:
-        count = max(_STRETCH_BYTES // (4 * width), 16)
+    def ranges() -> Iterator[tuple[int, Reading]]:
+        count = max(_RANGE_BYTES // (4 * width), 16)
         for first in range(0, len(vertices), count):
             yield first, reader.start(np.asarray(vertices[first : first + count]))
 
-    def made(stretch: tuple[int, Reading]) -> int:
-        first, reading = stretch
+    def transform(item: tuple[int, Reading]) -> int:
+        first, reading = item
         rows = make(reading())
         write(first, rows)
         return len(rows)
 
-    for count in workers.map(made, stretches()):
+    for count in workers.map(transform, ranges()):
         advance(count)
 
 
 class TransformedRows(TransformedStore):
-    """Rows that a pass has made, in memory, and the features that it has read."""
+    """Store of rows that a pass has transformed, with access to the original features."""
 
     def __init__(
         self,
         rows: MemoryRows,
-        places: Callable[[Array], Array] | None,
+        positions: Callable[[Array], Array] | None,
         reader: FeatureReader,
         num_vertices: int,
         *,
         num_threads: int,
     ) -> None:
-        """Take row ``places(vertices)[i]`` of ``rows`` as that of ``vertices[i]``.
+        """Read the row of a vertex at its position in ``rows``.
 
         Args:
-            places: None if vertices are rows.
+            rows: transformed rows.
+            positions: returns the row of each vertex; None: vertex ids are rows.
+            reader: reader of the features.
+            num_vertices: vertices of the graph.
+            num_threads: threads of the native kernels for a call.
         """
         self._rows = rows
-        self._places = places
+        self._positions = positions
         self._reader = reader
         self._num_vertices = num_vertices
         self._num_threads = num_threads
-        self._own: Reading | None = None
+        self._reading: Reading | None = None
 
     @property
     def num_rows(self) -> int:
@@ -158,36 +168,36 @@ class TransformedRows(TransformedStore):
 
     @property
     def reads_per_edge(self) -> bool:
-        """Sums read rows in the order of the edges."""
+        """Whether sums read rows in the order of the edges: always."""
         return True
 
-    def ahead(self, vertices: Array) -> TransformedRows:
-        """Begin to read the features of ``vertices``, and return a store whose ``own`` has them."""
-        found = copy(self)
-        found._own = self._reader.start(vertices)
-        return found
+    def prefetch(self, vertices: Array) -> TransformedRows:
+        """Start to read the features of ``vertices``; return a store whose ``own`` has them."""
+        store = copy(self)
+        store._reading = self._reader.start(vertices)
+        return store
 
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``."""
-        found = vertices if self._places is None else self._places(vertices)
-        return self._rows.gather(found, dtype=dtype, num_threads=num_threads)
+        rows = vertices if self._positions is None else self._positions(vertices)
+        return self._rows.gather(rows, dtype=dtype, num_threads=num_threads)
 
     def own(self, vertices: Array) -> torch.Tensor:
-        """Return the features of ``vertices``, ``[n, num_features]``, those read ahead if any."""
-        return self._own() if self._own is not None else self._reader.start(vertices)()
+        """Return the features of ``vertices``, ``[n, num_features]``, prefetched if possible."""
+        return self._reading() if self._reading is not None else self._reader.start(vertices)()
 
     def sums(
         self, vertices: Array, block: Block, degrees: Degrees, layer: LinearAggregationLayer
     ) -> torch.Tensor:
-        """Return neighbours' rows aggregated as in ``layer``, ``[num_dst, width]``."""
+        """Return the neighbors' rows, aggregated as in ``layer``, ``[num_dst, width]``."""
         aggregation = layer.aggregation(block, degrees)
-        if self._places is not None and block.edge_vertices is not None:
-            block = replace(block, edge_vertices=self._places(block.edge_vertices))
-            vertices = self._places(vertices[: block.num_dst])
-        elif self._places is not None:
-            vertices = self._places(vertices)
+        if self._positions is not None and block.edge_vertices is not None:
+            block = replace(block, edge_vertices=self._positions(block.edge_vertices))
+            vertices = self._positions(vertices[: block.num_dst])
+        elif self._positions is not None:
+            vertices = self._positions(vertices)
         out = ops.empty((block.num_dst, self.width), torch.float32)
         options: Any = {"out": out, "num_threads": self._num_threads}
         if aggregation.self_term == "add":

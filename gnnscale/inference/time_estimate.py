@@ -1,6 +1,8 @@
-"""How long exact inference takes, by trying each layer on some vertices."""
+"""Time estimate of exact inference, from a trial of each layer on sampled vertices."""
 
 import math
+import os
+import tempfile
 import time
 
 import numpy as np
@@ -12,12 +14,14 @@ from gnnscale.features import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import EDGE_BYTES, FileRows, MemoryRows, file_bytes
 from gnnscale.inference.layers import LayerPass, close
-from gnnscale.inference.memory_plan import InferenceWork, SubsetStore, disk_rate
+from gnnscale.inference.memory_plan import InferenceWork, SubsetStore
 
-#: Vertices that a layer is tried on, in stretches from all over them.
-_TRIED_VERTICES, _STRETCHES = 1 << 17, 8
-#: Bytes of the rows that they read: more than caches hold, and soon made.
-_TRIED_BYTES = 128 << 20
+#: Vertices in a trial of a layer, and number of evenly spaced ranges that contain them.
+_TRIAL_VERTICES, _NUM_RANGES = 1 << 17, 8
+#: Bytes of rows in a trial: more than processor caches, and quickly allocated.
+_TRIAL_BYTES = 128 << 20
+#: Bytes written in a trial of the disk.
+_DISK_TRIAL_BYTES = 64 << 20
 
 
 def estimated_s(
@@ -27,14 +31,17 @@ def estimated_s(
     store: FeatureStore,
     features: FeatureStore | None = None,
 ) -> float:
-    """Return the seconds of one pass over all layers.
+    """Return the estimated seconds of exact inference.
 
-    Each is computed for some of its vertices, hidden ones from rows of zeros, fewer than they will
-    be but in the same kind of place.
+    Each layer is computed for some of its vertices. Hidden layers read zeros in a smaller store of
+    the planned kind, memory or file.
 
     Args:
-        store: the rows that the first layer reads.
-        features: what an encoder makes them of; None without an encoder.
+        passes: the layers.
+        work: the work to estimate.
+        graph: the graph.
+        store: store of the first layer's inputs.
+        features: features that an encoder reads; None without an encoder.
     """
     rate = disk_rate() if work.plan.temporary_bytes else math.inf
     seconds = 0.0
@@ -49,23 +56,23 @@ def estimated_s(
             continue
         rows = store if index == 0 else _zeros(work, index - 1, graph.num_vertices)
         try:
-            edge_s = _edge_s(passes, index, rows, _some(work.needed[index], graph, rows))
+            edge_s = _edge_s(passes, index, rows, _trial_vertices(work.needed[index], graph, rows))
         finally:
             if index > 0 or work.encoded is not None:
                 close(rows)
-        # The system writes rows to the disk, and reads them ahead, while others are computed.
+        # Disk accesses overlap with computation.
         moved = _written_bytes(work, index) + _read_bytes(work, index)
         seconds += max(edge_s * (layer.num_edges + layer.num_vertices), moved / rate)
     return seconds
 
 
 def _first_s(passes: LayerPass, work: InferenceWork, graph: Graph, store: FeatureStore) -> float:
-    """Return the seconds of a first layer whose rows are made in passes."""
-    tried = _some(work.needed[0], graph, None)
-    out = passes.output(0, len(tried))
+    """Return the seconds of a transform-first layer with its passes over the features."""
+    trial = _trial_vertices(work.needed[0], graph, None)
+    out = passes.output(0, len(trial))
     try:
         return passes.first(store).estimated_s(
-            tried, work.sizes[0], lambda pieces: passes.compute(0, [pieces], out)
+            trial, work.sizes[0], lambda chunks: passes.compute(0, [chunks], out)
         )
     finally:
         close(out)
@@ -74,9 +81,9 @@ def _first_s(passes: LayerPass, work: InferenceWork, graph: Graph, store: Featur
 def _encoding_s(
     passes: LayerPass, work: InferenceWork, graph: Graph, features: FeatureStore
 ) -> tuple[float, SubsetStore]:
-    """Return the seconds in which all rows are encoded, and some that stand for all."""
-    count = max(min(graph.num_vertices, _TRIED_BYTES // features.row_bytes), 1)
-    close(passes.encode(features, lambda _: None, count // _STRETCHES))
+    """Return the seconds of encoding all rows, and encoded rows that represent all."""
+    count = max(min(graph.num_vertices, _TRIAL_BYTES // features.row_bytes), 1)
+    close(passes.encode(features, lambda _: None, count // _NUM_RANGES))
     begin = time.perf_counter()
     rows = passes.encode(features, lambda _: None, count)
     seconds = (time.perf_counter() - begin) * graph.num_vertices / count
@@ -88,33 +95,35 @@ def _encoded_bytes(work: InferenceWork, graph: Graph, rows: FeatureStore) -> flo
     return file_bytes(graph.num_vertices, rows.width) if work.encoded == "file" else 0.0
 
 
-def _some(vertices: Vertices, graph: Graph, rows: FeatureStore | None) -> Array:
-    """Return some of ``vertices``, in stretches from all over them.
+def _trial_vertices(vertices: Vertices, graph: Graph, rows: FeatureStore | None) -> Array:
+    """Return evenly spaced ranges of ``vertices``, fewer if ``rows`` are on the disk.
 
-    They are fewer if ``rows`` are read from the disk, which takes as long as all else together;
-    None for rows that are not.
+    ``rows`` is None for a layer without random reads.
     """
-    count = _TRIED_VERTICES
+    count = _TRIAL_VERTICES
     if isinstance(rows, HostFeatures) and rows.from_disk:
-        neighbours = 1 + graph.num_edges // max(graph.num_vertices, 1)
-        count = max(_STRETCHES, min(count, _TRIED_BYTES // (neighbours * rows.row_bytes)))
-    length = count // _STRETCHES
-    starts = range(0, max(len(vertices), 1), max(-(-len(vertices) // _STRETCHES), length))
+        neighbors = 1 + graph.num_edges // max(graph.num_vertices, 1)
+        count = max(_NUM_RANGES, min(count, _TRIAL_BYTES // (neighbors * rows.row_bytes)))
+    length = count // _NUM_RANGES
+    starts = range(0, max(len(vertices), 1), max(-(-len(vertices) // _NUM_RANGES), length))
     return np.concatenate(
         [np.asarray(vertices[first : first + length], graph.indices.dtype) for first in starts]
     )
 
 
 def _edge_s(passes: LayerPass, index: int, rows: FeatureStore, vertices: Array) -> float:
-    """Return the seconds that layer ``index`` takes for an edge or a vertex."""
+    """Return the seconds of layer ``index`` per edge or vertex."""
     out = passes.output(index, len(vertices))
     try:
         seconds, count = 0.0, 1
-        # What happens the first time, such as that memory is cleared, is not to count.
-        for tried in (vertices[: len(vertices) // _STRETCHES], vertices):
-            begin, count = time.perf_counter(), len(tried)
-            pieces, own = passes.pieces(index, rows, tried), [rows] * passes.num_reads(index)
-            for block, _ in passes.compute(index, pieces, out, own):
+        # The first run has one-time costs, such as the clearing of memory.
+        for trial in (vertices[: len(vertices) // _NUM_RANGES], vertices):
+            begin, count = time.perf_counter(), len(trial)
+            chunks, self_stores = (
+                passes.chunks(index, rows, trial),
+                [rows] * passes.num_reads(index),
+            )
+            for block, _ in passes.compute(index, chunks, out, self_stores):
                 count += block.num_edges
             seconds = time.perf_counter() - begin
         return seconds / max(count, 1)
@@ -123,24 +132,24 @@ def _edge_s(passes: LayerPass, index: int, rows: FeatureStore, vertices: Array) 
 
 
 def _zeros(work: InferenceWork, hidden: int, num_vertices: int) -> SubsetStore:
-    """Return zeros for rows of a hidden layer, those of any vertex."""
+    """Return a store of zeros for the rows of a hidden layer."""
     num_rows, (width, num_parts) = len(work.needed[hidden]), work.widths[hidden]
-    count = max(min(num_rows, _TRIED_BYTES // file_bytes(1, width)), 1)
+    count = max(min(num_rows, _TRIAL_BYTES // file_bytes(1, width)), 1)
     rows: MemoryRows | FileRows
     if work.plan.in_file[hidden]:
-        # As many stretches as there will be, and as many sums for each.
-        stretch_bytes = work.plan.stream_bytes * count // num_rows
-        rows = FileRows(count, width, num_parts=num_parts, stretch_bytes=stretch_bytes)
+        # The trial has the planned number of ranges.
+        range_bytes = work.plan.stream_bytes * count // num_rows
+        rows = FileRows(count, width, num_parts=num_parts, range_bytes=range_bytes)
     else:
         rows = MemoryRows(count, width, num_parts=num_parts)
-    zeros = torch.zeros(min(count, _TRIED_VERTICES), num_parts * width)
+    zeros = torch.zeros(min(count, _TRIAL_VERTICES), num_parts * width)
     for first in range(0, count, len(zeros)):
         rows.write(first, zeros[: count - first])
     return SubsetStore(rows, lambda vertices: vertices % count, num_vertices)
 
 
 def _written_bytes(work: InferenceWork, index: int) -> float:
-    """Return the bytes of layer ``index`` in a file."""
+    """Return the bytes that layer ``index`` writes to a file."""
     if index == len(work.widths) or not work.plan.in_file[index]:
         return 0.0
     width, num_parts = work.widths[index]
@@ -148,9 +157,9 @@ def _written_bytes(work: InferenceWork, index: int) -> float:
 
 
 def _read_bytes(work: InferenceWork, index: int) -> float:
-    """Return the bytes that layer ``index`` reads of the disk: a file as often as sums do not fit.
+    """Return the bytes that layer ``index`` reads from the disk, 0 for a file in the page cache.
 
-    One that the system has room for is read from memory.
+    The file is read once for each group of destinations whose sums fit into memory.
     """
     plan, layer = work.plan, work.sizes[index]
     if index == 0 or not plan.in_file[index - 1] or plan.cached:
@@ -158,3 +167,13 @@ def _read_bytes(work: InferenceWork, index: int) -> float:
     width, _ = work.widths[index - 1]
     sums = file_bytes(layer.num_vertices, width) + layer.num_edges * EDGE_BYTES
     return file_bytes(len(work.needed[index - 1]), width) * math.ceil(sums / plan.stream_bytes)
+
+
+def disk_rate() -> float:
+    """Return the write bandwidth of the disk of temporary files in bytes/s, from a trial."""
+    with tempfile.TemporaryFile(prefix="gnnscale-inference-") as file:
+        start = time.perf_counter()
+        file.write(bytes(_DISK_TRIAL_BYTES))
+        file.flush()
+        os.fdatasync(file.fileno())
+        return _DISK_TRIAL_BYTES / (time.perf_counter() - start)

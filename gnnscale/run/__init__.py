@@ -1,1 +1,1 @@
-"""What a run records of its steps and epochs."""
+"""Options, tasks, checkpoints, records and observers of a training run."""

@@ -1,4 +1,4 @@
-"""Artifacts of a run as its processes open them: checked to be those it was launched with."""
+"""Artifacts of a run, opened by its processes with a check of their content hashes."""
 
 from __future__ import annotations
 
@@ -24,30 +24,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GRAPH_STORE = "graph store"
-
 PARTITION = "partition"
-
 LINKS = "divided edges"
-
 CACHE_PLAN = "cache plan"
-
 PREAGGREGATED = "preaggregated features"
 
-#: Arrays of the graph that GPUs read in memory of the host, each filled once for all workers.
+#: Arrays of the graph that GPUs read from host memory, one copy for all workers.
 SHARED_ARRAYS = {name: f"{name} in shared memory" for name in ("features", "indices", "indptr")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunArtifact:
-    """A directory that workers read."""
+    """Directory that workers read."""
 
-    name: str  #: what errors call it
+    name: str  #: name in errors
     path: Path  #: the directory
-    content: str  #: hash of what it holds
+    content: str  #: hash of the content
 
 
 def make_links(config: RunConfig, graph: Graph) -> RunArtifact | None:
-    """Divide the edges of ``graph`` if the task predicts edges; None if it does not.
+    """Split the edges of ``graph`` for link prediction; None for another task.
 
     Raises:
         ConfigError, GraphError: as ``TaskConfig.make``.
@@ -55,115 +51,121 @@ def make_links(config: RunConfig, graph: Graph) -> RunArtifact | None:
     path = config.task.make(graph)
     if path is None:
         return None
-    content = _task_of(config, graph, path).graph.content
+    content = _open_task(config, graph, path).graph.content
     assert content is not None
     return RunArtifact(name=LINKS, path=path, content=content)
 
 
-def open_partition(artefacts: Sequence[RunArtifact], graph: Graph) -> Partition | None:
-    """Open the partition of ``graph`` among ``artefacts``; None if there is none."""
-    return reopen_artifact(artefacts, PARTITION, lambda path: read_partition(path, graph))
+def open_partition(artifacts: Sequence[RunArtifact], graph: Graph) -> Partition | None:
+    """Open the partition of ``graph``; None without a partition."""
+    return reopen_artifact(artifacts, PARTITION, lambda path: read_partition(path, graph))
 
 
 def open_task(
-    config: RunConfig, artefacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
+    config: RunConfig, artifacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
 ) -> Task:
-    """Open the task of a run, over the graph with the feature rows that the model reads.
+    """Open the task of a run over the graph with the feature rows that the model reads.
 
-    Rows that follow from the structure are made of the task's graph, which lacks the edges that
-    ``task=links`` holds out: the model sees none of the edges that it is tested on.
+    Structural features are computed from the task's graph. That graph lacks the edges that
+    ``task=links`` holds out, so that the model sees no edge on which it is tested.
 
     Args:
         config: options of the run.
-        artefacts: of the run, the divided edges of ``task=links`` among them.
-        graph: as its store has it.
-        seed: of the run, which the first learned rows are drawn by; None leaves them 0.
+        artifacts: artifacts of the run, with the divided edges of ``task=links``.
+        graph: the graph as stored.
+        seed: seed of the initial learned rows; None sets the rows to 0.
 
     Raises:
         GraphError, ConfigError: as ``TaskConfig.open`` and ``with_features``.
     """
     task = reopen_artifact(
-        artefacts,
+        artifacts,
         LINKS,
-        lambda path: _task_of(config, graph, path),
+        lambda path: _open_task(config, graph, path),
         lambda task: task.graph.content,
     )
     if task is None:
-        task = _task_of(config, graph, None)
+        task = _open_task(config, graph, None)
     threads = config.num_threads
-    found = with_features(config.features, task.graph, num_threads=threads, seed=seed)
+    task_graph = with_features(config.features, task.graph, num_threads=threads, seed=seed)
     if config.task.divides_edges and isinstance(config.features, StructuralFeaturesConfig):
-        found = _with_other_hash(found)
-    return task.over(found)
+        task_graph = _mark_training_edges(task_graph)
+    return task.over(task_graph)
 
 
-def _with_other_hash(graph: Graph) -> Graph:
-    """Return a graph of training edges, and rows made of them, with another hash.
+def _mark_training_edges(graph: Graph) -> Graph:
+    """Return ``graph`` with the hash of features that were computed from training edges alone.
 
-    Weights that an earlier release trained with rows of all edges, held-out ones too, have the hash
-    of the graph alone, and are refused.
+    Earlier releases computed the features from all edges, held-out edges included, under the hash
+    of the graph; resuming their weights is refused.
     """
     content = digest({"graph": graph.content, "rows": "made of training edges"})
     return replace(graph, origin=replace(graph.origin, content=content))
 
 
 def open_graph(
-    config: RunConfig, artefacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
+    config: RunConfig, artifacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
 ) -> Graph:
-    """Return the graph of the task that ``open_task`` returns, which is not opened without need.
+    """Return the graph of ``open_task``, without opening the task if possible.
 
-    A task imports torch and the user's metrics; the launching process needs neither for labels.
+    Opening a task imports torch and the user's metrics, which the launching process does not need.
     """
     if config.task.divides_edges:
-        return open_task(config, artefacts, graph, seed=seed).graph
+        return open_task(config, artifacts, graph, seed=seed).graph
     graph, threads = graph_read(config, graph), config.num_threads
     return with_features(config.features, graph, num_threads=threads, seed=seed)
 
 
-def _task_of(config: RunConfig, graph: Graph, links: Path | None) -> Task:
-    """Open the task over the graph as its store has it, whose edges ``links`` divides."""
+def _open_task(config: RunConfig, graph: Graph, links: Path | None) -> Task:
+    """Open the task over the stored graph with the edge split in ``links``."""
     graph = graph_read(config, graph)
     return config.task.open(graph, links, loss=config.loss, metrics=config.metrics)
 
 
-def open_cache_plan(artefacts: Sequence[RunArtifact], graph: Graph) -> StoredPlan | None:
-    """Open the cache plan for ``graph`` among ``artefacts``; None if there is none."""
-    return reopen_artifact(artefacts, CACHE_PLAN, lambda path: read_plan(path, graph))
+def open_cache_plan(artifacts: Sequence[RunArtifact], graph: Graph) -> StoredPlan | None:
+    """Open the cache plan for ``graph``; None without a cache plan."""
+    return reopen_artifact(artifacts, CACHE_PLAN, lambda path: read_plan(path, graph))
 
 
-def open_store(artefacts: Sequence[RunArtifact]) -> Graph:
-    """Open the graph store among ``artefacts``."""
-    graph = reopen_artifact(artefacts, GRAPH_STORE, Graph.open)
+def open_store(artifacts: Sequence[RunArtifact]) -> Graph:
+    """Open the graph store."""
+    graph = reopen_artifact(artifacts, GRAPH_STORE, Graph.open)
     assert graph is not None
     return graph
 
 
-def with_shared_arrays(graph: Graph, artefacts: Sequence[RunArtifact]) -> Graph:
-    """Return the graph of a task with the arrays among ``artefacts`` that processes share."""
-    shared: dict[str, Any] = {}
-    for name, called in SHARED_ARRAYS.items():
-        for each in artefacts:
-            if each.name == called:
-                array = getattr(graph, name)
-                shared[name] = SharedMemory.open(each.path).array(array.shape, array.dtype)
-    return replace(graph, **shared)
+def with_shared_arrays(graph: Graph, artifacts: Sequence[RunArtifact]) -> Graph:
+    """Return ``graph`` with the arrays that ``artifacts`` have in shared memory."""
+    arrays: dict[str, Any] = {}
+    for name, label in SHARED_ARRAYS.items():
+        path = next((artifact.path for artifact in artifacts if artifact.name == label), None)
+        if path is not None:
+            array = getattr(graph, name)
+            arrays[name] = SharedMemory.open(path).array(array.shape, array.dtype)
+    return replace(graph, **arrays)
 
 
 def reopen_artifact(
-    artefacts: Sequence[RunArtifact],
+    artifacts: Sequence[RunArtifact],
     name: str,
-    opened: Callable[[Path], T],
+    open_path: Callable[[Path], T],
     content: Callable[[T], str | None] = attrgetter("content"),
 ) -> T | None:
-    """Open the artefact ``name``; None if there is none.
+    """Open the artifact ``name``; None without such an artifact.
+
+    Args:
+        artifacts: artifacts of the run.
+        name: name of the artifact.
+        open_path: opens the artifact's directory.
+        content: returns the hash of the opened artifact.
 
     Raises:
-        GraphError: it is damaged, or another one than when the run was launched.
+        GraphError: the artifact is damaged, or has changed since the run was launched.
     """
-    found = next((each for each in artefacts if each.name == name), None)
-    if found is None:
+    artifact = next((artifact for artifact in artifacts if artifact.name == name), None)
+    if artifact is None:
         return None
-    artefact = opened(found.path)
-    if content(artefact) != found.content:
-        raise GraphError(f"{found.path}: the {name} in it changed since the run was launched")
-    return artefact
+    opened_artifact = open_path(artifact.path)
+    if content(opened_artifact) != artifact.content:
+        raise GraphError(f"{artifact.path}: the {name} in it changed since the run was launched")
+    return opened_artifact

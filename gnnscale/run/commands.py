@@ -1,4 +1,4 @@
-"""The options of ``prepare``, ``partition``, ``plan-cache`` and ``evaluate``."""
+"""Options of the commands ``prepare``, ``partition``, ``plan-cache`` and ``evaluate``."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,17 +11,17 @@ from gnnscale.partition import UNREACHED, PartitionerConfig
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run.config import INFERENCE, BatchConfig
 
-#: Parts if neither options nor the devices of a run say how many.
-_NUM_PARTS = 4
+#: Parts if neither the options nor the devices of a run set a number.
+_DEFAULT_NUM_PARTS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """A graph store to make.
+    """Options of ``gnnscale prepare``, which converts a dataset to a graph store.
 
     Attributes:
-        dataset: what it is made of.
-        force: make it again if it exists.
+        dataset: the dataset to convert.
+        force: replace an existing store.
     """
 
     dataset: GraphSource
@@ -30,18 +30,18 @@ class PrepareConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionConfig:
-    """A partition to make.
+    """Options of ``gnnscale partition``, which divides a graph into parts.
 
     Attributes:
-        dataset: the graph that is divided.
-        partitioner: how.
+        dataset: the graph to partition.
+        partitioner: the partitioning algorithm.
         num_threads: threads to use; the result does not depend on it.
-        num_hops: layers of the model that will be trained, which some partitioners look at.
-        force: make it again if it exists.
-        part_stores: also write each part as a separate graph store. ``true``: its neighbourhoods,
-            in ``parts`` below the partition; for partitioners whose parts have all that sampling
-            can touch (pagraph). ``rows``: its rows of features beside the whole topology, in
-            ``rows``; for machines that divide the rows (features=shared).
+        num_hops: layers of the model to train, which some partitioners take into account.
+        force: replace an existing partition.
+        part_stores: also write each part as a separate graph store. ``true``: its L-hop
+            neighborhood, in ``parts`` under the partition, for partitioners whose parts contain
+            everything that sampling reads (pagraph). ``rows``: its feature rows with the full
+            topology, in ``rows``, for machines that shard the features (features=shared).
     """
 
     dataset: GraphSource
@@ -53,22 +53,22 @@ class PartitionConfig:
 
     def __post_init__(self) -> None:
         if self.part_stores not in (True, False, "rows"):
-            raise ConfigError(f"part_stores={self.part_stores}: allowed are false, true, rows")
+            raise ConfigError(f"part_stores={self.part_stores}: expected false, true or rows")
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
         check_range("num_hops", self.num_hops, 1, UNREACHED - 1)
 
     @property
     def num_parts(self) -> int:
-        """Parts that are asked for, 4 if no number is."""
-        return self.partitioner.num_parts or _NUM_PARTS
+        """Number of parts; 4 unless the partitioner's options set it."""
+        return self.partitioner.num_parts or _DEFAULT_NUM_PARTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanCacheConfig(BatchConfig):
-    """A cache plan to make.
+    """Options of ``gnnscale plan-cache``, which plans the devices' caches.
 
     Attributes:
-        force: make it again if it exists.
+        force: replace an existing plan.
     """
 
     force: bool = False
@@ -76,11 +76,11 @@ class PlanCacheConfig(BatchConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCodeOptions:
-    """What is named again of the model of a run that was found.
+    """Model code for a run directory of another user, where code is imported only if named again.
 
     Attributes:
-        module: as in ``CustomModel``; None if the run names none.
-        arguments: those whose texts are paths; the others are the run's.
+        module: module of the model, as in ``CustomModel``; None if the run has no custom model.
+        arguments: arguments of the model that are paths; other arguments come from the run.
     """
 
     module: str | None = field(default=None, metadata=names("code"))
@@ -89,11 +89,12 @@ class ModelCodeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DataPathOptions:
-    """What is named again of the dataset of a run that was found.
+    """Paths of the dataset for a run directory of another user.
 
     Attributes:
-        store: as in ``GraphSource``; with it, ``raw`` is not needed. None for the run's own.
-        raw: as in ``Dataset``; None for the run's own.
+        store: path of the graph store, as in ``GraphSource``; ``raw`` is then not needed. None
+            takes the run's path.
+        raw: path of the raw files, as in ``Dataset``; None takes the run's path.
     """
 
     store: str | None = field(default=None, metadata=names("place"))
@@ -102,10 +103,10 @@ class DataPathOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPathOptions:
-    """Files of the task of a run that was found, named again.
+    """Paths of the task's files for a run directory of another user.
 
     Attributes:
-        candidates: as in ``LinkPrediction``; None for the run's own.
+        candidates: file of the candidates, as in ``LinkPrediction``; None takes the run's path.
     """
 
     candidates: str | None = field(default=None, metadata=names("place"))
@@ -113,13 +114,13 @@ class TaskPathOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SavedRunOptions:
-    """What a command takes that reads a run directory.
+    """Options of all commands that read a run directory.
 
     Attributes:
-        run: the directory.
-        model: the code of its model, which is imported because it is named here.
-        dataset: where its data lie, if that is outside of the directory and ``GNNSCALE_HOME``.
-        task: the file of the candidates of link prediction, if it is outside of both, too.
+        run: the run directory.
+        model: code of its model, which is imported because it is named here.
+        dataset: paths of its dataset, if outside of the run directory and ``GNNSCALE_HOME``.
+        task: candidates of link prediction, if outside of the run directory and ``GNNSCALE_HOME``.
     """
 
     run: Path
@@ -129,26 +130,27 @@ class SavedRunOptions:
 
     @property
     def given(self) -> dict[str, Any]:
-        """What is named again, by dotted names."""
-        found = {
+        """Options of the run that the command line names again, by dotted names."""
+        arguments = self.model.arguments.items()
+        options = {
             "model.module": self.model.module,
-            **{f"model.arguments.{name}": each for name, each in self.model.arguments.items()},
+            **{f"model.arguments.{name}": value for name, value in arguments},
             "dataset.store": self.dataset.store,
             "dataset.raw": self.dataset.raw,
             "task.candidates": self.task.candidates,
         }
-        return {option: each for option, each in found.items() if each is not None}
+        return {option: value for option, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(SavedRunOptions):
-    """An evaluation of a finished or stopped run.
+    """Options of ``gnnscale evaluate``, which evaluates a finished or stopped run.
 
     Attributes:
         num_threads: threads of the native code and of torch.
-        inference: one of ``INFERENCE``; None evaluates as the run itself did.
-        metrics: what is measured, as in ``TrainConfig``; None for what the run measured. A function
-            of the user's is imported because it is named here.
+        inference: one of ``INFERENCE``; None evaluates as the run did.
+        metrics: metrics to compute, as in ``RunConfig``; None takes the run's metrics. A custom
+            function is imported because it is named here.
     """
 
     num_threads: int
@@ -162,5 +164,5 @@ class EvaluateConfig(SavedRunOptions):
 
     @property
     def given(self) -> dict[str, Any]:
-        """What is named again, by dotted names."""
+        """Options of the run that the command line names again, by dotted names."""
         return super().given | ({} if self.metrics is None else {"metrics": self.metrics})

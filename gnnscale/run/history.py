@@ -1,4 +1,4 @@
-"""The epochs of a run in a file without a name, so that memory does not grow with them."""
+"""Records of epochs in an unnamed temporary file, so that memory does not grow with them."""
 
 from __future__ import annotations
 
@@ -14,58 +14,58 @@ import msgspec
 
 from gnnscale.run.records import EpochRecord
 
-#: Records that are written at a time: the file of a short run stays empty.
-_NUM_WAITING = 64
+#: Records that are written together: the file of a short run stays empty.
+_RECORDS_PER_WRITE = 64
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=lambda value: value.item())  # a number of NumPy
+_encoder = msgspec.msgpack.Encoder(enc_hook=lambda value: value.item())  # scalars of NumPy
 _decoder = msgspec.msgpack.Decoder(EpochRecord)
 
 
 class _Spool:
-    """Packed records by their number; any thread may read them while one appends."""
+    """Append-only file of packed records; any thread may read while one thread appends."""
 
     def __init__(self) -> None:
         self._file: Any = None
-        self._ends = array("q", [0])  # of the records in the file, after a zero
-        self._waiting: list[bytes] = []
+        self._ends = array("q", [0])  # offsets in the file: record n lies from entry n to n + 1
+        self._buffer: list[bytes] = []  # records that are not in the file yet
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._ends) - 1 + len(self._waiting)
+        return len(self._ends) - 1 + len(self._buffer)
 
     def append(self, packed: bytes) -> None:
         with self._lock:
-            self._waiting.append(packed)
-            if len(self._waiting) >= _NUM_WAITING:
+            self._buffer.append(packed)
+            if len(self._buffer) >= _RECORDS_PER_WRITE:
                 self._write()
 
     def read(self, number: int) -> bytes:
         with self._lock:
             written = len(self._ends) - 1
             if number >= written:
-                return self._waiting[number - written]
+                return self._buffer[number - written]
             begin, end = self._ends[number], self._ends[number + 1]
             return os.pread(self._file.fileno(), end - begin, begin)
 
     def _write(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 it is open as long as this is
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 closed by the finalizer
             weakref.finalize(self, self._file.close)
         try:
-            self._file.write(b"".join(self._waiting))
+            self._file.write(b"".join(self._buffer))
             self._file.flush()
         except OSError as error:
             raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from None
-        for packed in self._waiting:
+        for packed in self._buffer:
             self._ends.append(self._ends[-1] + len(packed))
-        self._waiting = []
+        self._buffer = []
 
 
 class History(Sequence[EpochRecord]):
-    """Records of epochs, of which none is kept in memory; it never changes.
+    """Immutable sequence of epoch records on disk.
 
     Args:
-        records: the first ones.
+        records: first records of the sequence.
     """
 
     def __init__(self, records: Iterable[EpochRecord] = ()) -> None:
@@ -75,31 +75,31 @@ class History(Sequence[EpochRecord]):
         self._length = len(self._spool)
 
     def appended(self, record: EpochRecord) -> History:
-        """Return the records of this one, and ``record``, from the same file if it ends here."""
+        """Return a history with ``record`` added; it shares the file if this one ends there."""
         if self._length != len(self._spool):
             return History((*self, record))
         self._spool.append(_encoder.encode(record))
         return self.first(self._length + 1)
 
     def first(self, length: int) -> History:
-        """Return the first ``length`` records, from the same file."""
-        found = History()
-        found._spool, found._length = self._spool, length
-        return found
+        """Return a history of the first ``length`` records in the same file."""
+        history = History()
+        history._spool, history._length = self._spool, length
+        return history
 
     def __len__(self) -> int:
         return self._length
 
     @overload
-    def __getitem__(self, place: int) -> EpochRecord: ...
+    def __getitem__(self, index: int) -> EpochRecord: ...
 
     @overload
-    def __getitem__(self, place: slice) -> Sequence[EpochRecord]: ...
+    def __getitem__(self, index: slice) -> Sequence[EpochRecord]: ...
 
-    def __getitem__(self, place: int | slice) -> EpochRecord | Sequence[EpochRecord]:
-        if isinstance(place, slice):
-            return tuple(self[number] for number in range(self._length)[place])
-        return self._record(range(self._length)[place])
+    def __getitem__(self, index: int | slice) -> EpochRecord | Sequence[EpochRecord]:
+        if isinstance(index, slice):
+            return tuple(self[number] for number in range(self._length)[index])
+        return self._record(range(self._length)[index])
 
     def __iter__(self) -> Iterator[EpochRecord]:
         return map(self._record, range(self._length))
@@ -108,7 +108,7 @@ class History(Sequence[EpochRecord]):
         if not isinstance(other, Sequence) or isinstance(other, str):
             return NotImplemented
         return len(self) == len(other) and all(
-            mine == theirs for mine, theirs in zip(self, other, strict=True)
+            record == other_record for record, other_record in zip(self, other, strict=True)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -124,9 +124,9 @@ class History(Sequence[EpochRecord]):
 
 
 def _from_packed(records: list[bytes]) -> History:
-    """Return what another process has sent of a history."""
-    found = History()
+    """Return the history of records that another process has packed."""
+    history = History()
     for packed in records:
-        found._spool.append(packed)
-    found._length = len(found._spool)
-    return found
+        history._spool.append(packed)
+    history._length = len(history._spool)
+    return history

@@ -1,4 +1,4 @@
-"""Rows in place of a graph's features, which a run learns or makes of the structure."""
+"""Inputs of a run: feature rows that the model reads, edge features, and the order of seeds."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from gnnscale.sampling import SeedOrder, TwoStageOrder, seed_order
 
 _LOG = logging.getLogger(__name__)
 
-#: Tables in memory while rows are made.
-_TABLES = 3
+#: Arrays of the table's size in memory while structural features are computed.
+_NUM_TABLES = 3
 
 
 def check_features(features: FeatureStoreConfig, graph: Graph) -> None:
-    """Refuse a graph without features unless the options make or learn rows.
+    """Refuse a graph without features unless the options compute or learn rows.
 
     Raises:
-        GraphError: models have no rows to read.
+        GraphError: the model would have no rows to read.
     """
     if not features.replaces:
         graph.check_features()
@@ -37,18 +37,18 @@ def check_features(features: FeatureStoreConfig, graph: Graph) -> None:
 def with_features(
     features: FeatureStoreConfig, graph: Graph, *, num_threads: int, seed: int | None = None
 ) -> Graph:
-    """Return ``graph`` with the rows that models read.
+    """Return ``graph`` with the feature rows that the model reads.
 
-    Rows that are learned are those that training begins with.
+    Learned rows have their initial values.
 
     Args:
-        features: what models read in place of features, if anything.
-        graph: that models read: rows that follow from the structure are made of its edges.
-        num_threads: threads that make rows, which do not depend on it.
-        seed: of the run, which the first learned rows are drawn by; None leaves them 0.
+        features: options of the rows; without structural or learned rows, ``graph`` is returned.
+        graph: graph from whose edges structural features are computed.
+        num_threads: threads that compute rows; the rows do not depend on it.
+        seed: seed of the initial learned rows; None sets the rows to 0.
 
     Raises:
-        GraphError: the graph has no features, and the options make none; or it is damaged.
+        GraphError: the graph is damaged, or has no features and the options replace none.
         ConfigError: the rows do not fit into memory.
     """
     check_features(features, graph)
@@ -56,41 +56,49 @@ def with_features(
         return graph
     rows = _rows(features, graph, num_threads=num_threads, seed=seed)
     if graph.num_features and graph.origin.own_features:
-        own = f"{graph.num_features} features of {graph.name}"
-        _LOG.info(f"features={features.name}: the {own} are not read")
+        _LOG.info(
+            f"features={features.name}: the {graph.num_features} features of {graph.name} are not "
+            "read"
+        )
     origin = replace(graph.origin, own_features=False)
     return replace(graph, features=rows, feature_dtype="float32", origin=origin)
 
 
 def check_feature_dtype(config: RunConfig, dtype: str) -> None:
-    """Refuse a run that reads rows of the type ``dtype`` in a way that this type does not have.
+    """Refuse a run that cannot read rows of the type ``dtype``.
 
     Raises:
-        ConfigError: rows of int8 or int4 would be divided by columns, or read by a GPU.
+        ConfigError: a GPU would read rows of int8 or int4, or the run divides them by columns.
     """
     if dtype not in MAX_QUANTIZED or config.features.replaces:
         return
     problem = None
-    gpus = [each.label for each in config.device_plan.parsed() if isinstance(each, Cuda)]
+    devices = config.device_plan.parsed()
+    gpus = [device.label for device in devices if isinstance(device, Cuda)]
     if config.partitioner.divides == "columns":
         problem = (
-            f"partitioner={config.partitioner.algorithm} divides rows by columns, and theirs have "
-            "one scale"
+            f"partitioner={config.partitioner.algorithm} divides rows by columns, and such rows "
+            "have one scale each"
         )
     elif gpus:
         problem = f"{gpus[0]} has no kernels for them"
     if problem is not None:
         raise ConfigError(
-            f"dataset: features are stored as {dtype}, and {problem}; "
-            "dataset.feature_dtype=float16 goes with it"
+            f"dataset: features are stored as {dtype}, and {problem}; prepare the graph with "
+            "dataset.feature_dtype=float16"
         )
 
 
 def check_copies(features: LearnedFeaturesConfig, num_vertices: int, *, num_processes: int) -> None:
-    """Refuse learned rows if memory does not hold those of all processes of this machine.
+    """Refuse learned rows that exceed the memory of this machine.
+
+    Args:
+        features: options of the learned rows.
+        num_vertices: vertices of the graph.
+        num_processes: processes of this machine, each with a copy of the rows.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: the copies do not fit.
     """
     _check_memory(features.dim, num_vertices, tables=features.tables, num_processes=num_processes)
 
@@ -99,7 +107,7 @@ def _rows(
     features: FeatureStoreConfig, graph: Graph, *, num_threads: int, seed: int | None
 ) -> Float32Array:
     if isinstance(features, StructuralFeaturesConfig):
-        _check_memory(features.width, graph.num_vertices, tables=_TABLES)
+        _check_memory(features.width, graph.num_vertices, tables=_NUM_TABLES)
         return features.make(graph, num_threads=num_threads)
     assert isinstance(features, LearnedFeaturesConfig)
     _check_memory(features.dim, graph.num_vertices, tables=features.tables)
@@ -109,27 +117,24 @@ def _rows(
 
 
 def _check_memory(width: int, num_vertices: int, *, tables: int, num_processes: int = 1) -> None:
-    """Refuse tables that memory does not hold."""
+    """Refuse float32 tables that do not fit into the available memory."""
     needed = num_processes * tables * 4 * num_vertices * width
     available = find_memory().available
     if needed > available:
         copies = f" in {num_processes} processes" if num_processes > 1 else ""
         raise ConfigError(
-            f"features.dim={width}: rows of {num_vertices:,} vertices{copies}, with what is kept "
-            f"or made beside them, take {size(needed)} of memory, and {size(available)} are "
-            "available; a lower dim takes less, and features=degrees next to nothing"
+            f"features.dim={width}: expected tables of at most {size(available)}, the available "
+            f"memory, got {size(needed)} for {num_vertices:,} vertices{copies}; lower features.dim,"
+            " or use features=degrees"
         )
 
 
-log = logging.getLogger(__name__)
-
-
 def graph_read(config: RunConfig, graph: Graph) -> Graph:
-    """Return ``graph`` as the model of a run reads it: perhaps without features of edges.
+    """Return ``graph`` with edge features only if the model of the run reads them.
 
     Raises:
-        ConfigError: the model is to read features of edges, which are missing; or a device or an
-            option does not go with them.
+        ConfigError: the model needs edge features and the graph has none; or a device or an
+            option does not support them.
     """
     model = config.model
     if model.edge_features and not graph.num_edge_features:
@@ -138,34 +143,35 @@ def graph_read(config: RunConfig, graph: Graph) -> Graph:
         )
     read = model.graph_read(graph)
     if read.edge_rows is not None:
-        _check(config)
+        _check_edge_features(config)
     elif config.task.reads_edge_features and model.edge_features is not False:
-        # Layers sample no rows; what predicts an edge reads its own.
+        # Layers read no edge features; the decoder reads those of the predicted edge.
         return replace(graph, edges=replace(graph.edges, rows=None))
     return read
 
 
-def _check(config: RunConfig) -> None:
-    """Refuse what does not go with features of edges."""
+def _check_edge_features(config: RunConfig) -> None:
+    """Refuse devices and options that do not support edge features."""
     reads = f"model: {config.model.name} reads features of edges"
-    otherwise = "model.edge_features=false leaves them out"
+    hint = "model.edge_features=false leaves them out"
     for device in config.device_plan.parsed():
         if not device.takes_edge_features:
             raise ConfigError(
-                f"{reads}, and {device.label} computes layers without; devices of kind cpu and "
-                f"emulated can take part, and {otherwise}"
+                f"{reads}, which {device.label} does not support; use devices of kind cpu or "
+                f"emulated, or {hint}"
             )
     if config.features.preaggregates:
         raise ConfigError(
-            f"{reads}, so that its first layer cannot be aggregated before training; "
-            f"features=host loads rows as they are, and {otherwise}"
+            f"{reads}, so that its first layer cannot be aggregated before training; use "
+            f"features=host, or {hint}"
         )
 
 
 def describe_use(config: RunConfig, graph: Graph) -> str | None:
-    """Return a line on what a run does with the features of the edges of ``graph``.
+    """Return a line of the log about the use of edge features.
 
-    None if edges have no features, or the options say that they are left out.
+    Returns:
+        None if edges have no features, or the options disable them.
     """
     model, count = config.model, graph.num_edge_features
     if not count or model.edge_features is False:
@@ -184,17 +190,18 @@ def describe_use(config: RunConfig, graph: Graph) -> str | None:
 
 
 def checked_order(config: BatchConfig, seeds: Array, parts: Parts | None) -> SeedOrder:
-    """Return the order of the run; its first epoch is looked at before any device starts.
+    """Return the order of seeds of a run after a check of its first epoch.
 
-    A permutation trains every seed once by construction, and is not looked at: that takes a
-    quarter of a millisecond a step of a large graph.
+    ``ShuffledOrder`` is correct by construction and is not checked: that would take 0.25 ms a step
+    on a large graph.
 
     Args:
-        seeds: ``[n]`` what is trained once an epoch: vertices, or numbers of edges.
-        parts: the devices' parts of it; None if it is whole.
+        config: options of the run.
+        seeds: ``[n]`` seeds of an epoch: vertices, or indices of edges.
+        parts: partition of the graph among devices; None if the graph is not partitioned.
 
     Raises:
-        ConfigError: the order does not train every seed once an epoch; or ``drop_last`` leaves no
+        ConfigError: an epoch does not have every seed exactly once, or ``drop_last`` leaves no
             mini-batch.
     """
     num_devices = len(config.device_plan.parsed())
@@ -222,7 +229,8 @@ def _full_batches(order: SeedOrder, num_seeds: int) -> SeedOrder:
     if not full.steps_per_epoch:
         raise ConfigError(
             f"drop_last=true: expected a full mini-batch in an epoch, got batch_size="
-            f"{order.batch_size} for {num_seeds} training seeds; a smaller batch_size, or "
+            f"{order.batch_size} for {num_seeds} training seeds; lower batch_size, or set "
             "drop_last=false"
         )
+
     return full

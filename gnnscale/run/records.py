@@ -1,4 +1,4 @@
-"""What a training run hands to its observers, and the sums of an epoch that a checkpoint keeps."""
+"""Records that a training run passes to its observers, and the epoch sums in a checkpoint."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,27 +12,26 @@ from gnnscale.core.gpu import GpuUse
 from gnnscale.core.metrics import ClassCounts
 from gnnscale.partition import PartitionStats
 from gnnscale.planner import DevicePlan, Threads
-from gnnscale.planner.cost_model import equations
-from gnnscale.planner.cost_model import stage_work as work
+from gnnscale.planner.cost_model import equations, stage_work
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceTotals:
-    """What one device has done in an epoch so far."""
+    """Sums over one device's slices of an epoch so far."""
 
-    num_seeds: Count = 0  #: of its slices
+    num_seeds: Count = 0
     stages: StageTimes = field(default_factory=StageTimes)  #: seconds in each stage
-    traffic: Traffic = field(default_factory=Traffic)  #: what its slices moved
+    traffic: Traffic = field(default_factory=Traffic)  #: bytes moved
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochSums:
-    """An epoch that is not done: with these its record becomes that of an undisturbed one.
+    """Sums of an unfinished epoch, from which a resumed run completes the epoch's record.
 
-    An epoch without steps has no sums, and no mean loss.
+    An epoch without a finished step has no sums.
 
     Attributes:
-        num_batches, num_seeds, num_edges, num_vertices: so far, over all devices.
+        num_batches, num_seeds, num_edges, num_vertices: totals over all devices.
     """
 
     num_batches: Positive
@@ -40,11 +39,11 @@ class EpochSums:
     num_edges: Positive
     num_vertices: Positive
     loss: float  #: summed over the seeds
-    #: since the epoch began, without those in which the run stood still
+    #: seconds since the epoch began, without the time between stop and resumption
     seconds: Annotated[float, msgspec.Meta(gt=0)]
-    #: each device's part; empty if others go on than those that began
+    #: sums of each device; empty if the run resumed with different devices
     devices: tuple[DeviceTotals, ...] = ()
-    #: figures of this worker's own device; a checkpoint has them in ``workers``
+    #: metrics of this worker's device; a checkpoint stores them in ``workers``
     counters: dict[str, float] = field(default_factory=dict)
 
 
@@ -53,10 +52,10 @@ class DeviceStep:
     """One device's part of a training step.
 
     Attributes:
-        num_seeds: its slice of the mini-batch.
+        num_seeds: seeds of its slice of the mini-batch.
         threads: host threads of its stages.
-        stages: seconds in each stage; 0 for one that it has not.
-        traffic: what its slice moved.
+        stages: seconds in each stage; 0 for a stage that the device does not have.
+        traffic: bytes that its slice moved.
     """
 
     num_seeds: int
@@ -70,16 +69,16 @@ class StepRecord:
     """A finished training step.
 
     Attributes:
-        epoch: the epoch it belongs to, from 1.
-        step: its number in the epoch, from 1.
+        epoch: epoch of the step, from 1.
+        step: number of the step in the epoch, from 1.
         num_steps: steps of an epoch.
         mean_loss: running mean over the epoch's seeds so far.
         num_edges: edges traversed in the epoch so far.
-        seconds: since the epoch began.
-        global_step: its number in the run, from 0.
+        seconds: time since the epoch began.
+        global_step: number of the step in the run, from 0.
         loss: mean over this step's seeds.
-        devices: what each device did in it.
-        decision: what dynamic resource management decided after it, None for nothing.
+        devices: each device's part of the step.
+        decision: decision of dynamic resource management after the step; None without a change.
     """
 
     epoch: int
@@ -99,22 +98,21 @@ class DeviceEpoch:
     """One device's part of an epoch.
 
     Attributes:
-        name: as in the device plan.
-        kind: as in the device plan: ``cpu``, ``emulated``.
-        figures: the kind of its figures, ``Device.figures``.
-        batch_share: mean part of a mini-batch's seeds.
+        name: label in the device plan.
+        kind: kind in the device plan, such as ``cpu`` or ``emulated``.
+        figures: kind of its results, ``Device.figures``: measured, emulated, estimated.
+        batch_share: mean share of a mini-batch's seeds, 0 to 1.
         threads: host threads of ``sample``, ``load``, ``propagate`` at the end of the epoch.
-        stage_times_s: seconds in each stage, None for a stage that it has not.
-        traffic: what its slices moved.
-        host_to_device_bytes: of its mini-batches over its link, None without a link.
+        stage_times_s: seconds in each stage; None for a stage that the device does not have.
+        traffic: bytes that its slices moved.
+        host_to_device_bytes: bytes of its mini-batches over its link; None without a link.
         peak_rss_bytes: largest resident set of its worker process so far.
-        pss_bytes: proportional set of the process now: pages shared with other workers count once
-            over all of them; None if the system does not report it.
-        gpu: what the GPU that it is took while it trained, by NVML; None of any other device, and
-            of a GPU that a device of a lower rank counts.
-        counters: figures that only this kind of device has; for emulated ones ``late_s``, the
-            seconds by which the host was slower than what it emulates, ``late_stages`` and
-            ``late_steps``.
+        pss_bytes: current proportional set of the process, in which a page shared by n workers
+            counts as 1/n; None if the system does not report it.
+        gpu: use of the GPU while it trained, by NVML. None for a device that is no GPU, and for a
+            GPU that a device of a lower rank reports.
+        counters: metrics of this kind of device alone. Emulated devices have ``late_s`` (seconds by
+            which the host was slower than the emulated device), ``late_stages``, ``late_steps``.
     """
 
     name: str
@@ -136,20 +134,20 @@ class EpochRecord:
     """A finished epoch, one line of ``metrics.jsonl``.
 
     Attributes:
-        epoch: counted from 1.
+        epoch: number of the epoch, from 1.
         train_loss: mean over the training vertices, each under the weights of its own step.
-        valid_metric: None if the epoch was not validated, or the metric is not defined.
-        valid_metrics: all that the run measures, by name, that of ``valid_metric`` first; None for
-            one that is not defined. Empty if the epoch was not validated.
-        lr: learning rate, that of the last step.
+        valid_metric: first validation metric; None if not validated, or not defined.
+        valid_metrics: all validation metrics by name, ``valid_metric`` first; None for a metric
+            that is not defined. Empty if the epoch was not validated.
+        lr: learning rate of the last step.
         epoch_time_s: seconds of training, without checkpoint and validation.
-        eval_time_s: seconds of validation, None if there was none.
+        eval_time_s: seconds of validation; None if not validated.
         num_edges: edges traversed, over all layers and mini-batches.
         num_vertices: vertices traversed, over all layers and mini-batches.
-        stage_times_s: seconds in each stage on the device that was slowest in it, None for a stage
-            that this run has not.
+        stage_times_s: seconds in each stage on its slowest device; None for a stage that no device
+            has.
         peak_rss_bytes: largest resident set of any process of the run so far.
-        devices: what each device did.
+        devices: each device's part of the epoch.
     """
 
     epoch: int
@@ -166,23 +164,23 @@ class EpochRecord:
     valid_metrics: dict[str, float | None] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values only, fit for JSON."""
+        """Return the record as JSON-compatible values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DroppedProcessors:
-    """The processors that a run leaves out: its accelerator is as fast alone."""
+    """Processors that a run drops because its accelerator is as fast without them."""
 
-    names: tuple[str, ...]  #: of the processors
-    position: int  #: of the accelerator in the plan
-    name: str  #: of the accelerator
-    step_with_s: float  #: seconds of a rehearsed step with them
-    step_without_s: float  #: and without
+    names: tuple[str, ...]  #: labels of the processors
+    position: int  #: position of the accelerator in the plan
+    name: str  #: label of the accelerator
+    step_with_s: float  #: seconds of a profiled step with the processors
+    step_without_s: float  #: seconds of a profiled step without them
 
     @property
     def line(self) -> str:
-        """What is said of it."""
+        """Line of the log about the dropped processors."""
         return (
             f"{', '.join(self.names)} left out: a step takes {self.step_with_s * 1e3:.2f} ms with "
             f"and {self.step_without_s * 1e3:.2f} ms without"
@@ -191,70 +189,67 @@ class DroppedProcessors:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkStats:
-    """What machines that divide the feature rows send each other."""
+    """Sizes in the row exchange between machines that shard the features."""
 
     num_machines: int
-    row_bytes: int  #: bytes of a row, as it is stored
-    id_bytes: int  #: bytes of the vertex by which it is asked for
+    row_bytes: int  #: bytes of a stored row
+    id_bytes: int  #: bytes of a vertex id in a request
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunLayout:
-    """What the devices of a run do and keep."""
+    """Device plan of a run with its predictions, partition and caches."""
 
     plan: DevicePlan  #: the device plan that the run begins with
-    #: what the performance model predicts for it, on rank 0; None if not asked
+    #: predictions of the performance model, on rank 0; None if not requested
     predicted: equations.PlanPredictions | None = None
-    planning_s: float | None = None  #: seconds that finding it took, rehearsals included
-    #: what a step is expected to move, data-parallel and as P3 does; None if the model cannot be
+    planning_s: float | None = None  #: seconds of planning, profiling runs included
+    #: bytes that a step is expected to move, data-parallel and with P3; None if the model cannot be
     #: split
-    step_bytes: work.StepBytes | None = None
-    #: what is known of the devices' parts; None if the graph is whole
-    partition: PartitionStats | None = None
-    #: what is known of the devices' caches; None if there are none
-    cache: CacheStats | None = None
-    #: devices that cache nothing although the options ask for caches; None for none
+    step_bytes: stage_work.StepBytes | None = None
+    partition: PartitionStats | None = None  #: None if the graph is not partitioned
+    cache: CacheStats | None = None  #: None without caches
+    #: devices without a cache although the options request caches; None if all have one
     uncached: Uncached | None = None
-    #: NVLinks between each two GPUs of the plan, in its order; None without GPUs or an answer
+    #: NVLinks between each pair of GPUs, in plan order; None without GPUs or if NVML does not say
     nvlink: tuple[tuple[int, ...], ...] | None = None
-    left_out: DroppedProcessors | None = None  #: processors that the run left out; None for none
-    network: NetworkStats | None = None  #: of divided rows; None if every machine has all
+    left_out: DroppedProcessors | None = None  #: None if no processor is dropped
+    network: NetworkStats | None = None  #: None unless machines shard the features
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphStats:
-    """Sizes of what a run trains on."""
+    """Sizes of the training graph and its split."""
 
     num_vertices: int
-    num_edges: int  #: directed edges, those of messages
+    num_edges: int  #: directed edges along which messages are sent
     num_features: int
-    feature_dtype: str  #: the type in which rows are stored; int8 and int4 are lossy
+    feature_dtype: str  #: type of the stored rows; int8 and int4 are lossy
     num_classes: int  #: classes, or targets of regression
-    split_of: str  #: ``vertices`` or ``edges``, what is trained, validated and tested
-    split: tuple[int, ...]  #: how many train, validate and test
+    split_of: str  #: ``vertices`` or ``edges``: the elements of the split
+    split: tuple[int, ...]  #: sizes of training, validation and test set
     classes: Sequence[str] | None = None  #: names of the classes; None without names
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """A training run: not yet begun, stopped, or finished.
+    """Result of a training run, which has not begun, was stopped, or is finished.
 
     Attributes:
         dataset: name of the graph.
         model: name of the model's options class.
         seed: the run's seed.
-        layout: what its devices do and keep.
-        measures: what validation and test measure; the first decides which epoch is the best.
-        ceiling: the best test accuracy that the graph's generator allows, None if not known.
-        history: the epochs, those before a resumption included.
-        graph: sizes of the graph and its split; None if not known.
-        test_metrics: all of ``measures`` under the weights of ``best_epoch``, by name; empty if the
-            run did not get there.
-        test_classes: how these decide, class by class; None without classes.
-        stopped_early: whether patience ran out, or an observer ended training, before the last
-            epoch.
+        layout: device plan, partition and caches.
+        measures: names of the metrics of validation and test; the first selects the best epoch.
+        ceiling: best test accuracy that the graph's generator allows; None if unknown.
+        history: records of all epochs, with the epochs before a resumption.
+        graph: sizes of the graph and its split; None if unknown.
+        test_metrics: test metrics under the weights of ``best_epoch``, by name; empty if the run
+            stopped before the test.
+        test_classes: test counts per class; None without classes.
+        stopped_early: whether training ended before the last epoch by patience or by an observer.
         steps_per_epoch: steps of an epoch; None before a run has begun.
-        steps_done: over all epochs, those before a resumption included.
+        steps_done: steps over all epochs, with the epochs before a resumption.
     """
 
     dataset: str
@@ -278,12 +273,12 @@ class TrainResult:
 
     @property
     def metric(self) -> str:
-        """What ``valid_metric`` and ``test_metric`` are."""
+        """Name of the metric in ``valid_metric`` and ``test_metric``."""
         return self.measures[0]
 
     @property
     def test_metric(self) -> float | None:
-        """Test metric under the weights of ``best_epoch``; None if the run did not get there."""
+        """Test metric under the weights of ``best_epoch``; None before the test."""
         return self.test_metrics.get(self.metric)
 
     @property
@@ -304,29 +299,30 @@ class TrainResult:
         return {} if best is None else self.history[best - 1].valid_metrics
 
     def epochs_of(self, rank: int) -> dict[int, DeviceEpoch]:
-        """Return what a device of the plan did in each epoch.
+        """Return the records of the device at ``rank``, by epoch.
 
-        Before a run was resumed it may have had another device in this place.
+        Epochs before a resumption in which another device had this rank are skipped.
         """
         device = self.plan.shares[rank].device
-        mine = (device.label, device.kind)
-        places = ((e.epoch, e.devices[rank]) for e in self.history if rank < len(e.devices))
-        return {epoch: found for epoch, found in places if (found.name, found.kind) == mine}
+        records = ((e.epoch, e.devices[rank]) for e in self.history if rank < len(e.devices))
+        return {
+            epoch: record
+            for epoch, record in records
+            if (record.name, record.kind) == (device.label, device.kind)
+        }
 
 
 def best_epoch(history: Sequence[EpochRecord], metric: str) -> int | None:
     """Return the first epoch, from 1, with the best validation metric.
 
-    If no epoch has one, the last epoch is the best; if there is no epoch, None.
-
-    Args:
-        metric: what their ``valid_metric`` measures.
+    Returns:
+        The last epoch if no epoch was validated; None without epochs.
     """
-    return best_number([each.valid_metric for each in history], metric)
+    return best_number([record.valid_metric for record in history], metric)
 
 
 def best_number(metrics: Sequence[float | None], metric: str) -> int | None:
-    """Return as ``best_epoch`` does, of the validation metrics of all epochs, None without one."""
+    """Return the result of ``best_epoch`` for one validation metric per epoch, None if missing."""
     best = _best(metrics, metric)
     if best is not None:
         return best + 1
@@ -334,70 +330,70 @@ def best_number(metrics: Sequence[float | None], metric: str) -> int | None:
 
 
 def waited(metrics: Sequence[float | None], metric: str) -> int:
-    """Return how many validations in a row, up to now, brought nothing better.
+    """Return the number of validations since the best metric.
 
     Args:
-        metrics: the validation metric of every epoch, None if there is none.
+        metrics: validation metric of every epoch; None if not validated.
+        metric: name of the metric.
     """
     best = _best(metrics, metric)
-    return 0 if best is None else sum(each is not None for each in metrics[best + 1 :])
+    return 0 if best is None else sum(value is not None for value in metrics[best + 1 :])
 
 
 def _best(metrics: Sequence[float | None], metric: str) -> int | None:
-    """Return where the first of the best metrics is, None if there is none."""
+    """Return the index of the first best metric; None without a metric."""
     best: tuple[int, float] | None = None
-    for place, value in enumerate(metrics):
+    for index, value in enumerate(metrics):
         if value is not None and (best is None or better(metric, value, best[1])):
-            best = place, value
+            best = index, value
     return None if best is None else best[0]
 
 
 class StopTraining(Exception):  # noqa: N818
-    """Raised by an observer: training ends after the epoch in progress, as after the last epoch.
+    """Ends training after the epoch in progress when an observer raises it.
 
-    That epoch is validated and saved, the best weights are tested, and the observers get
-    ``finished``. Raised in ``finished_epoch``, it ends training after the epoch of the
-    record. ``StopTraining("REASON")`` is logged with its reason.
+    That epoch is validated and saved, the best weights are tested, and all observers get
+    ``finished``. Raised in ``finished_epoch``, it ends training after the recorded epoch.
+    The reason in ``StopTraining("REASON")`` is logged.
     """
 
 
 class Observer:
-    """Receives the events of a run, in this order, and must not change them.
+    """Base of custom observers, whose methods receive the events of a run in the order below.
 
-    These methods do nothing: a custom class has this one as its base, and the methods that it
-    needs. It lives in the process that started the run, and is called from one thread. It ends
-    training by raising ``StopTraining``; any other exception ends the run at once, and
-    ``gnnscale.train`` raises it.
+    All methods do nothing; a subclass overrides those it needs and must not change their arguments.
+    They are called from one thread of the launching process. ``StopTraining`` ends training; any
+    other exception ends the run immediately, and ``gnnscale.train`` raises it.
     """
 
     def started(self, run: TrainResult) -> None:
-        """The run is set up; ``run.history`` has the epochs that it continues from."""
+        """Receive the run before its first step; ``run.history`` has the epochs before it."""
 
     def stepped(self, record: StepRecord) -> None:
-        """A training step is done."""
+        """Receive a finished training step."""
 
     def traced(self, spans: StructArray) -> None:
-        """Stages of the last steps, ``[num_spans]`` of ``SPAN``, of all devices."""
+        """Receive stages of the last steps of all devices, ``[num_spans]`` of ``SPAN``."""
 
     def trained(self) -> None:
-        """The last step of an epoch is done; a checkpoint and validation may follow."""
+        """Note the last step of an epoch; a checkpoint and validation may follow."""
 
     def finished_epoch(self, record: EpochRecord) -> None:
-        """An epoch and its validation are done."""
+        """Receive an epoch after its validation."""
 
     def finished(self, run: TrainResult) -> None:
-        """All epochs are done, and the best weights are tested."""
+        """Receive the run after its last epoch and the test of its best weights."""
 
     def close(self) -> None:
-        """Nothing follows, whatever the end: it comes last, and also if the run failed."""
+        """Release resources; the last call, also after a failure."""
 
 
 class RunObserver(Observer):
-    """All observers of a run together.
+    """Base of the observer that forwards events to all observers of a run.
 
     Attributes:
-        may_stop: whether one of them may end training, so that each epoch waits for them.
-        stop_requested: whether one of them has asked to end training.
+        may_stop: whether an observer may end training, so that every epoch waits for the observers.
+        stop_requested: whether an observer has requested the end of training.
     """
 
     may_stop: bool = False

@@ -93,7 +93,7 @@ ODD = [
     ("train config=/dev/zero.yaml", "no such file"),
     ("evaluate run=", "run=: names no file or folder"),
     ("predict run=nowhere out=p.npy", "run=nowhere: not a run directory"),
-    ("predict run=nowhere out=p.csv", "out=p.csv: the name must end in .parquet or .npy"),
+    ("predict run=nowhere out=p.csv", "out=p.csv: expected a name that ends in .parquet or .npy"),
     ("predict run=nowhere", "out: required, and not given"),
     ("partition num_parts=2", "did you mean 'partitioner.num_parts'?"),
     ("partition partitioner.num_parts=0", "partitioner.num_parts=0: must be at least 1"),

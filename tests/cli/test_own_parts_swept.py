@@ -127,9 +127,9 @@ WRONG = {
     "partitioner=wrong.py:Plain": "must be a dataclass; write @dataclass(frozen=True, kw_only=Tr",
     "partitioner=wrong.py:Name": "Name.algorithm=../x: must be a word of at most 63 letters",
     "metrics=[mine.py:nothing]": "metrics=mine.py:nothing: ",
-    "metrics=[wrong.py:accuracy]": "another metric is called accuracy, rename yours",
+    "metrics=[wrong.py:accuracy]": "got accuracy, the name of another metric; rename your function",
     "metrics=[wrong.py:fails]": "metrics=wrong.py:fails fails with ZeroDivisionError: division by",
-    "metrics=[wrong.py:text]": "metrics=wrong.py:text: returned good, must return a number",
+    "metrics=[wrong.py:text]": "metrics=wrong.py:text: expected a number, of which higher is",
     "batch_size=1.5": "batch_size: Value '1.5' of type 'float' could not be converted to Integer",
 }
 WRONG_PARTS = """

@@ -17,25 +17,25 @@ from gnnscale.inference.activation_store import (
     AggregationRequest,
     FileRows,
     MemoryRows,
-    Workers,
     file_bytes,
 )
+from gnnscale.inference.workers import Workers
 from gnnscale.nn import GCN, GIN, GraphSAGE
 from gnnscale.sampling import Block
 
 
 @pytest.mark.parametrize("config", [GCN, GIN, GraphSAGE])
 @pytest.mark.parametrize("num_parts", [1, 2])
-@pytest.mark.parametrize(("width", "stretch_bytes"), [(48, 1), (20, 1), (20, 40_000), (5, 1 << 30)])
+@pytest.mark.parametrize(("width", "range_bytes"), [(48, 1), (20, 1), (20, 40_000), (5, 1 << 30)])
 def test_rows_of_a_file_are_summed_to_the_same_bits_as_rows_in_memory(
-    random_graph: Any, config: Any, width: int, stretch_bytes: int, num_parts: int
+    random_graph: Any, config: Any, width: int, range_bytes: int, num_parts: int
 ) -> None:
     graph = random_graph(500, 4000)
     layer = config(hidden=4).layer(width, 3, last=False)
     loader = ChunkLoader(graph, num_threads=2, uses_degrees=True)
     vertices = np.random.default_rng(0).permutation(500)[:300].astype(graph.indices.dtype)
     memory: Any = MemoryRows(500, width, num_parts=num_parts)
-    file: Any = FileRows(500, width, num_parts=num_parts, stretch_bytes=stretch_bytes)
+    file: Any = FileRows(500, width, num_parts=num_parts, range_bytes=range_bytes)
     h = torch.randn(500, num_parts * width, generator=torch.Generator().manual_seed(0))
     for first in reversed(range(0, 500, 70)):  # in any order
         memory.write(first, h[first : first + 70])
@@ -65,7 +65,7 @@ def test_rows_of_a_file_are_summed_to_the_same_bits_as_rows_in_memory(
 
 def test_a_file_has_no_name_and_only_the_bytes_that_were_foretold(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    rows = FileRows(1000, 17, stretch_bytes=1)
+    rows = FileRows(1000, 17, range_bytes=1)
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     (name,) = {each for each in map(os.readlink, links) if each.startswith(str(tmp_path))}
     found = os.fstat(next(int(each.name) for each in links if os.readlink(each) == name))
@@ -90,7 +90,7 @@ def test_rows_are_aggregated_where_they_were_written() -> None:
     rows = MemoryRows(3, 2)
     rows.write(1, torch.tensor([[10.0, 20.0], [100.0, 200.0]]))
     rows.write(0, torch.tensor([[1.0, 2.0]]))
-    assert rows.own is None
+    assert rows.self_rows is None
     assert aggregated(rows, Aggregation(self_term="add")) == [[121.0, 242.0]]
     assert aggregated(rows, Aggregation(self_term="concat")) == [[100.0, 200.0, 21.0, 42.0]]
 
@@ -99,8 +99,8 @@ def test_a_destination_adds_its_row_of_the_second_part() -> None:
     rows = MemoryRows(3, 2, num_parts=2)
     rows.write(0, torch.tensor([[1.0, 2.0, 7.0, 8.0], [10.0, 20.0, 7.0, 8.0]]))
     rows.write(2, torch.tensor([[100.0, 200.0, 0.5, 0.25]]))
-    assert rows.own is not None
-    assert rows.own[2].tolist() == [0.5, 0.25]
+    assert rows.self_rows is not None
+    assert rows.self_rows[2].tolist() == [0.5, 0.25]
     assert aggregated(rows, Aggregation(self_term="add")) == [[21.5, 42.25]]
 
 
@@ -119,7 +119,7 @@ def test_results_come_in_order_from_threads_that_work_at_once() -> None:
 
 
 def test_many_threads_are_divided_among_few_chunks() -> None:
-    assert [Workers(count).each for count in (1, 3, 4, 7, 64)] == [1, 1, 1, 1, 16]
+    assert [Workers(count).threads_per_chunk for count in (1, 3, 4, 7, 64)] == [1, 1, 1, 1, 16]
     workers = Workers(8)
     with workers.running():
         assert list(workers.map(lambda _: torch.get_num_threads(), [0])) == [2]
@@ -164,7 +164,7 @@ def test_an_error_ends_the_work_and_is_the_callers() -> None:
 
 
 def test_parts_of_a_file_are_written_one_by_one_and_read_together() -> None:
-    rows = FileRows(5, 20, num_parts=2, stretch_bytes=1)
+    rows = FileRows(5, 20, num_parts=2, range_bytes=1)
     given = torch.arange(5.0 * 36).view(5, 36)
     for first in (0, 3):
         rows.write_part(0, first, given[first : first + 3, :20])

@@ -46,8 +46,8 @@ LIMITS = MemoryLimits(
 
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "_STRETCH_BYTES", 4 * 80 * 50)
-    monkeypatch.setattr(first, "_TRIED_BYTES", 4 * 80 * 100)
+    monkeypatch.setattr(inputs, "_RANGE_BYTES", 4 * 80 * 50)
+    monkeypatch.setattr(first, "_TRIAL_BYTES", 4 * 80 * 100)
 
 
 @pytest.fixture

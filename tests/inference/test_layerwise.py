@@ -273,7 +273,7 @@ def test_a_run_that_its_disk_has_no_room_for_is_refused_before_it_trains(
     )
     full = shutil.disk_usage("/")._replace(free=19_199)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
-    with one_line("of temporary disk, and"):
+    with one_line("of temporary disk, got"):
         inference.prepare(graph.valid_idx)
     full = full._replace(free=19_200)
     inference.prepare(graph.valid_idx)
@@ -283,7 +283,7 @@ def test_nothing_is_left_on_the_disk_by_a_process_that_is_killed(tmp_path: Path)
     program = (
         "import os, signal, torch\n"
         "from gnnscale.inference.activation_store import FileRows\n"
-        "rows = FileRows(1000, 16, stretch_bytes=1)\n"
+        "rows = FileRows(1000, 16, range_bytes=1)\n"
         "rows.write(0, torch.ones(500, 16))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

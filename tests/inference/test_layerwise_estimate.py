@@ -8,16 +8,17 @@ import pytest
 
 from gnnscale.features import HostFeatures
 from gnnscale.inference import time_estimate as estimate
-from gnnscale.inference.activation_store import EDGE_BYTES, Workers
+from gnnscale.inference.activation_store import EDGE_BYTES
 from gnnscale.inference.layerwise import LayerPass, LayerwiseInference, estimated_s
 from gnnscale.inference.memory_plan import MemoryLimits, find_work
+from gnnscale.inference.workers import Workers
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
 
 
 def test_time_is_that_of_some_vertices_times_what_there_are(random_graph, monkeypatch) -> None:
     graph = random_graph(400, 4000)
     model = GraphSAGE(hidden=40).build(num_features=20, num_classes=5).eval()
-    monkeypatch.setattr(estimate, "_TRIED_VERTICES", 80)
+    monkeypatch.setattr(estimate, "_TRIAL_VERTICES", 80)
     limits = MemoryLimits(hidden_bytes=0, stream_bytes=10_000)
     work = find_work(model, graph, range(400), limits, num_threads=2)
     tried = np.concatenate([np.arange(first, first + 10) for first in range(0, 400, 50)])

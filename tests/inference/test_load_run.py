@@ -88,7 +88,7 @@ def test_a_signature_of_no_classes_is_refused(trained: Trained) -> None:
     values = json.loads(file.read_text())
     del values["crc32"]  # as an earlier release wrote it
     file.write_text(json.dumps(values | {"num_classes": 0}))
-    with one_line("num_classes is 0", begins=str(file)):
+    with one_line("expected signature.num_classes above 0, got 0", begins=str(file)):
         load_trained(run, load_run(run))
 
 

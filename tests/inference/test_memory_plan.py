@@ -66,7 +66,7 @@ def test_more_than_the_disk_has_is_refused_with_what_else_could_be_done(monkeypa
     with pytest.raises(ConfigError) as error:
         plan.check_disk()
     assert str(error.value) == (
-        "runtime.inference=exact: needs 5.0 GiB of temporary disk, and 5.0 GiB are free in /tmp; "
+        "runtime.inference=exact: expected 5.0 GiB of temporary disk, got 5.0 GiB in /tmp; "
         "TMPDIR=FOLDER takes another folder, runtime.inference=sampled needs none"
     )
     usage.free = 5 << 30
@@ -75,10 +75,10 @@ def test_more_than_the_disk_has_is_refused_with_what_else_could_be_done(monkeypa
 
 def test_sizes_count_vertices_and_their_in_edges(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(50, 400)
-    assert LayerSize.of(graph, range(50)) == LayerSize(num_vertices=50, num_edges=400)
+    assert LayerSize.from_vertices(graph, range(50)) == LayerSize(num_vertices=50, num_edges=400)
     some = np.array([3, 7])
     num_edges = int(np.diff(graph.indptr)[some].sum())
-    assert LayerSize.of(graph, some) == LayerSize(num_vertices=2, num_edges=num_edges)
+    assert LayerSize.from_vertices(graph, some) == LayerSize(num_vertices=2, num_edges=num_edges)
 
 
 def test_rows_are_projected_where_they_get_narrower(random_graph: Callable[..., Graph]) -> None:

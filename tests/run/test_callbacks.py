@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.run.callbacks import CsvLogger, ObserverError, Observers, open_observers
+from gnnscale.run.callbacks import ObserverError, Observers, open_observers
+from gnnscale.run.loggers import CsvLogger
 from gnnscale.run.records import Observer, StopTraining
 
 
@@ -105,8 +106,11 @@ def test_loggers_and_own_classes_are_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("own_observers:Half", "observers=own_observers:Half: has no method stepped; gnnscale.Obs"),
-        ("own_observers:Broken", "making it failed: ZeroDivisionError: division by zero"),
+        (
+            "own_observers:Half",
+            "observers=own_observers:Half: expected a method stepped; gnn",
+        ),
+        ("own_observers:Broken", "its construction failed: ZeroDivisionError: division by zero"),
         ("own_observers:Nobody", "has no Nobody"),
     ],
 )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.run.callbacks import (
+from gnnscale.run.loggers import (
     CSV_FILE,
     TENSORBOARD_DIR,
     CsvLogger,

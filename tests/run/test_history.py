@@ -14,7 +14,7 @@ from gnnscale.run.history import History
 from gnnscale.run.records import EpochRecord
 
 #: More than are written at a time.
-MANY = 3 * module._NUM_WAITING + 5
+MANY = 3 * module._RECORDS_PER_WRITE + 5
 
 
 def records(number: int = MANY) -> list[EpochRecord]:
@@ -104,8 +104,8 @@ def test_memory_does_not_grow_with_the_epochs() -> None:
     record: Any = epoch(1, 0.5)
     for _ in range(2):
         tracemalloc.start()
-        for _ in range(20 * module._NUM_WAITING):
+        for _ in range(20 * module._RECORDS_PER_WRITE):
             found = found.appended(record)
-        sizes.append(tracemalloc.get_traced_memory()[0] / (20 * module._NUM_WAITING))
+        sizes.append(tracemalloc.get_traced_memory()[0] / (20 * module._RECORDS_PER_WRITE))
         tracemalloc.stop()
     assert max(sizes) < 40  # bytes; its end in the file takes 8

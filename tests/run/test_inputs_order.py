@@ -89,7 +89,7 @@ def test_a_mini_batch_has_to_be_left(settings: Settings, graph: Graph) -> None:
         checked_order(settings("batch_size=301", "drop_last=true"), trained(graph), None)
     assert str(error.value) == (
         "drop_last=true: expected a full mini-batch in an epoch, got batch_size=301 for 300 "
-        "training seeds; a smaller batch_size, or drop_last=false"
+        "training seeds; lower batch_size, or set drop_last=false"
     )
 
 

@@ -106,7 +106,7 @@ def test_a_module_of_a_user(launched, tmp_path, store) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("model=gat device_plan=fpga_csim", "GAT reads features of edges, and fpga:0 computes"),
+        ("model=gat device_plan=fpga_csim", "GAT reads features of edges, which fpga:0 does not"),
         ("model=gin features=preaggregated sampler=full", "cannot be aggregated before training"),
     ],
 )

@@ -103,7 +103,7 @@ def test_predictions_are_what_was_measured() -> None:
     with one_line("predict: the run predicts labels of edges"):
         done.predict()
     asked = PredictConfig(run=done.directory, out=Path("x.npy"), num_threads=1, vertices="test")
-    with one_line("vertices=test: the run predicts labels of edges; edges=test names those"):
+    with one_line("vertices=test: expected all for a run that predicts edge labels; use"):
         predict(asked)
     with one_line("features of each edge"):
         done.predict_edges(graph=labelled(with_features=False))
@@ -162,8 +162,8 @@ def _vertices() -> Graph:
         ("partitioner=hash device_plan=cpu_x2", "partitioner=none"),
         ("cache_planner=pagraph device_plan=emulated_x4", "cache_planner=none"),
         ("device_plan=fpga_csim", "does not train on edges"),
-        ("device_plan=cuda", "devices of kind cpu and emulated"),
-        ("model=custom model.module=a:B", "compares rows"),
+        ("device_plan=cuda", "devices of kind cpu or emulated"),
+        ("model=custom model.module=a:B", "expected model=sage"),
     ],
 )
 def test_what_does_not_go_together(settings: Any, given: str, message: str) -> None:

@@ -56,7 +56,7 @@ def test_resumed_and_evaluated(launched: Any, tmp_path: Path) -> None:
         ("partitioner=hash device_plan=cpu_x2", "partitioner=none"),
         ("cache_planner=pagraph device_plan=emulated_x4", "cache_planner=none"),
         ("device_plan=fpga_csim", "does not train on edges"),
-        ("features=preaggregated sampler=full", "features=host goes with it"),
+        ("features=preaggregated sampler=full", "expected features=host"),
         ("task.candidate_column=kind", "expected task.candidates with it"),
     ],
 )

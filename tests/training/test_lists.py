@@ -106,11 +106,11 @@ def test_a_run_whose_topology_exceeds_memory_reads_the_disk_by_itself(
         (("sampler.memory_bytes=-1",), "sampler.memory_bytes=-1"),
         (
             (SOME, "device_plan=cuda"),
-            "sampler.memory_bytes=60000: cuda:0 samples by itself, in lists that are in memory",
+            "such as cpu, got cuda:0, which samples adjacency lists in memory",
         ),
         (
             (SOME, plan_of(accelerator()), "cache_planner=pagraph"),
-            "sampler.memory_bytes=60000: does not go with caches of accelerators",
+            "sampler.memory_bytes=60000: expected cache_planner=none",
         ),
     ],
 )

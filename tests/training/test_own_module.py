@@ -115,7 +115,7 @@ def test_a_module_without_layers_is_evaluated_over_samples(launched, tmp_path, c
     caplog.set_level(logging.INFO)
     run = launched(tmp_path, *custom("WithoutInference"))
     assert run.result.test_metric > 0.25
-    assert "evaluated over sampled neighbours" in caplog.text
+    assert "evaluated over sampled neighbors" in caplog.text
     assert "own_modules:WithoutInference: taken as model.form=blocks" in caplog.text
 
 
@@ -143,8 +143,8 @@ def test_a_class_and_a_built_module_from_a_program(launched: Any, tmp_path: Path
     ("asked", "message"),
     [
         ("partitioner=p3 device_plan=cpu_x2", "cannot be split by columns of the features"),
-        ("features=preaggregated sampler.fanouts=[5,-1]", "does not aggregate features"),
-        ("runtime.compute_dtype=bfloat16", "computes with rows and weights of float32"),
+        ("features=preaggregated sampler.fanouts=[5,-1]", "expected a first layer that"),
+        ("runtime.compute_dtype=bfloat16", "expected float32, in which"),
         ("sampler.fanouts=[5,3,2]", r"set model\.num_layers=3, or sampler\.fanouts=\[5,3\]"),
     ],
 )

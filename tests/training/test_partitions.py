@@ -121,10 +121,10 @@ def test_p3_moves_what_is_expected(launched: Any, tmp_path: Path) -> None:
     ("overrides", "message"),
     [
         ("partitioner=hash partitioner.num_parts=3", r"num_parts=3: device_plan has 2 devices"),
-        ("partitioner=hash batch_size=1", r"^batch_size=1: each of 2 devices trains the vertices "),
-        ("partitioner=random device_plan.split=[0,64]", r"^batch_size=64: each of 2 devices"),
-        ("partitioner=p3 model=gat", r"^partitioner=p3: GAT cannot be split by columns"),
-        (f"partitioner=p3 {plan_of('cpu', ROWS)}", r"=p3: cpu:1 trains weights of its own, or ag"),
+        ("partitioner=hash batch_size=1", r"^batch_size=1: expected a seed or more for each of 2"),
+        ("partitioner=random device_plan.split=[0,64]", r"^batch_size=64: expected a seed or more"),
+        ("partitioner=p3 model=gat", r"^partitioner=p3: expected model=gcn, .* got GAT, "),
+        (f"partitioner=p3 {plan_of('cpu', ROWS)}", r"=p3: expected devices .* got cpu:1, "),
     ],
 )
 def test_what_does_not_go_together(settings: Settings, overrides: str, message: str) -> None:

@@ -216,9 +216,9 @@ def test_a_run_whose_rows_exceed_memory_reads_the_disk_by_itself(
         (("features.window=0",), "features.window=0"),
         (
             ("partitioner=p3", "device_plan=cpu_x2"),
-            "features=disk: does not go with partitioner=p3",
+            "features=disk: expected partitioner=none, got partitioner=p3",
         ),
-        (("device_plan=cuda",), "features=disk: cuda:0 reads rows in host memory by itself"),
+        (("device_plan=cuda",), "got cuda:0, which reads rows in host memory"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(

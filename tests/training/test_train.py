@@ -274,7 +274,7 @@ def test_checkpoints_of_short_epochs_wait(
     metrics = iter([0.1, 0.3, 0.2, 0.2, 0.2, 0.2, 0.0])
     monkeypatch.setattr(VertexExaminer, "measure", lambda *_: [{"accuracy": next(metrics)}])
     monkeypatch.setattr(run_checkpoint, "save_checkpoint", save)
-    monkeypatch.setattr(run_checkpoint, "_EVERY_S", 1000.0)
+    monkeypatch.setattr(run_checkpoint, "_MIN_INTERVAL_S", 1000.0)
     run(tmp_path, "epochs=6", stop, f"runtime.checkpoint_every_s={every}")
     # The best weights go with a checkpoint of a later epoch, if theirs was not due.
     assert written == {"last": epochs, "best": best}

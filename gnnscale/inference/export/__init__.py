@@ -1,1 +1,1 @@
-"""What a run learnt, taken home: predictions and embeddings in files, weights for peers."""
+"""Export of a run: predictions and embeddings in files, and weights for PyG and DGL."""

@@ -1,4 +1,4 @@
-"""Trained models as modules of DGL."""
+"""Conversion of trained models to modules of DGL."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -25,16 +25,17 @@ from gnnscale.nn import ModelConfig, options
 
 
 def with_bias(*names: str, sign: int) -> Weight:
-    """Take the last of biases that there is, with ``sign`` times what our layer adds at the end.
+    """Return the last of ``names`` that exists, plus ``sign`` times the layer's final bias.
 
-    DGL's ``GATv2Conv`` adds nothing at the end. The bias of sources is in every message, of which
-    attention takes a mean; in scores, which add both ends' biases, that of destinations undoes it.
+    DGL's ``GATv2Conv`` has no final bias. A source bias is part of every message, and attention
+    averages messages, so that it acts as a final bias. Scores add the biases of both ends: the
+    opposite destination bias cancels its effect there.
     """
 
     def make(layer: Mapping[str, Tensor], heads: int) -> Tensor:
-        added, own = layer["bias"], last_of(*names)(layer, heads)
-        # If heads are averaged, each has the same.
-        return own + sign * (added if len(added) == len(own) else added.repeat(heads))
+        final, bias = layer["bias"], last_of(*names)(layer, heads)
+        # Averaged heads share one bias.
+        return bias + sign * (final if len(final) == len(bias) else final.repeat(heads))
 
     return make
 
@@ -77,7 +78,7 @@ LAYERS: Mapping[str, Mapping[str, Weight]] = {
     "GIN": _OF_PERCEPTRON,
 }
 
-#: DGL's attention has other messages if edges have features: these are in them.
+#: Weights of layers that read edge features. DGL's attention layers have no counterpart.
 OF_EDGES: Mapping[str, Mapping[str, Weight]] = {
     "GIN": {"lin.weight": renamed("edge_linear.weight"), "lin.bias": renamed("edge_linear.bias")}
 }
@@ -132,13 +133,13 @@ logits = model.eval()(graph, graph.ndata["feat"])
 """
 
 _WITH_LOOPS = "        graph = dgl.add_self_loop(graph)\n"
-#: In-degrees of both ends divide the message of an edge.
+#: An edge's message is divided by the square root of both in-degrees.
 _WEIGHT = (
     f"{_WITH_LOOPS}        src, dst = graph.edges()\n"
     "        degrees = graph.in_degrees().float()\n"
     "        weight = (degrees[src] * degrees[dst]).rsqrt()\n"
 )
-#: In place of in-degrees, sums of the weights of in-edges; a loop has weight 1.
+#: Sums of the weights of in-edges replace in-degrees; a loop has weight 1.
 _BOTH_SUMS = (
     "        graph = dgl.add_self_loop(graph, fill_data=1.0)\n"
     "        src, dst = graph.edges()\n"
@@ -146,7 +147,7 @@ _BOTH_SUMS = (
     "        sums = dgl.ops.copy_e_sum(graph, weight)\n"
     "        weight = weight * (sums[src] * sums[dst]).rsqrt()\n"
 )
-#: SAGEConv divides by in-degrees, and the sum of the weights is to divide.
+#: SAGEConv divides by in-degrees: multiply by them, and divide by the sum of weights.
 _MEAN = (
     "        _, dst = graph.edges()\n"
     '        weight = graph.edata["weight"]\n'
@@ -155,8 +156,8 @@ _MEAN = (
 )
 _GIN = "nn.Sequential(nn.Linear({a}, {hidden}), nn.ReLU(), nn.Linear({hidden}, {b}))"
 
-#: For each architecture: its layer, how it is built, what is done with the graph, and how the
-#: layer is called between layers and, if heads are averaged there, at the end.
+#: For each architecture: layer, its construction, preparation of the graph, call of a hidden layer
+#: and, if heads are averaged in the last layer, its call.
 _PARTS: dict[str, tuple[str, ...]] = {
     "GCN": (
         *("GraphConv", 'GraphConv({a}, {b}, norm="none")', _WEIGHT),
@@ -175,7 +176,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "GIN": ("GINConv", f"GINConv({_GIN})", "", "{conv}(graph, h)"),
 }
 
-#: As ``_PARTS`` has them, if edges have weights.
+#: Replacements in ``_PARTS`` for edges with weights.
 _WEIGHTED_PARTS: dict[str, tuple[str, ...]] = {
     "GCN": (*_PARTS["GCN"][:2], _BOTH_SUMS, _PARTS["GCN"][3]),
     "GraphSAGE": (*_PARTS["GraphSAGE"][:2], _MEAN, "{conv}(graph, h, edge_weight=weight)"),
@@ -187,7 +188,7 @@ _GINE = (
     '{conv}(graph, h, graph.edata["feat"])',
 )
 
-#: DGL's layer takes features of edges that are as wide as rows.
+#: Layer that maps edge features to the width of rows, as GINEConv requires.
 _LAYER = """\
 class Layer(GINEConv):
     def __init__(self, num_edge_features, width, perceptron):
@@ -210,7 +211,7 @@ model.load_state_dict(load_file({file}))
 logits = model.eval()(dgl.add_self_loop(graph), graph.ndata["feat"])
 """
 
-#: SGConv divides by the weights of out-edges at sources.
+#: SGConv normalizes by the weights of out-edges at sources, and GraphConv by none.
 _WEIGHTED_SGC = f"""\
 import dgl
 from dgl.nn import GraphConv
@@ -274,14 +275,14 @@ def _snippet(
     edge_width: int = 0,
     weighted: bool = False,
 ) -> str:
-    known = {"file": literal(file), "width": widths[0], "num_classes": widths[-1]}
+    values = {"file": literal(file), "width": widths[0], "num_classes": widths[-1]}
     if not isinstance(config, options.LayeredModel):
         appnp = _APPNP.replace(_WEIGHT, _BOTH_SUMS) if weighted else _APPNP
         sgc = _WEIGHTED_SGC if weighted else _SGC
         text = sgc if isinstance(config, options.SGC) else appnp
-        return text.format(**vars(config), **known)
-    known_parts = _PARTS | _WEIGHTED_PARTS if weighted else _PARTS
-    parts = _GINE if edge_width else known_parts[architecture(config)]
+        return text.format(**vars(config), **values)
+    all_parts = _PARTS | _WEIGHTED_PARTS if weighted else _PARTS
+    parts = _GINE if edge_width else all_parts[architecture(config)]
     layer, conv, prepare, call = parts[:4]
     joins, heads = config.jumping != "none", getattr(config, "num_heads", 1)
     ends = (*widths[:-1], config.hidden) if joins else widths
@@ -304,19 +305,19 @@ def _snippet(
         name=config.name,
         layer=layer,
         before=_LAYER if edge_width else "",
-        convs="\n".join(f"                {each}," for each in convs),
+        convs="\n".join(f"                {text}," for text in convs),
         norm=NORM_MODULES[config.norm].replace("width", str(config.hidden)),
         num_norms=config.num_layers - 1 + joins,
         output=output,
         prepare=prepare,
         hidden="\n".join(hidden),
         last=last,
-        file=known["file"],
+        file=values["file"],
     )
 
 
 def _note(config: ModelConfig, edge_width: int, weighted: bool) -> str:
-    """Return what has no counterpart; DGL's own normalisation is another if edges have weights."""
+    """Return the parts without a counterpart; none with edge weights."""
     return "" if weighted else NOTES.get(config.name, "")
 
 

@@ -1,4 +1,4 @@
-"""Trained models as modules of other libraries: what a library needs to say, and how."""
+"""Description of other libraries' modules, into which trained models are converted."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,35 +10,33 @@ from torch import Tensor
 from gnnscale.core import ConfigError, shown
 from gnnscale.nn import GNN, ModelConfig, options
 
-#: Makes a peer's weight of a layer's own ones, by their names, and of its number of heads.
+#: Computes a peer's weight from a layer's weights by name, and from its number of heads.
 Weight = Callable[[Mapping[str, Tensor], int], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """Another library."""
+    """Library into whose modules models are converted."""
 
-    name: str  #: its own
-    #: for each architecture a peer's names of the weights of a layer, and how they are made of
-    #: ours. Layer i is ``convs.i``.
+    name: str  #: name of the library in ``format``
+    #: weights of layer i, ``convs.i.NAME``, by architecture and name
     layers: Mapping[str, Mapping[str, Weight]]
-    #: likewise for architectures whose weights are not those of equal layers, of the whole model
+    #: weights of the model by architecture and name, for models without a list of layers
     models: Mapping[str, Mapping[str, Weight]]
-    #: for each model what stands before the weights of a norm; norm i is ``norms.i``. The second
-    #: argument says whether weights of edges are read
+    #: prefix of a norm's weights in ``norms.i``; the second argument says whether edge weights are
+    #: read
     norm: Callable[[options.LayeredModel, bool], str]
-    #: makes the program that builds the model and loads the file, from options, widths and file,
-    #: the number of features of each edge that it reads, and whether it reads weights of edges
+    #: program that builds the model and loads the file, from options, widths, file, number of edge
+    #: features, and whether edge weights are read
     snippet: Callable[..., str]
-    #: says what has no counterpart, in one line, from options, the number of features of each edge
-    #: that are read, and whether weights of edges are
+    #: parts without a counterpart, in one line, from options, number of edge features, and whether
+    #: edge weights are read
     note: Callable[[ModelConfig, int, bool], str]
-    #: for each architecture the names of further weights of layers that read features of edges
+    #: additional weights of layers that read edge features, by architecture
     of_edges: Mapping[str, Mapping[str, Weight]]
-    #: likewise in place of ``layers``, for architectures that have another layer if edges have
-    #: weights
+    #: replacement of ``layers`` for architectures that use another layer with edge weights
     weighted: Mapping[str, Mapping[str, Weight]]
-    weights_note: str  #: how the program gets weights of edges, in one line
+    weights_note: str  #: how the program gets edge weights, in one line
 
     def weights(
         self, config: ModelConfig, model: GNN, *, weighted: bool = False
@@ -46,7 +44,9 @@ class Peer:
         """Return the weights of ``model`` under the peer's names.
 
         Args:
-            weighted: whether the program reads weights of edges.
+            config: options of the model.
+            model: the model.
+            weighted: whether the program reads edge weights.
 
         Raises:
             ConfigError: the architecture has no counterpart.
@@ -72,44 +72,45 @@ class Peer:
         layers = {**self.layers, **self.weighted} if weighted else self.layers
         heads = getattr(config, "num_heads", 1)
         if name in self.models:
-            whole = model.state_dict()
-            found = {name: make(whole, heads) for name, make in self.models[name].items()}
+            state = model.state_dict()
+            weights = {key: make(state, heads) for key, make in self.models[name].items()}
         else:
-            found = {
-                f"convs.{index}.{each}": make(layer.state_dict(), heads)
+            weights = {
+                f"convs.{index}.{key}": make(layer.state_dict(), heads)
                 for index, layer in enumerate(model.layers)
-                for each, make in {**layers[name], **of_edges}.items()
+                for key, make in {**layers[name], **of_edges}.items()
             }
         if isinstance(config, options.LayeredModel):
-            before = self.norm(config, weighted)
+            prefix = self.norm(config, weighted)
             for index, norm in enumerate(model.norms):
-                known = norm.state_dict().items()
-                found |= {f"norms.{index}.{before}{key}": each for key, each in known}
+                state = norm.state_dict()
+                weights |= {f"norms.{index}.{prefix}{key}": state[key] for key in state}
         if model.output is not None:
-            found |= {f"lin.{key}": each for key, each in model.output.state_dict().items()}
-        return {name: each.contiguous().clone() for name, each in found.items()}
+            state = model.output.state_dict()
+            weights |= {f"lin.{key}": state[key] for key in state}
+        return {key: tensor.contiguous().clone() for key, tensor in weights.items()}
 
 
 def literal(file: Path) -> str:
-    """Return the path of a file as a literal of Python, in ASCII."""
+    """Return the path of a file as an ASCII string literal of Python."""
     text = str(file).encode("unicode_escape", "surrogatepass").decode("ascii")
     return '"' + text.replace('"', '\\"') + '"'
 
 
 def architecture(config: ModelConfig) -> str:
-    """Return the name of an architecture, with what its layers depend on."""
+    """Return the name of an architecture, including an aggregator other than mean."""
     if isinstance(config, options.GraphSAGE) and config.aggregator != "mean":
         return f"{config.name} with model.aggregator={config.aggregator}"
     return config.name
 
 
 def reads_weights(config: ModelConfig) -> bool:
-    """Whether layers count edges by their weights: attention and pooling do not."""
+    """Whether layers multiply messages by edge weights; attention and pooling do not."""
     return not isinstance(config, options.GAT) and architecture(config) != POOLING
 
 
 def renamed(name: str, columns: str = "all") -> Weight:
-    """Take weight ``name``: all of it, or the ``first`` or ``second`` half of its columns."""
+    """Return weight ``name``: all columns, or the ``first`` or ``second`` half of them."""
 
     def make(layer: Mapping[str, Tensor], _: int) -> Tensor:
         weight = layer[name]
@@ -122,15 +123,16 @@ def renamed(name: str, columns: str = "all") -> Weight:
 
 
 def transposed(name: str) -> Weight:
-    """Take weight ``name`` as ``[num_in, num_out]``."""
+    """Return weight ``name`` transposed to ``[num_in, num_out]``."""
     return lambda layer, _: layer[name].T
 
 
 def per_head(name: str, *, repeats: bool = False) -> Weight:
-    """Take ``[num_heads, width]`` as ``[1, num_heads, width]``.
+    """Return weight ``[num_heads, width]`` as ``[1, num_heads, width]``.
 
     Args:
-        repeats: take a bias as one of all heads: if heads are averaged each has the same.
+        name: name of the weight.
+        repeats: return a bias of all heads; averaged heads share one bias, which is repeated.
     """
 
     def make(layer: Mapping[str, Tensor], heads: int) -> Tensor:
@@ -144,30 +146,30 @@ def per_head(name: str, *, repeats: bool = False) -> Weight:
 
 
 def zero(_: Mapping[str, Tensor], __: int) -> Tensor:
-    """Make a single zero."""
+    """Return a tensor with a single zero."""
     return torch.zeros(1)
 
 
 def last_of(*names: str) -> Weight:
-    """Take the last of weights that there is."""
+    """Return the last of ``names`` that exists."""
     return lambda weights, _: next(weights[name] for name in reversed(names) if name in weights)
 
 
 def last_bias(weights: Mapping[str, Tensor], _: int) -> Tensor:
-    """Take the only bias of a whole model."""
-    return next(each for name, each in weights.items() if name.endswith("bias"))
+    """Return the only bias of a model."""
+    return next(tensor for name, tensor in weights.items() if name.endswith("bias"))
 
 
 POOLING = "GraphSAGE with model.aggregator=pool"
 
-#: What builds a norm of ``width`` features in a module.
+#: Expressions for a norm of ``width`` features.
 NORM_MODULES = {
     "none": "nn.Identity()",
     "batch": "nn.BatchNorm1d(width)",
     "layer": "nn.LayerNorm(width)",
 }
 
-#: How to get the weights of a run's graph, in the notes of peers.
+#: Hint for notes: where to find the edge weights of a run's graph.
 WEIGHTS_OF_GRAPH = (
     "np.array(g.edge_weights) has those of the edges from g.indices to "
     "np.repeat(np.arange(g.num_vertices), np.diff(g.indptr)), with g = gnnscale.load(DIR).graph"

@@ -1,4 +1,4 @@
-"""Predictions of a finished run in a file, for all vertices or those that are named."""
+"""Prediction of a finished run for vertices, edges or pairs, written to a file."""
 
 from __future__ import annotations
 
@@ -41,41 +41,41 @@ from gnnscale.inference.pair_scoring import EdgePredictor, PairScorer
 from gnnscale.inference.predictor import Predictor
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
-from gnnscale.run import commands as command_options
-from gnnscale.run import config as settings
 from gnnscale.run.checkpoint.input_schema import InputSchema
+from gnnscale.run.commands import SavedRunOptions
+from gnnscale.run.config import INFERENCE, RunConfig
 
-#: Which labelled edges are predicted.
+#: Parts of the labeled edges.
 EDGES = ("all", "train", "valid", "test")
-#: Partners of a vertex that are listed.
+#: Maximum number of partners of a vertex.
 _MAX_TOP = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictConfig(command_options.SavedRunOptions):
-    """Predictions of a finished or stopped run.
+class PredictConfig(SavedRunOptions):
+    """Options of ``gnnscale predict``, which predicts with a finished or stopped run.
 
     Attributes:
-        out: the file to write, ``.parquet`` or ``.npy``; beside the latter ``.ids.npy`` has the
-            rows' ids, if these are not those of all vertices in order.
+        out: file to write, ``.parquet`` or ``.npy``. Next to a ``.npy`` file, ``.ids.npy`` has the
+            ids of the rows unless the rows are all vertices in order.
         num_threads: threads of the native code and of torch.
-        vertices: ``all``, ``train``, ``valid`` or ``test``; a file of ids, ``.npy``, or a ``.csv``
-            or ``.parquet`` table with a column ``id``; or ids.
-        edges: of a run that predicts labels of edges, which edges: ``all``, ``train``, ``valid`` or
-            ``test``. The columns ``source`` and ``target`` name them.
-        pairs: of a link run, the edges to score: a file, ``.npy`` of ids ``[n, 2]``, or a ``.csv``
-            or ``.parquet`` table with columns ``source`` and ``target``; or pairs of ids. Also of a
-            run that predicts labels of edges, unless edges have features.
-        top: of a link run, how many partners of each of ``vertices`` to list, by their score.
-        candidates: the vertices to compare them with, named as ``vertices`` are.
-        layer: whose rows are taken, counted from the end: -1 gives logits, -2 embeddings, the rows
-            that the last layer sees.
-        what: ``classes``, ``probabilities`` or ``logits``; None writes classes and probabilities
-            to a ``.parquet`` file, and probabilities to a ``.npy`` file. If labels are values to
-            be met, these are written, and ``what`` is not given.
-        inference: exact, over all neighbours, or sampled, over those that the run's sampler picks.
-        force: overwrite ``out`` if it exists.
-        graph: whose vertices are predicted; None for the graph that the run was trained on.
+        vertices: vertices to predict: ``all``, ``train``, ``valid`` or ``test``; a file of ids,
+            ``.npy``, or a ``.csv`` or ``.parquet`` table with a column ``id``; or a list of ids.
+        edges: edges to predict, for runs that predict edge labels: ``all``, ``train``, ``valid`` or
+            ``test``. The output has columns ``source`` and ``target``.
+        pairs: pairs to score, for runs of link prediction: a file, ``.npy`` of ids ``[n, 2]``, or a
+            ``.csv`` or ``.parquet`` table with columns ``source`` and ``target``; or a list of
+            pairs. Runs that predict edge labels take pairs unless edges have features.
+        top: number of best partners of each of ``vertices``, for runs of link prediction.
+        candidates: possible partners for ``top``, in the form of ``vertices``.
+        layer: layer whose rows are written, counted from the end: -1 gives logits, -2 embeddings,
+            the inputs of the last layer.
+        what: ``classes``, ``probabilities`` or ``logits``. None: classes and probabilities in a
+            ``.parquet`` file, probabilities in a ``.npy`` file. If labels are values, the output is
+            the predicted values, and ``what`` must be None.
+        inference: ``exact``, over all neighbors, or ``sampled``, with the run's sampler.
+        force: overwrite ``out``.
+        graph: graph to predict; None: the run's training graph.
     """
 
     out: Path
@@ -97,20 +97,20 @@ class PredictConfig(command_options.SavedRunOptions):
 
     def __post_init__(self) -> None:
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
-        check_choice("inference", self.inference, settings.INFERENCE)
+        check_choice("inference", self.inference, INFERENCE)
         check_choice("edges", self.edges, EDGES)
         if self.what is not None:
             check_choice("what", self.what, ANSWERS)
         if self.top is not None:
             check_range("top", self.top, 1, _MAX_TOP)
             if self.pairs is not None:
-                raise ConfigError("pairs, top: score given pairs, or list partners; leave one out")
+                raise ConfigError("pairs, top: expected one of them, got both")
         elif self.candidates != "all":
-            raise ConfigError("candidates: are those of top=K, which is not given")
+            raise ConfigError("candidates: expected top=K with candidates, got top=null")
         if self.pairs is not None and self.vertices != "all":
-            raise ConfigError("vertices: pairs has its own; leave one of them out")
+            raise ConfigError("vertices: expected all with pairs, which name their vertices")
         if self.edges != "all" and (self.compares or self.vertices != "all"):
-            raise ConfigError("edges: cannot be given with vertices, pairs or top; leave one out")
+            raise ConfigError("edges: expected all with vertices, pairs or top")
 
     @property
     def compares(self) -> bool:
@@ -118,7 +118,7 @@ class PredictConfig(command_options.SavedRunOptions):
         return self.pairs is not None or self.top is not None
 
     def answers(self, signature: InputSchema, *, links: bool = False) -> tuple[str, ...]:
-        """Return what is made of each row: of ``ANSWERS``, or rows as they are."""
+        """Return the names of the outputs per row, ``ANSWERS``, ``EMBEDDINGS`` or ``VALUES``."""
         if self.layer != -1 or links:
             return (EMBEDDINGS,)
         if signature.regression:
@@ -130,26 +130,25 @@ class PredictConfig(command_options.SavedRunOptions):
 
 
 def predict(config: PredictConfig) -> Path:
-    """Write predictions of a run's best weights for vertices, and return the file.
+    """Write predictions with a run's best weights and return the file.
 
-    Rows are written as they are computed, so that memory grows neither with the number of vertices
-    nor with that of classes. The file is there whole, or as it was before.
+    Rows are written as they are computed: memory depends neither on the number of vertices nor of
+    classes. The file is written atomically.
 
     Raises:
-        ConfigError: the directory holds no run, or an option does not fit the model or the graph.
-        GraphError: the run's graph store is not usable, or the disk has no room.
+        ConfigError: the directory has no run, or an option does not fit the model or the graph.
+        GraphError: the run's graph store is missing or damaged, or the disk is full.
         OSError: the file cannot be written.
     """
     check_file(config.out, force=config.force)
-    own_graph = config.graph is None
-    run = load_run(config.run, config.given, own_graph=own_graph)
+    run = load_run(config.run, config.given, own_graph=config.graph is None)
     run = replace(
         run,
         num_threads=config.num_threads,
         runtime=replace(run.runtime, inference=config.inference),
     )
     torch.set_num_threads(config.num_threads)
-    graph, trained = _opened(config, run)
+    graph, trained = _open_graph(config, run)
     model, signature = trained.model, trained.signature
     if isinstance(model, EdgeGNN) and config.layer == -1:
         if config.vertices == "all":
@@ -157,11 +156,13 @@ def predict(config: PredictConfig) -> Path:
             return config.out
         if isinstance(config.vertices, str) and config.vertices in EDGES:
             raise ConfigError(
-                f"vertices={config.vertices}: the run predicts labels of edges; edges="
-                f"{config.vertices} names those"
+                f"vertices={config.vertices}: expected all for a run that predicts edge labels; "
+                f"use edges={config.vertices}"
             )
     if config.edges != "all":
-        raise ConfigError(f"edges={config.edges}: the run does not predict labels of edges")
+        raise ConfigError(
+            f"edges={config.edges}: expected all for a run that predicts no edge labels"
+        )
     if config.compares:
         _compare(config, run, graph, trained)
         return config.out
@@ -169,14 +170,14 @@ def predict(config: PredictConfig) -> Path:
         config.layer, num_layers_of(model), inference=config.inference, what=config.what
     )
     check_labels(config.what, signature)
-    own = read_ids(graph)
-    vertices = find_vertices(config.vertices, graph, own)
+    user_ids = read_ids(graph)
+    vertices = find_vertices(config.vertices, graph, user_ids)
     layout = Layout(
         num_rows=graph.num_vertices if vertices is None else len(vertices),
         width=width_of(model, signature, num_layers),
         answers=config.answers(signature, links=run.task.compares_rows),
         multilabel=signature.multilabel,
-        ids=RowIds(vertices=vertices, own=own),
+        ids=RowIds(vertices=vertices, own=user_ids),
         classes=signature.classes,
     )
     check_ids(config.out, layout)
@@ -191,21 +192,21 @@ def predict(config: PredictConfig) -> Path:
 
 
 def _predict_edges(
-    config: PredictConfig, run: settings.RunConfig, graph: Graph, trained: TrainedModel
+    config: PredictConfig, run: RunConfig, graph: Graph, trained: TrainedModel
 ) -> None:
-    """Write what is predicted of edges."""
-    model, signature, own = trained.model, trained.signature, read_ids(graph)
+    """Write the outputs of edges or pairs."""
+    model, signature, user_ids = trained.model, trained.signature, read_ids(graph)
     assert isinstance(model, EdgeGNN)
     if config.top is not None:
-        raise ConfigError("top: the run predicts labels of edges; partners are those of task=links")
+        raise ConfigError("top: expected a run of task=links, got a run that predicts edge labels")
     check_labels(config.what, signature)
-    ends, rows = find_edges(config.edges, config.pairs, graph, own, signature)
+    ends, rows = find_edges(config.edges, config.pairs, graph, user_ids, signature)
     layout = Layout(
         num_rows=len(ends),
         width=signature.num_classes,
         answers=config.answers(signature),
         multilabel=False,
-        ids=EdgeIds(vertices=ends, own=own),
+        ids=EdgeIds(vertices=ends, own=user_ids),
         classes=signature.classes,
     )
     check_ids(config.out, layout)
@@ -218,17 +219,20 @@ def _predict_edges(
 
 
 def find_edges(
-    part: str, pairs: Any, graph: Graph, own: Any, signature: InputSchema
+    part: str, pairs: Any, graph: Graph, user_ids: Any, signature: InputSchema
 ) -> tuple[IntArray, IntArray]:
-    """Return ends ``[n, 2]`` of the edges that are meant, and rows ``[n]`` of their features.
+    """Return ends ``[n, 2]`` of edges to predict, and rows ``[n]`` of their features.
 
     Args:
-        part: ``all``, or a part of the split of the edges.
-        pairs: ids of ends in place of the graph's edges, as ``find_pairs`` takes them, or None.
+        part: ``all``, or a part of the edge split.
+        pairs: pairs to predict instead of edges, as in ``find_pairs``; None: edges of the graph.
+        graph: the graph.
+        user_ids: user ids of the vertices; None: ids are vertices.
+        signature: input schema of the model.
 
     Raises:
-        ConfigError: the graph has no such edges, or pairs are given and edges have features.
-        GraphError: a file of pairs is not usable.
+        ConfigError: the part has no edge, or the model reads features that pairs lack.
+        GraphError: a file of pairs is damaged.
     """
     if pairs is not None:
         if signature.num_edge_features:
@@ -236,80 +240,86 @@ def find_edges(
                 "pairs: the model reads features of edges, which pairs have not; name a graph "
                 "with these edges by dataset=..."
             )
-        found = find_pairs(pairs, graph, own)
-        return found, np.arange(len(found))
+        pair_ends = find_pairs(pairs, graph, user_ids)
+        return pair_ends, np.arange(len(pair_ends))
     ends = graph.edges.ends
     if ends is None:
         raise ConfigError(
-            f"edges: {graph.name} keeps no list of its edges, as they have neither features nor "
-            "labels; name them by pairs=FILE"
+            f"edges: expected edges with features or labels, {graph.name} stores no list of its "
+            "edges; use pairs=FILE"
         )
     rows = np.arange(len(ends))
     if part != "all":
         labels = graph.edge_labels
         rows = rows[:0] if labels is None else getattr(labels.split, f"{part}_idx")
     if not len(rows):
-        raise ConfigError(f"edges={part}: {graph.name} has no such edge")
+        raise ConfigError(f"edges={part}: expected an edge in this part of {graph.name}, got none")
     return np.asarray(ends[rows]), rows
 
 
-def _compare(
-    config: PredictConfig, run: settings.RunConfig, graph: Graph, trained: TrainedModel
-) -> None:
-    """Write scores of pairs, or the best partners of vertices."""
-    own, model = read_ids(graph), trained.model
+def _compare(config: PredictConfig, run: RunConfig, graph: Graph, trained: TrainedModel) -> None:
+    """Write the scores of pairs, or the best partners of vertices."""
+    user_ids, model = read_ids(graph), trained.model
     if config.layer != -1 or config.what is not None:
-        raise ConfigError("layer, what: edges have scores alone; leave both out")
+        raise ConfigError("layer, what: expected neither with pairs or top, which give scores")
     if not isinstance(model, LinkGNN):
         option = "pairs" if config.top is None else "top"
-        raise ConfigError(f"{option}: the run predicts vertices; edges are those of task=links")
+        raise ConfigError(
+            f"{option}: expected a run of task=links, got a run that predicts vertices"
+        )
     scorer = PairScorer(model, Predictor(model, graph, run), graph)
     if config.top is None:
-        pairs = find_pairs(config.pairs, graph, own)
-        write_scores(config.out, pairs, scorer.scores(pairs), own)
+        pairs = find_pairs(config.pairs, graph, user_ids)
+        write_scores(config.out, pairs, scorer.scores(pairs), user_ids)
         return
-    vertices = find_vertices(config.vertices, graph, own)
+    vertices = find_vertices(config.vertices, graph, user_ids)
     if vertices is None:
         vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
-    candidates = find_candidates(config.candidates, graph, own, vertices, config.top)
-    found = scorer.partners(vertices, candidates, config.top)
-    write_partners(config.out, vertices, found, config.top, own)
+    candidates = find_candidates(config.candidates, graph, user_ids, vertices, config.top)
+    chunks = scorer.partners(vertices, candidates, config.top)
+    write_partners(config.out, vertices, chunks, config.top, user_ids)
 
 
 def find_candidates(
-    given: Any, graph: Graph, own: Any, vertices: IntArray, top: int, *, option: str = "top"
+    selection: Any,
+    graph: Graph,
+    user_ids: Any,
+    vertices: IntArray,
+    top: int,
+    *,
+    option: str = "top",
 ) -> IntArray | None:
-    """Return the vertices that may be partners, ascending; None for all.
+    """Return the possible partners of ``vertices`` in ascending order; None: all vertices.
 
     Args:
-        given: as in ``find_vertices``.
-        own: likewise.
-        vertices: ``[n]``, whose partners are asked for. One that is itself a candidate has one
-            fewer.
-        top: how many partners each has to have.
-        option: names ``top`` in errors.
+        selection: selected vertices, as in ``find_vertices``.
+        graph: the graph.
+        user_ids: user ids of the vertices; None: ids are vertices.
+        vertices: ``[n]`` vertices whose partners are listed. A candidate is not its own partner.
+        top: partners of each vertex.
+        option: name of ``top`` in errors.
 
     Raises:
-        ConfigError: as ``find_vertices``; or one of ``vertices`` has fewer candidates.
-        GraphError: as ``find_vertices``.
+        ConfigError: ``find_vertices`` raises it; or a vertex has fewer than ``top`` candidates.
+        GraphError: ``find_vertices`` raises it.
     """
-    found = find_vertices(given, graph, own, option="candidates")
-    count = graph.num_vertices if found is None else len(found)
-    among = found is None or bool(np.isin(vertices, found).any())
-    if top > count - among:
-        fewer = ", as a vertex that is one of them is not its own partner" if among else ""
+    candidates = find_vertices(selection, graph, user_ids, option="candidates")
+    count = graph.num_vertices if candidates is None else len(candidates)
+    overlaps = candidates is None or bool(np.isin(vertices, candidates).any())
+    if top > count - overlaps:
+        hint = "; a candidate is not its own partner" if overlaps else ""
         raise ConfigError(
-            f"{option}={top}: there are {count} candidates, allowed is up to {count - among}{fewer}"
+            f"{option}={top}: expected at most {count - overlaps} of {count} candidates{hint}"
         )
-    return None if found is None else np.sort(found)
+    return None if candidates is None else np.sort(candidates)
 
 
-def _opened(config: PredictConfig, run: settings.RunConfig) -> tuple[Graph, TrainedModel]:
-    """Return the graph to predict on, and the model.
+def _open_graph(config: PredictConfig, run: RunConfig) -> tuple[Graph, TrainedModel]:
+    """Return the graph to predict and the model.
 
     Raises:
-        ConfigError: features of another graph are not those of the run.
-        GraphError: the graph is not usable.
+        ConfigError: the features of another graph differ from those in training.
+        GraphError: the graph is damaged.
     """
     if config.graph is None:
         graph = open_run_task(run, config.run).graph
@@ -318,7 +328,6 @@ def _opened(config: PredictConfig, run: settings.RunConfig) -> tuple[Graph, Trai
     signature = trained.signature
     check_predicts_others(run, signature)
     parts = (config.vertices, config.candidates, config.edges)
-    splits = any(isinstance(each, str) and each in EDGES[1:] for each in parts)
-    columns, of_edges = signature.columns, signature.edge_columns
-    other = config.graph.to_predict(columns, of_edges, splits=splits)
-    return open_other(run, trained, other.open()), trained
+    splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
+    source = config.graph.to_predict(signature.columns, signature.edge_columns, splits=splits)
+    return open_other(run, trained, source.open()), trained

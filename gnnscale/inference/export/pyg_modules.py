@@ -1,4 +1,4 @@
-"""Trained models as modules of PyTorch Geometric."""
+"""Conversion of trained models to modules of PyTorch Geometric."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -69,7 +69,7 @@ EDGE_WEIGHTS: Mapping[str, Mapping[str, Weight]] = {
     },
 }
 
-#: PyG's SAGEConv and GINConv take no weights: GraphConv and SimpleConv add up weighted messages.
+#: PyG's SAGEConv and GINConv ignore edge weights; GraphConv and SimpleConv sum weighted messages.
 WEIGHTED: Mapping[str, Mapping[str, Weight]] = {
     "GraphSAGE": {
         "lin_root.weight": renamed("linear.weight", "first"),
@@ -92,7 +92,7 @@ NOTES = {
     "GIN": "torch_geometric.nn.models.GIN has other perceptrons: GINConv itself takes ours",
 }
 
-#: What a basic model is given for our norms.
+#: Arguments of PyG's basic models for norms.
 _NORMS = {
     "none": "",
     "batch": ', norm="batch_norm"',
@@ -140,8 +140,8 @@ model.load_state_dict(load_file({file}))
 logits = model.eval()(x, edge_index)
 """
 
-#: For each architecture that is written as a module: its layer, and how it is built. Those with
-#: heads average them in the layer that ends the model.
+#: For each architecture that needs a module: its layer and its construction. The last layer
+#: averages heads.
 _CONVS = {
     "GCN": ("GCNConv", "GCNConv({a}, {b})"),
     "GraphSAGE": ("SAGEConv", "SAGEConv({a}, {b})"),
@@ -157,13 +157,13 @@ _CONVS = {
     ),
 }
 
-#: As ``_CONVS``, of layers that are others if edges have weights.
+#: Replacements in ``_CONVS`` for edges with weights.
 _WEIGHTED_CONVS = {
     "GraphSAGE": ("GraphConv", "GraphConv({a}, {b})"),
     "GIN": ("SimpleConv", _CONVS["GIN"][1].replace("GINConv", "Layer")),
 }
 
-#: Sums of these weights are means.
+#: Division by the sum of weights, which turns sums of messages into means.
 _MEAN = """\
         sums = edge_weight.new_zeros(len(x)).index_add(0, edge_index[1], edge_weight)
         sums = sums.clamp(min=torch.finfo(sums.dtype).tiny)
@@ -217,14 +217,14 @@ logits = model.eval()(x, edge_index)
 
 
 def _is_basic(config: options.LayeredModel, weighted: bool) -> bool:
-    """Whether one of PyG's basic models is the same, and no module has to be written."""
+    """Whether a basic model of PyG has this architecture."""
     if weighted and architecture(config) in WEIGHTED:
         return False
     return config.name != "GIN" and not config.residual
 
 
 def _norm_prefix(config: options.LayeredModel, weighted: bool) -> str:
-    """PyG's BatchNorm holds torch's."""
+    """Return the prefix of a norm's weights: PyG's BatchNorm wraps torch's."""
     return "module." if config.norm == "batch" and _is_basic(config, weighted) else ""
 
 
@@ -235,10 +235,10 @@ def _snippet(
     edge_width: int = 0,
     weighted: bool = False,
 ) -> str:
-    known = {"file": literal(file), "width": widths[0], "num_classes": widths[-1]}
+    values = {"file": literal(file), "width": widths[0], "num_classes": widths[-1]}
     if not isinstance(config, options.LayeredModel):
         text = _SGC if isinstance(config, options.SGC) else _APPNP
-        return _given(text.format(**vars(config), **known), 0, weighted)
+        return _add_edge_data(text.format(**vars(config), **values), 0, weighted)
     if not _is_basic(config, weighted):
         return _layered(config, widths, file, edge_width, weighted)
     more = _NORMS[config.norm]
@@ -260,12 +260,12 @@ def _snippet(
         dropout=config.dropout,
         more=more,
         edges=", edge_weight=edge_weight" if weighted else edges,
-        **known,
+        **values,
     )
 
 
-def _given(text: str, edge_width: int, weighted: bool) -> str:
-    """Return a program in which all that takes ``edge_index`` is given data of edges as well."""
+def _add_edge_data(text: str, edge_width: int, weighted: bool) -> str:
+    """Return a program that passes edge features or weights along with ``edge_index``."""
     name = "edge_attr" if edge_width else "edge_weight" if weighted else ""
     return text.replace("edge_index)", f"edge_index, {name})") if name else text
 
@@ -277,20 +277,20 @@ def _layered(
     edge_width: int,
     weighted: bool,
 ) -> str:
-    """Return a program with a module of PyG's layers."""
+    """Return a program that defines a module of PyG's layers."""
     name = architecture(config)
     layer, conv = (_CONVS | _WEIGHTED_CONVS if weighted else _CONVS)[name]
     if edge_width:
-        layer, conv = (each.replace("GINConv", "GINEConv") for each in (layer, conv))
+        layer, conv = (text.replace("GINConv", "GINEConv") for text in (layer, conv))
         conv = f"{conv[:-1]}, edge_dim={edge_width})"
     joins, heads = config.jumping != "none", getattr(config, "num_heads", 1)
     ends = (*widths[:-1], config.hidden) if joins else widths
     convs: list[str] = []
     for a, b in pairwise(ends):
         averages = len(convs) + 1 == config.num_layers and not joins
-        known = {"a": a, "b": b, "head": b if averages else b // heads, "heads": heads}
+        sizes = {"a": a, "b": b, "head": b if averages else b // heads, "heads": heads}
         shares = getattr(config, "share_weights", False)
-        convs.append(conv.format(**known, concat=not averages, hidden=config.hidden, shares=shares))
+        convs.append(conv.format(**sizes, concat=not averages, hidden=config.hidden, shares=shares))
     output, last = "", "self.convs[-1](x, edge_index)"
     if joins:
         width = config.hidden * (config.num_layers if config.jumping == "cat" else 1)
@@ -306,7 +306,7 @@ def _layered(
         layer=layer,
         before=_WEIGHTED_GIN if weighted and name == "GIN" else "",
         name=config.name,
-        convs="\n".join(f"                {each}," for each in convs),
+        convs="\n".join(f"                {text}," for text in convs),
         norm=NORM_MODULES[config.norm].replace("width", str(config.hidden)),
         num_norms=config.num_layers - 1 + joins,
         output=output,
@@ -315,22 +315,22 @@ def _layered(
         last=last,
         file=literal(file),
     )
-    return _given(text, edge_width, weighted)
+    return _add_edge_data(text, edge_width, weighted)
 
 
 def _note(config: ModelConfig, edge_width: int, weighted: bool) -> str:
-    """Return what has no counterpart; for models that give vertices a loop, about those."""
+    """Return the parts without a counterpart, or the treatment of a graph's own self-loops."""
     if isinstance(config, options.GIN | options.GraphSAGE):
         return "" if weighted else NOTES.get(config.name, "")
-    found, edges = "edge_index", "edge_index, num_nodes=len(x))[0]"
+    data, loops = "edge_index", "edge_index, num_nodes=len(x))[0]"
     if weighted:
-        found, edges = "edge_index, edge_weight", "edge_index, edge_weight, num_nodes=len(x))"
+        data, loops = "edge_index, edge_weight", "edge_index, edge_weight, num_nodes=len(x))"
     if edge_width:
-        found = "edge_index, edge_attr"
-        edges = 'edge_index, edge_attr, fill_value="mean", num_nodes=len(x))'
+        data = "edge_index, edge_attr"
+        loops = 'edge_index, edge_attr, fill_value="mean", num_nodes=len(x))'
     return (
-        f"a graph with self loops of its own: add_self_loops=False in the model, and {found} = "
-        f"torch_geometric.utils.add_self_loops({edges}; PyG else replaces them"
+        f"a graph with self loops of its own: add_self_loops=False in the model, and {data} = "
+        f"torch_geometric.utils.add_self_loops({loops}; PyG else replaces them"
     )
 
 

@@ -1,4 +1,4 @@
-"""Files of scores of pairs, and of the best partners of vertices, by the model of a link run."""
+"""Files of pair scores and of best partners, computed by link prediction."""
 
 from __future__ import annotations
 
@@ -19,73 +19,80 @@ if TYPE_CHECKING:
 
 
 def write_scores(
-    file: Path, pairs: IntArray, scores: Iterable[Float32Array], own: pyarrow.Array | None
+    file: Path, pairs: IntArray, scores: Iterable[Float32Array], user_ids: pyarrow.Array | None
 ) -> None:
-    """Write a row for each of ``pairs`` ``[n, 2]``, atomically.
+    """Write the scores of ``pairs`` atomically.
 
-    A ``.parquet`` file has the columns ``source``, ``target`` and ``score``, a ``.npy`` file the
+    A ``.parquet`` file has columns ``source``, ``target`` and ``score``; a ``.npy`` file has the
     scores ``[n]``.
 
     Args:
-        scores: of all pairs, some after the other.
-        own: ``[num_vertices]`` the user's ids; None for numbers.
+        file: the file.
+        pairs: ``[n, 2]`` sources and targets.
+        scores: chunks of the scores, in order.
+        user_ids: ``[num_vertices]`` user ids; None: ids are vertices.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     first = 0
     if file.suffix == ".npy":
         with whole_file(file, wait=False) as stream:
             write_header(stream, np.dtype(np.float32), (len(pairs),))
-            for some in scores:
-                _append(stream, some)
+            for chunk in scores:
+                _append(stream, chunk)
         return
-    with _parquet(file) as write:
-        for some in scores:
-            ends = pairs[first : first + len(some)]
-            write(_ids(ends[:, 0], own), _ids(ends[:, 1], own), some)
-            first += len(some)
+    with _open_parquet(file) as write:
+        for chunk in scores:
+            ends = pairs[first : first + len(chunk)]
+            write(_ids(ends[:, 0], user_ids), _ids(ends[:, 1], user_ids), chunk)
+            first += len(chunk)
 
 
 def write_partners(
     file: Path,
     vertices: IntArray,
-    found: Iterable[tuple[IntArray, Float32Array]],
+    chunks: Iterable[tuple[IntArray, Float32Array]],
     k: int,
-    own: pyarrow.Array | None,
+    user_ids: pyarrow.Array | None,
 ) -> None:
-    """Write the ``k`` best partners of each of ``vertices``, atomically.
+    """Write the ``k`` best partners of each vertex atomically.
 
-    A ``.parquet`` file has ``k`` rows for each vertex, best first: ``source``, ``target``,
-    ``score``. A ``.npy`` file has the scores ``[n, k]``, and ``.ids.npy`` beside it the partners.
+    A ``.parquet`` file has ``k`` rows for each vertex, best first, with columns ``source``,
+    ``target`` and ``score``. A ``.npy`` file has the scores ``[n, k]``, and the file ``.ids.npy``
+    next to it the partners.
 
     Args:
-        found: partners ``[s, k]`` and scores ``[s, k]`` of all vertices, some after the other.
-        own: as in ``write_scores``.
+        file: the file.
+        vertices: ``[n]`` vertices.
+        chunks: partners ``[s, k]`` and scores ``[s, k]`` of consecutive vertices.
+        k: partners of a vertex.
+        user_ids: ``[num_vertices]`` user ids; None: ids are vertices.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     first = 0
     if file.suffix == ".npy":
-        dtype = RowIds(vertices=vertices[:0], own=own).array(0, 0).dtype
+        dtype = RowIds(vertices=vertices[:0], own=user_ids).array(0, 0).dtype
         with whole_file(file, wait=False) as stream, whole_file(ids_file(file)) as ids:
             write_header(stream, np.dtype(np.float32), (len(vertices), k))
             write_header(ids, dtype, (len(vertices), k))
-            for partners, scores in found:
+            for partners, scores in chunks:
                 _append(stream, scores)
-                flat = RowIds(vertices=partners.reshape(-1), own=own)
+                flat = RowIds(vertices=partners.reshape(-1), own=user_ids)
                 _append(ids, flat.array(0, partners.size))
         return
-    with _parquet(file) as write:
-        for partners, scores in found:
-            some = np.repeat(vertices[first : first + len(partners)], k)
-            write(_ids(some, own), _ids(partners.reshape(-1), own), scores.reshape(-1))
+    with _open_parquet(file) as write:
+        for partners, scores in chunks:
+            sources = np.repeat(vertices[first : first + len(partners)], k)
+            targets = partners.reshape(-1)
+            write(_ids(sources, user_ids), _ids(targets, user_ids), scores.reshape(-1))
             first += len(partners)
 
 
-def _ids(vertices: IntArray, own: pyarrow.Array | None) -> Any:
-    return RowIds(vertices=vertices, own=own).slice(0, len(vertices))
+def _ids(vertices: IntArray, user_ids: pyarrow.Array | None) -> Any:
+    return RowIds(vertices=vertices, own=user_ids).slice(0, len(vertices))
 
 
 def _append(stream: IO[bytes], array: Any) -> None:
@@ -93,8 +100,8 @@ def _append(stream: IO[bytes], array: Any) -> None:
 
 
 @contextmanager
-def _parquet(file: Path) -> Iterator[Any]:
-    """Yield a function that adds rows: sources, targets, scores."""
+def _open_parquet(file: Path) -> Iterator[Any]:
+    """Yield a function that appends rows of sources, targets and scores."""
     pa = load_pyarrow()
     from pyarrow import parquet
 

@@ -1,4 +1,4 @@
-"""The best weights of a run in a safetensors file, under our names or those of another library."""
+"""Export of a run's best weights to safetensors, named as in gnnscale, PyG or DGL."""
 
 import os
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ from gnnscale.nn import link_decoder as links
 from gnnscale.run.commands import SavedRunOptions
 
 _PEERS = {peer.name: peer for peer in (PYG, DGL)}
-#: Names of weights: our own, those of PyTorch Geometric, those of DGL.
+#: Naming schemes of weights: of gnnscale, of PyTorch Geometric, of DGL.
 FORMATS = ("safetensors", *_PEERS)
 
-#: Names of learned rows of vertices begin so; and what is said of them: they are inputs.
+#: Prefix of the names of learned rows, which are inputs and not exported.
 _LEARNED = "vertex_rows."
 _ROWS_NOTE = (
     "learned rows of vertices are not among the weights: gnnscale.load(DIR).graph.features has them"
@@ -44,13 +44,13 @@ module.load_state_dict(load_file({file}))  # a module as you built it for traini
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig(SavedRunOptions):
-    """Weights to write.
+    """Options of ``gnnscale export``, which writes the weights of a run.
 
     Attributes:
-        format: one of ``FORMATS``, whose names the weights get.
-        out: the file, ``.safetensors``; None for ``model.safetensors`` in the run directory, or
+        format: naming scheme of the weights, one of ``FORMATS``.
+        out: file to write, ``.safetensors``; None: ``model.safetensors`` in the run directory, or
             ``model.pyg.safetensors``, ``model.dgl.safetensors``.
-        force: overwrite it if it exists.
+        force: overwrite ``out``.
     """
 
     format: str = "safetensors"
@@ -62,31 +62,31 @@ class ExportConfig(SavedRunOptions):
 
     @property
     def file(self) -> Path:
-        """The file that is written."""
+        """File to write."""
         middle = "" if self.format == "safetensors" else f".{self.format}"
         return self.out or self.run / f"model{middle}.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedWeights:
-    """What was written."""
+    """Exported file, with a program that loads it."""
 
     file: Path  #: the weights
-    snippet: str  #: a program that builds the model and loads them
-    note: str  #: what has no counterpart, in one line; empty for nothing
+    snippet: str  #: program that builds the model and loads the weights
+    note: str  #: parts without a counterpart, in one line; empty if all have one
 
 
 def export(config: ExportConfig) -> ExportedWeights:
     """Write the weights of a run's best epoch.
 
     Raises:
-        ConfigError: the directory holds no run, the model has no counterpart in the library, or the
-            file exists or has another kind of name.
-        GraphError: the run's graph store is not usable.
+        ConfigError: the directory has no run, the model has no counterpart in the library, or the
+            file exists or has another suffix.
+        GraphError: the run's graph store is missing or damaged.
         OSError: the file cannot be written.
     """
     if config.file.suffix != ".safetensors":
-        raise ConfigError(f"out={shown(config.file)}: the name must end in .safetensors")
+        raise ConfigError(f"out={shown(config.file)}: expected a name that ends in .safetensors")
     run = load_run(config.run, config.given)
     _check_file(config)
     trained = load_trained(config.run, run)
@@ -97,21 +97,24 @@ def export(config: ExportConfig) -> ExportedWeights:
 def export_model(
     config: ExportConfig, options: ModelConfig, model: TrainableModel, *, weighted: bool
 ) -> ExportedWeights:
-    """Write the weights of a model that is there.
+    """Write the weights of a model in memory.
 
     Args:
-        weighted: whether edges of the graph that it was trained on have weights.
+        config: options of the export.
+        options: options of the model.
+        model: the model.
+        weighted: whether edges of the training graph have weights.
 
     Raises:
         ConfigError: the model has no counterpart in the library, or the file exists or has another
-            kind of name.
+            suffix.
         OSError: the file cannot be written.
     """
     _check_file(config)
     file = config.file
-    weights, snippet, note = _named(config, options, model, weighted)
+    weights, snippet, note = _convert(config, options, model, weighted)
     weights = {
-        name: each.clone() for name, each in weights.items() if not name.startswith(_LEARNED)
+        name: tensor.clone() for name, tensor in weights.items() if not name.startswith(_LEARNED)
     }
     if model.vertex_rows is not None:
         note = "; ".join(filter(None, (note, _ROWS_NOTE)))
@@ -120,20 +123,21 @@ def export_model(
 
 
 def _check_file(config: ExportConfig) -> None:
+    """Refuse a file with another suffix, an existing file, or a missing folder."""
     file = config.file
     if file.suffix != ".safetensors":
-        raise ConfigError(f"out={shown(file)}: the name must end in .safetensors")
-    # Of a link, force=true replaces the link, and not what it leads to.
+        raise ConfigError(f"out={shown(file)}: expected a name that ends in .safetensors")
+    # force=true replaces a link, not its target.
     if os.path.lexists(file) and not config.force:
         raise ConfigError(f"out={shown(file)}: exists, force=true overwrites it")
     if not file.parent.is_dir():
         raise ConfigError(f"out={shown(file)}: no such folder {file.parent}")
 
 
-def _named(
+def _convert(
     config: ExportConfig, options: ModelConfig, model: TrainableModel, weighted: bool
 ) -> tuple[Mapping[str, Tensor], str, str]:
-    """Return weights under the names that are asked for, what loads them, and a note."""
+    """Return the renamed weights, the program that loads them, and a note."""
     peer, file = _PEERS.get(config.format), config.file
     if peer is not None:
         if not isinstance(model, GNN):
@@ -162,7 +166,7 @@ def _named(
 
 
 def _edge_width(model: TrainableModel) -> int:
-    """Return how many features of each edge layers read, 0 if none."""
+    """Return the number of edge features that layers read; 0 for none."""
     return max(getattr(layer, "edge_dim", 0) for layer in model.layers)
 
 

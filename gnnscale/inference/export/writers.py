@@ -1,4 +1,4 @@
-"""Files of rows, written a chunk after the other: Parquet, and NumPy's .npy."""
+"""Writers of output rows to Parquet or NumPy files, chunk by chunk."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -14,66 +14,68 @@ from gnnscale.core.files import whole_file
 from gnnscale.inference.export.outputs import EMBEDDINGS, RowIds, answer
 
 SUFFIXES = (".parquet", ".npy")
-#: Rows of about so many bytes are a row group, which readers take at once.
+#: Approximate bytes of a row group, the unit that readers of Parquet load.
 _GROUP_BYTES = 32 << 20
-#: What texts of one width may take in a ``.npy`` file, beyond a multiple of their own lengths.
+#: Maximum bytes of fixed-width text ids in a ``.npy`` file: an allowance, plus a multiple of the
+#: bytes of the texts.
 _IDS_ALLOWANCE, _IDS_RATIO = 64 << 20, 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What a file holds."""
+    """Content of an output file."""
 
     num_rows: int  #: number of rows
-    width: int  #: of a model's row
-    #: what is made of it, of ``ANSWERS`` or ``EMBEDDINGS``. A ``.npy`` file has one.
+    width: int  #: width of a model's output row
+    #: outputs per row, of ``ANSWERS``, ``EMBEDDINGS`` or ``VALUES``; exactly one in a ``.npy`` file
     answers: tuple[str, ...]
     multilabel: bool  #: whether a vertex may have several classes
-    ids: RowIds  #: of the rows
-    #: names of the classes, which a ``.parquet`` file shows in place of their numbers; None if
-    #: they have none
+    ids: RowIds  #: ids of the rows
+    #: names of the classes, which a ``.parquet`` file stores instead of indices; None: no names
     classes: Sequence[str] | None = None
 
 
 class OutputTable(Protocol):
-    """A file that is being written."""
+    """Output file that is open for writing."""
 
     def write(self, rows: Float32Array) -> None:
-        """Add rows of the model, ``[n, width]``."""
+        """Append output rows of the model, ``[n, width]``."""
         ...
 
 
 def check_file(file: Path, *, force: bool) -> None:
-    """Refuse a file that cannot be written, or is not to be.
+    """Refuse a file that cannot be written or overwritten.
 
-    ``force`` replaces a file, or a link to one: what it leads to stays as it is.
+    With ``force`` a file is replaced, and so is a link, whose target stays unchanged.
 
     Raises:
-        ConfigError: its kind is not known, it exists, or it has no folder.
+        ConfigError: the suffix is unknown, the file exists, or its folder does not.
     """
     if file.suffix not in SUFFIXES:
-        raise ConfigError(f"out={shown(file)}: the name must end in {' or '.join(SUFFIXES)}")
+        raise ConfigError(
+            f"out={shown(file)}: expected a name that ends in {' or '.join(SUFFIXES)}"
+        )
     if file.suffix == ".parquet":
         load_pyarrow()
-    for each in (file, ids_file(file)) if file.suffix == ".npy" else (file,):
-        replaceable = each.is_file() or each.is_symlink()
-        if os.path.lexists(each) and not (force and replaceable):
-            more = ", force=true overwrites it" if replaceable else ""
-            raise ConfigError(f"out={shown(file)}: {each} exists{more}")
+    for path in (file, ids_file(file)) if file.suffix == ".npy" else (file,):
+        replaceable = path.is_file() or path.is_symlink()
+        if os.path.lexists(path) and not (force and replaceable):
+            hint = ", force=true overwrites it" if replaceable else ""
+            raise ConfigError(f"out={shown(file)}: {path} exists{hint}")
     if not file.parent.is_dir():
         raise ConfigError(f"out={shown(file)}: no such folder {file.parent}")
 
 
 def ids_file(file: Path) -> Path:
-    """Return the file of the ids of the rows in a ``.npy`` file."""
+    """Return the file with the ids of a ``.npy`` file's rows."""
     return file.with_suffix(".ids.npy")
 
 
 def check_ids(file: Path, layout: Layout) -> None:
-    """Refuse a ``.npy`` file of ids that one long id would blow up: NumPy's texts have one width.
+    """Refuse text ids in a ``.npy`` file whose fixed width wastes too much disk.
 
     Raises:
-        ConfigError: names the file, and the kind that holds such ids.
+        ConfigError: names the file, and a format without fixed width.
     """
     ids = layout.ids
     if file.suffix != ".npy" or not ids.are_texts:
@@ -89,23 +91,25 @@ def check_ids(file: Path, layout: Layout) -> None:
 
 
 def row_bytes(file: Path, layout: Layout) -> int:
-    """Return about the bytes of a row in a file, and of its id."""
-    wide = [each for each in layout.answers if each != "classes"]
+    """Return the approximate bytes of a row and its id in a file."""
+    num_float = len([name for name in layout.answers if name != "classes"])
     ids = layout.ids.array_bytes if file.suffix == ".npy" else layout.ids.mean_bytes
-    chosen = layout.width if layout.multilabel else 0
-    return 8 + layout.ids.num_columns * ids + 4 * layout.width * len(wide) + chosen
+    class_bytes = layout.width if layout.multilabel else 0
+    return 8 + layout.ids.num_columns * ids + 4 * layout.width * num_float + class_bytes
 
 
 @contextmanager
 def open_table(file: Path, layout: Layout) -> Iterator[OutputTable]:
-    """Write ``file``, whole or not at all.
+    """Open ``file`` for atomic writing.
+
+    A ``.npy`` file gets a second file with ids unless the ids are row indices.
 
     Args:
-        file: ``check_file`` allows it. Beside a ``.npy`` file goes one of the rows' ids, if
-            these are not their numbers.
+        file: a file that ``check_file`` allows.
+        layout: content of the file.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     if file.suffix == ".parquet":
         with whole_file(file, wait=False) as stream:
@@ -118,20 +122,20 @@ def open_table(file: Path, layout: Layout) -> Iterator[OutputTable]:
     else:
         with whole_file(file, wait=False) as stream:
             yield _Npy(stream, layout, None)
-        # One of an earlier file would name other rows.
+        # The ids of an earlier file would belong to other rows.
         ids_file(file).unlink(missing_ok=True)
 
 
 class _Parquet:
-    """Rows as columns of ids, ``class``, and lists of probabilities, logits or an embedding."""
+    """Table with columns of ids, ``class``, and lists of probabilities, logits or embeddings."""
 
     def __init__(self, stream: IO[bytes], layout: Layout) -> None:
         self._pa = load_pyarrow()
         self._stream, self._layout = stream, layout
         self._writer: Any = None
-        self._waiting: list[Any] = []
-        self._first = self._waiting_bytes = 0
-        # What names of classes take in a row, at most.
+        self._buffer: list[Any] = []
+        self._first = self._buffer_bytes = 0
+        # Maximum bytes of the class names in a row.
         lengths = [len(name.encode()) for name in layout.classes or ()]
         self._name_bytes = (sum if layout.multilabel else max)(lengths) if lengths else 0
 
@@ -143,69 +147,69 @@ class _Parquet:
     def _write(self, rows: Float32Array) -> None:
         layout = self._layout
         ids = layout.ids.columns(self._first, len(rows))
-        columns = {name: self._pa.array(each) for name, each in ids.items()}
-        for what in layout.answers:
-            found = answer(what, rows, multilabel=layout.multilabel)
-            name = "class" if what == "classes" and not layout.multilabel else what
-            name = "embedding" if what == EMBEDDINGS else name
-            columns[name] = self._column(what, found)
+        columns = {name: self._pa.array(values) for name, values in ids.items()}
+        for output in layout.answers:
+            values = answer(output, rows, multilabel=layout.multilabel)
+            name = "class" if output == "classes" and not layout.multilabel else output
+            name = "embedding" if output == EMBEDDINGS else name
+            columns[name] = self._column(output, values)
         table = self._pa.table(columns)
         self._first += len(rows)
-        self._waiting.append(table)
-        self._waiting_bytes += table.nbytes
-        if self._waiting_bytes >= _GROUP_BYTES:
+        self._buffer.append(table)
+        self._buffer_bytes += table.nbytes
+        if self._buffer_bytes >= _GROUP_BYTES:
             self._flush()
 
     def close(self) -> None:
-        """Write what is left, and the file's end."""
-        if self._waiting:
+        """Write the remaining rows and the end of the file."""
+        if self._buffer:
             self._flush()
         self._writer.close()
 
-    def _column(self, what: str, found: Array) -> Any:
+    def _column(self, output: str, values: Array) -> Any:
         pa = self._pa
-        if what == "classes":
+        if output == "classes":
             names = self._layout.classes
-            chosen = found if found.ndim == 1 else found.nonzero()[1]
-            classes = pa.array(chosen) if names is None else pa.array(names).take(chosen)
-            return classes if found.ndim == 1 else _lists(pa, found, classes)
-        values = pa.array(np.ascontiguousarray(found, np.float32).reshape(-1))
-        return pa.FixedSizeListArray.from_arrays(values, found.shape[1])
+            numbers = values if values.ndim == 1 else values.nonzero()[1]
+            classes = pa.array(numbers) if names is None else pa.array(names).take(numbers)
+            return classes if values.ndim == 1 else _class_lists(pa, values, classes)
+        flat = pa.array(np.ascontiguousarray(values, np.float32).reshape(-1))
+        return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
     def _flush(self) -> None:
         from pyarrow import parquet
 
-        table = self._pa.concat_tables(self._waiting)
+        table = self._pa.concat_tables(self._buffer)
         if self._writer is None:
-            # Numbers in rows hardly repeat, and a dictionary of them would only take room.
+            # Float values hardly repeat: a dictionary would only take space.
             repeated: Any = ["class"] if self._layout.classes is not None else False
             self._writer = parquet.ParquetWriter(
                 self._stream, table.schema, use_dictionary=repeated
             )
         self._writer.write_table(table, row_group_size=max(len(table), 1))
-        self._waiting, self._waiting_bytes = [], 0
+        self._buffer, self._buffer_bytes = [], 0
 
 
 class _Npy:
-    """Rows of one answer, and perhaps their ids in a file beside."""
+    """Array of one output, with an optional second file of ids."""
 
     def __init__(self, stream: IO[bytes], layout: Layout, ids: IO[bytes] | None) -> None:
-        (self._what,) = layout.answers
+        (self._output,) = layout.answers
         self._stream, self._layout, self._ids = stream, layout, ids
         self._first = 0
         dtype: np.dtype[Any] = np.dtype(np.float32)
         shape: Sequence[int] = (layout.num_rows, layout.width)
-        if self._what == "classes":
+        if self._output == "classes":
             dtype = np.dtype(np.uint8 if layout.multilabel else np.int64)
             shape = shape if layout.multilabel else shape[:1]
         write_header(stream, dtype, shape)
         if ids is not None:
-            wide = (layout.ids.num_columns,) if layout.ids.num_columns > 1 else ()
-            write_header(ids, layout.ids.array(0, 0).dtype, (layout.num_rows, *wide))
+            columns = (layout.ids.num_columns,) if layout.ids.num_columns > 1 else ()
+            write_header(ids, layout.ids.array(0, 0).dtype, (layout.num_rows, *columns))
 
     def write(self, rows: Float32Array) -> None:
-        found = answer(self._what, rows, multilabel=self._layout.multilabel)
-        self._stream.write(np.ascontiguousarray(found).reshape(-1).view(np.uint8).data)
+        values = answer(self._output, rows, multilabel=self._layout.multilabel)
+        self._stream.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
         if self._ids is not None:
             ids = np.ascontiguousarray(self._layout.ids.array(self._first, len(rows)))
             self._ids.write(ids.view(np.uint8).data)
@@ -213,15 +217,15 @@ class _Npy:
 
 
 def write_header(stream: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int]) -> None:
-    """Write the header of a ``.npy`` file, which an array in C order follows."""
+    """Write the header of a ``.npy`` file for an array in C order."""
     descr = np.lib.format.dtype_to_descr(dtype)
     header = {"descr": descr, "fortran_order": False, "shape": tuple(shape)}
     np.lib.format.write_array_header_1_0(stream, header)
 
 
-def _lists(pa: Any, chosen: UInt8Array, classes: Any) -> Any:
-    """Return for each row the ``classes`` that are chosen."""
-    ends = np.append(0, chosen.sum(axis=1).cumsum()).astype(np.int32)
+def _class_lists(pa: Any, is_class: UInt8Array, classes: Any) -> Any:
+    """Return the list of each row's classes, from ``is_class`` ``[n, num_classes]``."""
+    ends = np.append(0, is_class.sum(axis=1).cumsum()).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(ends), classes)
 
 
@@ -229,13 +233,13 @@ def load_pyarrow() -> Any:
     """Return the module ``pyarrow``.
 
     Raises:
-        ConfigError: it is not installed.
+        ConfigError: pyarrow is not installed.
     """
     try:
         import pyarrow
     except ImportError:
         raise ConfigError(
-            "out: a .parquet file needs pyarrow, which is not installed; pip install pyarrow, or "
-            "out=FILE.npy"
+            "out: expected pyarrow for a .parquet file, which is not installed; pip install "
+            "pyarrow, or use out=FILE.npy"
         ) from None
     return pyarrow

@@ -1,20 +1,20 @@
-"""Checkpoints: everything that a stopped run needs to resume."""
+"""Checkpoints of a run: files to resume from, best weights, and the model's input schema."""
 
 from pathlib import Path
 
 from gnnscale.core.files import remove_unfinished
 
-#: Everything after the last step that was kept, relative to the run directory.
+#: Checkpoint to resume from, relative to the run directory.
 LAST = Path("checkpoints") / "last.safetensors"
-#: The weights with the best validation metric, relative to the run directory.
+#: Weights of the best epoch by validation metric, relative to the run directory.
 BEST = Path("checkpoints") / "best.safetensors"
-#: What the model reads of a graph and says of it, beside the weights that it is about.
+#: Input schema of the model, relative to the run directory.
 SIGNATURE = Path("checkpoints") / "signature.json"
-#: All files of the folder.
+#: All files of the checkpoint folder.
 FILES = (LAST, BEST, SIGNATURE)
 
 
 def remove_parts(directory: Path) -> None:
-    """Remove what a process that was killed has left of a file while it wrote it."""
+    """Remove files that a killed process has left half-written."""
     for file in FILES:
         remove_unfinished(directory / file)

@@ -1,12 +1,12 @@
-"""Checkpoints: atomic files that hold all a run needs to end as if it had never stopped.
+"""Checkpoint files, which hold everything that a stopped run needs to resume.
 
-A checkpoint is a safetensors file, which holds named tensors and nothing that could run. The values
-around the tensors are JSON, kept as one more tensor of bytes. It has the name of a tensor in place
-of it, marked by a character that no option and no name holds.
+A checkpoint is a safetensors file: it has named tensors and no code. Plain values are JSON, stored
+as one more tensor of bytes. In the JSON, a marked name stands for a tensor; the mark is a character
+that no option and no name contains.
 
-The last four bytes are the CRC-32 of all bytes before, the header included, as one more tensor. It
-finds every single flipped bit, and damage of up to 32 bits in a row for certain; other damage stays
-unnoticed once in 4 billion times.
+The last four bytes, one more tensor, are the CRC-32 of all preceding bytes, the header included. It
+detects every flipped bit and damage of up to 32 consecutive bits; other damage stays undetected
+with a probability of 2^-32.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 
 _VALUES, _CHECKSUM = "values", "crc32"
 _CHECKSUM_BYTES = 4
-#: The first character of a tensor's name in JSON.
+#: First character of a tensor's name in JSON.
 _MARK = "\0"
-#: What the format calls types of tensors.
+#: Names of dtypes in safetensors.
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -55,29 +55,30 @@ _DTYPES = {
 
 
 class TensorFileError(ValueError):
-    """Bytes are not what ``pack`` makes. The message is one line."""
+    """Bytes that ``pack`` has not written, with a message of one line."""
 
 
 def pack(content: Any) -> bytes:
-    """Return ``content`` as bytes, for ``unpack``.
+    """Return ``content`` as bytes for ``unpack``.
 
     Args:
-        content: what JSON holds, tensors as members of dicts, and dataclasses of these. Tensors
-            that share memory are written one by one.
+        content: JSON values, tensors as values of dicts, and dataclasses of both. Tensors that
+            share memory are written separately.
 
     Raises:
-        TypeError: it holds something else.
+        TypeError: a value has another type.
     """
     return b"".join(packed(content))
 
 
 def packed(content: Any, *, checksum: bool = False) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of ``pack`` in parts: tensors in host memory go to a file without a copy.
+    """Yield the bytes of ``pack`` in parts, without copying tensors in host memory.
 
-    That would hold Python's lock, for which the thread that trains would wait.
+    A copy would hold the GIL, for which the training thread would wait.
 
     Args:
-        checksum: end with the CRC-32 of all bytes, of which ``is_whole`` is true.
+        content: as in ``pack``.
+        checksum: end with the CRC-32 of all bytes.
     """
     parts = _packed(content, checksum=checksum)
     if not checksum:
@@ -91,13 +92,13 @@ def packed(content: Any, *, checksum: bool = False) -> Iterator[bytes | memoryvi
 
 
 def is_whole(content: bytes) -> bool:
-    """Whether bytes end with the CRC-32 of all before."""
-    found = zlib.crc32(memoryview(content)[:-_CHECKSUM_BYTES])
-    return found == int.from_bytes(content[-_CHECKSUM_BYTES:], "little")
+    """Whether ``content`` ends with the CRC-32 of the preceding bytes."""
+    checksum = zlib.crc32(memoryview(content)[:-_CHECKSUM_BYTES])
+    return checksum == int.from_bytes(content[-_CHECKSUM_BYTES:], "little")
 
 
 def _packed(content: Any, *, checksum: bool) -> Iterator[bytes | memoryview]:
-    """Yield the parts of ``packed`` but for the checksum, which the header declares."""
+    """Yield the parts of ``packed`` except for the checksum, which the header declares."""
     tensors: dict[str, Tensor] = {}
 
     def plain(value: Any) -> Any:
@@ -111,7 +112,7 @@ def _packed(content: Any, *, checksum: bool) -> Iterator[bytes | memoryview]:
 
     text = json.dumps(content, separators=(",", ":"), default=plain).encode()
     tensors[_VALUES] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    # The widest come first, so that each lies at a multiple of its width.
+    # The widest dtypes come first, so that every tensor is aligned.
     ordered = sorted(tensors.items(), key=lambda pair: -pair[1].itemsize)
     declared = [*ordered]
     if checksum:
@@ -121,7 +122,7 @@ def _packed(content: Any, *, checksum: bool) -> Iterator[bytes | memoryview]:
         begin, end = end, end + tensor.nbytes
         dtype, shape = _DTYPES.get(tensor.dtype), list(tensor.shape)
         if dtype is None:
-            raise TypeError(f"a tensor of {tensor.dtype} has no place in a file")
+            raise TypeError(f"dtype of a tensor: expected one of {[*_DTYPES]}, got {tensor.dtype}")
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
     start = json.dumps(header, separators=(",", ":")).encode()
     start += b" " * (-len(start) % 8)
@@ -132,19 +133,19 @@ def _packed(content: Any, *, checksum: bool) -> Iterator[bytes | memoryview]:
 
 
 def unpack(content: bytes) -> Any:
-    """Return what ``pack`` was given, as JSON has it: lists for tuples, dicts with text for keys.
+    """Return the content of ``pack`` as in JSON: lists for tuples, dicts with text keys.
 
     Raises:
-        TensorFileError: the bytes are truncated, changed, or something else from the start.
+        TensorFileError: the bytes are truncated, damaged, or not written by ``pack``.
     """
-    return _unpacked(content)[0]
+    return _unpack(content)[0]
 
 
-def _unpacked(content: bytes) -> tuple[Any, bool]:
-    """Return what ``unpack`` does, and whether the header declares a checksum."""
+def _unpack(content: bytes) -> tuple[Any, bool]:
+    """Return the content of ``pack``, and whether the header declares a checksum."""
     try:
         tensors = safetensors.torch.load(content)
-    # Whatever a damaged header brings about in safetensors, or a type of its that torch has not.
+    # A damaged header may raise any error in safetensors, or name a dtype that torch lacks.
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise TensorFileError(reason) from None
@@ -153,31 +154,33 @@ def _unpacked(content: bytes) -> tuple[Any, bool]:
     if text is None or text.dtype != torch.uint8 or text.ndim != 1:
         raise TensorFileError("no values beside its tensors")
     try:
-        hook = partial(_restored, tensors=tensors)
+        hook = partial(_restore_tensors, tensors=tensors)
         return json.loads(text.numpy().tobytes(), object_hook=hook), has_checksum
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
         raise TensorFileError("its values are damaged") from None
-    # Numbers of thousands of digits.
+    # Raised for numbers of thousands of digits.
     except ValueError as error:
         raise TensorFileError(str(error).splitlines()[0]) from None
 
 
-def _restored(members: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Put tensors in the place of their names."""
+def _restore_tensors(members: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Replace the marked names in a JSON object by their tensors."""
     return {
-        key: tensors.get(each[1:], each) if isinstance(each, str) and each[:1] == _MARK else each
-        for key, each in members.items()
+        key: tensors.get(value[1:], value)
+        if isinstance(value, str) and value[:1] == _MARK
+        else value
+        for key, value in members.items()
     }
 
 
-#: Bumped when the contents of a checkpoint change their meaning.
+#: Version of the content of a checkpoint, incremented when its meaning changes.
 FORMAT_VERSION = 6
-#: The same content without a checksum, which earlier releases wrote. No single flipped bit makes
-#: one of these of the current version: the digits differ in two bits, and the header declares none.
+#: Version without a checksum, written by earlier releases. No single flipped bit turns a current
+#: file into one: the digits differ in two bits, and the current header declares a checksum.
 UNCHECKED_VERSION = 5
 
-#: Options that may differ between a run and its resumption: they change how long it trains, or
-#: where it finds things, not what it computes.
+#: Options that may change when a run resumes: they affect its length, paths and speed, and not the
+#: computation.
 FREE_OPTIONS: tuple[str, ...] = (
     *("epochs", "num_threads", "resume", "cache_plan", "cache_planner", "dataset.raw"),
     *("dataset.store", "device_plan", "features", "predictions", "logger", "observers"),
@@ -185,27 +188,27 @@ FREE_OPTIONS: tuple[str, ...] = (
     *("runtime.patience", "runtime.prefetch", "runtime.prefetch_depth", "runtime.stall_limit_s"),
     "sampler.memory_bytes",
 )
-#: Those of them that plans follow from, and with them the order in which numbers are added up.
+#: Free options that determine the plan, and thus the order of floating-point sums.
 PLAN_OPTIONS = (
     *("num_threads", "cache_plan", "cache_planner", "device_plan", "features"),
     *("runtime.drm", "runtime.prefetch", "runtime.prefetch_depth"),
 )
-#: Options that earlier releases had not, with the values of what they did.
+#: Options that earlier releases lacked, with the values that correspond to their behavior.
 ADDED_OPTIONS: dict[str, Any] = {
     "drop_last": False,
     "model.input_dropout": 0.0,
     "dataset.edge_split_by": "pair",
     "task.directed": False,
 }
-#: Bytes of a checkpoint beside its tensors; it has the epochs that ``metrics.jsonl`` has not.
+#: Maximum bytes of the plain values, such as epochs that ``metrics.jsonl`` lacks.
 _MAX_VALUES_BYTES = 1 << 30
 
 
 def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
-    """Write ``content`` (tensors and plain values) to ``file``, atomically.
+    """Write ``content`` (tensors and plain values) to ``file`` atomically.
 
     Raises:
-        OSError: the disk is full or the directory not writable; ``file`` is as it was before.
+        OSError: the disk is full, or the directory is not writable; ``file`` is unchanged.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     parts = packed({"format_version": FORMAT_VERSION, **content}, checksum=True)
@@ -213,17 +216,17 @@ def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
 
 
 def max_bytes(model: nn.Module) -> int:
-    """Return how large a checkpoint of ``model`` may be: weights twice, two moments, records."""
+    """Return the maximum bytes of a checkpoint: weights twice, two moments, records."""
     tensors = model.state_dict().values()
-    num_bytes: int = sum(each.numel() * each.element_size() for each in tensors)
+    num_bytes: int = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     return 8 * num_bytes + _MAX_VALUES_BYTES
 
 
 def read_checkpoint(file: Path, *, limit: int) -> bytes:
-    """Return the bytes of a checkpoint, of which nothing is known yet.
+    """Return the unchecked bytes of a checkpoint.
 
     Raises:
-        ConfigError: the file is missing, no regular file, cannot be read, or is larger than
+        ConfigError: the file is missing, not a regular file, not readable, or larger than
             ``limit`` bytes.
     """
     try:
@@ -235,39 +238,37 @@ def read_checkpoint(file: Path, *, limit: int) -> bytes:
 
 
 def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
-    """Return what a checkpoint holds; a file that cannot be trusted runs no code.
+    """Return the content of a checkpoint; an untrusted file runs no code.
 
     Args:
-        file: named in errors.
-        content: its bytes; None for a trusted file, which is read however large.
+        file: name of the checkpoint in errors.
+        content: bytes of the checkpoint; None reads a trusted ``file`` of any size.
 
     Raises:
-        ConfigError: the bytes are truncated, changed, no checkpoint, or of another version.
+        ConfigError: the bytes are truncated, damaged, no checkpoint, or of an unknown version.
     """
     if content is None:
         content = read_checkpoint(file, limit=sys.maxsize)
     try:
-        saved, has_checksum = _unpacked(content)
+        saved, has_checksum = _unpack(content)
     except TensorFileError as error:
         reason = one_line(error, 200)
         raise ConfigError(f"{file}: not a readable checkpoint, truncated? ({reason})") from None
     version = saved.get("format_version") if isinstance(saved, dict) else None
-    if has_checksum and not is_whole(content):
-        raise _damaged(file)
-    if version == FORMAT_VERSION and not has_checksum:
+    intact = is_whole(content) if has_checksum else version != FORMAT_VERSION
+    if not intact:
         raise _damaged(file)
     if not isinstance(saved, dict) or version not in (FORMAT_VERSION, UNCHECKED_VERSION):
         raise ConfigError(
-            f"{file}: checkpoint format {shown(version)}, this release reads {UNCHECKED_VERSION} "
-            f"and {FORMAT_VERSION}"
+            f"{file}: expected checkpoint format {UNCHECKED_VERSION} or {FORMAT_VERSION}, got "
+            f"{shown(version)}"
         )
     if not has_checksum:
         log.info(f"{file}: written by an earlier release, without a checksum")
     return saved
 
 
-#: Explains why the divided edges of an older run of link prediction may differ, or the rows that
-#: are made of them.
+#: Hint of differing edges or structural features in older runs of link prediction.
 _DIVIDED = (
     "; up to release 0.2 the reverse of a held-out edge could send messages on a graph with some "
     "mutual edges, and features=degrees and projections were made of held-out edges too, now "
@@ -278,7 +279,7 @@ _DIVIDED = (
 def _damaged(file: Path) -> ConfigError:
     return ConfigError(
         f"{file}: not a readable checkpoint, its bytes are not those of its checksum; the file is "
-        "damaged, and another copy of it is needed"
+        "damaged, restore it from a copy"
     )
 
 
@@ -293,16 +294,18 @@ def check_same_graph(
     """Refuse weights of another graph.
 
     Args:
-        saved: name, sizes and content hash of its graph.
-        option: the option that named the run.
-        divided: whether the graph is one without the edges that a task holds out.
+        file: name of the checkpoint in errors.
+        saved: identity of the checkpoint's graph.
+        graph: identity of the run's graph: name, sizes and content hash.
+        option: option that named the run.
+        divided: whether the graph lacks the edges that link prediction holds out.
 
     Raises:
         ConfigError: naming the first difference, and both values.
     """
-    for what, new, old in differences(graph, saved):
-        why = _DIVIDED if divided and what in ("num_edges", "content") else ""
+    for field, new, old in differences(graph, saved):
+        hint = _DIVIDED if divided and field in ("num_edges", "content") else ""
         raise ConfigError(
-            f"{option}: the graph's {shown(what)} is {shown(new)}, "
-            f"but {file} was written with {shown(old)}{why}"
+            f"{option}: the graph's {shown(field)} is {shown(new)}, "
+            f"but {file} was written with {shown(old)}{hint}"
         )

@@ -1,4 +1,4 @@
-"""What a model reads of a graph and says of its vertices: sizes, and the names of both."""
+"""Input schema of a trained model: sizes, names and scaling of its features and classes."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ from gnnscale.run.checkpoint import SIGNATURE
 
 _LOG = logging.getLogger(__name__)
 _LABELS = Literal["classes", "multilabel", "regression"]
-#: Names of columns and of classes take at most 1 MiB each.
+#: Maximum size of the file; names of columns and of classes take at most 1 MiB each.
 _MAX_BYTES = 16 << 20
-#: The end of the JSON object in the file, and what stands before it.
+#: End of the JSON object in the file, and pattern of the checksum entry that precedes it.
 _END = "\n}"
 _CHECKSUM = re.compile(rb',\n "crc32": (\d{1,10})\n}\n\Z')
-#: Characters of a path in an error.
-_MAX_PLACE = 200
-#: Columns that an error lists.
+#: Maximum characters of a path in an error.
+_MAX_PATH = 200
+#: Maximum number of columns that an error lists.
 _MAX_LISTED = 12
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputSchema:
-    """The inputs and the outputs of models that are trained on a graph.
+    """Inputs and outputs of a model that was trained on a graph.
 
     Attributes:
-        graph: name of the graph.
-        num_features: length of a row of features.
-        num_classes: classes, or targets of regression; 0 if nothing was labelled.
-        labels: ``classes``, ``multilabel`` or ``regression``.
-        columns: the features, in order, with their categories; None without names.
-        classes: names of the classes, in the order of their numbers; None without names.
-        scaling: what standardized the features; None if nothing did.
-        num_edge_features: features of each edge that models read; 0 if they read none.
-        edge_columns: these features, in order, with their categories; None without names.
-        edge_scaling: what standardized them; None if nothing did.
-        edge_weights: whether edges have weights; None in files of releases that did not say it.
+        graph: name of the training graph.
+        num_features: features of a vertex.
+        num_classes: classes, or regression targets; 0 without labels.
+        labels: kind of the labels, ``classes``, ``multilabel`` or ``regression``.
+        columns: columns of the features in order, with their categories; None without names.
+        classes: names of the classes by index; None without names.
+        scaling: standardization of the features; None without it.
+        num_edge_features: edge features that the model reads; 0 for none.
+        edge_columns: columns of the edge features in order; None without names.
+        edge_scaling: standardization of the edge features; None without it.
+        edge_weights: whether edges have weights; None in files of earlier releases.
     """
 
     graph: str
@@ -82,22 +82,22 @@ class InputSchema:
     def __post_init__(self) -> None:
         if self.scaling is not None and len(self.scaling.mean) != self.num_features:
             raise ValueError(f"scales {len(self.scaling.mean)} of {self.num_features} features")
-        of_edges, width = self.edge_scaling, self.num_edge_features
-        if of_edges is not None and len(of_edges.mean) != width:
-            raise ValueError(f"scales {len(of_edges.mean)} of {width} features of edges")
+        scaling, width = self.edge_scaling, self.num_edge_features
+        if scaling is not None and len(scaling.mean) != width:
+            raise ValueError(f"scales {len(scaling.mean)} of {width} features of edges")
         if self.classes is not None and len(self.classes) != self.num_classes:
             raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
 
     @classmethod
     def of(cls, graph: Graph, labels: SplitLabels | None = None) -> InputSchema:
-        """Return the signature of models that are trained on ``graph``.
+        """Return the schema of a model that is trained on ``graph``.
 
         Args:
-            graph: whose vertices and edges are read.
-            labels: what is predicted; None for the labels of the vertices.
+            graph: the training graph.
+            labels: labels to predict; None: the labels of the vertices.
 
         Raises:
-            GraphError: its store holds names that this program has not written.
+            GraphError: the graph store has damaged names.
         """
         labels = labels or graph
         return cls(
@@ -121,139 +121,137 @@ class InputSchema:
 
     @property
     def regression(self) -> bool:
-        """Whether labels are numbers, not classes."""
+        """Whether labels are numbers."""
         return self.labels == "regression"
 
     def fitted(self, graph: Graph) -> Graph:
-        """Return ``graph`` with its features as the model reads them.
+        """Return ``graph`` with its features arranged and scaled as in training.
 
-        Those of a category have the place that they had when the model was trained, and all are
-        scaled if those were.
+        One-hot features of a category move to its position in training.
 
         Raises:
-            ConfigError: their number differs, or names or order of their columns, or those of
-                features of edges; or a column has a category that is not known; or they have a
-                scaling, and not that of the run.
-            GraphError: as ``of`` does.
+            ConfigError: columns of vertices or edges differ in number, names or order; a column
+                has an unknown category; or the features have another scaling.
+            GraphError: the graph store has damaged names.
         """
-        graph = self._fitted_edges(graph)
-        places = self._places(graph)
-        found = read_scaling(graph)
-        _check_scaling(graph.name, found, self.scaling, arranged=places is not None)
-        arranged = graph if places is None else arranged_graph(graph, places)
-        if found is None and self.scaling is not None:
+        graph = self._fit_edges(graph)
+        positions = self._feature_positions(graph)
+        scaling = read_scaling(graph)
+        _check_scaling(graph.name, scaling, self.scaling, arranged=positions is not None)
+        arranged = graph if positions is None else arranged_graph(graph, positions)
+        if scaling is None and self.scaling is not None:
             return scaled_graph(arranged, self.scaling)
         return arranged
 
     def check_weights(self, graph: Graph) -> None:
-        """Refuse ``graph`` unless its edges have weights if and only if those of the run have.
+        """Refuse a graph with edge weights if the training graph had none, and vice versa.
 
         Raises:
-            ConfigError: weights are missing, or the run had no weights.
+            ConfigError: only one of the graphs has edge weights.
         """
         weighted = graph.edge_weights is not None
         if self.edge_weights is None or self.edge_weights == weighted:
             return
         if weighted:
             raise ConfigError(
-                f"dataset: edges of {_placed(graph)} have weights, and the run was trained on "
+                f"dataset: edges of {_describe(graph)} have weights, and the run was trained on "
                 f"{self.graph} without; dataset.weight=null reads none of a table"
             )
         raise ConfigError(
-            f"dataset: edges of {_placed(graph)} have no weights, and the run was trained on "
+            f"dataset: edges of {_describe(graph)} have no weights, and the run was trained on "
             f"those of {self.graph}; name their column in a table by dataset.weight=COLUMN"
         )
 
-    def _fitted_edges(self, graph: Graph) -> Graph:
-        """Return ``graph`` with the features of edges as the model reads them, none if it does not.
-
-        It raises as ``fitted`` does.
-        """
+    def _fit_edges(self, graph: Graph) -> Graph:
+        """Return ``graph`` with edge features as in training, or without edge features."""
         if not self.num_edge_features:
             return graph.without_edge_features() if graph.num_edge_features else graph
-        places = self._places_of_edges(graph)
-        found = read_edge_scaling(graph)
-        _check_scaling(graph.name, found, self.edge_scaling, arranged=places is not None)
-        arranged = graph if places is None else arranged_edges(graph, places)
-        if found is None and self.edge_scaling is not None:
+        positions = self._edge_feature_positions(graph)
+        scaling = read_edge_scaling(graph)
+        _check_scaling(graph.name, scaling, self.edge_scaling, arranged=positions is not None)
+        arranged = graph if positions is None else arranged_edges(graph, positions)
+        if scaling is None and self.edge_scaling is not None:
             return scaled_edges(arranged, self.edge_scaling)
         return arranged
 
-    def _places(self, graph: Graph) -> Int64Array | None:
-        """Return the places of features of categories, None if there are none; check all."""
-        columns, places = read_columns(graph), None
+    def _feature_positions(self, graph: Graph) -> Int64Array | None:
+        """Return for ``[num_features]`` model features the graph's feature; None if equal."""
+        columns, positions = read_columns(graph), None
         if columns is not None and self.columns is not None:
             _check_columns(graph.name, columns, self.columns)
-            places = places_of(graph.name, columns, self.columns)
-        num_features = graph.num_features if places is None else len(places)
+            positions = places_of(graph.name, columns, self.columns)
+        num_features = graph.num_features if positions is None else len(positions)
         if num_features != self.num_features:
             raise ConfigError(
-                f"dataset: {_placed(graph)} has {num_features} features, and the run was trained "
+                f"dataset: {_describe(graph)} has {num_features} features, and the run was trained "
                 f"on {self.num_features} of {self.graph}"
             )
         _warn_without_names(graph, columns, self.graph, self.columns)
-        return places
+        return positions
 
-    def _places_of_edges(self, graph: Graph) -> Int64Array | None:
-        """Return the places of features of categories of edges, as ``_places`` does."""
-        columns, places = read_edge_columns(graph), None
+    def _edge_feature_positions(self, graph: Graph) -> Int64Array | None:
+        """Return for ``[num_edge_features]`` model features the graph's; None if equal."""
+        columns, positions = read_edge_columns(graph), None
         if columns is not None and self.edge_columns is not None:
             _check_columns(graph.name, columns, self.edge_columns, of="edges")
-            places = places_of(graph.name, columns, self.edge_columns)
-        num_features = graph.num_edge_features if places is None else len(places)
+            positions = places_of(graph.name, columns, self.edge_columns)
+        num_features = graph.num_edge_features if positions is None else len(positions)
         if num_features != self.num_edge_features:
-            own = [each.name for each in self.edge_columns or ()]
-            advice = f"; set dataset.edge_features=[{_listed(own)}]" if own else ""
+            names = [column.name for column in self.edge_columns or ()]
+            hint = f"; set dataset.edge_features=[{_join(names)}]" if names else ""
             raise ConfigError(
-                f"dataset: {_placed(graph)} has {num_features} features of each edge, and "
-                f"the run was trained on {self.num_edge_features} of {self.graph}{advice}"
+                f"dataset: {_describe(graph)} has {num_features} features of each edge, and "
+                f"the run was trained on {self.num_edge_features} of {self.graph}{hint}"
             )
         _warn_without_names(graph, columns, self.graph, self.edge_columns, of=" of edges")
-        return places
+        return positions
 
 
-def _placed(graph: Graph) -> str:
-    """Return the name of a graph, and what it was made of, as others may have this name."""
+def _describe(graph: Graph) -> str:
+    """Return the name of a graph and its source, since names are not unique."""
     if graph.path is None:
         return f"the given {graph.name}"
-    made_of = read_meta(graph.path).entries.get("source") or graph.path
-    return f"{graph.name} ({one_line(made_of, _MAX_PLACE)})"
+    source = read_meta(graph.path).entries.get("source") or graph.path
+    return f"{graph.name} ({one_line(source, _MAX_PATH)})"
 
 
 def _warn_without_names(
     graph: Graph,
-    found: tuple[Column, ...] | None,
+    columns: tuple[Column, ...] | None,
     trained_on: str,
     trained: tuple[Column, ...] | None,
     *,
     of: str = "",
 ) -> None:
-    """Warn if one graph has names of features and the other has none: their order is unchecked.
+    """Warn if only one of two graphs names its features, whose order is then unchecked.
 
     Args:
-        graph: that is predicted.
-        found: its columns of features ``of`` edges.
-        trained_on: name of the graph that the run was trained on.
-        trained: the columns of that graph.
+        graph: graph to predict.
+        columns: columns of ``graph``.
+        trained_on: name of the training graph.
+        trained: columns of the training graph.
+        of: ``" of edges"`` for edge features.
     """
-    if (found is None) == (trained is None):
+    if (columns is None) == (trained is None):
         return
-    named, columns = (trained_on, trained) if found is None else (graph.name, found)
-    unnamed = trained_on if found is not None else graph.name
+    if columns is None:
+        unnamed, named, columns = graph.name, trained_on, trained
+    else:
+        unnamed, named = trained_on, graph.name
     _LOG.warning(
         "dataset: features%s of %s have no names, and those of %s do: their order must be %s",
-        *(of, unnamed, named, _listed(each.name for each in columns or ())),
+        *(of, unnamed, named, _join(column.name for column in columns or ())),
     )
 
 
 def _check_scaling(
-    name: str, found: ColumnScaling | None, own: ColumnScaling | None, arranged: bool
+    name: str, scaling: ColumnScaling | None, trained: ColumnScaling | None, arranged: bool
 ) -> None:
-    """Raise ConfigError if features have a scaling, and not that of the run, ``own``.
+    """Refuse features of the graph ``name`` with another scaling than in training.
 
-    ``name`` is that of the graph, and ``arranged`` whether features change their places.
+    ``arranged``: whether features change their positions.
     """
-    if found is not None and (found != own or arranged):
+    if scaling is not None and (scaling != trained or arranged):
         raise ConfigError(
             f"dataset: {name} has features with a scaling that is not the run's; prepare "
             "it with dataset.standardize=false, so that they get that of the run"
@@ -262,52 +260,54 @@ def _check_scaling(
 
 def _check_columns(
     name: str,
-    found: tuple[Column, ...],
+    columns: tuple[Column, ...],
     trained: tuple[Column, ...],
     *,
     of: str = "",
 ) -> None:
-    """Raise ConfigError unless the columns of features ``of`` edges are those ``trained`` on.
+    """Refuse columns of the graph ``name`` that differ from the training columns.
 
-    ``name`` is that of the graph.
+    ``of``: ``edges`` for columns of edge features.
     """
     key, categories = ("edge_features", "edge_categories") if of else ("features", "categories")
-    own = {each.name: each for each in trained}
+    trained_by_name = {column.name: column for column in trained}
     features = f"features of {of}" if of else "features"
-    for each in found:
-        if each.name not in own:
+    for column in columns:
+        expected = trained_by_name.get(column.name)
+        if expected is None:
             raise ConfigError(
-                f"dataset: {name} has {features} {shown(repr(each.name))}, which the run was not "
-                f"trained on; set dataset.{key}=[{_listed(own)}]"
+                f"dataset: {name} has {features} {shown(repr(column.name))}, which the run was not "
+                f"trained on; set dataset.{key}=[{_join(trained_by_name)}]"
             )
-        check_kinds(name, each, own[each.name], categories)
-        if each.categories is None and each.width != own[each.name].width:
+        check_kinds(name, column, expected, categories)
+        if column.categories is None and column.width != expected.width:
             raise ConfigError(
-                f"dataset: {name} has {each.width} numbers in each {shown(repr(each.name))}, "
-                f"and the run was trained on {own[each.name].width}"
+                f"dataset: {name} has {column.width} numbers in each {shown(repr(column.name))}, "
+                f"and the run was trained on {expected.width}"
             )
-    missing = own.keys() - {each.name for each in found}
+    names = [column.name for column in columns]
+    missing = trained_by_name.keys() - set(names)
     if missing:
         raise ConfigError(
             f"dataset: {name} has no {features} {shown(repr(min(missing)))}, which the run was "
-            f"trained on; it has {_listed(each.name for each in found)}"
+            f"trained on; it has {_join(names)}"
         )
-    if [each.name for each in found] != [*own]:
+    if names != [*trained_by_name]:
         raise ConfigError(
             f"dataset: the columns of {features} of {name} have another order than those that "
-            f"the run was trained on; set dataset.{key}=[{_listed(own)}]"
+            f"the run was trained on; set dataset.{key}=[{_join(trained_by_name)}]"
         )
 
 
-def write_signature(directory: Path, signature: InputSchema) -> None:
-    """Write ``signature`` into a run directory, beside the checkpoints.
+def write_input_schema(directory: Path, schema: InputSchema) -> None:
+    """Write ``schema`` next to the checkpoints of the run directory.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     file = directory / SIGNATURE
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, _with_checksum(json.dumps(asdict(signature), indent=1)))
+    write_atomically(file, _with_checksum(json.dumps(asdict(schema), indent=1)))
 
 
 def _with_checksum(text: str) -> str:
@@ -315,34 +315,34 @@ def _with_checksum(text: str) -> str:
     return f'{text.removesuffix(_END)},\n "crc32": {zlib.crc32(text.encode())}{_END}\n'
 
 
-def _checked(content: bytes) -> bytes:
-    """Return the JSON object in a file, which earlier releases wrote without a checksum.
+def _check_crc(content: bytes) -> bytes:
+    """Return the JSON object of a file without its checksum, which earlier releases lack.
 
     Raises:
-        ValueError: it is not the object of which the checksum was made.
+        ValueError: the object does not match its checksum.
     """
-    found = _CHECKSUM.search(content)
-    if found is None:
-        # A flipped bit leaves an entry that no release wrote, or no JSON at all.
+    checksum = _CHECKSUM.search(content)
+    if checksum is None:
+        # A flipped bit in a file of this release leaves an unknown entry, or no JSON.
         entries = decode(dict[str, Any], content, source="signature")
-        whole = entries.keys() <= {each.name for each in fields(InputSchema)}
+        intact = entries.keys() <= {field.name for field in fields(InputSchema)}
     else:
-        content = content[: found.start()] + _END.encode()
-        whole = zlib.crc32(content) == int(found[1])
-    if not whole:
+        content = content[: checksum.start()] + _END.encode()
+        intact = zlib.crc32(content) == int(checksum[1])
+    if not intact:
         raise ValueError("damaged, its bytes are not those of its checksum")
     return content
 
 
-def read_signature(directory: Path) -> InputSchema | None:
-    """Return the signature in a run directory, which is not trusted; None without one.
+def read_input_schema(directory: Path) -> InputSchema | None:
+    """Return the schema in a run directory; None without one. The file is not trusted.
 
     Raises:
-        ConfigError: the file cannot be read, is damaged, or is no signature.
+        ConfigError: the file cannot be read, is damaged, or is not a schema.
     """
     file = directory / SIGNATURE
     try:
-        content = _checked(read_regular(file, limit=_MAX_BYTES))
+        content = _check_crc(read_regular(file, limit=_MAX_BYTES))
         return decode(InputSchema, content, source="signature")
     except FileNotFoundError:
         return None
@@ -352,7 +352,8 @@ def read_signature(directory: Path) -> InputSchema | None:
         raise ConfigError(f"{file}: {error}") from None
 
 
-def _listed(names: Iterable[str]) -> str:
-    found = [shown(each) for each in names]
-    more = len(found) - _MAX_LISTED
-    return ",".join(found[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+def _join(names: Iterable[str]) -> str:
+    """Return names separated by commas, at most ``_MAX_LISTED``."""
+    texts = [shown(name) for name in names]
+    more = len(texts) - _MAX_LISTED
+    return ",".join(texts[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -1,8 +1,8 @@
-"""The newest checkpoint of several machines, and copies of it on the disks of all.
+"""Replicas of checkpoints on the disks of all machines, and the newest one after a restart.
 
-torchrun starts the processes of a run again after a machine is lost, which may be that of rank 0.
-Where machines do not share the run directory, the first process of each keeps what rank 0 writes,
-in the directory of the same name.
+After the loss of a machine, torchrun restarts the processes, rank 0 perhaps on another machine.
+If machines have no shared file system, local rank 0 of each machine stores the checkpoints of
+rank 0 in its own run directory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from gnnscale.core import ConfigError, explain, write_atomically
-from gnnscale.core.config import untrusted as found
+from gnnscale.core.config import untrusted
 from gnnscale.core.config.run_directory import CONFIG_FILE
 from gnnscale.core.locks import sole_writer
 from gnnscale.distributed.process_group import Group, trade_values
@@ -31,9 +31,9 @@ from gnnscale.run.checkpoint.reader import SavedRun
 
 log = logging.getLogger(__name__)
 
-#: By its content the other machines recognise the disk of rank 0.
+#: File by which machines recognize the file system of rank 0.
 _DISK_FILE = ".disk"
-#: Seconds in which processes of before, whose torchrun was killed, end on a machine.
+#: Seconds to wait for processes of the previous launch, whose torchrun was killed, to exit.
 _LOCK_WAIT_S = 30.0
 #: Bytes of a SHA-256.
 _DIGEST_BYTES = 32
@@ -41,68 +41,68 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointInfo:
-    """A checkpoint that a machine has, complete and whole."""
+    """Step and hash of an intact checkpoint on a machine."""
 
-    step: int  #: the step after which it was written
+    step: int  #: step after which it was written
     digest: str  #: SHA-256 of its bytes
 
 
 def newest(machines: Sequence[CheckpointInfo | None]) -> int | None:
-    """Return the position of the checkpoint after the most steps, None without any.
+    """Return the position of the first checkpoint after the most steps; None without any.
 
-    Of several it is the first. When they were written is no matter: clocks of machines differ.
+    Times are not compared, as clocks of machines differ.
     """
-    steps = {i: each.step for i, each in enumerate(machines) if each is not None}
+    steps = {i: info.step for i, info in enumerate(machines) if info is not None}
     return max(steps, key=lambda i: (steps[i], -i), default=None)
 
 
 def read_newest(group: Group, directory: Path, *, limit: int) -> bytes:
-    """Return the newest checkpoint that any machine has; machines without it get it on their disk.
+    """Return the newest checkpoint of all machines and store it on machines that lack it.
 
     Every process calls this.
 
     Args:
-        group: the processes of the run.
-        directory: the run directory; that of each machine's first process is looked at.
-        limit: bytes that a checkpoint may have.
+        group: processes of the run.
+        directory: the run directory, read by local rank 0 of each machine.
+        limit: maximum bytes of a checkpoint.
 
     Returns:
-        Its bytes, the same in every process; none if there is no checkpoint.
+        The same bytes in every process; empty without a checkpoint.
 
     Raises:
-        ConfigError: there are checkpoints, and each of them is damaged.
+        ConfigError: all checkpoints are damaged.
         PeerLostError: another process is gone.
     """
-    content, own, damage = b"", None, None
+    content, local, damage = b"", None, None
     if group.local_rank == 0:
         try:
-            content, own = _whole(directory / LAST, limit)
+            content, local = _read_intact(directory / LAST, limit)
         except ConfigError as error:
             damage = str(error)
-    answers = trade_values([None if own is None else asdict(own), damage], group)
-    machines = [None if each is None else CheckpointInfo(**each) for each, _ in answers]
-    damages = [each for _, each in answers if each is not None]
-    chosen = newest(machines)
-    if chosen is None:
+    answers = trade_values([None if local is None else asdict(local), damage], group)
+    machines = [None if info is None else CheckpointInfo(**info) for info, _ in answers]
+    damages = [text for _, text in answers if text is not None]
+    rank = newest(machines)
+    if rank is None:
         if damages:
             raise ConfigError(damages[0])
         return b""
     if damage is not None:
-        log.warning(f"{damage}; this machine gets that of process {chosen}")
-    content, wanted = _from(group, chosen, content), machines[chosen]
-    assert wanted is not None
-    if _digest(content) != wanted.digest:
-        raise ConfigError(f"{LAST}: what process {chosen} has sent did not arrive whole")
-    if group.local_rank == 0 and own != wanted:
-        _keep(directory, content)
+        log.warning(f"{damage}; this machine gets that of process {rank}")
+    content, info = _broadcast_from(group, rank, content), machines[rank]
+    assert info is not None
+    if _digest(content) != info.digest:
+        raise ConfigError(f"{LAST}: damaged during the transfer from process {rank}")
+    if group.local_rank == 0 and local != info:
+        _store(directory, content)
     return content
 
 
-def _whole(file: Path, limit: int) -> tuple[bytes, CheckpointInfo | None]:
-    """Return a checkpoint and what it is; no bytes and None if it is missing.
+def _read_intact(file: Path, limit: int) -> tuple[bytes, CheckpointInfo | None]:
+    """Return the bytes and the description of a checkpoint; no bytes and None if missing.
 
     Raises:
-        ConfigError: it is damaged.
+        ConfigError: the checkpoint is damaged.
     """
     if not os.path.lexists(file):
         return b"", None
@@ -111,8 +111,8 @@ def _whole(file: Path, limit: int) -> tuple[bytes, CheckpointInfo | None]:
     return content, CheckpointInfo(step=saved.step, digest=_digest(content))
 
 
-def _from(group: Group, rank: int, content: bytes) -> bytes:
-    """Return the ``content`` of process ``rank`` in all."""
+def _broadcast_from(group: Group, rank: int, content: bytes) -> bytes:
+    """Return in all processes the ``content`` of process ``rank``, sent by way of rank 0."""
     if rank == 0:
         return group.broadcast(content if group.is_rank0 else None)
     if group.rank == rank:
@@ -127,8 +127,8 @@ def _from(group: Group, rank: int, content: bytes) -> bytes:
     return group.broadcast(content if group.is_rank0 else None)
 
 
-def _keep(directory: Path, content: bytes) -> None:
-    """Write a checkpoint to this machine's disk; if that fails, the one before stays."""
+def _store(directory: Path, content: bytes) -> None:
+    """Write a checkpoint to this machine's disk; on failure the previous one remains."""
     file = directory / LAST
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -139,14 +139,14 @@ def _keep(directory: Path, content: bytes) -> None:
 
 @dataclass(kw_only=True)
 class CheckpointReplicas:
-    """Gives what rank 0 writes to those machines that do not share its disk.
+    """Replication of checkpoints to machines without access to the disk of rank 0.
 
-    Rank 0 sends from the thread that writes, and a thread of each of the others receives.
+    The writer thread of rank 0 sends; a thread of each receiving machine stores.
     """
 
     directory: Path  #: the run directory
-    links: Group  #: the processes, over connections that nothing else uses
-    keepers: tuple[int, ...]  #: the first process of each machine with another disk
+    links: Group  #: process group with connections for replication only
+    keepers: tuple[int, ...]  #: local rank 0 of each receiving machine
     options: Mapping[str, Any]  #: the run's options as plain values
     _thread: threading.Thread = field(init=False, repr=False)
     _lock: ExitStack = field(default_factory=ExitStack, init=False, repr=False)
@@ -155,7 +155,9 @@ class CheckpointReplicas:
     def open(
         cls, directory: Path, group: Group, options: Mapping[str, Any]
     ) -> CheckpointReplicas | None:
-        """Find out who needs copies; None if nobody does. Every process calls this.
+        """Return the replication of a run; None if no machine needs replicas.
+
+        Every process calls this.
 
         Raises:
             ConfigError: another command writes into the run directory of a machine.
@@ -164,110 +166,114 @@ class CheckpointReplicas:
         """
         if not group.restarts or group.local_size == group.size:
             return None
-        keepers = _with_other_disks(directory, group)
+        keepers = _ranks_with_other_disks(directory, group)
         if not keepers:
             return None
         links = group.with_own_connections()
         copies = cls(directory=directory, links=links, keepers=keepers, options=options)
         copies._lock_directory(group)
         if group.rank in keepers:
-            copies._thread = threading.Thread(target=copies._follow, name="copies", daemon=True)
+            copies._thread = threading.Thread(
+                target=copies._receive_all, name="copies", daemon=True
+            )
             copies._thread.start()
         return copies
 
     def _lock_directory(self, group: Group) -> None:
-        """Lock the run directory of each machine that keeps copies; all raise if one does.
+        """Lock the run directories of all receiving machines; rank 0 has locked its own.
 
-        Rank 0 holds its own from the start.
+        Raises:
+            ConfigError: in every process, if one directory is locked.
         """
         problem = None
         if group.rank in self.keepers:
             try:
                 self.directory.mkdir(parents=True, exist_ok=True)
-                held = sole_writer(self.directory, option="output", wait_s=_LOCK_WAIT_S)
-                self._lock.enter_context(held)
+                lock = sole_writer(self.directory, option="output", wait_s=_LOCK_WAIT_S)
+                self._lock.enter_context(lock)
             except (ConfigError, OSError) as error:
                 problem = explain(error)
-        problems = [each for each in trade_values(problem, group) if each is not None]
+        problems = [text for text in trade_values(problem, group) if text is not None]
         if problems:
             raise ConfigError(problems[0])
 
     def close(self) -> None:
-        """Release the run directory of this machine; nothing is written there any more."""
+        """Release the lock on this machine's run directory; nothing more is written to it."""
         self._lock.close()
 
     def send(self, content: bytes) -> None:
-        """Send a checkpoint, or nothing as the end, to each of the others; on rank 0.
+        """Send a checkpoint from rank 0 to all receiving machines; no bytes mean the end.
 
         Raises:
-            PeerLostError: one of them is gone.
+            PeerLostError: a receiving process is gone.
         """
         head = len(content).to_bytes(8, "little") + hashlib.sha256(content).digest()
         for part in filter(None, (head, content)):
             values = _tensor(part)
-            self.links.finish([self.links.start_sending(values, each) for each in self.keepers])
+            self.links.finish([self.links.start_sending(values, rank) for rank in self.keepers])
 
     def end(self) -> None:
-        """Let the others know that nothing follows, or wait until everything is on the disk."""
+        """Announce the end on rank 0; on receiving machines, wait until all is on the disk."""
         if self.links.is_rank0:
             self.send(b"")
         elif self.links.rank in self.keepers:
             self._thread.join()
 
-    def _follow(self) -> None:
-        # If the connection is lost, so is that of the thread that trains, which says so.
+    def _receive_all(self) -> None:
+        # The training thread reports a lost connection, as it loses its own too.
         with suppress(RuntimeError):
-            while content := self._received():
+            while content := self._receive_checkpoint():
                 if not (self.directory / CONFIG_FILE).exists():
                     self._write_options()
-                _keep(self.directory, content)
+                _store(self.directory, content)
 
-    def _received(self) -> bytes:
-        """Return the next checkpoint that arrives whole; nothing at the end."""
+    def _receive_checkpoint(self) -> bytes:
+        """Return the next intact checkpoint; no bytes at the end."""
         while True:
             head = self._receive(8 + _DIGEST_BYTES)
             length, digest = int.from_bytes(head[:8], "little"), head[8:]
             content = self._receive(length) if length else b""
             if hashlib.sha256(content).digest() == digest:
                 return content
-            log.warning(f"{LAST}: a copy did not arrive whole, and the one before stays")
+            log.warning(f"{LAST}: a replica was damaged in the transfer; the previous one remains")
 
     def _receive(self, length: int) -> bytes:
-        into = torch.zeros(length, dtype=torch.uint8)
-        # Not by ``finish``: this process does not count as one that waits for others.
-        self.links.start_receiving(into, 0).wait()
-        return into.numpy().tobytes()
+        """Return the next ``length`` bytes from rank 0."""
+        buffer = torch.zeros(length, dtype=torch.uint8)
+        # ``finish`` would count this process as waiting for other processes.
+        self.links.start_receiving(buffer, 0).wait()
+        return buffer.numpy().tobytes()
 
     def _write_options(self) -> None:
-        """Make the directory one that ``resume`` and ``evaluate`` read."""
+        """Write the options that ``resume`` and ``evaluate`` read from the directory."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            found.write_own(self.directory, self.options)
+            untrusted.write_own(self.directory, self.options)
         except OSError as error:
             log.warning(f"{self.directory / CONFIG_FILE}: {error.strerror}")
 
 
-def _with_other_disks(directory: Path, group: Group) -> tuple[int, ...]:
-    """Return the first process of each machine that does not see the run directory of rank 0."""
+def _ranks_with_other_disks(directory: Path, group: Group) -> tuple[int, ...]:
+    """Return local rank 0 of each machine that does not see the run directory of rank 0."""
     file, token = directory / _DISK_FILE, secrets.token_hex(16)
     if group.is_rank0:
         write_atomically(file, token)
     token = group.broadcast_json(token)
-    seen = True
+    same_disk = True
     if group.local_rank == 0:
         try:
-            seen = file.read_text() == token
+            same_disk = file.read_text() == token
         except (OSError, UnicodeDecodeError):
-            seen = False
-    every = group.gather(b"seen" if seen else b"other")
-    ranks = [rank for rank, each in enumerate(every) if each == b"other"]
+            same_disk = False
+    answers = group.gather(b"seen" if same_disk else b"other")
+    ranks = [rank for rank, answer in enumerate(answers) if answer == b"other"]
     if group.is_rank0:
         file.unlink(missing_ok=True)
     return tuple(group.broadcast_json(ranks))
 
 
 def _tensor(content: bytes) -> torch.Tensor:
-    """Return bytes as a tensor, which has its own memory."""
+    """Return bytes as a tensor with its own memory."""
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 

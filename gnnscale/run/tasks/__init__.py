@@ -1,3 +1,3 @@
-"""Group ``task``: what is predicted, labels of vertices or edges. Read without torch."""
+"""Prediction tasks: labels of vertices, labels of edges, or edges; importable without torch."""
 
 from gnnscale.run.tasks.options import EdgePrediction, LinkPrediction, TaskConfig, VertexPrediction

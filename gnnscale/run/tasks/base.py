@@ -1,7 +1,4 @@
-"""A task over a graph that was opened: what a run orders, samples, builds, minimises and measures.
-
-Here is that of predicting labels of vertices.
-"""
+"""Tasks over an opened graph: labels, loss, metrics, sampling and model of a run."""
 
 from __future__ import annotations
 
@@ -24,57 +21,63 @@ _LOG = logging.getLogger(__name__)
 
 
 class Task(Protocol):
-    """What is predicted."""
+    """Prediction task of a run over a graph."""
 
     @property
     def graph(self) -> Graph:
-        """The graph whose neighbours are sampled in training."""
+        """Graph whose edges carry messages in training."""
         ...
 
     def over(self, graph: Graph) -> Task:
-        """Return the same task over ``graph``, which is the same but for how it is read."""
+        """Return the task over ``graph``, which has equal content and may be stored elsewhere."""
         ...
 
     @property
     def seeds(self) -> Array:
-        """``[n]`` what is trained once an epoch: vertices, or numbers of edges."""
+        """``[n]`` seeds of an epoch: vertices, or indices of edges."""
         ...
 
     def log_split(self) -> None:
-        """Log once, as a run starts, what is noteworthy of what is predicted and of its split."""
+        """Warn of problems of labels and split, once at the start of a run."""
         ...
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """What a run is measured by; the first one decides."""
+        """Names of the metrics; the first one selects the best epoch."""
         ...
 
     @property
     def objective(self) -> trainable.Objective:
-        """The loss of a mini-batch."""
+        """Loss of a mini-batch."""
         ...
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return how mini-batches of seeds are sampled, by how it is done for vertices."""
+        """Return the sampler of mini-batches of seeds.
+
+        Args:
+            vertices: sampler of the neighborhood of vertices.
+            order: order of the seeds.
+        """
         ...
 
     def build(self, model: ModelConfig) -> TrainableModel:
-        """Build the model that is trained."""
+        """Build the model to train."""
         ...
 
 
 def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
-    """Return what a run measures: what was asked for, or the graph's own metric.
+    """Return the names of a run's metrics in reports.
 
     Args:
-        names: of ``gnnscale.core.metrics.QUALITY``, or of the user's functions; none for the
-            graph's own.
+        names: names in ``gnnscale.core.metrics.QUALITY``, and of custom functions; empty selects
+            the graph's own metric.
+        graph: labels to measure.
 
     Returns:
-        Their names in reports; that of a function is without its file.
+        ``names``, in which the name of a custom function lacks its file.
 
     Raises:
-        ConfigError: the graph's labels are not what a metric is of, or a function cannot be
+        ConfigError: a metric is not defined for the graph's labels, or a function cannot be
             imported.
     """
     kind = losses.label_kind(graph.labels)
@@ -82,15 +85,15 @@ def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
         if is_name(name):
             load_named(name, option="metrics")
         elif not _fits(name, kind, graph.num_classes):
-            known = ", ".join(each for each in QUALITY if _fits(each, kind, graph.num_classes))
+            allowed = (metric for metric in QUALITY if _fits(metric, kind, graph.num_classes))
             raise ConfigError(
-                f"metrics: {name} is not defined for the labels of {graph.name}; "
-                f"allowed are {known}"
+                f"metrics={name}: expected {', '.join(allowed)} for the labels of {graph.name}"
             )
     return tuple(map(short_name, names)) or (graph.metric,)
 
 
 def _fits(name: str, kind: str, num_classes: int) -> bool:
+    """Whether a metric is defined for labels of a kind."""
     metric = QUALITY[name]
     if kind == "classes" and metric.two_classes and num_classes != 2:
         return False
@@ -98,7 +101,7 @@ def _fits(name: str, kind: str, num_classes: int) -> bool:
 
 
 def ceiling(graph: Graph, metric: str) -> float | None:
-    """Return the best test ``metric`` that the graph's generator allows, None if not known."""
+    """Return the best test ``metric`` that the graph's generator allows; None if unknown."""
     return graph.attainable_accuracy if metric == "accuracy" else None
 
 
@@ -107,26 +110,26 @@ T = TypeVar("T", bound="LabelTask")
 
 @dataclass(frozen=True, kw_only=True)
 class LabelTask:
-    """Base of the tasks whose outputs are compared with labels, of vertices or of edges."""
+    """Base of tasks that predict labels of vertices or edges."""
 
-    graph: Graph  #: with labels and split
-    loss: losses.LossConfig = field(default_factory=losses.AutoLoss)  #: what is minimised
-    metrics: Sequence[str] = ()  #: what is measured; none for that of the labels
+    graph: Graph
+    loss: losses.LossConfig = field(default_factory=losses.AutoLoss)
+    metrics: Sequence[str] = ()  #: names of metrics; empty selects the metric of the labels
 
-    #: What has labels.
+    #: Labeled elements: ``vertices`` or ``edges``.
     labelled: ClassVar[str] = "vertices"
 
     def over(self: T, graph: Graph) -> T:
-        """Return the same task over ``graph``, which is the same but for how it is read."""
+        """Return the task over ``graph``, which has equal content and may be stored elsewhere."""
         return replace(self, graph=graph)
 
     @property
     def labels(self) -> SplitLabels:
-        """The labels and their split."""
+        """Labels and their split."""
         return self.graph
 
     def log_split(self) -> None:
-        """Warn of targets of regression that nobody of a part of the split has."""
+        """Warn of regression targets that are NaN throughout a part of the split."""
         targets = self.labels.labels
         if targets.ndim == 1 or targets.dtype.kind != "f":
             return
@@ -141,57 +144,57 @@ class LabelTask:
                 )
 
     def rows(self, split: str) -> Array:
-        """Return the vertices or edges of ``split`` (train, valid, test) that have a label.
+        """Return the labeled vertices or edges of ``split`` (train, valid, test), ``[n]``.
 
         Raises:
-            GraphError: there are no such.
+            GraphError: the part has no label.
         """
         return seed_order.labelled_vertices(self.labels, split, what=self.labelled)
 
     @property
     def seeds(self) -> Array:
-        """Those that are trained and have a label."""
+        """``[n]`` labeled vertices or edges of the training set."""
         return self.rows("train")
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The metrics that were asked for, or that of the labels."""
+        """Names of the metrics: the selected ones, or the metric of the labels."""
         return chosen_metrics(self.metrics, self.labels)
 
     def try_metrics(self) -> None:
-        """Compute the user's metrics of random outputs for what is validated.
+        """Call the user's metrics with random outputs for the validation set.
 
         Raises:
-            ConfigError: as ``score``; or one cannot be imported.
+            ConfigError: a function cannot be imported, fails, or returns no number.
         """
-        own = [short_name(each) for each in self.metrics if is_name(each)]
-        if not own:
+        functions = [short_name(name) for name in self.metrics if is_name(name)]
+        if not functions:
             return
         labels = np.asarray(self.labels.labels[self.rows("valid")])
         width = self.labels.num_classes or labels.reshape(len(labels), -1).shape[1]
         outputs = np.random.default_rng(0).normal(size=(len(labels), width)).astype(np.float32)
-        for measure in own:
+        for measure in functions:
             self.score(measure, outputs, labels)
 
     def score(self, measure: str, outputs: Float32Array, labels: Array) -> float:
-        """Return one of ``measures`` of outputs ``[n, width]``; NaN if it is not defined.
+        """Return the metric ``measure`` of outputs ``[n, width]``; NaN if it is not defined.
 
         Raises:
             ConfigError: the user's function fails, or returns no number.
         """
         for name in self.metrics:
             if is_name(name) and short_name(name) == measure:
-                return _own_score(name, outputs, labels)
+                return _user_score(name, outputs, labels)
         return score(measure, outputs, labels)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VertexTask(LabelTask):
-    """Labels of vertices are predicted."""
+    """Prediction of vertex labels."""
 
     @property
     def objective(self) -> trainable.Objective:
-        """The loss of the seeds' labels."""
+        """Loss of the seeds' labels."""
         return trainable.vertex_objective(self.graph, self.loss)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
@@ -208,7 +211,7 @@ class VertexTask(LabelTask):
         )
 
 
-def _own_score(name: str, outputs: Float32Array, labels: Array) -> float:
+def _user_score(name: str, outputs: Float32Array, labels: Array) -> float:
     """Call the user's function ``name``."""
     option = f"metrics={name}"
     function = load_named(name, option="metrics")
@@ -218,6 +221,6 @@ def _own_score(name: str, outputs: Float32Array, labels: Array) -> float:
         raise failed(option, error) from error
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ConfigError(
-            f"{option}: returned {shown(value)}, must return a number, of which higher is better"
+            f"{option}: expected a number, of which higher is better, got {shown(value)}"
         )
     return float(value)

@@ -1,4 +1,4 @@
-"""Reading of the candidates of link prediction, and of edges whose destinations they are."""
+"""Candidates of link prediction, read from a file, and the edges that lead to them."""
 
 from dataclasses import replace
 
@@ -13,7 +13,12 @@ from gnnscale.sampling.candidates import Candidates
 
 
 def read_candidates(file: str, column: str | None, graph: Graph) -> Candidates:
-    """Read the candidates of ``task.candidates``, with their kinds if ``column`` names them.
+    """Read the candidates in the file ``task.candidates``.
+
+    Args:
+        file: path of the file.
+        column: column with kinds of vertices; None: all candidates are of one kind.
+        graph: graph of the vertices.
 
     Raises:
         ConfigError, GraphError: as ``find_kinds``.
@@ -23,27 +28,28 @@ def read_candidates(file: str, column: str | None, graph: Graph) -> Candidates:
 
 
 def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: str) -> EdgeSplit:
-    """Return ``split`` with edges whose destinations are candidates.
+    """Return ``split`` with predicted edges whose destinations are all candidates.
 
-    A pair of an undirected graph has no direction: it is turned if its source alone is a candidate.
-    A mutual edge of another graph that leads to another vertex is left out, as its reverse, which
-    is in the same part, is predicted.
+    Edges of an undirected graph are reversed if only their source is a candidate. In another graph,
+    a mutual edge to a non-candidate is dropped: its reverse, in the same part, is predicted.
 
     Args:
-        split: divided edges.
-        candidates: of the same graph.
-        file: that names them, for errors.
+        split: the edge split.
+        candidates: candidates of the graph.
+        file: file of the candidates, for errors.
 
     Raises:
-        ConfigError: an edge leads to a vertex that is no candidate.
+        ConfigError: the destination of an edge is no candidate.
     """
-    turned = {
-        part: _turned(np.asarray(getattr(split, part)), candidates, split.undirected)
+    edges_by_part = {
+        part: _orient(np.asarray(getattr(split, part)), candidates, split.undirected)
         for part in PARTS
     }
     if not split.undirected and not split.directed:
-        turned = {part: _once(edges, candidates) for part, edges in turned.items()}
-    for part, edges in turned.items():
+        edges_by_part = {
+            part: _drop_mutual(edges, candidates) for part, edges in edges_by_part.items()
+        }
+    for part, edges in edges_by_part.items():
         missing = candidates.kinds[edges[:, 1]] < 0
         if missing.any():
             first = edges[int(missing.argmax()), 1]
@@ -52,19 +58,26 @@ def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: 
                 f"{int(missing.sum())} of {len(edges)} {part} edges lead to another vertex, such "
                 f"as number {first}"
             )
-    return replace(split, train=turned["train"], valid=turned["valid"], test=turned["test"])
+    return replace(
+        split,
+        train=edges_by_part["train"],
+        valid=edges_by_part["valid"],
+        test=edges_by_part["test"],
+    )
 
 
-def _turned(edges: IntArray, candidates: Candidates, undirected: bool) -> IntArray:
+def _orient(edges: IntArray, candidates: Candidates, undirected: bool) -> IntArray:
+    """Return ``edges`` of an undirected graph with candidates as destinations."""
     is_candidate = candidates.kinds[edges] >= 0
     wrong = undirected & is_candidate[:, 0] & ~is_candidate[:, 1]
     return np.where(wrong[:, None], edges[:, ::-1], edges) if wrong.any() else edges
 
 
-def _once(edges: IntArray, candidates: Candidates) -> IntArray:
-    """Return ``edges`` but those to another vertex whose reverses lead to a candidate."""
+def _drop_mutual(edges: IntArray, candidates: Candidates) -> IntArray:
+    """Return ``edges`` without edges to a non-candidate whose reverse leads to a candidate."""
     num_vertices = len(candidates.kinds)
     src, dst = edges.astype(np.int64).T
-    others = np.flatnonzero((candidates.kinds[dst] < 0) & (candidates.kinds[src] >= 0))
-    mutual = np.isin(dst[others] * num_vertices + src[others], src * num_vertices + dst)
-    return np.delete(edges, others[mutual], axis=0) if mutual.any() else edges
+    is_candidate = candidates.kinds >= 0
+    reversible = np.flatnonzero(~is_candidate[dst] & is_candidate[src])
+    is_mutual = np.isin(dst[reversible] * num_vertices + src[reversible], src * num_vertices + dst)
+    return np.delete(edges, reversible[is_mutual], axis=0) if is_mutual.any() else edges

@@ -1,4 +1,4 @@
-"""Classification and regression of edges, whose labels and split are the graph's."""
+"""Classification and regression of edges by the graph's edge labels and split."""
 
 import logging
 from collections.abc import Sequence
@@ -17,14 +17,22 @@ from gnnscale.sampling import SamplerConfig, SeedOrder
 from gnnscale.sampling.edge_batches import EdgeSampling
 
 _LOG = logging.getLogger(__name__)
+#: Training edges whose pairs are compared at a time.
 _GROUP_EDGES = 1 << 24
 
 
 def build_model(
     model: ModelConfig, *, num_features: int, num_edge_features: int, num_outputs: int
 ) -> links.EdgeGNN:
-    """Build a model of rows of ``model.hidden`` features, and the network of edges."""
-    assert model.row_width is not None  # the settings refuse others
+    """Build a model with an MLP over the output rows of both ends, ``model.hidden`` features each.
+
+    Args:
+        model: options of the model.
+        num_features: features of a vertex.
+        num_edge_features: features of an edge, which the MLP reads too.
+        num_outputs: classes or regression targets.
+    """
+    assert model.row_width is not None  # RunConfig refuses other models
     gnn = model.build(
         num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
     )
@@ -34,30 +42,36 @@ def build_model(
 
 
 def count_shared_pairs(ends: IntArray, train: IntArray, parts: Sequence[IntArray]) -> list[int]:
-    """Count the edges of each part that join two vertices that a training edge joins.
+    """Count edges between the ends of a training edge.
 
-    Memory is bounded: the pairs are compared in groups of about 16 million training edges.
+    Memory is bounded: pairs are compared in groups of about 16 million training edges.
 
     Args:
-        ends: ``[num_rows, 2]`` sources and destinations of all edges.
-        train: ``[n]`` numbers of the training edges.
-        parts: ``[m]`` numbers of other edges each.
+        ends: ``[num_edges, 2]`` sources and destinations of all edges.
+        train: ``[n]`` indices of the training edges.
+        parts: ``[m]`` indices of the edges of each part to count.
+
+    Returns:
+        The number of such edges in each part.
     """
     num_groups = -(-len(train) // _GROUP_EDGES)
     counts = [0] * len(parts)
     for group in range(num_groups):
-        known = _pairs_of_group(ends, train, group, num_groups)
+        train_pairs = _pairs_of_group(ends, train, group, num_groups)
         for number, rows in enumerate(parts):
-            asked = _pairs_of_group(ends, rows, group, num_groups)
-            both, places = np.unique(np.concatenate([known, asked]), axis=0, return_inverse=True)
-            trained = np.zeros(len(both), np.bool_)
-            trained[places.reshape(-1)[: len(known)]] = True
-            counts[number] += int(np.count_nonzero(trained[places.reshape(-1)[len(known) :]]))
+            pairs = _pairs_of_group(ends, rows, group, num_groups)
+            unique, inverse = np.unique(
+                np.concatenate([train_pairs, pairs]), axis=0, return_inverse=True
+            )
+            inverse = inverse.reshape(-1)
+            trained = np.zeros(len(unique), np.bool_)
+            trained[inverse[: len(train_pairs)]] = True
+            counts[number] += int(np.count_nonzero(trained[inverse[len(train_pairs) :]]))
     return counts
 
 
 def _pairs_of_group(ends: IntArray, rows: IntArray, group: int, num_groups: int) -> IntArray:
-    """Return the unordered pairs ``[k, 2]`` that edges ``rows`` join, of one group of pairs."""
+    """Return the unordered pairs ``[k, 2]`` of a group, among the ends of edges ``rows``."""
     pairs: IntArray = np.sort(np.asarray(ends[rows]), axis=1)
     in_group: BoolArray = pairs.sum(axis=1, dtype=np.int64) % num_groups == group
     return pairs[in_group]
@@ -65,13 +79,13 @@ def _pairs_of_group(ends: IntArray, rows: IntArray, group: int, num_groups: int)
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeTask(LabelTask):
-    """Labels of edges are predicted."""
+    """Prediction of edge labels."""
 
     labelled: ClassVar[str] = "edges"
 
     @property
     def labels(self) -> EdgeLabels:
-        """The labels of the edges, and their split."""
+        """Labels of the edges and their split."""
         assert self.graph.edge_labels is not None  # ``EdgePrediction.labels`` refuses others
         return self.graph.edge_labels
 
@@ -96,17 +110,17 @@ class EdgeTask(LabelTask):
 
     @property
     def objective(self) -> trainable.Objective:
-        """The loss of the edges' labels."""
+        """Loss of the edges' labels."""
         return trainable.edge_objective(self.labels, self.loss)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return how mini-batches of edges are sampled."""
+        """Return the sampler of mini-batches of edges; ``order`` is not used."""
         ends = self.graph.edges.ends
-        assert ends is not None  # as labels are there
+        assert ends is not None  # edges with labels have ends
         return EdgeSampling(vertices=vertices, ends=ends, features=self.graph.edge_features)
 
     def build(self, model: ModelConfig) -> GNN:
-        """Build a model of rows of ``model.hidden`` features, and the network of edges."""
+        """Build a model with an MLP over the rows of both ends."""
         return build_model(
             model,
             num_features=self.graph.num_features,

@@ -1,4 +1,4 @@
-"""Link prediction, measured by mean reciprocal rank and Hits@k, as OGB counts them."""
+"""Link prediction, evaluated by mean reciprocal rank and Hits@k, as OGB defines them."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from gnnscale.sampling.edge_batches import LinkSampling
 def ranks(scores: NDArray[np.floating]) -> Float64Array:
     """Return the rank of each edge among its candidates, from 1.
 
-    An edge shares the places of candidates with the same score, and gets the mean of them.
+    Ties get the mean of their ranks.
 
     Args:
-        scores: ``[n, 1 + k]`` of the edges in the first column, of k candidates each in the others.
+        scores: ``[n, 1 + k]``, the edges' scores in column 0, then scores of k candidates.
 
     Returns:
         ``[n]`` float64.
     """
-    edge, others = scores[:, :1], scores[:, 1:]
-    above = np.count_nonzero(others > edge, axis=1)
-    equal = np.count_nonzero(others == edge, axis=1)
-    # A score that is no number ranks last, not first.
-    lost = np.isnan(edge[:, 0]) * others.shape[1]
-    found: Float64Array = 1 + np.maximum(above + equal / 2, lost)
-    return found
+    edge, candidates = scores[:, :1], scores[:, 1:]
+    num_greater = np.count_nonzero(candidates > edge, axis=1)
+    num_equal = np.count_nonzero(candidates == edge, axis=1)
+    # NaN ranks last.
+    num_before_nan = np.isnan(edge[:, 0]) * candidates.shape[1]
+    result: Float64Array = 1 + np.maximum(num_greater + num_equal / 2, num_before_nan)
+    return result
 
 
-def mean_reciprocal_rank(found: Float64Array) -> float:
-    """Return the mean of 1 / rank over ``found`` ``[n]``."""
-    return float(np.mean(1 / found))
+def mean_reciprocal_rank(edge_ranks: Float64Array) -> float:
+    """Return the mean of 1 / rank over ranks ``[n]``."""
+    return float(np.mean(1 / edge_ranks))
 
 
-def hits_at(found: Float64Array, k: int) -> float:
-    """Return the share of ranks ``found`` ``[n]`` that are at most ``k``."""
-    return float(np.mean(found <= k))
+def hits_at(edge_ranks: Float64Array, k: int) -> float:
+    """Return the share of ranks ``[n]`` that are at most ``k``."""
+    return float(np.mean(edge_ranks <= k))
 
 
 def build_model(
     model: ModelConfig, decoder: str, *, num_features: int, num_edge_features: int = 0
 ) -> links.LinkGNN:
-    """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
-    assert model.row_width is not None  # the settings refuse others
+    """Build a model with output rows of ``model.hidden`` features, and the decoder of edges."""
+    assert model.row_width is not None  # RunConfig refuses other models
     gnn = model.build(
         num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
     )
@@ -67,31 +67,31 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class LinkTask:
-    """Edges are predicted.
+    """Link prediction over an edge split.
 
     Attributes:
         num_negatives, decoder, hits, num_candidates: as in ``LinkPrediction``.
     """
 
-    split: EdgeSplit  #: the edges, and the graph without those that are held out
+    split: EdgeSplit
     num_negatives: int
     decoder: str
     hits: int
     num_candidates: int
-    candidates: Candidates | None = None  #: vertices that are compared; None for all
-    seed: int  #: fixes the candidates
+    candidates: Candidates | None = None  #: negatives and candidates; None: all vertices
+    seed: int  #: seed of the candidates
 
     @property
     def graph(self) -> Graph:
-        """The graph without the edges that are validated and tested."""
+        """Graph without validation and test edges."""
         return self.split.graph
 
     def over(self, graph: Graph) -> LinkTask:
-        """Return the same task over ``graph``, which is the same but for how it is read."""
+        """Return the task over ``graph``, which has equal content and may be stored elsewhere."""
         return replace(self, split=replace(self.split, graph=graph))
 
     def log_split(self) -> None:
-        """Warn of candidates of another kind than the destinations."""
+        """Warn of a bipartite graph whose candidates are vertices of both sets."""
         if self.split.bipartite and self.candidates is None:
             _LOG.warning(
                 f"task=links: {self.graph.name} is bipartite, or nearly so, and negatives and "
@@ -102,21 +102,21 @@ class LinkTask:
 
     @property
     def seeds(self) -> Array:
-        """The numbers of all edges that are trained."""
+        """``[n]`` indices of the training edges."""
         return np.arange(len(self.split.train))
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Mean reciprocal rank, and Hits@k."""
+        """Names of the metrics: mean reciprocal rank and Hits@k."""
         return "mrr", f"hits@{self.hits}"
 
     @property
     def objective(self) -> trainable.Objective:
-        """Binary cross-entropy of edges and negatives."""
+        """Binary cross-entropy of positive and negative edges."""
         return links.link_objective
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return how mini-batches of edges are sampled."""
+        """Return the sampler of mini-batches of edges."""
         return LinkSampling(
             vertices=vertices,
             edges=self.split.train,
@@ -127,7 +127,7 @@ class LinkTask:
         )
 
     def build(self, model: ModelConfig) -> GNN:
-        """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
+        """Build a model with output rows of ``model.hidden`` features, and the decoder."""
         return build_model(
             model,
             self.decoder,

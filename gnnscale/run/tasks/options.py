@@ -1,4 +1,4 @@
-"""Group ``task``: what is predicted. Read without torch."""
+"""Options of the prediction task, configuration group ``task``; importable without torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gnnscale.run.tasks.base import Task
 
 
-#: From the rows of two vertices to the score of an edge: their dot product, or a small network.
+#: Decoders from the rows of two vertices to the score of an edge: dot product, or MLP.
 DECODERS = ("dot", "mlp")
 _MAX_NEGATIVES = 1 << 10
 _MAX_CANDIDATES = 1 << 16
@@ -28,34 +28,39 @@ _MAX_CANDIDATES = 1 << 16
 class TaskConfig(ABC):
     """Base of the configuration group ``task``."""
 
-    #: Whether edges are divided before a run.
+    #: Whether edges are split before a run.
     divides_edges: ClassVar[bool] = False
-    #: Whether edges are predicted, by the rows of their ends.
+    #: Whether predictions are computed from the output rows of an edge's two ends.
     compares_rows: ClassVar[bool] = False
-    #: Whether features of an edge are read to predict it, whatever layers read.
+    #: Whether the decoder reads features of the predicted edge, even if layers read none.
     reads_edge_features: ClassVar[bool] = False
 
     def make(self, graph: Graph) -> Path | None:
-        """Make what the task needs of ``graph``, unless it is there; None if it needs nothing.
+        """Write the edge split of the task unless it exists; return its directory.
+
+        Returns:
+            None if the task needs no edge split.
 
         Raises:
-            ConfigError: the graph has nothing of what is to be predicted.
-            GraphError: it cannot be written.
+            ConfigError: the graph has too few edges.
+            GraphError: the split cannot be written.
         """
         return None
 
     @abstractmethod
     def open(
-        self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+        self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
         """Open the task over ``graph``.
 
         Args:
-            loss: what a run minimises, if the task has no loss of its own.
-            metrics: what a run measures, if the task does not say; none for the graph's own.
+            graph: the graph as stored.
+            split_path: directory that ``make`` returned.
+            loss: the run's loss, for tasks without a loss of their own.
+            metrics: names of the run's metrics; empty selects the metric of the labels.
 
         Raises:
-            GraphError: that is damaged.
+            GraphError: the edge split is damaged.
         """
 
     @abstractmethod
@@ -67,10 +72,10 @@ class TaskConfig(ABC):
         num_classes: int,
         num_edge_features: int = 0,
     ) -> TrainableModel:
-        """Build the model that the task trains; weights come from torch's global generator."""
+        """Build the model to train, with initial weights from torch's global generator."""
 
     def labels(self, graph: Graph) -> SplitLabels:
-        """Return the labels that are predicted, those of the vertices unless the task has others.
+        """Return the labels to predict; by default the labels of vertices.
 
         Raises:
             ConfigError: the graph has no such labels.
@@ -80,15 +85,15 @@ class TaskConfig(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class VertexPrediction(TaskConfig):
-    """Labels of vertices are predicted, by the graph's own split."""
+    """Prediction of vertex labels, by the graph's own split."""
 
     def open(
-        self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+        self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Return the task.
+        """Open the task and try the user's metrics.
 
         Raises:
-            ConfigError: a metric is not of the graph's labels, or the user's function fails on
+            ConfigError: a metric is not defined for the labels, or the user's function fails on
                 random outputs.
         """
         from gnnscale.run.tasks.base import VertexTask
@@ -113,32 +118,32 @@ class VertexPrediction(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class EdgePrediction(TaskConfig):
-    """Labels of edges are predicted, classes or values, by the split that the graph has of edges.
+    """Prediction of edge labels (classes or values), by the graph's own split of labeled edges.
 
-    A mini-batch has ``batch_size`` edges. Outputs are those of a network with one hidden layer over
-    the rows of both ends, ``model.hidden`` features each, and the features of the edge.
+    A mini-batch has ``batch_size`` edges. An MLP with one hidden layer computes the output from the
+    rows of both ends, ``model.hidden`` features each, and the features of the edge.
     """
 
     compares_rows: ClassVar[bool] = True
     reads_edge_features: ClassVar[bool] = True
 
     def labels(self, graph: Graph) -> SplitLabels:
-        """Return the labels of the edges of ``graph``.
+        """Return the labels of the edges.
 
         Raises:
             ConfigError: edges have no labels.
         """
         if graph.edge_labels is None:
             raise ConfigError(
-                f"task=edges: edges of {graph.path or graph.name} have no labels; "
-                "dataset.edge_label names their column"
+                f"task=edges: edges of {graph.path or graph.name} have no labels; set "
+                "dataset.edge_label to their column"
             )
         return graph.edge_labels
 
     def open(
-        self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+        self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Return the task."""
+        """Open the task and try the user's metrics."""
         from gnnscale.run.tasks.edges import EdgeTask
 
         self.labels(graph)
@@ -154,7 +159,7 @@ class EdgePrediction(TaskConfig):
         num_classes: int,
         num_edge_features: int = 0,
     ) -> TrainableModel:
-        """Build a model of rows of ``model.hidden`` features, and the network of edges."""
+        """Build a model with an MLP over the rows of both ends."""
         from gnnscale.run.tasks.edges import build_model
 
         return build_model(
@@ -167,29 +172,28 @@ class EdgePrediction(TaskConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkPrediction(TaskConfig):
-    """Edges are predicted: which two vertices belong together.
+    """Prediction of edges (link prediction) with held-out validation and test edges.
 
-    A part of the edges is held out for validation and test; messages are sent along the others. A
-    mini-batch has ``batch_size`` edges, and along these no messages are sent in their step. A
-    vertex's output row has ``model.hidden`` features.
+    Messages are sent along training edges, except the edges of the current mini-batch and their
+    copies. A mini-batch has ``batch_size`` edges. A vertex's output row has ``model.hidden``
+    features.
 
     Attributes:
-        num_negatives: vertices that an edge's destination is told apart from in training, drawn
-            anew each step.
-        decoder: one of ``DECODERS``.
-        valid_fraction: share of the edges that are validated.
-        test_fraction: share of the edges that are tested.
-        split_seed: fixes which edges these are.
-        directed: whether an edge and its reverse are two facts, divided independently. The reverse
-            of a held-out edge may then send messages, which gives a mutual edge away. false keeps
-            an edge, its reverse and its copies in one part.
-        num_candidates: vertices among which an edge's destination is ranked in validation and
-            test, the same each time.
+        num_negatives: negative destinations per training edge, sampled in each step.
+        decoder: decoder from two rows to a score, one of ``DECODERS``.
+        valid_fraction: share of validation edges.
+        test_fraction: share of test edges.
+        split_seed: seed of the split.
+        directed: split an edge and its reverse independently. The reverse of a held-out edge may
+            then send messages, which reveals the edge. ``false`` keeps an edge, its reverse and its
+            copies in one part.
+        num_candidates: vertices against which an edge's destination is ranked in validation and
+            test; they are fixed by the seed.
         candidates: file of the vertices that are negatives and candidates, ``.npy`` of ids or a
-            table with a column ``id``; None for all vertices.
-        candidate_column: column of that table whose values are kinds of vertices, so that the
-            candidates of an edge are of its destination's kind; None if all are of one kind.
-        hits: k of Hits@k, the share of edges whose destination is among the first k.
+            table with a column ``id``; None: all vertices.
+        candidate_column: column of that table with kinds of vertices; candidates of an edge then
+            have its destination's kind. None: all candidates are of one kind.
+        hits: k of Hits@k, the share of edges whose destination ranks among the first k.
     """
 
     divides_edges: ClassVar[bool] = True
@@ -218,15 +222,14 @@ class LinkPrediction(TaskConfig):
                 "with it, the table that has this column"
             )
         held_out = self.valid_fraction, self.test_fraction
-        # Written so that NaN is refused too.
-        if not (min(held_out) > 0 and sum(held_out) < 1):
+        if not (min(held_out) > 0 and sum(held_out) < 1):  # true for NaN
             raise ConfigError(
                 f"task.valid_fraction={self.valid_fraction}, task.test_fraction="
-                f"{self.test_fraction}: both must be above 0, their sum below 1"
+                f"{self.test_fraction}: expected numbers above 0 with a sum below 1"
             )
 
     def make(self, graph: Graph) -> Path | None:
-        """Divide the edges of ``graph``, unless that is done already."""
+        """Write the edge split unless it exists; return its directory."""
         from gnnscale.run.tasks.edge_split import identify_split, make_split
 
         identity = identify_split(
@@ -239,15 +242,15 @@ class LinkPrediction(TaskConfig):
         return make_split(graph, identity)
 
     def open(
-        self, graph: Graph, made: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+        self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Open the divided edges."""
+        """Open the edge split and the candidates."""
         from gnnscale.run.tasks.candidates import read_candidates, with_candidate_destinations
         from gnnscale.run.tasks.edge_split import open_split
         from gnnscale.run.tasks.links import LinkTask
 
-        assert made is not None
-        split, candidates = open_split(made, graph), None
+        assert split_path is not None
+        split, candidates = open_split(split_path, graph), None
         if self.candidates is not None:
             candidates = read_candidates(self.candidates, self.candidate_column, graph)
             split = with_candidate_destinations(split, candidates, self.candidates)
@@ -269,7 +272,7 @@ class LinkPrediction(TaskConfig):
         num_classes: int,
         num_edge_features: int = 0,
     ) -> TrainableModel:
-        """Build a model whose output rows have ``model.hidden`` features, and the decoder."""
+        """Build a model with output rows of ``model.hidden`` features, and the decoder."""
         from gnnscale.run.tasks.links import build_model
 
         return build_model(

@@ -27,11 +27,11 @@ def test_layers_count_from_the_end() -> None:
     assert [layers(layer) for layer in (-1, -2, -3)] == [None, 2, 1]
     assert layers(-1, "sampled", "logits") is None
     for layer in (-4, 0, 1):
-        with pytest.raises(ConfigError, match=rf"layer={layer}: the model has 3 layers; allowed"):
+        with pytest.raises(ConfigError, match=rf"layer={layer}: expected -3 to -1 for a model"):
             layers(layer)
-    with pytest.raises(ConfigError, match="what=logits: is made of logits, and layer=-2"):
+    with pytest.raises(ConfigError, match="what=logits: expected null with layer=-2"):
         layers(-2, what="logits")
-    with pytest.raises(ConfigError, match="inference=sampled: gives logits alone"):
+    with pytest.raises(ConfigError, match="inference=sampled: expected exact with layer"):
         layers(-2, "sampled")
     with pytest.raises(ConfigError, match="what=class: allowed are classes, probabilities, logits"):
         layers(-1, what="class")

@@ -68,7 +68,7 @@ def test_scores_and_partners_of_a_run(trained: Trained, tmp_path: Path, decoder:
     predict(PredictConfig(out=tmp_path / "few.npy", **some, **given))
     assert set(np.load(tmp_path / "few.ids.npy").reshape(-1)) == {1, 2, 3}
     assert len(np.load(tmp_path / "few.npy")) == graph.num_vertices
-    with one_line("top=3: there are 3 candidates, allowed is up to 2, as a vertex that is one of"):
+    with one_line("top=3: expected at most 2 of 3 candidates; a candidate is not"):
         predict(PredictConfig(out=tmp_path / "x.npy", **some | {"top": 3}, **given))
     # None of those that are asked for is a candidate itself.
     asked = some | {"top": 3, "vertices": [0, 9]}
@@ -76,7 +76,7 @@ def test_scores_and_partners_of_a_run(trained: Trained, tmp_path: Path, decoder:
     every = np.load(tmp_path / "all.ids.npy")
     assert np.sort(every, axis=1).tolist() == [[1, 2, 3], [1, 2, 3]]
     assert np.isfinite(np.load(tmp_path / "all.npy")).all()
-    with one_line("top=4: there are 3 candidates, allowed is up to 3"):
+    with one_line("top=4: expected at most 3 of 3 candidates"):
         predict(PredictConfig(out=tmp_path / "x.npy", **asked | {"top": 4}, **given))
 
 
@@ -85,11 +85,11 @@ def test_options_that_do_not_go_together(trained: Trained, tmp_path: Path) -> No
     for options, message in (
         ({"top": 0}, "top=0"),
         ({"top": 1, "pairs": [[0, 1]]}, "pairs, top: score given pairs, or list partners"),
-        ({"candidates": [1]}, "candidates: are those of top=K, which is not given"),
-        ({"pairs": [[0, 1]], "vertices": [1]}, "vertices: pairs has its own"),
-        ({"pairs": [[0, 1]], "what": "logits"}, "layer, what: edges have scores alone"),
-        ({"top": 1, "layer": -2}, "layer, what: edges have scores alone"),
-        ({"top": 1}, "top: the run predicts vertices; edges are those of task=links"),
+        ({"candidates": [1]}, "candidates: expected top=K with candidates"),
+        ({"pairs": [[0, 1]], "vertices": [1]}, "vertices: expected all with pairs"),
+        ({"pairs": [[0, 1]], "what": "logits"}, "layer, what: expected neither with pairs or top"),
+        ({"top": 1, "layer": -2}, "layer, what: expected neither with pairs or top"),
+        ({"top": 1}, "top: expected a run of task=links, got a run that"),
         ({"pairs": [[0, 1]]}, "pairs: the run predicts vertices"),
     ):
         with one_line(message):

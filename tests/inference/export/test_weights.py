@@ -249,7 +249,7 @@ def test_what_is_refused(trained: Trained, tmp_path: Path) -> None:
     run, file = trained(), tmp_path / "m.safetensors"
     file.touch()
     for options, message in (
-        ({"out": tmp_path / "m.pt"}, r"m\.pt: the name must end in \.safetensors"),
+        ({"out": tmp_path / "m.pt"}, r"m\.pt: expected a name that ends in \.safetensors"),
         ({"out": file}, "exists, force=true overwrites it"),
         ({"out": tmp_path / "none" / file.name}, "no such folder"),
         ({"out": file, "format": "onnx"}, "format=onnx: allowed are safetensors, pyg, dgl"),

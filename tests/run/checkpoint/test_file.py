@@ -12,7 +12,7 @@ from one_line import one_line
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.run.checkpoint.file import load_checkpoint, pack, read_checkpoint, save_checkpoint
-from gnnscale.run.checkpoint.writer import check_same_run
+from gnnscale.run.checkpoint.resume import check_same_run
 
 CONTENT = {"epoch": 3, "model": {"w": torch.arange(4.0)}, "history": [{"loss": 0.5, "x": None}]}
 
@@ -58,10 +58,10 @@ def test_missing_and_foreign_files(tmp_path: Path) -> None:
     for content, shown in (
         ({"format_version": 99}, "99"),
         ({"format_version": "x" * 10**6}, "xxx"),
-        ([1, 2], "checkpoint format None"),
+        ([1, 2], "expected checkpoint format 5 or 6, got None"),
     ):
         file.write_bytes(pack(content))
-        with one_line("this release reads 5 and 6", shown, shorter_than=700):
+        with one_line("expected checkpoint format 5 or 6", shown, shorter_than=700):
             load_checkpoint(file)
 
 

@@ -19,7 +19,7 @@ from gnnscale.run.checkpoint.file import (
     pack,
     save_checkpoint,
 )
-from gnnscale.run.checkpoint.input_schema import read_signature
+from gnnscale.run.checkpoint.input_schema import read_input_schema
 from gnnscale.run.checkpoint.reader import SavedRun
 from gnnscale.run.config import RunConfig
 
@@ -133,7 +133,7 @@ def test_every_bit_of_a_signature_is_covered(
     for bit in range(8 * len(content)):
         file.write_bytes(flipped(content, bit))
         with pytest.raises(ConfigError):
-            read_signature(tmp_path)
+            read_input_schema(tmp_path)
 
 
 def test_a_signature_of_earlier_releases_opens(
@@ -142,10 +142,10 @@ def test_a_signature_of_earlier_releases_opens(
     file = tmp_path / SIGNATURE
     file.parent.mkdir()
     file.write_bytes(saved[SIGNATURE])
-    found = read_signature(tmp_path)
+    found = read_input_schema(tmp_path)
     assert found is not None
     lines = saved[SIGNATURE].splitlines(keepends=True)
     old = b"".join(lines[:-2])[:-2] + b"\n}\n"
     assert b"crc32" not in old
     file.write_bytes(old)
-    assert read_signature(tmp_path) == found
+    assert read_input_schema(tmp_path) == found

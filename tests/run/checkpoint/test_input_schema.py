@@ -11,7 +11,7 @@ from gnnscale.data.storage.standardize import ColumnScaling
 from gnnscale.data.tables.categories import Column
 from gnnscale.graph import Graph
 from gnnscale.run.checkpoint import SIGNATURE
-from gnnscale.run.checkpoint.input_schema import InputSchema, read_signature, write_signature
+from gnnscale.run.checkpoint.input_schema import InputSchema, read_input_schema, write_input_schema
 
 EDGES = (np.array([0, 1]), np.array([1, 2]))
 COLUMNS = (Column(name="age", width=1), Column(name="text", width=3))
@@ -39,9 +39,9 @@ def test_what_a_graph_says_of_its_models() -> None:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    assert read_signature(tmp_path) is None
-    write_signature(tmp_path, TRAINED)
-    assert read_signature(tmp_path) == TRAINED
+    assert read_input_schema(tmp_path) is None
+    write_input_schema(tmp_path, TRAINED)
+    assert read_input_schema(tmp_path) == TRAINED
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_run_wrote(tmp_path: Path, change: dict, message: str) -> None:
-    write_signature(tmp_path, TRAINED)
+    write_input_schema(tmp_path, TRAINED)
     file = tmp_path / SIGNATURE
     entries = json.loads(file.read_text())
     del entries["crc32"]  # as an earlier release wrote it
     file.write_text(json.dumps(entries | change))
     with one_line("signature.json: signature", message):
-        read_signature(tmp_path)
+        read_input_schema(tmp_path)
     file.write_text("[")
     with one_line("signature.json: signature"):
-        read_signature(tmp_path)
+        read_input_schema(tmp_path)
 
 
 def test_features_of_another_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,8 +145,8 @@ def with_edge_features(num_features: int) -> Graph:
 def test_features_of_edges_of_another_number(tmp_path: Path) -> None:
     run = InputSchema.of(with_edge_features(2))
     assert (run.num_edge_features, run.edge_columns) == (2, None)
-    write_signature(tmp_path, run)
-    assert read_signature(tmp_path) == run
+    write_input_schema(tmp_path, run)
+    assert read_input_schema(tmp_path) == run
     run.fitted(with_edge_features(2))
     with one_line("has 3 features of each edge, and the run was trained on 2 of graph"):
         run.fitted(with_edge_features(3))
@@ -202,7 +202,7 @@ def test_features_of_edges_that_a_model_does_not_read_are_left_out() -> None:
 
 
 def test_a_signature_of_an_earlier_release_has_no_features_of_edges(tmp_path: Path) -> None:
-    write_signature(tmp_path, TRAINED)
+    write_input_schema(tmp_path, TRAINED)
     file = tmp_path / SIGNATURE
     entries = json.loads(file.read_text())
     del (
@@ -212,7 +212,7 @@ def test_a_signature_of_an_earlier_release_has_no_features_of_edges(tmp_path: Pa
         entries["edge_scaling"],
     )
     file.write_text(json.dumps(entries))
-    assert read_signature(tmp_path) == TRAINED
+    assert read_input_schema(tmp_path) == TRAINED
 
 
 def test_whether_edges_have_weights(tmp_path: Path) -> None:
@@ -220,13 +220,13 @@ def test_whether_edges_have_weights(tmp_path: Path) -> None:
     for weights, expected in ((None, False), ([1.0, 2.0], True)):
         graph = from_arrays(ends, rows, edge_weights=None if weights is None else np.array(weights))
         assert InputSchema.of(graph).edge_weights is expected
-        write_signature(tmp_path, InputSchema.of(graph))
-        assert read_signature(tmp_path) == InputSchema.of(graph)
+        write_input_schema(tmp_path, InputSchema.of(graph))
+        assert read_input_schema(tmp_path) == InputSchema.of(graph)
     file = tmp_path / SIGNATURE
     entries = json.loads(file.read_text())
     del entries["crc32"], entries["edge_weights"]  # as an earlier release wrote it
     file.write_text(json.dumps(entries))
-    read = read_signature(tmp_path)
+    read = read_input_schema(tmp_path)
     assert read is not None
     assert read.edge_weights is None
 
@@ -245,8 +245,8 @@ THIS_MONTH = "1,0,train,rome,1\n2,1,train,bern,3\n3,0,valid,oslo,5\n4,1,test,,7\
 @pytest.mark.parametrize("standardize", [False, True])
 def test_categories_have_the_places_of_the_run(tmp_path: Path, standardize: bool) -> None:
     run = InputSchema.of(table_graph(tmp_path / "a", THIS_MONTH, standardize=standardize))
-    write_signature(tmp_path, run)
-    read = read_signature(tmp_path)
+    write_input_schema(tmp_path, run)
+    read = read_input_schema(tmp_path)
     assert read == run
     next_month = "1,,rome,5\n2,,,3\n3,,oslo,1\n"
     graph = table_graph(tmp_path / "b", next_month, label=None)
@@ -289,8 +289,8 @@ PAID = "0,1,100,sale,0,train\n1,2,300,gift,1,train\n2,0,700,loan,0,valid\n0,2,5,
 @pytest.mark.parametrize("standardize", [False, True])
 def test_edges_of_another_table_are_those_of_the_run(tmp_path: Path, standardize: bool) -> None:
     trained = edge_graph(tmp_path / "a", PAID, edge_label="y", standardize=standardize)
-    write_signature(tmp_path, InputSchema.of(trained, trained.edge_labels))
-    run = read_signature(tmp_path)
+    write_input_schema(tmp_path, InputSchema.of(trained, trained.edge_labels))
+    run = read_input_schema(tmp_path)
     assert run is not None
     loops = {"self_loops": "add"}
     graph = edge_graph(tmp_path / "b", "0,1,200,sale,,\n1,0,500,,,\n2,0,0,loan,,\n", **loops)

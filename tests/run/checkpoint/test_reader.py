@@ -79,7 +79,7 @@ CHANGES: list[tuple[Change, str]] = [
     (put("plan", []), "a plan for 0 devices, there are 1"),
     (put("plan", 0, {"num_seeds": 64}), "plan[0]: Object missing required field `threads`"),
     (put("plan", 0, "num_seeds", 10**12), "plan[0]: num_seeds=1000000000000"),
-    (put("plan", 0, "num_seeds", 5), "its plan shares out 5 seeds"),
+    (put("plan", 0, "num_seeds", 5), "its plan has 5 seeds"),
     (put("plan", 0, "threads", "load", 10**6), "threads.load=1000000"),
     (put("plan", 0, "prefetch", "x"), "prefetch=x"),
     (put("management", {"a": ONES}), "no plain options"),

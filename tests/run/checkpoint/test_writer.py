@@ -17,7 +17,8 @@ from gnnscale.nn.optim.dense import optimizer_state
 from gnnscale.report.summary import append_metrics, write_metrics
 from gnnscale.run.checkpoint import BEST, FILES, LAST, SIGNATURE
 from gnnscale.run.checkpoint.file import load_checkpoint
-from gnnscale.run.checkpoint.writer import RunCheckpoint, graph_identity
+from gnnscale.run.checkpoint.resume import graph_identity
+from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.config import RunConfig
 from gnnscale.run.records import EpochRecord
 
@@ -150,7 +151,7 @@ def test_a_run_without_its_epochs_is_refused(new_run: Any, tmp_path: Path) -> No
     run.save(history)
     saved = new_run(seed=1).resume()
     write_metrics(tmp_path, history[:1])
-    with one_line("metrics.jsonl: has epochs 1 to 1 of the 2 that "):
+    with one_line("metrics.jsonl: expected epochs 1 to 2 before "):
         run.checkpoint.history_of(saved)
 
 

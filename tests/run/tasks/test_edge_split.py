@@ -14,15 +14,15 @@ from one_line import one_line
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import PlantedPartition
 from gnnscale.graph import EdgeData, Graph, Origin, Split
-from gnnscale.run.tasks import edge_split as module
+from gnnscale.run.tasks import edge_structure
 from gnnscale.run.tasks.edge_split import (
-    has_reverse,
+    PARTS,
+    EdgeSplit,
     identify_split,
-    is_bipartite,
-    is_undirected,
     make_split,
     open_split,
 )
+from gnnscale.run.tasks.edge_structure import has_reverse, is_bipartite, is_undirected
 
 SHARES = {"valid_fraction": 0.2, "test_fraction": 0.3, "seed": 4}
 
@@ -39,7 +39,7 @@ def graph() -> Graph:
     return PlantedPartition(name="small", split="random", **sizes).open()
 
 
-def divided(graph: Graph, **shares: Any) -> module.EdgeSplit:
+def divided(graph: Graph, **shares: Any) -> EdgeSplit:
     return open_split(make_split(graph, identify_split(graph, **SHARES | shares)), graph)
 
 
@@ -56,7 +56,7 @@ def pairs_of(edges: Any) -> set[tuple[int, int]]:
 def test_every_pair_is_in_one_part_and_held_out_ones_send_nothing(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, slice_edges: int
 ) -> None:
-    monkeypatch.setattr(module, "_SLICE_EDGES", slice_edges)
+    monkeypatch.setattr(edge_structure, "_SLICE_EDGES", slice_edges)
     found = divided(graph)
     assert found.undirected
     parts = [pairs_of(each) for each in (found.train, found.valid, found.test)]
@@ -145,7 +145,7 @@ def test_no_copy_and_no_reverse_of_a_held_out_edge_sends_messages(
     graph = graph_of(edges, size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GNNSCALE_HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setattr(module, "_SLICE_EDGES", slice_edges)
+        patch.setattr(edge_structure, "_SLICE_EDGES", slice_edges)
         try:
             found = divided(graph, seed=seed)
         except ConfigError:  # a part has no edge
@@ -153,7 +153,7 @@ def test_no_copy_and_no_reverse_of_a_held_out_edge_sends_messages(
     distinct = {edge for edge in edges if edge[0] != edge[1]}
     assert found.undirected == all(edge[::-1] in distinct for edge in distinct)
     assert is_undirected(graph) == found.undirected
-    parts = {part: getattr(found, part).tolist() for part in module.PARTS}
+    parts = {part: getattr(found, part).tolist() for part in PARTS}
     predicted = [tuple(edge) for part in parts.values() for edge in part]
     assert len(predicted) == len(set(predicted))
     if found.undirected:
@@ -236,7 +236,7 @@ def test_a_graph_needs_no_labels_and_no_split(graph: Graph) -> None:
 
 
 def test_a_part_without_edges_is_refused(graph: Graph, home: Path) -> None:
-    with pytest.raises(ConfigError, match="is left for valid"):
+    with pytest.raises(ConfigError, match="got no valid edge"):
         divided(graph, valid_fraction=1e-9)
     assert list((home / "links").iterdir()) == []
 
@@ -282,9 +282,9 @@ def with_value(value: float, place: int = 7) -> Callable[[Any], Any]:
 
 #: One array of a split, what is made of it, and what the line says.
 LIES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
-    "no offsets": ("indptr", lambda a: a[:0], "0 offsets for 400 vertices"),
-    "offsets of fewer": ("indptr", lambda a: np.delete(a, 7), "400 offsets for 400 vertices"),
-    "offsets of more": ("indptr", lambda a: np.append(a, a[-1]), "402 offsets for 400 vertices"),
+    "no offsets": ("indptr", lambda a: a[:0], "expected 401 offsets, got 0"),
+    "offsets of fewer": ("indptr", lambda a: np.delete(a, 7), "expected 401 offsets, got 400"),
+    "offsets of more": ("indptr", lambda a: np.append(a, a[-1]), "expected 401 offsets, got 402"),
     "offsets that fall": ("indptr", with_value(10**6), "falls from 1000000 to"),
     "first offset": ("indptr", with_value(1, 0), "goes from 1 to"),
     "last offset": ("indptr", with_value(10**6, -1), "goes from 0 to 1000000, allowed is from 0"),
@@ -293,7 +293,7 @@ LIES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "large neighbour": ("indices", with_value(2**30), "vertex id 1073741824 is out of range, the"),
     "negative neighbour": ("indices", with_value(-1), "vertex id -1 is negative"),
     "wide neighbours": ("indices", lambda a: a.astype(np.int64), "must be int32[n]"),
-    "no weights": ("edge_weights", lambda a: a[:0], "0 weights for"),
+    "no weights": ("edge_weights", lambda a: a[:0], "weights, got 0"),
     "negative weight": (
         "edge_weights",
         with_value(-1),
@@ -305,8 +305,8 @@ for _part in ("train", "valid", "test"):
     LIES |= {
         f"{_part}: {name}": (_part, change, message)
         for name, (change, message) in {
-            "no edge": (lambda a: a[:0], "0 edges, the graph has"),
-            "many edges": (lambda a: np.tile(a, (40, 1)), "edges, the graph has"),
+            "no edge": (lambda a: a[:0], "edges, got 0"),
+            "many edges": (lambda a: np.tile(a, (40, 1)), "expected at most"),
             "large id": (with_value(2**30), "vertex id 1073741824 is out of range"),
             "negative id": (with_value(-1), "vertex id -1 is negative"),
             "wide ids": (lambda a: a.astype(np.int64), "must be int32[n, 2]"),

@@ -13,8 +13,8 @@ from gnnscale.run.tasks import LinkPrediction
         ({"num_negatives": 0}, "task.num_negatives=0"),
         ({"decoder": "cosine"}, "task.decoder=cosine: allowed are dot, mlp"),
         ({"valid_fraction": 0.0}, "task.valid_fraction=0.0"),
-        ({"valid_fraction": 0.5, "test_fraction": 0.5}, "their sum below 1"),
-        ({"test_fraction": math.nan}, "both must be above 0"),
+        ({"valid_fraction": 0.5, "test_fraction": 0.5}, "with a sum below 1"),
+        ({"test_fraction": math.nan}, "expected numbers above 0"),
         ({"hits": 0}, "task.hits=0"),
     ],
 )

@@ -32,7 +32,7 @@ def test_a_device_of_ones_own_whose_memory_runs_out(runs: Any, tmp_path: Path) -
 def test_options_that_no_run_can_start_with(runs: Any, tmp_path: Path) -> None:
     wrong = {
         "device": ("device_plan.devices=[gpu]", "device_plan.devices.0.kind=gpu"),
-        "split": ("device_plan.split=[40,40]", "[40, 40]: sums to 80, not to batch_size=64"),
+        "split": ("device_plan.split=[40,40]", "expected a sum of batch_size=64, got 80"),
     }
     started = {name: runs.start(tmp_path / name, option) for name, (option, _) in wrong.items()}
     for name, run in started.items():

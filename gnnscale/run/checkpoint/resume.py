@@ -1,0 +1,125 @@
+"""Conditions under which a run resumes from a checkpoint, and the epochs that it continues."""
+
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from gnnscale.core import ConfigError, shown
+from gnnscale.core.config.renamed import current_path
+from gnnscale.core.config.run_directory import METRICS_FILE
+from gnnscale.core.config.typed import differences
+from gnnscale.features import (
+    DiskFeaturesConfig,
+    HostFeaturesConfig,
+    PreaggregatedFeaturesConfig,
+    SharedFeaturesConfig,
+)
+from gnnscale.graph import Graph
+from gnnscale.run.checkpoint import LAST
+from gnnscale.run.checkpoint.file import (
+    ADDED_OPTIONS,
+    FREE_OPTIONS,
+    PLAN_OPTIONS,
+    check_same_graph,
+)
+from gnnscale.run.checkpoint.reader import SavedRun, is_validation_of, read_history
+from gnnscale.run.records import EpochRecord
+
+
+def check_same_run(
+    file: Path, saved: SavedRun, *, config: Mapping[str, Any], graph: Mapping[str, Any]
+) -> None:
+    """Refuse to resume with other options or another graph than the checkpoint's.
+
+    If the run is and was ``runtime.deterministic``, options that determine plans are compared too.
+
+    Args:
+        file: name of the checkpoint in errors.
+        saved: the checkpoint.
+        config: options of the resumed run as plain values.
+        graph: identity of the resumed run's graph.
+
+    Raises:
+        ConfigError: naming the first option that differs, and both values.
+    """
+    free = FREE_OPTIONS
+    if config.get("optimizer", {}).get("schedule") == "cosine":
+        # The cosine schedule spans all epochs: another number of epochs changes every step.
+        free = tuple(option for option in free if option != "epochs")
+    if _replaces_features(config) or _replaces_features(saved.config):
+        free = tuple(option for option in free if option != "features")
+    if _is_deterministic(config) and _is_deterministic(saved.config):
+        free = tuple(option for option in free if option not in PLAN_OPTIONS)
+    for option, new, old in differences(config, saved.config, ignore=free):
+        if old is None and ADDED_OPTIONS.get(option) == new:
+            continue
+        raise ConfigError(
+            f"resume: {shown(option)} is {shown(new)}, but {file} was written with {shown(old)}"
+        )
+    divided = "valid_fraction" in config.get("task", {})
+    check_same_graph(file, saved.graph, graph=graph, option="resume", divided=divided)
+
+
+def _is_deterministic(options: Mapping[str, Any]) -> bool:
+    runtime = options.get("runtime")
+    return isinstance(runtime, Mapping) and runtime.get("deterministic") is True
+
+
+def _replaces_features(options: Mapping[str, Any]) -> bool:
+    """Whether a run reads learned or structural rows instead of the graph's features."""
+    features = options.get("features")
+    target = features.get("_target_", "") if isinstance(features, Mapping) else ""
+    name = current_path(str(target)).rpartition(".")[2]
+    stores = (
+        DiskFeaturesConfig,
+        HostFeaturesConfig,
+        PreaggregatedFeaturesConfig,
+        SharedFeaturesConfig,
+    )
+    return bool(name) and name not in {store.__name__ for store in stores}
+
+
+def epochs_before(directory: Path, saved: SavedRun) -> tuple[list[EpochRecord], EpochRecord | None]:
+    """Return the validated epochs before a checkpoint, and its last epoch if not validated.
+
+    Raises:
+        ConfigError: ``metrics.jsonl`` lacks an epoch before the checkpoint.
+    """
+    recorded = list(islice(read_history(directory), saved.epoch))
+    first = saved.epoch - len(saved.records)
+    if len(recorded) < first:
+        raise ConfigError(
+            f"{directory / METRICS_FILE}: expected epochs 1 to {first} before {LAST}, got "
+            f"{len(recorded)}; copy it with the run directory"
+        )
+    if saved.sums is not None:
+        return [*recorded[:first], *saved.records], None
+    *records, last = saved.records
+    validated = [*recorded[:first], *records]
+    if len(recorded) == saved.epoch and is_validation_of(last, recorded[-1]):
+        return [*validated, recorded[-1]], None
+    return validated, last
+
+
+def describe_position(saved: SavedRun, steps_per_epoch: int, epochs: int) -> str:
+    """Return the position of a checkpoint in the run, such as ``after epoch 3 of 10``."""
+    if saved.sums is None:
+        return f"after epoch {saved.epoch} of {epochs}"
+    return (
+        f"after step {saved.sums.num_batches} of {steps_per_epoch} in epoch {saved.epoch + 1} "
+        f"of {epochs}"
+    )
+
+
+def graph_identity(graph: Graph) -> dict[str, Any]:
+    """Return the identity of a graph in a checkpoint: name, sizes and content hash."""
+    return {
+        "name": graph.name,
+        "num_vertices": graph.num_vertices,
+        "num_edges": graph.num_edges,
+        "num_features": graph.num_features,
+        "num_classes": graph.num_classes,
+        "num_train": len(graph.train_idx),
+        "content": graph.content,
+    }
