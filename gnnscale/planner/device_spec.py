@@ -67,17 +67,17 @@ class Device:
     takes_edge_features: ClassVar[bool] = False
     #: Whether the device supports edge labels.
     takes_edge_labels: ClassVar[bool] = False
-    #: Whether the device can run whole steps, from sampling to the weight update, and overlap them;
-    #: see ``owns_steps``.
+    #: Whether the device can run and overlap whole steps, weight update included; see
+    #: ``owns_steps``.
     owns_step: ClassVar[bool] = False
     #: Whether the device runs layer-wise exact inference. Otherwise the host does.
     infers: ClassVar[bool] = False
     #: Whether the device stores its cache in its own memory. Otherwise the host stores it.
     holds_rows: ClassVar[bool] = False
-    #: Whether device-driven steps of this kind exchange feature columns between devices (P3).
+    #: Whether device-driven steps exchange feature columns between devices (P3).
     trades_columns: ClassVar[bool] = False
-    #: Backend of torch.distributed for the all-reduce of gradients, such as ``cuda:nccl``, if all
-    #: devices of a run have the same. None: gradients are summed in host memory.
+    #: Common backend of torch.distributed for gradients, such as ``cuda:nccl``. None: summed by the
+    #: host.
     collective: ClassVar[str | None] = None
 
     name: str | None = None
@@ -235,13 +235,12 @@ class Emulated(Accelerator):
     """Accelerator emulated by torch on the host, in the time that its rates imply.
 
     A stage takes as long as the performance model predicts (HyScale-GNN eq. 7, 8, 10 to 13), or as
-    long as the host needs if that is longer. Reports state how often the host was too slow. A
-    device without a link stands for a processor. A device with ``sampled_edges_per_s`` samples its
-    mini-batches.
+    long as the host needs; reports state how often the host was too slow. A device without a link
+    stands for a processor. A device with ``sampled_edges_per_s`` samples its mini-batches.
 
     Attributes:
-        reads_host_memory: whether the emulated device reads feature rows in host memory. Otherwise
-            the host packs them.
+        reads_host_memory: whether it reads feature rows in host memory; otherwise the host packs
+            them.
     """
 
     kind: ClassVar[str] = "emulated"
@@ -348,10 +347,9 @@ class Fpga(Accelerator):
 
 
 def shared_collective(devices: Sequence[Device]) -> str | None:
-    """Return the ``collective`` that all devices share. None: they differ, or share a card.
+    """Return the ``collective`` that all devices share. None: they differ or share a card.
 
-    With a shared collective the devices sum gradients, otherwise the host does. NCCL refuses two
-    workers on one card.
+    Without one the host sums gradients; NCCL refuses two workers on one card.
     """
     collectives = {device.collective for device in devices}
     cards = [device.card_index for device in devices if device.card_index is not None]
@@ -361,10 +359,9 @@ def shared_collective(devices: Sequence[Device]) -> str | None:
 
 
 def owns_steps(devices: Sequence[Device]) -> bool:
-    """Whether all devices of a run drive their own steps (device-driven steps).
+    """Whether all devices of a run drive their own steps.
 
-    Several devices do so only with a shared collective. Otherwise the host sums the gradients and
-    updates the weights.
+    Several devices need a shared collective, otherwise the host sums gradients and updates weights.
     """
     independent = len(devices) == 1 or shared_collective(devices) is not None
     return independent and all(device.owns_step for device in devices)

@@ -200,8 +200,7 @@ def plan_devices(
         devices: the devices, one worker each.
         batch_size: seeds of a full mini-batch.
         cores: cores of the host.
-        prefetch: one of ``PREFETCH`` for all devices, or ``auto`` for the best of each device.
-            Device-driven steps overlap in any case.
+        prefetch: one of ``PREFETCH``, or ``auto``; device-driven steps overlap in any case.
         split: seeds of each device. None: balance the devices' times, eq. 6 and 9.
         workloads: the workload of each device.
         platform: rates of the host.

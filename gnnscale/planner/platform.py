@@ -181,7 +181,7 @@ class Sharing:
     def straggler_seconds(self, step_s: float, num_workers: int) -> float:
         """Return the mean seconds that a worker waits for the slowest of ``num_workers``.
 
-        Step times are modelled as normal variables, whose expected maximum grows with the number of
+        Step times are modeled as normal variables, whose expected maximum grows with the number of
         workers (Blom, Statistical Estimates and Transformed Beta-Variables, 1958).
         """
         if num_workers < 2:

@@ -46,8 +46,7 @@ def luts(n: Any, m: Any, *, ways: Any) -> Any:
 def explore(board: Board, goal: Goal) -> tuple[Point, ...]:
     """Return all fitting designs of powers of two, by Algorithm 4.
 
-    All dies with a compute unit get the same design, which has to fit on each of them. Dies with
-    more LUTs come first.
+    All dies with a compute unit get an equal design. Dies with more LUTs come first.
 
     Raises:
         ConfigError: not even the smallest design fits on any die.

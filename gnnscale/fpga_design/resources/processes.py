@@ -75,8 +75,8 @@ class Processes:
             "loss": self.loss(),
             "steps": registers(16 * WORD) + memory_of_luts(WORD, 16) + Resources(luts=3000),
             "tasks": self.tasks(),
-            "streams": self.streams(),
-            "ports": self.ports(),
+            "streams": _fifos(self.size),
+            "ports": _ports(),
         }
 
     def _ends(self, width: int, depth: int) -> Resources:
@@ -250,29 +250,6 @@ class Processes:
         divisions = _DIVIDING_PROCESSES * _DIVISIONS * self.tool.divide_integers
         return number * fields + divisions
 
-    def streams(self) -> Resources:
-        """Return the FIFOs between the processes (``engines.hpp``)."""
-        size = self.size
-        pes, banks = size.n, size.banks
-        return total(
-            [
-                streams(pes + 6 + size.drains + banks, WORD, 2),
-                streams(size.step + 2 + size.lefts + size.slices + 8 * banks, WORD, _BANK_FIFO),
-                streams(pes, _EDGE, _FIFO),
-                streams(pes, _NEED, _FIFO),
-                streams(2, _ROW, 2),
-                streams(pes, _ROW, 4),
-                streams(pes, _ROW, _FIFO),
-                streams((size.routing_stages + 1) * pes, _MESSAGE, _SWITCH_FIFO),
-                streams(banks, _PRODUCT, _BANK_FIFO),
-            ]
-        )
-
-    def ports(self) -> Resources:
-        """Return seven ports to device memory: four read, one writes, and two do both."""
-        read = port(_OUTSTANDING, _BURST, directions=1)
-        return 5 * read + 2 * port(_OUTSTANDING, _BURST, directions=2)
-
 
 def _lanes(operator: Resources) -> Resources:
     """Return an operator per float of a word."""
@@ -282,3 +259,27 @@ def _lanes(operator: Resources) -> Resources:
 def _loop(depth: int) -> Resources:
     """Return the control of a loop that starts, waits for streams and runs empty."""
     return Resources(luts=60, registers=40 + depth)
+
+
+def _fifos(size: DesignSize) -> Resources:
+    """Return the FIFOs between the processes (``engines.hpp``)."""
+    pes, banks = size.n, size.banks
+    return total(
+        [
+            streams(pes + 6 + size.drains + banks, WORD, 2),
+            streams(size.step + 2 + size.lefts + size.slices + 8 * banks, WORD, _BANK_FIFO),
+            streams(pes, _EDGE, _FIFO),
+            streams(pes, _NEED, _FIFO),
+            streams(2, _ROW, 2),
+            streams(pes, _ROW, 4),
+            streams(pes, _ROW, _FIFO),
+            streams((size.routing_stages + 1) * pes, _MESSAGE, _SWITCH_FIFO),
+            streams(banks, _PRODUCT, _BANK_FIFO),
+        ]
+    )
+
+
+def _ports() -> Resources:
+    """Return seven ports to device memory: four read, one writes, and two do both."""
+    read = port(_OUTSTANDING, _BURST, directions=1)
+    return 5 * read + 2 * port(_OUTSTANDING, _BURST, directions=2)

@@ -28,19 +28,21 @@ from gnnscale.core.types import Float32Array
 from gnnscale.graph import Graph
 from gnnscale.nn.cost import BYTES_PER_FEATURE, LayerWork
 from gnnscale.planner.calibration.contention import PairTask, time_pair
-from gnnscale.planner.calibration.fit import fit_rates
+from gnnscale.planner.calibration.fit import fit_rates, sync_rates
+from gnnscale.planner.calibration.kernel_times import (
+    mapped,
+    rows_seconds,
+    time_operands,
+    time_products,
+)
 from gnnscale.planner.calibration.probes import (
     ESTIMATE_PROBES,
     STEP_PROBES,
     StepProbe,
     StepTimes,
-    mapped,
     probe_graphs,
     probe_table,
-    rows_seconds,
     table_bytes,
-    time_operands,
-    time_products,
     time_sampling,
     time_steps,
 )
@@ -397,24 +399,6 @@ def _seconds_per_byte(seconds: Sequence[float]) -> float:
     """Return the seconds per byte of an all-reduce, from the seconds of both ``_WEIGHTS``."""
     small, large = seconds
     return max(large - small, 1e-9) / (4 * (_WEIGHTS[1] - _WEIGHTS[0]))
-
-
-def sync_rates(steps: Sequence[StepTimes], s_per_byte: float) -> dict[str, float]:
-    """Fit the rates of synchronization: seconds = constant + bytes + fraction of the other stages.
-
-    The last term is the wait for the other worker's longer step.
-
-    Args:
-        steps: training steps of two synchronized workers.
-        s_per_byte: seconds per byte of weights.
-    """
-    rates = fit_rates(
-        ("sums", "waits"),
-        [(1.0, step.load_s + step.propagate_s) for step in steps],
-        [step.sync_s for step in steps],
-        fixed_s=[step.workload.weight_bytes * s_per_byte for step in steps],
-    )
-    return {"sync_latency_s": 1 / rates["sums"], "straggler_wait": 1 / rates["waits"]}
 
 
 def _slowdown(ratios: Sequence[float]) -> float:

@@ -1,10 +1,11 @@
-"""Least squares without negative coefficients: rates from measured times and amounts of work."""
+"""Rates fitted to measured times and amounts of work, by non-negative least squares."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from gnnscale.core.types import BoolArray, Float64Array
+from gnnscale.planner.calibration.probes import StepTimes
 
 
 def fit_rates(
@@ -72,3 +73,21 @@ def _solved(a: Float64Array, b: Float64Array, passive: BoolArray) -> Float64Arra
     solution = np.zeros(a.shape[1])
     solution[passive] = np.linalg.lstsq(a[:, passive], b, rcond=None)[0]
     return solution
+
+
+def sync_rates(steps: Sequence[StepTimes], s_per_byte: float) -> dict[str, float]:
+    """Fit the rates of synchronization: seconds = constant + bytes + fraction of the other stages.
+
+    The last term is the wait for the other worker's longer step.
+
+    Args:
+        steps: training steps of two synchronized workers.
+        s_per_byte: seconds per byte of weights.
+    """
+    rates = fit_rates(
+        ("sums", "waits"),
+        [(1.0, step.load_s + step.propagate_s) for step in steps],
+        [step.sync_s for step in steps],
+        fixed_s=[step.workload.weight_bytes * s_per_byte for step in steps],
+    )
+    return {"sync_latency_s": 1 / rates["sums"], "straggler_wait": 1 / rates["waits"]}

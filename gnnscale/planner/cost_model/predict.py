@@ -35,8 +35,7 @@ class Host:
 
     processor: Processor  #: the host's rates
     num_workers: int  #: number of worker processes that synchronize
-    #: whether emulated devices compute on this host, as in a run, and may be late. False: the
-    #: simulated platform has the real devices
+    #: whether emulated devices compute on this host, as in a run. False: the devices are real
     emulates: bool
 
     def computes(self, device: Device) -> bool:
@@ -133,8 +132,8 @@ class Host:
         return seconds
 
     def _seconds(self, threads: int, active: float, **amounts: float) -> float:
-        rates = ((amount, self.processor.rate(n, threads, active)) for n, amount in amounts.items())
-        return sum(amount / rate for amount, rate in rates)
+        rate = self.processor.rate
+        return sum(amount / rate(name, threads, active) for name, amount in amounts.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,8 +142,7 @@ class Correction:
 
     #: for each device, measured over predicted seconds of each of its stages on the host
     host: tuple[Mapping[str, float], ...]
-    #: measured over predicted seconds of a step with corrected stages: waiting for the slowest
-    #: worker, and everything else without an equation
+    #: measured over predicted seconds of a step with corrected stages, such as waits for stragglers
     step: float
 
 

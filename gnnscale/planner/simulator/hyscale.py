@@ -96,8 +96,7 @@ def simulate_step(
         platform: platform with effective rates.
         workload: workload of every device.
         num_accelerators: number of accelerators.
-        batch_size: seeds of each accelerator's mini-batch, or of the processor's without
-            accelerators.
+        batch_size: seeds of each accelerator's mini-batch, or of the lone processor's.
         num_vertices: seeds of an epoch.
         hybrid: whether the processor trains too if that shortens a step.
         fused: whether the processor aggregates features while it loads them.
