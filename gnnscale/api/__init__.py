@@ -1,17 +1,17 @@
-"""Runs from Python: ``gnnscale.train``, and the programming interface of HitGNN.
+"""Python API: ``gnnscale.train``, and the programming interface of HitGNN (section IV-C, Table II).
 
-That is one name here for each of HitGNN's own (section IV-C, Table II):
+Each function of HitGNN has one here:
 
 ======================  ========================  ==============================================
-HitGNN                  here                      what it does
+HitGNN                  here                      purpose
 ======================  ========================  ==============================================
 ``Graph_Partition``     ``graph_partition``       assigns vertices and edges to devices
-``Feature_Storing``     ``feature_storing``       says where devices read features from
+``Feature_Storing``     ``feature_storing``       chooses where devices read features from
 ``GNN_Parameters``      ``gnn_parameters``        number of layers and their widths
-``GNN_Computation``     ``gnn_computation``       a known architecture, or "customize"
-``Scatter``             ``Layer.scatter``         makes the message along an edge
+``GNN_Computation``     ``gnn_computation``       a built-in architecture, or "customize"
+``Scatter``             ``Layer.scatter``         computes the message along an edge
 ``Gather``              ``Layer.gather``          reduces the messages of a vertex
-``Update``              ``Layer.update``          makes a vertex's new row
+``Update``              ``Layer.update``          computes a vertex's new row
 ``GNN_Model``           ``gnn_model``             builds a model of computation and parameters
 ``FPGA_Metadata``       ``fpga_metadata``         resources of an FPGA's dies, and their memory
 ``Platform_Metadata``   ``platform_metadata``     devices, their rates and links; or FPGAs
@@ -22,11 +22,11 @@ HitGNN                  here                      what it does
 ``Save_model``          ``save_model``            writes the trained weights
 ======================  ========================  ==============================================
 
-Where the paper's program hands part i to device i in a loop, a program here
-names the algorithm that makes all parts, or gives a function of its own.
+The paper's program assigns part i to device i in a loop. Here a program names the algorithm that
+computes all parts, or passes a function.
 
-A run is what ``gnnscale train`` makes of the same options: one worker process for each device, the
-same defaults (``gnnscale/configs``), checkpoints and run directory.
+A run equals that of ``gnnscale train`` with equal options: one worker process per device,
+default options from ``gnnscale/configs``, checkpoints and a run directory.
 """
 
 from gnnscale.api.hitgnn.design import (
@@ -54,12 +54,12 @@ from gnnscale.nn.scatter_gather import ScatterGatherUpdate as Layer
 
 __all__ = [
     "Bitstream",
-    "Choice",
     "Computation",
     "FpgaPlatform",
     "Layer",
-    "Owners",
-    "Parameters",
+    "ModelParameters",
+    "OptionGroup",
+    "OwnerFunction",
     "Runtime",
     "Training",
     "feature_storing",

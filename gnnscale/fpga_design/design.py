@@ -1,4 +1,4 @@
-"""The record of a design, which lies in its directory as ``design.json``."""
+"""Record of a generated design, ``design.json``, and the options of the generator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gnnscale.sampling import SamplerConfig
 
 DESIGN_FILE = "design.json"
 
-#: Of the record; others are refused.
+#: Version of the record's format.
 FORMAT = 1
 _MAX_BYTES = 1 << 20
 
@@ -40,7 +40,7 @@ Amount = Annotated[float, Meta(ge=0, le=1e18)]
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceUse:
-    """Resources of a compute unit by the model of the parts."""
+    """Resources of a compute unit by the resource model."""
 
     luts: Amount
     registers: Amount
@@ -51,32 +51,32 @@ class ResourceUse:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedDesign:
-    """What was generated, and what was reckoned with."""
+    """Parameters of a generated design."""
 
     format: int
-    version: Name  #: of gnnscale
+    version: Name  #: version of gnnscale
     sources: Name  #: hash of the kernels' sources
     board: Name
     part: Name  #: the vendor's name of the FPGA
     platform: Name
-    mode: Name  #: whose models chose it
+    mode: Name  #: exploration mode, one of ``MODES``
     n: Count  #: scatter-gather PEs of a compute unit
     m: Count  #: multiply-accumulate units of a compute unit
-    row_words: Count  #: of a compute unit's memory of rows
+    row_words: Count  #: row memory of a compute unit in words of 64 bytes
     clock_hz: Count
-    dies: tuple[Name, ...]  #: those that have a compute unit
-    banks: tuple[Name, ...]  #: the memory of each
-    resources: ResourceUse  #: of a compute unit
-    estimated_cycles: Amount  #: of a step on one compute unit
+    dies: tuple[Name, ...]  #: dies with a compute unit
+    banks: tuple[Name, ...]  #: memory bank of each of these dies
+    resources: ResourceUse  #: resources of a compute unit
+    estimated_cycles: Amount  #: cycles of a step on one compute unit
 
     def __post_init__(self) -> None:
         self.check_words()
 
     def check_words(self) -> None:
-        """Check that texts mean nothing to the programs whose input they become.
+        """Check that no text has a special meaning in the files of a design.
 
         Raises:
-            ConfigError: one is no word.
+            ConfigError: a text has characters that are not allowed.
         """
         check_label("board", self.board)
         for name in ("version", "sources", "part", "platform", "mode"):
@@ -88,19 +88,19 @@ class GeneratedDesign:
 
     @property
     def compute_units(self) -> int:
-        """How many there are, one on each die."""
+        """Number of compute units, one per die."""
         return len(self.dies)
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the record as JSON values."""
         return asdict(self)
 
 
 def read_design(directory: Path) -> GeneratedDesign:
-    """Return the design that was generated into ``directory``.
+    """Read the record of the design in ``directory``.
 
     Raises:
-        ConfigError: it is missing, or damaged, or of another version.
+        ConfigError: the record is missing or damaged, or has another format version.
     """
     file = directory / DESIGN_FILE
     try:
@@ -108,15 +108,15 @@ def read_design(directory: Path) -> GeneratedDesign:
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}; gnnscale generate writes it") from None
     try:
-        found = decode(GeneratedDesign, content, source=str(file))
+        design = decode(GeneratedDesign, content, source=str(file))
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if found.format != FORMAT:
-        raise ConfigError(f"{file}: format {found.format}, and this version reads {FORMAT}")
-    return found
+    if design.format != FORMAT:
+        raise ConfigError(f"{file}: expected format {FORMAT}, got {design.format}")
+    return design
 
 
-#: Partitioners of HitGNN's Table I, for several cards. P3's columns are on no FPGA here.
+#: Partitioners of HitGNN's Table I for several cards. FPGAs do not support P3's columns.
 PARTITIONERS = {"distdgl": "edge_cut", "pagraph": "pagraph"}
 _MAX_CARDS = 256
 _MAX_BATCH = 1 << 20
@@ -124,24 +124,23 @@ _MAX_BATCH = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateConfig:
-    """A design that is asked for, or a report of the vendor's tools that is compared with one.
+    """Options of generating a design, or of comparing a vendor's reports with a design.
 
     Attributes:
-        seed: fixes the mini-batches that are sampled, and the test vectors.
+        seed: seed of sampled mini-batches and test vectors.
         board: the card.
-        mode: one of ``MODES``: whose models of resources and cycles choose the design.
-        system: one of ``ALGORITHMS``: which input rows are in a card's memory.
-        cards: how many train together.
-        graph: one of ``PUBLISHED``, whose mini-batches count if no dataset is given.
+        mode: one of ``MODES``: the models of resources and cycles.
+        system: one of ``ALGORITHMS``, which determines the input rows in a card's memory.
+        cards: number of cards that train together.
+        graph: one of ``PUBLISHED``, used without a dataset.
         model: options of the model.
         sampler: options of the sampler.
         batch_size: seeds of a card's mini-batch.
-        link_share: part of the board's link bandwidth that is reckoned with.
-        report: a directory of the vendor's reports to compare with the design that it was built
-            of; None generates.
-        design: the directory of that design; None for the one above the reports.
-        dataset: a graph to sample, None for the sizes of ``graph``.
-        force: replace a design, or a comparison, that is in the output folder.
+        link_share: usable fraction of the board's link bandwidth.
+        report: directory of vendor reports to compare with their design. None: generate a design.
+        design: directory of that design. None: the nearest one above the reports.
+        dataset: graph to sample. None: the sizes of ``graph``.
+        force: replace a design or a comparison in the output directory.
     """
 
     seed: int
@@ -169,4 +168,4 @@ class GenerateConfig:
         check_range("link_share", self.link_share, 0.01, 1)
         self.sampler.check_layers(self.model.num_layers)
         if self.design is not None and self.report is None:
-            raise ConfigError(f"design={self.design}: only with report=DIR")
+            raise ConfigError(f"design={self.design}: expected null without report=DIR")

@@ -1,4 +1,4 @@
-"""Estimates of a design before any build: cycles, resources, bytes, and what limits it."""
+"""Estimates of a design before any build: cycles, resources, bytes and bottleneck."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ from gnnscale.planner.fpga_board import Board
 from gnnscale.planner.simulator.hitgnn import layer_sizes
 from gnnscale.sampling import SamplerConfig
 
-#: Seeds of the mini-batch that C simulation is compared on, and its random graph.
+#: Mini-batch of the comparison with C simulation: seeds, and vertices and degree of a random graph.
 _SEEDS, _VERTICES, _DEGREE = 32, 16384, 32
 _EDGE_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """A pass over a layer in cycles of a compute unit; its tasks run side by side."""
+    """Pass over a layer with concurrent tasks, in cycles of a compute unit."""
 
     name: str
-    load: float  #: of rows from the unit's memory and over the link, eq. 7
+    load: float  #: reads from the unit's memory and over the link, eq. 7
     aggregate: float  #: eq. 8
     update: float  #: eq. 9
-    limit: str  #: what is slowest: ``memory``, ``link``, ``aggregate`` or ``update``
+    limit: str  #: slowest task: ``memory``, ``link``, ``aggregate`` or ``update``
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationComparison:
-    """A mini-batch in C simulation beside the equations."""
+    """Cycles of a mini-batch in C simulation and by the equations."""
 
     num_seeds: int
     csim_cycles: int
@@ -58,44 +58,44 @@ class SimulationComparison:
 
     @property
     def ratio(self) -> float:
-        """How many times the equations' cycles C simulation takes."""
+        """Cycles of C simulation over cycles of the equations."""
         return self.csim_cycles / self.equation_cycles
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a design is expected to do and to take; nothing of it was measured."""
+    """Estimated performance and resources of a design; nothing is measured."""
 
-    workload: str  #: graph and model
-    num_seeds: int  #: of a card's mini-batch
-    groups: int  #: of seeds that a unit trains one after the other
-    passes: tuple[Pass, ...]  #: of a group
-    cycles: float  #: of a step on one compute unit
-    step_s: float  #: seconds of it
+    workload: str  #: name of graph and model
+    num_seeds: int  #: seeds of a card's mini-batch
+    groups: int  #: groups of seeds that a unit trains in turn
+    passes: tuple[Pass, ...]  #: passes of a group
+    cycles: float  #: cycles of a step on one compute unit
+    step_s: float  #: seconds of a step
     nvtps: float  #: vertices per second of a card (HitGNN, eq. 3)
-    bottleneck: str  #: what limits most cycles
-    memory_bytes: dict[str, float]  #: of a unit's step, by kind
-    processes: dict[str, Resources]  #: of a compute unit, process by process
-    shares: dict[str, dict[str, float]]  #: of each die that has a unit, the shell included
-    fits: bool  #: whether each die keeps ``MAX_SHARE``
+    bottleneck: str  #: task that limits most cycles
+    memory_bytes: dict[str, float]  #: bytes of a unit's step, by kind
+    processes: dict[str, Resources]  #: resources of a compute unit by process
+    shares: dict[str, dict[str, float]]  #: used fractions of each die with a unit, shell included
+    fits: bool  #: whether all dies keep ``MAX_SHARE``
     csim: SimulationComparison
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        found = asdict(self)
-        found["figures"] = "estimated"
-        found["max_share"] = MAX_SHARE
-        found["csim"]["ratio"] = self.csim.ratio
-        return found
+        """Return the estimate as JSON values."""
+        values = asdict(self)
+        values["figures"] = "estimated"
+        values["max_share"] = MAX_SHARE
+        values["csim"]["ratio"] = self.csim.ratio
+        return values
 
 
 def estimate(board: Board, goal: Goal, point: Point, csim: SimulationComparison) -> Estimate:
-    """Return the estimate of a design for the first of the goal's mini-batches."""
+    """Estimate a design for the first of the goal's mini-batches."""
     units = len(point.dies)
     dies = [die for die in board.dies if die.name in point.dies]
     row_words = point.row_words or DesignSize.row_words
     size = DesignSize(n=point.n, m=point.m, row_words=row_words)
-    whole = goal.batches[0]
+    batch = goal.batches[0]
     groups, (part, *_) = groups_of(goal, units, row_words)
     card = FpgaCard(
         clock_hz=board.clock_hz,
@@ -104,23 +104,23 @@ def estimate(board: Board, goal: Goal, point: Point, csim: SimulationComparison)
         local_share=part.local_share,
     )
     design = ComputeDesign(n=point.n, m=point.m)
-    found = phases(card, part.layers)
-    cycles = groups * gnn_seconds(found, design) * board.clock_hz
+    passes = phases(card, part.layers)
+    cycles = groups * gnn_seconds(passes, design) * board.clock_hz
     step_s = cycles / board.clock_hz
     fits = {die.name: fit(size, die) for die in dies}
     return Estimate(
-        workload=whole.name,
-        num_seeds=round(whole.size.num_seeds),
+        workload=batch.name,
+        num_seeds=round(batch.size.num_seeds),
         groups=groups,
-        passes=tuple(_pass(each, design, board.clock_hz) for each in found),
+        passes=tuple(_pass(phase, design, board.clock_hz) for phase in passes),
         cycles=cycles,
         step_s=step_s,
-        nvtps=whole.size.num_vertices / step_s,
+        nvtps=batch.size.num_vertices / step_s,
         bottleneck=point.bottleneck,
         memory_bytes=_memory_bytes(part, groups),
-        processes=fits[dies[0].name].taken,
-        shares={name: each.shares for name, each in fits.items()},
-        fits=all(each.fits for each in fits.values()),
+        processes=fits[dies[0].name].resources,
+        shares={name: die_fit.shares for name, die_fit in fits.items()},
+        fits=all(die_fit.fits for die_fit in fits.values()),
         csim=csim,
     )
 
@@ -136,10 +136,10 @@ def _pass(phase: Phase, design: ComputeDesign, clock_hz: int) -> Pass:
 
 
 def _memory_bytes(part: BatchWorkload, groups: int) -> dict[str, float]:
-    """Bytes that cross a unit's memory in a step; hidden rows stay on the chip."""
+    """Return the bytes between a unit and its memory in a step; hidden rows stay on the chip."""
     first = part.layers[0]
     weights = sum(layer.num_weights for layer in part.layers) * FEATURE_BYTES
-    # Edges are read forward, and those of all layers but the first backward again.
+    # Backward propagation reads the edges of all layers but the first again.
     edges = sum(layer.edges for layer in part.layers) * 2 - first.edges
     return {
         "features": groups * first.sources * first.width_in * FEATURE_BYTES,
@@ -161,10 +161,18 @@ def compare_with_csim(
     library: Path,
     seed: int,
 ) -> SimulationComparison:
-    """Train a small mini-batch in C simulation, and count its cycles by the equations too.
+    """Train a small mini-batch in C simulation, and compute its cycles by the equations.
 
     Args:
-        graph: to sample; None for a random one of the widths given.
+        point: the design.
+        board: the card.
+        model: options of the model.
+        sampler: options of the sampler.
+        graph: graph to sample. None: a random graph.
+        num_features: features of the graph.
+        num_classes: classes of the graph.
+        library: library of the C simulation.
+        seed: seed of weights and sampling.
     """
     used = graph or random_graph(_VERTICES, _VERTICES * _DEGREE, num_features, num_classes)
     torch.manual_seed(seed)
@@ -176,7 +184,7 @@ def compare_with_csim(
     counted = train_alone(library, limits, used, built, batch).counters["cycles"]
     dies = [die for die in board.dies if die.name in point.dies]
     card = FpgaCard(clock_hz=board.clock_hz, bandwidth=unit_bandwidth(board, dies))
-    layers = [each.in_words() for each in layer_sizes(BatchSize.of(batch), built.layer_costs)]
+    layers = [layer.in_words() for layer in layer_sizes(BatchSize.of(batch), built.layer_costs)]
     seconds = gnn_seconds(phases(card, layers), ComputeDesign(n=point.n, m=point.m))
     return SimulationComparison(
         num_seeds=len(seeds), csim_cycles=counted, equation_cycles=seconds * board.clock_hz

@@ -1,4 +1,4 @@
-"""Generate_Design: from algorithm, model and board to a design (HitGNN, section IV)."""
+"""Generate_Design: a design from an algorithm, a model and a board (HitGNN, section IV)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gnnscale.backend.fpga import lowering
 from gnnscale.backend.fpga.csim import build
 from gnnscale.backend.fpga.layout import ChipLimits
 from gnnscale.core import ConfigError
-from gnnscale.fpga_design import package as files
+from gnnscale.fpga_design import package
 from gnnscale.fpga_design.design import FORMAT, GenerateConfig, GeneratedDesign, ResourceUse
 from gnnscale.fpga_design.dse import Exploration, Goal, Point, explore, goal_of
 from gnnscale.fpga_design.estimate import Estimate, compare_with_csim, estimate
@@ -31,15 +31,15 @@ from gnnscale.sampling import NeighborSampling
 
 @dataclass(frozen=True, kw_only=True)
 class DesignPackage:
-    """A design, ready to be written."""
+    """Design with all contents of its directory."""
 
     design: GeneratedDesign
     exploration: Exploration
     estimate: Estimate
     vectors: Vectors
-    header: Path | None  #: functions of the user's layers
-    memory_bytes: int  #: of the card
-    link_bandwidth: float  #: bytes per second that are reckoned with
+    header: Path | None  #: C++ header of the user's layers. None: built-in layers
+    memory_bytes: int  #: memory of the card
+    link_bandwidth: float  #: usable bytes per second of the link
     cards: int
 
     def write(
@@ -48,16 +48,17 @@ class DesignPackage:
         """Write the design's directory.
 
         Args:
-            groups: the choice of each group of the host's configuration, such as ``model: sage``.
-            options: of these groups, and others.
+            directory: the directory.
+            groups: choices of configuration groups for the host, such as ``model: sage``.
+            options: further options for the host.
         """
         layer = self.header is not None
         texts = {
-            "gnnscale_design.hpp": files.constants(self.design),
-            "connectivity.cfg": files.connectivity(self.design),
-            "design.mk": files.make_constants(self.design, header=layer),
-            "design.tcl": files.tcl_constants(self.design, self.vectors.depths, header=layer),
-            "train.yaml": files.host_configuration(
+            "gnnscale_design.hpp": package.constants(self.design),
+            "connectivity.cfg": package.connectivity(self.design),
+            "design.mk": package.make_constants(self.design, header=layer),
+            "design.tcl": package.tcl_constants(self.design, self.vectors.depths, header=layer),
+            "train.yaml": package.host_configuration(
                 self.design,
                 groups=groups,
                 options=options,
@@ -69,19 +70,19 @@ class DesignPackage:
         binaries = {f"vectors/{name}": data for name, data in self.vectors.files().items()}
         if self.header is not None:
             binaries["layer.hpp"] = self.header.read_bytes()
-        files.write_files(directory, build.sources(), texts, binaries)
+        package.write_files(directory, build.sources(), texts, binaries)
 
 
 def generate(config: GenerateConfig) -> DesignPackage:
-    """Choose a design, and prepare its files; nothing is written.
+    """Choose a design and prepare its files, without writing them.
 
     Raises:
-        ConfigError: no design fits the board; or the kernels do not have the model; or there is no
-            compiler for a design whose library does not ship.
+        ConfigError: no design fits the board, the kernels do not support the model, or a compiler
+            is missing for a design without a shipped library.
         GraphError: the graph store is not usable.
     """
     graph = None if config.dataset is None else config.dataset.open()
-    header = _checked_model(config, graph)
+    header = _check_model(config, graph)
     task = _task(config)
     assert isinstance(config.sampler, NeighborSampling)
     local = local_share(
@@ -96,20 +97,20 @@ def generate(config: GenerateConfig) -> DesignPackage:
     return _generated(config, goal, exploration, graph, header)
 
 
-def _checked_model(config: GenerateConfig, graph: Graph | None) -> Path | None:
-    """Check that the kernels compute the model; return the header of its layers, if it has one."""
+def _check_model(config: GenerateConfig, graph: Graph | None) -> Path | None:
+    """Check that the kernels support the model; return the C++ header of its layers, if any."""
     num_features, num_classes = _widths(config, graph)
     if graph is not None and config.model.graph_read(graph).num_edge_features:
         raise ConfigError(
-            f"model: {config.model.name} reads features of edges, which the kernels do not; "
-            "model.edge_features=false leaves them out"
+            f"model={config.model.name}: expected a model without edge features on an fpga; "
+            "model.edge_features=false ignores them"
         )
     torch.manual_seed(config.seed)
     built = config.model.build(num_features=num_features, num_classes=num_classes)
     if not isinstance(built, GNN):
         raise ConfigError(
-            f"model={config.model.name}: the kernels compute layers, and no module of torch; "
-            "allowed are gcn, sage, gin, and layers with a kernel_header"
+            f"model={config.model.name}: expected gcn, sage, gin or layers with a kernel_header, "
+            "got a torch module"
         )
     ChipLimits(n=1).check(lowering.lower(built, aggregated=False))
     return lowering.kernel_header(built)
@@ -125,7 +126,7 @@ def _widths(config: GenerateConfig, graph: Graph | None) -> tuple[int, int]:
 
 def _task(config: GenerateConfig) -> SimulatedTask:
     if not isinstance(config.sampler, NeighborSampling):
-        raise ConfigError("sampler: a design is explored for neighbour sampling alone")
+        raise ConfigError("sampler: expected neighbor sampling for an fpga design")
     if config.dataset is None:
         return published_task(
             config.graph,
@@ -141,7 +142,7 @@ def _task(config: GenerateConfig) -> SimulatedTask:
         batch_size=config.batch_size,
         seed=config.seed,
         cores=1,
-        here=False,
+        same_machine=False,
     )
 
 

@@ -1,7 +1,7 @@
-"""The files of a design's directory: the kernels as they are, and what is generated for them.
+"""Files of a design's directory: copied kernels, and generated constants and connectivity.
 
-Only constants and connectivity are generated. Everything else is copied. Other programs read these
-files, so that every text in them is a word (``core/word.py``), checked once more as it is written.
+Only constants and connectivity are generated. Other programs parse these files, so that every text
+in them is checked to be a word (``core/word.py``) before it is written.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from gnnscale.graph import Graph
 from gnnscale.nn import GNN, ModelConfig
 from gnnscale.sampling import NeighborSampler
 
-#: What is copied of the kernels' folder.
+#: Copied folders and templates of the kernels' sources.
 FOLDERS = ("include", "kernels", "csim")
 TEMPLATES = ("README.md", "hls.tcl", "testbench.cpp")
 
-#: All that a design's directory holds: also what is generated, records and estimates.
+#: All names in a design's directory, including generated files, records and estimates.
 NAMES = (
     *(*FOLDERS, *TEMPLATES, "Makefile", "gnnscale_design.hpp", "connectivity.cfg", "design.mk"),
     *("design.tcl", "train.yaml", "vectors", "layer.hpp"),
     *("estimate.json", "estimate.html", "design.json"),
 )
 
-#: The ports of a compute unit, all to the memory of its die.
+#: Ports of a compute unit, all connected to the memory of its die.
 PORTS = ("batch", "edges", "features", "weights", "gradients", "scratch", "result")
 KERNEL = "gnnscale_step"
 _MHZ = 1_000_000
 
-#: Memory of a Versal part, which is one die.
+#: Memory bank of a Versal part, which has one die.
 _ONE_DIE = "MC_NOC"
 
 
 def constants(design: GeneratedDesign) -> str:
-    """Return the header of the kernels' sizes, ``gnnscale_design.hpp``."""
+    """Return ``gnnscale_design.hpp``, the header with the kernels' sizes."""
     design.check_words()
     sizes = {
         "GNNSCALE_N": f"{design.n}  // scatter-gather PEs",
@@ -60,7 +60,7 @@ def constants(design: GeneratedDesign) -> str:
 
 
 def connectivity(design: GeneratedDesign) -> str:
-    """Return what ``v++ --link --config`` reads: compute units, their dies and their memory."""
+    """Return the input of ``v++ --link --config``: compute units, their dies and memory banks."""
     design.check_words()
     units = [f"{KERNEL}_{number + 1}" for number in range(design.compute_units)]
     lines = [
@@ -70,7 +70,7 @@ def connectivity(design: GeneratedDesign) -> str:
         f"nk={KERNEL}:{design.compute_units}:{'.'.join(units)}",
         "",
     ]
-    # A part that is one die has no names of dies.
+    # A part with one die has no names of dies.
     if not design.banks[0].startswith(_ONE_DIE):
         lines += [f"slr={unit}:{die}" for unit, die in zip(units, design.dies, strict=True)]
         lines.append("")
@@ -81,10 +81,11 @@ def connectivity(design: GeneratedDesign) -> str:
 
 
 def make_constants(design: GeneratedDesign, *, header: bool) -> str:
-    """Return what the Makefile includes, ``design.mk``.
+    """Return ``design.mk``, which the Makefile includes.
 
     Args:
-        header: whether there is a ``layer.hpp`` with functions of the user's.
+        design: the design.
+        header: whether the directory has a ``layer.hpp`` of the user's layers.
     """
     design.check_words()
     values = {
@@ -104,11 +105,12 @@ def make_constants(design: GeneratedDesign, *, header: bool) -> str:
 
 
 def tcl_constants(design: GeneratedDesign, depths: Mapping[str, int], *, header: bool) -> str:
-    """Return what ``hls.tcl`` reads, ``design.tcl``.
+    """Return ``design.tcl``, which ``hls.tcl`` reads.
 
     Args:
-        depths: words of each port's buffer in the test vectors, which co-simulation needs.
-        header: whether there is a ``layer.hpp``.
+        design: the design.
+        depths: words of each port's buffer in the test vectors, for co-simulation.
+        header: whether the directory has a ``layer.hpp``.
     """
     design.check_words()
     layer = ' -DGNNSCALE_LAYER_HEADER=\\"layer.hpp\\"' if header else ""
@@ -130,12 +132,15 @@ def host_configuration(
     memory_bytes: int,
     link_bandwidth: float,
 ) -> str:
-    """Return what ``gnnscale train config=FILE`` reads, ``train.yaml``.
+    """Return ``train.yaml``, the file for ``gnnscale train config=FILE``.
 
     Args:
-        groups: the choice of each group, such as ``model: sage``.
-        options: of these groups, and others.
-        cards: how many train.
+        design: the design.
+        groups: choices of configuration groups, such as ``model: sage``.
+        options: further options.
+        cards: number of cards that train.
+        memory_bytes: memory of a card.
+        link_bandwidth: bytes per second of a card's link.
     """
     design.check_words()
     card = {
@@ -166,10 +171,13 @@ def host_configuration(
 def write_files(
     directory: Path, sources: Path, texts: Mapping[str, str], binaries: Mapping[str, bytes]
 ) -> None:
-    """Write a design's directory: ``texts`` and ``binaries`` by name, and what is copied.
+    """Write a design's directory: ``texts`` and ``binaries`` by name, and copies of the sources.
 
     Args:
-        sources: the folder of the kernels.
+        directory: the directory.
+        sources: folder of the kernels' sources.
+        texts: contents of text files by name.
+        binaries: contents of binary files by name.
     """
     for folder in FOLDERS:
         for source in sorted((sources / folder).rglob("*.[ch]pp")):
@@ -188,14 +196,14 @@ def _write(file: Path, content: bytes) -> None:
     write_atomically(file, content)
 
 
-#: So small that co-simulation, cycle by cycle of RTL, ends within hours.
+#: Size of the test vectors: RTL co-simulation has to end within hours.
 _VERTICES, _EDGES, _SEEDS, _FANOUT = 64, 512, 8, 3
 _WORD = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vectors:
-    """What the kernel is called with, and what it has to return."""
+    """Test vectors: input of a kernel call and its expected result."""
 
     step: PackedStep
     expected: StepResult
@@ -210,23 +218,23 @@ class Vectors:
         }
 
     def files(self) -> dict[str, bytes]:
-        """Return the files that the test bench reads, by their names.
+        """Return the contents of the test bench's files by name.
 
-        ``arguments.txt`` has the words of each port's buffer, and then the scalar arguments.
+        ``arguments.txt`` lists the words of each port's buffer, then the scalar arguments.
         """
         lines = [f"{name} {words}" for name, words in self.depths.items()]
         lines += [f"scalar {value}" for value in self.step.scalars]
-        found = {f"{name}.bin": array.tobytes() for name, array in self.step.inputs.items()}
-        found["arguments.txt"] = ("\n".join(lines) + "\n").encode()
-        found["expected_gradients.bin"] = self.expected.gradients.tobytes()
-        found["expected_result.bin"] = self.expected.result.tobytes()
-        return found
+        contents = {f"{name}.bin": array.tobytes() for name, array in self.step.inputs.items()}
+        contents["arguments.txt"] = ("\n".join(lines) + "\n").encode()
+        contents["expected_gradients.bin"] = self.expected.gradients.tobytes()
+        contents["expected_result.bin"] = self.expected.result.tobytes()
+        return contents
 
 
 def make_vectors(
     model: ModelConfig, *, num_features: int, num_classes: int, limits: ChipLimits, library: Path
 ) -> Vectors:
-    """Train one step of a small graph of the model's widths in C simulation.
+    """Train a step of a small graph with the model's widths in C simulation.
 
     Raises:
         ConfigError: the model does not fit the design.
@@ -242,11 +250,13 @@ def make_vectors(
 
 
 def random_graph(num_vertices: int, num_edges: int, num_features: int, num_classes: int) -> Graph:
-    """Return a graph whose degrees are skewed, with every edge in both directions."""
+    """Return a graph of skewed degrees with every edge in both directions."""
     generator = np.random.default_rng(0)
     ends = (generator.random((2, num_edges // 2)) ** 2 * num_vertices).astype(np.int64)
     both = (np.concatenate([ends[0], ends[1]]), np.concatenate([ends[1], ends[0]]))
     rows = generator.standard_normal((num_vertices, num_features), np.float32)
     labels = generator.integers(0, num_classes, num_vertices)
-    every = np.arange(num_vertices)
-    return from_arrays(both, rows, labels, train_idx=every, num_classes=num_classes, name="random")
+    train_idx = np.arange(num_vertices)
+    return from_arrays(
+        both, rows, labels, train_idx=train_idx, num_classes=num_classes, name="random"
+    )

@@ -1,4 +1,4 @@
-"""Which device does what: device plans, the performance model, and platforms."""
+"""Device plans, the performance model, and platforms: how a run's work is divided among devices."""
 
 from gnnscale.planner.cuda_spec import Cuda
 from gnnscale.planner.device_plan import (

@@ -10,30 +10,30 @@ from gnnscale.core import gpu as nvml
 from gnnscale.planner.device_spec import MAX_DEVICES, Accelerator
 from gnnscale.sampling import LayerSampling, NeighborSampling, SamplerConfig, WeightedSampling
 
-#: Memory that a GPU's data may lie in.
-PLACES = ("auto", "device", "host")
-#: Part of the memory that data may take if nobody asked for it; mini-batches need the rest.
+#: Memories that may store features and topology of a GPU.
+MEMORIES = ("auto", "device", "host")
+#: Part of the memory that ``auto`` fills with data; mini-batches need the remainder.
 _PART = 0.6
-#: The way on without a GPU.
+#: Hint of errors about missing GPUs.
 OTHERWISE = "device_plan=cpu trains on the processor"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cuda(Accelerator):
-    """An NVIDIA GPU, which samples, reads host memory and trains by itself (PyTorch-Direct).
+    """NVIDIA GPU that samples, reads host memory and trains by itself (PyTorch-Direct).
 
-    A plan for several devices begins with the rates here, by default those of an H100 with PCIe 5;
-    rehearsals and resource management go by what they measure.
+    The default rates are those of an H100 with PCIe 5. They determine the first plan for several
+    devices; profiling runs and resource management use measured times.
 
     Attributes:
-        memory_bytes: of its memory that a run may take; None for what is free.
-        index: number of the GPU among those that ``CUDA_VISIBLE_DEVICES`` leaves.
-        features: memory of the feature rows: ``device``, ``host``, which kernels then read over the
-            link, or ``auto`` for the device's if they fit and no cache is planned.
-        topology: the same of adjacency lists.
-        captures: whether steps are recorded, as CUDA graphs, and repeated as they were.
-        tf32: whether products of float32 are taken with TF32's 10 bits of fraction.
-        host_driven: whether the host stands for the GPU: all kernels and queues, slowly.
+        memory_bytes: bytes of GPU memory that a run may use. None: all free memory.
+        index: number of the GPU among the GPUs visible through ``CUDA_VISIBLE_DEVICES``.
+        features: memory of the feature rows: ``device``; ``host``, which kernels read over the
+            link; or ``auto``: ``device`` if the rows fit and no cache is planned.
+        topology: memory of the adjacency lists, with the values of ``features``.
+        captures: whether steps are captured as CUDA graphs and replayed.
+        tf32: whether float32 products use TF32 with its 10-bit mantissa.
+        host_driven: whether the host emulates the GPU: all kernels and queues, slowly.
     """
 
     kind: ClassVar[str] = "cuda"
@@ -67,84 +67,84 @@ class Cuda(Accelerator):
         super().__post_init__()
         check_range("index", self.index, 0, MAX_DEVICES)
         for option in ("features", "topology"):
-            check_choice(option, getattr(self, option), PLACES)
+            check_choice(option, getattr(self, option), MEMORIES)
         if self.link_bandwidth is None:
-            raise ConfigError("link_bandwidth=null: required, a GPU reads host memory over it")
+            raise ConfigError("link_bandwidth=null: expected a rate; a GPU reads host memory")
 
     @property
     def figures(self) -> str:  # type: ignore[override]
-        """``emulated`` if the host stands for it."""
+        """``emulated`` if the host emulates the GPU, else ``measured``."""
         return "emulated" if self.host_driven else "measured"
 
     @property
     def computes_on_host(self) -> bool:  # type: ignore[override]
-        """Whether the host stands for it."""
+        """Whether the host emulates the GPU."""
         return self.host_driven
 
     @property
     def collective(self) -> str | None:  # type: ignore[override]
-        """NCCL among GPUs, gloo if the host stands for them."""
+        """NCCL for GPUs, gloo for emulated GPUs."""
         return "cpu:gloo" if self.host_driven else "cuda:nccl"
 
     @property
     def trades_columns(self) -> bool:  # type: ignore[override]
-        """Whether its columns may lie in its memory."""
+        """Whether GPU memory may store the feature columns."""
         return self.features != "host"
 
     @property
-    def place(self) -> int:
-        """Its number."""
+    def card_index(self) -> int:
+        """Number of the GPU."""
         return self.index
 
     @property
     def gpu(self) -> int | None:
-        """Its number, unless the host stands for it."""
+        """Number of the GPU. None: the host emulates it."""
         return None if self.host_driven else self.index
 
     @property
     def holds_cache(self) -> bool:
-        """Whether it reads rows in the host's memory, of which it may keep some."""
+        """Whether the GPU may read rows in host memory, and so benefit from a cache."""
         return self.features != "device"
 
     @property
     def reads_lists(self) -> bool:
-        """Whether it reads adjacency lists over its link, if it has a cache."""
+        """Whether the GPU may read adjacency lists over its link."""
         return self.topology != "device"
 
     def check(self) -> None:
-        """Refuse a GPU that is not there, is taken, or has too little memory free."""
+        """Check that the GPU exists, is not exclusively used, and has enough free memory."""
         if not self.host_driven:
             find_gpu(self.index, memory_bytes=self.memory_bytes)
 
     def keeps(self, *, topology: int, features: int, kept: int, budget: int) -> tuple[bool, bool]:
-        """Return whether its memory holds the topology, and the feature rows.
+        """Return whether GPU memory stores the full topology, and all feature rows.
 
-        The topology comes first if it holds one of the two: reads of it are short, of which a link
-        takes many more.
+        The topology has priority: reads of adjacency lists are short, so that they use a link
+        badly.
 
         Args:
-            topology, features: their bytes.
-            kept: bytes that other things take.
-            budget: bytes that may be taken in all.
+            topology: bytes of the topology.
+            features: bytes of all feature rows.
+            kept: bytes of other data in GPU memory.
+            budget: bytes of GPU memory that a run may use.
         """
-        room, found = budget - kept, []
-        for asked, num_bytes in ((self.topology, topology), (self.features, features)):
-            fits = num_bytes <= room - (1 - _PART) * budget
-            held = asked == "device" or (asked == "auto" and fits)
-            room -= num_bytes if held else 0
-            found.append(held)
-        return found[0], found[1]
+        free, stored = budget - kept, []
+        for memory, num_bytes in ((self.topology, topology), (self.features, features)):
+            fits = num_bytes <= free - (1 - _PART) * budget
+            stored.append(memory == "device" or (memory == "auto" and fits))
+            free -= num_bytes if stored[-1] else 0
+        return stored[0], stored[1]
 
     def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
-        """Return what ``keeps`` returns for the memory that a run may take."""
+        """Return the result of ``keeps`` for ``budget_bytes``."""
         budget = self.budget_bytes
         return self.keeps(topology=topology, features=features, kept=kept, budget=budget)
 
     @property
     def budget_bytes(self) -> int:
-        """Bytes of its memory that a run may take; what is free, by NVML, if none are given.
+        """Bytes of GPU memory that a run may use: ``memory_bytes``, or the free memory by NVML.
 
-        Those of the host if there is no such GPU: training on it is refused elsewhere.
+        Free host memory if the host emulates the GPU or NVML finds none.
         """
         if self.memory_bytes is not None:
             return self.memory_bytes
@@ -152,18 +152,18 @@ class Cuda(Accelerator):
 
 
 def find_all_gpus() -> int:
-    """Return how many GPUs this process may use; nothing of CUDA is initialised.
+    """Return the number of GPUs that this process may use, without initializing CUDA.
 
     Raises:
-        ConfigError: no GPU is there.
+        ConfigError: there is no GPU.
     """
     try:
-        found = nvml.find_gpus().devices
+        gpus = nvml.find_gpus().devices
     except nvml.NvmlError as error:
         raise ConfigError(f"device_plan: no GPU here: {error}; {OTHERWISE}") from None
-    if not found:
-        _gpu(found, 0)
-    return len(found)
+    if not gpus:
+        _gpu(gpus, 0)
+    return len(gpus)
 
 
 def _gpu(devices: tuple[nvml.Gpu, ...], index: int) -> nvml.Gpu:
@@ -177,46 +177,46 @@ def _gpu(devices: tuple[nvml.Gpu, ...], index: int) -> nvml.Gpu:
     if not devices:
         raise ConfigError(f"device_plan: no GPU here: the driver finds none; {OTHERWISE}")
     raise ConfigError(
-        f"device_plan: there is no GPU {index}: this process may use {len(devices)}, numbered "
-        f"from 0; {OTHERWISE}"
+        f"device_plan: GPU {index}: expected 0 to {len(devices) - 1}, the GPUs of this process; "
+        f"{OTHERWISE}"
     )
 
 
 def find_gpu(index: int, *, memory_bytes: int | None = None) -> tuple[nvml.Gpu, nvml.Gpus]:
-    """Return a GPU that lets this process in, and all of them; nothing of CUDA is initialised.
+    """Return an available GPU, and all GPUs of the machine, without initializing CUDA.
 
     Args:
-        index: among those that ``CUDA_VISIBLE_DEVICES`` leaves.
-        memory_bytes: of its memory that are to be used; None for what is free.
+        index: number of the GPU among the GPUs visible through ``CUDA_VISIBLE_DEVICES``.
+        memory_bytes: bytes of GPU memory that the run needs. None: whatever is free.
 
     Raises:
-        ConfigError: there is no such GPU, another process has it, or too much of its memory.
+        ConfigError: there is no such GPU, it is exclusively used, or its free memory is too small.
     """
     try:
-        found = nvml.find_gpus()
+        gpus = nvml.find_gpus()
     except nvml.NvmlError as error:
         raise ConfigError(f"device_plan: no GPU here: {error}; {OTHERWISE}") from None
-    gpu = _gpu(found.devices, index)
+    gpu = _gpu(gpus.devices, index)
     if gpu.taken:
         raise ConfigError(
-            f"device_plan: GPU {index} ({gpu.name}) lets no further process in: another has it for "
-            f"itself (`nvidia-smi` names it), or its compute mode forbids all; {OTHERWISE}"
+            f"device_plan: GPU {index} ({gpu.name}) accepts no further process: `nvidia-smi` shows "
+            f"whether another process or the compute mode blocks it; {OTHERWISE}"
         )
     if memory_bytes is not None and gpu.free is not None and memory_bytes > gpu.free:
         raise ConfigError(
-            f"device_plan: memory_bytes={memory_bytes}: GPU {index} ({gpu.name}) has {gpu.free} "
-            f"bytes free of {gpu.memory}; a smaller number, or null for what is free, fits; "
+            f"device_plan: memory_bytes={memory_bytes}: expected at most {gpu.free}, the free "
+            f"bytes of GPU {index} ({gpu.name}) with {gpu.memory}, or null for all free bytes; "
             f"{OTHERWISE}"
         )
-    return gpu, found
+    return gpu, gpus
 
 
 @cache
 def _free_bytes(index: int) -> int:
-    """Return the bytes that a GPU has free; those that the first call found, before the run."""
+    """Return the free bytes of a GPU at the first call, before the run allocates any."""
     try:
-        found = nvml.find_gpus().devices
+        gpus = nvml.find_gpus().devices
     except nvml.NvmlError:
-        found = ()
-    free = found[index].free if index < len(found) else None
+        gpus = ()
+    free = gpus[index].free if index < len(gpus) else None
     return find_memory().available if free is None else free

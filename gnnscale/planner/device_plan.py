@@ -1,4 +1,4 @@
-"""Device plans: how a mini-batch and the host's threads are shared out among devices."""
+"""Device plans: the division of a mini-batch and of the host's threads among devices."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gnnscale.planner.cuda_spec import find_all_gpus
 from gnnscale.planner.device_spec import MAX_DEVICES, Device, owns_steps
 from gnnscale.planner.registry import device_options, parse_devices
 
-#: How far stages run ahead: not at all; as one stage before propagation; load and transfer
-#: separately (two-stage feature prefetching, HyScale-GNN section IV-B).
+#: Prefetching: none; one stage before propagation; loading and transfer as two stages (two-stage
+#: feature prefetching, HyScale-GNN section IV-B).
 PREFETCH = ("none", "one_stage", "two_stage")
-#: The device that owns its steps overlaps them; the host prepares nothing.
+#: Prefetching of device-driven steps: the device overlaps its stages.
 BY_DEVICE = "device"
-#: Mini-batches in a row, of which the host samples some for a device that samples by itself.
+#: Period, in mini-batches, of sampling by the host for a device that samples.
 SAMPLED_IN_TURN = 8
-#: Threads beyond which no machine has cores.
+#: Maximum number of threads.
 MAX_THREADS = 4096
 
 
@@ -40,20 +40,19 @@ class Threads:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceShare:
-    """What one device of a plan gets.
+    """Share of one device in a plan: seeds, host threads and prefetching.
 
     Attributes:
         device: the device.
-        num_seeds: its slice of every full mini-batch; may be 0.
-        threads: host threads of its stages.
+        num_seeds: seeds of the device's slice of a full mini-batch; may be 0.
+        threads: host threads of the device's stages.
         prefetch: one of ``PREFETCH``, or ``BY_DEVICE``.
-        max_seeds: as many as fit into the device's memory, None if that is no matter.
-        machine: which machine its worker runs on; threads are shared out within one.
-        depth: mini-batches that it may prepare ahead, as its memory has room; None for as many as
-            the run allows.
-        host_samples: of ``SAMPLED_IN_TURN`` mini-batches of a device that samples by itself, how
-            many the host samples for it (HyScale-GNN, section IV-A: sampling moves between the
-            two).
+        max_seeds: seeds that fit into the device's memory. None: no limit.
+        machine: number of the worker's machine; threads are divided within a machine.
+        depth: mini-batches that may be prepared ahead within the device's memory. None: the limit
+            of the run.
+        host_samples: of ``SAMPLED_IN_TURN`` mini-batches of a device that samples, the number that
+            the host samples (HyScale-GNN, section IV-A).
     """
 
     device: Device
@@ -74,22 +73,19 @@ class DeviceShare:
             check_range("depth", self.depth, 1)
 
     def host_samples_at(self, step: int) -> bool:
-        """Whether the host samples the mini-batch of ``step`` for a device that samples by itself.
-
-        What the host samples is spread evenly over the steps.
-        """
+        """Whether the host samples the mini-batch of ``step``; its steps are spread evenly."""
         if not self.host_samples:
             return False
-        place = step % SAMPLED_IN_TURN
-        before, after = (each * self.host_samples // SAMPLED_IN_TURN for each in (place, place + 1))
-        return after > before
+        index = step % SAMPLED_IN_TURN
+        done, due = (i * self.host_samples // SAMPLED_IN_TURN for i in (index, index + 1))
+        return due > done
 
     @property
     def host_threads(self) -> int:
-        """Host threads that can compute at once: stages that take turns share theirs."""
+        """Host threads that compute at a time: stages that take turns share threads."""
         threads = self.threads
         if self.prefetch == BY_DEVICE:
-            return 1  # that starts its steps
+            return 1  # launches the device's steps
         if self.prefetch == "none":
             return max(threads.sample, threads.load, threads.propagate)
         if self.prefetch == "one_stage":
@@ -99,14 +95,14 @@ class DeviceShare:
 
 @dataclass(frozen=True, kw_only=True)
 class _ShareValues(DeviceShare):
-    """A share as plain values, which leave out its device."""
+    """Share as stored values, without its device."""
 
     device: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DevicePlan:
-    """The share of every device; position is the worker's rank."""
+    """Shares of all devices; the index of a share is the worker's rank."""
 
     shares: tuple[DeviceShare, ...]
 
@@ -117,7 +113,7 @@ class DevicePlan:
 
     @cached_property
     def batch_size(self) -> int:
-        """Seeds of a full mini-batch, over all devices."""
+        """Seeds of a full mini-batch over all devices."""
         return sum(share.num_seeds for share in self.shares)
 
     @cached_property
@@ -127,7 +123,7 @@ class DevicePlan:
 
     @property
     def host_threads(self) -> int:
-        """Host threads of all workers that can compute at once."""
+        """Host threads of all workers that compute at a time."""
         return sum(share.host_threads for share in self.shares)
 
     def counts(self, num_seeds: int) -> tuple[int, ...]:
@@ -137,35 +133,30 @@ class DevicePlan:
         return tuple(apportion(self.split, num_seeds))
 
     def within_memory(self, split: Sequence[int]) -> tuple[int, ...]:
-        """Return the split nearest to ``split`` whose parts fit into their devices' memory.
+        """Return the split nearest to ``split`` that fits into the devices' memory.
 
-        What does not fit goes to the others in proportion to what they have.
+        Excess seeds go to the remaining devices in proportion to their parts.
 
         Raises:
-            ConfigError: all devices together cannot hold the mini-batch.
+            ConfigError: the devices together cannot hold the mini-batch.
         """
         return cap_split(split, [share.max_seeds for share in self.shares])
 
     def with_split(self, split: Sequence[int]) -> DevicePlan:
-        """Return this plan with another split of the same mini-batch.
+        """Return this plan with another split of the mini-batch.
 
         Raises:
-            ConfigError: the parts do not sum to the batch, or are not one for each device.
+            ConfigError: the number of parts or their sum is wrong.
         """
-        if len(split) != len(self.shares):
-            raise ConfigError(f"split={list(split)}: {len(self.shares)} devices need a part each")
-        if sum(split) != self.batch_size:
-            raise ConfigError(
-                f"split={list(split)}: sums to {sum(split)}, not to batch_size={self.batch_size}"
-            )
+        check_split("split", split, len(self.shares), self.batch_size)
         shares = zip(self.shares, split, strict=True)
         return DevicePlan(shares=tuple(replace(s, num_seeds=n) for s, n in shares))
 
     def to_values(self) -> list[dict[str, Any]]:
-        """Return plain values; the devices themselves are in the run's options."""
+        """Return the shares as plain values, without devices, which are in the run's options."""
         values = [asdict(share) for share in self.shares]
-        for each in values:
-            del each["device"]
+        for share in values:
+            del share["device"]
         return values
 
     @classmethod
@@ -173,12 +164,12 @@ class DevicePlan:
         """Rebuild a plan from ``to_values``.
 
         Raises:
-            ValueError: the values are not those of a plan for ``devices``.
+            ValueError: the values do not describe a plan for ``devices``.
         """
-        found = decode(list[_ShareValues], values, source="plan")
-        if len(found) != len(devices):
-            raise ValueError(f"a plan for {len(found)} devices, there are {len(devices)}")
-        pairs = zip(devices, found, strict=True)
+        shares = decode(list[_ShareValues], values, source="plan")
+        if len(shares) != len(devices):
+            raise ValueError(f"plan: expected {len(devices)} shares, got {len(shares)}")
+        pairs = zip(devices, shares, strict=True)
         return cls(shares=tuple(DeviceShare(**{**vars(s), "device": d}) for d, s in pairs))
 
 
@@ -187,14 +178,14 @@ class DevicePlanConfig:
     """Configuration group ``device_plan``.
 
     Attributes:
-        devices: each a kind (``cpu``), or a mapping with ``kind`` and its options.
-        split: seeds of each device in a full mini-batch; None lets the performance model choose.
+        devices: for each device its kind, such as ``cpu``, or a mapping of ``kind`` and options.
+        split: seeds of each device in a full mini-batch. None: the performance model chooses.
     """
 
     devices: list[Any] = field(metadata=names("text", entries=device_options))
     split: list[int] | None = None
 
-    #: Whether it has the devices of this machine, and not those of ``devices``.
+    #: Whether the plan finds its devices on this machine instead of in ``devices``.
     finds_devices: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -202,31 +193,31 @@ class DevicePlanConfig:
         names = [device.name for device in devices]
         for name in names:
             if names.count(name) > 1:
-                raise ConfigError(f"device_plan.devices: two are called {name}")
+                raise ConfigError(f"device_plan.devices: expected distinct names, got {name} twice")
         if self.split is None:
             return
         if len(self.split) != len(devices):
             raise ConfigError(
-                f"device_plan.split={list(self.split)}: one number for each of "
-                f"{len(devices)} devices is needed"
+                f"device_plan.split={list(self.split)}: expected a number for each of "
+                f"{len(devices)} devices"
             )
         if not all(0 <= count <= MAX_COUNT for count in self.split):
             raise ConfigError(
-                f"device_plan.split={list(self.split)}: none may be below 0 or above {MAX_COUNT:,}"
+                f"device_plan.split={list(self.split)}: expected numbers from 0 to {MAX_COUNT:,}"
             )
 
     def parsed(self) -> tuple[Device, ...]:
-        """Return the devices."""
+        """Return the devices of the plan."""
         return parse_devices(self.devices, option="device_plan.devices")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllGpusConfig(DevicePlanConfig):
-    """Every GPU that this process may use, a worker for each.
+    """All GPUs that this process may use, with a worker each.
 
     Attributes:
-        devices: those that were found: nothing to give.
-        options: of each GPU, e.g. ``{features: host}``; None for the usual ones.
+        devices: empty; the GPUs are found automatically.
+        options: options of every GPU, e.g. ``{features: host}``. None: the defaults.
     """
 
     devices: list[Any] = field(default_factory=list)
@@ -237,21 +228,22 @@ class AllGpusConfig(DevicePlanConfig):
     def __post_init__(self) -> None:
         if self.devices:
             raise ConfigError(
-                "device_plan.devices: cuda_all finds them; device_plan.options are those of each"
+                "device_plan.devices: expected none with cuda_all; device_plan.options apply "
+                "to every GPU"
             )
         for option in ("kind", "index", "name"):
             if option in (self.options or {}):
                 raise ConfigError(
-                    f"device_plan.options.{option}: cannot be given for all GPUs; device_plan=cuda "
-                    "with devices=[{kind: cuda, index: 0}, ...] names each"
+                    f"device_plan.options.{option}: expected none for all GPUs; device_plan=cuda "
+                    "with devices=[{kind: cuda, index: 0}, ...] lists single GPUs"
                 )
         super().__post_init__()
 
     def parsed(self) -> tuple[Device, ...]:
-        """Return the GPUs.
+        """Return the GPUs of this machine.
 
         Raises:
-            ConfigError: no GPU is there.
+            ConfigError: there is no GPU.
         """
         entries = [
             {"kind": "cuda", **(self.options or {}), "index": index}
@@ -262,10 +254,10 @@ class AllGpusConfig(DevicePlanConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CpuEachConfig(DevicePlanConfig):
-    """A CPU worker for each process that torchrun started, however many; one without torchrun.
+    """One CPU worker per process of torchrun; a single worker without torchrun.
 
     Attributes:
-        devices: as many as there are processes: nothing to give.
+        devices: empty; the number of processes determines the devices.
     """
 
     devices: list[Any] = field(default_factory=list)
@@ -275,22 +267,22 @@ class CpuEachConfig(DevicePlanConfig):
     def __post_init__(self) -> None:
         if self.devices:
             raise ConfigError(
-                "device_plan.devices: cpu_each has one for each process of torchrun; "
-                "device_plan=cpu with devices=[cpu, ...] names each"
+                "device_plan.devices: expected none with cpu_each, which has one per process of "
+                "torchrun; device_plan=cpu with devices=[cpu, ...] lists devices"
             )
         super().__post_init__()
 
     def parsed(self) -> tuple[Device, ...]:
-        """Return a device for each process of torchrun."""
+        """Return a CPU device per process of torchrun."""
         num_processes = 1 if torchrun_rank() is None else int(os.environ["WORLD_SIZE"])
         return parse_devices(["cpu"] * num_processes, option="device_plan.devices")
 
 
 def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[int, ...]:
-    """Return the split nearest to ``split`` with no part above its maximum, of the same sum.
+    """Return the split nearest to ``split`` with the same sum and no part above its maximum.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the maxima sum to less than the split.
     """
     total, parts, full = sum(split), list(split), dict[int, int]()
     while True:
@@ -299,20 +291,35 @@ def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[in
         if not over:
             return tuple(parts)
         full |= over
-        rest = [0 if i in full else max(count, 1) for i, count in enumerate(split)]
-        left = total - sum(full.values())
-        if not any(rest):
+        weights = [0 if i in full else max(count, 1) for i, count in enumerate(split)]
+        remaining = total - sum(full.values())
+        if not any(weights):
             raise ConfigError(
-                f"batch_size={total}: the devices' memory holds {sum(full.values())} seeds with "
-                "these neighbours; a smaller batch or fewer neighbours fit"
+                f"batch_size={total}: expected at most {sum(full.values())}, the seeds that fit "
+                "into the devices' memory with these fan-outs; lower fan-outs fit more"
             )
-        parts = [full.get(i, count) for i, count in enumerate(apportion(rest, left))]
+        parts = [full.get(i, count) for i, count in enumerate(apportion(weights, remaining))]
+
+
+def check_split(option: str, split: Sequence[int], num_devices: int, batch_size: int) -> None:
+    """Check that ``split`` has a part per device, none negative, which sum to the mini-batch.
+
+    Raises:
+        ConfigError: it does not; the message starts with ``option``.
+    """
+    option = f"{option}={list(split)}"
+    if len(split) != num_devices:
+        raise ConfigError(f"{option}: expected a number for each of {num_devices} devices")
+    if min(split) < 0:
+        raise ConfigError(f"{option}: expected numbers from 0 on")
+    if sum(split) != batch_size:
+        raise ConfigError(f"{option}: expected a sum of batch_size={batch_size}, got {sum(split)}")
 
 
 def apportion(weights: Sequence[float], total: int) -> list[int]:
-    """Split ``total`` in proportion to ``weights``, by largest remainders; the sum is exact."""
-    whole = sum(weights)
-    exact = [total * weight / whole for weight in weights]
+    """Divide ``total`` in proportion to ``weights`` by largest remainders; the sum is exact."""
+    sum_of_weights = sum(weights)
+    exact = [total * weight / sum_of_weights for weight in weights]
     parts = [int(value) for value in exact]
     by_remainder = sorted(range(len(parts)), key=lambda i: (parts[i] - exact[i], i))
     for i in by_remainder[: total - sum(parts)]:

@@ -1,7 +1,7 @@
-"""Devices that a plan can name: their metadata, which the performance model reads.
+"""Devices of a plan: capabilities, rates and memory, which the performance model reads.
 
-``Cpu`` is the host's cores. Everything else is an ``Accelerator``. Which kinds there are, and what
-opens each of them, is in ``registry``.
+``Cpu`` stands for the host's cores. Every other device is an ``Accelerator``. The module
+``registry`` maps each kind to its class and its backend.
 """
 
 import re
@@ -13,71 +13,71 @@ from gnnscale.core import ConfigError, check_choice, check_range, shown
 from gnnscale.core.config.untrusted import names
 from gnnscale.sampling import SamplerConfig
 
-#: Devices of a plan or a platform.
+#: Maximum number of devices of a plan or a platform.
 MAX_DEVICES = 1024
 
-#: Compute units of an FPGA card.
+#: Maximum number of compute units of an FPGA card.
 MAX_COMPUTE_UNITS = 16
 
-#: Bytes per second of one DDR channel of an Alveo U250 (HitGNN, listing 1).
+#: Bytes per second of one DDR channel of an Alveo U250 (HitGNN, Listing 1).
 _CHANNEL_BANDWIDTH = 19.25e9
-#: Words of the memory of rows that a compute unit can have.
+#: Allowed sizes of a compute unit's row memory, in words of 64 bytes.
 ROW_WORDS = (32768, 49152, 65536, 98304)
 
-#: Files are called after devices, so that a name holds no folder.
+#: File names contain device names, which therefore contain no path separator.
 _NAME = re.compile(r"[\w.:+()-][\w.:+() -]{0,62}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A trainer: one worker process of a run.
+    """Trainer: one worker process of a run.
 
     Attributes:
-        name: what reports call it; None for its kind and number, as in ``emulated:1``.
+        name: name in reports. None: kind and position, such as ``emulated:1``.
         host_aggregates: whether the host aggregates the first layer while it loads features for
-            this device (fused load-aggregate). Otherwise the device gets the rows themselves.
+            this device (fused load-aggregate). Otherwise the device receives the feature rows
+            themselves.
     """
 
-    #: The value of the option ``kind``.
+    #: Value of the option ``kind``.
     kind: ClassVar[str]
-    #: What the figures of its runs are called in reports: ``measured``, ``emulated``, ``csim``.
+    #: Origin of the device's times in reports: ``measured``, ``emulated`` or ``csim``.
     figures: ClassVar[str] = "measured"
-    #: Whether it computes where the features lie: it has no link, and nothing is transferred.
+    #: Whether the device computes in host memory, without a link or transfers.
     on_host: ClassVar[bool] = False
-    #: Whether it samples by itself; the host samples for it otherwise.
+    #: Whether the device samples its mini-batches. Otherwise the host samples them.
     samples: ClassVar[bool] = False
-    #: Whether it samples by itself, and takes mini-batches that the host has sampled as well.
+    #: Whether a device that samples also accepts mini-batches sampled by the host.
     takes_samples: ClassVar[bool] = False
-    #: The options of samplers, and those derived from them, as which it can sample.
+    #: Options classes of the samplers that the device implements, subclasses included.
     samplers: ClassVar[tuple[type[SamplerConfig], ...]] = (SamplerConfig,)
-    #: Whether it reads host memory by itself; the host loads for it otherwise.
+    #: Whether the device reads feature rows in host memory. Otherwise the host loads them.
     loads: ClassVar[bool] = False
-    #: Whether its propagation occupies cores of the host.
+    #: Whether forward and backward propagation run on the host's cores.
     computes_on_host: ClassVar[bool] = False
-    #: Whether it is simulated step by step: it then takes longer here than by its clock.
+    #: Whether a cycle simulation stands for the device: a step takes longer than its clock says.
     simulated: ClassVar[bool] = False
-    #: Whether it trains the host's own copy of the weights, and not one of the device's.
+    #: Whether the device updates the weights in host memory. Otherwise it has a copy of them.
     trains_host_weights: ClassVar[bool] = False
-    #: Whether it minimises the loss that it is given, and not a built-in one.
+    #: Whether the device accepts a user-defined loss function.
     takes_loss: ClassVar[bool] = True
-    #: Whether it trains on edges, of which the host draws negatives.
+    #: Whether the device supports link prediction, with negatives sampled by the host.
     takes_links: ClassVar[bool] = False
-    #: Whether it computes layers that read features of edges.
+    #: Whether the device supports layers with edge features.
     takes_edge_features: ClassVar[bool] = False
-    #: Whether it trains on labels of edges.
+    #: Whether the device supports edge labels.
     takes_edge_labels: ClassVar[bool] = False
-    #: Whether it can do whole steps by itself, from sampling to the update of the weights, and
-    #: overlap them; see ``owns_steps``.
+    #: Whether the device can run and overlap whole steps, weight update included; see
+    #: ``owns_steps``.
     owns_step: ClassVar[bool] = False
-    #: Whether it computes exact rows layer by layer for evaluation; the host does otherwise.
+    #: Whether the device runs layer-wise exact inference. Otherwise the host does.
     infers: ClassVar[bool] = False
-    #: Whether its cache lies in its own memory; the host has it for the device otherwise.
+    #: Whether the device stores its cache in its own memory. Otherwise the host stores it.
     holds_rows: ClassVar[bool] = False
-    #: Whether devices of its kind that own their steps trade columns of the features by themselves
-    #: (P3).
+    #: Whether device-driven steps exchange feature columns between devices (P3).
     trades_columns: ClassVar[bool] = False
-    #: What torch.distributed sums its gradients with when all devices of a run have the same, as
-    #: in ``cuda:nccl``; None when gradients are summed in host memory.
+    #: Common backend of torch.distributed for gradients, such as ``cuda:nccl``. None: summed by the
+    #: host.
     collective: ClassVar[str | None] = None
 
     name: str | None = None
@@ -86,54 +86,55 @@ class Device:
     def __post_init__(self) -> None:
         if self.name is not None and (not _NAME.fullmatch(self.name) or set(self.name) == {"."}):
             raise ConfigError(
-                f"name={shown(self.name)}: must be at most 63 letters, digits, spaces and .:+()-_"
+                f"name={shown(self.name)}: expected at most 63 letters, digits, spaces and .:+()-_"
             )
 
     def check(self) -> None:
-        """Refuse a device that this machine does not have, before anything is made for it.
+        """Check that this machine has the device, before a run allocates anything.
 
         Raises:
-            ConfigError: with the reason, and what goes instead.
+            ConfigError: the device is missing or busy; the message names an alternative.
         """
 
     @property
-    def place(self) -> int | None:
-        """The number of the card that it is; None if no other device can be the same one."""
+    def card_index(self) -> int | None:
+        """Number of the physical card. None: no other device can share the card."""
         return None
 
     @property
     def gpu(self) -> int | None:
-        """The number of the NVIDIA GPU that it is, of which NVML reports; None if it is none."""
+        """Number of the NVIDIA GPU, for NVML. None: the device is no GPU."""
         return None
 
     @property
     def holds_cache(self) -> bool:
-        """Whether a part of the graph can be kept in its memory: usually over a link."""
+        """Whether the device can cache rows or adjacency lists."""
         return not self.on_host
 
     def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
-        """Return whether its memory has the whole topology, and all feature rows.
+        """Return whether the device's memory holds the full topology, and all feature rows.
 
         Args:
-            topology, features: their bytes.
-            kept: bytes that other things take, a cache among them; 0 if not known.
+            topology: bytes of the topology.
+            features: bytes of all feature rows.
+            kept: bytes of other data in device memory, such as a cache; 0 if unknown.
         """
         return False, False
 
     @property
     def takes_aggregated(self) -> bool:
-        """Whether it gets rows that the host has aggregated; what it loads itself is as stored."""
+        """Whether the device receives rows aggregated by the host; rows that it loads are raw."""
         return self.host_aggregates and not self.loads
 
     @property
     def label(self) -> str:
-        """What reports call it."""
+        """Name in reports: ``name``, or the kind without a name."""
         return self.name or self.kind
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cpu(Device):
-    """Cores of this machine. Its rates are those of the platform's processor."""
+    """Cores of this machine; the platform's processor has their rates."""
 
     kind: ClassVar[str] = "cpu"
     on_host: ClassVar[bool] = True
@@ -146,27 +147,26 @@ class Cpu(Device):
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator(Device):
-    """A device with its own memory and rates.
+    """Device with its own memory and rates.
 
     Attributes:
         macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
-        memory_bandwidth: bytes per second of the device's own memory, eq. 11.
-        memory_bytes: the device's memory; weights and batches in flight must fit.
-        link_bandwidth: bytes per second between host and device, eq. 8 and 13; None for a device
-            without a link, which computes where the features lie.
-        link_latency_s: seconds that every transfer takes beside its bytes.
+        memory_bandwidth: bytes per second of device memory, eq. 11.
+        memory_bytes: bytes of device memory; weights and mini-batches in flight must fit.
+        link_bandwidth: bytes per second between host and device, eq. 8 and 13. None: the device has
+            no link and computes in host memory.
+        link_latency_s: seconds per transfer in addition to its bytes.
         link_request_bytes: bytes of one request over the link.
-        link_overhead_bytes: what every separate read of a device that reads host memory by itself
-            costs beside its requests, as bytes of the link: a payload p reaches
-            p / (p + overhead) of the bandwidth (Legion, figure 4a).
-        peer_bandwidth: bytes per second at which it reads the caches of other devices; None for
-            a device that cannot.
-        host_bandwidth: bytes per second at which the host's memory feeds this device's loader,
-            eq. 7; None for the host's own rates.
-        launch_s: seconds that every propagation takes beside its work.
+        link_overhead_bytes: overhead of each separate read over the link, in bytes: a payload p
+            reaches p / (p + overhead) of the bandwidth (Legion, figure 4a).
+        peer_bandwidth: bytes per second of reads from the caches of other devices. None: such reads
+            are not supported.
+        host_bandwidth: bytes per second of host memory for this device's loader, eq. 7. None: the
+            rates of the platform's processor.
+        launch_s: seconds per propagation in addition to its work.
         pipelined: whether aggregation and update overlap, eq. 10: maximum instead of sum.
-        sampled_edges_per_s: edges per second of its sampler; required of a device that samples by
-            itself, and of no other. An emulated device samples by itself if it is given.
+        sampled_edges_per_s: edges per second of the device's sampler. Required for a device that
+            samples, forbidden for any other. An emulated device samples if the rate is set.
     """
 
     macs_per_s: float
@@ -185,67 +185,62 @@ class Accelerator(Device):
     def __post_init__(self) -> None:
         super().__post_init__()
         for option in ("macs_per_s", "memory_bandwidth", "memory_bytes"):
-            value = getattr(self, option)
-            if value is not None and not value > 0:
-                raise ConfigError(f"{option}={value}: must be above 0")
+            _check_positive(option, getattr(self, option))
         for option in ("link_bandwidth", "peer_bandwidth", "host_bandwidth", "sampled_edges_per_s"):
-            value = getattr(self, option)
-            if value is not None and not value > 0:
-                raise ConfigError(f"{option}={value}: must be above 0, or null")
+            _check_positive(option, getattr(self, option), hint=", or null")
         for option in ("link_latency_s", "launch_s"):
             if not getattr(self, option) >= 0:
-                raise ConfigError(f"{option}={getattr(self, option)}: must be at least 0")
+                raise ConfigError(f"{option}={getattr(self, option)}: expected a number from 0 on")
         check_range("link_request_bytes", self.link_request_bytes, 1)
         check_range("link_overhead_bytes", self.link_overhead_bytes, 0)
         if self.samples != (self.sampled_edges_per_s is not None):
-            needed = "required, it samples" if self.samples else "not allowed, the host samples"
-            raise ConfigError(f"sampled_edges_per_s={self.sampled_edges_per_s}: {needed}")
+            expected = "expected a rate" if self.samples else "expected null; the host samples"
+            raise ConfigError(f"sampled_edges_per_s={self.sampled_edges_per_s}: {expected}")
         if self.loads and self.link_bandwidth is None:
-            raise ConfigError("link_bandwidth=null: required, it reads host memory over its link")
+            raise ConfigError("link_bandwidth=null: expected a rate; the device reads host memory")
 
     @property
     def on_host(self) -> bool:  # type: ignore[override]
-        """Whether it has no link."""
+        """Whether the device has no link."""
         return self.link_bandwidth is None
 
     @property
     def budget_bytes(self) -> int:
-        """Bytes of its memory that a run may take."""
+        """Bytes of device memory that a run may use."""
         return self.memory_bytes
 
     @property
     def reads_lists(self) -> bool:
-        """Whether it reads adjacency lists over its link; the host samples otherwise."""
+        """Whether the device reads adjacency lists over its link. Otherwise the host samples."""
         return self.samples
 
     def read_requests(self, num_bytes: int) -> int:
-        """Return the requests over the link of one read of ``num_bytes``."""
+        """Return the number of link requests of one read of ``num_bytes``."""
         return -(-num_bytes // self.link_request_bytes)
 
     def read_seconds(self, num_reads: float, num_bytes: int) -> float:
-        """Return how long the link takes for separate reads of ``num_bytes`` each."""
+        """Return the seconds of ``num_reads`` separate link reads of ``num_bytes`` each."""
         assert self.link_bandwidth is not None
         payload = self.read_requests(num_bytes) * self.link_request_bytes
         return num_reads * (payload + self.link_overhead_bytes) / self.link_bandwidth
 
     def cache_seconds(self, own_bytes: float, peer_bytes: float) -> float:
-        """Return how long rows take from the device's own cache, and from those of peers."""
+        """Return the seconds of reading rows from the device's own cache and from peer caches."""
         peers = peer_bytes / self.peer_bandwidth if self.peer_bandwidth else 0.0
         return own_bytes / self.memory_bandwidth + peers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Emulated(Accelerator):
-    """An accelerator that computes with torch on the host, in the time that its metadata give.
+    """Accelerator emulated by torch on the host, in the time that its rates imply.
 
-    Stages last as long as the performance model predicts (HyScale-GNN eq. 7, 8, 10 to 13), or as
-    the host needs, if that is longer; reports state how often the host was too slow.
-    Without a link it stands for a processor. With ``sampled_edges_per_s`` it stands for a device
-    that samples by itself.
+    A stage takes as long as the performance model predicts (HyScale-GNN eq. 7, 8, 10 to 13), or as
+    long as the host needs; reports state how often the host was too slow. A device without a link
+    stands for a processor. A device with ``sampled_edges_per_s`` samples its mini-batches.
 
     Attributes:
-        reads_host_memory: whether it stands for a device that reads rows in the host's memory by
-            itself; otherwise the host packs them.
+        reads_host_memory: whether it reads feature rows in host memory; otherwise the host packs
+            them.
     """
 
     kind: ClassVar[str] = "emulated"
@@ -260,36 +255,37 @@ class Emulated(Accelerator):
 
     @property
     def samples(self) -> bool:  # type: ignore[override]
-        """Whether it has a rate of sampling."""
+        """Whether ``sampled_edges_per_s`` is set."""
         return self.sampled_edges_per_s is not None
 
     @property
     def takes_samples(self) -> bool:  # type: ignore[override]
-        """Whether it samples by itself."""
+        """Whether the device samples."""
         return self.samples
 
     @property
     def loads(self) -> bool:  # type: ignore[override]
-        """Whether it reads host memory by itself."""
+        """Whether ``reads_host_memory`` is set."""
         return self.reads_host_memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fpga(Accelerator):
-    """An FPGA card with the kernels of ``fpga/``; the defaults are those of an Alveo U250.
+    """FPGA card with the kernels in ``fpga/``; the defaults are an Alveo U250.
 
-    Without a bitstream the kernels are simulated in C, cycle by cycle: its times are then cycles
-    over ``clock_hz``, and its link's are modelled.
+    Without a bitstream the kernels run in C simulation, cycle by cycle. Times are then cycles over
+    ``clock_hz``, and the model predicts the times of the link.
 
     Attributes:
-        bitstream: path of an ``.xclbin``; None for C simulation.
-        index: number of the card, as ``xrt-smi examine`` counts; 0 in C simulation.
+        bitstream: path of an ``.xclbin`` file. None: C simulation.
+        index: number of the card in ``xrt-smi examine``; 0 in C simulation.
         n: scatter-gather PEs of a compute unit (HitGNN, section V-C): 1, 2, 4, 8 or 16.
         m: multiply-accumulate units of a compute unit: a power of two from 16 to 2048.
-        row_words: words of 64 bytes of a compute unit's memory of rows: one of ``ROW_WORDS``.
-        compute_units: of the card, each with a bank of memory and a slice of every mini-batch.
-        clock_hz: the kernels' clock.
-        timeout_s: seconds after which a step that is not done counts as failed.
+        row_words: row memory of a compute unit in words of 64 bytes: one of ``ROW_WORDS``.
+        compute_units: number of compute units, each with a memory bank and a slice of every
+            mini-batch.
+        clock_hz: clock of the kernels in Hz.
+        timeout_s: seconds until an unfinished step counts as failed.
     """
 
     kind: ClassVar[str] = "fpga"
@@ -314,81 +310,78 @@ class Fpga(Accelerator):
     def __post_init__(self) -> None:
         check_choice("n", str(self.n), [str(2**power) for power in range(5)])
         check_choice("m", str(self.m), [str(2**power) for power in range(4, 12)])
-        check_choice("row_words", str(self.row_words), [str(each) for each in ROW_WORDS])
+        check_choice("row_words", str(self.row_words), [str(words) for words in ROW_WORDS])
         check_range("compute_units", self.compute_units, 1, MAX_COMPUTE_UNITS)
         check_range("clock_hz", self.clock_hz, 1, 1_000_000_000)
         check_range("index", self.index, 0)
-        if not self.timeout_s > 0:
-            raise ConfigError(f"timeout_s={self.timeout_s}: must be above 0")
+        _check_positive("timeout_s", self.timeout_s)
         macs = float(self.compute_units * self.m * self.clock_hz)
         object.__setattr__(self, "macs_per_s", macs)
         object.__setattr__(self, "memory_bandwidth", self.compute_units * _CHANNEL_BANDWIDTH)
         super().__post_init__()
         if self.link_bandwidth is None:
-            raise ConfigError("link_bandwidth=null: required, an fpga needs a link")
+            raise ConfigError("link_bandwidth=null: expected a rate; an fpga has a link")
 
     @property
     def figures(self) -> str:  # type: ignore[override]
-        """``csim`` without a bitstream."""
+        """``csim`` without a bitstream, else ``measured``."""
         return "csim" if self.bitstream is None else "measured"
 
     @property
     def holds_cache(self) -> bool:
-        """No: its kernels read rows in the order in which the host sends them."""
+        """False: the kernels read rows in the order of the host's transfers."""
         return False
 
     @property
     def simulated(self) -> bool:  # type: ignore[override]
-        """Whether it has no bitstream."""
+        """Whether the device has no bitstream."""
         return self.bitstream is None
 
     def check(self) -> None:
-        """Refuse a number for a simulated card: each is another one."""
+        """Check that a simulated card has index 0."""
         if self.simulated and self.index != 0:
             raise ConfigError(
-                f"device_plan.devices: {self.name}: index={self.index}: simulated cards are not "
-                "numbered; a board has a number, and bitstream=FILE"
+                f"device_plan.devices: {self.name}: index={self.index}: expected 0 in C "
+                "simulation; bitstream=FILE selects a board"
             )
 
 
 def shared_collective(devices: Sequence[Device]) -> str | None:
-    """Return the ``collective`` that all devices have, None if they have none in common.
+    """Return the ``collective`` that all devices share. None: they differ or share a card.
 
-    Gradients are then summed on the devices, and in host memory otherwise: so are those of two
-    workers on one card, whom NCCL refuses.
+    Without one the host sums gradients; NCCL refuses two workers on one card.
     """
-    found = {device.collective for device in devices}
-    places = [device.place for device in devices if device.place is not None]
-    if len(found) > 1 or len(set(places)) < len(places):
+    collectives = {device.collective for device in devices}
+    cards = [device.card_index for device in devices if device.card_index is not None]
+    if len(collectives) > 1 or len(set(cards)) < len(cards):
         return None
-    return found.pop()
+    return collectives.pop()
 
 
 def owns_steps(devices: Sequence[Device]) -> bool:
-    """Whether the devices of a run do their steps by themselves.
+    """Whether all devices of a run drive their own steps.
 
-    Several do if they sum their gradients by themselves, too. Otherwise the host sums them, and
-    updates the weights.
+    Several devices need a shared collective, otherwise the host sums gradients and updates weights.
     """
-    alone = len(devices) == 1 or shared_collective(devices) is not None
-    return alone and all(each.owns_step for each in devices)
+    independent = len(devices) == 1 or shared_collective(devices) is not None
+    return independent and all(device.owns_step for device in devices)
 
 
 def process_group_backend(devices: Sequence[Device]) -> str:
-    """Return torch.distributed's backend: gloo for host memory, and what the devices share."""
+    """Return torch.distributed's backend: gloo for host memory, plus the shared collective."""
     collective = shared_collective(devices)
     return "cpu:gloo" if collective in (None, "cpu:gloo") else f"cpu:gloo,{collective}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Efficiency:
-    """Parts of peak rates, above 0 and up to 1. Their sources stand beside them in the files.
+    """Reached fractions of peak rates, above 0 and up to 1; the platform files state the sources.
 
     Attributes:
-        processor: of the processor's arithmetic and of the rows it aggregates (eq. 11 and 12).
-        memory: of the host's memory while features are loaded (eq. 7).
-        accelerator: of an accelerator's arithmetic and memory (eq. 11 and 12).
-        link: of its link to the host (eq. 8 and 13).
+        processor: fraction of the processor's arithmetic and aggregation rates (eq. 11 and 12).
+        memory: fraction of host memory bandwidth for feature loading (eq. 7).
+        accelerator: fraction of an accelerator's arithmetic and memory rates (eq. 11 and 12).
+        link: fraction of the link's bandwidth (eq. 8 and 13).
     """
 
     processor: float
@@ -397,7 +390,14 @@ class Efficiency:
     link: float
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for option in fields(self):
+            value = getattr(self, option.name)
             if not 0 < value <= 1:
-                raise ConfigError(f"efficiency.{each.name}={value}: must be above 0 and up to 1")
+                raise ConfigError(
+                    f"efficiency.{option.name}={value}: expected a number above 0, at most 1"
+                )
+
+
+def _check_positive(option: str, value: float | None, hint: str = "") -> None:
+    if value is not None and not value > 0:
+        raise ConfigError(f"{option}={value}: expected a number above 0{hint}")

@@ -1,4 +1,4 @@
-"""Rates of a GPU that were measured: what the performance model goes by (eq. 7 to 12)."""
+"""Measured rates of a GPU for the performance model (HyScale-GNN, eq. 7 to 12)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
@@ -16,63 +16,72 @@ from gnnscale.core import ConfigError, decode, home, write_atomically
 from gnnscale.planner.cuda_spec import Cuda
 
 Rate = Annotated[float, Meta(gt=0, le=1e18)]
-#: The largest file of rates that is read.
+#: Size limit of a file of rates.
 _MAX_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class CardRates:
-    """What a card does in a second, and what a step's launches take."""
+    """Rates of one GPU, and the time of its kernel launches in a step."""
 
-    macs_per_s: Rate  #: multiply-accumulates of float32 products
-    memory_bandwidth: Rate  #: bytes of random rows that are aggregated while they are read
-    copy_bandwidth: Rate  #: bytes of a copy from pinned host memory
-    #: bytes of a row, and bytes a second of random rows of that width in the host's memory
+    macs_per_s: Rate  #: float32 multiply-accumulates per second
+    memory_bandwidth: Rate  #: bytes per second of random rows, aggregated as they are read
+    copy_bandwidth: Rate  #: bytes per second of a copy from pinned host memory
+    #: pairs of a row's bytes and the bytes per second of random reads of such rows in host memory
     link: tuple[tuple[Rate, Rate], ...]
-    sampled_edges_per_s: Rate  #: edges that are sampled and relabelled, with lists on the card
-    launch_s: Annotated[float, Meta(ge=0, le=1)]  #: seconds of a recorded step without any work
+    sampled_edges_per_s: Rate  #: edges sampled and relabeled per second, topology on the GPU
+    launch_s: Annotated[float, Meta(ge=0, le=1)]  #: seconds of a captured step without work
 
     def __post_init__(self) -> None:
         if not self.link:
-            raise ValueError("link: no width was measured")
+            raise ValueError("link: expected at least one row width")
 
     def link_bandwidth(self, row_bytes: int) -> float:
-        """Return the bytes a second of rows of ``row_bytes``, between the widths measured."""
+        """Return the bytes per second of reads of ``row_bytes``, interpolated between widths."""
         widths, rates = zip(*sorted(self.link), strict=True)
         return float(np.interp(np.log(max(row_bytes, 1)), np.log(widths), rates))
 
     def of(self, device: Cuda, *, row_bytes: int) -> Cuda:
-        """Return ``device`` with these rates, but for those that the user has given.
+        """Return ``device`` with these rates in place of default rates; the user's rates stay.
 
         Args:
-            row_bytes: of a feature row.
+            device: the GPU of the device plan.
+            row_bytes: bytes of a feature row, which determine the bandwidth of the link.
         """
-        usual, found = Cuda(), device
-        if device.macs_per_s == usual.macs_per_s:
-            found = replace(found, macs_per_s=self.macs_per_s)
-        if device.memory_bandwidth == usual.memory_bandwidth:
-            found = replace(found, memory_bandwidth=self.memory_bandwidth)
-        if device.link_bandwidth == usual.link_bandwidth:
-            found = replace(found, link_bandwidth=self.link_bandwidth(row_bytes))
-        if device.sampled_edges_per_s == usual.sampled_edges_per_s:
-            found = replace(found, sampled_edges_per_s=self.sampled_edges_per_s)
-        if device.launch_s == usual.launch_s:
-            found = replace(found, launch_s=self.launch_s)
-        return found
+        rates = {
+            "macs_per_s": self.macs_per_s,
+            "memory_bandwidth": self.memory_bandwidth,
+            "link_bandwidth": self.link_bandwidth(row_bytes),
+            "sampled_edges_per_s": self.sampled_edges_per_s,
+            "launch_s": self.launch_s,
+        }
+        default = Cuda()
+        measured: dict[str, Any] = {
+            name: rate
+            for name, rate in rates.items()
+            if getattr(device, name) == getattr(default, name)
+        }
+        return replace(device, **measured)
 
 
 def kept_rates(uuid: str, driver: str, measure: Callable[[], CardRates]) -> CardRates:
-    """Return the rates of a card, which are measured once for each driver and kept.
+    """Return the stored rates of a GPU, or measure and store them.
 
-    They lie in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``. A file that is damaged is replaced.
+    A file in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda`` holds the rates per GPU and driver
+    version. A damaged file is replaced.
+
+    Args:
+        uuid: the GPU's UUID.
+        driver: version of the driver.
+        measure: measures the rates of the GPU.
     """
-    found = known_rates(uuid, driver)
-    if found is None:
-        found = measure()
+    rates = read_rates(uuid, driver)
+    if rates is None:
+        rates = measure()
         file = _file(uuid, driver)
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, dumps(asdict(found)) + "\n", shared=True)
-    return found
+        write_atomically(file, dumps(asdict(rates)) + "\n", shared=True)
+    return rates
 
 
 def _file(uuid: str, driver: str) -> Path:
@@ -80,12 +89,12 @@ def _file(uuid: str, driver: str) -> Path:
     return home() / "cuda" / f"{name}.json"
 
 
-def known_rates(uuid: str, driver: str) -> CardRates | None:
-    """Return the rates of a card that are kept; None without, or if the file is damaged."""
+def read_rates(uuid: str, driver: str) -> CardRates | None:
+    """Return the stored rates of a GPU. None: the file is missing or damaged."""
     file = _file(uuid, driver)
     try:
-        with file.open("rb") as opened:
-            content = opened.read(_MAX_BYTES)
+        with file.open("rb") as stream:
+            content = stream.read(_MAX_BYTES)
         return decode(CardRates, content, source=str(file))
     except (OSError, ConfigError, ValueError):
         return None

@@ -1,9 +1,8 @@
-"""The planner: split, threads and prefetching that a run begins with (HyScale-GNN section V).
+"""Planner: the split, threads and prefetching that a run begins with (HyScale-GNN section V).
 
-What fits into a device's memory: seeds of a slice, and mini-batches in flight.
-
-The model and the cache stay there, and each mini-batch takes ``batch_bytes`` from its transfer
-until it is finished: an emulated device counts the same bytes of the mini-batches that it gets.
+The model, the cache and the mini-batches in flight have to fit into a device's memory. A mini-batch
+takes ``batch_bytes`` from its transfer until its step ends. An emulated device counts the bytes of
+its mini-batches in the same way.
 """
 
 import bisect
@@ -21,12 +20,12 @@ from gnnscale.planner.cost_model.workload import Workload
 from gnnscale.planner.device_spec import Accelerator, Device, owns_steps
 from gnnscale.planner.platform import Platform
 
-#: The part of the room that is kept free when there is a choice, since mini-batches differ.
+#: Fraction of device memory left free where possible, since mini-batches vary in size.
 _SPARE = 0.1
 
 
 def room(device: Accelerator, workload: Workload) -> int:
-    """Return the bytes of a device that mini-batches may take; below 0 if the rest is larger."""
+    """Return the bytes of device memory for mini-batches; negative if the model does not fit."""
     resident = equations.BYTES_PER_PARAMETER * workload.num_weights + workload.cache.num_bytes
     return device.budget_bytes - resident
 
@@ -34,9 +33,16 @@ def room(device: Accelerator, workload: Workload) -> int:
 def max_seeds(
     device: Device, workload: Workload, in_flight: int, *, spare: float = _SPARE
 ) -> int | None:
-    """Return how many seeds a slice may have for ``in_flight`` of them to fit into a device.
+    """Return the largest slice of which ``in_flight`` mini-batches fit into a device.
 
-    None for a device that computes in the host's memory, and if a whole mini-batch fits.
+    Args:
+        device: the device.
+        workload: the device's workload.
+        in_flight: mini-batches that the device holds at a time.
+        spare: fraction of the memory to leave free.
+
+    Returns:
+        Number of seeds. None: no limit, for a device in host memory or if a whole mini-batch fits.
     """
     if not isinstance(device, Accelerator):
         return None
@@ -51,13 +57,13 @@ def max_seeds(
     return bisect.bisect_right(range(largest), False, key=lambda n: not fits(n + 1))
 
 
-def in_flight_at(device: Device, workload: Workload, num_seeds: int, most: int) -> int:
-    """Return how many mini-batches of ``num_seeds`` a device holds at once: 1 to ``most``."""
+def in_flight_at(device: Device, workload: Workload, num_seeds: int, limit: int) -> int:
+    """Return the number of mini-batches of ``num_seeds`` that a device can hold: 1 to ``limit``."""
     if not isinstance(device, Accelerator) or not num_seeds:
-        return most
-    each = work.batch_bytes(workload, workload.size(num_seeds))
-    held = (1 - _SPARE) * room(device, workload) // each
-    return min(max(int(held), 1), most)
+        return limit
+    num_bytes = work.batch_bytes(workload, workload.size(num_seeds))
+    count = (1 - _SPARE) * room(device, workload) // num_bytes
+    return min(max(int(count), 1), limit)
 
 
 def seed_limits(
@@ -68,40 +74,44 @@ def seed_limits(
     batch_size: int,
     split: Sequence[int] | None,
 ) -> list[int | None]:
-    """Return the most seeds that a slice of each device may have; None for any number.
+    """Return the maximum number of seeds of each device's slice. None: no limit.
 
-    With the ``split`` of parts or of the user each device has to hold one mini-batch of its part.
-    Otherwise all devices together have to hold one, with as many in flight as they can. Whatever
-    moves seeds later gives no device more than is returned, or than ``split`` gives it.
+    With a fixed ``split`` each device has to hold one mini-batch of its part. Otherwise all devices
+    together have to hold one mini-batch, with as many in flight as possible. Later moves of seeds
+    respect the limits.
 
     Args:
-        split: seeds of each device; None if they can be chosen.
+        devices: the devices.
+        workloads: the workload of each device.
+        in_flight: mini-batches that a device holds at a time, if they fit.
+        batch_size: seeds of a full mini-batch.
+        split: seeds of each device. None: the planner chooses.
 
     Raises:
-        ConfigError: a mini-batch does not fit; the message names what would.
+        ConfigError: a mini-batch does not fit; the message proposes a size that does.
     """
     pairs = list(zip(devices, workloads, strict=True))
     if split is not None:
-        # There may be fewer seeds to train than a mini-batch has.
-        whole = min(batch_size, max(workloads[0].slices.num_seeds))
-        parts = [-(-part * whole // batch_size) for part in split]
+        # The training set may be smaller than a mini-batch.
+        num_seeds = min(batch_size, max(workloads[0].slices.num_seeds))
+        parts = [-(-part * num_seeds // batch_size) for part in split]
         check_parts(devices, workloads, parts, batch_size=batch_size)
-        limits = [max_seeds(*each, in_flight) for each in pairs]
+        limits = [max_seeds(*pair, in_flight) for pair in pairs]
         return [
             None if limit is None else max(limit, part)
             for limit, part in zip(limits, split, strict=True)
         ]
     spares = [*((count, _SPARE) for count in range(in_flight, 0, -1)), (1, 0.0)]
     for count, spare in spares:
-        limits = [max_seeds(*each, count, spare=spare) for each in pairs]
-        held = sum(batch_size if limit is None else limit for limit in limits)
-        if held >= batch_size:
+        limits = [max_seeds(*pair, count, spare=spare) for pair in pairs]
+        capacity = sum(batch_size if limit is None else limit for limit in limits)
+        if capacity >= batch_size:
             return limits
-    fits = sum(max_seeds(*each, 1) or 0 for each in pairs)
+    fits = sum(max_seeds(*pair, 1) or 0 for pair in pairs)
     smaller = f"batch_size={fits}, " if fits else ""
     raise ConfigError(
-        f"batch_size={batch_size}: the devices' memory holds about {held} seeds with these "
-        f"neighbours; {smaller}fewer neighbours (sampler.fanouts) or smaller caches fit"
+        f"batch_size={batch_size}: expected at most about {capacity}, the seeds that fit into the "
+        f"devices' memory; {smaller}lower sampler.fanouts or smaller caches fit"
     )
 
 
@@ -112,50 +122,53 @@ def check_parts(
     *,
     batch_size: int,
 ) -> None:
-    """Refuse parts of a mini-batch that their devices cannot hold; the message names what they can.
+    """Check that each device can hold its part of a mini-batch.
 
     Raises:
-        ConfigError: one does not fit.
+        ConfigError: a part does not fit; the message proposes options that do.
     """
     for device, workload, num_seeds in zip(devices, workloads, parts, strict=True):
         _check_part(device, workload, num_seeds, batch_size=batch_size)
 
 
 def _check_part(device: Device, workload: Workload, num_seeds: int, *, batch_size: int) -> None:
-    held = max_seeds(device, workload, 1, spare=0.0)
-    if held is None or num_seeds <= held:
+    largest = max_seeds(device, workload, 1, spare=0.0)
+    if largest is None or num_seeds <= largest:
         return
     assert isinstance(device, Accelerator)
     needed = work.batch_bytes(workload, workload.size(num_seeds))
-    left, cached = room(device, workload), workload.cache.num_bytes
-    # Smaller slices are estimated: what is proposed has something to spare.
-    most, smaller_cache = max_seeds(device, workload, 1), left + cached - needed / (1 - _SPARE)
-    fits = [f"batch_size={batch_size * most // num_seeds}"] if most else []
+    free, cached = room(device, workload), workload.cache.num_bytes
+    # Sizes of smaller slices are estimates, so that the proposals leave a margin.
+    safe_seeds, smaller_cache = (
+        max_seeds(device, workload, 1),
+        free + cached - needed / (1 - _SPARE),
+    )
+    fits = [f"batch_size={batch_size * safe_seeds // num_seeds}"] if safe_seeds else []
     if smaller_cache >= 0:
         fits.append(f"cache_planner.budget_bytes={int(smaller_cache)}")
-    fits.append("fewer neighbours (sampler.fanouts)")
+    fits.append("lower sampler.fanouts")
     raise ConfigError(
-        f"device_plan: {device.label} has {num_seeds} of batch_size={batch_size} seeds, whose "
-        f"mini-batch needs about {needed / 1e6:,.1f} MB, and {max(left, 0) / 1e6:,.1f} MB of "
-        f"memory_bytes={device.budget_bytes} are left by the model and {cached / 1e6:,.1f} MB of "
-        f"cache; {' or '.join(fits)} would fit"
+        f"device_plan: {device.label}: {num_seeds} of batch_size={batch_size} seeds need about "
+        f"{needed / 1e6:,.1f} MB, and model and {cached / 1e6:,.1f} MB of cache leave "
+        f"{max(free, 0) / 1e6:,.1f} MB of memory_bytes={device.budget_bytes}; "
+        f"{' or '.join(fits)} would fit"
     )
 
 
 def with_depths(
     plan: device_plan.DevicePlan, workloads: Sequence[Workload], in_flight: int
 ) -> device_plan.DevicePlan:
-    """Return ``plan`` with the depth of prefetching that each device's memory has room for."""
+    """Return ``plan`` with prefetch depths that fit into each device's memory."""
 
     def deepened(share: device_plan.DeviceShare, workload: Workload) -> device_plan.DeviceShare:
-        held = in_flight_at(share.device, workload, share.num_seeds, in_flight)
-        return replace(share, depth=held if held < in_flight else None)
+        depth = in_flight_at(share.device, workload, share.num_seeds, in_flight)
+        return replace(share, depth=depth if depth < in_flight else None)
 
     pairs = zip(plan.shares, workloads, strict=True)
-    return device_plan.DevicePlan(shares=tuple(deepened(*each) for each in pairs))
+    return device_plan.DevicePlan(shares=tuple(deepened(*pair) for pair in pairs))
 
 
-#: Rounds in which a split is moved towards equal times, and how much they may differ at the end.
+#: Maximum rounds of balancing a split, and relative gain below which balancing stops.
 _ROUNDS = 12
 _BALANCED = 0.005
 
@@ -177,28 +190,35 @@ def plan_devices(
     per_machine: int | None = None,
     correction: Correction | None = None,
 ) -> list[tuple[device_plan.DevicePlan, equations.Prediction]]:
-    """Plan each way to prefetch, and order the plans by the step that the model expects.
+    """Return a plan for every way to prefetch, ordered by predicted step time.
 
-    Every worker gets a thread of the host at least. With more workers than cores each gets one, and
-    they take turns. Otherwise all threads that may compute at once have a core, unless ``prefetch``
-    names a mode that needs more.
+    Every worker gets at least one host thread. With more workers than cores, workers have one
+    thread each and take turns. Otherwise every thread that may compute has a core, unless
+    ``prefetch`` requires more threads.
 
     Args:
-        prefetch: one of ``PREFETCH`` for all devices, or ``auto`` for the best of each; a device
-            that owns its steps overlaps them whatever it says.
-        split: seeds of each device; None to make the devices finish together, eq. 6 and 9.
-        in_flight: mini-batches that a device may hold at once; fewer if its memory is short.
+        devices: the devices, one worker each.
+        batch_size: seeds of a full mini-batch.
+        cores: cores of the host.
+        prefetch: one of ``PREFETCH``, or ``auto``; device-driven steps overlap in any case.
+        split: seeds of each device. None: balance the devices' times, eq. 6 and 9.
+        workloads: the workload of each device.
+        platform: rates of the host.
+        emulates: whether emulated devices compute on this host.
+        in_flight: mini-batches that a device may hold at a time, if its memory allows.
+        per_machine: devices on each machine. None: all devices are on one machine.
+        correction: corrections from a profiling run. None: the rates alone.
 
     Returns:
-        Plans, each with the model's prediction; the devices of no two prefetch alike.
+        Plans with predictions; any two plans differ in some device's prefetching.
 
     Raises:
-        ConfigError: a split that does not fit the devices and the mini-batch, or a mini-batch that
-            does not fit into their memory.
+        ConfigError: the split does not match the devices and the mini-batch, or a mini-batch does
+            not fit into memory.
     """
     check_choice("runtime.prefetch", prefetch, ("auto", *device_plan.PREFETCH))
     if split is not None:
-        _check_split(split, devices, batch_size)
+        device_plan.check_split("device_plan.split", split, len(devices), batch_size)
     best: dict[tuple[str, ...], tuple[device_plan.DevicePlan, equations.Prediction]] = {}
     limits = seed_limits(devices, workloads, in_flight, batch_size=batch_size, split=split)
     start = split or device_plan.cap_split(
@@ -210,26 +230,16 @@ def plan_devices(
     )
     for choices in _choices(devices, cores, prefetch, seconds):
         plan = _plan(devices, choices, start, limits, per_machine or len(devices))
-        found = _evaluate(plan, expect, fixed=split is not None)
+        plan, prediction = _evaluate(plan, expect, fixed=split is not None)
         modes = tuple(mode for _, mode in choices)
-        if modes not in best or found[1].step_s < best[modes][1].step_s:
-            best[modes] = found
-    found_plans = sorted(best.values(), key=lambda each: each[1].step_s)
-    return [(with_depths(plan, workloads, in_flight), each) for plan, each in found_plans]
-
-
-def _check_split(split: Sequence[int], devices: Sequence[Device], batch_size: int) -> None:
-    option = f"device_plan.split={list(split)}"
-    if len(split) != len(devices):
-        raise ConfigError(f"{option}: one number for each of {len(devices)} devices is needed")
-    if min(split) < 0:
-        raise ConfigError(f"{option}: none may be below 0")
-    if sum(split) != batch_size:
-        raise ConfigError(f"{option}: sums to {sum(split)}, not to batch_size={batch_size}")
+        if modes not in best or prediction.step_s < best[modes][1].step_s:
+            best[modes] = plan, prediction
+    ranked = sorted(best.values(), key=lambda candidate: candidate[1].step_s)
+    return [(with_depths(plan, workloads, in_flight), expected) for plan, expected in ranked]
 
 
 def _host_seconds(workload: Workload, platform: Platform, num_seeds: int) -> StageTimes:
-    """Stage times of a slice on one thread of the host: what threads are shared out by."""
+    """Return stage times of a slice on one host thread, the weights for dividing threads."""
     host = Host(processor=platform.processor, num_workers=1, emulates=False)
     size = workload.size(num_seeds)
     return StageTimes(
@@ -242,21 +252,21 @@ def _host_seconds(workload: Workload, platform: Platform, num_seeds: int) -> Sta
 def _choices(
     devices: Sequence[Device], cores: int, prefetch: str, seconds: StageTimes
 ) -> Iterator[list[_Choice]]:
-    """Yield threads and prefetching of all devices; devices of a group get the same."""
+    """Yield threads and prefetching of all devices; all accelerators get the same choice."""
     if owns_steps(devices):
         share = max(cores // len(devices), 1)
         threads = device_plan.Threads(sample=share, load=share, propagate=0)
         yield [(threads, device_plan.BY_DEVICE)] * len(devices)
         return
     for on_cores, elsewhere in _grants(devices, cores):
-        processors = [_modes(each, True, prefetch, seconds) for each in on_cores]
-        shared = set.intersection(*(set(each) for each in processors)) if processors else {""}
+        processors = [_modes(threads, True, prefetch, seconds) for threads in on_cores]
+        shared = set.intersection(*map(set, processors)) if processors else {""}
         accelerators = _modes(elsewhere, False, prefetch, seconds)
         for mode in sorted(shared):
             for choice in accelerators.values() if len(on_cores) < len(devices) else (None,):
-                taken = iter(processors)
+                remaining = iter(processors)
                 yield [
-                    next(taken)[mode] if _computes(device) or choice is None else choice
+                    next(remaining)[mode] if _computes(device) or choice is None else choice
                     for device in devices
                 ]
 
@@ -267,58 +277,52 @@ def _computes(device: Device) -> bool:
 
 
 def _grants(devices: Sequence[Device], cores: int) -> Iterator[tuple[list[int], int]]:
-    """Yield the host's threads of each processor of the plan, and of every accelerator."""
+    """Yield the host threads of each processor of the plan, and of every accelerator."""
     num_processors = sum(_computes(device) for device in devices)
     num_accelerators = len(devices) - num_processors
-    max_each = 1 if not num_accelerators else max(1, (cores - num_processors) // num_accelerators)
-    smaller = {max(1, max_each * eighths // 8) for eighths in (1, 2, 3, 4, 6)}
-    for each in sorted({max_each, *smaller}) if num_processors else [max_each]:
-        rest = max(cores - num_accelerators * each, num_processors)
-        yield device_plan.apportion([1] * num_processors, rest) if num_processors else [], each
+    largest = 1 if not num_accelerators else max(1, (cores - num_processors) // num_accelerators)
+    smaller = {max(1, largest * eighths // 8) for eighths in (1, 2, 3, 4, 6)}
+    for threads in sorted({largest, *smaller}) if num_processors else [largest]:
+        remaining = max(cores - num_accelerators * threads, num_processors)
+        on_cores = device_plan.apportion([1] * num_processors, remaining) if num_processors else []
+        yield on_cores, threads
 
 
 def _modes(threads: int, computes: bool, prefetch: str, seconds: StageTimes) -> dict[str, _Choice]:
-    """Share a worker's threads among its stages, for every mode of prefetching that is allowed.
+    """Divide a worker's threads among its stages, for every allowed mode of prefetching.
 
-    Stages of one lane take turns on the same threads. Unless a mode is asked for, one that needs
-    more threads than there are is left out, and so is having an accelerator wait.
+    Stages of one lane take turns on shared threads. ``auto`` excludes modes that need more threads
+    than available, and excludes ``none`` for an accelerator, which would wait.
     """
-    own = 1 if computes else 0
-    found = {}
+    num_computing = 1 if computes else 0
+    threads_by_mode: dict[str, tuple[int, int, int]] = {}
     if prefetch == "none" or (prefetch == "auto" and computes):
-        found["none"] = (
-            device_plan.Threads(sample=threads, load=threads, propagate=own * threads),
-            "none",
-        )
-    if prefetch == "one_stage" or (prefetch == "auto" and threads > own):
-        ahead, train = threads, 0
+        threads_by_mode["none"] = threads, threads, num_computing * threads
+    if prefetch == "one_stage" or (prefetch == "auto" and threads > num_computing):
+        prepare, train = threads, 0
         if computes:
-            ahead, train = _proportional(
+            prepare, train = _proportional(
                 threads, (seconds.sample + seconds.load, seconds.propagate)
             )
-        found["one_stage"] = (
-            device_plan.Threads(sample=ahead, load=ahead, propagate=train),
-            "one_stage",
-        )
-    if prefetch == "two_stage" or (prefetch == "auto" and threads > 1 + own):
-        lanes = (seconds.sample, seconds.load, seconds.propagate)[: 2 + own]
-        sample, load, *rest = _proportional(threads, lanes)
-        propagate = rest[0] if rest else 0
-        found["two_stage"] = (
-            device_plan.Threads(sample=sample, load=load, propagate=propagate),
-            "two_stage",
-        )
-    return found
+        threads_by_mode["one_stage"] = prepare, prepare, train
+    if prefetch == "two_stage" or (prefetch == "auto" and threads > 1 + num_computing):
+        lanes = (seconds.sample, seconds.load, seconds.propagate)[: 2 + num_computing]
+        sample, load, *train_threads = _proportional(threads, lanes)
+        threads_by_mode["two_stage"] = sample, load, sum(train_threads)
+    return {
+        mode: (device_plan.Threads(sample=sample, load=load, propagate=propagate), mode)
+        for mode, (sample, load, propagate) in threads_by_mode.items()
+    }
 
 
 def _proportional(threads: int, seconds: Sequence[float]) -> list[int]:
-    """Share threads in proportion to work, one each at least."""
+    """Divide threads in proportion to work, at least one each."""
     spare = max(threads - len(seconds), 0)
     return [1 + extra for extra in device_plan.apportion(seconds, spare)]
 
 
 def _balanced(split: Sequence[int], times: Sequence[float]) -> list[int]:
-    """Share the mini-batch in proportion to each device's seeds per second."""
+    """Divide the mini-batch in proportion to each device's seeds per second."""
     pairs = zip(split, times, strict=True)
     speeds = [count / seconds if count and seconds > 0 else 0.0 for count, seconds in pairs]
     return device_plan.apportion(speeds, sum(split))
@@ -353,7 +357,7 @@ def _evaluate(
     *,
     fixed: bool,
 ) -> tuple[device_plan.DevicePlan, equations.Prediction]:
-    """Predict a plan, after balancing its split unless that is ``fixed``."""
+    """Predict a plan, after balancing its split unless the split is ``fixed``."""
     best = plan, expect(plan)
     if fixed or len(plan.shares) == 1:
         return best
@@ -363,8 +367,8 @@ def _evaluate(
             for stages, share in zip(best[1].devices, plan.shares, strict=True)
         ]
         plan = plan.with_split(plan.within_memory(_balanced(plan.split, times)))
-        found = plan, expect(plan)
-        if found[1].step_s >= best[1].step_s * (1 - _BALANCED):
-            return found if found[1].step_s < best[1].step_s else best
-        best = found
+        moved = plan, expect(plan)
+        if moved[1].step_s >= best[1].step_s * (1 - _BALANCED):
+            return moved if moved[1].step_s < best[1].step_s else best
+        best = moved
     return best

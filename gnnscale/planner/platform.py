@@ -1,4 +1,4 @@
-"""Platforms: what the performance model knows of a machine, measured or published."""
+"""Platforms: measured or published rates of a machine, for the performance model."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ from gnnscale.core.config.yaml_file import check_references, read_yaml
 from gnnscale.planner import device_plan, registry
 from gnnscale.planner.cuda_spec import Cuda, find_gpu
 from gnnscale.planner.device_spec import MAX_DEVICES, Accelerator, Cpu, Device, Efficiency
-from gnnscale.planner.gpu_rates import known_rates
+from gnnscale.planner.gpu_rates import read_rates
 
 log = logging.getLogger(__name__)
 
 _MEASURE = "run gnnscale doctor calibrate=true"
-#: Names of platforms whose rates come from no calibration: default ones of a host, and those of a
-#: quick estimate.
+#: Names of platforms without calibration: nominal rates of a host, and rates of a quick estimate.
 NOMINAL, ESTIMATED = "a nominal machine", "this machine, estimated"
-#: Those that memory decides more than arithmetic.
-_OF_MEMORY = (
+#: Rates that are bound by memory rather than arithmetic.
+_MEMORY_RATES = (
     "memory_bandwidth",
     "cache_bandwidth",
     "rows_per_s",
@@ -40,10 +39,10 @@ _OF_MEMORY = (
     "widened_per_s",
     "write_bandwidth",
 )
-#: Figures beyond these are no machine's, and sums and quotients of them no numbers.
+#: Bounds of seconds and rates, so that sums and quotients stay finite.
 _MAX_SECONDS, _MIN_RATE = 1e9, 1e-9
-#: Those of the trainer on the host's cores, and of an accelerator's: eq. 11 and 12.
-_OF_TRAINER = (
+#: Rates of propagation on the host's cores and on an accelerator, eq. 11 and 12.
+_TRAINER_RATES = (
     "aggregate_bandwidth",
     "stream_bandwidth",
     "operand_bandwidth",
@@ -51,10 +50,10 @@ _OF_TRAINER = (
     "bfloat16_macs_per_s",
     "attention_per_s",
 )
-_OF_ACCELERATOR = ("macs_per_s", "memory_bandwidth")
+_ACCELERATOR_RATES = ("macs_per_s", "memory_bandwidth")
 
-#: Figures of a processor itself.
-_OF_PROCESSOR = (
+#: Checked fields of a processor.
+_PROCESSOR_FIELDS = (
     *("cores", "cache_bytes", "layer_s"),
     *("load_s", "lookups_per_s", "update_s", "update_bandwidth"),
 )
@@ -62,31 +61,30 @@ _OF_PROCESSOR = (
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What threads of a processor do together while nothing else runs.
+    """Rates of a processor's threads together while nothing else runs.
 
-    Lists have a figure for each entry of ``Processor.threads``. Bandwidths are effective ones, as
-    in section V of HyScale-GNN: what rows of features get, not what the memory could do.
+    Every list has an entry per entry of ``Processor.threads``. Bandwidths are effective, as in
+    section V of HyScale-GNN: reached by feature rows, below the peak of the memory.
 
     Attributes:
-        memory_bandwidth: bytes per second of feature rows at random places in memory, eq. 7.
-        cache_bandwidth: bytes per second of rows that lie in the cache.
+        memory_bandwidth: bytes per second of random feature rows in memory, eq. 7.
+        cache_bandwidth: bytes per second of feature rows in the last-level cache.
         rows_per_s: rows per second, however short.
-        memory_rows_per_s: rows per second at random places in memory, however short.
-        widened_per_s: values per second that become float32 while rows of a narrower type are read;
-            None if that takes no extra time.
-        write_bandwidth: bytes per second of loaded rows as they are written; None as well.
-        aggregate_bandwidth: bytes per second of hidden rows while they are aggregated, eq. 11.
-        stream_bandwidth: bytes per second of activations that are written in order.
-        operand_bandwidth: bytes per second of rows that products read, forward while they multiply;
-            None for those of ``stream_bandwidth``, after they multiply.
+        memory_rows_per_s: random rows in memory per second, however short.
+        widened_per_s: values per second converted to float32 from a narrower stored type. None: no
+            extra time.
+        write_bandwidth: bytes per second of writing loaded rows. None: no extra time.
+        aggregate_bandwidth: bytes per second of hidden rows in aggregation, eq. 11.
+        stream_bandwidth: bytes per second of sequentially written activations.
+        operand_bandwidth: bytes per second of operands of products, read forward during
+            multiplication. None: ``stream_bandwidth``, read after multiplication.
         macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
-        bfloat16_macs_per_s: the same of bfloat16; None if its products are not fast enough to be
-            used.
+        bfloat16_macs_per_s: multiply-accumulates per second in bfloat16. None: too slow to be used.
         attention_per_s: edges and vertices of attention, times heads, per second.
-        sampled_edges_per_s: edges per second of neighbour sampling, for graphs that are not here.
+        sampled_edges_per_s: edges per second of neighbor sampling, for graphs without data.
     """
 
-    #: What the equations leave out takes no time, at an infinite rate.
+    #: An infinite rate stands for work that takes no time.
     allows_infinite: ClassVar[bool] = True
 
     memory_bandwidth: list[float]
@@ -105,12 +103,12 @@ class Rates:
 
     def __post_init__(self) -> None:
         for name, values in vars(self).items():
-            _check_figures(f"processor.rates.{name}", values)
+            _check_amounts(f"processor.rates.{name}", values)
 
     def scaled(self, efficiency: Efficiency) -> Rates:
-        """Return the effective rates, if these are peaks."""
-        parts = dict.fromkeys(_OF_TRAINER, efficiency.processor)
-        parts |= dict.fromkeys(_OF_MEMORY, efficiency.memory)
+        """Return the effective rates of these peak rates."""
+        parts = dict.fromkeys(_TRAINER_RATES, efficiency.processor)
+        parts |= dict.fromkeys(_MEMORY_RATES, efficiency.memory)
         rates: dict[str, Any] = {
             name: [part * rate for rate in getattr(self, name)]
             for name, part in parts.items()
@@ -118,8 +116,8 @@ class Rates:
         }
         return replace(self, **rates)
 
-    def of(self, name: str) -> list[float] | None:
-        """Return the rate ``name``; that of float32 products if bfloat16 has none of its own."""
+    def values(self, name: str) -> list[float] | None:
+        """Return the rates called ``name``; bfloat16 products default to the float32 rate."""
         rates: list[float] | None = getattr(self, name)
         if rates is None and name == "bfloat16_macs_per_s":
             return self.macs_per_s
@@ -128,19 +126,18 @@ class Rates:
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:
-    """What workers on one processor take from each other, and what their synchronisation takes.
+    """Contention between workers on one processor, and the cost of synchronization.
 
     Attributes:
-        compute_contention: how many times as long propagation takes on its threads while all other
-            cores are busy; infinite if only the rates of all threads together are known.
-        memory_contention: the same of sampling and loading.
-        sync_latency_s: seconds of an all-reduce of gradients, at least.
-        sync_bandwidth: bytes of gradients per second that workers sum in memory that they share.
-        straggler_wait: part of a step that a worker of two equal ones waits for the other on
-            average, since none takes the same time in every step.
-        message_latency_s: seconds of a message from one worker to another, such as rows of P3; None
-            for those of an all-reduce.
-        message_bandwidth: bytes per second of messages; None for those of an all-reduce.
+        compute_contention: slowdown of propagation while all other cores are busy. Infinite: only
+            the rates of all threads together are known.
+        memory_contention: slowdown of sampling and loading while all other cores are busy.
+        sync_latency_s: minimum seconds of an all-reduce of gradients.
+        sync_bandwidth: bytes of gradients per second that workers sum in shared memory.
+        straggler_wait: mean fraction of a step that one of two equal workers waits for the other.
+        message_latency_s: seconds of a message between workers, such as rows of P3. None:
+            ``sync_latency_s``.
+        message_bandwidth: bytes per second of messages. None: ``sync_bandwidth``.
     """
 
     #: See ``Rates``.
@@ -156,17 +153,17 @@ class Sharing:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            _check_figures(f"processor.sharing.{name}", value)
+            _check_amounts(f"processor.sharing.{name}", value)
 
     def contention(self, name: str) -> float:
-        """Return that of the work which has the rate ``name``."""
-        return self.memory_contention if name in _OF_MEMORY else self.compute_contention
+        """Return the slowdown for work with the rate ``name``."""
+        return self.memory_contention if name in _MEMORY_RATES else self.compute_contention
 
     def sync_seconds(self, num_bytes: float, num_workers: int) -> float:
         """Return the seconds of an all-reduce of ``num_bytes``, eq. 13 for workers.
 
-        A worker writes all of its gradients, sums one slice of all workers', and reads the sums:
-        as many bytes however many workers there are, each of which has a core.
+        A worker writes its gradients, sums one slice of all workers' gradients, and reads the sums.
+        The bytes per worker do not depend on the number of workers, each of which has a core.
         """
         if num_workers < 2:
             return 0.0
@@ -174,7 +171,7 @@ class Sharing:
 
     @property
     def messages(self) -> tuple[float, float]:
-        """The seconds of a message, and the bytes per second of messages."""
+        """Seconds of a message, and bytes per second of messages."""
         latency_s = self.message_latency_s
         return (
             self.sync_latency_s if latency_s is None else latency_s,
@@ -182,10 +179,10 @@ class Sharing:
         )
 
     def straggler_seconds(self, step_s: float, num_workers: int) -> float:
-        """Return the seconds that a worker waits for the latest of ``num_workers`` equal ones.
+        """Return the mean seconds that a worker waits for the slowest of ``num_workers``.
 
-        Of steps that vary as normal variables do, the latest of more is later (Blom, Statistical
-        Estimates and Transformed Beta-Variables, 1958).
+        Step times are modeled as normal variables, whose expected maximum grows with the number of
+        workers (Blom, Statistical Estimates and Transformed Beta-Variables, 1958).
         """
         if num_workers < 2:
             return 0.0
@@ -197,21 +194,20 @@ class Sharing:
 
 @dataclass(frozen=True, kw_only=True)
 class Processor:
-    """The host's cores and memory.
+    """Cores and memory of the host.
 
     Attributes:
-        name: what reports call it.
-        cores: cores that a run may use.
-        cache_bytes: last-level cache; features beyond it come from memory.
-        threads: numbers of threads, ascending, the last one ``cores``.
-        rates: what so many threads together do.
-        layer_s: seconds that forward and backward propagation of a layer take at least, for each
-            entry of ``threads``.
-        load_s: seconds that loading a mini-batch takes at least.
-        lookups_per_s: coefficients per second that are looked up for a mini-batch, by one thread.
-        update_s: seconds of gathering gradients and of the optimizer's step, at least.
-        update_bandwidth: bytes of weights per second of both.
-        sharing: what workers take from each other.
+        name: name in reports.
+        cores: number of cores that a run may use.
+        cache_bytes: bytes of the last-level cache.
+        threads: ascending numbers of threads with measured rates; the last is ``cores``.
+        rates: rates for each entry of ``threads``.
+        layer_s: minimum seconds of a layer's propagation, for each entry of ``threads``.
+        load_s: minimum seconds of loading a mini-batch.
+        lookups_per_s: coefficients per second that one thread looks up for a mini-batch.
+        update_s: minimum seconds of gathering gradients and of the optimizer's step.
+        update_bandwidth: bytes of weights per second of gathering and optimizer together.
+        sharing: contention between workers.
     """
 
     #: See ``Rates``.
@@ -232,85 +228,90 @@ class Processor:
     def __post_init__(self) -> None:
         threads = self.threads
         if not threads or threads[0] < 1 or sorted(set(threads)) != threads:
-            raise ConfigError(f"processor.threads={threads}: must be ascending numbers from 1 on")
+            raise ConfigError(f"processor.threads={threads}: expected ascending numbers from 1 on")
         check_range("processor.cores", self.cores, 1, device_plan.MAX_THREADS)
         if threads[-1] != self.cores:
-            raise ConfigError(f"processor.threads={threads}: must end with cores={self.cores}")
+            raise ConfigError(
+                f"processor.threads={threads}: expected cores={self.cores} at the end"
+            )
         listed = {f"rates.{name}": values for name, values in vars(self.rates).items()}
         for name, values in (listed | {"layer_s": self.layer_s}).items():
             if values is not None and len(values) != len(threads):
-                raise ConfigError(f"processor.{name}={values}: threads={threads} need one each")
-        for name in _OF_PROCESSOR:
-            _check_figures(f"processor.{name}", getattr(self, name))
+                raise ConfigError(
+                    f"processor.{name}={values}: expected a value for each of threads={threads}"
+                )
+        for name in _PROCESSOR_FIELDS:
+            _check_amounts(f"processor.{name}", getattr(self, name))
 
     def rate(self, name: str, threads: int, active: float) -> float:
-        """Return the rate ``name`` of ``threads`` threads while ``active`` ones work in all.
+        """Return the rate ``name`` of ``threads`` threads while ``active`` threads work in total.
 
-        Threads that work at once share cores and memory: t of T threads get rate(T)·t/T at least.
-        Those of different workers do not wait for each other, and lose no more than the contention
-        that was measured between processes.
+        Threads share cores and memory: t of T threads get at least rate(T)·t/T. Threads of
+        different workers do not wait for each other. They lose at most the contention measured
+        between processes.
         """
-        rates = self.rates.of(name)
+        rates = self.rates.values(name)
         if rates is None:
             return math.inf
-        alone = shared_rate(self.threads, rates, threads, threads)
-        if active <= threads or math.isinf(alone):
-            return alone
-        others = min(1.0, (active - threads) / max(self.cores - threads, 1))
+        unshared = shared_rate(self.threads, rates, threads, threads)
+        if active <= threads or math.isinf(unshared):
+            return unshared
+        busy_share = min(1.0, (active - threads) / max(self.cores - threads, 1))
         contention = self.sharing.contention(name)
-        slower = (1 + (contention - 1) * others) * max(1.0, active / max(self.cores, threads))
-        return max(shared_rate(self.threads, rates, threads, active), alone / slower)
+        slower = (1 + (contention - 1) * busy_share) * max(1.0, active / max(self.cores, threads))
+        return max(shared_rate(self.threads, rates, threads, active), unshared / slower)
 
     def layer_seconds(self, threads: int, active: float) -> float:
-        """Return the minimal seconds of a layer; more threads than cores take turns."""
+        """Return the minimum seconds of a layer; more threads than cores take turns."""
         position = min(max(bisect_left(self.threads, threads), 0), len(self.threads) - 1)
         return self.layer_s[position] * max(1.0, active / self.cores)
 
 
-def _check_figures(option: str, figures: float | Sequence[float] | None) -> None:
-    """Refuse figures that no machine has: seconds, or rates and bytes, all above 0."""
+def _check_amounts(option: str, amounts: float | Sequence[float] | None) -> None:
+    """Check that seconds are 0 to 1e9, and that rates and bytes are at least 1e-9."""
     name = option.rpartition(".")[2]
     seconds = name == "straggler_wait" or (name.endswith("_s") and not name.endswith("_per_s"))
-    for value in (figures,) if isinstance(figures, (int, float)) else figures or ():
-        if not (value > 0 or (value == 0 and seconds)):
-            raise ConfigError(f"{option}={figures}: must be above 0")
-        if seconds and value > _MAX_SECONDS:
-            raise ConfigError(f"{option}={figures}: must be at most {_MAX_SECONDS:g}")
-        if not seconds and value < _MIN_RATE:
-            raise ConfigError(f"{option}={figures}: must be at least {_MIN_RATE:g}")
+    for value in (amounts,) if isinstance(amounts, (int, float)) else amounts or ():
+        if seconds and not 0 <= value <= _MAX_SECONDS:
+            raise ConfigError(f"{option}={amounts}: expected seconds from 0 to {_MAX_SECONDS:g}")
+        if not seconds and not value >= _MIN_RATE:
+            raise ConfigError(f"{option}={amounts}: expected numbers from {_MIN_RATE:g} on")
 
 
-def shared_rate(known: Sequence[int], rates: Sequence[float], threads: int, active: float) -> float:
-    """Return what ``threads`` of ``active`` threads get: rate(T)·t/T.
+def shared_rate(
+    numbers: Sequence[int], rates: Sequence[float], threads: int, active: float
+) -> float:
+    """Return the rate of ``threads`` of ``active`` threads: rate(T)·t/T.
 
     Args:
-        known: numbers of threads with a rate, ascending; more threads get no more than the last.
-        rates: the rate of so many threads together; between them, and from 0, it is linear.
-        active: T, all that work at the same time; at least ``threads``.
+        numbers: ascending numbers of threads with a rate; more threads get the last rate.
+        rates: rates of these numbers of threads, interpolated linearly from 0 on.
+        threads: t, the threads whose rate is returned.
+        active: T, all threads that work at the same time; at least ``threads``.
     """
     active = max(active, threads)
-    at = min(active, known[-1])
-    position = bisect_left(known, at)
-    low, low_rate = (known[position - 1], rates[position - 1]) if position else (0, 0.0)
-    high, high_rate = known[position], rates[position]
+    count = min(active, numbers[-1])
+    position = bisect_left(numbers, count)
+    low, low_rate = (numbers[position - 1], rates[position - 1]) if position else (0, 0.0)
+    high, high_rate = numbers[position], rates[position]
     if math.isinf(high_rate):
         return math.inf
     if math.isinf(low_rate):
         low_rate = high_rate
-    whole = low_rate + (high_rate - low_rate) * (at - low) / (high - low)
-    # Rates of very different sizes cancel to less than either of them.
-    return max(whole, min(low_rate, high_rate)) * threads / active
+    total = low_rate + (high_rate - low_rate) * (count - low) / (high - low)
+    # Interpolation between very different rates cancels below both of them.
+    return max(total, min(low_rate, high_rate)) * threads / active
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineIdentity:
-    """What identifies a machine: figures measured on one do not apply to another.
+    """Identity of a machine; rates measured on one machine do not apply to another.
 
     Attributes:
-        processor: its model name.
-        cores: cores that a run may use.
-        memory_gib: main memory, in whole GiB.
-        torch: the version that did the work.
+        processor: model name of the processor.
+        cores: number of cores that a run may use.
+        memory_gib: main memory in whole GiB.
+        torch: version of PyTorch.
     """
 
     processor: str = field(metadata=names("text"))
@@ -320,7 +321,7 @@ class MachineIdentity:
 
     @classmethod
     def here(cls) -> MachineIdentity:
-        """Return that of this machine; torch is not imported."""
+        """Return the identity of this machine, without importing torch."""
         machine = find_machine()
         return cls(
             processor=machine.processor,
@@ -336,23 +337,22 @@ class PlatformConfig(ABC):
 
     @abstractmethod
     def open(self) -> Platform:
-        """Return the platform that is meant."""
+        """Return the platform with all its rates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Platform(PlatformConfig):
-    """A machine: a processor, and accelerators of one kind.
+    """Machine with a processor and accelerators of one kind.
 
     Attributes:
-        name: what reports call it.
+        name: name in reports.
         processor: the host.
-        accelerator: options of a device, as in a device plan; None for a machine without one.
-        num_accelerators: how many it has.
-        measured_on: the machine that measured the figures; None if they come from elsewhere.
-        memory_bandwidth: bytes per second of the host's memory as papers list it, which bandwidth
-            efficiency divides by (HitGNN, section VII-D); None for that of ``processor.rates``.
-        efficiency: the part of its rates that training reaches, if they are peaks; None if
-            they are effective as they stand.
+        accelerator: options of an accelerator as in a device plan. None: the machine has none.
+        num_accelerators: number of accelerators.
+        measured_on: the machine that the rates were measured on. None: rates from another source.
+        memory_bandwidth: bytes per second of host memory by the data sheet, for bandwidth
+            efficiency (HitGNN, section VII-D). None: the rate in ``processor.rates``.
+        efficiency: reached fractions of the rates. None: the rates are effective already.
     """
 
     name: str = field(metadata=names("text"))
@@ -367,46 +367,49 @@ class Platform(PlatformConfig):
 
     def __post_init__(self) -> None:
         if self.memory_bandwidth is not None:
-            _check_figures("platform.memory_bandwidth", self.memory_bandwidth)
+            _check_amounts("platform.memory_bandwidth", self.memory_bandwidth)
         check_range("platform.num_accelerators", self.num_accelerators, 0, MAX_DEVICES)
         if self.accelerator is None and self.num_accelerators:
-            raise ConfigError("platform.accelerator=null: num_accelerators is above 0")
-        # Whatever a simulation asks for later, an error of the file is found while it is read.
+            raise ConfigError(
+                f"platform.num_accelerators={self.num_accelerators}: expected 0 without accelerator"
+            )
+        # Invalid options of the accelerator fail here, before a simulation starts.
         if self.accelerator is not None:
             self._accelerators([MAX_DEVICES - 1])
         self.effective()
 
     def devices(self, num_accelerators: int) -> tuple[Device, ...]:
-        """Return the processor as a device, and so many accelerators."""
+        """Return the processor as a device, followed by ``num_accelerators`` accelerators."""
         return (Cpu(name="cpu"), *self._accelerators(range(num_accelerators)))
 
     def _accelerators(self, numbers: Sequence[int]) -> tuple[Device, ...]:
-        """Return the accelerators with these numbers."""
+        """Return the accelerators with these numbers in their names."""
         entries = [dict(self.accelerator or {}) for _ in numbers]
         for number, entry in zip(numbers, entries, strict=True):
             entry["name"] = f"{entry.get('name') or 'accelerator'}:{number}"
         option = "platform.accelerator"
-        found = registry.parse_devices(entries, option=option) if entries else ()
-        if not all(isinstance(device, Accelerator) for device in found):
-            raise ConfigError(f"{option}.kind={(self.accelerator or {})['kind']}: has no metadata")
-        return found
+        devices = registry.parse_devices(entries, option=option) if entries else ()
+        if not all(isinstance(device, Accelerator) for device in devices):
+            kind = (self.accelerator or {})["kind"]
+            raise ConfigError(f"{option}.kind={kind}: expected a kind of accelerator")
+        return devices
 
     def open(self) -> Platform:
-        """Return it: it is all here."""
+        """Return the platform itself."""
         return self
 
     def effective(self) -> Platform:
-        """Return this platform with the rates that its ``efficiency`` leaves of the peaks."""
+        """Return this platform with effective rates in place of peak rates."""
         if self.efficiency is None:
             return self
         accelerator = self.accelerator
         if accelerator is not None:
-            scales = dict.fromkeys(_OF_ACCELERATOR, self.efficiency.accelerator)
+            scales = dict.fromkeys(_ACCELERATOR_RATES, self.efficiency.accelerator)
             scales["link_bandwidth"] = self.efficiency.link
-            # The device's own figures: those of a file may be numbers in quotes.
-            known = vars(self.devices(1)[1])
+            # The parsed device has numbers where a file may have quoted strings.
+            values = vars(self.devices(1)[1])
             accelerator = accelerator | {
-                name: part * known[name]
+                name: part * values[name]
                 for name, part in scales.items()
                 if accelerator.get(name) is not None
             }
@@ -419,12 +422,12 @@ class Platform(PlatformConfig):
 
     @property
     def listed_bandwidth(self) -> float:
-        """Bytes per second of the host's memory as papers list it."""
+        """Bytes per second of host memory by the data sheet."""
         return self.memory_bandwidth or self.processor.rates.memory_bandwidth[-1]
 
     @property
     def change(self) -> str | None:
-        """What this machine has other than the one that measured the figures; None for nothing."""
+        """Differences between this machine and ``measured_on``. None: no difference."""
         if self.measured_on is None:
             return None
         then, now = asdict(self.measured_on), asdict(MachineIdentity.here())
@@ -438,21 +441,21 @@ class Platform(PlatformConfig):
 
 
 def platform_file() -> Path:
-    """Return where the figures of this machine are kept, ``${GNNSCALE_HOME}/platform.yaml``."""
+    """Return the file of this machine's measured rates, ``${GNNSCALE_HOME}/platform.yaml``."""
     return home() / "platform.yaml"
 
 
 def estimate_file() -> Path:
-    """Return where an estimate of this machine's figures is kept, for runs before calibration."""
+    """Return the file of this machine's estimated rates, for runs before calibration."""
     return home() / "platform.estimated.yaml"
 
 
 def read_platform(file: Path) -> Platform:
-    """Return the figures that ``Platform.write`` has written.
+    """Read a platform that ``Platform.write`` has written.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ConfigError: it cannot be used.
+        ConfigError: the file is invalid.
     """
     content = read_yaml(file)
     check_references(file, content, allowed=False)
@@ -464,28 +467,28 @@ def read_platform(file: Path) -> Platform:
 
 @dataclass(frozen=True, kw_only=True)
 class ThisMachine(PlatformConfig):
-    """This machine, as ``gnnscale doctor calibrate=true`` measured it.
+    """This machine, as measured by ``gnnscale doctor calibrate=true``.
 
     Attributes:
-        file: where the figures are, perhaps of another machine; None for ``platform.yaml``
-            in ``GNNSCALE_HOME``.
+        file: file of the rates, possibly of another machine. None: ``platform.yaml`` in
+            ``GNNSCALE_HOME``.
     """
 
     file: Path | None = None
 
     def open(self) -> Platform:
-        """Read the figures.
+        """Read the measured rates.
 
         Raises:
-            ConfigError: there are none of this machine, or the file cannot be used.
+            ConfigError: this machine was not measured, or the file is invalid.
         """
         file = self.file or platform_file()
         try:
             platform = read_platform(file)
         except FileNotFoundError:
-            raise ConfigError(f"{file}: no figures of this machine; {_MEASURE}") from None
+            raise ConfigError(f"{file}: no rates of this machine; {_MEASURE}") from None
         if platform.change is not None:
-            message = f"{file}: figures of another machine ({platform.change})"
+            message = f"{file}: rates of another machine ({platform.change})"
             if self.file is None:
                 raise ConfigError(f"{message}; {_MEASURE} again")
             log.warning(message)
@@ -494,11 +497,11 @@ class ThisMachine(PlatformConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ThisGpu(PlatformConfig):
-    """This machine's processor and a GPU of it, as they were measured.
+    """This machine's processor and one of its GPUs, with measured rates.
 
     Attributes:
-        index: number of the GPU among those that ``CUDA_VISIBLE_DEVICES`` leaves.
-        row_bytes: of the rows that it reads in the host's memory, for the link's rate.
+        index: number of the GPU among the GPUs visible through ``CUDA_VISIBLE_DEVICES``.
+        row_bytes: bytes of a feature row that the GPU reads in host memory, for the link's rate.
     """
 
     index: int = 0
@@ -509,21 +512,21 @@ class ThisGpu(PlatformConfig):
         check_range("platform.row_bytes", self.row_bytes, 1)
 
     def open(self) -> Platform:
-        """Read the figures of both.
+        """Read the rates of the processor and the GPU.
 
         Raises:
-            ConfigError: there is no such GPU, or one of the two was not measured.
+            ConfigError: there is no such GPU, or the processor or the GPU was not measured.
         """
         gpu, gpus = find_gpu(self.index)
-        rates = known_rates(gpu.uuid, gpus.driver)
+        rates = read_rates(gpu.uuid, gpus.driver)
         if rates is None:
             raise ConfigError(
-                f"platform: GPU {self.index} ({gpu.name}) was not measured with driver "
-                f"{gpus.driver}; a run with device_plan=cuda does that once"
+                f"platform: GPU {self.index} ({gpu.name}): no rates for driver {gpus.driver}; "
+                "a run with device_plan=cuda measures them"
             )
         platform = ThisMachine().open()
         card = rates.of(Cuda(index=self.index), row_bytes=self.row_bytes)
-        measured = {each.name: getattr(card, each.name) for each in fields(card)}
+        measured = {option.name: getattr(card, option.name) for option in fields(card)}
         return replace(
             platform,
             name=f"{platform.name} + {gpu.name}",
@@ -533,17 +536,13 @@ class ThisGpu(PlatformConfig):
 
 
 def published_platforms() -> tuple[str, ...]:
-    """Return the names of the published machines."""
+    """Return the names of the published platforms that ship."""
     files = (resources.files("gnnscale.configs") / "platform").iterdir()
-    found = (each.name.removesuffix(".yaml") for each in files if each.name.endswith(".yaml"))
-    return tuple(sorted(name for name in found if not name.startswith("this_")))
+    names = (f.name.removesuffix(".yaml") for f in files if f.name.endswith(".yaml"))
+    return tuple(sorted(name for name in names if not name.startswith("this_")))
 
 
 def published_platform(name: str) -> Platform:
-    """Return a published machine.
-
-    Args:
-        name: one of ``published_platforms``.
-    """
+    """Return a published platform; ``name`` is one of ``published_platforms``."""
     file = resources.files("gnnscale.configs") / "platform" / f"{name}.yaml"
     return typed(OmegaConf.create(file.read_text()), Platform)

@@ -1,6 +1,7 @@
-"""The registry of devices: from a kind to its metadata, and to what opens its backend.
+"""Registry of device kinds: the options and the backend of each kind.
 
-Nothing else asks which kind a device is. A custom kind takes two classes and a registration::
+The rest of the package does not ask for a device's kind. A custom kind needs two classes and a
+call::
 
     register_device(MyAccelerator, "my_package.backend:MyBackend")
 """
@@ -23,11 +24,11 @@ _OPENER = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceKind:
-    """A kind of device."""
+    """Options class and backend of a kind of device."""
 
     metadata: type[Device]  #: the class of its options
-    #: ``module:name`` of what makes a backend of a device and the host's parts (see
-    #: ``gnnscale.backend.base``). It is imported when the first such device is opened.
+    #: ``module:name`` of a callable that builds the backend from a device and ``BackendInputs``
+    #: (``gnnscale.backend.base``). It is imported when the first device of the kind is opened.
     opener: str
 
 
@@ -43,80 +44,84 @@ _KINDS = dict(_BUILT_IN)
 
 
 def register_device(metadata: type[Accelerator], opener: str) -> None:
-    """Make a kind of accelerator known, under ``metadata.kind``.
+    """Register a kind of accelerator under ``metadata.kind``.
 
-    Registering the same pair again changes nothing. Worker processes of a run know what the
-    process that launches it has registered; both import the module of ``metadata`` and of
-    ``opener``, which must be importable by name.
+    Repeating a registration is allowed. Worker processes get the registrations of the process that
+    launches them. They import ``metadata`` and ``opener`` by name.
 
     Args:
-        metadata: a dataclass of options, a subclass of ``Accelerator``.
-        opener: ``module:name`` of a callable that takes a device and ``HostParts``.
+        metadata: dataclass of the kind's options, a subclass of ``Accelerator``.
+        opener: ``module:name`` of a callable that takes a device and ``BackendInputs``.
 
     Raises:
-        ConfigError: the class is no accelerator, the name is no kind, or another class or another
-            opener has it.
+        ConfigError: the class is no accelerator, ``kind`` or ``opener`` has a wrong form, or the
+            kind is registered with another class or opener.
     """
     kind = getattr(metadata, "kind", None)
     if not (isinstance(metadata, type) and issubclass(metadata, Accelerator)):
-        raise ConfigError(f"{shown(metadata)}: no subclass of Accelerator, which a device must be")
+        raise ConfigError(f"metadata={shown(metadata)}: expected a subclass of Accelerator")
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
-        raise ConfigError(f"{metadata.__name__}.kind={shown(kind)}: lower-case letters, digits, _")
-    if not _OPENER.fullmatch(opener):
-        raise ConfigError(f"opener={shown(opener)}: must be module:name")
-    found = DeviceKind(metadata=metadata, opener=opener)
-    known = _KINDS.setdefault(kind, found)
-    if known != found:
         raise ConfigError(
-            f"{metadata.__name__}.kind={kind}: {known.metadata.__name__} has it already, "
-            f"which {known.opener} opens"
+            f"{metadata.__name__}.kind={shown(kind)}: expected lower-case letters, digits and _"
+        )
+    if not _OPENER.fullmatch(opener):
+        raise ConfigError(f"opener={shown(opener)}: expected module:name")
+    entry = DeviceKind(metadata=metadata, opener=opener)
+    registered = _KINDS.setdefault(kind, entry)
+    if registered != entry:
+        raise ConfigError(
+            f"{metadata.__name__}.kind={kind}: expected an unused kind, got that of "
+            f"{registered.metadata.__name__}, opened by {registered.opener}"
         )
 
 
 def register_kinds(kinds: Sequence[DeviceKind]) -> None:
-    """Register what ``custom_kinds`` of another process returned."""
-    for each in kinds:
-        assert issubclass(each.metadata, Accelerator)
-        register_device(each.metadata, each.opener)
+    """Register the ``custom_kinds`` of another process."""
+    for kind in kinds:
+        assert issubclass(kind.metadata, Accelerator)
+        register_device(kind.metadata, kind.opener)
 
 
 def custom_kinds() -> tuple[DeviceKind, ...]:
-    """Return the kinds that were registered in this process, without the built-in ones."""
-    return tuple(found for kind, found in _KINDS.items() if kind not in _BUILT_IN)
+    """Return the registered kinds that are not built in."""
+    return tuple(entry for kind, entry in _KINDS.items() if kind not in _BUILT_IN)
 
 
 def device_kind(kind: str) -> DeviceKind:
-    """Return what is registered under ``kind``.
+    """Return the entry registered under ``kind``.
 
     Raises:
-        ConfigError: nothing is.
+        ConfigError: the kind is not registered.
     """
     check_choice("kind", kind, _KINDS)
     return _KINDS[kind]
 
 
 def device_options(entries: Any) -> list[tuple[Mapping[str, Any], type[Device]]]:
-    """Return the options in a list of devices, with the class of each; no device is checked."""
-    found = entries if isinstance(entries, list) else []
-    mappings = [each for each in found if isinstance(each, dict)]
-    known = [each for each in mappings if str(each.get("kind")) in _KINDS]
-    return [(each, _KINDS[str(each["kind"])].metadata) for each in known]
+    """Return pairs of options and options class for the valid mappings in a list of devices."""
+    devices = entries if isinstance(entries, list) else []
+    mappings = [options for options in devices if isinstance(options, dict)]
+    kinds = [_KINDS.get(str(options.get("kind"))) for options in mappings]
+    pairs = zip(mappings, kinds, strict=True)
+    return [(options, kind.metadata) for options, kind in pairs if kind is not None]
 
 
 def parse_devices(entries: Sequence[Any], *, option: str) -> tuple[Device, ...]:
-    """Build the devices that a list of options names.
+    """Build the devices of a list of options.
 
     Args:
-        entries: each a kind (``cpu``), or a mapping with ``kind`` and that kind's own options.
+        entries: for each device its kind, such as ``cpu``, or a mapping of ``kind`` and the kind's
+            options.
+        option: name of the list in error messages.
 
     Returns:
-        The devices; those without a name are called by kind and position.
+        The devices. A device without a name is called by kind and position, such as ``cuda:1``.
 
     Raises:
-        ConfigError: no device, an unknown kind, or an option that its kind refuses.
+        ConfigError: the list is empty, a kind is unknown, or an option is invalid.
     """
     if not entries:
-        raise ConfigError(f"{option}=[]: at least one device is needed")
+        raise ConfigError(f"{option}=[]: expected at least one device")
     check_range(f"number of {option}", len(entries), 1, MAX_DEVICES)
     return tuple(_parse(entry, f"{option}.{i}", i) for i, entry in enumerate(entries))
 
@@ -124,12 +129,12 @@ def parse_devices(entries: Sequence[Any], *, option: str) -> tuple[Device, ...]:
 def _parse(entry: Any, option: str, position: int) -> Device:
     options = {"kind": entry} if isinstance(entry, str) else entry
     if not isinstance(options, dict) or "kind" not in options:
-        raise ConfigError(f"{option}={shown(entry)}: a kind of device, or options with a kind")
+        raise ConfigError(f"{option}={shown(entry)}: expected a kind, or options with a kind")
     kind = str(options["kind"])
     check_choice(f"{option}.kind", kind, _KINDS)
-    rest = {key: value for key, value in options.items() if key != "kind"}
-    rest["name"] = rest.get("name") or f"{kind}:{position}"
-    node = OmegaConf.create(rest)
+    values = {key: value for key, value in options.items() if key != "kind"}
+    values["name"] = values.get("name") or f"{kind}:{position}"
+    node = OmegaConf.create(values)
     assert isinstance(node, DictConfig)
     try:
         return typed(node, _KINDS[kind].metadata, group=option)

@@ -70,7 +70,7 @@ def test_known_targets_of_partly_known_vertices_count(planted: Graph) -> None:
 @pytest.mark.parametrize("run", [None, 5, {"run": 1}, np.zeros(3)])
 def test_what_is_no_run(run: Any) -> None:
     for read in (gnnscale.load, gnnscale.evaluate):
-        with pytest.raises(ConfigError, match=r"^run: .*, expected a result or the path of a run"):
+        with pytest.raises(ConfigError, match=r"^run: expected a result or a run directory, got"):
             read(run)
 
 
@@ -158,14 +158,17 @@ def test_what_a_result_says(planted: Graph) -> None:
 def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
     model = api.gnn_model(api.gnn_computation("GIN"), api.gnn_parameters(L=2, hidden=8))
     for given, message in (
-        ({"model": model, "hidden": 16}, r"options: model\.hidden: is given by gnn_model"),
+        ({"model": model, "hidden": 16}, r"options: model\.hidden: expected in gnn_model"),
         ({"lr": -1.0}, "optimizer.lr=-1.0: must be"),
         ({"model": "gan"}, "model=gan: allowed are appnp, custom, gat, gatv2, gcn, gin, sage, sgc"),
-        ({"epochs": 2, "options": {"epochs": 3}}, "options: epochs: is given by a keyword too"),
+        (
+            {"epochs": 2, "options": {"epochs": 3}},
+            "options: epochs: expected once",
+        ),
         ({"fanouts": [5]}, "model.num_layers=2: the sampler has 1 hop,"),
-        ({"options": {"runtime.checkpoint": False}}, "runtime.checkpoint=false: the trained"),
-        ({"model": 5}, "model=5: must be what gnn_model returns"),
-        ({"arguments": {"heads": 2}}, "^arguments: are of a module of your own"),
+        ({"options": {"runtime.checkpoint": False}}, "runtime.checkpoint=false: expected true"),
+        ({"model": 5}, "model=5: expected the result of gnn_model"),
+        ({"arguments": {"heads": 2}}, "^arguments: expected none without a module"),
     ):
         with pytest.raises(ConfigError, match=message):
             gnnscale.train(planted, **given)
@@ -180,7 +183,7 @@ def test_the_summary_of_a_run_is_not_believed(planted: Graph) -> None:
     file = done.directory / "summary.json"
     for text in ("[", "[]", "{}", json.dumps({"test_metric": "0.9"})):
         file.write_text(text)
-        with pytest.raises(ConfigError, match=r"summary\.json: not the summary of a run"):
+        with pytest.raises(ConfigError, match=r"summary\.json: expected the summary of a run"):
             gnnscale.load(done.directory)
     file.unlink()
     assert gnnscale.load(done.directory).test_metric is None
@@ -437,7 +440,7 @@ def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
     both, _ = done.partners([2], 2, candidates=[4, 5])
     assert sorted(both[0]) == [4, 5]
     for what in (None, "classes", "logits"):
-        with pytest.raises(ConfigError, match=r"predict: the run predicts edges; use scores for"):
+        with pytest.raises(ConfigError, match=r"predict: expected .*, got task=links; use scores"):
             done.predict([4], what=what)
     with pytest.raises(ConfigError, match="k=0"):
         done.partners([4], 0)

@@ -32,11 +32,11 @@ def test_the_default_is_the_u250() -> None:
         ("batch_size=0", "batch_size=0"),
         ("link_share=1.5", "link_share=1.5"),
         ("model.num_layers=3", "model.num_layers=3: the sampler has 2 hops"),
-        ("design=/tmp", "design=/tmp: only with report=DIR"),
+        ("design=/tmp", "design=/tmp: expected null without report=DIR"),
         ("board.clock_hz=0", "board.clock_hz=0"),
-        ("board.link_bandwidth=-1", "board.link_bandwidth=-1: must be above 0"),
+        ("board.link_bandwidth=-1", "board.link_bandwidth=-1: expected 0.001 to"),
         ("~board.power_w", "board.power_w: required, and not given"),
-        ("board.sources.dies=", "board.sources.dies: required; name"),
+        ("board.sources.dies=", "board.sources.dies: required; state"),
     ],
 )
 def test_what_is_not_allowed_is_named(override: str, message: str) -> None:

@@ -17,7 +17,7 @@ def test_damaged_records_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"No such file.*gnnscale generate writes it"):
         read_design(tmp_path)
     write_design(tmp_path, format=99)
-    with pytest.raises(ConfigError, match="format 99, and this version reads 1"):
+    with pytest.raises(ConfigError, match="expected format 1, got 99"):
         read_design(tmp_path)
     (tmp_path / DESIGN_FILE).write_text('{"format": 1}')
     with pytest.raises(ConfigError, match=DESIGN_FILE):

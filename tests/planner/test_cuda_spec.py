@@ -71,7 +71,7 @@ def test_the_host_in_its_place_is_marked() -> None:
         ({"features": "disk"}, "features=disk: allowed are auto, device, host"),
         ({"topology": "gpu"}, "topology=gpu: allowed are auto, device, host"),
         ({"index": -1}, "index=-1: must be at least 0"),
-        ({"memory_bytes": 0}, "memory_bytes=0: must be above 0"),
+        ({"memory_bytes": 0}, "memory_bytes=0: expected a number above 0"),
         ({"link_bandwidth": None}, "link_bandwidth=null"),
     ],
 )
@@ -89,9 +89,9 @@ def test_the_budget_is_what_is_free_unless_it_is_given() -> None:
 
 @pytest.mark.usefixtures("gpu")
 def test_what_the_machine_does_not_have_is_refused() -> None:
-    with one_line("no GPU 1", "device_plan=cpu"):
+    with one_line("GPU 1: expected 0 to 0", "device_plan=cpu"):
         Cuda(index=1).check()
-    with one_line(f"memory_bytes={FREE + 1}", "null for what is free"):
+    with one_line(f"memory_bytes={FREE + 1}", "null for all free bytes"):
         Cuda(memory_bytes=FREE + 1).check()
 
 
@@ -123,7 +123,7 @@ def test_no_gpu_is_one_line(no_gpu: None) -> None:
 
 @pytest.mark.parametrize("option", ["kind", "index", "name"])
 def test_what_differs_between_gpus_is_no_option_of_all(gpu: None, option: str) -> None:
-    with one_line(f"device_plan.options.{option}", "names each"):
+    with one_line(f"device_plan.options.{option}", "lists single GPUs"):
         AllGpusConfig(options={option: 0})
-    with one_line("device_plan.devices: cuda_all finds them"):
+    with one_line("device_plan.devices: expected none with cuda_all"):
         AllGpusConfig(devices=["cuda"])

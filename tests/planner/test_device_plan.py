@@ -61,9 +61,9 @@ def test_another_split_of_the_same_mini_batch(split: list[int], data: st.DataObj
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        ([3], r"split=\[3\]: 2 devices need a part each"),
-        ([2, 2], r"split=\[2, 2\]: sums to 4, not to batch_size=3"),
-        ([4, -1], "num_seeds=-1: must be at least 0"),
+        ([3], r"split=\[3\]: expected a number for each of 2 devices"),
+        ([2, 2], r"split=\[2, 2\]: expected a sum of batch_size=3, got 4"),
+        ([4, -1], r"split=\[4, -1\]: expected numbers from 0 on"),
     ],
 )
 def test_splits_that_are_refused(split: list[int], message: str) -> None:
@@ -110,10 +110,10 @@ def test_more_mini_batches_than_there_are() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"devices": []}, "device_plan.devices=[]: at least one"),
-        ({"devices": ["cpu", {"kind": "cpu", "name": "cpu:0"}]}, "two are called cpu:0"),
-        ({"devices": ["cpu"], "split": [1, 2]}, "split=[1, 2]: one number for each of 1 devices"),
-        ({"devices": ["cpu", "cpu"], "split": [3, -1]}, "split=[3, -1]: none may be below 0"),
+        ({"devices": []}, "device_plan.devices=[]: expected at least one"),
+        ({"devices": ["cpu", {"kind": "cpu", "name": "cpu:0"}]}, "distinct names, got cpu:0 twice"),
+        ({"devices": ["cpu"], "split": [1, 2]}, "split=[1, 2]: expected a number for each of"),
+        ({"devices": ["cpu", "cpu"], "split": [3, -1]}, "split=[3, -1]: expected numbers from 0"),
     ],
 )
 def test_plans_that_are_refused(fields: dict[str, Any], message: str) -> None:
@@ -142,7 +142,7 @@ def test_a_cpu_worker_for_each_process_of_torchrun(monkeypatch: pytest.MonkeyPat
     for name in names:
         monkeypatch.setenv(name, "3")
     assert CpuEachConfig().parsed() == DevicePlanConfig(devices=["cpu"] * 3).parsed()
-    with pytest.raises(ConfigError, match=r"split=\[1, 2\]: one number for each of 3 devices"):
+    with pytest.raises(ConfigError, match=r"split=\[1, 2\]: expected a number for each of 3"):
         CpuEachConfig(split=[1, 2])
-    with pytest.raises(ConfigError, match="devices: cpu_each has one for each process of torchrun"):
+    with pytest.raises(ConfigError, match="devices: expected none with cpu_each"):
         CpuEachConfig(devices=["cpu"])

@@ -41,7 +41,7 @@ def test_boards_that_ship_name_their_sources(name: str) -> None:
     assert all(len(found.sources[each]) > 10 for each in SOURCED)
     assert found.bandwidth == sum(die.bandwidth for die in found.dies)
     for die in found.dies:
-        assert die.left + die.shell == die.has
+        assert die.available + die.shell == die.has
 
 
 def test_dies_of_the_u250_are_a_quarter_of_it() -> None:
@@ -54,41 +54,41 @@ def test_dies_of_the_u250_are_a_quarter_of_it() -> None:
 
 def test_a_board_of_plain_values() -> None:
     found = of()
-    assert found.dies[0].left.luts == 90
+    assert found.dies[0].available.luts == 90
     assert found.dies[0].shell.dsps == 0
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"dies": []}, "board.dies: 0 dies, allowed are 1 to 16"),
-        ({"dies": [DIE, DIE]}, "board.dies: SLR0, SLR0: each needs its own name"),
-        ({"dies": [DIE | {"bandwidth": 0}]}, "die SLR0: bandwidth=0: must be above 0"),
+        ({"dies": []}, "board.dies: expected 1 to 16 dies, got 0"),
+        ({"dies": [DIE, DIE]}, "board.dies: expected distinct names, got SLR0, SLR0"),
+        ({"dies": [DIE | {"bandwidth": 0}]}, "die SLR0: bandwidth=0: expected 0.001 to"),
         (
             {"dies": [DIE | {"shell": {"luts": 100}}]},
-            "die SLR0: shell.luts=100: must be from 0 to has.luts=100",
+            "die SLR0: shell.luts=100: expected 0 up to has.luts=100",
         ),
-        ({"dies": [DIE | {"has": {"luts": 20}}]}, "die SLR0: has.registers=0: must be above 0"),
+        ({"dies": [DIE | {"has": {"luts": 20}}]}, "die SLR0: has.registers=0: expected 0.001 to"),
         ({"dies": [{"name": "SLR0"}]}, "board.dies.0.has: required, and not given"),
         ({"dies": 3}, "board.dies=3: a list of groups of options"),
         ({"clock_hz": 10}, "board.clock_hz=10: must be at least"),
         (
             {"dies": [DIE | {"has": DIE["has"] | {"luts": 1e15}}]},
-            "die SLR0: has.luts=1e+15: must be at least 0.001 and at most 1e+07",
+            "die SLR0: has.luts=1e+15: expected 0.001 to 1e+07",
         ),
-        ({"link_bandwidth": 0}, "board.link_bandwidth=0: must be above 0"),
-        ({"power_w": -1}, "board.power_w=-1: must be above 0"),
+        ({"link_bandwidth": 0}, "board.link_bandwidth=0: expected 0.001 to"),
+        ({"power_w": -1}, "board.power_w=-1: expected 0.001 to"),
         *(
-            ({name: value}, f"board.{name}={value:g}: must be at least 0.001 and at most 1e+18")
+            ({name: value}, f"board.{name}={value:g}: expected 0.001 to 1e+18")
             for name in ("link_bandwidth", "power_w")
             for value in (1e-300, 1e300)
         ),
         *(
-            ({"dies": [DIE | {"bandwidth": value}]}, f"die SLR0: bandwidth={value:g}: must be at")
+            ({"dies": [DIE | {"bandwidth": value}]}, f"die SLR0: bandwidth={value:g}: expected 0")
             for value in (1e-300, 1e300)
         ),
         ({"memory_bytes": 0}, "board.memory_bytes=0"),
-        ({"sources": {}}, "board.sources.dies: required; name the source of dies"),
+        ({"sources": {}}, "board.sources.dies: required; state where it comes from"),
     ],
 )
 def test_impossible_figures_are_named_in_one_line(changes, message) -> None:

@@ -59,5 +59,5 @@ def test_what_is_damaged_is_measured_again(
 
 
 def test_a_width_at_least() -> None:
-    with pytest.raises(ValueError, match="no width"):
+    with pytest.raises(ValueError, match="expected at least one row width"):
         replace(RATES, link=())

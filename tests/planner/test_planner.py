@@ -194,16 +194,16 @@ def test_a_split_asked_for_says_what_devices_hold() -> None:
     # As asked for, and not a seed more.
     assert [each.max_seeds for each in most.shares] == [None, 320]
     assert plan.within_memory([0, 1000]) == (700, 300)
-    with pytest.raises(ConfigError, match="accelerator has 400 of batch_size=1000 seeds"):
+    with pytest.raises(ConfigError, match="accelerator: 400 of batch_size=1000 seeds"):
         planned(devices, platform(2), split=[600, 400])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"split": [1000]}, "device_plan.split=[1000]: one number for each of 2 devices is needed"),
-        ({"split": [600, 600]}, "device_plan.split=[600, 600]: sums to 1200, not to batch_size="),
-        ({"split": [1100, -100]}, "device_plan.split=[1100, -100]: none may be below 0"),
+        ({"split": [1000]}, "device_plan.split=[1000]: expected a number for each of 2 devices"),
+        ({"split": [600, 600]}, "device_plan.split=[600, 600]: expected a sum of batch_size=1000"),
+        ({"split": [1100, -100]}, "device_plan.split=[1100, -100]: expected numbers from 0 on"),
         ({"prefetch": "much"}, "runtime.prefetch=much: allowed are auto, none"),
     ],
 )

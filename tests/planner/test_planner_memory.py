@@ -75,11 +75,11 @@ def test_a_mini_batch_that_all_devices_together_cannot_hold() -> None:
     with pytest.raises(ConfigError) as error:
         seed_limits(devices, [workload()] * 2, 3, batch_size=601, split=None)
     assert str(error.value) == (
-        "batch_size=601: the devices' memory holds about 600 seeds with these neighbours; "
-        "batch_size=540, fewer neighbours (sampler.fanouts) or smaller caches fit"
+        "batch_size=601: expected at most about 600, the seeds that fit into the devices' memory; "
+        "batch_size=540, lower sampler.fanouts or smaller caches fit"
     )
     seed_limits(devices, [workload()] * 2, 3, batch_size=600, split=None)
-    with pytest.raises(ConfigError, match="holds about 0 seeds with these neighbours; fewer"):
+    with pytest.raises(ConfigError, match=r"at most about 0, .*; lower sampler.fanouts"):
         seed_limits([holding(0)], [workload()], 3, batch_size=9, split=None)
 
 
@@ -92,10 +92,9 @@ def test_a_part_that_its_device_cannot_hold() -> None:
     with pytest.raises(ConfigError) as error:
         seed_limits(devices, work, 5, batch_size=1000, split=[600, 400])
     assert str(error.value) == (
-        "device_plan: emulated:1 has 400 of batch_size=1000 seeds, whose mini-batch needs about "
-        "3.7 MB, and 2.3 MB of memory_bytes=4143172 are left by the model and 1.8 MB of cache; "
-        "batch_size=562 or cache_planner.budget_bytes=51193 or fewer neighbours "
-        "(sampler.fanouts) would fit"
+        "device_plan: emulated:1: 400 of batch_size=1000 seeds need about 3.7 MB, and model and "
+        "1.8 MB of cache leave 2.3 MB of memory_bytes=4143172; batch_size=562 or "
+        "cache_planner.budget_bytes=51193 or lower sampler.fanouts would fit"
     )
     # What the line says fits, does.
     seed_limits(devices, work, 5, batch_size=562, split=[337, 225])
@@ -104,14 +103,14 @@ def test_a_part_that_its_device_cannot_hold() -> None:
     # No cache is small enough here, and no batch.
     with pytest.raises(ConfigError) as error:
         check_parts([holding(0)], [cached], [400], batch_size=1000)
-    assert str(error.value).endswith("; fewer neighbours (sampler.fanouts) would fit")
+    assert str(error.value).endswith("; lower sampler.fanouts would fit")
 
 
 def test_a_batch_beyond_all_seeds_takes_what_these_take() -> None:
     """1,000 seeds are trained: half of them is the larger part, whatever the options say."""
     devices = [Cpu(), holding(500)]
     seed_limits(devices, [workload()] * 2, 1, batch_size=8000, split=[4000, 4000])
-    with pytest.raises(ConfigError, match="has 501 of batch_size=8000 seeds"):
+    with pytest.raises(ConfigError, match="501 of batch_size=8000 seeds"):
         seed_limits(devices, [workload()] * 2, 1, batch_size=8000, split=[3998, 4002])
 
 

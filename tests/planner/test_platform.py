@@ -90,14 +90,14 @@ def test_more_workers_wait_longer_for_the_latest() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"threads": [1, 1]}, "processor.threads=[1, 1]: must be ascending"),
-        ({"cores": 4, "threads": [1, 2]}, "must end with cores=4"),
-        ({"macs_per_s": [1.0]}, "processor.rates.macs_per_s=[1.0]: threads=[1, 2] need one each"),
-        ({"macs_per_s": [1.0, 0.0]}, "processor.rates.macs_per_s=[1.0, 0.0]: must be above 0"),
-        ({"load_s": math.inf}, "processor.load_s=inf: must be at most 1e+09"),
-        ({"update_bandwidth": 1e-300}, "update_bandwidth=1e-300: must be at least 1e-09"),
-        ({"sync_bandwidth": math.nan}, "processor.sharing.sync_bandwidth=nan: must be above 0"),
-        ({"message_bandwidth": 0.0}, "processor.sharing.message_bandwidth=0.0: must be above 0"),
+        ({"threads": [1, 1]}, "processor.threads=[1, 1]: expected ascending"),
+        ({"cores": 4, "threads": [1, 2]}, "expected cores=4 at the end"),
+        ({"macs_per_s": [1.0]}, "processor.rates.macs_per_s=[1.0]: expected a value for each of"),
+        ({"macs_per_s": [1.0, 0.0]}, "processor.rates.macs_per_s=[1.0, 0.0]: expected numbers"),
+        ({"load_s": math.inf}, "processor.load_s=inf: expected seconds from 0 to 1e+09"),
+        ({"update_bandwidth": 1e-300}, "update_bandwidth=1e-300: expected numbers from 1e-09 on"),
+        ({"sync_bandwidth": math.nan}, "processor.sharing.sync_bandwidth=nan: expected numbers"),
+        ({"message_bandwidth": 0.0}, "processor.sharing.message_bandwidth=0.0: expected numbers"),
     ],
 )
 def test_figures_that_cannot_be(fields: dict[str, Any], message: str) -> None:
@@ -116,9 +116,9 @@ def test_devices_of_a_platform() -> None:
     ("fields", "message"),
     [
         ({"num_accelerators": -1, "accelerator": ACCELERATOR}, "num_accelerators=-1"),
-        ({"num_accelerators": 1}, "platform.accelerator=null"),
+        ({"num_accelerators": 1}, "platform.num_accelerators=1: expected 0"),
         ({"num_accelerators": 1, "accelerator": {"kind": "emulated"}}, "platform.accelerator"),
-        ({"num_accelerators": 1, "accelerator": {"kind": "cpu"}}, "has no metadata"),
+        ({"num_accelerators": 1, "accelerator": {"kind": "cpu"}}, "expected a kind of accelerator"),
         ({"num_accelerators": 1, "accelerator": {"kind": "gpu"}}, "allowed are"),
     ],
 )
@@ -149,7 +149,7 @@ def test_no_figures_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ConfigError) as error:
         ThisMachine().open()
     assert str(error.value) == (
-        f"{platform_file()}: no figures of this machine; run gnnscale doctor calibrate=true"
+        f"{platform_file()}: no rates of this machine; run gnnscale doctor calibrate=true"
     )
 
 
@@ -168,7 +168,10 @@ def test_figures_that_cannot_be_read(text: str, tmp_path: Path) -> None:
     [
         ({"accelerator": ACCELERATOR | {"pipelined": ""}}, "platform.accelerator.0.pipelined"),
         ({"accelerator": ACCELERATOR | {"kind": "gpu"}}, "platform.accelerator.0.kind=gpu"),
-        ({"accelerator": {"kind": "cpu"}}, "platform.accelerator.kind=cpu: has no metadata"),
+        (
+            {"accelerator": {"kind": "cpu"}},
+            "platform.accelerator.kind=cpu: expected a kind",
+        ),
         ({"accelerator": ACCELERATOR | {"name": "x" * 60}}, "platform.accelerator.0.name="),
         # What the efficiency leaves of a rate that is far too low.
         (

@@ -79,25 +79,25 @@ def of_kind(name: Any) -> type[Accelerator]:
     return type("Odd", (Accelerator,), {"kind": name})
 
 
-NO_SUBCLASS = "no subclass of Accelerator, which a device must be"
-LETTERS = "lower-case letters, digits, _"
+NO_SUBCLASS = "expected a subclass of Accelerator"
+LETTERS = "expected lower-case letters, digits and _"
 
 
 @pytest.mark.parametrize(
     ("metadata", "opener", "message"),
     [
-        (of_kind("mine"), OPENER, f"Odd.kind=mine: Mine has it already, which {OPENER} opens"),
-        (Mine, "my_package.backend:Other", f"Mine.kind=mine: Mine has it already, which {OPENER}"),
-        (type("Fast", (Emulated,), {}), OPENER, "Fast.kind=emulated: Emulated has it already"),
+        (of_kind("mine"), OPENER, "Odd.kind=mine: expected an unused kind, got that of Mine"),
+        (Mine, "my_package.backend:Other", f"that of Mine, opened by {OPENER}"),
+        (type("Fast", (Emulated,), {}), OPENER, "Fast.kind=emulated: expected an unused kind"),
         (Cpu, OPENER, NO_SUBCLASS),
         (Mine(**RATES), OPENER, NO_SUBCLASS),
         (Accelerator, OPENER, f"Accelerator.kind=None: {LETTERS}"),
         (of_kind("a\nb"), OPENER, LETTERS),
         (of_kind("2gpu"), OPENER, f"Odd.kind=2gpu: {LETTERS}"),
         (of_kind(7), OPENER, f"Odd.kind=7: {LETTERS}"),
-        (of_kind("odd"), "my_package.backend", "opener=my_package.backend: must be module:name"),
-        (of_kind("odd"), "backend:open()", "opener=backend:open(): must be module:name"),
-        (of_kind("odd"), "", "must be module:name"),
+        (of_kind("odd"), "my_package.backend", "opener=my_package.backend: expected module:name"),
+        (of_kind("odd"), "backend:open()", "opener=backend:open(): expected module:name"),
+        (of_kind("odd"), "", "expected module:name"),
     ],
 )
 def test_kinds_that_are_refused(kinds, metadata, opener, message) -> None:
@@ -121,9 +121,9 @@ def test_another_process_knows_what_this_one_registered(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("rates", "message"),
     [
-        ({"link_bandwidth": 1e9}, "sampled_edges_per_s=None: required, it samples"),
-        ({"sampled_edges_per_s": 1e6}, "link_bandwidth=null: required, it reads host memory"),
-        ({"link_bandwidth": 1e9, "sampled_edges_per_s": 0.0}, "sampled_edges_per_s=0.0: must be"),
+        ({"link_bandwidth": 1e9}, "sampled_edges_per_s=None: expected a rate"),
+        ({"sampled_edges_per_s": 1e6}, "link_bandwidth=null: expected a rate; the device"),
+        ({"link_bandwidth": 1e9, "sampled_edges_per_s": 0.0}, "sampled_edges_per_s=0.0: expected"),
     ],
 )
 def test_what_samples_and_loads_by_itself_says_how_fast(rates, message) -> None:

@@ -104,7 +104,7 @@ def test_a_mini_batch_that_no_device_holds_is_refused_before_the_first_step(
 ) -> None:
     resident, found = sizes(settings(*AHEAD, plan_of(device())))
     short = (*AHEAD, plan_of(device(resident + found[0] // 2)))
-    with pytest.raises(ConfigError, match=r"^batch_size=64: the devices' memory holds") as error:
+    with pytest.raises(ConfigError, match=r"^batch_size=64: expected at most") as error:
         run(tmp_path, *short)
     assert observer.events == []
     # What the line says fits, does.

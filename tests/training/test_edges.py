@@ -100,7 +100,7 @@ def test_predictions_are_what_was_measured() -> None:
     assert (done.predict_edges(graph=other) == other.edge_labels.labels).mean() > 0.7
     with one_line("pairs: the model reads features of edges"):
         done.predict_edges(pairs=[[0, 1]])
-    with one_line("predict: the run predicts labels of edges"):
+    with one_line("predict: expected a vertex task, got task=edges"):
         done.predict()
     asked = PredictConfig(run=done.directory, out=Path("x.npy"), num_threads=1, vertices="test")
     with one_line("vertices=test: expected all for a run that predicts edge labels; use"):

@@ -1,4 +1,4 @@
-"""The design phase: partition, model and platform (HitGNN, Listing 1), and options of a run."""
+"""Design phase: partition, model and platform (HitGNN, Listing 1), and the options of a run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -24,8 +24,8 @@ from gnnscale.planner import DevicePlanConfig
 
 T = TypeVar("T", covariant=True)
 
-#: Which function gives a group of options.
-_GIVEN_BY = {
+#: Function that returns the option group.
+_SOURCE = {
     "dataset": "load_input_graph",
     "model": "gnn_model",
     "device_plan": "platform_metadata",
@@ -36,12 +36,12 @@ _GIVEN_BY = {
 
 @dataclass(frozen=True, kw_only=True)
 class OptionGroup(Generic[T]):
-    """Options of a run that belong together, checked.
+    """Validated options of a configuration group.
 
     Attributes:
-        group: the configuration group.
+        group: name of the group.
         config: the options.
-        values: the same as plain values, as the run's ``config.yaml`` shows them.
+        values: plain values of the options, for the run's ``config.yaml``.
     """
 
     group: str
@@ -49,29 +49,29 @@ class OptionGroup(Generic[T]):
     values: dict[str, Any]
 
 
-def check_made(argument: str, value: object, group: str) -> None:
-    """Raise a ConfigError unless ``value`` is what the function for ``group`` returns."""
+def check_option_group(argument: str, value: object, group: str) -> None:
+    """Check that ``value`` is an ``OptionGroup`` of ``group``; otherwise raise ConfigError."""
     if not isinstance(value, OptionGroup) or value.group != group:
-        raise ConfigError(f"{argument}={shown(value)}: must be what {_GIVEN_BY[group]} returns")
+        raise ConfigError(f"{argument}={shown(value)}: expected the result of {_SOURCE[group]}")
 
 
 def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -> OptionGroup[Any]:
-    """Take a group's file, change ``options`` in it, and check the result.
+    """Load a group's file, set ``options``, and validate the result.
 
     Args:
-        group: the group.
-        name: its file, or, for a partitioner, that of an algorithm which has one.
-        base: the class wanted.
-        options: by their names in the group.
+        group: name of the group.
+        name: name of the group's file; for a partitioner also an algorithm that contains one.
+        base: class of the options.
+        options: options by their names in the group.
 
     Raises:
-        ConfigError: there is no such file or option, or a value is not allowed.
+        ConfigError: there is no such file or option, or a value is invalid.
     """
-    known = config_groups()[group]
+    names = config_groups()[group]
     algorithms = config_groups()["algorithm"] if group == "partitioner" else []
-    check_choice(group, name, sorted({*known, *algorithms}))
+    check_choice(group, name, sorted({*names, *algorithms}))
     with separate_hydra():
-        node = compose("train", [f"{group if name in known else 'algorithm'}={name}"])[0][group]
+        node = compose("train", [f"{group if name in names else 'algorithm'}={name}"])[0][group]
         for option, value in options.items():
             _set(node, option, value)
         config = typed(node, base, group=group)
@@ -80,39 +80,43 @@ def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -
 
 
 def compose_run(
-    chosen: Sequence[OptionGroup[Any]], asked: Mapping[str, Any]
+    groups: Sequence[OptionGroup[Any]], options: Mapping[str, Any]
 ) -> tuple[DictConfig, DictConfig]:
-    """Return the options of a run, and Hydra's own, which name a new run directory."""
-    given = {each.group for each in chosen}
-    for option in asked:
+    """Return the options of a run, and Hydra's own, which name a new run directory.
+
+    Args:
+        groups: option groups with all their options.
+        options: further options by their names on the command line.
+    """
+    for option in options:
         group = option.partition(".")[0]
-        if group in given:
-            raise ConfigError(f"options: {shown(option)}: is given by {_GIVEN_BY[group]}")
-    groups, asked = config_groups(), {name: _plain(value) for name, value in asked.items()}
-    selected = {name: _several(name, value) for name, value in asked.items() if name in groups}
+        if group in {chosen.group for chosen in groups}:
+            raise ConfigError(f"options: {shown(option)}: expected in {_SOURCE[group]}")
+    files, options = config_groups(), {name: _plain(value) for name, value in options.items()}
+    selected = {name: _as_names(name, value) for name, value in options.items() if name in files}
     for group, names in selected.items():
         for name in names:
             if group in GROUPS and is_name(name):
                 store_code(group, name)
             else:
-                check_choice(group, name, groups[group])
-    picked = [f"{group}={_written(group, names)}" for group, names in selected.items()]
-    node, own = compose("train", picked)
-    for option, value in asked.items():
+                check_choice(group, name, files[group])
+    choices = [f"{group}={_written(group, names)}" for group, names in selected.items()]
+    node, hydra = compose("train", choices)
+    for option, value in options.items():
         if option not in selected:
             _set(node, option, value)
-            own.hydra.overrides.task.append(f"{option}={written(value)}")
-    for each in chosen:
-        if each.group != "features":
-            node[each.group] = each.values
-        if isinstance(each.config, Custom):
-            # A class of the user's, which options cannot name; it is put in its place afterwards.
-            node[each.group]["_target_"] = "gnnscale.nn.options.GraphSAGE"
-    return node, own.hydra
+            hydra.hydra.overrides.task.append(f"{option}={written(value)}")
+    for chosen in groups:
+        if chosen.group != "features":
+            node[chosen.group] = chosen.values
+        if isinstance(chosen.config, Custom):
+            # Options cannot name a user's class, which replaces this one after validation.
+            node[chosen.group]["_target_"] = "gnnscale.nn.options.GraphSAGE"
+    return node, hydra.hydra
 
 
-def _several(group: str, value: Any) -> list[Any]:
-    """Return the choices that a group is given, of which only loggers are several."""
+def _as_names(group: str, value: Any) -> list[Any]:
+    """Return the names chosen in a group; only ``logger`` accepts several."""
     return list(value) if group == "logger" and isinstance(value, list | tuple) else [value]
 
 
@@ -120,26 +124,26 @@ def _written(group: str, names: Sequence[str]) -> str:
     return f"[{','.join(names)}]" if group == "logger" else names[0]
 
 
-def name_of(found: type[Any]) -> str:
-    """Return the dotted name of a class, as ``_target_`` gives it."""
-    return f"{found.__module__}.{found.__qualname__}"
+def class_path(cls: type[Any]) -> str:
+    """Return the importable path of a class, as in ``_target_``."""
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _plain(value: Any) -> Any:
-    """Return an option with scalars of NumPy, and texts of an enumeration, as Python's own."""
+    """Convert NumPy scalars and string enumerations in an option to plain Python values."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     return value
 
 
 def _set(node: DictConfig, option: str, value: Any) -> None:
-    """Set a dotted option; whether there is one of this name is for ``typed`` to say."""
+    """Set a dotted option; ``typed`` later refuses unknown names."""
     try:
         OmegaConf.update(node, option, _plain(value), merge=False, force_add=True)
     except OmegaConfBaseException as error:
@@ -147,20 +151,20 @@ def _set(node: DictConfig, option: str, value: Any) -> None:
         raise ConfigError(f"{shown(option)}={shown(value)}: {reason}") from None
 
 
-#: Architectures by the names of the paper and of their classes, and their files in ``configs``.
+#: Files in ``configs`` of the paper's architectures.
 _ARCHITECTURES = {"GCN": "gcn", "GraphSAGE": "sage", "GAT": "gat", "GIN": "gin"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelParameters:
-    """What ``gnn_parameters`` returns: options of a model, whatever its architecture."""
+    """Result of ``gnn_parameters``: options of a model of any architecture."""
 
     options: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Computation:
-    """What ``gnn_computation`` returns: an architecture, or a user's layer."""
+    """Result of ``gnn_computation``: an architecture, or a user's layer."""
 
     architecture: str
     layer: type[ScatterGatherUpdate] | None = None
@@ -168,7 +172,7 @@ class Computation:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerFunction:
-    """What ``graph_partition`` returns for a function of the user's."""
+    """Result of ``graph_partition`` for a user's function."""
 
     function: Callable[[Graph, int], Any]
 
@@ -176,13 +180,13 @@ class OwnerFunction:
 def graph_partition(
     partitioner: str | Callable[[Graph, int], Any], **options: Any
 ) -> OptionGroup[PartitionerConfig] | OwnerFunction:
-    """Say which device has which vertices and edges (``Graph_Partition``).
+    """Choose the assignment of vertices and edges to devices (``Graph_Partition``).
 
     Args:
-        partitioner: a partitioner, as ``partitioner=`` on the command line, or a published system
-            that uses one, as ``algorithm=``; or a function of the graph and the number of devices
-            that returns the device ``[num_vertices]`` of every vertex.
-        **options: of the partitioner.
+        partitioner: a partitioner, as ``partitioner=`` on the command line; a published system that
+            uses one, as ``algorithm=``; or a function of the graph and the number of devices that
+            returns each vertex's device, ``[num_vertices]``.
+        **options: options of the partitioner.
 
     Raises:
         ConfigError: there is no such partitioner or option.
@@ -193,44 +197,44 @@ def graph_partition(
 
 
 def feature_storing(storing: str | FeatureStoreConfig = "host") -> OptionGroup[FeatureStoreConfig]:
-    """Say where devices read features from (``Feature_Storing``).
+    """Choose where devices read features from (``Feature_Storing``).
 
     Args:
-        storing: ``host`` for host memory; or a store of one's own. A partition along the feature
-            dimension (``p3``) brings its own storing: each device has its columns.
+        storing: ``host`` for host memory, or options of a feature store. The partitioner ``p3``,
+            along the feature dimension, implies its own storing: each device stores its columns.
 
     Raises:
-        ConfigError: nothing is called so.
+        ConfigError: the name is unknown.
     """
     if isinstance(storing, FeatureStoreConfig):
         values = {field.name: getattr(storing, field.name) for field in fields(storing)}
-        values = {"_target_": name_of(type(storing)), **values}
+        values = {"_target_": class_path(type(storing)), **values}
         return OptionGroup(group="features", config=storing, values=values)
     check_choice("feature_storing", storing, ("host",))
     return OptionGroup(group="features", config=HostFeaturesConfig(), values={})
 
 
 def gnn_parameters(L: int, hidden: int | Sequence[int], **options: Any) -> ModelParameters:
-    """Give the number of layers and the widths between them (``GNN_Parameters``).
+    """Choose the number of layers and their widths (``GNN_Parameters``).
 
     Args:
         L: number of layers.
-        hidden: features of the L - 1 hidden layers, all of one width.
-        **options: other options of a model, such as ``dropout``.
+        hidden: width of the L - 1 hidden layers, or a list of L - 1 equal widths.
+        **options: further options of a model, such as ``dropout``.
 
     Raises:
-        ConfigError: L is no number of layers, or the widths are not L - 1, or differ.
+        ConfigError: L is not positive, or the widths are not L - 1 equal numbers.
     """
     L, hidden = _plain(L), _plain(hidden)
     if not _is_count(L):
-        raise ConfigError(f"L={shown(L)}: must be a number of layers, at least 1")
+        raise ConfigError(f"L={shown(L)}: expected a number of layers from 1 on")
     widths = [hidden] * (L - 1) if _is_count(hidden) else hidden
     if not isinstance(widths, Sequence) or not all(map(_is_count, widths)) or len(widths) != L - 1:
         raise ConfigError(
-            f"hidden={shown(hidden)}: must be one width for each of {L - 1} hidden layers"
+            f"hidden={shown(hidden)}: expected a width for each of {L - 1} hidden layers"
         )
     if len(set(widths)) > 1:
-        raise ConfigError(f"hidden={shown(widths)}: hidden layers must have one width")
+        raise ConfigError(f"hidden={shown(widths)}: expected equal widths")
     width = {"hidden": widths[0]} if widths else {}
     return ModelParameters(options={"num_layers": L, **width, **options})
 
@@ -242,92 +246,95 @@ def _is_count(value: object) -> bool:
 def gnn_computation(
     architecture: str, layer: type[ScatterGatherUpdate] | None = None
 ) -> Computation:
-    """Choose what layers compute (``GNN_Computation``).
+    """Choose the computation of the layers (``GNN_Computation``).
 
     Args:
         architecture: ``GCN``, ``GraphSAGE``, ``GAT``, ``GIN`` or ``customize``.
-        layer: with ``customize``, a class of layers, whose ``scatter``, ``gather`` and ``update``
-            are the user's. Workers import it by name.
+        layer: with ``customize``, an importable class of layers with ``scatter``, ``gather`` and
+            ``update``.
 
     Raises:
-        ConfigError: there is no such architecture, or a layer is missing or too many.
+        ConfigError: there is no such architecture, or ``layer`` is missing or superfluous.
     """
     check_choice("gnn_computation", architecture, (*_ARCHITECTURES, "customize"))
     if (layer is not None) != (architecture == "customize"):
-        needed = "a layer must be given" if layer is None else "allowed with customize alone"
-        raise ConfigError(f"gnn_computation={architecture}, layer={shown(layer)}: {needed}")
+        expected = "a class" if layer is None else "None without customize"
+        raise ConfigError(
+            f"layer={shown(layer)}: expected {expected}, with gnn_computation={architecture}"
+        )
     return Computation(architecture=architecture, layer=layer)
 
 
 def gnn_model(computation: Computation, parameters: ModelParameters) -> OptionGroup[ModelConfig]:
-    """Build a model of a computation and its parameters (``GNN_Model``).
+    """Combine a computation and its parameters to a model (``GNN_Model``).
 
     Args:
-        computation: of ``gnn_computation``.
-        parameters: of ``gnn_parameters``.
+        computation: result of ``gnn_computation``.
+        parameters: result of ``gnn_parameters``.
 
     Raises:
-        ConfigError: an option is not one of the architecture, or the layer lacks a function.
+        ConfigError: the architecture lacks an option, or the layer lacks a function.
     """
     if not isinstance(computation, Computation):
-        raise ConfigError(f"computation={shown(computation)}: must be what gnn_computation returns")
+        raise ConfigError(
+            f"computation={shown(computation)}: expected the result of gnn_computation"
+        )
     if not isinstance(parameters, ModelParameters):
-        raise ConfigError(f"parameters={shown(parameters)}: must be what gnn_parameters returns")
+        raise ConfigError(f"parameters={shown(parameters)}: expected the result of gnn_parameters")
     architecture = _ARCHITECTURES.get(computation.architecture, "sage")
-    known: OptionGroup[ModelConfig] = choose("model", architecture, ModelConfig, parameters.options)
+    options = parameters.options
+    builtin: OptionGroup[ModelConfig] = choose("model", architecture, ModelConfig, options)
     layer = computation.layer
     if layer is None:
-        return known
-    shared = {field.name: getattr(known.config, field.name) for field in fields(LayeredModel)}
+        return builtin
+    shared = {field.name: getattr(builtin.config, field.name) for field in fields(LayeredModel)}
     custom = Custom(functions=layer, **shared)
-    values = {name: known.values[name] for name in shared}
-    return replace(known, config=custom, values={"_target_": name_of(layer), **values})
+    values = {name: builtin.values[name] for name in shared}
+    return replace(builtin, config=custom, values={"_target_": class_path(layer), **values})
 
 
 def device_metadata(
     devices: str | Sequence[str | Mapping[str, Any]], **options: Any
 ) -> OptionGroup[DevicePlanConfig]:
-    """Name the devices that train; see ``platform_metadata``.
+    """Choose the devices that train; see ``platform_metadata``.
 
     Args:
-        devices: a device plan that ships, as ``device_plan=`` on the command line; or for each
-            device its kind, or a mapping of ``kind`` and that kind's options: its rates, and the
-            bandwidth of its memory and of its link.
+        devices: a shipped device plan, as ``device_plan=`` on the command line; or for each device
+            its kind, or a mapping of ``kind`` and the kind's options, such as its rates.
         **options: ``split``, the seeds of each device in a mini-batch.
 
     Raises:
-        ConfigError: a device is neither a kind nor a mapping, or an option is not allowed.
+        ConfigError: a device is neither a kind nor a mapping, or an option is invalid.
     """
     if isinstance(devices, str):
         return choose("device_plan", devices, DevicePlanConfig, options)
     if not isinstance(devices, Sequence) or not all(
-        isinstance(each, (str, Mapping)) for each in devices
+        isinstance(device, (str, Mapping)) for device in devices
     ):
         raise ConfigError(
-            f"platform_metadata={shown(devices)}: must be a device plan, or a kind or mapping for "
+            f"platform_metadata={shown(devices)}: expected a device plan, or a kind or mapping for "
             "each device"
         )
-    listed = [each if isinstance(each, str) else dict(each) for each in devices]
+    listed = [device if isinstance(device, str) else dict(device) for device in devices]
     return choose("device_plan", "cpu", DevicePlanConfig, {"devices": listed, **options})
 
 
-def own_module(
+def choose_module(
     module: type[Any] | torch.nn.Module, arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> OptionGroup[ModelConfig]:
-    """Choose ``module`` as ``model=custom model.module=...`` does on the command line.
+    """Choose a user's module, as ``model=custom model.module=...`` on the command line.
 
     Args:
-        module: a class of ``torch.nn.Module``, or a module that is built.
-        arguments: of the class's constructor, by name.
-        options: others of ``model=custom``, by their dotted names.
+        module: a subclass of ``torch.nn.Module``, or a module.
+        arguments: arguments of the class's constructor, by name.
+        options: further options of ``model=custom``, by dotted name.
 
     Raises:
-        ConfigError: there is no such option, a value is not allowed, or a function defines the
-            class.
+        ConfigError: there is no such option, a value is invalid, or the class is local to a
+            function.
     """
-    own = {name.removeprefix("model."): value for name, value in options.items()}
-    own |= {"module": importable_name(module), "arguments": dict(arguments)}
-    chosen = choose("model", "custom", ModelConfig, own)
-    config = chosen.config
-    assert isinstance(config, CustomModel)
-    return replace(chosen, config=replace(config, module=module))
+    values = {name.removeprefix("model."): value for name, value in options.items()}
+    values |= {"module": importable_name(module), "arguments": dict(arguments)}
+    group = choose("model", "custom", ModelConfig, values)
+    assert isinstance(group.config, CustomModel)
+    return replace(group, config=replace(group.config, module=module))

@@ -1,4 +1,4 @@
-"""The design phase's hardware: FPGAs, platform, and the design that is generated for them."""
+"""Hardware of the design phase: FPGAs, platforms, and generated designs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,58 +8,63 @@ from typing import Any, NamedTuple, overload
 import torch
 from omegaconf import OmegaConf
 
-from gnnscale.api.hitgnn.design import OptionGroup, check_made, choose, device_metadata
+from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose, device_metadata
 from gnnscale.backend.fpga.csim import build
 from gnnscale.core import ConfigError, shown, standard_arithmetic, write_atomically
 from gnnscale.core.config.compose import compose, separate_hydra
 from gnnscale.core.config.run_directory import check_output, made_output
 from gnnscale.data import GraphSource
-from gnnscale.fpga_design import DesignPackage, GenerateConfig, GeneratedDesign, generate
-from gnnscale.fpga_design import package as files
+from gnnscale.fpga_design import (
+    DesignPackage,
+    GenerateConfig,
+    GeneratedDesign,
+    generate,
+    package,
+)
 from gnnscale.nn import ModelConfig
 from gnnscale.planner import DevicePlanConfig
 from gnnscale.planner.fpga_board import Board, Die, Resources, board
-from gnnscale.report import fpga_design as report
+from gnnscale.report import fpga_design
 from gnnscale.report.summary import write_json
 from gnnscale.sampling import SamplerConfig
 
 _GB, _MHZ = 1e9, 1_000_000
-#: Registers of an FPGA of this family for each LUT, and BRAM blocks of a die of a U250.
+#: Registers per LUT of this FPGA family, and BRAM blocks of a U250's die.
 _REGISTERS_OF_LUT, _BRAM = 2, 672
-_GIVEN = "given to fpga_metadata"
+_ARGUMENT = "argument of fpga_metadata"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FpgaPlatform:
-    """What ``platform_metadata`` returns for FPGAs: alike, on one host."""
+    """Result of ``platform_metadata`` for equal FPGAs on one host."""
 
     boards: tuple[Board, ...]
-    host_bandwidth: float  #: bytes per second of the host's memory
+    host_bandwidth: float  #: bytes per second of host memory
 
     @property
     def link_share(self) -> float:
-        """Part of a link's bandwidth that is left when all are used."""
+        """Usable fraction of a link's bandwidth while all links are used."""
         links = len(self.boards) * self.boards[0].link_bandwidth
         return min(1.0, self.host_bandwidth / links)
 
 
 class Bitstream(NamedTuple):
-    """What a card is loaded with."""
+    """Program of a card."""
 
     design: GeneratedDesign
-    file: Path | None  #: an .xclbin; None for C simulation
-    header: Path | None  #: functions of the user's layers
+    file: Path | None  #: an .xclbin file. None: C simulation
+    header: Path | None  #: C++ header of the user's layers. None: built-in layers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """The host's part of a generated design, for ``start_training``."""
+    """Host's part of a generated design, for ``start_training``."""
 
     model: OptionGroup[ModelConfig]
     platform: OptionGroup[DevicePlanConfig]
-    options: Mapping[str, Any]  #: others that the design was made for, by their names
+    options: Mapping[str, Any]  #: further options of the design, by name
     generated: DesignPackage
-    directory: Path | None  #: of the design; None if it was not written
+    directory: Path | None  #: directory of the design. None: not written
 
 
 def fpga_metadata(
@@ -76,55 +81,56 @@ def fpga_metadata(
     """Describe an FPGA card (``FPGA_Metadata``).
 
     Args:
-        name: of a board that ships, such as ``u250``; nothing else is given then.
-        SLR: dies, which are alike.
+        name: name of a shipped board, such as ``u250``, without further arguments.
+        SLR: number of equal dies, 1 to 16.
         DSP: DSP slices of a die that a design may use.
         LUT: look-up tables of a die that a design may use.
-        URAM: blocks of URAM of a die.
-        BRAM: blocks of BRAM of a die.
+        URAM: URAM blocks of a die.
+        BRAM: BRAM blocks of a die.
         BW: GB per second of a die's memory.
         MHz: clock of the kernels.
 
     Raises:
-        ConfigError: a figure is missing, or impossible.
+        ConfigError: an argument is missing or out of range.
     """
-    given = {"SLR": SLR, "DSP": DSP, "LUT": LUT, "URAM": URAM, "BW": BW}
+    required = {"SLR": SLR, "DSP": DSP, "LUT": LUT, "URAM": URAM, "BW": BW}
     if name is not None:
-        more = [each for each, value in given.items() if value is not None]
-        if more:
-            raise ConfigError(f"fpga_metadata={shown(name)}: {more[0]} is that of the board")
+        for argument, value in required.items():
+            if value is not None:
+                raise ConfigError(
+                    f"fpga_metadata={shown(name)}: expected no {argument}, which the board defines"
+                )
         return board(name)
-    for each, value in given.items():
+    for argument, value in required.items():
         if value is None:
-            raise ConfigError(f"fpga_metadata: {each}: required, and not given")
+            raise ConfigError(f"fpga_metadata: {argument}: required")
     assert SLR is not None
     if not 1 <= SLR <= 16:
-        raise ConfigError(f"fpga_metadata: SLR={SLR}: must be from 1 to 16")
-    has = Resources(
+        raise ConfigError(f"fpga_metadata: SLR={SLR}: expected 1 to 16")
+    resources = Resources(
         luts=float(LUT or 0),
         registers=float(_REGISTERS_OF_LUT * (LUT or 0)),
         dsps=float(DSP or 0),
         brams=float(BRAM),
         urams=float(URAM or 0),
     )
-    bandwidth = float(BW or 0) * _GB
-    dies = [
-        Die(
-            name=f"SLR{number}",
-            has=has,
-            shell=Resources(),
-            bank=f"DDR[{number}]",
-            bandwidth=bandwidth,
-        )
-        for number in range(SLR)
-    ]
     u250 = board("u250")
     return replace(
         u250,
         name="FPGA",
-        dies=dies,
+        dies=[_die(number, resources, float(BW or 0) * _GB) for number in range(SLR)],
         clock_hz=MHz * _MHZ,
-        sources=dict.fromkeys(u250.sources, _GIVEN) | {"power_w": "that of the U250"},
+        sources=dict.fromkeys(u250.sources, _ARGUMENT) | {"power_w": "that of the U250"},
+    )
+
+
+def _die(number: int, resources: Resources, bandwidth: float) -> Die:
+    return Die(
+        name=f"SLR{number}",
+        has=resources,
+        shell=Resources(),
+        bank=f"DDR[{number}]",
+        bandwidth=bandwidth,
     )
 
 
@@ -146,15 +152,14 @@ def platform_metadata(
     FPGA_connect: float | None = None,
     **options: Any,
 ) -> OptionGroup[DevicePlanConfig] | FpgaPlatform:
-    """Describe a platform (``Platform_Metadata``): devices as they are, or FPGAs to design for.
+    """Describe a platform (``Platform_Metadata``): existing devices, or FPGAs to design for.
 
     Args:
-        devices: a device plan that ships, as ``device_plan=`` on the command line; or for each
-            device its kind, or a mapping of ``kind`` and that kind's options: its rates, and the
-            bandwidth of its memory and of its link.
-        BW: GB per second of the host's memory.
-        FPGA: cards, all alike, each of ``fpga_metadata``.
-        FPGA_connect: GB per second of the link of each.
+        devices: a shipped device plan, as ``device_plan=`` on the command line; or for each device
+            its kind, or a mapping of ``kind`` and the kind's options, such as its rates.
+        BW: GB per second of host memory.
+        FPGA: equal cards, each a result of ``fpga_metadata``.
+        FPGA_connect: GB per second of each card's link.
         **options: with ``devices``: ``split``, the seeds of each device in a mini-batch.
 
     Returns:
@@ -162,24 +167,28 @@ def platform_metadata(
         ``FpgaPlatform`` for ``generate_design``.
 
     Raises:
-        ConfigError: a figure is missing or impossible; cards differ; or an option is not allowed.
+        ConfigError: an argument is missing or out of range, cards differ, or an option is invalid.
     """
     if devices is not None:
         if (BW, FPGA, FPGA_connect) != (None, None, None):
-            raise ConfigError("platform_metadata: devices, or BW, FPGA and FPGA_connect; not both")
+            raise ConfigError(
+                "platform_metadata: expected either devices, or BW, FPGA and FPGA_connect"
+            )
         return device_metadata(devices, **options)
     if options:
-        raise ConfigError(f"platform_metadata: {shown(next(iter(options)))}: only with devices")
-    if not FPGA or not all(isinstance(each, Board) for each in FPGA):
-        raise ConfigError(f"FPGA={shown(FPGA)}: must be a list of what fpga_metadata returns")
-    if any(each != FPGA[0] for each in FPGA):
-        raise ConfigError("FPGA: cards differ, and one design is generated for all of them")
+        raise ConfigError(
+            f"platform_metadata: {shown(next(iter(options)))}: expected none without devices"
+        )
+    if not FPGA or not all(isinstance(card, Board) for card in FPGA):
+        raise ConfigError(f"FPGA={shown(FPGA)}: expected a list of results of fpga_metadata")
+    if any(card != FPGA[0] for card in FPGA):
+        raise ConfigError("FPGA: expected equal cards, since they share one design")
     for name, value in (("BW", BW), ("FPGA_connect", FPGA_connect)):
         if value is None or not value > 0:
-            raise ConfigError(f"{name}={value}: must be above 0, in GB per second")
+            raise ConfigError(f"{name}={value}: expected GB per second above 0")
     assert BW is not None
     assert FPGA_connect is not None
-    linked = [replace(each, link_bandwidth=FPGA_connect * _GB) for each in FPGA]
+    linked = [replace(card, link_bandwidth=FPGA_connect * _GB) for card in FPGA]
     return FpgaPlatform(boards=tuple(linked), host_bandwidth=BW * _GB)
 
 
@@ -199,65 +208,70 @@ def generate_design(
     """Explore designs, and generate the best one (``Generate_Design``).
 
     Args:
-        model: of ``gnn_model``.
+        model: result of ``gnn_model``.
         sampler: a sampler as ``sampler=`` on the command line, or its options.
-        platform: of ``platform_metadata`` with ``FPGA``.
-        graph: of ``load_input_graph``, whose mini-batches count; None for those of ``published``.
-        published: a published graph.
+        platform: result of ``platform_metadata`` with ``FPGA``.
+        graph: result of ``load_input_graph``, whose mini-batches count. None: ``published``.
+        published: name of a published graph.
         batch_size: seeds of a card's mini-batch.
-        directory: the folder that the design is written to, which holds no design; None writes
-            nothing.
-        bitstream: an .xclbin that was built of the design; None for C simulation.
-        options: others of ``gnnscale generate``, such as ``mode`` and ``system``.
+        directory: output folder. None: nothing is written.
+        bitstream: an .xclbin file built from the design. None: C simulation.
+        options: ``seed``, ``mode`` and ``system`` of ``gnnscale generate``.
 
     Raises:
-        ConfigError: no design fits; or the kernels do not have the model or the sampler.
+        ConfigError: no design fits, or the kernels do not support the model or the sampler.
     """
-    check_made("model", model, "model")
+    check_option_group("model", model, "model")
     if not isinstance(platform, FpgaPlatform):
-        raise ConfigError(f"platform={shown(platform)}: must be platform_metadata(FPGA=...)")
+        raise ConfigError(f"platform={shown(platform)}: expected platform_metadata(FPGA=...)")
     card = platform.boards[0]
     sampling = {"sampler": sampler} if isinstance(sampler, str) else dict(sampler)
     name = sampling.pop("sampler", "neighbor")
-    chosen = choose("sampler", name, SamplerConfig, sampling)
-    with separate_hydra():
-        composed: Any = OmegaConf.to_container(compose("generate", [])[0])
-    plain = {key: composed[key] for key in ("seed", "mode", "system")}
-    asked = {**plain, **(options or {})}
-    unknown = sorted(set(asked) - set(plain))
-    if unknown:
-        raise ConfigError(f"options: {shown(unknown[0])}: allowed are {', '.join(plain)}")
     config = GenerateConfig(
         board=card,
         model=model.config,
-        sampler=chosen.config,
+        sampler=choose("sampler", name, SamplerConfig, sampling).config,
         graph=published,
         batch_size=batch_size,
         cards=len(platform.boards),
         link_share=platform.link_share,
         dataset=None if graph is None else graph.config,
-        **asked,
+        **_generate_options(options or {}),
     )
     if directory is not None:
-        check_output(Path(directory), files.NAMES, option="directory")
+        check_output(Path(directory), package.NAMES, option="directory")
     with torch.random.fork_rng():
-        made = generate(config)
-    device = _device(made, card, bitstream)
-    plan = choose("device_plan", "cpu", DevicePlanConfig, {"devices": [device] * config.cards})
-    own = {f"sampler.{key}": value for key, value in sampling.items()}
+        generated = generate(config)
+    devices = [_device(generated, card, bitstream)] * config.cards
+    plan = choose("device_plan", "cpu", DevicePlanConfig, {"devices": devices})
+    sampler_options = {f"sampler.{key}": value for key, value in sampling.items()}
     runtime = Runtime(
         model=model,
         platform=plan,
-        options={"batch_size": batch_size * config.cards, "sampler": name, **own},
-        generated=made,
-        directory=None if directory is None else _written(made, Path(directory), model),
+        options={"batch_size": batch_size * config.cards, "sampler": name, **sampler_options},
+        generated=generated,
+        directory=None if directory is None else _write(generated, Path(directory), model),
     )
-    file = None if bitstream is None else Path(bitstream)
-    return Bitstream(design=made.design, file=file, header=made.header), runtime
+    return _bitstream(generated, bitstream), runtime
 
 
-def _device(made: DesignPackage, card: Board, bitstream: str | Path | None) -> dict[str, Any]:
-    design = made.design
+def _bitstream(generated: DesignPackage, file: str | Path | None) -> Bitstream:
+    path = None if file is None else Path(file)
+    return Bitstream(design=generated.design, file=path, header=generated.header)
+
+
+def _generate_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options ``seed``, ``mode`` and ``system``, with their defaults."""
+    with separate_hydra():
+        composed: Any = OmegaConf.to_container(compose("generate", [])[0])
+    defaults = {key: composed[key] for key in ("seed", "mode", "system")}
+    for option in sorted(set(options) - set(defaults)):
+        raise ConfigError(f"options: {shown(option)}: expected {', '.join(defaults)}")
+    return {**defaults, **options}
+
+
+def _device(generated: DesignPackage, card: Board, bitstream: str | Path | None) -> dict[str, Any]:
+    design = generated.design
     return {
         "kind": "fpga",
         "bitstream": None if bitstream is None else str(bitstream),
@@ -267,28 +281,28 @@ def _device(made: DesignPackage, card: Board, bitstream: str | Path | None) -> d
         "compute_units": design.compute_units,
         "clock_hz": design.clock_hz,
         "memory_bytes": card.memory_bytes,
-        "link_bandwidth": made.link_bandwidth,
+        "link_bandwidth": generated.link_bandwidth,
     }
 
 
-def _written(made: DesignPackage, directory: Path, model: OptionGroup[ModelConfig]) -> Path:
-    options = {"model": {key: each for key, each in model.values.items() if key != "_target_"}}
-    with made_output(directory, files.NAMES, option="directory"):
-        made.write(directory, groups={}, options=options)
-        write_json(directory / "estimate.json", report.describe(made))
-        write_atomically(directory / "estimate.html", report.page(made))
-        write_json(directory / "design.json", made.design.plain())
+def _write(generated: DesignPackage, directory: Path, model: OptionGroup[ModelConfig]) -> Path:
+    options = {"model": {key: value for key, value in model.values.items() if key != "_target_"}}
+    with made_output(directory, package.NAMES, option="directory"):
+        generated.write(directory, groups={}, options=options)
+        write_json(directory / "estimate.json", fpga_design.describe(generated))
+        write_atomically(directory / "estimate.html", fpga_design.page(generated))
+        write_json(directory / "design.json", generated.design.plain())
     return directory
 
 
 def init(bitstream: Bitstream) -> None:
-    """Prepare the cards (``Init``): compile the simulation, or check that the bitstream is there.
+    """Prepare the cards (``Init``): compile the simulation, or check the bitstream.
 
     Raises:
-        ConfigError: there is no such file, or no compiler.
+        ConfigError: the bitstream file or a compiler is missing.
     """
     if not isinstance(bitstream, Bitstream):
-        raise ConfigError(f"bitstream={shown(bitstream)}: must be what generate_design returns")
+        raise ConfigError(f"bitstream={shown(bitstream)}: expected the result of generate_design")
     if bitstream.file is not None:
         if not bitstream.file.is_file():
             raise ConfigError(f"bitstream={bitstream.file}: no such file")

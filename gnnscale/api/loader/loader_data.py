@@ -1,4 +1,4 @@
-"""What a loader reads of a Graph, a PyG ``Data`` or a DGL graph: topology, and rows of data."""
+"""Input of a loader: topology and data of a Graph, a PyG ``Data`` or a DGL graph."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gnnscale.data.array_inputs import is_from, other_graph, refuse_masked
 from gnnscale.features import read_from_disk
 from gnnscale.graph import Graph
 
-#: Row types that the native gather hands out as they are.
+#: Row types that the native gather supports.
 _GATHERED = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-#: DGL's customary names, and PyG's.
+#: PyG's names for DGL's customary names.
 _PYG_NAMES = {"feat": "x", "label": "y"}
 _PYG_EDGE_NAMES = {"weight": "edge_weight", "feat": "edge_attr"}
 
 
 def allocate(shape: tuple[int, ...], dtype: torch.dtype, *, pinned: bool) -> torch.Tensor:
-    """Return a tensor that is not initialised, in page-locked memory if ``pinned``."""
+    """Return an uninitialized tensor, in page-locked memory if ``pinned``."""
     if pinned:
         return torch.empty(shape, dtype=dtype, pin_memory=True)
     return ops.empty(shape, dtype)
@@ -31,27 +31,29 @@ def allocate(shape: tuple[int, ...], dtype: torch.dtype, *, pinned: bool) -> tor
 
 @dataclass(frozen=True, kw_only=True)
 class AlignedRows:
-    """A row of some kind for every vertex, or for every edge."""
+    """Data with a row for every vertex, or for every edge."""
 
-    array: Array  #: ``[number of them, ...]``; bfloat16 as its bits
-    #: name of the element type in ``array``, if it is a matrix that the native gather reads; None
-    #: for anything else
+    array: Array  #: ``[num_rows, ...]``; bfloat16 as int16 bits
+    #: element type in ``array`` if the native gather can read it. None: NumPy reads it
     storage: str | None
     dtype: torch.dtype  #: type of the rows that ``take`` returns
-    from_disk: bool = False  #: whether most rows are not in memory when they are read
-    #: columns of a row that ``take`` returns; None for those of ``array``
+    from_disk: bool = False  #: whether reads of rows mostly go to disk
+    #: columns of a row that ``take`` returns. None: the columns of ``array``
     width: int | None = None
 
     @classmethod
-    def of(cls, name: str, values: Any, count: int, *, kind: str = "vertex") -> AlignedRows:
-        """Wrap the user's tensor or array ``values``, which is not copied if contiguous.
+    def wrap(cls, name: str, values: Any, count: int, *, kind: str = "vertex") -> AlignedRows:
+        """Wrap a tensor or array of the user, without a copy if it is contiguous.
 
         Args:
+            name: name of the attribute, for errors.
             values: ``[count, ...]``.
+            count: number of vertices or edges.
             kind: ``vertex`` or ``edge``.
 
         Raises:
-            GraphError: it is neither, not on the CPU, or does not have a row for each of them.
+            GraphError: ``values`` is no tensor or array, is not on the CPU, or has another number
+                of rows.
         """
         plural = {"vertex": "vertices", "edge": "edges"}[kind]
         refuse_masked(values, f"{kind} attribute {name!r}")
@@ -59,15 +61,15 @@ class AlignedRows:
             values = torch.from_numpy(values)
         if not isinstance(values, torch.Tensor):
             raise GraphError(
-                f"{kind} attribute {name!r} is a {type(values).__name__}, "
-                "allowed are tensors and arrays"
+                f"{kind} attribute {name!r}: expected a tensor or array, "
+                f"got {type(values).__name__}"
             )
         if values.device.type != "cpu":
-            raise GraphError(f"{kind} attribute {name!r} is on {values.device}, allowed is cpu")
+            raise GraphError(f"{kind} attribute {name!r}: expected on cpu, got {values.device}")
         if values.ndim == 0 or len(values) != count:
             raise GraphError(
-                f"{kind} attribute {name!r} is {list(values.shape)}, "
-                f"allowed is a row for each of {count} {plural}"
+                f"{kind} attribute {name!r}: expected a row for each of {count} {plural}, "
+                f"got {list(values.shape)}"
             )
         values = values.detach().contiguous()
         bits = values.view(torch.int16) if values.dtype == torch.bfloat16 else values
@@ -89,42 +91,41 @@ class AlignedRows:
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderData:
-    """The parts of the user's graph."""
+    """Topology and data of the user's graph."""
 
-    graph: Graph  #: the topology
-    #: per-vertex data by PyG's names: features ``x``, labels ``y``, and others by their own
+    graph: Graph  #: topology
+    #: vertex data by PyG's names: features ``x``, labels ``y``, and further attributes
     rows: dict[str, AlignedRows]
-    #: per-edge data by PyG's names, weights ``edge_weight`` and others by their own, in the user's
-    #: order of edges
+    #: edge data by PyG's names, in the user's order of edges: weights ``edge_weight``, and further
+    #: attributes
     edge_rows: dict[str, AlignedRows] = field(default_factory=dict)
-    #: whether the graph's own weights are data that batches carry; else they are ``edge_rows``, or
-    #: none
+    #: whether batches contain the graph's own edge weights, which are not in ``edge_rows``
     hands_weights: bool = False
-    #: the graph's own rows of features of edges, which batches carry as ``edge_attr``; None if it
-    #: has no such, or they are among ``edge_rows``
+    #: the graph's own edge features, which batches contain as ``edge_attr``. None: no edge
+    #: features, or they are in ``edge_rows``
     edge_features: AlignedRows | None = None
-    #: a PyG graph's other attributes, which every batch repeats
+    #: further attributes of a PyG graph, copied into every batch
     constants: dict[str, Any] = field(default_factory=dict)
-    id_dtype: torch.dtype = torch.int64  #: the type of ids in a DGL graph
+    id_dtype: torch.dtype = torch.int64  #: type of ids of a DGL graph
 
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeUse:
-    """What a loader needs of the edges of a user's graph."""
+    """Edge data that a loader needs of the user's graph."""
 
-    weight: str | None = None  #: the attribute that neighbours are drawn by; None if all are alike
-    numbered: bool = False  #: whether batches have the numbers of edges, even if edges have no data
+    weight: str | None = None  #: edge attribute with sampling weights. None: uniform sampling
+    numbered: bool = False  #: whether batches contain edge ids even without edge data
 
 
 def read_data(data: Any, use: EdgeUse) -> LoaderData:
-    """Take apart a Graph, a homogeneous PyG ``Data`` or a homogeneous DGL graph.
+    """Read a Graph, a homogeneous PyG ``Data`` or a homogeneous DGL graph.
 
-    Rows keep their type, but a Graph's float16, uint8, int8 and int4 features, which are ways of
-    storing, become float32.
+    Rows keep their type, except that a Graph's float16, uint8, int8 and int4 features become
+    float32.
 
     Raises:
-        GraphError: it is none of these, or carries what a loader cannot hand on; or its edges have
-            no such weights.
+        GraphError: the type is not supported, an attribute cannot be batched, or the weights are
+            missing.
     """
     if isinstance(data, Graph):
         return _read_graph(data, use)
@@ -133,16 +134,16 @@ def read_data(data: Any, use: EdgeUse) -> LoaderData:
     if is_from(data, "dgl", "DGLGraph") and data.is_homogeneous:
         return _read_dgl(data, use)
     raise GraphError(
-        f"data is a {other_graph(data)}; allowed are gnnscale.Graph and homogeneous graphs of "
-        "torch_geometric (Data) and DGL"
+        "data: expected a gnnscale.Graph or a homogeneous graph of torch_geometric (Data) or DGL, "
+        f"got {other_graph(data)}"
     )
 
 
 def _read_graph(graph: Graph, use: EdgeUse) -> LoaderData:
     weighted = graph.edge_weights is not None
     if use.weight is not None and not (weighted and use.weight == "edge_weight"):
-        has = "'edge_weight'" if weighted else "none: its edges have no weights"
-        raise GraphError(f"weights {use.weight!r} of {graph.name}: allowed is {has}")
+        expected = "'edge_weight'" if weighted else "none, since the edges have no weights"
+        raise GraphError(f"weights {use.weight!r} of {graph.name}: expected {expected}")
     dtype = torch.bfloat16 if graph.feature_dtype == "bfloat16" else torch.float32
     label_dtype = torch.uint8 if graph.multilabel else torch.int64
     if graph.regression:
@@ -173,8 +174,8 @@ def _topology(
     weights = None
     if use.weight is not None:
         if use.weight not in edge_rows:
-            known = ", ".join(map(repr, edge_rows)) or "none: its edges have no data"
-            raise GraphError(f"weights {use.weight!r} of data: allowed is {known}")
+            expected = ", ".join(map(repr, edge_rows)) or "none, since the edges have no data"
+            raise GraphError(f"weights {use.weight!r} of data: expected {expected}")
         rows = edge_rows[use.weight]
         weights = rows.take(np.arange(len(ends[0])), num_threads=1, pinned=False).float()
         weights = weights[:, 0] if weights.ndim == 2 and weights.shape[1] == 1 else weights
@@ -191,21 +192,24 @@ def _read_pyg(data: Any, use: EdgeUse) -> LoaderData:
     fields = data.to_dict()
     edge_index = fields.pop("edge_index", None)
     if edge_index is None:
-        raise GraphError("data has no edge_index")
+        raise GraphError("data: edge_index: required")
     num_vertices, num_edges = data.num_nodes, edge_index.shape[1]
     fields.pop("num_nodes", None)
     edge_rows = {
-        name: AlignedRows.of(name, values, num_edges, kind="edge")
+        name: AlignedRows.wrap(name, values, num_edges, kind="edge")
         for name, values in fields.items()
-        if data.is_edge_attr(name) and name != "e_id"  # which batches set themselves
+        if data.is_edge_attr(name) and name != "e_id"  # a key of batches
     }
     rows = {
-        name: AlignedRows.of(name, values, num_vertices)
+        name: AlignedRows.wrap(name, values, num_vertices)
         for name, values in fields.items()
         if data.is_node_attr(name)
     }
-    known = (*rows, *edge_rows, "e_id")
-    constants = {name: value for name, value in fields.items() if name not in known}
+    constants = {
+        name: value
+        for name, value in fields.items()
+        if name not in rows and name not in edge_rows and name != "e_id"
+    }
     graph = _topology((edge_index[0], edge_index[1]), num_vertices, edge_rows, use)
     return LoaderData(graph=graph, rows=rows, edge_rows=edge_rows, constants=constants)
 
@@ -213,18 +217,18 @@ def _read_pyg(data: Any, use: EdgeUse) -> LoaderData:
 def _read_dgl(graph: Any, use: EdgeUse) -> LoaderData:
     num_vertices, num_edges = graph.num_nodes(), graph.num_edges()
     rows = {
-        _PYG_NAMES.get(name, name): AlignedRows.of(name, values, num_vertices)
+        _PYG_NAMES.get(name, name): AlignedRows.wrap(name, values, num_vertices)
         for name, values in graph.ndata.items()
-        if name != "_ID"  # dgl.NID, which batches set themselves
+        if name != "_ID"  # dgl.NID, a key of batches
     }
     edge_rows = {
-        _PYG_EDGE_NAMES.get(name, name): AlignedRows.of(name, values, num_edges, kind="edge")
+        _PYG_EDGE_NAMES.get(name, name): AlignedRows.wrap(name, values, num_edges, kind="edge")
         for name, values in graph.edata.items()
         if name != "_ID"  # dgl.EID
     }
     if use.weight is not None:
         use = replace(use, weight=_PYG_EDGE_NAMES.get(use.weight, use.weight))
-    # A graph that is kept by destination alone does not list its edges by their numbers.
+    # DGL lists edges by id only with a sort if it stores them by destination.
     src, dst, numbers = graph.edges(form="all", order=None)
     by_number = numbers.argsort()
     ends = (src[by_number], dst[by_number])

@@ -1,4 +1,4 @@
-"""Mini-batches for a user's own training loop, in PyG's form or in DGL's."""
+"""Loader of mini-batches for a user's own training loop, in the formats of PyG and DGL."""
 
 import inspect
 import warnings
@@ -29,7 +29,7 @@ from gnnscale.data.validation import check_ids
 from gnnscale.graph import Graph
 from gnnscale.sampling import ShuffledOrder
 
-#: Arguments of others with a single value that this loader can honour: PyG's, torch's, DGL's.
+#: Arguments of PyG's, torch's and DGL's loaders with a single supported value.
 FIXED: dict[str, Any] = {
     **dict.fromkeys(("input_time", "time_attr", "transform_sampler_output", "custom_cls")),
     **dict.fromkeys(("neighbor_sampler", "input_id", "sampler", "batch_sampler", "collate_fn")),
@@ -37,7 +37,7 @@ FIXED: dict[str, Any] = {
     **{"subgraph_type": "directional", "temporal_strategy": "uniform", "edge_dir": "in"},
     **{"directed": True, "disjoint": False, "use_ddp": False, "use_uva": False},
 }
-#: Those that steer worker processes, copies and what is read ahead, and change no batch.
+#: Arguments that concern worker processes, copies and prefetching, and change no batch.
 WITHOUT_EFFECT = (
     *("is_sorted", "filter_per_worker", "persistent_workers", "multiprocessing_context"),
     *("timeout", "in_order", "pin_memory_device", "fused", "ddp_seed", "use_prefetch_thread"),
@@ -48,80 +48,86 @@ WITHOUT_EFFECT = (
 
 @dataclass(kw_only=True)
 class _Task:
-    """A batch that is to be loaded: the positions of its seeds, its step, and what came of it."""
+    """Batch to be loaded: positions of its seeds, its step, and the loaded batch."""
 
     positions: arrays.Array
     step: int
     batch: Any = None
 
     def take(self) -> Any:
-        """Give the batch away: its memory is free for the next one when the caller is done."""
+        """Return the batch and forget it, so that the caller's reference alone keeps its memory."""
         batch, self.batch = self.batch, None
         return batch
 
 
 class NeighborLoader(IterableDataset[Any]):
-    """Yields sampled mini-batches; takes the arguments of PyG's loader of the same name.
+    """Loader of sampled mini-batches, with the arguments of PyG's loader of this name.
 
-    Batches are sampled and their rows gathered natively, by background threads instead of worker
-    processes. They end when the loop does, also when it breaks off.
+    Background threads sample batches and gather their rows natively, in place of worker processes.
+    The threads end with the loop, also when the loop breaks off.
 
-    In PyG's form a batch is a ``torch_geometric.data.Data`` with
+    Example::
 
-    - ``x``, ``y`` and any other per-vertex attribute of ``data``: rows of the sampled vertices;
+        loader = NeighborLoader(graph, [10, 5], input_nodes=train_ids, batch_size=512)
+        for batch in loader:
+            out = model(batch.x, batch.edge_index)[: batch.batch_size]
+
+    A batch in PyG's format is a ``torch_geometric.data.Data`` with
+
+    - ``x``, ``y`` and any further vertex attribute of ``data``: rows of the sampled vertices;
     - ``edge_index`` ``[2, num_edges]`` int64 local ids, sources then destinations, hop by hop;
-    - ``n_id`` int64 global ids of the vertices, the seeds first, then hop by hop;
+    - ``n_id`` int64 global ids of the vertices, seeds first, then hop by hop;
     - ``input_id`` int64 positions of the seeds in ``input_nodes`` (their ids for a mask);
     - ``batch_size``, the number of seeds;
     - ``num_sampled_nodes`` (seeds, hop 1, ...) and ``num_sampled_edges`` (hop 1, ...), lists for
-      ``torch_geometric.utils.trim_to_layer``. As in PyG, a hop expands the vertices that the hop
-      before it found.
+      ``torch_geometric.utils.trim_to_layer``. As in PyG, a hop expands the vertices that the
+      previous hop added.
 
-    Where edges have data (``edge_attr``, ``edge_weight``, any other), or with ``edge_ids``, also
+    If edges have data (``edge_attr``, ``edge_weight``, ...), or with ``edge_ids``, a batch also has
 
     - the rows of the sampled edges, in the order of ``edge_index``;
-    - ``e_id`` int64 their places in the ``edge_index`` of ``data``. Of a ``gnnscale.Graph`` they
-      are its ``edge_ids``, or else places in its ``indices``.
+    - ``e_id`` int64 indices into the ``edge_index`` of ``data``. For a ``gnnscale.Graph``: its
+      ``edge_ids``, or indices into its ``indices``.
 
-    In DGL's form it is ``(input_nodes, output_nodes, blocks)``, with rows for all sources of the
-    first block in its ``srcdata`` and for all destinations of the last one in its ``dstdata``
-    (``feat``, ``label`` and any other), and with data and ``dgl.EID`` of edges in each block's
-    ``edata``. As in DGL, a hop expands every vertex of the block above.
+    A batch in DGL's format is ``(input_nodes, output_nodes, blocks)``. The ``srcdata`` of the first
+    block has rows for all its sources, and the ``dstdata`` of the last block for its destinations
+    (``feat``, ``label``, ...). The ``edata`` of each block has edge data and ``dgl.EID``. As in
+    DGL, a hop expands every vertex of the block above.
 
-    An epoch begins with every ``iter()``. Epochs differ in the neighbours drawn, and
-    with ``shuffle`` in the order of the seeds; ``seed`` fixes both, for any number of threads.
+    Every ``iter()`` begins an epoch. Epochs differ in the sampled neighbors, and with ``shuffle``
+    in the order of the seeds. ``seed`` determines both for any number of threads.
 
-    It is an ``IterableDataset`` with a length. A ``DataLoader(loader, batch_size=None)`` yields its
-    batches, but not with worker processes, each of which would yield all of them.
+    The loader is an ``IterableDataset`` with a length. ``DataLoader(loader, batch_size=None)``
+    yields its batches. Worker processes are refused, since each would yield all batches.
 
     Args:
         data: a ``gnnscale.Graph``, or a homogeneous PyG ``Data`` or DGL graph on the CPU, whose
-            edges are sorted once. To share that among loaders, convert it to a Graph first.
-        num_neighbors: neighbours a vertex, from the seeds outwards; -1 takes all.
-        input_nodes: seeds: distinct ids, or a mask over all vertices; None for every vertex.
-        batch_size: seeds a batch; the last may have fewer.
-        shuffle: a new order each epoch, fixed by ``(seed, epoch)``.
-        drop_last: leave out a last batch with fewer seeds.
-        replace: draw neighbours with replacement.
-        num_workers: background threads; 0 makes each batch when it is asked for.
-        prefetch_factor: batches a background thread prepares ahead; None for 2.
-        pin_memory: put batches into page-locked memory; needs CUDA.
-        transform: called with each batch, in the background thread; its result is yielded.
-        weight_attr: draw neighbours with probability by this attribute of edges, one number
-            each; of a Graph, ``edge_weight``. Those of weight 0 are never drawn. DGL's name of
-            the argument, ``prob``, is taken too.
-        edge_ids: add the numbers of edges even if these have no data.
-        generator: ``seed`` is drawn from it, once.
-        seed: fixes order and neighbours; None for 0, or what ``generator`` draws.
-        num_threads: threads of the native kernels for a batch; by default the cores, divided by
+            edges are sorted once. Convert it to a Graph first to share the sorted edges among
+            loaders.
+        num_neighbors: neighbors per vertex and hop, from the seeds outwards; -1 for all.
+        input_nodes: seeds: distinct ids, or a mask over all vertices. None: every vertex.
+        batch_size: seeds of a batch; the last batch may have fewer.
+        shuffle: whether the order of seeds changes each epoch, determined by ``(seed, epoch)``.
+        drop_last: whether to drop a last batch with fewer seeds.
+        replace: whether to sample neighbors with replacement.
+        num_workers: number of background threads. 0: batches are computed on demand.
+        prefetch_factor: batches that each background thread prepares ahead. None: 2.
+        pin_memory: whether to allocate batches in page-locked memory; needs CUDA.
+        transform: function called with each batch in the background thread; its result is yielded.
+        weight_attr: edge attribute with sampling weights, one number per edge; ``edge_weight`` for
+            a Graph. Edges of weight 0 are never sampled. DGL's name ``prob`` is accepted too.
+        edge_ids: whether batches contain edge ids even without edge data.
+        generator: generator that ``seed`` is drawn from, once.
+        seed: seed of order and neighbors. None: drawn from ``generator``, or 0.
+        num_threads: threads of the native kernels per batch. None: cores divided by
             ``num_workers``.
         output_format: ``pyg`` or ``dgl``.
-        others: further arguments of PyG's and DGL's loaders, with values that mean what this
-            one does; ``docs/loader.md`` lists them.
+        arguments: further arguments of PyG's and DGL's loaders with the values that this loader
+            supports; ``docs/loader.md`` lists them.
 
     Raises:
-        ConfigError: an argument has a value that is not allowed.
-        GraphError: ``data`` is not usable, or ``input_nodes`` are not distinct vertices of it.
+        ConfigError: an argument has an invalid value.
+        GraphError: ``data`` is not usable, or ``input_nodes`` are not distinct vertices.
         ImportError: the library of ``output_format`` is not installed.
     """
 
@@ -146,23 +152,23 @@ class NeighborLoader(IterableDataset[Any]):
         seed: int | None = None,
         num_threads: int | None = None,
         output_format: str = "pyg",
-        **others: Any,
+        **arguments: Any,
     ) -> None:
         if isinstance(num_neighbors, Mapping):
-            raise ConfigError("num_neighbors: a dictionary, allowed is a list: one type of edges")
+            raise ConfigError("num_neighbors: expected a list, got a dictionary of edge types")
         fanouts = listed_numbers("num_neighbors", num_neighbors, "[15, 10]")
         prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         _check_minimum(0, num_workers=num_workers)
         if num_threads is None:
             num_threads = max(1, usable_cores() // max(1, num_workers))
         if output_format not in FORMATS:
-            raise ConfigError(f"output_format={output_format!r}: allowed are {', '.join(FORMATS)}")
-        weight = _weights_of(weight_attr, others)
-        _check_options(fanouts, others, type(self).__init__)
+            raise ConfigError(f"output_format={output_format!r}: expected {', '.join(FORMATS)}")
+        weight = _pop_weight_attr(weight_attr, arguments)
+        _check_options(fanouts, arguments, type(self).__init__)
         _check_minimum(
             1, batch_size=batch_size, prefetch_factor=prefetch_factor, num_threads=num_threads
         )
-        seed = _drawn_seed(seed, generator)
+        seed = _choose_seed(seed, generator)
         _check_minimum(0, seed=seed)
         sampling = Sampling(
             fanouts=fanouts,
@@ -192,18 +198,18 @@ class NeighborLoader(IterableDataset[Any]):
         return -(-len(self._seeds) // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch."""
+        """Start the next epoch."""
         worker = get_worker_info()
         if worker is not None:
             raise ConfigError(
-                f"num_workers={worker.num_workers} of DataLoader: allowed is 0 around a "
+                f"num_workers={worker.num_workers} of DataLoader: expected 0 around a "
                 "NeighborLoader, whose own threads prepare batches; each process would yield all"
             )
         epoch, self._epoch = self._epoch, self._epoch + 1
         return self._batches(self._tasks(epoch))
 
     def _batches(self, tasks: Iterator[_Task]) -> Iterator[Any]:
-        """Yield the result of each task; threads end with this generator, however it ends."""
+        """Yield the batch of each task; the threads end with this generator."""
         run = [self._load]
         with Pipeline(
             tasks,
@@ -218,13 +224,13 @@ class NeighborLoader(IterableDataset[Any]):
 
     def _tasks(self, epoch: int) -> Iterator[_Task]:
         positions: Iterator[arrays.Array]
-        everything = np.arange(len(self._seeds))
+        seed_positions = np.arange(len(self._seeds))
         if self._shuffle:
-            order = ShuffledOrder(everything, batch_size=self.batch_size, seed=self._seed)
+            order = ShuffledOrder(seed_positions, batch_size=self.batch_size, seed=self._seed)
             positions = (step.seeds for step in order.epoch(epoch))
         else:
-            starts = range(0, len(everything), self.batch_size)
-            positions = (everything[start : start + self.batch_size] for start in starts)
+            starts = range(0, len(seed_positions), self.batch_size)
+            positions = (seed_positions[start : start + self.batch_size] for start in starts)
         first_step = epoch * len(self)
         for index, batch in enumerate(islice(positions, len(self))):
             yield _Task(positions=batch, step=first_step + index)
@@ -237,7 +243,7 @@ class NeighborLoader(IterableDataset[Any]):
 
 
 def _can_pin(pin_memory: bool) -> bool:
-    """Warn as torch's DataLoader does if there is nothing to pin memory for."""
+    """Return ``pin_memory``, or False with a warning (as torch's DataLoader does) without CUDA."""
     if pin_memory and not torch.cuda.is_available():
         warnings.warn(
             "pin_memory=True: there is no CUDA device, memory is not pinned", stacklevel=3
@@ -247,7 +253,7 @@ def _can_pin(pin_memory: bool) -> bool:
 
 
 def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[arrays.Array, arrays.Int64Array]:
-    """Return the seeds, in the graph's type of ids, and the ``input_id`` of each."""
+    """Return the seeds, in the graph's id type, and the ``input_id`` of each."""
     num_vertices = graph.num_vertices
     nodes = np.arange(num_vertices)
     if input_nodes is not None:
@@ -255,65 +261,68 @@ def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[arrays.Array, arrays.In
         if not nodes.size and nodes.ndim == 1:  # an empty list is float64 to NumPy
             nodes = nodes.astype(np.int64)
     if nodes.ndim != 1:
-        raise GraphError(f"input_nodes are {list(nodes.shape)}, allowed is one axis")
+        raise GraphError(f"input_nodes: expected one axis, got {list(nodes.shape)}")
     if nodes.dtype == np.bool_:
         if len(nodes) != num_vertices:
             raise GraphError(
-                f"input_nodes is a mask over {len(nodes)} vertices, the graph has {num_vertices}"
+                f"input_nodes: expected a mask over {num_vertices} vertices, got {len(nodes)}"
             )
         nodes = np.flatnonzero(nodes)
         return nodes.astype(graph.indices.dtype), nodes
     check_ids(nodes, num_vertices, "input_nodes")
     distinct, counts = np.unique(nodes, return_counts=True)
     if len(distinct) < len(nodes):
-        raise GraphError(f"input_nodes names vertex {distinct[counts > 1][0]} more than once")
+        raise GraphError(
+            f"input_nodes: expected distinct ids, got {distinct[counts > 1][0]} more than once"
+        )
     return nodes.astype(graph.indices.dtype), np.arange(len(nodes))
 
 
-def _weights_of(weight_attr: str | None, others: dict[str, Any]) -> str | None:
-    """Return the attribute of edges that neighbours are drawn by, and take ``prob`` from others."""
-    prob = others.pop("prob", None)
+def _pop_weight_attr(weight_attr: str | None, arguments: dict[str, Any]) -> str | None:
+    """Return the edge attribute with sampling weights; remove DGL's ``prob`` from ``arguments``."""
+    prob = arguments.pop("prob", None)
     if prob is not None and weight_attr is not None:
-        raise ConfigError(f"prob={prob!r}: allowed is None beside weight_attr={weight_attr!r}")
-    given = {"weight_attr": weight_attr, "prob": prob}
-    for name, value in given.items():
+        raise ConfigError(f"prob={prob!r}: expected None with weight_attr={weight_attr!r}")
+    for name, value in (("weight_attr", weight_attr), ("prob", prob)):
         if value is not None and not isinstance(value, str):
-            raise ConfigError(f"{name}={value!r}: allowed is the name of an attribute of edges")
+            raise ConfigError(f"{name}={value!r}: expected the name of an edge attribute")
     return prob if weight_attr is None else weight_attr
 
 
-def _check_options(fanouts: list[int], others: dict[str, Any], loader: Callable[..., Any]) -> None:
-    """Refuse fan-outs, and arguments that ``loader`` does not have, that cannot be honoured."""
+def _check_options(
+    fanouts: list[int], arguments: dict[str, Any], loader: Callable[..., Any]
+) -> None:
+    """Check fan-outs, and arguments of other loaders that ``loader`` does not define."""
     if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
         raise ConfigError(
-            f"num_neighbors={fanouts}: allowed is a positive number, or -1 for all, for each hop"
+            f"num_neighbors={fanouts}: expected a positive number, or -1 for all, for each hop"
         )
-    for name, value in others.items():
+    for name, value in arguments.items():
         if name in FIXED:
-            allowed = FIXED[name]
-            plain = getattr(value, "value", value)  # PyG has an enumeration of subgraph types
+            expected = FIXED[name]
+            plain = getattr(value, "value", value)  # PyG's subgraph types are an enumeration
             if name in ("device", "output_device") and str(value) == "cpu":
                 continue
-            if plain is not allowed and (allowed is None or plain != allowed):
-                raise ConfigError(f"{name}={value!r}: allowed is {allowed!r}")
+            if plain is not expected and (expected is None or plain != expected):
+                raise ConfigError(f"{name}={value!r}: expected {expected!r}")
         elif name not in WITHOUT_EFFECT:
-            known = [*inspect.signature(loader).parameters, *FIXED, *WITHOUT_EFFECT]
-            raise ConfigError(f"{name}={value!r}: there is no such argument{nearest(name, known)}")
+            supported = [*inspect.signature(loader).parameters, *FIXED, *WITHOUT_EFFECT]
+            raise ConfigError(f"{name}={value!r}: unknown argument{nearest(name, supported)}")
 
 
 def _check_minimum(minimum: int, **values: Any) -> None:
-    """Raise ConfigError unless every value is a whole number of at least ``minimum``."""
+    """Check that every value is an integer of at least ``minimum``."""
     for name, value in values.items():
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
             raise ConfigError(f"{name}={shown(value)}: expected a whole number")
         if value < minimum:
-            raise ConfigError(f"{name}={value}: must be at least {minimum}")
+            raise ConfigError(f"{name}={value}: expected at least {minimum}")
 
 
-def _drawn_seed(seed: int | None, generator: torch.Generator | None) -> int:
-    """Return the seed: the one given, or drawn from ``generator``, or 0."""
+def _choose_seed(seed: int | None, generator: torch.Generator | None) -> int:
+    """Return ``seed``, or a number drawn from ``generator``, or 0 without both."""
     if generator is None:
         return 0 if seed is None else seed
     if seed is not None:
-        raise ConfigError(f"seed={seed}: allowed is None beside a generator, which draws it")
+        raise ConfigError(f"seed={seed}: expected None with a generator, which draws the seed")
     return int(torch.randint(2**63 - 1, (), generator=generator).item())

@@ -1,4 +1,4 @@
-"""HitGNN's DSE engine: the design of a card, and all those that it was chosen from."""
+"""HitGNN's DSE engine: the best design of a card, with all candidates."""
 
 from __future__ import annotations
 
@@ -6,56 +6,59 @@ import time
 from dataclasses import dataclass
 
 from gnnscale.core import check_choice
-from gnnscale.fpga_design.dse import hitgnn
-from gnnscale.fpga_design.dse import own_model as parts
+from gnnscale.fpga_design.dse import hitgnn, own_model
 from gnnscale.fpga_design.dse.goal import Goal, Point, best_of, pareto
 from gnnscale.planner.fpga_board import Board
 
-#: Whose models: those of the paper, or those of our kernels.
+#: Models of cycles and resources: of our kernels, or of the paper.
 MODES = ("ours", "hitgnn")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """What came of exploring the designs of a card."""
+    """Result of exploring the designs of a card."""
 
     board: Board
     mode: str  #: one of ``MODES``
     best: Point
-    pareto: tuple[Point, ...]  #: by throughput and fullest resource
-    points: tuple[Point, ...]  #: all that fit
-    refused: tuple[parts.RejectedDesign, ...]  #: those that do not fit, of ``ours``
-    #: by die, n, m and NVTPS of Algorithm 4 to the letter: the best of all sizes, whether there are
-    #: templates of them or not; of ``hitgnn``
+    pareto: tuple[Point, ...]  #: Pareto front of throughput and fullest resource
+    points: tuple[Point, ...]  #: all designs that fit
+    refused: tuple[own_model.RejectedDesign, ...]  #: designs that do not fit, in mode ``ours``
+    #: n, m and NVTPS of Algorithm 4 by die, with sizes that need no template, in mode ``hitgnn``
     sweeps: dict[str, tuple[int, int, float]]
-    seconds: float  #: that it took
+    seconds: float  #: seconds of the exploration
 
     def at(self, n: int, m: int) -> Point | None:
-        """Return the fastest point of a die's n and m; None if it does not fit."""
-        found = [point for point in self.points if (point.n, point.m) == (n, m)]
-        return best_of(found) if found else None
+        """Return the fastest design with n and m per die. None: it does not fit."""
+        points = [point for point in self.points if (point.n, point.m) == (n, m)]
+        return best_of(points) if points else None
 
 
 def explore(board: Board, goal: Goal, mode: str) -> Exploration:
     """Explore the designs of ``board``.
 
     Args:
+        board: the card.
+        goal: mini-batches to optimize for.
         mode: one of ``MODES``.
 
     Raises:
-        ConfigError: no design fits, with the resource, the die, and by how much.
+        ConfigError: no design fits; the message names the resource, the die and the excess.
     """
     check_choice("mode", mode, MODES)
     start = time.perf_counter()
-    refused: tuple[parts.RejectedDesign, ...] = ()
+    refused: tuple[own_model.RejectedDesign, ...] = ()
     sweeps: dict[str, tuple[int, int, float]] = {}
     if mode == "hitgnn":
         points = hitgnn.explore(board, goal)
         used = {name for point in points for name in point.dies}
-        how = {"dies": len(used), "clock_hz": board.clock_hz}
-        sweeps = {d.name: hitgnn.sweep(d, goal, **how) for d in board.dies if d.name in used}
+        sweeps = {
+            die.name: hitgnn.sweep(die, goal, dies=len(used), clock_hz=board.clock_hz)
+            for die in board.dies
+            if die.name in used
+        }
     else:
-        points, refused = parts.explore(board, goal)
+        points, refused = own_model.explore(board, goal)
     return Exploration(
         board=board,
         mode=mode,

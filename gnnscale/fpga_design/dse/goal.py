@@ -1,17 +1,24 @@
-"""What a design is explored for: mini-batches, and how a card gets their rows."""
+"""Goal of an exploration: mini-batches to train fast, and candidate designs ranked by it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.cost_model.hitgnn import FpgaCard, LayerWorkload, Phase, phases
+from gnnscale.planner.cost_model.hitgnn import (
+    ComputeDesign,
+    FpgaCard,
+    LayerWorkload,
+    Phase,
+    limits,
+    phases,
+)
 from gnnscale.planner.simulator.hitgnn import layer_sizes
 from gnnscale.planner.simulator.workload import SimulatedTask
 
-#: n and m of a compute unit that there are templates of, as Table V has them: powers of two
+#: Values of n and m that have kernel templates, as in Table V: powers of two
 #: (``fpga/include/gnnscale_fpga/design.hpp``).
 SIZES_N = tuple(2**power for power in range(5))
 SIZES_M = tuple(2**power for power in range(4, 12))
@@ -19,9 +26,9 @@ SIZES_M = tuple(2**power for power in range(4, 12))
 
 @dataclass(frozen=True, kw_only=True)
 class BatchWorkload:
-    """A mini-batch of a card, or what one compute unit gets of it."""
+    """Work of a card's mini-batch, or of one compute unit's slice."""
 
-    name: str  #: of the graph and the model
+    name: str  #: name of the graph and the model
     size: BatchSize
     layers: tuple[LayerWorkload, ...]
     local_share: float = 1.0  #: β of eq. 7
@@ -29,12 +36,12 @@ class BatchWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """Mini-batches whose mean throughput counts.
+    """Mini-batches whose mean throughput a design maximizes.
 
     Attributes:
-        batches: of a whole card, one of each graph and model.
-        slices: returns the mini-batches of an equal slice of the seeds, one of so many. Slices
-            share neighbours, so that each is larger than its part of the whole.
+        batches: a card's mini-batch for each graph and model.
+        slices: returns the mini-batches of 1/k of the seeds for an integer k. Slices share
+            neighbors, so that a slice is larger than 1/k of the mini-batch.
         link_bandwidth: bytes per second from the host to a card.
     """
 
@@ -45,13 +52,15 @@ class Goal:
     def passes(
         self, batches: Sequence[BatchWorkload], *, clock_hz: float, bandwidth: float, units: int
     ) -> tuple[tuple[Phase, ...], ...]:
-        """Return the passes of each of ``batches`` on a compute unit, one of ``units``.
+        """Return the passes of each of ``batches`` on one of ``units`` compute units.
 
         Args:
+            batches: mini-batches of a compute unit.
+            clock_hz: clock in Hz.
             bandwidth: bytes per second of the unit's memory.
-            units: that share the link.
+            units: number of compute units that share the link.
         """
-        found = []
+        passes = []
         for batch in batches:
             card = FpgaCard(
                 clock_hz=clock_hz,
@@ -59,12 +68,12 @@ class Goal:
                 link_bandwidth=self.link_bandwidth / units,
                 local_share=batch.local_share,
             )
-            found.append(phases(card, batch.layers))
-        return tuple(found)
+            passes.append(phases(card, batch.layers))
+        return tuple(passes)
 
 
 def part_of(batch: BatchWorkload, units: int) -> BatchWorkload:
-    """Return an equal part of a mini-batch's work, for units that share one mini-batch."""
+    """Return one of ``units`` equal parts of a mini-batch's work."""
 
     def cut(layer: LayerWorkload) -> LayerWorkload:
         parts = {name: getattr(layer, name) / units for name in ("sources", "rows", "edges")}
@@ -79,12 +88,12 @@ def goal_of(
     """Return the goal of training on some graphs.
 
     Args:
-        tasks: each with β of eq. 7, the part of input rows that are in the card's memory.
+        tasks: pairs of a task and β of eq. 7, the fraction of input rows in the card's memory.
         batch_size: seeds of a card's mini-batch.
         link_bandwidth: bytes per second from the host to a card.
 
     Raises:
-        ConfigError: the kernels do not have the model.
+        ConfigError: the kernels do not support the model.
     """
 
     @cache
@@ -102,38 +111,48 @@ def _mini_batch(task: SimulatedTask, local: float, num_seeds: float) -> BatchWor
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A design of a card: the same n and m on every die that has a compute unit."""
+    """Design of a card with n and m on every die that has a compute unit."""
 
     n: int  #: scatter-gather PEs of a die
     m: int  #: multiply-accumulate units of a die
-    dies: tuple[str, ...]  #: those that have a compute unit
-    nvtps: float  #: vertices per second of the card, the mean over the goal's mini-batches (eq. 3)
-    bottleneck: str  #: what limits its step for the longest time
-    #: of each resource, the largest part that is taken of a die
+    dies: tuple[str, ...]  #: names of the dies with a compute unit
+    nvtps: float  #: vertices per second of the card, mean over the goal's mini-batches (eq. 3)
+    bottleneck: str  #: task that limits a step for the longest time
+    #: largest used fraction over the dies, by resource
     shares: dict[str, float]
-    limit: str  #: the resource that is fullest, and its die
-    row_words: int | None = None  #: of a compute unit's memory of rows; None if there is no such
+    limit: str  #: fullest resource and its die, such as ``luts of SLR0``
+    #: row memory of a compute unit in words. None: HitGNN's model has none
+    row_words: int | None = None
 
     @property
     def card(self) -> tuple[int, int]:
-        """N and m of all dies together, as the papers give them."""
+        """N and m summed over all dies, as in the papers."""
         return self.n * len(self.dies), self.m * len(self.dies)
 
     @property
     def fullest(self) -> float:
-        """The largest part of a resource that is taken."""
+        """Largest used fraction of any resource."""
         return max(self.shares.values())
 
 
 def best_of(points: Sequence[Point]) -> Point:
-    """Return the fastest point; of equally fast ones that which takes less."""
+    """Return the fastest design; of equally fast designs, the least full one."""
     return max(points, key=lambda point: (point.nvtps, -point.fullest))
 
 
 def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Return the points that no other one beats in both throughput and fullest resource."""
-    found: list[Point] = []
-    for point in sorted(points, key=lambda each: (each.fullest, -each.nvtps)):
-        if not found or point.nvtps > found[-1].nvtps:
-            found.append(point)
-    return tuple(found)
+    """Return the Pareto front: no other design has more throughput and a less full resource."""
+    front: list[Point] = []
+    for point in sorted(points, key=lambda candidate: (candidate.fullest, -candidate.nvtps)):
+        if not front or point.nvtps > front[-1].nvtps:
+            front.append(point)
+    return tuple(front)
+
+
+def sum_limits(passes: Iterable[Sequence[Phase]], design: ComputeDesign) -> dict[str, float]:
+    """Return the seconds of all mini-batches' passes by their slowest task; see ``limits``."""
+    seconds: dict[str, float] = {}
+    for batch in passes:
+        for name, value in limits(batch, design).items():
+            seconds[name] = seconds.get(name, 0.0) + value
+    return seconds

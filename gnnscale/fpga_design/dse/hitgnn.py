@@ -1,4 +1,4 @@
-"""Designs by HitGNN's own models: eq. 1 and 2 with HP-GNN's constants, eq. 3 to 9, Algorithm 4."""
+"""HitGNN's models of a design: eq. 1 and 2 with HP-GNN's constants, eq. 3 to 9, Algorithm 4."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import ConfigError
-from gnnscale.fpga_design.dse.goal import SIZES_M, SIZES_N, BatchWorkload, Goal, Point, part_of
-from gnnscale.planner.cost_model.hitgnn import ComputeDesign, Phase, limits, seconds_of
+from gnnscale.fpga_design.dse.goal import (
+    SIZES_M,
+    SIZES_N,
+    BatchWorkload,
+    Goal,
+    Point,
+    part_of,
+    sum_limits,
+)
+from gnnscale.planner.cost_model.hitgnn import ComputeDesign, Phase, seconds_of
 from gnnscale.planner.fpga_board import Board, Die
 
-#: λ1 and λ2 of eq. 1, DSP slices of a multiply-accumulate unit and of a scatter-gather PE; ρ1 to ρ3
-#: of eq. 2, LUTs of both, and of the routing network. They are HP-GNN's published ones, and give
-#: Table V: 90 and 56 % of the DSP slices of a U250, 72 and 65 % of its LUTs.
+#: λ1 and λ2 of eq. 1: DSP slices of a multiply-accumulate unit and a scatter-gather PE. ρ1 to ρ3 of
+#: eq. 2: LUTs of both and of the routing network. HP-GNN publishes these values. They reproduce
+#: Table V: 90 and 56 % of a U250's DSP slices, 72 and 65 % of its LUTs.
 DSPS_OF_MULTIPLIER, DSPS_OF_PE = 5, 112
 LUTS_OF_MULTIPLIER, LUTS_OF_PE, LUTS_OF_ROUTING = 470, 21_715, 4_610
 
@@ -28,16 +36,17 @@ def luts(n: Any, m: Any, *, ways: Any) -> Any:
     """Return the LUTs of a design, eq. 2.
 
     Args:
-        ways: PEs that the routing network joins: those of all dies, each of which has its part.
+        n: scatter-gather PEs of a die.
+        m: multiply-accumulate units of a die.
+        ways: PEs of all dies, which the routing network joins.
     """
     return LUTS_OF_MULTIPLIER * m + LUTS_OF_PE * n + LUTS_OF_ROUTING * n * np.log2(ways)
 
 
 def explore(board: Board, goal: Goal) -> tuple[Point, ...]:
-    """Return all designs of powers of two that fit, by Algorithm 4.
+    """Return all fitting designs of powers of two, by Algorithm 4.
 
-    Dies that are alike get the same design; if they differ, the design has to fit on each that has
-    a compute unit. Those with the most LUTs come first.
+    All dies with a compute unit get an equal design. Dies with more LUTs come first.
 
     Raises:
         ConfigError: not even the smallest design fits on any die.
@@ -46,34 +55,37 @@ def explore(board: Board, goal: Goal) -> tuple[Point, ...]:
     for n in SIZES_N:
         for m in SIZES_M:
             for count in range(1, len(board.dies) + 1):
-                having = [die for die in board.dies if _fits(die, n, m, count)]
-                having.sort(key=lambda die: -die.left.luts)
-                if len(having) >= count:
-                    points.append(_point(board, goal, having[:count], n, m))
+                dies = [die for die in board.dies if _fits(die, n, m, count)]
+                dies.sort(key=lambda die: -die.available.luts)
+                if len(dies) >= count:
+                    points.append(_point(board, goal, dies[:count], n, m))
     if not points:
         raise ConfigError(_why_none(board))
     return tuple(points)
 
 
 def sweep(die: Die, goal: Goal, *, dies: int, clock_hz: float) -> tuple[int, int, float]:
-    """Return the n, the m and the NVTPS of the fastest design of a die, whatever its sizes.
+    """Return n, m and NVTPS of the fastest design of a die, without templates' restrictions.
 
-    This is Algorithm 4 to the letter: n from 1 to n_max, m from 1 to m_max by eq. 1 and 2, all
-    that fit, and the best kept.
+    This is Algorithm 4 to the letter: n from 1 to n_max and m from 1 to m_max by eq. 1 and 2; the
+    best fitting design wins.
 
     Args:
-        dies: of the card; each works on an equal part of a mini-batch.
+        die: the die.
+        goal: mini-batches to optimize for.
+        dies: dies of the card, each with an equal part of a mini-batch.
+        clock_hz: clock in Hz.
 
     Raises:
         ConfigError: not even n = 1 and m = 1 fits.
     """
-    left = die.left
-    if dsps(1, 1) > left.dsps or luts(1, 1, ways=dies) > left.luts:
+    free = die.available
+    if dsps(1, 1) > free.dsps or luts(1, 1, ways=dies) > free.luts:
         raise ConfigError(f"die {die.name}: no design fits, not even n=1, m=1")
-    n_max = int(min(left.dsps // DSPS_OF_PE, left.luts // LUTS_OF_PE))
-    m_max = int(min(left.dsps // DSPS_OF_MULTIPLIER, left.luts // LUTS_OF_MULTIPLIER))
+    n_max = int(min(free.dsps // DSPS_OF_PE, free.luts // LUTS_OF_PE))
+    m_max = int(min(free.dsps // DSPS_OF_MULTIPLIER, free.luts // LUTS_OF_MULTIPLIER))
     n, m = np.arange(1, n_max + 1)[:, None], np.arange(1, m_max + 1)[None, :]
-    valid = (dsps(n, m) <= left.dsps) & (luts(n, m, ways=dies * n) <= left.luts)
+    valid = (dsps(n, m) <= free.dsps) & (luts(n, m, ways=dies * n) <= free.luts)
     rates = np.where(valid, _nvtps(_passes(die, goal, dies, clock_hz), goal.batches, n, m), 0.0)
     best = np.unravel_index(int(rates.argmax()), rates.shape)
     return int(best[0]) + 1, int(best[1]) + 1, float(rates[best])
@@ -87,28 +99,26 @@ def _passes(die: Die, goal: Goal, dies: int, clock_hz: float) -> tuple[tuple[Pha
 def _nvtps(
     passes: Sequence[Sequence[Phase]], batches: Sequence[BatchWorkload], n: Any, m: Any
 ) -> Any:
-    """Mean of eq. 3 over the mini-batches."""
+    """Return the mean of eq. 3 over the mini-batches."""
     pairs = zip(passes, batches, strict=True)
-    rates = [batch.size.num_vertices / seconds_of(each, n, m) for each, batch in pairs]
+    rates = [batch.size.num_vertices / seconds_of(phases, n, m) for phases, batch in pairs]
     return sum(rates) / len(rates)
 
 
 def _fits(die: Die, n: int, m: int, count: int) -> bool:
-    return bool(dsps(n, m) <= die.left.dsps and luts(n, m, ways=count * n) <= die.left.luts)
+    available = die.available
+    return bool(dsps(n, m) <= available.dsps and luts(n, m, ways=count * n) <= available.luts)
 
 
 def _point(board: Board, goal: Goal, dies: Sequence[Die], n: int, m: int) -> Point:
     slowest = min(dies, key=lambda die: die.bandwidth)
     passes = _passes(slowest, goal, len(dies), board.clock_hz)
     design = ComputeDesign(n=n, m=m)
-    found: dict[str, float] = {}
-    for each in passes:
-        for name, seconds in limits(each, design).items():
-            found[name] = found.get(name, 0.0) + seconds
+    seconds = sum_limits(passes, design)
     shares = {
-        (name, die.name): taken / getattr(die.has, name)
+        (name, die.name): amount / getattr(die.has, name)
         for die in dies
-        for name, taken in (("luts", luts(n, m, ways=len(dies) * n)), ("dsps", dsps(n, m)))
+        for name, amount in (("luts", luts(n, m, ways=len(dies) * n)), ("dsps", dsps(n, m)))
     }
     fullest = max(shares, key=lambda key: shares[key])
     return Point(
@@ -116,9 +126,9 @@ def _point(board: Board, goal: Goal, dies: Sequence[Die], n: int, m: int) -> Poi
         m=m,
         dies=tuple(die.name for die in board.dies if die in dies),
         nvtps=float(_nvtps(passes, goal.batches, n, m)),
-        bottleneck=max(found, key=lambda name: found[name]),
+        bottleneck=max(seconds, key=lambda name: seconds[name]),
         shares={
-            name: max(share for (each, _), share in shares.items() if each == name)
+            name: max(share for (resource, _), share in shares.items() if resource == name)
             for name in ("luts", "dsps")
         },
         limit=" of ".join(fullest),
@@ -126,17 +136,17 @@ def _point(board: Board, goal: Goal, dies: Sequence[Die], n: int, m: int) -> Poi
 
 
 def _why_none(board: Board) -> str:
-    """Name what is missing on the die that is nearest to the smallest design."""
+    """Return the error that names the shortage on the die nearest to the smallest design."""
     n, m = SIZES_N[0], SIZES_M[0]
     needs = {"dsps": float(dsps(n, m)), "luts": float(luts(n, m, ways=n))}
 
-    def missing(die: Die) -> tuple[float, str]:
-        return max((needs[name] / getattr(die.left, name), name) for name in needs)
+    def shortage(die: Die) -> tuple[float, str]:
+        return max((needs[name] / getattr(die.available, name), name) for name in needs)
 
-    die = min(board.dies, key=missing)
-    _, name = missing(die)
-    over = needs[name] - getattr(die.left, name)
+    die = min(board.dies, key=shortage)
+    _, name = shortage(die)
+    over = needs[name] - getattr(die.available, name)
     return (
         f"board {board.name}: no design fits: n={n}, m={m} takes {needs[name]:,.0f} {name}, "
-        f"{over:,.0f} more than {die.name} has left"
+        f"{over:,.0f} more than available on {die.name}"
     )

@@ -1,8 +1,7 @@
-"""Designs by what our kernels take and do: the model of their parts, and what C simulation charges.
+"""Models of our kernels' designs: resources of their processes, and bandwidth of C simulation.
 
-Their throughput is that of equations 5 to 9, with rows of whole words, and with the part of a
-bank's bandwidth that C simulation charges. What is left out, above all the filling and draining of
-pipelines, is measured by ``scripts/benchmarks fpga_cycles``.
+Throughput follows equations 5 to 9 with rows of whole words and the bank bandwidth of C simulation.
+``scripts/bench fpga_cycles`` measures the rest, above all pipeline fill and drain.
 """
 
 from __future__ import annotations
@@ -13,31 +12,38 @@ from functools import cache
 from itertools import product
 
 from gnnscale.core import ConfigError
-from gnnscale.fpga_design.dse.goal import SIZES_M, SIZES_N, BatchWorkload, Goal, Point
+from gnnscale.fpga_design.dse.goal import (
+    SIZES_M,
+    SIZES_N,
+    BatchWorkload,
+    Goal,
+    Point,
+    sum_limits,
+)
 from gnnscale.fpga_design.resources import DesignSize, Resources, fit
 from gnnscale.fpga_design.resources.die import MAX_SHARE, Fit
-from gnnscale.planner.cost_model.hitgnn import PE_SIMD, ComputeDesign, gnn_seconds, limits
+from gnnscale.planner.cost_model.hitgnn import PE_SIMD, ComputeDesign, gnn_seconds
 from gnnscale.planner.device_spec import ROW_WORDS
 from gnnscale.planner.fpga_board import Board, Die
 
-#: Of a bank's bandwidth, what long bursts get (``fpga/README.md``).
+#: Fraction of a bank's bandwidth that long bursts reach (``fpga/README.md``).
 BANK_SHARE = 0.875
-#: Bytes that a port of a compute unit takes in a cycle, however fast its memory is.
+#: Bytes per cycle of a compute unit's port.
 _PORT_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class RejectedDesign:
-    """A design that no set of dies takes."""
+    """Design that fits on no die."""
 
     n: int
     m: int
-    shares: dict[str, float]  #: of each resource, on the die with the most room
-    limit: str  #: the resource that is fullest, and that die
+    shares: dict[str, float]  #: used fraction by resource, on the die with the most free resources
+    limit: str  #: fullest resource, and that die
 
 
 def explore(board: Board, goal: Goal) -> tuple[tuple[Point, ...], tuple[RejectedDesign, ...]]:
-    """Return all designs that fit, and those that do not fit on any die.
+    """Return all designs that fit, and all that fit on no die.
 
     Raises:
         ConfigError: not even the smallest design fits on any die.
@@ -45,60 +51,59 @@ def explore(board: Board, goal: Goal) -> tuple[tuple[Point, ...], tuple[Rejected
     points: list[Point] = []
     refused: list[RejectedDesign] = []
     for n, m in product(SIZES_N, SIZES_M):
-        found = _with_most_memory(board, goal, n, m)
-        points += found
-        if not found:
-            name, least = _roomiest(board, DesignSize(n=n, m=m, row_words=ROW_WORDS[0]))
-            limit = f"{least.limit} of {name}"
-            refused.append(RejectedDesign(n=n, m=m, shares=least.shares, limit=limit))
+        fitting = _with_most_memory(board, goal, n, m)
+        points += fitting
+        if not fitting:
+            name, fit_there = _freest_die(board, DesignSize(n=n, m=m, row_words=ROW_WORDS[0]))
+            limit = f"{fit_there.limit} of {name}"
+            refused.append(RejectedDesign(n=n, m=m, shares=fit_there.shares, limit=limit))
     if not points:
         raise ConfigError(_why_none(board))
     return tuple(points), tuple(refused)
 
 
 def _with_most_memory(board: Board, goal: Goal, n: int, m: int) -> list[Point]:
-    """Return the points of n and m, each with as much memory of rows as its dies have room for."""
-    found: dict[tuple[str, ...], Point] = {}
+    """Return the designs with n and m, each with the largest row memory that its dies hold."""
+    points: dict[tuple[str, ...], Point] = {}
     for row_words in sorted(ROW_WORDS, reverse=True):
         for point in _of_size(board, goal, DesignSize(n=n, m=m, row_words=row_words)):
-            found.setdefault(point.dies, point)
-    return list(found.values())
+            points.setdefault(point.dies, point)
+    return list(points.values())
 
 
 def _of_size(board: Board, goal: Goal, size: DesignSize) -> list[Point]:
-    """Return the points of one size: on one die, on two, and so on, those with most room first."""
+    """Return the designs of one size on 1, 2, ... dies, starting with the freest dies."""
     fits = {die.name: _fit(size, die.has, die.shell) for die in board.dies}
-    having = [die for die in board.dies if fits[die.name].fits]
-    having.sort(key=lambda die: max(fits[die.name].shares.values()))
-    counts = range(1, len(having) + 1)
-    return [_point(board, goal, having[:count], size, fits) for count in counts]
+    dies = [die for die in board.dies if fits[die.name].fits]
+    dies.sort(key=lambda die: max(fits[die.name].shares.values()))
+    return [_point(board, goal, dies[: i + 1], size, fits) for i in range(len(dies))]
 
 
 @cache
 def _fit(size: DesignSize, has: Resources, shell: Resources) -> Fit:
-    """Dies that are alike are looked at once."""
+    """Return ``fit`` of a die with these resources, cached for equal dies."""
     return fit(size, Die(name="die", has=has, shell=shell, bank="DDR[0]", bandwidth=1.0))
 
 
-def _roomiest(board: Board, size: DesignSize) -> tuple[str, Fit]:
-    """Return the die on which a size takes the smallest part, and what it takes there."""
+def _freest_die(board: Board, size: DesignSize) -> tuple[str, Fit]:
+    """Return the name of the die where the size takes the smallest share, and its fit."""
     fits = {die.name: _fit(size, die.has, die.shell) for die in board.dies}
-    name = min(fits, key=lambda each: max(fits[each].shares.values()))
+    name = min(fits, key=lambda die: max(fits[die].shares.values()))
     return name, fits[name]
 
 
 def groups_of(goal: Goal, units: int, row_words: int) -> tuple[int, list[BatchWorkload]]:
-    """Return the groups of seeds that a unit trains one after the other, and one of them.
+    """Return the number of seed groups that a unit trains in turn, and the work of one group.
 
     Seeds are halved until the output rows of all layers of a group fit on the chip. Groups share
-    neighbours, so that each is more than its part of the whole.
+    neighbors, so that a group is larger than its share of the seeds.
     """
     groups, max_groups = 1, goal.batches[0].size.num_seeds / units
     while True:
-        found = [in_words(batch) for batch in goal.slices(units * groups)]
-        words = max(_row_words(batch) for batch in found)
+        batches = [in_words(batch) for batch in goal.slices(units * groups)]
+        words = max(_row_words(batch) for batch in batches)
         if words <= row_words or groups >= max_groups:
-            return groups, found
+            return groups, batches
         groups *= 2
 
 
@@ -107,13 +112,13 @@ def _row_words(batch: BatchWorkload) -> float:
 
 
 def unit_bandwidth(board: Board, dies: Sequence[Die]) -> float:
-    """Return the bytes per second that each of the compute units of ``dies`` can count on."""
+    """Return the bytes per second that every compute unit of ``dies`` reaches."""
     slowest = min(die.bandwidth for die in dies)
     return BANK_SHARE * min(slowest, float(_PORT_BYTES * board.clock_hz))
 
 
 def in_words(batch: BatchWorkload) -> BatchWorkload:
-    """Return a mini-batch whose rows are whole words, as the kernels have them."""
+    """Return a mini-batch with rows padded to whole words, as in the kernels."""
     return replace(batch, layers=tuple(layer.in_words() for layer in batch.layers))
 
 
@@ -130,23 +135,20 @@ def _point(
     )
     design = ComputeDesign(n=size.n, m=size.m)
     rates = [
-        batch.size.num_vertices / (groups * gnn_seconds(each, design))
-        for batch, each in zip(goal.batches, passes, strict=True)
+        batch.size.num_vertices / (groups * gnn_seconds(phases, design))
+        for batch, phases in zip(goal.batches, passes, strict=True)
     ]
-    found: dict[str, float] = {}
-    for each in passes:
-        for name, seconds in limits(each, design).items():
-            found[name] = found.get(name, 0.0) + seconds
+    seconds = sum_limits(passes, design)
     fullest = max(dies, key=lambda die: max(fits[die.name].shares.values()))
-    names = fits[fullest.name].shares
-    having = [die.name for die in dies]
+    resources = fits[fullest.name].shares
+    names = [die.name for die in dies]
     return Point(
         n=size.n,
         m=size.m,
-        dies=tuple(die.name for die in board.dies if die.name in having),
+        dies=tuple(die.name for die in board.dies if die.name in names),
         nvtps=sum(rates) / len(rates),
-        bottleneck=max(found, key=lambda name: found[name]),
-        shares={name: max(fits[die].shares[name] for die in having) for name in names},
+        bottleneck=max(seconds, key=lambda name: seconds[name]),
+        shares={r: max(fits[name].shares[r] for name in names) for r in resources},
         limit=f"{fits[fullest.name].limit} of {fullest.name}",
         row_words=size.row_words,
     )
@@ -154,10 +156,10 @@ def _point(
 
 def _why_none(board: Board) -> str:
     smallest = DesignSize(n=SIZES_N[0], m=SIZES_M[0], row_words=ROW_WORDS[0])
-    name, found = _roomiest(board, smallest)
-    share = found.shares[found.limit]
+    name, fullest = _freest_die(board, smallest)
+    share = fullest.shares[fullest.limit]
     return (
         f"board {board.name}: no design fits: n={smallest.n}, m={smallest.m} and the shell take "
-        f"{share:.1%} of the {found.limit} of {name}, {share - MAX_SHARE:.1%} more than the "
+        f"{share:.1%} of the {fullest.limit} of {name}, {share - MAX_SHARE:.1%} more than the "
         f"{MAX_SHARE:.0%} that can be placed"
     )

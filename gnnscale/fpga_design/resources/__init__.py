@@ -1,4 +1,4 @@
-"""What a design of the FPGA kernels takes of a die: a model, process by process."""
+"""Resource model of the FPGA kernels, process by process."""
 
 from gnnscale.fpga_design.resources.design import VITIS_HLS, DesignSize, Tool
 from gnnscale.fpga_design.resources.die import Fit, fit

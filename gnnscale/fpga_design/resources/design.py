@@ -1,4 +1,4 @@
-"""The sizes of a design, as ``fpga/include/gnnscale_fpga/design.hpp`` has them."""
+"""Sizes of a design, as in ``fpga/include/gnnscale_fpga/design.hpp``, and operators of a tool."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from gnnscale.planner.fpga_board import Resources
 #: Floats of a word.
 LANES = 16
 
-#: Cycles of operators and memories (``operators.hpp``).
+#: Latency in cycles of operators and memories (``operators.hpp``).
 ADD, MULTIPLY, READ, URAM_READ = 7, 4, 1, 3
 SUM_WINDOW, GATHER_WINDOW = READ + ADD + 1, URAM_READ + ADD + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class DesignSize:
-    """n scatter-gather PEs, m multiply-accumulate units, and words of 512 bits on the chip."""
+    """n scatter-gather PEs, m multiply-accumulate units, and on-chip memory in 512-bit words."""
 
     n: int
     m: int
@@ -27,58 +27,58 @@ class DesignSize:
 
     @property
     def banks(self) -> int:
-        """Of rows."""
+        """Number of banks of the row memory."""
         return 2 * self.n
 
     @property
     def rows(self) -> int:
-        """Of the array."""
+        """Number of rows of the multiply-accumulate array."""
         return self.m // LANES
 
     @property
     def slices(self) -> int:
-        """Of the array, for the gradients of weights."""
+        """Number of slices of the array for the weights' gradients."""
         return max(self.rows // LANES, 1)
 
     @property
     def lefts(self) -> int:
-        """Words of rows that go to the array together."""
+        """Words of rows that enter the array in one cycle."""
         return min(self.banks, self.rows, LANES)
 
     @property
     def step(self) -> int:
-        """Aggregated rows that go to the array together."""
+        """Aggregated rows that enter the array in one cycle."""
         return min(self.n, self.rows)
 
     @property
     def drain_step(self) -> int:
-        """Rows whose sums leave the array together."""
+        """Rows whose sums leave the array in one cycle."""
         return min(self.n, max(self.rows // LANES, 1))
 
     @property
     def drains(self) -> int:
-        """Streams of sums that come from the array."""
+        """Number of streams of sums out of the array."""
         return max(self.drain_step, self.slices)
 
     @property
     def max_turns(self) -> int:
-        """Rows that take turns on a row of the array."""
+        """Maximum number of rows that take turns on one row of the array."""
         return max(self.banks // self.rows, SUM_WINDOW)
 
     @property
     def sums_of_row(self) -> int:
-        """Of the array, in each half."""
+        """Sums of a row of the array, in each half."""
         return max(self.max_words_out, 2 * self.max_turns)
 
     @property
     def routing_stages(self) -> int:
-        """Of n / 2 switches each."""
+        """Number of routing stages with n / 2 switches each."""
         return self.n.bit_length() - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """Operators of float32, but for the last two."""
+    """Resources of the operators of a synthesis tool: float32 unless stated otherwise."""
 
     name: str
     add: Resources
@@ -87,18 +87,17 @@ class Tool:
     divide: Resources
     exponential: Resources
     logarithm: Resources
-    multiply_64: Resources  #: the lower half of a product of integers of 64 bits
-    divide_integers: Resources  #: of 32 bits, a bit a cycle, outside of loops
-    #: Whether results that a stream does not take wait in a memory after the pipeline, not in its
-    #: stages.
+    multiply_64: Resources  #: lower half of a 64-bit integer product
+    divide_integers: Resources  #: 32-bit integers, one bit per cycle, outside of loops
+    #: Whether stalled results wait in a memory behind the pipeline, instead of its stages.
     holds_in_memory: bool = False
-    #: Whether the last bits of a deep memory share blocks of URAM.
+    #: Whether the last columns of deep memories share URAM blocks.
     folds_memories: bool = False
 
 
-#: What the reports of Vitis HLS print for UltraScale+ at 300 MHz, in the forms that the kernels ask
-#: for (``bind_op``); the Floating-Point Operator guide (PG060) has the same DSP slices. Neither it
-#: nor Vivado ever ran here.
+#: Values from Vitis HLS reports for UltraScale+ at 300 MHz, with the operator forms of the kernels
+#: (``bind_op``). The Floating-Point Operator guide (PG060) confirms the DSP slices. Neither Vitis
+#: HLS nor Vivado was run for this project.
 VITIS_HLS = Tool(
     name="Vitis HLS",
     add=Resources(luts=198, registers=318, dsps=2),

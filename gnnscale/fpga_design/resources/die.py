@@ -1,4 +1,4 @@
-"""Whether a design fits a die."""
+"""Fit of a design on a die."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from gnnscale.fpga_design.resources.design import VITIS_HLS, DesignSize, Tool
 from gnnscale.fpga_design.resources.processes import Processes
 from gnnscale.planner.fpga_board import NAMES, Die, Resources, total
 
-#: Of each resource, shell included: what is fuller is seldom placed at its clock.
+#: Usable fraction of each resource, shell included: fuller dies seldom reach their clock.
 MAX_SHARE = 0.85
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What a design takes of a die."""
+    """Resources that a design takes of a die."""
 
-    taken: dict[str, Resources]  #: of each process, and of what is beside them
-    shares: dict[str, float]  #: of each resource, the shell included
+    resources: dict[str, Resources]  #: by process, and by shared part such as ``ports``
+    shares: dict[str, float]  #: used fraction by resource, shell included
 
     @property
     def fits(self) -> bool:
-        """Whether it leaves enough of each resource."""
+        """Whether no resource is fuller than ``MAX_SHARE``."""
         return all(share <= MAX_SHARE for share in self.shares.values())
 
     @property
     def limit(self) -> str:
-        """The resource of which it takes the largest share."""
+        """Fullest resource."""
         return max(self.shares, key=lambda name: self.shares[name])
 
 
 def fit(size: DesignSize, die: Die, tool: Tool = VITIS_HLS) -> Fit:
-    """Return what a design takes of a die, one compute unit on it."""
-    taken = Processes(size, tool).all()
-    all_of_it = total(taken.values()) + die.shell
-    shares = {name: getattr(all_of_it, name) / getattr(die.has, name) for name in NAMES}
-    return Fit(taken=taken, shares=shares)
+    """Return the fit of one compute unit of a design on a die."""
+    resources = Processes(size, tool).all()
+    used = total(resources.values()) + die.shell
+    shares = {name: getattr(used, name) / getattr(die.has, name) for name in NAMES}
+    return Fit(resources=resources, shares=shares)

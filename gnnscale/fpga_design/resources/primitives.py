@@ -1,4 +1,4 @@
-"""What memories, streams, multiplexers and ports take, by their widths and depths (UltraScale+)."""
+"""Resources of memories, streams, multiplexers and ports by width and depth (UltraScale+)."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from gnnscale.planner.fpga_board import Resources
 
 #: Bits of a word.
 WORD = 512
-#: Width and depth of a block of 36 Kbit, as a memory that is written and read in one place each.
+#: Width and depth of a 36 Kbit block with one write and one read port.
 _BRAM_SHAPES = ((72, 512), (36, 1024), (18, 2048), (9, 4096), (4, 8192), (2, 16384), (1, 32768))
 _URAM_SHAPE = (72, 4096)
-#: Depth of a memory of eight LUTs, and its bits (RAM32M16, RAM64M8).
+#: Depth and width of a memory of eight LUTs (RAM32M16, RAM64M8).
 _LUT_SHAPES = ((32, 14), (64, 7))
-#: A stream counts its elements, and compares its two places.
+#: Element counter and pointer comparison of a stream.
 _STREAM_CONTROL = Resources(luts=20, registers=16)
 
 
 def registers(bits: int, stages: int = 1) -> Resources:
-    """Return what ``stages`` registers of ``bits`` one after the other take."""
+    """Return the resources of ``stages`` consecutive registers of ``bits``."""
     return Resources(registers=bits * stages)
 
 
 def delays(bits: int, cycles: int) -> Resources:
-    """Return what a delay takes: registers, or from three cycles on a LUT for each bit."""
+    """Return the resources of a delay: registers, or a LUT per bit from three cycles on."""
     if cycles < 3:
         return registers(bits, cycles)
     return Resources(luts=bits * ceil((cycles - 1) / 32), registers=bits)
 
 
 def logic(bits: int, inputs: int = 2) -> Resources:
-    """Return what ``bits`` functions of ``inputs`` bits each take: trees of LUTs of six inputs."""
+    """Return the resources of ``bits`` functions of ``inputs`` bits: trees of six-input LUTs."""
     luts = 0
     while inputs > 1:
         inputs = ceil(inputs / 6) if inputs > 6 else 1
@@ -39,7 +39,7 @@ def logic(bits: int, inputs: int = 2) -> Resources:
 
 
 def selects(bits: int, inputs: int) -> Resources:
-    """Return what choosing one of ``inputs`` values of ``bits`` takes: four of them a LUT."""
+    """Return the resources of a multiplexer of ``inputs`` values: four values per LUT and bit."""
     luts = 0
     while inputs > 1:
         inputs = ceil(inputs / 4)
@@ -48,71 +48,74 @@ def selects(bits: int, inputs: int) -> Resources:
 
 
 def equals(bits: int) -> Resources:
-    """Return what comparing two numbers takes: three bits a LUT."""
+    """Return the resources of comparing two numbers: three bits per LUT."""
     parts = ceil(bits / 3)
     return Resources(luts=parts) + logic(1, parts)
 
 
 def counters(count: int, bits: int) -> Resources:
-    """Return what counters with a limit take: an adder, a comparison and a choice for each bit."""
+    """Return the resources of counters with a limit: adder, comparison and choice per bit."""
     return count * Resources(luts=2.5 * bits, registers=bits)
 
 
 def memory_of_luts(width: int, depth: int) -> Resources:
-    """Return what a memory of LUTs takes, which is read at once; a deep one is several."""
-    rows, bits = next((each for each in _LUT_SHAPES if depth <= each[0]), _LUT_SHAPES[-1])
+    """Return the resources of a LUT memory without read latency; a deep memory has several."""
+    rows, bits = next((shape for shape in _LUT_SHAPES if depth <= shape[0]), _LUT_SHAPES[-1])
     return Resources(luts=ceil(depth / rows) * 8 * ceil(width / bits)) + selects(
         width, ceil(depth / rows)
     )
 
 
 def memory_of_blocks(width: int, depth: int) -> Resources:
-    """Return what a memory of BRAM takes: the least of its shapes."""
+    """Return the resources of a BRAM memory in its smallest shape."""
     counts = (ceil(width / bits) * ceil(depth / words) for bits, words in _BRAM_SHAPES)
     return Resources(brams=min(counts))
 
 
 def memory_of_ultra_blocks(width: int, depth: int, *, folds: bool) -> Resources:
-    """Return what a memory of URAM takes.
+    """Return the resources of a URAM memory.
 
-    If it ``folds``, the bits beside whole columns of blocks share a block with those of other
-    depths: half a word each of twice as many, and so on down to a byte.
+    Args:
+        width: bits of a word.
+        depth: number of words.
+        folds: whether the bits beyond whole columns share a block between depths: half a word each
+            of twice as many words, down to a byte.
     """
     bits, words = _URAM_SHAPE
-    columns, rest = divmod(width, bits)
+    columns, remaining = divmod(width, bits)
     blocks = columns * ceil(depth / words)
-    if rest:
+    if remaining:
         times = 1
-        while folds and times < 8 and rest <= bits / (2 * times):
+        while folds and times < 8 and remaining <= bits / (2 * times):
             times *= 2
         blocks += ceil(depth / (words * times))
     return Resources(urams=blocks)
 
 
 def streams(count: int, width: int, depth: int) -> Resources:
-    """Return what FIFOs of LUTs take."""
+    """Return the resources of FIFOs made of LUTs."""
     return count * (memory_of_luts(width, depth) + _STREAM_CONTROL)
 
 
 def outlet(width: int, depth: int, *, in_memory: bool) -> Resources:
-    """Return what the end of a pipeline takes that holds what a stream does not take.
+    """Return the resources at the end of a pipeline for results that a stalled stream refuses.
 
-    Results wait in the last stages of a flushable pipeline, each of which may stop. Or they wait in
-    a memory of as many places after a pipeline that never stops, and pass it by if they need not.
+    A flushable pipeline stores the results in its last stages, each of which may stop. Otherwise a
+    memory behind a pipeline that never stops stores them; results bypass an empty memory.
     """
-    places = depth - 1
-    if places == 1:
+    entries = depth - 1
+    if entries == 1:
         return registers(width) + Resources(luts=6, registers=2)
     if not in_memory:
-        return registers(width + 1, places) + Resources(luts=places)
-    control = counters(4, places.bit_length()) + registers(places)
-    return memory_of_luts(width, places) + selects(width, 2) + control
+        return registers(width + 1, entries) + Resources(luts=entries)
+    control = counters(4, entries.bit_length()) + registers(entries)
+    return memory_of_luts(width, entries) + selects(width, 2) + control
 
 
 def port(outstanding: int, burst: int, *, directions: int) -> Resources:
-    """Return what a port to device memory takes: it holds all words that are on their way.
+    """Return the resources of a port to device memory, which buffers all outstanding words.
 
-    The logic is what Vitis HLS prints for adapters of 512 bits, about 1,000 LUTs a direction.
+    Vitis HLS reports about 1,000 LUTs per direction for 512-bit adapters.
     """
-    held = memory_of_blocks(WORD, outstanding * burst)
-    return directions * (held + Resources(luts=1000, registers=2 * WORD + 1500))
+    buffer = memory_of_blocks(WORD, outstanding * burst)
+    return directions * (buffer + Resources(luts=1000, registers=2 * WORD + 1500))

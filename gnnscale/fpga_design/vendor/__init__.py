@@ -1,3 +1,3 @@
-"""The vendor's own reports of a build, beside what was estimated."""
+"""Comparison of the vendor's build reports with the estimates."""
 
 from gnnscale.fpga_design.vendor.compare import Comparison, Figure, compare

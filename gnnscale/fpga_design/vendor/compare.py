@@ -1,4 +1,4 @@
-"""The vendor's figures beside the estimates of the design that was built."""
+"""Comparison of Vitis reports with the estimates of the design that was built."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnnscale.planner.fpga_board import NAMES
 
 KERNEL = "gnnscale_step"
 _MAX_FILES = 100_000
-#: Periods that differ by less are those of one clock.
+#: Relative difference up to which two clock periods count as equal.
 _SAME_PERIOD = 0.02
 _PATTERNS = ("csynth.xml", f"{KERNEL}_csynth.xml")
 _ROUTED = ("kernel_util_routed.rpt", "timing_summary_routed.rpt")
@@ -21,21 +21,22 @@ _ROUTED = ("kernel_util_routed.rpt", "timing_summary_routed.rpt")
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A figure of the design."""
+    """Quantity of a design, estimated and reported."""
 
     name: str
     unit: str
     estimated: float
-    synthesized: float | None  #: by Vitis HLS, None if it says nothing
-    routed: float | None  #: of the placed and routed design, the mean over its compute units
+    synthesized: float | None  #: value by Vitis HLS. None: not reported
+    #: value after placement and routing, mean over the compute units. None: not reported
+    routed: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What the reports say of a design."""
+    """Reported and estimated quantities of a design."""
 
     design: GeneratedDesign
-    files: tuple[Path, ...]  #: that were read
+    files: tuple[Path, ...]  #: report files
     figures: tuple[Figure, ...]
 
 
@@ -43,27 +44,28 @@ def compare(reports: Path, design: Path | None) -> Comparison:
     """Compare the vendor's reports below ``reports`` with a design.
 
     Args:
-        design: its directory; None for the nearest one above ``reports``.
+        reports: directory of the reports.
+        design: directory of the design. None: the nearest one above ``reports``.
 
     Raises:
-        ConfigError: there are no reports, or no design; or the reports are of another one, or of a
-            version that this does not know.
+        ConfigError: reports or design are missing, the reports belong to another design, or a
+            report has an unsupported version.
     """
     if not reports.is_dir():
         raise ConfigError(f"report={reports}: no such folder")
     record = read_design(_design_above(reports) if design is None else design)
-    files = _found(reports)
+    files = _find_reports(reports)
     if files == (None, None, None):
         raise ConfigError(
-            f"report={reports}: neither csynth.xml nor *_{' nor *_'.join(_ROUTED)} is in there"
+            f"report={reports}: expected csynth.xml or *_{' or *_'.join(_ROUTED)}, found none"
         )
     try:
-        return _compared(record, *files)
+        return _compare_files(record, *files)
     except OSError as error:
         raise ConfigError(f"{error.filename}: {error.strerror}") from None
 
 
-def _compared(
+def _compare_files(
     design: GeneratedDesign, csynth: Path | None, utilization: Path | None, timing: Path | None
 ) -> Comparison:
     synthesis = None if csynth is None else read_csynth(csynth)
@@ -72,60 +74,63 @@ def _compared(
     units = None if utilization is None else read_utilization(utilization, KERNEL)
     if units is not None and len(units) != design.compute_units:
         raise ConfigError(
-            f"{utilization}: {len(units)} compute units, and the design has "
-            f"{design.compute_units}; it is of another design"
+            f"{utilization}: expected {design.compute_units} compute units, got {len(units)}; "
+            "the report is of another design"
         )
     slack = None if timing is None else read_slack(timing)
     return Comparison(
         design=design,
-        files=tuple(each for each in (csynth, utilization, timing) if each is not None),
+        files=tuple(file for file in (csynth, utilization, timing) if file is not None),
         figures=(*_resources(design, synthesis, units), _clock(design, synthesis, slack)),
     )
 
 
 def _design_above(reports: Path) -> Path:
-    around = reports.resolve()
-    for folder in (around, *around.parents):
+    start = reports.resolve()
+    for folder in (start, *start.parents):
         if (folder / DESIGN_FILE).is_file():
             return folder
     raise ConfigError(
-        f"report={reports}: no {DESIGN_FILE} in there or above; design=DIR says which design it is"
+        f"report={reports}: no {DESIGN_FILE} in the folder or above; design=DIR names the design"
     )
 
 
-def _found(reports: Path) -> tuple[Path | None, Path | None, Path | None]:
-    """Return the reports, each the first by its path; those of the top function come first."""
+def _find_reports(reports: Path) -> tuple[Path | None, Path | None, Path | None]:
+    """Return the synthesis, utilization and timing reports; the top function's come first."""
     csynth: list[Path] = []
     routed: dict[str, list[Path]] = {ending: [] for ending in _ROUTED}
     for number, file in enumerate(reports.rglob("*")):
         if number > _MAX_FILES:
-            raise ConfigError(f"report={reports}: more than {_MAX_FILES:,} files; name a subfolder")
+            raise ConfigError(
+                f"report={reports}: expected at most {_MAX_FILES:,} files; name a subfolder"
+            )
         if file.name in _PATTERNS:
             csynth.append(file)
         for ending, files in routed.items():
             if file.name.endswith(ending):
                 files.append(file)
-    csynth.sort(key=lambda each: (_PATTERNS.index(each.name), str(each)))
+    csynth.sort(key=lambda file: (_PATTERNS.index(file.name), str(file)))
     firsts = (sorted(files) for files in routed.values())
     utilization, timing = (files[0] if files else None for files in firsts)
     return (csynth[0] if csynth else None), utilization, timing
 
 
-def _check_same(found: Synthesis, design: GeneratedDesign, file: Path) -> None:
+def _check_same(synthesis: Synthesis, design: GeneratedDesign, file: Path) -> None:
     period = 1e9 / design.clock_hz
     differ = {
-        "top function": (found.top, KERNEL, found.top == KERNEL),
-        "part": (found.part, design.part, found.part.lower() == design.part.lower()),
+        "top function": (synthesis.top, KERNEL, synthesis.top == KERNEL),
+        "part": (synthesis.part, design.part, synthesis.part.lower() == design.part.lower()),
         "clock period": (
-            f"{found.target_period_ns:g} ns",
+            f"{synthesis.target_period_ns:g} ns",
             f"{period:.3g} ns",
-            abs(found.target_period_ns / period - 1) < _SAME_PERIOD,
+            abs(synthesis.target_period_ns / period - 1) < _SAME_PERIOD,
         ),
     }
-    for what, (theirs, ours, same) in differ.items():
+    for name, (reported, designed, same) in differ.items():
         if not same:
             raise ConfigError(
-                f"{file}: {what} {theirs[:60]}, and the design has {ours}; it is of another design"
+                f"{file}: {name}: expected {designed}, got {reported[:60]}; "
+                "the report is of another design"
             )
 
 
@@ -136,7 +141,7 @@ def _resources(
     for name in NAMES:
         routed = None
         if units is not None:
-            routed = sum(getattr(each, name) for each in units.values()) / len(units)
+            routed = sum(getattr(unit, name) for unit in units.values()) / len(units)
         figures.append(
             Figure(
                 name=name,

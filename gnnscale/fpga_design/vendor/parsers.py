@@ -1,4 +1,4 @@
-"""``csynth.xml``, what Vitis HLS estimates after synthesis (UG1399, from 2020.2 on)."""
+"""Parsers of Vitis reports: synthesis, timing and utilization."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from gnnscale.core import ConfigError, shown
 from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.fpga_design.resources import Resources
 
-#: Reports of large designs have about 2 MB.
+#: Size limit; synthesis reports of large designs have about 2 MB.
 _MAX_BYTES = 16 << 20
 
-#: Levels of elements, and characters of the text of one that is read.
+#: Maximum depth of elements, and maximum characters of an element's text.
 _MAX_DEPTH, _MAX_TEXT = 100, 1000
 
-#: Of a BRAM block of 36 Kbit, which are the halves that Vitis HLS counts.
+#: Vitis HLS counts halves of a 36 Kbit BRAM block.
 _HALVES = 2
 _VERSION = re.compile(r"20(2\d)\.\d")
 _OLDEST = 20
 _AREA = "AreaEstimates/Resources"
 _ESTIMATED = "PerformanceEstimates/SummaryOfTimingAnalysis/EstimatedClockPeriod"
 
-#: Elements that are read, below the root.
+#: Paths of the needed elements below the root.
 _PATHS = frozenset(
     {
         *("ReportVersion/Version", "UserAssignments/TopModelName", "UserAssignments/Part"),
@@ -38,7 +38,7 @@ _PATHS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Synthesis:
-    """What the file says of its top function."""
+    """Estimates of Vitis HLS for a top function after synthesis."""
 
     version: str
     top: str
@@ -49,21 +49,21 @@ class Synthesis:
 
 
 def read_csynth(file: Path) -> Synthesis:
-    """Return what ``file`` says.
+    """Read ``csynth.xml``, the synthesis report of Vitis HLS (UG1399, from 2020.2 on).
 
-    The parser keeps the texts of the elements in ``_PATHS`` alone. It refuses a document type in
-    every encoding, so that no entity is expanded.
+    The parser stores only texts of elements in ``_PATHS``. It refuses a document type in every
+    encoding, so that no entity is expanded.
 
     Raises:
-        ConfigError: it is no report of Vitis HLS, or of a version that this does not know.
+        ConfigError: the file is no report of Vitis HLS, or of an unsupported version.
     """
-    found = _Texts(file)
-    found.read(read_regular(file, limit=_MAX_BYTES))
-    texts = found.texts
+    parser = _Texts(file)
+    parser.read(read_regular(file, limit=_MAX_BYTES))
+    texts = parser.texts
     version = _text(texts, file, "ReportVersion/Version")
     year = _VERSION.fullmatch(version)
     if year is None or int(year[1]) < _OLDEST:
-        raise ConfigError(f"{file}: report of version {version[:40]!r}, known are 2020.2 and later")
+        raise ConfigError(f"{file}: expected version 2020.2 or later, got {version[:40]!r}")
     return Synthesis(
         version=version,
         top=_text(texts, file, "UserAssignments/TopModelName"),
@@ -81,7 +81,7 @@ def read_csynth(file: Path) -> Synthesis:
 
 
 class _Texts:
-    """Streaming parser that keeps the text of the first element at each of ``_PATHS``."""
+    """Streaming parser that stores the text of the first element at each of ``_PATHS``."""
 
     def __init__(self, file: Path) -> None:
         self.texts: dict[str, str] = {}
@@ -93,7 +93,7 @@ class _Texts:
         """Parse a whole document.
 
         Raises:
-            ConfigError: it is no XML, declares a document type, or is nested too deeply.
+            ConfigError: the content is no XML, declares a document type, or is nested too deeply.
         """
         parser = expat.ParserCreate()
         parser.StartDoctypeDeclHandler = self._refuse_doctype
@@ -105,17 +105,17 @@ class _Texts:
         except (expat.ExpatError, LookupError, ValueError) as error:
             if isinstance(error, ConfigError):
                 raise
-            raise ConfigError(f"{self._file}: not XML ({shown(error)})") from None
+            raise ConfigError(f"{self._file}: expected XML, got {shown(error)}") from None
 
     def _refuse_doctype(self, *_: object) -> None:
         raise ConfigError(
-            f"{self._file}: declares a document type, which no report of Vitis HLS does"
+            f"{self._file}: expected a report of Vitis HLS, got XML with a document type"
         )
 
     def _start(self, name: str, _: object) -> None:
         self._names.append(name)
         if len(self._names) > _MAX_DEPTH:
-            raise ConfigError(f"{self._file}: more than {_MAX_DEPTH} levels of elements")
+            raise ConfigError(f"{self._file}: expected at most {_MAX_DEPTH} levels of elements")
         # The root's name differs between versions.
         path = "/".join(self._names[1:])
         self._path = path if path in _PATHS and path not in self.texts else None
@@ -132,10 +132,10 @@ class _Texts:
 
 
 def _text(texts: dict[str, str], file: Path, path: str) -> str:
-    found = texts.get(path, "").strip()
-    if not found:
-        raise ConfigError(f"{file}: {path}: missing, is it csynth.xml of Vitis HLS?")
-    return found
+    text = texts.get(path, "").strip()
+    if not text:
+        raise ConfigError(f"{file}: {path}: required in csynth.xml of Vitis HLS")
+    return text
 
 
 def _number(texts: dict[str, str], file: Path, path: str) -> float:
@@ -145,32 +145,32 @@ def _number(texts: dict[str, str], file: Path, path: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1e12:
-        raise ConfigError(f"{file}: {path}={text[:40]!r}: must be a number from 0 on")
+        raise ConfigError(f"{file}: {path}={text[:40]!r}: expected a number from 0 on")
     return value
 
 
 _MAX_BYTES_TIMING = 256 << 20
 _TITLE = re.compile(rb"^[ \t]*\| Design Timing Summary[ \t\r]*$", re.MULTILINE)
 
-#: Lines and bytes from the title to the figures, at most.
+#: Maximum lines and bytes between the title and the values.
 _REACH, _REACH_BYTES = 12, 16 << 10
 
 
 def read_slack(file: Path) -> float:
-    """Return the worst negative slack in nanoseconds: what is left of the clock's period.
+    """Read the worst negative slack in nanoseconds from a routed timing report.
 
     Raises:
-        ConfigError: there is no such summary.
+        ConfigError: the file has no timing summary.
     """
     content = read_regular(file, limit=_MAX_BYTES_TIMING)
     title = _TITLE.search(content)
     if title is not None:
-        after = content[title.start() : title.start() + _REACH_BYTES]
-        lines = after.decode(errors="replace").splitlines()
-        for at in range(min(_REACH, len(lines) - 2)):
-            if lines[at].split()[:1] == ["WNS(ns)"]:
-                return _slack(lines[at + 2], file)
-    raise ConfigError(f"{file}: no design timing summary, is it timing_summary_routed.rpt?")
+        summary = content[title.start() : title.start() + _REACH_BYTES]
+        lines = summary.decode(errors="replace").splitlines()
+        for i in range(min(_REACH, len(lines) - 2)):
+            if lines[i].split()[:1] == ["WNS(ns)"]:
+                return _slack(lines[i + 2], file)
+    raise ConfigError(f"{file}: expected timing_summary_routed.rpt with a design timing summary")
 
 
 def _slack(line: str, file: Path) -> float:
@@ -180,13 +180,13 @@ def _slack(line: str, file: Path) -> float:
     except ValueError:
         value = float("nan")
     if not -1e6 < value < 1e6:
-        raise ConfigError(f"{file}: WNS(ns)={first[:40]!r}: must be a number of nanoseconds")
+        raise ConfigError(f"{file}: WNS(ns)={first[:40]!r}: expected a number of nanoseconds")
     return value
 
 
 _MAX_AMOUNT = 1e12
 
-#: Columns of the table, and the resource that each is.
+#: Resource of each column of the table.
 _COLUMNS = {
     "LUT": "luts",
     "REG": "registers",
@@ -195,15 +195,15 @@ _COLUMNS = {
     "URAM": "urams",
 }
 
-#: A number, and its part of what the platform leaves: ``120401 [ 13.83%]``.
+#: A number and its fraction of the available resources: ``120401 [ 13.83%]``.
 _CELL = re.compile(r"(\d+(?:\.\d+)?)(?:\s*\[\s*[\d.]+%\])?")
 
 
 def read_utilization(file: Path, kernel: str) -> dict[str, Resources]:
-    """Return what each compute unit of ``kernel`` takes, by its name.
+    """Read the resources of each compute unit of ``kernel`` by name.
 
     Raises:
-        ConfigError: there is no such table, or no compute unit of the kernel in it.
+        ConfigError: the file has no utilization table, or no compute unit of the kernel.
     """
     text = read_regular(file, limit=_MAX_BYTES).decode(errors="replace")
     heads = next(
@@ -211,17 +211,17 @@ def read_utilization(file: Path, kernel: str) -> dict[str, Resources]:
     )
     if heads is None:
         raise ConfigError(
-            f"{file}: no table of {', '.join(_COLUMNS)}, is it kernel_util_routed.rpt of Vitis?"
+            f"{file}: expected kernel_util_routed.rpt with a table of {', '.join(_COLUMNS)}"
         )
     units = re.compile(rf"{re.escape(kernel)}_\d+")
-    found = {
+    resources = {
         row[0]: _resources(row, heads, file)
         for row in _rows(text)
         if len(row) == len(heads) and units.fullmatch(row[0])
     }
-    if not found:
-        raise ConfigError(f"{file}: no compute unit of {kernel}; it is of another design")
-    return found
+    if not resources:
+        raise ConfigError(f"{file}: no compute unit of {kernel}; the report is of another design")
+    return resources
 
 
 def _rows(text: str) -> Iterator[list[str]]:
@@ -238,6 +238,6 @@ def _resources(row: list[str], heads: list[str], file: Path) -> Resources:
         match = _CELL.fullmatch(cell)
         value = -1.0 if match is None else float(match[1])
         if not 0 <= value < _MAX_AMOUNT:
-            raise ConfigError(f"{file}: {row[0]}: {column}={cell[:40]!r}: must be a number")
+            raise ConfigError(f"{file}: {row[0]}: {column}={cell[:40]!r}: expected a number")
         values[name] = value
     return Resources(**values)

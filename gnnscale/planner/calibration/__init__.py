@@ -1,1 +1,1 @@
-"""The rates of this machine, measured by short runs of the stages' own code."""
+"""Calibration: rates of this machine, measured by short runs of the stages' own code."""

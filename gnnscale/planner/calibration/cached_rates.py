@@ -1,4 +1,4 @@
-"""The figures of this machine that are kept: measured once, and again once the machine changes."""
+"""Stored rates of this machine: measured once, and again after a change of the machine."""
 
 import logging
 import time
@@ -9,17 +9,17 @@ from gnnscale.planner.platform import Platform, estimate_file, platform_file, re
 
 log = logging.getLogger(__name__)
 
-#: What others may use while an estimate is measured that is kept: part of the cores, and seconds
-#: within which the system's clock of busy cores errs.
+#: Load by other programs above which an estimate is not stored: fraction of the cores, plus the
+#: error in seconds of the system's busy clock.
 _MAX_OTHERS = 0.1
 _CLOCK_ERROR_S = 0.05
 
 
 def this_machine() -> Platform:
-    """Return the figures of this machine: those of its calibration, or else an estimate.
+    """Return the calibrated rates of this machine, or an estimate without a calibration.
 
     Raises:
-        ConfigError: the file of the calibration cannot be used.
+        ConfigError: the calibration file is invalid.
     """
     try:
         platform = read_platform(platform_file())
@@ -28,32 +28,32 @@ def this_machine() -> Platform:
     if platform.change is None:
         return platform
     log.warning(
-        f"{platform_file()}: figures of another machine ({platform.change}), which are not used; "
+        f"{platform_file()}: rates of another machine ({platform.change}) are ignored; "
         "run gnnscale doctor calibrate=true again"
     )
     return _estimate()
 
 
 def _estimate() -> Platform:
-    """Return rough figures, kept in ``estimate_file()`` unless others disturbed the measurement.
+    """Return rough rates, and store them unless other programs disturbed the measurement.
 
-    A busy machine appears slower than it is, with more threads above all; every later run would be
-    planned by that.
+    A busy machine appears too slow, above all with many threads, and would spoil the plans of later
+    runs.
     """
     file = estimate_file()
     try:
-        kept = read_platform(file)
+        stored = read_platform(file)
     except (FileNotFoundError, ConfigError):
-        kept = None
-    if kept is not None and kept.measured_on is not None and kept.change is None:
-        return kept
-    # Imported late: it trains, for which it needs much else.
+        stored = None
+    if stored is not None and stored.measured_on is not None and stored.change is None:
+        return stored
+    # Imported late: calibration trains, and so imports most of the package.
     from gnnscale.planner.calibration.calibrate import estimate
 
-    start, others = time.perf_counter(), _seconds_of_others()
+    start, other_s = time.perf_counter(), _other_busy_seconds()
     measured = estimate()
-    seconds, others = time.perf_counter() - start, _seconds_of_others() - others
-    if others > _MAX_OTHERS * seconds * usable_cores() + _CLOCK_ERROR_S:
+    seconds, other_s = time.perf_counter() - start, _other_busy_seconds() - other_s
+    if other_s > _MAX_OTHERS * seconds * usable_cores() + _CLOCK_ERROR_S:
         log.debug("other programs were busy: the next run estimates this machine again")
         return measured
     try:
@@ -63,6 +63,6 @@ def _estimate() -> Platform:
     return measured
 
 
-def _seconds_of_others() -> float:
-    """Seconds that this process's cores have worked for others."""
+def _other_busy_seconds() -> float:
+    """Return the seconds that this process's cores have worked for other processes."""
     return busy_seconds() - time.process_time()

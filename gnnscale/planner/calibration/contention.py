@@ -1,4 +1,4 @@
-"""What only two processes at once can measure: contention, and synchronisation."""
+"""Contention and synchronization, measured by two concurrent processes."""
 
 import os
 import socket
@@ -17,10 +17,10 @@ from torch.distributed import TCPStore
 from gnnscale import ops
 from gnnscale.core import python_command
 from gnnscale.distributed.shm_allreduce import SharedSums
+from gnnscale.planner.calibration.kernel_times import median_seconds
 from gnnscale.planner.calibration.probes import (
     StepProbe,
     StepTimes,
-    median_seconds,
     probe_graphs,
     probe_table,
     time_steps,
@@ -28,42 +28,42 @@ from gnnscale.planner.calibration.probes import (
 
 _PROGRAM = "from gnnscale.planner.calibration.contention import begin; begin(int(sys.argv[1]))"
 _LOOPBACK = "127.0.0.1"
-#: Seconds in which a process that has answered ends; gloo may wait for Python, and Python for gloo.
+#: Seconds that a finished process may take to exit; gloo and Python may wait for each other.
 _END_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairTimes:
-    """What two processes of this machine measured at the same time."""
+    """Measurements of two concurrent processes on this machine."""
 
-    #: seconds of an all-reduce by gloo of each size asked for, one straight after another
+    #: seconds of an all-reduce by gloo, for each size, back to back
     reduce_s: tuple[float, ...]
-    #: the same in memory that both share
+    #: seconds of an all-reduce in shared memory, for each size
     sum_s: tuple[float, ...]
-    #: training steps of each probe asked for, of the first process while the other waits
-    alone: tuple[StepTimes, ...]
-    #: the same of both in step with each other, straight after: a machine that is slower for a
-    #: while is so for both
+    #: a training step of each probe, in the first process while the second waits
+    solo_steps: tuple[StepTimes, ...]
+    #: a training step of each probe in both processes, measured right after the solo step so that a
+    #: slow phase of the machine affects both
     steps: tuple[StepTimes, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairTask:
-    """What two processes are to measure."""
+    """Measurements that two processes are to make."""
 
-    num_values: tuple[int, ...]  #: float32 values of each all-reduce
-    reduces: int  #: how often each
-    probes: tuple[StepProbe, ...]  #: what to train
+    num_values: tuple[int, ...]  #: float32 values of each all-reduce size
+    reduces: int  #: all-reduces of each size
+    probes: tuple[StepProbe, ...]  #: probes to train
     graph_sizes: tuple[int, int]  #: vertices and edges of ``probe_graphs``
-    threads: int  #: of each process
+    threads: int  #: threads of each process
     repeats: int  #: training steps of each probe
 
 
 def time_pair(task: PairTask) -> PairTimes:
-    """Let two processes train together, as workers do.
+    """Run two training processes at a time, as workers run, and return their times.
 
     Raises:
-        RuntimeError: one of them ended early.
+        RuntimeError: a process ended early.
     """
     store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
     with _started() as first, _started() as second:
@@ -72,13 +72,13 @@ def time_pair(task: PairTask) -> PairTimes:
                 line.send((task, rank, store.port))
             result: PairTimes = first.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise RuntimeError("a process that calibrates ended early") from None
+            raise RuntimeError("calibration: a process ended early") from None
     return result
 
 
 @contextmanager
 def _started() -> Iterator[Connection]:
-    """Start a process and yield the line to it; wait for its end, and end it if it does not."""
+    """Start a process and yield the connection to it; afterwards wait for its end, or kill it."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
@@ -97,10 +97,10 @@ def _started() -> Iterator[Connection]:
 
 
 def begin(line: int) -> None:
-    """Do what a process that ``time_pair`` has started does.
+    """Run a process that ``time_pair`` has started.
 
     Args:
-        line: descriptor of the connection to the process that has started this one.
+        line: file descriptor of the connection to the parent process.
     """
     with Connection(line) as connection:
         task, rank, port = connection.recv()
@@ -108,7 +108,7 @@ def begin(line: int) -> None:
 
 
 def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> None:
-    """One of the two processes; the first one answers."""
+    """Measure ``task`` as one of the two processes; the process of rank 0 sends the answer."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(task.threads)
     ops.keep_freed_memory()
@@ -126,37 +126,37 @@ def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> N
     graphs = probe_graphs(*task.graph_sizes)
     table = probe_table(graphs[0], task.probes)
     timed = partial(time_steps, threads=task.threads, repeats=task.repeats, table=table)
-    alone, steps = [], []
+    solo_steps, steps = [], []
     for probe in task.probes:
         if rank == 0:
-            alone.append(timed(probe, graphs[probe.dense]))
+            solo_steps.append(timed(probe, graphs[probe.dense]))
         dist.barrier()
         steps.append(_mean_sync(timed(probe, graphs[probe.dense], summing=in_memory)))
     if rank == 0:
-        trained = {"alone": tuple(alone), "steps": tuple(steps)}
+        trained = {"solo_steps": tuple(solo_steps), "steps": tuple(steps)}
         answer.send(PairTimes(reduce_s=reduce_s, sum_s=sum_s, **trained))
     dist.destroy_process_group()
 
 
 def _mean_sync(step: StepTimes) -> StepTimes:
-    """Return ``step`` with what synchronisation takes both: the slower one waits less."""
+    """Return ``step`` with the mean synchronization time of both processes."""
     seconds = torch.tensor([step.sync_s])
     dist.all_reduce(seconds)
     return replace(step, sync_s=float(seconds) / 2)
 
 
 def _open_sums(rank: int, store: TCPStore) -> SharedSums | None:
-    """Let both processes share memory, as workers of a run do."""
+    """Open memory shared by both processes, as workers of a run do."""
 
     def broadcast(path: Any) -> str:
         if path is not None:
             store.set("memory", path)
         return store.get("memory").decode()
 
-    def agree(is_so: bool) -> bool:
-        every = torch.tensor([int(is_so)])
-        dist.all_reduce(every, op=dist.ReduceOp.MIN)
-        return bool(every)
+    def agree(condition: bool) -> bool:
+        minimum = torch.tensor([int(condition)])
+        dist.all_reduce(minimum, op=dist.ReduceOp.MIN)
+        return bool(minimum)
 
     return SharedSums.open(rank, 2, broadcast=broadcast, agree=agree)
 

@@ -1,10 +1,8 @@
-"""Probes: short runs of the stages' own code, with what each of them asks of the host."""
+"""Probes: short training runs and sampling, timed together with their amounts of work."""
 
-import mmap
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,39 +18,34 @@ from gnnscale.graph import Graph
 from gnnscale.graph.dtypes import FEATURE_DTYPES
 from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE, options
 from gnnscale.nn.optim.dense import PlainAdam
-from gnnscale.ops.products import multiply, weight_gradient
+from gnnscale.planner.calibration.kernel_times import mapped, median_seconds, torch_threads
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.cost_model.workload import (
-    KnownSlices,
-    Workload,
-    other_data,
-    unmeasured_workload,
-)
+from gnnscale.planner.cost_model.workload import KnownSlices, Workload, unmeasured_workload
 from gnnscale.sampling import MiniBatch, NeighborSampler
 
 _SEED = 0
-#: Which of the stages that are timed synchronises.
+#: Index of synchronization among the timed stages.
 _SYNC = 2
-#: How many times as many edges a vertex of the dense graph has.
+#: Ratio of the mean degrees of the dense and the sparse graph.
 _DENSITY = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepProbe:
-    """A model and its mini-batches."""
+    """Model and mini-batch size of a timed training step."""
 
-    model: options.LayeredModel  #: the architecture
+    model: options.LayeredModel  #: options of the model
     num_features: int  #: f^0
     num_classes: int  #: f^L
     fanouts: tuple[int, ...]  #: from the seeds outwards
     num_seeds: int  #: |V^L|
     host_aggregates: bool = True  #: whether the first layer is aggregated while it is loaded
-    dense: bool = False  #: whether it is trained on the dense one of ``probe_graphs``
-    stored: str = "float32"  #: the type of features in memory, one of ``FEATURE_DTYPES``
+    dense: bool = False  #: whether the dense graph of ``probe_graphs`` is used
+    stored: str = "float32"  #: stored type of features, one of ``FEATURE_DTYPES``
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of features."""
+        """Bytes of a feature row."""
         return self.num_features * FEATURE_DTYPES[self.stored].itemsize
 
 
@@ -78,9 +71,9 @@ def _probe(
     )
 
 
-#: Chosen so that each rate decides the time of some of them.
-#: The last ones have the mini-batches of a trainer: 1,024 seeds, whose rows no core's cache holds.
-#: Those on the dense graph read most rows more than once, and so from the cache.
+#: Every rate dominates the time of some probes. The last probes have a trainer's mini-batches of
+#: 1,024 seeds, whose rows exceed any core's cache. Probes on the dense graph read most rows
+#: repeatedly, and so from the cache.
 STEP_PROBES = (
     _probe(GraphSAGE, (32, 16, 8), (5, 5), 64),
     _probe(GraphSAGE, (64, 128, 32), (10, 10), 256),
@@ -103,8 +96,8 @@ STEP_PROBES = (
     _probe(GCN, (1500, 48, 8), (12, 6), 384, stored="uint8"),
     _probe(GraphSAGE, (4000, 32, 8), (8, 6), 256, stored="uint8", dense=True),
 )
-#: Those of an estimate: few, and yet with the rows of real graphs, few and wide features, and
-#: mini-batches whose activations no core's cache holds.
+#: Probes of an estimate: few, with narrow and wide features, real row reuse, and mini-batches whose
+#: activations exceed any core's cache.
 ESTIMATE_PROBES = (
     _probe(GraphSAGE, (32, 16, 8), (5, 5), 64),
     _probe(GAT, (64, 64, 8), (8, 4), 128),
@@ -117,29 +110,8 @@ ESTIMATE_PROBES = (
 )
 
 
-@contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    """Let torch use so many threads inside the ``with`` block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def median_seconds(work: Callable[[int], object], repeats: int) -> float:
-    """Return the median seconds of ``work(0)`` to ``work(repeats)``, the first one left out."""
-    times = []
-    for number in range(repeats + 1):
-        start = time.perf_counter()
-        work(number)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
-
-
 def probe_graph(num_vertices: int, num_edges: int) -> Graph:
-    """Make a graph with a few vertices of high degree and rows of one feature."""
+    """Return a random graph with a few vertices of high degree and rows of one feature."""
     src, dst = ops.rmat_edges(num_vertices, num_edges, 0.5, 0.2, 0.2, _SEED, 1)
     return from_arrays(
         (np.concatenate([src, dst]), np.concatenate([dst, src])),
@@ -152,102 +124,23 @@ def probe_graph(num_vertices: int, num_edges: int) -> Graph:
 
 
 def probe_graphs(num_vertices: int, num_edges: int) -> tuple[Graph, Graph]:
-    """Return a graph of so many vertices, and one with as many edges and fewer vertices.
+    """Return a sparse graph of ``num_vertices``, and a dense graph with as many edges.
 
-    ``graphs[probe.dense]`` is the graph of a probe.
+    A probe uses ``graphs[probe.dense]``.
     """
     sparse, dense = num_vertices, max(num_vertices // _DENSITY, 1)
     return probe_graph(sparse, num_edges), probe_graph(dense, num_edges)
 
 
 def table_bytes(num_vertices: int, probes: Sequence[StepProbe]) -> int:
-    """Return the most bytes of features that one of ``probes`` has: a row for each vertex."""
+    """Return the bytes of the largest feature matrix that one of ``probes`` needs."""
     dense = max(num_vertices // _DENSITY, 1)
     return max((dense if probe.dense else num_vertices) * probe.row_bytes for probe in probes)
 
 
 def probe_table(graph: Graph, probes: Sequence[StepProbe]) -> Float32Array:
-    """Return memory for the rows of each of ``probes``, one after another in the same place.
-
-    ``graph`` is the first one of ``probe_graphs``.
-    """
+    """Return memory that all ``probes`` use for their feature rows; ``graph`` is the sparse one."""
     return mapped(-(-table_bytes(graph.num_vertices, probes) // 4))
-
-
-def rows_seconds(
-    table: Float32Array, num_rows: int, *, threads: int, repeats: int, cold: bool
-) -> float:
-    """Time the aggregation of ``num_rows`` random rows of ``table``, ten for each result.
-
-    Args:
-        table: ``[n, f]`` features.
-        cold: whether caches forget the table before each repetition.
-    """
-    generator = np.random.default_rng(_SEED)
-    ids = [generator.integers(0, len(table), num_rows).astype(np.int32) for _ in range(repeats + 1)]
-    indptr = np.arange(0, num_rows + 1, 10, dtype=np.int64)
-    indices = np.zeros(num_rows, np.int32)
-    out = torch.empty(len(indptr) - 1, table.shape[1])
-    times = []
-    for each in ids:
-        if cold and not ops.flush_cache_lines(table.reshape(-1).view(np.uint8)):
-            other_data().sum()
-        start = time.perf_counter()
-        ops.aggregate(
-            (table, "float32"),
-            indptr,
-            indices,
-            ids=each,
-            ids_per_edge=True,
-            out=out,
-            num_threads=threads,
-        )
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
-
-
-def mapped(num_values: int) -> Float32Array:
-    """Return so many ones in small pages, such as those of a file that is mapped.
-
-    NumPy asks for huge ones, whose addresses a processor translates much faster.
-    """
-    pages = mmap.mmap(-1, 4 * num_values)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        pages.madvise(mmap.MADV_NOHUGEPAGE)
-    values: Float32Array = np.frombuffer(pages, np.float32)
-    values.fill(1)
-    return values
-
-
-def time_products(
-    width: int, num_rows: int, *, threads: int, repeats: int, dtype: torch.dtype = torch.float32
-) -> float:
-    """Time a product as training does: of ``num_rows`` rows with a square matrix of ``width``.
-
-    Returns:
-        Mean seconds of the product and of that for its weights' gradient, which a library computes
-        at different rates. The first layer, with most of the rows, has just these two.
-    """
-    rows, weight = (torch.rand(count, width).to(dtype) for count in (num_rows, width))
-    out = rows @ weight
-    with torch_threads(threads):
-        forward = median_seconds(lambda _: multiply(rows, weight.t()), repeats)
-        return (forward + median_seconds(lambda _: weight_gradient(rows, out), repeats)) / 2
-
-
-def time_operands(
-    num_rows: int, width: int, num_outputs: int, *, threads: int, repeats: int
-) -> float:
-    """Time the product for the gradient of weights ``[num_outputs, width]``.
-
-    With few outputs, reading its ``num_rows`` rows of ``width`` features takes most of it.
-
-    Returns:
-        Median seconds of the product.
-    """
-    rows, grad = (torch.ones(num_rows, count) for count in (width, num_outputs))
-    with torch_threads(threads):
-        return median_seconds(lambda _: weight_gradient(rows, grad), repeats)
 
 
 def time_sampling(graph: Graph, *, threads: int, repeats: int) -> tuple[float, float]:
@@ -266,20 +159,19 @@ def time_sampling(graph: Graph, *, threads: int, repeats: int) -> tuple[float, f
 
 @dataclass(frozen=True, kw_only=True)
 class StepTimes:
-    """A training step on the host, and what it asks of it."""
+    """Times of a training step on the host, with its workload."""
 
-    workload: Workload  #: the probe's
-    size: BatchSize  #: of its mini-batch
+    workload: Workload  #: workload of the probe
+    size: BatchSize  #: size of the mini-batch
     load_s: float  #: seconds of loading
     propagate_s: float  #: seconds of forward and backward propagation
-    #: seconds of summing gradients with another process, and of waiting for it; 0 in a process
-    #: alone
+    #: seconds of the all-reduce with another process, waiting included; 0 in a single process
     sync_s: float
     update_s: float  #: seconds of gathering gradients and of the optimizer's step
 
     @property
     def step_s(self) -> float:
-        """Seconds of all that is timed."""
+        """Seconds of all timed stages."""
         return self.load_s + self.propagate_s + self.sync_s + self.update_s
 
 
@@ -293,12 +185,19 @@ def time_steps(
     summing: Callable[[Tensor], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> StepTimes:
-    """Train for a few steps, as a run does: what one stage leaves in the cache, another drops.
+    """Train a few steps as a run does, with the stages' mutual effects on the cache.
 
     Args:
-        table: memory from which features are taken, at least as much as the graph's rows have; None
-            to make it, which takes a while when there is much.
-        summing: sums gradients with another process, which trains, too; None for a process alone.
+        probe: model and mini-batch size.
+        graph: graph of the probe.
+        threads: threads of every stage.
+        repeats: measured steps, after one warm-up step.
+        table: memory for the feature rows, large enough for the graph. None: allocated here.
+        summing: sums gradients with another training process. None: a single process.
+        clock: returns seconds.
+
+    Returns:
+        Times of the median step.
     """
     trainer = _Trainer(probe, graph, table, threads)
     sampler = NeighborSampler(graph, fanouts=list(probe.fanouts), num_threads=threads)
@@ -309,8 +208,8 @@ def time_steps(
             seeds = order[step * probe.num_seeds % (len(order) - probe.num_seeds) :]
             batch = sampler.sample(seeds[: probe.num_seeds], step)
             times.append(trainer.train(batch, summing=summing, clock=clock))
-    together = summing is not None
-    load_s, propagate_s, sync_s, update_s = _stage_seconds(np.array(times[1:]), together).tolist()
+    seconds = _stage_seconds(np.array(times[1:]), synchronizes=summing is not None)
+    load_s, propagate_s, sync_s, update_s = seconds.tolist()
     size = BatchSize.of(batch)
     workload = replace(
         unmeasured_workload(graph, trainer.model),
@@ -329,7 +228,7 @@ def time_steps(
 
 
 class _Trainer:
-    """Trains the model of a probe on rows in memory, a step at a time."""
+    """Trainer of a probe's model on feature rows in memory."""
 
     def __init__(
         self, probe: StepProbe, graph: Graph, table: Float32Array | None, threads: int
@@ -346,7 +245,7 @@ class _Trainer:
         self._features = HostFeatures(rows.reshape(-1, probe.num_features), probe.stored)
         self._degrees = np.diff(graph.indptr).astype(np.float32)
         self._labels = torch.zeros(probe.num_seeds, dtype=torch.int64)
-        self._bucket = torch.zeros(sum(each.numel() for each in self.model.parameters()))
+        self._bucket = torch.zeros(sum(weights.numel() for weights in self.model.parameters()))
 
     def train(
         self,
@@ -355,7 +254,7 @@ class _Trainer:
         summing: Callable[[Tensor], object] | None,
         clock: Callable[[], float],
     ) -> Float64Array:
-        """Train a step, and return the seconds of its stages."""
+        """Train a step and return the seconds of loading, propagation, sync and update."""
         model, ends = self.model, [clock()]
         inputs = model.load(
             self._features,
@@ -379,20 +278,21 @@ class _Trainer:
         return np.diff(ends)
 
 
-def _stage_seconds(times: Float64Array, together: bool) -> Float64Array:
-    """Return the seconds of each stage of the median step, whose sum is that step.
+def _stage_seconds(times: Float64Array, *, synchronizes: bool) -> Float64Array:
+    """Return stage times whose sum is the median step.
 
-    A sum of medians is less when some of the stages take long in one step, and others in the next.
+    The sum of medians is smaller than the median step if different stages are slow in different
+    steps.
 
     Args:
-        times: ``[steps, stages]`` seconds of loading, propagation, synchronisation and update.
-        together: whether processes synchronise, which takes what the other stages leave: a process
-            waits in one step, and is late in the next.
+        times: ``[steps, stages]`` seconds of loading, propagation, synchronization and update.
+        synchronizes: whether processes synchronize. Synchronization then gets the time that the
+            medians of the other stages leave: a process waits in one step and is late in the next.
     """
     stages: Float64Array = np.median(times, axis=0)
     step_s = float(np.median(times.sum(axis=1)))
     stages[_SYNC] = 0.0
-    if together:
+    if synchronizes:
         stages[_SYNC] = max(step_s - stages.sum(), 0.0)
     else:
         stages *= step_s / stages.sum()
@@ -400,11 +300,11 @@ def _stage_seconds(times: Float64Array, together: bool) -> Float64Array:
 
 
 def _gather_gradients(model: GNN, bucket: torch.Tensor) -> None:
-    """Copy all gradients into one buffer, and leave its parts in their place, as workers do."""
+    """Copy all gradients into one buffer and let parameters point into it, as workers do."""
     parameters = list(model.parameters())
     parts = torch.split(bucket, [parameter.numel() for parameter in parameters])
     for parameter, part in zip(parameters, parts, strict=True):
-        mine = part.view(parameter.shape)
+        gradient = part.view(parameter.shape)
         if parameter.grad is not None:
-            mine.copy_(parameter.grad)
-        parameter.grad = mine
+            gradient.copy_(parameter.grad)
+        parameter.grad = gradient

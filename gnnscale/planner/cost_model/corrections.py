@@ -1,4 +1,4 @@
-"""Stage times of mini-batches by counted work: no clock is read, so that they repeat exactly."""
+"""Predictions by counted work instead of clocks, and corrections of predictions by measurements."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,9 +17,8 @@ from gnnscale.planner.cost_model.workload import Workload
 from gnnscale.planner.device_plan import DevicePlan
 from gnnscale.planner.platform import Platform
 
-#: Rates of one core, rounded from those that ``calibrate`` found for an AMD EPYC (Zen 4). That they
-#: are far off elsewhere makes a run slower, and changes nothing of its being repeatable. They are
-#: part of what a repeatable run computes: other figures give other plans.
+#: Rates of one core, rounded from a calibration of an AMD EPYC (Zen 4). Deterministic runs depend
+#: on them: other rates give other plans. Wrong rates only make a run slower.
 _RATES_OF_A_CORE = {
     "memory_bandwidth": 10e9,
     "cache_bandwidth": 25e9,
@@ -34,7 +33,7 @@ _RATES_OF_A_CORE = {
 
 
 def nominal_platform(cores: int) -> platform.Platform:
-    """Return a machine of ``cores`` alike, of which t threads do t times the work of one."""
+    """Return a machine with ``cores`` equal cores and rates proportional to threads."""
     threads = sorted({1, cores})
     return platform.Platform(
         name=platform.NOMINAL,
@@ -62,14 +61,14 @@ def nominal_platform(cores: int) -> platform.Platform:
 
 
 class WorkCounter:
-    """What the mini-batches of one device take by their vertices, edges and bytes (eq. 7 to 13).
+    """Stage times of one device's mini-batches by vertices, edges and bytes (eq. 7 to 13).
 
-    The device has the rates of its metadata, the host nominal ones. Caches spare what their plan
-    foretells: what they have found depends on when a run was resumed.
+    The device has its own rates and the host nominal rates. Cache hits are the plan's expectation:
+    counted hits would depend on when a run was resumed.
     """
 
     def __init__(self, workload: Workload, *, rank: int, cores: int) -> None:
-        """Count the work of one device."""
+        """Create the counter of the device with rank ``rank``."""
         self._workload = workload
         self._rank = rank
         self._processor = nominal_platform(cores).processor
@@ -84,14 +83,14 @@ class WorkCounter:
         """Return the seconds of each stage of a mini-batch under ``plan``.
 
         Args:
-            size: None without seeds.
-            host_samples: whether the host samples it, for a device that samples others by itself.
+            plan: the current plan.
+            size: size of the mini-batch. None: no seeds.
+            host_samples: whether the host samples this mini-batch for a device that samples.
         """
         if size is None or not size.num_seeds:
             return StageTimes()
         share = replace(plan.shares[self._rank], num_seeds=int(size.num_seeds))
-        machine = [each for each in plan.shares if each.machine == share.machine]
-        threads = float(sum(each.host_threads for each in machine))
+        threads = float(sum(s.host_threads for s in plan.shares if s.machine == share.machine))
         host = Host(processor=self._processor, num_workers=len(plan.shares), emulates=True)
         active = dict.fromkeys(("sample", "load", "propagate"), threads)
         part = device_plan.SAMPLED_IN_TURN if host_samples else 0
@@ -99,10 +98,10 @@ class WorkCounter:
         return device_times(host, share, self._workload, size, active, {}).stages
 
 
-#: Rounds in which corrections settle: a stage that takes longer is longer in the others' way.
+#: Rounds of the iteration: a correction changes the contention of all stages.
 _ROUNDS = 12
 
-#: How much longer than its device asks for a stage takes that is left to the host.
+#: A host stage counts as late above this ratio to its device's own time.
 _LATE = 1.05
 
 
@@ -113,31 +112,31 @@ def correct(
     measured: Sequence[StageTimes],
     step_s: float,
 ) -> Correction:
-    """Return the correction under which ``plan`` takes as long as it was measured to take."""
-    found = Correction(host=({},) * len(plan.shares), step=1.0)
+    """Return the correction with which the prediction of ``plan`` equals its measured times."""
+    correction = Correction(host=({},) * len(plan.shares), step=1.0)
     predicted = predict(plan, workloads, platform)
     for _ in range(_ROUNDS):
-        expected = host_seconds(plan, workloads, platform, found)
-        each = zip(found.host, expected, measured, predicted.devices, strict=True)
-        found = Correction(host=tuple(_scaled(*device) for device in each), step=1.0)
-        predicted = predict(plan, workloads, platform, correction=found)
-    return Correction(host=found.host, step=step_s / predicted.step_s)
+        expected = host_seconds(plan, workloads, platform, correction)
+        devices = zip(correction.host, expected, measured, predicted.devices, strict=True)
+        correction = Correction(host=tuple(_scaled(*device) for device in devices), step=1.0)
+        predicted = predict(plan, workloads, platform, correction=correction)
+    return Correction(host=correction.host, step=step_s / predicted.step_s)
 
 
 def _scaled(
-    before: Mapping[str, float],
+    previous: Mapping[str, float],
     on_host: Mapping[str, float],
     measured: StageTimes,
     predicted: StageTimes,
 ) -> dict[str, float]:
-    """One device's corrections, a round further.
+    """Return one device's corrections after a further round.
 
-    If an emulated device makes a stage last, the host took that long at most.
+    The time of a stage that waits for an emulated device only bounds the host's time from above.
     """
-    after = {}
+    scaled = {}
     for stage, seconds in on_host.items():
         took = getattr(measured, stage)
         waits = getattr(predicted, stage) > seconds and took <= _LATE * getattr(predicted, stage)
         ratio = took / seconds if seconds > 0 and took > 0 else 1.0
-        after[stage] = before.get(stage, 1.0) * (min(ratio, 1.0) if waits else ratio)
-    return after
+        scaled[stage] = previous.get(stage, 1.0) * (min(ratio, 1.0) if waits else ratio)
+    return scaled

@@ -1,31 +1,32 @@
 """HyScale-GNN's performance model, equations 5 to 13: stage times of a device plan.
 
-The equations are functions of sizes and rates, so that an emulated device, which has every
-mini-batch's own sizes, and a planner, which expects them, use the same ones.
+The equations are functions of sizes and rates. An emulated device calls them with the exact sizes
+of a mini-batch, a planner with expected sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from gnnscale.core import StageTimes
 from gnnscale.nn.cost import LayerWork
 from gnnscale.sampling import MiniBatch
 
-#: Weight, gradient, and the two moments of Adam.
+#: Bytes of a weight, its gradient, and Adam's two moments.
 BYTES_PER_PARAMETER = 16
 
-#: A hidden feature and its gradient.
+#: Bytes of a hidden feature and its gradient.
 ACTIVATION_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSize:
-    """Sizes of a mini-batch, or the sizes expected of one."""
+    """Exact or expected sizes of a mini-batch."""
 
     vertices: tuple[float, ...]  #: |V^0| to |V^L|: inputs first, seeds last
-    edges: tuple[float, ...]  #: |E^1| to |E^L|: those of the input layer's block first
+    edges: tuple[float, ...]  #: |E^1| to |E^L|, input layer first
 
     @classmethod
     def of(cls, batch: MiniBatch) -> BatchSize:
@@ -48,42 +49,43 @@ class BatchSize:
 
     @property
     def num_seeds(self) -> float:
-        """Vertices whose output rows are computed; 0 if there are no layers."""
+        """Number of seeds; 0 without layers."""
         return self.vertices[-1] if self.vertices else 0
 
     @property
     def rows(self) -> dict[int, int]:
-        """Rows that each layer writes, by its number from the inputs on."""
+        """Rows that each layer writes, by layer number from 0 at the inputs."""
         return {layer: int(count) for layer, count in enumerate(self.vertices[1:])}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """The model's prediction of one full training step."""
+    """Predicted time of a full training step."""
 
-    devices: tuple[StageTimes, ...]  #: seconds of each stage on each device, in the plan's order
-    step_s: float  #: seconds of a step, eq. 6.
-    num_edges: int  #: edges that a step traverses, over all devices; over ``step_s`` it is eq. 5.
-    source: str  #: where the rates come from: the platform's name
-    #: whether a step is the mean one of an epoch, whose first steps fill memory; else a usual one
+    devices: tuple[StageTimes, ...]  #: stage times of each device, in the plan's order
+    step_s: float  #: seconds of a step, eq. 6
+    num_edges: int  #: traversed edges of a step over all devices, for eq. 5
+    source: str  #: name of the platform with the rates
+    #: whether ``step_s`` is the mean over an epoch whose first steps fill memory. Otherwise it is a
+    #: typical step
     is_mean: bool = False
 
 
 def load_seconds(num_bytes: float, bandwidth: float) -> float:
-    """Seconds to load features from host memory, eq. 7.
+    """Return the seconds of loading features from host memory, eq. 7.
 
     Args:
-        num_bytes: |V^0|·f^0·S_feat, summed over the mini-batches that are loaded at once.
-        bandwidth: effective bytes per second of the host's memory.
+        num_bytes: |V^0|·f^0·S_feat, summed over concurrently loaded mini-batches.
+        bandwidth: effective bytes per second of host memory.
     """
     return num_bytes / bandwidth
 
 
 def transfer_seconds(num_bytes: float, bandwidth: float, latency: float) -> float:
-    """Seconds to bring a mini-batch to one accelerator, eq. 8, and a latency that it lacks.
+    """Return the seconds of transferring a mini-batch to an accelerator: eq. 8 plus a latency.
 
     Args:
-        num_bytes: |V^0|·f^0·S_feat, and the topology's bytes.
+        num_bytes: |V^0|·f^0·S_feat plus the topology's bytes.
         bandwidth: effective bytes per second of the link.
         latency: seconds before the first byte arrives.
     """
@@ -97,21 +99,22 @@ def trainer_seconds(
     macs_per_s: float,
     pipelined: bool,
 ) -> float:
-    """Seconds of forward and backward propagation on one accelerator, eq. 10 to 12.
+    """Return the seconds of forward and backward propagation on an accelerator, eq. 10 to 12.
 
-    Each layer takes aggregation ⊕ update, forward and backward. Eq. 11 counts the rows that edges
-    read; here the operands and results of the products cross the device's memory too. Eq. 12
-    counts |V^l|·f·f' for every layer alike; here each layer states its own products, of which
-    backward propagation takes two (``gnnscale.nn.cost``). The paper writes |E^{l-1}|, f^l and
-    f^{l+1}, with its layers counted from 0 in these two equations and from 1 in eq. 10.
+    A layer takes aggregation ⊕ update, forward and backward. Eq. 11 counts the rows read by edges;
+    this function adds the operands and results of products, which cross device memory too. Eq. 12
+    counts |V^l|·f·f' for every layer; here each layer states its products, and backward propagation
+    counts two products for each (``gnnscale.nn.cost``). The paper writes |E^{l-1}|, f^l and
+    f^{l+1}: it counts layers from 0 in eq. 11 and 12, and from 1 in eq. 10.
 
     Args:
-        memory_bandwidth: effective bytes per second of the device's memory, eq. 11.
+        layers: forward and backward work of each layer.
+        memory_bandwidth: effective bytes per second of device memory, eq. 11.
         macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
-        pipelined: whether aggregation and update overlap: ⊕ is the maximum, else the sum.
+        pipelined: whether aggregation and update overlap: ⊕ is the maximum, otherwise the sum.
     """
     seconds = 0.0
-    for work in (each for layer in layers for each in layer):
+    for work in chain.from_iterable(layers):
         products = work.operand_bytes + work.stream_bytes
         num_bytes = work.read_bytes + products + work.edge_row_bytes
         aggregate = num_bytes / memory_bandwidth
@@ -123,13 +126,13 @@ def trainer_seconds(
 def product_seconds(
     layers: Sequence[tuple[LayerWork, LayerWork]], *, macs_per_s: float, operand_bandwidth: float
 ) -> float:
-    """Return the seconds of all layers' products on a processor: eq. 12, and operands of eq. 11.
+    """Return the seconds of all products on a processor: eq. 12, and operand reads of eq. 11.
 
-    Forward, a processor reads operands while it multiplies. Backward it does not: the product for
-    the gradient of weights reads operands column by column.
+    Forward, operand reads overlap with multiplication. Backward they do not: the product for the
+    weights' gradient reads operands column by column.
 
     Args:
-        layers: forward and backward work of each.
+        layers: forward and backward work of each layer.
         macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
         operand_bandwidth: bytes per second of operands.
     """
@@ -141,9 +144,10 @@ def product_seconds(
 
 
 def sync_seconds(num_weight_bytes: float, bandwidth: float, latency: float) -> float:
-    """Seconds to gather gradients and to scatter their average, eq. 13.
+    """Return the seconds of gathering gradients and scattering their average, eq. 13.
 
     Args:
+        num_weight_bytes: bytes of all weights.
         bandwidth: effective bytes per second of the link.
         latency: seconds before the first byte of each of the two transfers.
     """
@@ -151,12 +155,12 @@ def sync_seconds(num_weight_bytes: float, bandwidth: float, latency: float) -> f
 
 
 def pipeline_seconds(stages: StageTimes, prefetch: str) -> float:
-    """Seconds of a step on one device: stages that overlap count as the longest, eq. 6 and 9.
+    """Return the seconds of a step on one device: the longest of overlapping stages, eq. 6 and 9.
 
     Args:
-        prefetch: one of ``PREFETCH``, or ``BY_DEVICE``. Without prefetching all stages take turns;
-            with one stage of it, propagation overlaps with all before it; with two, and on a device
-            that overlaps them by itself, every stage overlaps.
+        stages: seconds of each stage.
+        prefetch: ``none``: all stages take turns. ``one_stage``: propagation overlaps with all
+            earlier stages together. ``two_stage`` or ``BY_DEVICE``: all stages overlap.
     """
     propagate = stages.propagate + stages.sync
     prepare = (stages.sample, stages.load, stages.exchange, stages.transfer)
@@ -169,22 +173,21 @@ def pipeline_seconds(stages: StageTimes, prefetch: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPredictions:
-    """The predictions of one plan."""
+    """Predictions of one plan, before and after a profiling run."""
 
-    #: by the equations and the platform's rates alone; nothing of this plan was run
+    #: prediction by the equations and the platform's rates, without any run of the plan
     by_rates: Prediction
-    #: the same corrected by a rehearsal of this very plan, so that it repeats what a few steps of
-    #: the run took; None if this plan was not rehearsed. What a rehearsal of another plan taught
-    #: is never in it.
+    #: prediction corrected by a profiling run of this very plan, so that it reproduces the measured
+    #: steps. None: the plan was not profiled. Profiling runs of other plans do not contribute.
     rehearsed: Prediction | None = None
-    window_steps: int  #: steps that the rehearsal measured, or that one would have
+    window_steps: int  #: steps measured by a profiling run, or that one would measure
 
     @property
     def basis(self) -> str:
-        """Name of the prediction that a run goes by: ``rehearsed`` if there is one."""
+        """Name of the best prediction: ``rehearsed`` after a profiling run, else ``by_rates``."""
         return "by_rates" if self.rehearsed is None else "rehearsed"
 
     @property
     def best(self) -> Prediction:
-        """The prediction that ``basis`` names."""
+        """Prediction called ``basis``."""
         return self.rehearsed or self.by_rates

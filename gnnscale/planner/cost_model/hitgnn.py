@@ -1,7 +1,7 @@
 """HitGNN's performance model of its kernels (section VI-B): equations 3 to 9.
 
-It knows of an FPGA its n scatter-gather PEs, its m multiply-accumulate units, its clock, and the
-bandwidths of its memory and its link. It knows nothing of fills, drains and conflicts.
+The model of an FPGA consists of n scatter-gather PEs, m multiply-accumulate units, the clock, and
+the bandwidths of memory and link. It ignores pipeline fill and drain, and conflicts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from gnnscale.core import check_range
 
 _MAX_PES, _MAX_MULTIPLIERS = 1 << 10, 1 << 20
-#: Floats of a 512-bit word, which a PE takes in a cycle (eq. 8).
+#: Floats of a 512-bit word, the input of a PE per cycle (eq. 8).
 PE_SIMD = 16
 #: S_feat, bytes of a feature (eq. 7).
 FEATURE_BYTES = 4
@@ -24,7 +24,7 @@ FEATURE_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ComputeDesign:
-    """What a card, or a die of one, computes with.
+    """Processing elements of a card, or of one die.
 
     Attributes:
         n: scatter-gather PEs.
@@ -41,54 +41,55 @@ class ComputeDesign:
 
 @dataclass(frozen=True, kw_only=True)
 class FpgaCard:
-    """What equations 7 to 9 ask of the hardware, but for n and m."""
+    """Hardware parameters of equations 7 to 9 except n and m."""
 
     clock_hz: float  #: cycles per second
     bandwidth: float  #: bytes per second of its memory, BW_DDR of eq. 7
     link_bandwidth: float = math.inf  #: bytes per second from the host, BW_PCIe of eq. 7
-    #: β of eq. 7: the part of a mini-batch's input rows that are in the card's memory
+    #: β of eq. 7: the fraction of a mini-batch's input rows in the card's memory
     local_share: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWorkload:
-    """A layer of a mini-batch."""
+    """Amounts of one layer of a mini-batch."""
 
     sources: float  #: |V^{l-1}|
     rows: float  #: |V^l|
-    edges: float  #: |A^l|, those of rows to themselves included
-    width_in: int  #: f^{l-1}, of a source row
+    edges: float  #: |A^l|, including self-edges
+    width_in: int  #: f^{l-1}, features of a source row
     width_out: int  #: f^l
-    slots: int = 1  #: sums of each row, 2 if its own features are kept beside them (GraphSAGE)
+    #: rows per vertex: 2 with the vertex's own features next to the aggregate (GraphSAGE)
+    slots: int = 1
 
     @property
     def num_weights(self) -> int:
-        """Elements of its matrix of weights."""
+        """Number of elements of the weight matrix."""
         return self.slots * self.width_in * self.width_out
 
     def in_words(self) -> LayerWorkload:
-        """Return the layer as our kernels have it: rows are whole words of 16 floats."""
+        """Return the layer with rows padded to whole words of 16 floats, as in our kernels."""
         words_in, words_out = -(-self.width_in // PE_SIMD), -(-self.width_out // PE_SIMD)
         return replace(self, width_in=words_in * PE_SIMD, width_out=words_out * PE_SIMD)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A pass over a layer, whose tasks run side by side: the slowest of them counts (eq. 5, 6)."""
+    """Pass over a layer with concurrent tasks: the slowest task determines its time (eq. 5, 6)."""
 
-    name: str = ""  #: the layer and the direction
-    memory_s: float = 0.0  #: of rows from the card's memory, eq. 7
-    link_s: float = 0.0  #: of rows over the link, eq. 7; they come one after the other
-    pe_s: float = 0.0  #: of aggregation if n were 1, eq. 8
-    multiplier_s: float = 0.0  #: of the update if m were 1, eq. 9
+    name: str = ""  #: layer and direction
+    memory_s: float = 0.0  #: reads from the card's memory, eq. 7
+    link_s: float = 0.0  #: reads over the link, eq. 7, serialized with memory reads
+    pe_s: float = 0.0  #: aggregation with n = 1, eq. 8
+    multiplier_s: float = 0.0  #: update with m = 1, eq. 9
 
     def seconds(self, n: Any, m: Any) -> Any:
-        """Return the seconds with n PEs and m multiply-accumulate units: numbers, or arrays."""
+        """Return the seconds with n PEs and m multiply-accumulate units; n and m may be arrays."""
         load = self.memory_s + self.link_s
         return np.maximum(np.maximum(load, self.pe_s / n), self.multiplier_s / m)
 
     def limit(self, design: ComputeDesign) -> str:
-        """Return what counts: ``memory``, ``link``, ``aggregate`` or ``update``."""
+        """Return the slowest task: ``memory``, ``link``, ``aggregate`` or ``update``."""
         loading = "link" if self.link_s > self.memory_s else "memory"
         tasks = {
             loading: self.memory_s + self.link_s,
@@ -99,7 +100,7 @@ class Phase:
 
 
 def phases(card: FpgaCard, layers: Sequence[LayerWorkload]) -> tuple[Phase, ...]:
-    """Return the passes of t_FP and t_BP (eq. 5), inputs first; the loss, t_LC, has no equation."""
+    """Return the passes of t_FP and t_BP (eq. 5), input layer first; t_LC has no equation."""
     forward = (_forward(card, layer, number) for number, layer in enumerate(layers))
     backward = (
         phase for number, layer in enumerate(layers) for phase in _backward(card, layer, number)
@@ -108,7 +109,7 @@ def phases(card: FpgaCard, layers: Sequence[LayerWorkload]) -> tuple[Phase, ...]
 
 
 def seconds_of(passes: Sequence[Phase], n: Any, m: Any) -> Any:
-    """Return t_GNN (eq. 5) with n PEs and m multiply-accumulate units: numbers, or arrays."""
+    """Return t_GNN (eq. 5) with n PEs and m multiply-accumulate units; n and m may be arrays."""
     return sum(phase.seconds(n, m) for phase in passes)
 
 
@@ -118,16 +119,16 @@ def gnn_seconds(passes: Sequence[Phase], design: ComputeDesign) -> float:
 
 
 def limits(passes: Sequence[Phase], design: ComputeDesign) -> dict[str, float]:
-    """Return for each thing that limits a pass the seconds in which it does."""
-    found: dict[str, float] = {}
+    """Return the seconds of the passes by their slowest task."""
+    seconds: dict[str, float] = {}
     for phase in passes:
         name = phase.limit(design)
-        found[name] = found.get(name, 0.0) + float(phase.seconds(design.n, design.m))
-    return found
+        seconds[name] = seconds.get(name, 0.0) + float(phase.seconds(design.n, design.m))
+    return seconds
 
 
 def _forward(card: FpgaCard, layer: LayerWorkload, number: int) -> Phase:
-    """Aggregation and update are pipelined. Only input rows may be missing in the card's memory."""
+    """Return the forward pass, with pipelined aggregation and update; only inputs use the link."""
     num_bytes = layer.sources * layer.width_in * FEATURE_BYTES
     local = card.local_share if number == 0 else 1.0
     return Phase(
@@ -140,10 +141,10 @@ def _forward(card: FpgaCard, layer: LayerWorkload, number: int) -> Phase:
 
 
 def _backward(card: FpgaCard, layer: LayerWorkload, number: int) -> tuple[Phase, ...]:
-    """The product for its weights' gradient, and then the other way.
+    """Return the backward passes: the weights' gradient, then the rows' gradients.
 
-    The gradients of its rows are multiplied with the weights and aggregated over the edges, both
-    pipelined; the first layer, 0, needs no such gradients.
+    The gradients of rows are multiplied with the weights and aggregated over the edges, pipelined.
+    Layer 0 does not need them.
     """
     weights = Phase(
         name=f"layer {number}, gradients of weights",

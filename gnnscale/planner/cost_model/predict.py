@@ -1,4 +1,4 @@
-"""What a device plan takes on a platform: the equations, and how devices share the host."""
+"""Predicted time of a device plan on a platform: the equations, and contention for the host."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from gnnscale.core import STAGES, StageTimes
 from gnnscale.nn.cost import BYTES_PER_FEATURE, LayerWork
@@ -23,23 +24,22 @@ from gnnscale.planner.device_plan import SAMPLED_IN_TURN, DevicePlan, DeviceShar
 from gnnscale.planner.device_spec import Accelerator, Device
 from gnnscale.planner.platform import Platform, Processor
 
-#: Rounds in which stage times and the load that stages put on the host settle.
+#: Maximum rounds, and tolerance, of the fixed point of stage times and host load.
 _ROUNDS = 40
 _TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """The host's part of the stages of all devices."""
+    """Host's part in the stages of all devices."""
 
     processor: Processor  #: the host's rates
-    num_workers: int  #: worker processes that synchronise
-    #: whether emulated devices compute on this host, as in a run, and may so be late; a platform
-    #: that is only simulated has the devices themselves
+    num_workers: int  #: number of worker processes that synchronize
+    #: whether emulated devices compute on this host, as in a run. False: the devices are real
     emulates: bool
 
     def computes(self, device: Device) -> bool:
-        """Return whether the device's propagation occupies cores of the host."""
+        """Return whether the device's propagation runs on the host's cores."""
         emulated = isinstance(device, Accelerator)
         return device.computes_on_host and (self.emulates or not emulated)
 
@@ -51,23 +51,23 @@ class Host:
         threads: int,
         active: float,
     ) -> float:
-        """T_samp: as measured alone, slowed by those who use the same memory."""
-        alone = workload.slices.sample_seconds(num_seeds, threads)
-        if alone is None:
+        """Return T_samp: the measured time, slowed by concurrent memory accesses."""
+        unshared_s = workload.slices.sample_seconds(num_seeds, threads)
+        if unshared_s is None:
             return size.num_edges / self.processor.rate("sampled_edges_per_s", threads, active)
         for name in ("memory_rows_per_s", "memory_bandwidth"):
-            before = self.processor.rate(name, threads, threads)
-            if not math.isinf(before):
-                return alone * before / self.processor.rate(name, threads, active)
-        return alone
+            unshared_rate = self.processor.rate(name, threads, threads)
+            if not math.isinf(unshared_rate):
+                return unshared_s * unshared_rate / self.processor.rate(name, threads, active)
+        return unshared_s
 
     def load(
         self, workload: Workload, size: equations.BatchSize, threads: int, active: float
     ) -> float:
-        """T_load, eq. 7, with the cache in front of the memory."""
+        """Return T_load, eq. 7, with a cache in front of the memory."""
         work = load_work(workload, size, cache=self.processor.cache_bytes)
-        alone = self.processor.load_s + work.lookups / self.processor.lookups_per_s
-        return alone * max(1.0, active / self.processor.cores) + self._seconds(
+        overhead_s = self.processor.load_s + work.lookups / self.processor.lookups_per_s
+        return overhead_s * max(1.0, active / self.processor.cores) + self._seconds(
             threads,
             active,
             rows_per_s=work.rows,
@@ -81,12 +81,12 @@ class Host:
     def propagate(
         self, workload: Workload, size: equations.BatchSize, threads: int, active: float
     ) -> float:
-        """T_trainer on the host's cores, eq. 10 to 12, and a constant for each operation."""
+        """Return T_trainer on the host's cores, eq. 10 to 12, plus a time per operation."""
         layers = propagation_work(workload, size)
-        work = sum((each for layer in layers for each in layer), start=LayerWork())
+        work = sum(chain.from_iterable(layers), start=LayerWork())
         minimum = work.operations * self.processor.layer_seconds(threads, active)
         factor = 1.0 if workload.counted is None else workload.counted.host_factor
-        # Amounts are those of float32.
+        # Amounts count float32 values.
         narrower = workload.compute_bytes / BYTES_PER_FEATURE
         products = "bfloat16_macs_per_s" if workload.compute_dtype == "bfloat16" else "macs_per_s"
         rate = partial(self.processor.rate, threads=threads, active=active)
@@ -108,20 +108,20 @@ class Host:
         return factor * minimum + factor * seconds
 
     def exchange(self, workload: Workload, size: equations.BatchSize) -> float:
-        """Seconds in which a device gets what a split first layer (P3) needs from the others.
+        """Return the seconds in which a device receives the data of a split first layer (P3).
 
-        That is as much as it sends when devices have slices of one size.
+        With slices of equal size a device sends as much as it receives.
         """
-        others = workload.num_sharing - 1
-        if not others:
+        num_peers = workload.num_sharing - 1
+        if not num_peers:
             return 0.0
         received = block_bytes(size) + partial_bytes(size, workload.widths[1])
-        # A block, a partial product and a gradient, each of them one message.
+        # Three messages: a block, a partial product and a gradient.
         latency_s, bandwidth = self.processor.sharing.messages
-        return others * (3 * latency_s + received / bandwidth)
+        return num_peers * (3 * latency_s + received / bandwidth)
 
     def sync(self, workload: Workload, device: Device) -> float:
-        """T_sync, eq. 13: over the device's link, among the workers, and the update itself."""
+        """Return T_sync, eq. 13: over the device's link, among workers, and the weight update."""
         num_bytes = workload.weight_bytes
         seconds = self.processor.update_s + num_bytes / self.processor.update_bandwidth
         seconds += self.processor.sharing.sync_seconds(num_bytes, self.num_workers)
@@ -132,31 +132,29 @@ class Host:
         return seconds
 
     def _seconds(self, threads: int, active: float, **amounts: float) -> float:
-        rates = ((amount, self.processor.rate(n, threads, active)) for n, amount in amounts.items())
-        return sum(amount / rate for amount, rate in rates)
+        rate = self.processor.rate
+        return sum(amount / rate(name, threads, active) for name, amount in amounts.items())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Correction:
-    """How far a rehearsal differed from the rates' predictions; see ``correction.py``."""
+    """Ratios of measured to predicted times from a profiling run; see ``corrections.py``."""
 
-    #: for each device of the plan, measured over predicted seconds of each of its stages on the
-    #: host
+    #: for each device, measured over predicted seconds of each of its stages on the host
     host: tuple[Mapping[str, float], ...]
-    #: measured over predicted seconds of a step, with the stages corrected: workers that wait for
-    #: the latest in each step, and all else that no equation has
+    #: measured over predicted seconds of a step with corrected stages, such as waits for stragglers
     step: float
 
 
 @dataclass(kw_only=True)
 class DeviceTimes:
-    """A device's stage times, and how long each keeps its threads of the host busy."""
+    """Stage times of a device, with the host threads and seconds of each stage on the host."""
 
     stages: StageTimes
     busy: dict[str, tuple[int, float]]
 
     def copy(self) -> DeviceTimes:
-        """Return the same of another device, for a caller that changes one of them."""
+        """Return a copy for an identical device, whose stage times may then be changed."""
         return DeviceTimes(stages=replace(self.stages), busy=self.busy)
 
 
@@ -171,8 +169,13 @@ def device_times(
     """Return the seconds of each of a device's stages.
 
     Args:
-        active: for each stage, the host's threads that work while it does, its own included.
-        correction: what the host's seconds of each stage are multiplied with.
+        host: the host.
+        share: the device's share of the plan.
+        workload: the device's workload.
+        size: size of the device's mini-batch.
+        active: for each stage, the number of host threads that work during the stage, its own
+            included.
+        correction: factor for the host's seconds of each stage.
     """
     threads, device, count = share.threads, share.device, share.num_seeds
     times = StageTimes(sync=host.sync(workload, device), exchange=host.exchange(workload, size))
@@ -191,17 +194,17 @@ def device_times(
     for stage in busy:
         setattr(times, stage, getattr(times, stage) * correction.get(stage, 1.0))
     occupied = {stage: (on_host, getattr(times, stage)) for stage, on_host in busy.items()}
-    # The host's steps vary, and with them those of the others; what an accelerator does, does not.
+    # Only host stages vary from step to step, and so make workers wait for stragglers.
     varying_s = equations.pipeline_seconds(
         StageTimes(**{stage: seconds for stage, (_, seconds) in occupied.items()}), share.prefetch
     )
     if isinstance(device, Accelerator):
-        own = accelerator_seconds(device, workload, size)
+        accelerator = accelerator_seconds(device, workload, size)
         if part := share.host_samples / SAMPLED_IN_TURN:
             on_host = host.sample(workload, count, size, threads.sample, active["sample"])
-            own.sample = max((1 - part) * own.sample, part * on_host)
+            accelerator.sample = max((1 - part) * accelerator.sample, part * on_host)
         for stage in STAGES[:-1]:
-            setattr(times, stage, max(getattr(times, stage), getattr(own, stage)))
+            setattr(times, stage, max(getattr(times, stage), getattr(accelerator, stage)))
     times.sync += host.processor.sharing.straggler_seconds(varying_s, host.num_workers)
     if not device.loads:
         _wait_for_rows(times, share.prefetch, workload.source.seconds(size.vertices[0]))
@@ -209,21 +212,21 @@ def device_times(
 
 
 def _wait_for_rows(times: StageTimes, prefetch: str, source_s: float) -> None:
-    """Let loading wait for a source that reads rows while all stages run, for ``source_s``."""
-    others = equations.pipeline_seconds(replace(times, load=0.0), prefetch)
+    """Extend loading by the wait for a backing store that takes ``source_s`` in parallel."""
+    overlapped_s = equations.pipeline_seconds(replace(times, load=0.0), prefetch)
     if prefetch == "two_stage":
-        others = 0.0
+        overlapped_s = 0.0
     elif prefetch == "one_stage":
-        others = equations.pipeline_seconds(replace(times, load=0.0, propagate=0.0), prefetch)
-    times.load = max(times.load, source_s - others)
+        overlapped_s = equations.pipeline_seconds(replace(times, load=0.0, propagate=0.0), prefetch)
+    times.load = max(times.load, source_s - overlapped_s)
 
 
 def accelerator_seconds(
     device: Accelerator, workload: Workload, size: equations.BatchSize
 ) -> StageTimes:
-    """Return an accelerator's seconds of each stage of a mini-batch, by its own rates, eq. 7 to 12.
+    """Return an accelerator's stage times of a mini-batch by its own rates, eq. 7 to 12.
 
-    A stage that the host does for the device takes 0 here.
+    Stages that the host performs take 0 seconds.
     """
     times, cache = StageTimes(), workload.cache
     row_bytes = size.vertices[0] * workload.row_bytes
@@ -265,21 +268,25 @@ def predict(
     emulates: bool = True,
     correction: Correction | None = None,
 ) -> equations.Prediction:
-    """Predict one full step of ``plan``, eq. 5 to 13.
+    """Predict a full step of ``plan``, eq. 5 to 13.
 
     Args:
-        platform: the host's rates; its accelerators do not matter, the plan has its own.
-        correction: what a rehearsal taught of these devices, None if only the rates are used.
+        plan: the devices and their shares.
+        workloads: the workload of each device.
+        platform: rates of the host; the plan's own devices replace the platform's accelerators.
+        emulates: whether emulated devices compute on the host.
+        correction: corrections from a profiling run. None: the rates alone.
     """
     pairs = zip(workloads, plan.shares, strict=True)
     sizes = [workload.size(share.num_seeds) for workload, share in pairs]
-    found = _fixed_point(plan, workloads, platform, emulates, correction)
-    step = _longest(plan, found) * (1.0 if correction is None else correction.step)
-    for each, share in zip(found, plan.shares, strict=True):
-        # Whoever is done early waits for the others' gradients.
-        each.stages.sync += max(step - equations.pipeline_seconds(each.stages, share.prefetch), 0.0)
+    times = _fixed_point(plan, workloads, platform, emulates, correction)
+    step = _longest(plan, times) * (1.0 if correction is None else correction.step)
+    for device, share in zip(times, plan.shares, strict=True):
+        # A fast device waits for the gradients of slower devices.
+        wait_s = step - equations.pipeline_seconds(device.stages, share.prefetch)
+        device.stages.sync += max(wait_s, 0.0)
     return equations.Prediction(
-        devices=tuple(each.stages for each in found),
+        devices=tuple(device.stages for device in times),
         step_s=step,
         num_edges=round(sum(size.num_edges for size in sizes)),
         source=platform.name,
@@ -293,9 +300,9 @@ def host_seconds(
     platform: Platform,
     correction: Correction | None,
 ) -> tuple[dict[str, float], ...]:
-    """Return for each device how long each stage occupies the host, whatever the device takes."""
-    found = _fixed_point(plan, workloads, platform, True, correction)
-    return tuple({stage: seconds for stage, (_, seconds) in each.busy.items()} for each in found)
+    """Return for each device the seconds that each stage occupies the host."""
+    times = _fixed_point(plan, workloads, platform, True, correction)
+    return tuple({stage: seconds for stage, (_, seconds) in t.busy.items()} for t in times)
 
 
 def _fixed_point(
@@ -305,55 +312,54 @@ def _fixed_point(
     emulates: bool,
     correction: Correction | None,
 ) -> list[DeviceTimes]:
-    """Find stage times and the load that they put on the host together, by iteration.
+    """Compute stage times and host load by iteration, since each depends on the other.
 
-    Stages that overlap share cores and memory, and how much they overlap depends on how long they
-    take.
+    Overlapping stages share cores and memory. Their overlap depends on their times.
     """
     host = Host(processor=platform.processor, num_workers=len(plan.shares), emulates=emulates)
     corrections = ({},) * len(plan.shares) if correction is None else correction.host
     parts = [
-        (share, workload, workload.size(share.num_seeds), each)
-        for share, workload, each in zip(plan.shares, workloads, corrections, strict=True)
+        (share, workload, workload.size(share.num_seeds), factors)
+        for share, workload, factors in zip(plan.shares, workloads, corrections, strict=True)
     ]
-    alike = _alike(plan, workloads, corrections)
+    first_equal = _first_equal(plan, workloads, corrections)
     load = dict.fromkeys(_lanes(plan), 0.0)
     step = 0.0
-    found: list[DeviceTimes] = []
+    times: list[DeviceTimes] = []
     for _ in range(_ROUNDS):
         total = sum(load.values())
-        found = []
-        for position, (share, workload, size, each) in enumerate(parts):
-            if alike[position] < position:
-                found.append(found[alike[position]].copy())
+        times = []
+        for position, (share, workload, size, factors) in enumerate(parts):
+            if first_equal[position] < position:
+                times.append(times[first_equal[position]].copy())
                 continue
             active = _active(share, position, load, total)
-            found.append(device_times(host, share, workload, size, active, each))
-        before, step = step, _longest(plan, found)
-        last, load = load, _host_load(plan, found, step, load)
-        moved = max(abs(load[lane] - last[lane]) for lane in load)
-        if max(abs(step - before) / step, moved) <= _TOLERANCE:
+            times.append(device_times(host, share, workload, size, active, factors))
+        last_step, step = step, _longest(plan, times)
+        last_load, load = load, _host_load(plan, times, step, load)
+        moved = max(abs(load[lane] - last_load[lane]) for lane in load)
+        if max(abs(step - last_step) / step, moved) <= _TOLERANCE:
             break
-    return found
+    return times
 
 
-def _alike(
+def _first_equal(
     plan: DevicePlan, workloads: Sequence[Workload], corrections: Sequence[Mapping[str, float]]
 ) -> list[int]:
-    """Return for each device the first that does just the same, and so takes the same time."""
-    shares = [replace(each, device=replace(each.device, name=None)) for each in plan.shares]
+    """Return for each device the index of the first identical device, which takes equal times."""
+    shares = [replace(s, device=replace(s.device, name=None)) for s in plan.shares]
     parts = list(zip(shares, workloads, corrections, strict=True))
     return [parts.index(part) for part in parts]
 
 
-def _longest(plan: DevicePlan, found: Sequence[DeviceTimes]) -> float:
-    """Seconds of the device whose step takes longest, eq. 6."""
-    parts = zip(found, plan.shares, strict=True)
-    return max(equations.pipeline_seconds(each.stages, share.prefetch) for each, share in parts)
+def _longest(plan: DevicePlan, times: Sequence[DeviceTimes]) -> float:
+    """Return the seconds of the slowest device's step, eq. 6."""
+    parts = zip(times, plan.shares, strict=True)
+    return max(equations.pipeline_seconds(t.stages, share.prefetch) for t, share in parts)
 
 
 def _lane(share: DeviceShare, stage: str) -> str:
-    """Which of a device's lanes a stage belongs to; stages of one lane take turns."""
+    """Return the name of a stage's lane; the stages of a lane take turns."""
     if share.prefetch == "none":
         return "all"
     if stage == "propagate":
@@ -372,23 +378,28 @@ def _lanes(plan: DevicePlan) -> list[tuple[int, str]]:
 def _active(
     share: DeviceShare, position: int, load: Mapping[tuple[int, str], float], total: float
 ) -> dict[str, float]:
-    """Threads that work while each of the device's stages does: its own, and all other lanes'."""
+    """Return the threads that work during each stage: its own, and all other lanes' threads."""
     threads = share.threads
-    own = {"sample": threads.sample, "load": threads.load, "propagate": max(threads.propagate, 1)}
+    counts = {
+        "sample": threads.sample,
+        "load": threads.load,
+        "propagate": max(threads.propagate, 1),
+    }
     return {
-        stage: count + total - load[position, _lane(share, stage)] for stage, count in own.items()
+        stage: count + total - load[position, _lane(share, stage)]
+        for stage, count in counts.items()
     }
 
 
 def _host_load(
     plan: DevicePlan,
-    found: Sequence[DeviceTimes],
+    times: Sequence[DeviceTimes],
     step: float,
-    before: Mapping[tuple[int, str], float],
+    previous: Mapping[tuple[int, str], float],
 ) -> dict[tuple[int, str], float]:
-    """Mean number of threads that each lane keeps busy, half-way from what it was ``before``."""
-    load = dict.fromkeys(before, 0.0)
-    for position, (share, each) in enumerate(zip(plan.shares, found, strict=True)):
-        for stage, (threads, seconds) in each.busy.items():
+    """Return the mean busy threads of each lane, averaged with the ``previous`` round."""
+    load = dict.fromkeys(previous, 0.0)
+    for position, (share, device) in enumerate(zip(plan.shares, times, strict=True)):
+        for stage, (threads, seconds) in device.busy.items():
             load[position, _lane(share, stage)] += threads * min(1.0, seconds / step)
-    return {lane: (load[lane] + before[lane]) / 2 for lane in load}
+    return {lane: (load[lane] + previous[lane]) / 2 for lane in load}

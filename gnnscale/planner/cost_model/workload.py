@@ -1,4 +1,4 @@
-"""Workload: how large a slice's mini-batch becomes, and what each stage has to do for it."""
+"""Workload of a training run: sizes of the mini-batches of slices, and the work of each stage."""
 
 from __future__ import annotations
 
@@ -21,63 +21,63 @@ from gnnscale.sampling import Sampler, SamplerConfig, SeedOrder
 if TYPE_CHECKING:
     from gnnscale.nn import TrainableModel
 
-#: Seconds after which sampling is not timed again, once it was in ``_MIN_ROUNDS``.
+#: Time budget of timing the sampler, after at least ``_MIN_ROUNDS`` rounds.
 _BUDGET_S = 0.2
 _MIN_ROUNDS = 3
-#: Seconds for each step of a run that is so short that sampling is timed once only.
+#: Time budget per step of a run so short that a single round has to do.
 _BUDGET_PER_STEP_S = 1e-4
 _MAX_ROUNDS = 9
-#: Every size is this many times the next smaller one.
+#: Ratio of consecutive slice sizes, and their number.
 _SIZE_STEP = 4
 _NUM_SIZES = 4
 
-#: Bytes at most that stand for what the other stages of a step read. A virtual machine sees the
-#: last-level cache of all cores of its host, which can be half a gigabyte.
+#: Maximum bytes read to emulate the other stages of a step. A virtual machine sees the last-level
+#: cache of all cores of its host, possibly half a gigabyte.
 _MAX_OTHER_BYTES = 1 << 27
-#: Part of the available memory that they take at most.
-_OTHER_PART = 8
+#: These bytes are at most one eighth of the available memory.
+_MEMORY_DIVISOR = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheEffect:
-    """What a device's cache takes and spares."""
+    """Memory cost and miss rates of a device's cache."""
 
-    num_bytes: int = 0  #: device memory that it takes
-    row_misses: float = 1.0  #: the part of a mini-batch's rows that cross the link
-    peer_rows: float = 0.0  #: the part of them that come from other devices
-    #: the part of sampled neighbours that are read over the link, when the device samples by
-    #: itself
+    num_bytes: int = 0  #: bytes of device memory
+    row_misses: float = 1.0  #: fraction of a mini-batch's rows that cross the link
+    peer_rows: float = 0.0  #: fraction of a mini-batch's rows read from other devices
+    #: fraction of sampled neighbors read over the link if the device samples
     list_misses: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownSlices:
-    """Slices whose mini-batches are known: they were sampled, or follow from a graph's sizes."""
+    """Slices with known mini-batch sizes, either sampled or derived from a graph's sizes."""
 
-    num_seeds: tuple[int, ...] = ()  #: of each slice, ascending
-    sizes: tuple[BatchSize, ...] = ()  #: the mini-batch of each slice
-    #: numbers of threads with which sampling was timed; empty if it was not
+    num_seeds: tuple[int, ...] = ()  #: ascending seeds of the slices
+    sizes: tuple[BatchSize, ...] = ()  #: size of each slice's mini-batch
+    #: numbers of threads of timed sampling; empty if untimed
     sample_threads: tuple[int, ...] = ()
-    #: seconds of sampling, a row for each of ``sample_threads``
+    #: ``[threads][slices]`` seconds of sampling
     sample_s: tuple[tuple[float, ...], ...] = ()
 
     def size(self, num_seeds: int) -> BatchSize:
-        """Return the mini-batch expected of a slice of ``num_seeds``.
+        """Return the expected mini-batch of a slice of ``num_seeds``.
 
-        Between the slices known, logarithms are interpolated: vertices grow more slowly than seeds.
+        Sizes are interpolated between known slices in logarithms, since vertices grow more slowly
+        than seeds.
         """
 
-        def at(values: Sequence[float]) -> float:
+        def interpolate(values: Sequence[float]) -> float:
             return _interpolate(self.num_seeds, values, num_seeds)
 
         vertices = zip(*(size.vertices for size in self.sizes), strict=True)
         edges = zip(*(size.edges for size in self.sizes), strict=True)
         return BatchSize(
-            vertices=tuple(at(each) for each in vertices), edges=tuple(at(each) for each in edges)
+            vertices=tuple(map(interpolate, vertices)), edges=tuple(map(interpolate, edges))
         )
 
     def sample_seconds(self, num_seeds: int, threads: int) -> float | None:
-        """Return the seconds in which ``threads`` threads alone sample a slice, None if untimed."""
+        """Return the seconds in which ``threads`` threads sample a slice. None: untimed."""
         if not self.sample_threads:
             return None
         speeds = [
@@ -88,57 +88,57 @@ class KnownSlices:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceEffect:
-    """What rows cost that host memory lacks: those of a disk, or of other machines."""
+    """Cost of rows outside of host memory, on a disk or another machine."""
 
-    row_misses: float = 0.0  #: the part of a mini-batch's rows that host memory lacks
-    row_s: float = 0.0  #: seconds of the source for each of them, with all who use it
+    row_misses: float = 0.0  #: fraction of a mini-batch's rows outside of host memory
+    row_s: float = 0.0  #: seconds of the backing store per row, with all its concurrent users
 
     def seconds(self, num_rows: float) -> float:
-        """Return the seconds of the source for a mini-batch of ``num_rows``."""
+        """Return the seconds of the backing store for a mini-batch of ``num_rows``."""
         return num_rows * self.row_misses * self.row_s
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A training run as the performance model sees it."""
+    """Training run as the performance model sees it."""
 
-    #: the model's layers, inputs first; empty if ``counted`` stands for them
+    #: cost of each layer, input layer first; empty with ``counted``
     layers: tuple[cost.LayerCost, ...]
-    num_weights: int  #: trained parameters
-    num_vertices: int  #: rows of the feature matrix
-    #: mini-batches from which those of other slices follow; none before anything was sampled
+    num_weights: int  #: number of trained parameters
+    num_vertices: int  #: number of rows of the feature matrix
+    #: slices from which sizes are interpolated; empty before sampling
     slices: KnownSlices = KnownSlices()
-    #: bytes of an element of the feature matrix, with its share of a scale that the row has
+    #: bytes of a feature, including its share of the row's scale
     feature_bytes: float = cost.BYTES_PER_FEATURE
     host_aggregates: bool = True  #: whether the host aggregates the first layer while it loads
-    #: whether it was aggregated before training, so that loading reads ready rows; the first blocks
-    #: of ``slices`` have no edges then
+    #: whether the first layer was aggregated before training, so that loading reads aggregated
+    #: rows. The first blocks of ``slices`` then have no edges
     preaggregated: bool = False
-    source: SourceEffect = SourceEffect()  #: what lies below the host's memory
-    uses_degrees: bool = False  #: whether loading looks up the degrees of the mini-batch's vertices
-    num_edge_features: int = 0  #: of each edge of all layers, that loading reads
-    #: of loaded and hidden rows, and of their products: float32 or bfloat16
+    source: SourceEffect = SourceEffect()  #: cost of the backing store
+    uses_degrees: bool = False  #: whether loading looks up degrees
+    num_edge_features: int = 0  #: features of each edge that loading reads
+    #: type of loaded rows, hidden rows and products: float32 or bfloat16
     compute_dtype: str = "float32"
-    #: devices that share the first layer by columns (P3); 1 if each has all of it
+    #: number of devices that split the first layer by columns (P3); 1: no split
     num_sharing: int = 1
-    cache: CacheEffect = CacheEffect()  #: what the device's cache takes and spares
-    #: what a step takes of a model whose layers do not state their cost
+    cache: CacheEffect = CacheEffect()  #: effect of the device's cache
+    #: cost of a model without per-layer costs. None: ``layers`` state the cost
     counted: cost.CostModel | None = None
 
     def on(self, device: Device) -> Workload:
-        """Return the workload as ``device`` has it: it may take rows as they are."""
+        """Return the workload of ``device``, which decides whether the host aggregates."""
         return replace(self, host_aggregates=device.takes_aggregated)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """f^0 to f^L; of a model that is counted, those of inputs and outputs."""
+        """f^0 to f^L; widths of inputs and outputs with ``counted``."""
         if self.counted is not None:
             return self.counted.widths
         return (*(layer.width_in for layer in self.layers), self.layers[-1].width_out)
 
     @property
     def aggregates_on_load(self) -> bool:
-        """Whether the first layer is aggregated while it is loaded."""
+        """Whether the host aggregates the first layer while it loads."""
         if self.counted is not None:
             return False
         return self.host_aggregates and self.layers[0].aggregates_on_load
@@ -150,7 +150,7 @@ class Workload:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row that loading reads: f^0·S_feat of eq. 7, or those of a ready row."""
+        """Bytes of a row that loading reads: f^0·S_feat of eq. 7, or a preaggregated row."""
         if self.preaggregated:
             return self.layers[0].loaded_width * cost.BYTES_PER_FEATURE
         return round(self.widths[0] * self.feature_bytes)
@@ -162,28 +162,28 @@ class Workload:
 
     @property
     def feature_matrix_bytes(self) -> int:
-        """Bytes of all rows that loading reads from."""
+        """Bytes of the matrix that loading reads rows from."""
         return self.num_vertices * self.row_bytes
 
     def size(self, num_seeds: int) -> BatchSize:
-        """Return the mini-batch expected of a slice of ``num_seeds``."""
+        """Return the expected mini-batch of a slice of ``num_seeds``."""
         return self.slices.size(num_seeds)
 
     def untimed(self) -> Workload:
-        """Return the workload without the seconds of sampling, which were another machine's."""
+        """Return the workload without the sampling times of this machine."""
         return replace(self, slices=replace(self.slices, sample_threads=(), sample_s=()))
 
 
-def _interpolate(known: Sequence[int], values: Sequence[float], at: float) -> float:
-    """Interpolate logarithms; below the smallest known in proportion, above at the last slope."""
-    if at <= known[0] or len(known) == 1:
-        return values[0] * at / known[0]
-    upper = next((i for i, each in enumerate(known) if each >= at), len(known) - 1)
+def _interpolate(points: Sequence[int], values: Sequence[float], point: float) -> float:
+    """Interpolate in logarithms; proportional below the first point, last slope above the last."""
+    if point <= points[0] or len(points) == 1:
+        return values[0] * point / points[0]
+    upper = next((i for i, x in enumerate(points) if x >= point), len(points) - 1)
     low, high = values[upper - 1], values[upper]
     if low <= 0 or high <= 0:
-        return float(np.interp(at, known, values))
-    slope = math.log(high / low) / math.log(known[upper] / known[upper - 1])
-    return low * math.exp(slope * math.log(at / known[upper - 1]))
+        return float(np.interp(point, points, values))
+    slope = math.log(high / low) / math.log(points[upper] / points[upper - 1])
+    return low * math.exp(slope * math.log(point / points[upper - 1]))
 
 
 def measure_workload(
@@ -196,24 +196,33 @@ def measure_workload(
     cores: int,
     num_steps: int | None = None,
 ) -> Workload:
-    """Sample a few slices of a graph, as section V does: T_samp over threads and sizes.
+    """Sample slices of a graph and time the sampler over threads and sizes (T_samp, section V).
 
     Args:
-        order: of the seeds; a slice may be as large as a mini-batch.
-        num_steps: of the run; a short one is not kept waiting. None for any number.
+        graph: the graph.
+        model: the model, with its cost.
+        sampler: options of the sampler.
+        order: order of the seeds, with the size of a full mini-batch.
+        seed: seed of the sampler.
+        cores: cores of this machine.
+        num_steps: steps of the run, which bound the time of measuring. None: no bound.
     """
     budget_s, min_rounds = _BUDGET_S, _MIN_ROUNDS
     if num_steps is not None and num_steps * _BUDGET_PER_STEP_S < budget_s:
         budget_s, min_rounds = num_steps * _BUDGET_PER_STEP_S, 1
-    seeds = np.concatenate([each.seeds for each in order.epoch(0)])
+    seeds = np.concatenate([step.seeds for step in order.epoch(0)])
     num_seeds = _slice_sizes(min(order.batch_size, len(seeds)))
     threads = tuple(sorted({1, cores}))
     sizes: dict[int, BatchSize] = {}
     seconds: dict[int, tuple[float, ...]] = {}
     for count in threads:
-        each = sampler.sampler(graph, seed=seed, num_threads=count)
         seconds[count] = _time_slices(
-            each, seeds, num_seeds, sizes, budget_s / len(threads), min_rounds
+            sampler.sampler(graph, seed=seed, num_threads=count),
+            seeds,
+            num_seeds,
+            sizes,
+            budget_s / len(threads),
+            min_rounds,
         )
     slices = KnownSlices(
         num_seeds=num_seeds,
@@ -225,7 +234,7 @@ def measure_workload(
 
 
 def unmeasured_workload(graph: Graph, model: TrainableModel) -> Workload:
-    """Return what is known of training ``model`` on ``graph`` before any slice is sampled."""
+    """Return the workload of training ``model`` on ``graph``, without slices."""
     return Workload(
         layers=model.layer_costs,
         counted=model.counted,
@@ -243,8 +252,8 @@ def _slice_sizes(largest: int) -> tuple[int, ...]:
 
 
 def other_data() -> Float64Array:
-    """Return data whose reading empties the last-level cache, as the other stages of a step do."""
-    available = find_memory().available // _OTHER_PART
+    """Return an array whose reading evicts the last-level cache, as other stages of a step do."""
+    available = find_memory().available // _MEMORY_DIVISOR
     return np.ones(min(cache_bytes(), _MAX_OTHER_BYTES, available) // 8)
 
 
@@ -256,18 +265,18 @@ def _time_slices(
     budget_s: float,
     min_rounds: int,
 ) -> tuple[float, ...]:
-    """Sample slices of every size in turn; fill ``sizes`` and return the lower quartile.
+    """Sample slices of every size in turn; fill ``sizes`` and return quartiles of the seconds.
 
-    The first round finds pages and scratch memory that are new to the process, and does not count;
-    later ones still find some, which a run soon passes.
+    The first round allocates pages and scratch memory and does not count. The lower quartile
+    excludes later allocations, which a run soon passes.
     """
     times: dict[int, list[float]] = {count: [] for count in num_seeds}
-    others = other_data()
+    evicting = other_data()
     begin = time.perf_counter()
     for step in range(_MAX_ROUNDS + 1):
         for count in num_seeds:
             first = step * count % (len(seeds) - count + 1)
-            others.sum()
+            evicting.sum()
             start = time.perf_counter()
             batch = sampler.sample(seeds[first : first + count], step)
             times[count].append(time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""Graphs that are not here: published sizes, degrees, and the mini-batches to expect of them."""
+"""Graphs without data: published sizes, degree distributions, and expected mini-batch sizes."""
 
 from gnnscale.planner.graphs.degrees import Degrees, expected_size
 from gnnscale.planner.graphs.published import PUBLISHED, PublishedGraph

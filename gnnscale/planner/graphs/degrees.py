@@ -1,7 +1,7 @@
-"""Degrees of a graph in classes, and the mini-batches that neighbour sampling makes of them.
+"""Degree classes of a graph, and the size of the mini-batches that neighbor sampling produces.
 
-A mean degree is not enough. Few vertices have most neighbours: many others have fewer than the
-fan-out, and samples meet the same ones again and again.
+The mean degree alone predicts mini-batches badly. A few vertices have most of the neighbors: many
+vertices have fewer neighbors than the fan-out, and samples contain popular vertices repeatedly.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from gnnscale.core import ConfigError, Float64Array, IntArray
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.planner.cost_model.equations import BatchSize
 
-#: Classes of a lognormal distribution, and standard deviations from its median that they cover:
-#: beyond them are 4 of 100,000 vertices.
+#: Number of classes of a lognormal distribution, and their range in standard deviations from the
+#: median. 4 of 100,000 vertices lie outside.
 _CLASSES, _LOWEST, _HIGHEST = 128, -4.0, 4.5
-#: Two degrees fit into one number of 64 bits.
+#: Two degrees are packed into one int64 number.
 _MAX_DEGREE = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Degrees:
-    """Classes of vertices that are alike."""
+    """Vertices grouped into classes of equal in-degree and out-degree."""
 
-    counts: Float64Array  #: ``[classes]`` vertices of each
-    inward: Float64Array  #: ``[classes]`` in-neighbours of each of its vertices, that it samples
-    outward: Float64Array  #: ``[classes]`` vertices that sample it
+    counts: Float64Array  #: ``[num_classes]`` number of vertices
+    inward: Float64Array  #: ``[num_classes]`` in-degree: the neighbors that a vertex samples from
+    outward: Float64Array  #: ``[num_classes]`` out-degree: the vertices that may sample it
 
     @classmethod
     def of_sequence(cls, inward: IntArray, outward: IntArray) -> Degrees:
-        """Return the classes of vertices whose degrees are known: ``[num_vertices]`` both."""
-        # One number for both is sorted in a tenth of the time that pairs take.
+        """Group vertices by their degrees, ``[num_vertices]`` integers each."""
+        # Sorting packed numbers takes a tenth of the time of sorting pairs.
         base = int(outward.max(initial=0)) + 1
         pairs, counts = np.unique(inward.astype(np.int64) * base + outward, return_counts=True)
         return cls(
@@ -45,42 +45,44 @@ class Degrees:
 
     @classmethod
     def of_file(cls, file: Path, num_vertices: int) -> Degrees:
-        """Return the classes of the vertices whose degrees a .npy file has.
+        """Read the degrees of all vertices from a .npy file.
 
         Args:
-            file: ``[num_vertices]`` integers, of neighbours; or ``[2, num_vertices]``, of
-                in-neighbours and of out-neighbours.
+            file: integers, ``[num_vertices]`` degrees of an undirected graph, or ``[2,
+                num_vertices]`` in-degrees and out-degrees.
+            num_vertices: number of vertices that the file has to contain.
 
         Raises:
-            ConfigError: it holds nothing of that.
-            GraphError: it cannot be read.
+            ConfigError: the array has another type or shape, or a degree is out of range.
+            GraphError: the file cannot be read.
         """
-        found = np.asarray(map_npy(file))
-        if found.dtype.kind not in "iu" or found.shape not in ((num_vertices,), (2, num_vertices)):
+        array = np.asarray(map_npy(file))
+        if array.dtype.kind not in "iu" or array.shape not in ((num_vertices,), (2, num_vertices)):
             raise ConfigError(
-                f"degrees={file}: {found.dtype} of shape {list(found.shape)}, must be an integer "
-                f"for each of {num_vertices:,} vertices, or two rows of them"
+                f"degrees={file}: expected integers [{num_vertices}] or [2, {num_vertices}], "
+                f"got {array.dtype} {list(array.shape)}"
             )
-        for odd in (found.min(initial=0), found.max(initial=0)):
-            if not 0 <= odd <= _MAX_DEGREE:
+        for degree in (array.min(initial=0), array.max(initial=0)):
+            if not 0 <= degree <= _MAX_DEGREE:
                 raise ConfigError(
-                    f"degrees={file}: {odd} neighbours of a vertex, allowed are 0 to {_MAX_DEGREE}"
+                    f"degrees={file}: expected degrees from 0 to {_MAX_DEGREE}, got {degree}"
                 )
-        inward, outward = (found, found) if found.ndim == 1 else found
+        inward, outward = (array, array) if array.ndim == 1 else array
         return cls.of_sequence(inward, outward)
 
     @classmethod
     def lognormal(
         cls, num_vertices: float, mean: float, skew: float, *, directed: bool = False
     ) -> Degrees:
-        """Return degrees whose logarithms are normal variables.
+        """Return degree classes of a lognormal distribution.
 
         Args:
-            mean: neighbours of a vertex.
-            skew: standard deviation of the logarithms. With ``c`` for the standard deviation of
-                degrees over their mean, it is sqrt(log(1 + c²)).
-            directed: whether in-neighbours and out-neighbours of a vertex are unrelated. Without,
-                they are the same.
+            num_vertices: number of vertices.
+            mean: mean degree.
+            skew: standard deviation of the logarithms of the degrees: sqrt(log(1 + c²)), where
+                ``c`` is the standard deviation of the degrees over their mean.
+            directed: whether in-degree and out-degree of a vertex are independent. Otherwise they
+                are equal.
         """
         normal = np.linspace(_LOWEST, _HIGHEST, _CLASSES)
         shares = np.exp(-normal * normal / 2)
@@ -98,52 +100,55 @@ class Degrees:
 
     @property
     def num_vertices(self) -> float:
-        """Vertices of all classes."""
+        """Number of vertices in all classes."""
         return float(self.counts.sum())
 
 
 def expected_size(
     degrees: Degrees, fanouts: Sequence[int], num_seeds: float
 ) -> tuple[BatchSize, Float64Array]:
-    """Return the mini-batch to expect of ``num_seeds`` vertices, drawn from all of them.
+    """Return the expected mini-batch of ``num_seeds`` seeds that are drawn uniformly.
 
-    Every vertex keeps min(degree, fan-out) neighbours. Each of these is one of all vertices, with
-    chances in proportion to their out-neighbours, so that of ``m`` draws a vertex of chance ``c``
-    is among them with 1 - exp(-cm). Communities, in which neighbours share neighbours, are left
-    out: they make three hops of a real graph smaller.
+    Every vertex samples min(degree, fan-out) neighbors. A neighbor is any vertex, with probability
+    ``c`` proportional to its out-degree: ``m`` draws contain the vertex with probability 1 -
+    exp(-cm). The model ignores communities, where neighbors share neighbors. They make three hops
+    of a real graph smaller.
 
     Args:
-        fanouts: from the seeds outwards; -1 for all neighbours.
-        num_seeds: at most all vertices.
+        degrees: degree classes of the graph.
+        fanouts: neighbors per vertex and hop, from the seeds outwards; -1 for all neighbors.
+        num_seeds: number of seeds, at most all vertices.
 
     Returns:
-        The size, and for each class the part of its vertices that are among the inputs.
+        The size of the mini-batch, and ``[num_classes]`` probabilities that a vertex of the class
+        is an input.
     """
     counts = degrees.counts
-    # Without edges there is nothing to draw.
+    # At least 1: a graph without edges has no neighbors to draw.
     chances = degrees.outward / max(float(counts @ degrees.outward), 1.0)
     seeds = min(float(num_seeds), degrees.num_vertices)
-    met = np.full(len(counts), seeds / degrees.num_vertices)
+    probabilities = np.full(len(counts), seeds / degrees.num_vertices)
     vertices, edges = [seeds], []
     for fanout in fanouts:
-        kept = degrees.inward if fanout < 0 else np.minimum(degrees.inward, fanout)
-        edges.append(float((counts * met) @ kept))
-        met = 1 - (1 - met) * np.exp(-edges[-1] * chances)
-        vertices.append(float(counts @ met))
+        sampled = degrees.inward if fanout < 0 else np.minimum(degrees.inward, fanout)
+        edges.append(float((counts * probabilities) @ sampled))
+        probabilities = 1 - (1 - probabilities) * np.exp(-edges[-1] * chances)
+        vertices.append(float(counts @ probabilities))
     size = BatchSize(vertices=tuple(reversed(vertices)), edges=tuple(reversed(edges)))
-    return size, met
+    return size, probabilities
 
 
 def share_of_hottest(degrees: Degrees, met: Float64Array, part: float) -> float:
-    """Return the share of a mini-batch's inputs that are among the vertices most often sampled.
+    """Return the hit rate of PaGraph's static cache: the share of a batch's inputs in the cache.
 
     Args:
-        met: for each class the part of its vertices that are inputs, of ``expected_size``.
-        part: of all vertices, those with the most out-neighbours (PaGraph's static cache).
+        degrees: degree classes of the graph.
+        probabilities: ``[num_classes]`` that a vertex is an input, from ``expected_size``.
+        part: cached part of all vertices, from 0 to 1: the vertices of highest out-degree.
     """
     hottest = np.argsort(-degrees.outward, kind="stable")
     counts = degrees.counts[hottest]
-    before = np.cumsum(counts) - counts
-    inside = np.clip((part * degrees.num_vertices - before) / counts, 0.0, 1.0)
+    num_hotter = np.cumsum(counts) - counts
+    cached_part = np.clip((part * degrees.num_vertices - num_hotter) / counts, 0.0, 1.0)
     inputs = counts * met[hottest]
-    return float(inside @ inputs / inputs.sum())
+    return float(cached_part @ inputs / inputs.sum())

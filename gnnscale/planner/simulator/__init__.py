@@ -1,4 +1,4 @@
-"""Training on a platform, predicted: of graphs that are here, and of published ones."""
+"""Simulators of training on a platform, for graph stores and for published graphs."""
 
 from gnnscale.planner.simulator.hyscale import ScalingCurve, SimulatedRun
 from gnnscale.planner.simulator.simulate import SimulateConfig, simulate

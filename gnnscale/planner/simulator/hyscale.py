@@ -15,7 +15,7 @@ from gnnscale.planner.platform import Platform
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedPlan:
-    """What the planner chose for a step, and the stage times that follow."""
+    """Plan chosen for a step, with its predicted stage times."""
 
     plan: DevicePlan  #: the split and the threads
     predicted: Prediction
@@ -23,19 +23,18 @@ class SimulatedPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedRun:
-    """Training with some number of accelerators.
+    """Predicted training with a number of accelerators.
 
     Attributes:
-        num_accelerators: how many.
+        num_accelerators: number of accelerators.
         step_s: seconds of a step.
         epoch_s: seconds of an epoch.
-        mteps: HyScale-GNN, eq. 5.
-        nvtps: vertices of all layers per second, HitGNN, eq. 3.
-        bandwidth_efficiency: ``nvtps`` over all memories' bytes per second, in GB (HitGNN, section
-            VII-D).
-        energy_j: joules of an epoch, of the accelerators; None if their power is not known.
-        bottleneck: what takes longest of the slowest device's step.
-        planned: the split, the threads and the stage times; None without a planner.
+        mteps: million traversed edges per second (HyScale-GNN, eq. 5).
+        nvtps: vertices of all layers per second (HitGNN, eq. 3).
+        bandwidth_efficiency: ``nvtps`` per GB/s of all memories (HitGNN, section VII-D).
+        energy_j: joules of an epoch on the accelerators. None: their power is unknown.
+        bottleneck: longest stage of the slowest device.
+        planned: split, threads and stage times. None: HitGNN's systems have no planner.
     """
 
     num_accelerators: int
@@ -51,19 +50,18 @@ class SimulatedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingCurve:
-    """Results for several numbers of accelerators.
+    """Simulated runs for several numbers of accelerators.
 
     Attributes:
-        graph: the graph's name.
+        graph: name of the graph.
         model: name of the model's options class.
-        platform: the platform's name.
-        system: the published system that is simulated, ``hyscale`` or one of HitGNN's.
-        efficiency: the part of the platform's peak rates that was reckoned with; None if its
-            rates count in full.
-        hybrid: whether the processor trains beside the accelerators.
-        results: in the order asked for.
-        beside: the same on a published platform; None if not asked for.
-        measured: whether a machine measured the platform's rates, and no document states them.
+        platform: name of the platform.
+        system: the simulated system, ``hyscale`` or one of HitGNN's.
+        efficiency: reached fractions of the platform's peak rates. None: the rates are effective.
+        hybrid: whether the processor trains next to the accelerators.
+        results: runs in the order of the option ``accelerators``.
+        beside: results of a published platform for comparison. None: no comparison.
+        measured: whether the platform's rates were measured on a machine.
     """
 
     graph: str
@@ -77,7 +75,7 @@ class ScalingCurve:
     measured: bool = False
 
     def speedup(self, result: SimulatedRun) -> float:
-        """Return how much faster than the first result an epoch is."""
+        """Return the speedup of an epoch over the first result."""
         return self.results[0].epoch_s / result.epoch_s
 
 
@@ -92,13 +90,15 @@ def simulate_step(
     fused: bool,
     prefetch: str,
 ) -> SimulatedRun:
-    """Predict epochs with ``num_accelerators``, the split and the threads as the planner has them.
+    """Predict training with ``num_accelerators``, with the planner's split and threads.
 
     Args:
-        platform: with effective rates.
-        batch_size: seeds of each accelerator's mini-batch; of the processor's without accelerators.
+        platform: platform with effective rates.
+        workload: workload of every device.
+        num_accelerators: number of accelerators.
+        batch_size: seeds of each accelerator's mini-batch, or of the lone processor's.
         num_vertices: seeds of an epoch.
-        hybrid: whether the processor trains too, if that makes a step shorter.
+        hybrid: whether the processor trains too if that shortens a step.
         fused: whether the processor aggregates features while it loads them.
         prefetch: one of ``PREFETCH``, or ``auto``.
     """
@@ -108,7 +108,7 @@ def simulate_step(
     seeds = batch_size * max(num_accelerators, 1)
     splits: list[list[int] | None] = [None]
     if num_accelerators and hybrid:
-        # If loading for the accelerators takes all of the memory, the processor had better rest.
+        # An idle processor may be faster if loading uses all of the memory bandwidth.
         splits.append([0, *device_plan.apportion([1] * num_accelerators, seeds)])
     plan, predicted = min(
         (
@@ -124,7 +124,7 @@ def simulate_step(
             )[0]
             for split in splits
         ),
-        key=lambda found: found[1].step_s,
+        key=lambda candidate: candidate[1].step_s,
     )
     sizes = [workload.size(share.num_seeds) for share in plan.shares]
     nvtps = sum(size.num_vertices for size in sizes) / predicted.step_s
@@ -144,12 +144,12 @@ def simulate_step(
 def _bandwidth(platform: Platform, num_accelerators: int) -> float:
     """Return the bytes per second of the memories of the host and the accelerators."""
     accelerators = platform.devices(num_accelerators)[1:]
-    own = (each.memory_bandwidth for each in accelerators if isinstance(each, Accelerator))
-    return platform.listed_bandwidth + sum(own)
+    rates = (card.memory_bandwidth for card in accelerators if isinstance(card, Accelerator))
+    return platform.listed_bandwidth + sum(rates)
 
 
 def _bottleneck(plan: device_plan.DevicePlan, predicted: Prediction) -> str:
-    """The longest stage of the device that the others wait for."""
+    """Return the longest stage of the slowest device."""
     pairs = list(zip(predicted.devices, plan.shares, strict=True))
     slowest, _ = max(
         pairs, key=lambda pair: pipeline_seconds(replace(pair[0], sync=0.0), pair[1].prefetch)

@@ -1,4 +1,4 @@
-"""The simulator: training on a platform, predicted for several numbers of accelerators."""
+"""Simulator: predicted training on a platform for several numbers of accelerators."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from gnnscale.planner.simulator.hyscale import ScalingCurve, SimulatedRun
 from gnnscale.planner.simulator.workload import SimulatedTask, measured_task, published_task
 from gnnscale.sampling import NeighborSampling, SamplerConfig
 
-#: Accelerators of one machine, results of one simulation, and seeds of one accelerator: all of them
-#: together are still a count.
+#: Limits of the options, whose product still fits into an int64 count.
 _MAX_ACCELERATORS = 256
 _MAX_RESULTS = 256
 #: HyScale-GNN's machine with GPUs, Table II.
@@ -40,34 +39,34 @@ EPOCHS = ("auto", "training", "all")
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateConfig:
-    """A simulation.
+    """Options of a simulation.
 
     Attributes:
-        seed: fixes the slices that are sampled of a graph on this machine.
+        seed: seed of the sampling of a dataset.
         platform: the machine.
-        system: one of ``SYSTEMS``: ``hyscale`` overlaps stages and may train on the processor too;
-            the others are HitGNN's, whose cards read rows that they lack while they aggregate.
-        board: the FPGA card of HitGNN's systems.
-        design: what a card computes with, of HitGNN's systems.
-        graph: one of ``PUBLISHED``, if no dataset is given.
-        degrees: a .npy file of the degrees of that graph: ``[num_vertices]`` integers, or two rows
-            of them, in-neighbours and out-neighbours; None for a skew with its source.
+        system: one of ``SYSTEMS``. ``hyscale`` overlaps stages and may train on the processor too.
+            The cards of HitGNN's systems fetch missing rows while they aggregate.
+        board: FPGA card of HitGNN's systems.
+        design: n and m of a card of HitGNN's systems.
+        graph: one of ``PUBLISHED``, used without a dataset.
+        degrees: .npy file of the published graph's degrees: ``[num_vertices]`` integers, or two
+            rows of in-degrees and out-degrees. None: a published skew.
         model: options of the model.
         sampler: options of the sampler.
-        batch_size: seeds of each accelerator's mini-batch; of the processor's without accelerators.
-        accelerators: how many to simulate, one result each.
-        epoch: one of ``EPOCHS``: ``training`` vertices, as in HyScale-GNN, or ``all``, as in
-            HitGNN; ``auto`` is the system's own.
-        hybrid: whether the processor trains too, and takes a share of the mini-batch if that
-            makes a step shorter.
+        batch_size: seeds of each accelerator's mini-batch, or of the processor's without
+            accelerators.
+        accelerators: numbers of accelerators to simulate, with a result each.
+        epoch: one of ``EPOCHS``: ``training`` vertices as in HyScale-GNN, ``all`` vertices as in
+            HitGNN, or ``auto`` for the system's own definition.
+        hybrid: whether the processor trains a share of the mini-batch too if that shortens a step.
         fused: whether the processor aggregates features while it loads them.
         prefetch: one of ``PREFETCH``, or ``auto``.
         balance: HitGNN's workload balancing (WB, section V-A).
-        direct: HitGNN's data communication (DC, section V-B): what a card lacks comes from the
-            host, not from another card.
-        beside: a published platform whose results stand beside; None for HyScale-GNN's A5000
-            beside ``platform=this_gpu``, and for none beside others.
-        dataset: a graph to sample, None for the sizes of ``graph``.
+        direct: HitGNN's data communication (DC, section V-B): missing rows come from host memory
+            instead of another card.
+        beside: published platform for comparison. None: HyScale-GNN's A5000 platform with
+            ``platform=this_gpu``, otherwise no comparison.
+        dataset: graph to sample. None: the sizes of ``graph``.
     """
 
     seed: int
@@ -105,18 +104,18 @@ class SimulateConfig:
             or not fewest <= min(counts) <= max(counts) <= _MAX_ACCELERATORS
         ):
             raise ConfigError(
-                f"accelerators={shown(list(counts))}: numbers from {fewest} on are needed, "
-                f"up to {_MAX_RESULTS}, none above {_MAX_ACCELERATORS}"
+                f"accelerators={shown(list(counts))}: expected 1 to {_MAX_RESULTS} numbers from "
+                f"{fewest} to {_MAX_ACCELERATORS}"
             )
         self.sampler.check_layers(self.model.num_layers)
 
     @property
     def of_hyscale(self) -> bool:
-        """Whether HyScale-GNN is simulated, and not one of HitGNN's systems."""
+        """Whether the system is HyScale-GNN; otherwise it is one of HitGNN's."""
         return self.system == "hyscale"
 
     def epoch_vertices(self, task: SimulatedTask) -> int:
-        """Return the seeds of an epoch."""
+        """Return the number of seeds of an epoch."""
         trains = self.of_hyscale if self.epoch == "auto" else self.epoch == "training"
         return task.num_train if trains else task.num_vertices
 
@@ -125,28 +124,29 @@ def simulate(config: SimulateConfig, *, graph: PublishedGraph | None = None) -> 
     """Predict epochs on ``config.platform`` for each number of accelerators.
 
     Args:
-        graph: sizes and degrees in place of the published ones, to see what they change.
+        config: options of the simulation.
+        graph: sizes and degrees that replace the published graph. None: the published graph.
 
     Raises:
-        ConfigError: the platform has no accelerators, or no figures; the sampler is not one whose
-            mini-batches can be derived from a graph's sizes; or the kernels do not have the model.
+        ConfigError: the platform has no accelerators or rates, the sampler's mini-batches do not
+            follow from graph sizes, or the kernels do not support the model.
         GraphError: the graph store is not usable.
     """
-    found = _scaling(config, config.platform.open(), graph)
+    curve = _scaling(config, config.platform.open(), graph)
     name = config.beside
     if name is None and isinstance(config.platform, ThisGpu):
         name = _A5000
     if name is None:
-        return found
-    return replace(found, beside=_scaling(config, published_platform(name), graph))
+        return curve
+    return replace(curve, beside=_scaling(config, published_platform(name), graph))
 
 
-def _scaling(config: SimulateConfig, known: Platform, graph: PublishedGraph | None) -> ScalingCurve:
-    platform = known.effective()
+def _scaling(config: SimulateConfig, peak: Platform, graph: PublishedGraph | None) -> ScalingCurve:
+    platform = peak.effective()
     if platform.accelerator is None and max(config.accelerators) > 0:
         raise ConfigError(
-            f"accelerators={list(config.accelerators)}: {platform.name} has none; "
-            "allowed is [0], or another platform"
+            f"accelerators={list(config.accelerators)}: expected [0], since {platform.name} has "
+            "none; platform=NAME selects another"
         )
     task = _task(config, platform, graph)
     one = _by_hyscale if config.of_hyscale else _by_hitgnn
@@ -155,10 +155,10 @@ def _scaling(config: SimulateConfig, known: Platform, graph: PublishedGraph | No
         model=type(config.model).__name__,
         platform=platform.name if config.of_hyscale else _label(config, platform),
         system=config.system,
-        efficiency=known.efficiency,
+        efficiency=peak.efficiency,
         hybrid=config.hybrid and config.of_hyscale,
-        results=tuple(one(config, known, task, count) for count in config.accelerators),
-        measured=known.measured_on is not None,
+        results=tuple(one(config, peak, task, count) for count in config.accelerators),
+        measured=peak.measured_on is not None,
     )
 
 
@@ -180,7 +180,7 @@ def _task(
         batch_size=config.batch_size,
         seed=config.seed,
         cores=platform.processor.cores,
-        here=platform.accelerator is None,
+        same_machine=platform.accelerator is None,
     )
 
 
@@ -188,14 +188,14 @@ def _published(config: SimulateConfig) -> PublishedGraph:
     graph = PUBLISHED[config.graph]
     if config.degrees is None:
         return graph
-    return replace(graph, known=Degrees.of_file(config.degrees, graph.num_vertices))
+    return replace(graph, exact_degrees=Degrees.of_file(config.degrees, graph.num_vertices))
 
 
 def _by_hyscale(
-    config: SimulateConfig, known: Platform, task: SimulatedTask, count: int
+    config: SimulateConfig, peak: Platform, task: SimulatedTask, count: int
 ) -> SimulatedRun:
     return hyscale.simulate_step(
-        known.effective(),
+        peak.effective(),
         task.workload,
         count,
         batch_size=config.batch_size,
@@ -212,20 +212,20 @@ def _label(config: SimulateConfig, platform: Platform) -> str:
 
 
 def _by_hitgnn(
-    config: SimulateConfig, known: Platform, task: SimulatedTask, count: int
+    config: SimulateConfig, peak: Platform, task: SimulatedTask, count: int
 ) -> SimulatedRun:
-    platform = known.effective()
+    platform = peak.effective()
     if not isinstance(config.sampler, NeighborSampling):
-        raise ConfigError(f"system={config.system}: only neighbour sampling can be simulated")
-    if known.efficiency is None:
-        raise ConfigError(f"system={config.system}: platform.efficiency: required, and not given")
+        raise ConfigError(f"sampler: expected neighbor sampling with system={config.system}")
+    if peak.efficiency is None:
+        raise ConfigError(f"platform.efficiency: required with system={config.system}")
     machine = hitgnn.SimulatedMachine(
         board=config.board,
         design=config.design,
         num_cards=count,
         host_bandwidth=platform.processor.rates.memory_bandwidth[-1],
-        listed_bandwidth=known.listed_bandwidth,
-        efficiency=known.efficiency,
+        listed_bandwidth=peak.listed_bandwidth,
+        efficiency=peak.efficiency,
     )
     size = task.workload.size(config.batch_size)
     local = hitgnn.local_share(

@@ -1,4 +1,4 @@
-"""What is trained: a graph that is here, or the sizes of a published one."""
+"""Simulated training tasks: of a graph store, or of a published graph's sizes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from gnnscale.planner.cost_model.workload import KnownSlices, Workload, measure_
 from gnnscale.planner.graphs import Degrees, PublishedGraph
 from gnnscale.sampling import NeighborSampling, SamplerConfig, ShuffledOrder
 
-#: Slices of a published graph's mini-batch whose sizes are derived, each four times the next.
+#: Number of slice sizes to derive for a published graph, each four times the next smaller.
 _NUM_SLICES = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedTask:
-    """A graph and the work of its mini-batches."""
+    """Graph and workload of a simulated training run."""
 
-    name: str  #: of the graph
+    name: str  #: name of the graph
     num_vertices: int
     num_train: int  #: training vertices
-    degrees: Degrees | None  #: None if only their mean and skew are known
-    workload: Workload  #: its sampling is not timed if the graph is not here, or another machine's
+    degrees: Degrees | None  #: exact degrees. None: only mean and skew are known
+    workload: Workload  #: untimed for published graphs and other machines
 
     def size(self, num_seeds: float) -> BatchSize:
-        """Return the mini-batch to expect of so many seeds, at least one."""
+        """Return the expected mini-batch of ``num_seeds`` seeds, at least one."""
         return self.workload.size(max(round(num_seeds), 1))
 
 
@@ -44,18 +44,18 @@ def published_task(
     *,
     batch_size: int,
 ) -> SimulatedTask:
-    """Return the task of training on a published graph, which is called ``name``.
+    """Return the task of training on a published graph called ``name``.
 
     Raises:
-        ConfigError: the sampler is not one whose mini-batches follow from degrees.
+        ConfigError: the sampler's mini-batches do not follow from degrees.
     """
     if not isinstance(sampler, NeighborSampling):
-        raise ConfigError("sampler: without a dataset only neighbour sampling can be simulated")
+        raise ConfigError("sampler: expected neighbor sampling without a dataset")
     return SimulatedTask(
         name=name,
         num_vertices=graph.num_vertices,
         num_train=graph.num_train,
-        degrees=graph.known,
+        degrees=graph.exact_degrees,
         workload=published_workload(graph, model, sampler.fanouts, batch_size=batch_size),
     )
 
@@ -63,7 +63,7 @@ def published_task(
 def published_workload(
     graph: PublishedGraph, model: ModelConfig, fanouts: Sequence[int], *, batch_size: int
 ) -> Workload:
-    """Return the workload of training ``model`` on ``graph``; its sampling is not timed."""
+    """Return the workload of training ``model`` on ``graph``; its sampling is untimed."""
     built = model.build(num_features=graph.num_features, num_classes=graph.num_classes)
     num_seeds = sorted({max(1, batch_size // 4**step) for step in range(_NUM_SLICES)})
     return Workload(
@@ -87,13 +87,18 @@ def measured_task(
     batch_size: int,
     seed: int,
     cores: int,
-    here: bool,
+    same_machine: bool,
 ) -> SimulatedTask:
-    """Return the task of training on a graph that is here: slices of it are sampled.
+    """Return the task of training on a graph store, whose mini-batches are sampled.
 
     Args:
-        cores: of this machine, whose sampling is timed.
-        here: whether the simulated machine is this one; its times do not apply to another.
+        source: the graph store.
+        model: options of the model.
+        sampler: options of the sampler.
+        batch_size: seeds of a mini-batch.
+        seed: seed of sampling and weights.
+        cores: cores of this machine, for timing the sampler.
+        same_machine: whether the simulated machine is this one. Otherwise the times are dropped.
 
     Raises:
         GraphError: the graph store is not usable.
@@ -118,5 +123,5 @@ def measured_task(
         num_vertices=graph.num_vertices,
         num_train=len(graph.train_idx),
         degrees=Degrees.of_sequence(np.diff(graph.indptr), out_degree(graph)),
-        workload=workload if here else workload.untimed(),
+        workload=workload if same_machine else workload.untimed(),
     )

@@ -170,11 +170,11 @@ COLUMNS = {
     [
         ({"options": {"optimiser.lr": 1}}, "optimiser: unknown option, did you mean 'optimizer'"),
         ({"options": {"optimizer": "adm"}}, "optimizer=adm: allowed are adam, adamw, sgd"),
-        ({"options": {"model.hidden": 3}}, r"options: model\.hidden: is given by gnn_model"),
+        ({"options": {"model.hidden": 3}}, r"options: model\.hidden: expected in gnn_model"),
         ({"options": {"seed": object}}, "seed=.*object"),
         ({"epochs": 0}, "epochs=0: must be at least 1"),
-        ({"partition": "hash"}, "^partition=hash: must be what graph_partition returns"),
-        ({"features": "host"}, "^features=host: must be what feature_storing returns"),
+        ({"partition": "hash"}, "^partition=hash: expected the result of graph_partition"),
+        ({"features": "host"}, "^features=host: expected the result of feature_storing"),
         ({"directory": "/proc/nowhere"}, "^/proc/nowhere: No such file or directory"),
         ({"resume": "nowhere"}, "resume=nowhere: not a run directory"),
         ({"partition": THREE}, r"n: <lambda>: int64 of shape \[3\], must be an integ"),
@@ -193,10 +193,18 @@ def test_what_other_functions_make_is_asked_for(graph, tmp_path, monkeypatch) ->
     monkeypatch.chdir(tmp_path)
     model = api.gnn_model(api.gnn_computation("GCN"), api.gnn_parameters(2, 8))
     for call, given, message in (
-        (api.start_training, (None, graph), "^model=None: must be what gnn_model returns"),
-        (api.start_training, (model, model), "^graph=.*: must be what load_input_graph returns"),
-        (api.start_training, (model, graph, "cpu"), "^platform=cpu: must be what platform_metadat"),
-        (api.save_model, (None, "weights.safetensors"), "^training=None: must be what start_train"),
+        (api.start_training, (None, graph), "^model=None: expected the result of gnn_model"),
+        (api.start_training, (model, model), "^graph=.*: expected the result of load_input"),
+        (
+            api.start_training,
+            (model, graph, "cpu"),
+            "^platform=cpu: expected the result",
+        ),
+        (
+            api.save_model,
+            (None, "weights.safetensors"),
+            "^training=None: expected the result",
+        ),
     ):
         with pytest.raises(ConfigError, match=message):
             call(*given)

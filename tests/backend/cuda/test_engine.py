@@ -34,11 +34,11 @@ CASES: list[tuple[str | None, int, int | None, dict[str, str], list[str]]] = [
     ("13.0", 0, None, {NVML: "broken"}, ["no GPU here", "Driver Not Loaded", "device_plan=cpu"]),
     ("13.0", 0, None, {NVML: "none"}, ["the driver finds none", "device_plan=cpu"]),
     ("13.0", 0, None, {VISIBLE: "-1"}, ["CUDA_VISIBLE_DEVICES=-1 leaves none"]),
-    ("13.0", 2, None, {}, ["there is no GPU 2", "may use 2"]),
+    ("13.0", 2, None, {}, ["GPU 2: expected 0 to 1"]),
     (None, 0, None, {}, ["is built without CUDA", "device_plan=cpu"]),
     ("13.0", 0, None, {NVML: "old"}, ["up to 11.8", "built for CUDA 13.0", "newer driver"]),
-    ("13.0", 1, None, {NVML: "taken"}, ["GPU 1", "lets no further process in"]),
-    ("13.0", 1, 21 << 30, {}, ["memory_bytes=22548578304", "21474836480 bytes free"]),
+    ("13.0", 1, None, {NVML: "taken"}, ["GPU 1", "accepts no further process"]),
+    ("13.0", 1, 21 << 30, {}, ["memory_bytes=22548578304", "21474836480, the free bytes"]),
 ]
 
 

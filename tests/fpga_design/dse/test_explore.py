@@ -31,6 +31,6 @@ def test_algorithm_4_is_no_slower_than_the_templates() -> None:
     found = explore(board("u250"), goal(("reddit", "products"), local=0.4), "hitgnn")
     assert list(found.sweeps) == ["SLR0", "SLR1", "SLR2", "SLR3"]
     n, m, nvtps = found.sweeps["SLR0"]
-    assert 5 * m + 112 * n <= board("u250").dies[0].left.dsps
+    assert 5 * m + 112 * n <= board("u250").dies[0].available.dsps
     assert nvtps >= found.best.nvtps
     assert explore(board("u250"), goal(), "ours").sweeps == {}

@@ -39,5 +39,5 @@ def test_layers_are_those_of_the_model() -> None:
     (gin,) = goal(model=GIN(hidden=32)).batches
     # The second product of a layer has no edges.
     assert [layer.edges > 0 for layer in gin.layers] == [True, False, True, False]
-    with pytest.raises(ConfigError, match="layer 0 computes attention"):
+    with pytest.raises(ConfigError, match="attention or weighted messages in layer 0"):
         goal(model=GAT(hidden=32, num_heads=4))

@@ -84,7 +84,7 @@ def test_a_card_without_room_says_what_is_missing() -> None:
     with pytest.raises(ConfigError) as error:
         hitgnn.explore(card(luts=1e6, dsps=100), goal())
     assert str(error.value) == (
-        "board made up: no design fits: n=1, m=16 takes 192 dsps, 92 more than SLR0 has left"
+        "board made up: no design fits: n=1, m=16 takes 192 dsps, 92 more than available on SLR0"
     )
 
 
@@ -108,7 +108,7 @@ def test_a_die_that_fits_is_found_whatever_the_others_lack() -> None:
 
 
 def test_the_die_that_is_nearest_to_a_design_is_named() -> None:
-    with pytest.raises(ConfigError, match="2 more than LARGE has left"):
+    with pytest.raises(ConfigError, match="2 more than available on LARGE"):
         hitgnn.explore(mixed(("SMALL", 1e6, 20), ("LARGE", 1e6, 190)), goal())
 
 

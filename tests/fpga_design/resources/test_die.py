@@ -18,7 +18,7 @@ def test_the_design_of_a_u250_fits() -> None:
     found = fit(DesignSize(n=2, m=256), U250)
     assert found.fits
     assert max(found.shares.values()) <= MAX_SHARE == 0.85
-    taken = total(found.taken.values()) + U250.shell
+    taken = total(found.resources.values()) + U250.shell
     assert found.shares == {name: getattr(taken, name) / getattr(U250.has, name) for name in NAMES}
 
 
@@ -35,7 +35,7 @@ def test_the_limit_is_the_fullest() -> None:
 
 def test_the_page_has_these_figures() -> None:
     found = fit(DesignSize(n=2, m=256), U250)
-    taken = total(found.taken.values())
+    taken = total(found.resources.values())
     lines = README.read_text().splitlines()
     for name in NAMES:
         numbers = (getattr(each, name) for each in (U250.has, U250.shell, taken))

@@ -15,10 +15,10 @@ def test_the_worst_slack_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nothing", "no design timing summary"),
-        ("| Design Timing Summary\n", "no design timing summary"),
-        (timing("NA"), "'NA': must be a number of nanoseconds"),
-        (timing("nan"), "'nan': must be a number"),
+        ("nothing", "with a design timing summary"),
+        ("| Design Timing Summary\n", "with a design timing summary"),
+        (timing("NA"), "'NA': expected a number of nanoseconds"),
+        (timing("nan"), "'nan': expected a number"),
     ],
 )
 def test_what_is_no_report_is_refused_in_one_line(tmp_path: Path, text, message) -> None:

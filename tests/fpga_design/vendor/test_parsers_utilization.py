@@ -21,9 +21,9 @@ def test_compute_units_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no table of LUT, REG, DSP, BRAM, URAM"),
-        (utilization(units=0), "no compute unit of gnnscale_step; it is of another design"),
-        (utilization().replace("310000 [ 19.00%]", "many"), "LUT='many': must be a number"),
+        ("", "table of LUT, REG, DSP, BRAM, URAM"),
+        (utilization(units=0), "no compute unit of gnnscale_step; the report is of another design"),
+        (utilization().replace("310000 [ 19.00%]", "many"), "LUT='many': expected a number"),
     ],
 )
 def test_what_is_no_report_is_refused_in_one_line(tmp_path: Path, text, message) -> None:

@@ -86,7 +86,7 @@ def test_calibration_comes_first_but_not_that_of_another_machine(measured, caplo
     elsewhere().write(platform_file())
     assert this_machine() == measured[0]
     cores = MachineIdentity.here().cores
-    told = f"figures of another machine (cores {cores + 1}, here {cores}; torch 0.1, here "
+    told = f"rates of another machine (cores {cores + 1}, here {cores}; torch 0.1, here "
     assert told in caplog.text
     with pytest.raises(ConfigError) as error:
         ThisMachine().open()
@@ -101,7 +101,7 @@ def test_a_file_of_ones_own_is_used_and_told_of(tmp_path, caplog) -> None:
     elsewhere().write(file)
     with caplog.at_level(logging.WARNING):
         assert ThisMachine(file=file).open() == elsewhere()
-    assert f"{file}: figures of another machine (cores" in caplog.text
+    assert f"{file}: rates of another machine (cores" in caplog.text
 
 
 def test_a_home_that_cannot_be_written_to(measured, caplog) -> None:

@@ -14,13 +14,14 @@ from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import cache_bytes, multiplies_bfloat16, usable_cores
 from gnnscale.core.memory import find_memory
 from gnnscale.nn.optim.dense import PlainAdam
-from gnnscale.planner.calibration import calibrate, probes
-from gnnscale.planner.calibration.calibrate import estimate, fit_rates, sync_rates, thread_counts
+from gnnscale.planner.calibration import calibrate, kernel_times, probes
+from gnnscale.planner.calibration.calibrate import estimate, thread_counts
 from gnnscale.planner.calibration.contention import PairTask, time_pair
+from gnnscale.planner.calibration.fit import fit_rates, least_squares, sync_rates
+from gnnscale.planner.calibration.kernel_times import mapped
 from gnnscale.planner.calibration.probes import (
     STEP_PROBES,
     StepProbe,
-    mapped,
     probe_graph,
     time_steps,
 )
@@ -51,7 +52,7 @@ def test_least_squares_are_those_of_scipy(seed: int) -> None:
     a = draw.random((m, n)) * (draw.random((m, n)) < 0.7)
     b = np.maximum(a @ draw.normal(0.5, 1, n) + 0.1 * draw.normal(size=m), 0)
     expected, residual = nnls(a, b)
-    found = calibrate.least_squares(a, b)
+    found = least_squares(a, b)
     assert (found >= 0).all()
     assert np.linalg.norm(a @ found - b) == pytest.approx(residual, rel=1e-9, abs=1e-12)
     if np.linalg.matrix_rank(a) == n:
@@ -113,9 +114,9 @@ def test_rows_that_are_cold_are_flushed(monkeypatch: pytest.MonkeyPatch) -> None
         return flush(data)
 
     monkeypatch.setattr(ops, "flush_cache_lines", counting)
-    table = probes.mapped(1 << 14).reshape(-1, 16)
+    table = mapped(1 << 14).reshape(-1, 16)
     for cold in (True, False):
-        assert probes.rows_seconds(table, 100, threads=1, repeats=2, cold=cold) > 0
+        assert kernel_times.rows_seconds(table, 100, threads=1, repeats=2, cold=cold) > 0
     assert flushed == [table.nbytes] * 3
     assert (table == 1).all()
 
@@ -159,9 +160,9 @@ def test_two_processes_measure_together() -> None:
     assert len(pair.reduce_s) == len(pair.sum_s) == 2
     assert min(*pair.reduce_s, *pair.sum_s) > 0
     assert pair.steps[0].sync_s > 0
-    assert pair.alone[0].propagate_s > 0
-    assert pair.alone[0].size == pair.steps[0].size
-    assert pair.alone[0].sync_s == 0
+    assert pair.solo_steps[0].propagate_s > 0
+    assert pair.solo_steps[0].size == pair.steps[0].size
+    assert pair.solo_steps[0].sync_s == 0
     assert pair.steps[0].step_s > pair.steps[0].propagate_s > 0
 
 
@@ -226,12 +227,14 @@ def test_loading_is_fitted_to_steps_alone(monkeypatch: pytest.MonkeyPatch) -> No
 def test_stages_sum_to_the_median_step() -> None:
     """What takes long in one step and not in the next is in no stage's median."""
     times = np.array([[1.0, 2, 0, 1], [1, 6, 0, 1], [3, 2, 0, 1], [1, 2, 0, 3], [1, 2, 0, 1]])
-    assert probes._stage_seconds(times, False).tolist() == pytest.approx([1.5, 3, 0, 1.5])
+    assert probes._stage_seconds(times, synchronizes=False).tolist() == pytest.approx(
+        [1.5, 3, 0, 1.5]
+    )
     # Two that wait for each other in turn wait in the median step, and never in the median.
     times[:, 2] = [4, 0, 0, 0, 4]
-    assert probes._stage_seconds(times, True).tolist() == pytest.approx([1, 2, 4, 1])
+    assert probes._stage_seconds(times, synchronizes=True).tolist() == pytest.approx([1, 2, 4, 1])
     times[:, 2] = 0
-    assert probes._stage_seconds(times, True).tolist() == pytest.approx([1, 2, 2, 1])
+    assert probes._stage_seconds(times, synchronizes=True).tolist() == pytest.approx([1, 2, 2, 1])
 
 
 def test_the_middle_round_of_each_thing_counts() -> None:
@@ -247,7 +250,7 @@ def test_the_middle_round_of_each_thing_counts() -> None:
             sample_s=sample,
         )
 
-    found = calibrate._middle([times(9, 2, 1), times(2, 9, 2), times(3, 3, 9)])
+    found = calibrate._median([times(9, 2, 1), times(2, 9, 2), times(3, 3, 9)])
     assert [each.propagate_s for each in found.steps] == [3]
     assert (found.product_s, found.bfloat16_s, found.sample_s) == (3, 1.5, 2)
     assert found.operand_s == 0.75
@@ -277,8 +280,8 @@ def test_products_are_those_of_training(monkeypatch: pytest.MonkeyPatch) -> None
         seen.append(tuple(work(0).shape))
         return next(seconds)
 
-    monkeypatch.setattr(probes, "median_seconds", timed)
-    assert probes.time_products(4, 6, threads=1, repeats=1) == pytest.approx(0.2)
+    monkeypatch.setattr(kernel_times, "median_seconds", timed)
+    assert kernel_times.time_products(4, 6, threads=1, repeats=1) == pytest.approx(0.2)
     # A product, and that for its weights' gradient.
     assert seen == [(6, 4), (4, 4)]
 

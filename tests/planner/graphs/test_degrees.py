@@ -192,10 +192,10 @@ def test_degrees_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros(3, np.int64), "int64 of shape [3], must be an integer for each of 4 vertices"),
-        (np.zeros(4), "float64 of shape [4], must be an integer"),
-        (np.array([1, 2, -3, 4]), "-3 neighbours of a vertex, allowed are 0"),
-        (np.array([1, 2, 3, 2**31]), "2147483648 neighbours of a vertex, allowed are 0"),
+        (np.zeros(3, np.int64), "expected integers [4] or [2, 4], got int64 [3]"),
+        (np.zeros(4), "expected integers [4] or [2, 4], got float64 [4]"),
+        (np.array([1, 2, -3, 4]), "expected degrees from 0 to 2147483647, got -3"),
+        (np.array([1, 2, 3, 2**31]), "expected degrees from 0 to 2147483647, got 2147483648"),
     ],
 )
 def test_a_file_of_other_numbers_is_refused(tmp_path: Path, array, message: str) -> None:

@@ -52,9 +52,9 @@ def test_layers_are_those_of_the_model() -> None:
     assert [each.slots for each in layer_sizes(SIZE, built(GraphSAGE(hidden=20)))] == [2, 2]
     one, other, *_ = layer_sizes(SIZE, built(GIN(hidden=20)))
     assert (one.edges, other.edges, other.width_in) == (1000, 0, 20)
-    with pytest.raises(ConfigError, match="model: layer 0 computes attention or messages"):
+    with pytest.raises(ConfigError, match="attention or weighted messages in layer 0"):
         layer_sizes(SIZE, built(GAT(hidden=20, num_heads=2)))
-    with pytest.raises(ConfigError, match="its layers do not state their products"):
+    with pytest.raises(ConfigError, match="got layers without a declared cost"):
         layer_sizes(SIZE, ())
 
 

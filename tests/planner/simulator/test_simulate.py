@@ -187,17 +187,17 @@ def test_degrees_that_are_here_take_the_place_of_the_skew(tmp_path: Path) -> Non
     np.save(file, np.full(232_965, 100))
     even = one("system=pagraph", f"degrees={file}")
     assert even.step_s > 1.5 * one("system=pagraph").step_s
-    with pytest.raises(ConfigError, match=r"must be an integer for each of 716,847 vertices"):
+    with pytest.raises(ConfigError, match=r"expected integers \[716847\]"):
         simulate(config("graph=yelp", f"degrees={file}"))
 
 
 def test_hitgnns_cards_are_at_least_one() -> None:
-    with pytest.raises(ConfigError, match=r"accelerators=\[0\]: numbers from 1 on are needed"):
+    with pytest.raises(ConfigError, match=r"accelerators=\[0\]: expected .* from 1 to"):
         config("system=p3", "accelerators=[0]")
 
 
 def test_a_model_that_the_kernels_do_not_have() -> None:
-    with pytest.raises(ConfigError, match="model: layer 0 computes attention"):
+    with pytest.raises(ConfigError, match="attention or weighted messages in layer 0"):
         simulate(config("system=distdgl", "model=gat"))
 
 
@@ -235,7 +235,7 @@ def test_a_cache_has_the_hottest_vertices_of_a_graph_that_is_here(tmp_path: Path
 def test_hitgnns_systems_ask_for_parts_of_the_peak() -> None:
     options = config("system=distdgl")
     assert isinstance(options.platform, Platform)
-    with pytest.raises(ConfigError, match=r"system=distdgl: platform\.efficiency: required"):
+    with pytest.raises(ConfigError, match=r"platform\.efficiency: required with system=distdgl"):
         simulate(replace(options, platform=replace(options.platform, efficiency=None)))
 
 
@@ -246,8 +246,8 @@ def test_hitgnns_systems_ask_for_parts_of_the_peak() -> None:
         ("system=dgl", "system=dgl: allowed are hyscale, distdgl, pagraph, p3"),
         ("epoch=half", "epoch=half: allowed are auto, training, all"),
         ("design.n=0", "design.n=0: must be at least 1"),
-        ("board.power_w=0", "board.power_w=0: must be above 0"),
-        ("accelerators=[]", "accelerators=[]: numbers from 0 on are needed"),
+        ("board.power_w=0", "board.power_w=0: expected 0.001 to"),
+        ("accelerators=[]", "accelerators=[]: expected 1 to 256 numbers"),
         ("batch_size=0", "batch_size=0: must be at least 1"),
         ("prefetch=much", "prefetch=much: allowed are auto, none, one_stage, two_stage"),
         ("model.num_layers=3", "model.num_layers=3: the sampler has 2 hops"),
@@ -261,7 +261,7 @@ def test_options_that_cannot_be(override: str, message: str) -> None:
 
 def test_a_platform_without_accelerators() -> None:
     options = replace(config(), platform=platform())
-    with pytest.raises(ConfigError, match=r"accelerators=\[1, 2, .*\]: round has none"):
+    with pytest.raises(ConfigError, match=r"accelerators=\[1, 2, .*\]: expected \[0\], since"):
         simulate(options)
     results = simulate(replace(options, accelerators=[0])).results
     assert results[0].planned.plan.shares[0].device.kind == "cpu"
@@ -269,7 +269,7 @@ def test_a_platform_without_accelerators() -> None:
 
 def test_sizes_alone_do_not_tell_layer_wise_samples() -> None:
     options = replace(config(), sampler=LayerSampling(layer_sizes=[10, 10]))
-    with pytest.raises(ConfigError, match="only neighbour sampling"):
+    with pytest.raises(ConfigError, match="expected neighbor sampling"):
         simulate(options)
 
 
@@ -318,7 +318,7 @@ def test_this_machines_gpu_stands_beside_the_papers(measured_gpu: CardRates) -> 
 def test_a_gpu_that_was_not_measured(measured_gpu: CardRates, tmp_path: Path) -> None:
     (file,) = (tmp_path / "cuda").iterdir()
     file.unlink()
-    with pytest.raises(ConfigError, match=r"GPU 0 \(A card\) was not measured with driver"):
+    with pytest.raises(ConfigError, match=r"GPU 0 \(A card\): no rates for driver"):
         simulate(config("platform=this_gpu"))
 
 

@@ -24,7 +24,7 @@ def test_a_published_graph_has_no_degrees_of_vertices() -> None:
     whole = PUBLISHED["reddit"].size([25, 10], 512)
     assert task.size(512).vertices == pytest.approx(whole.vertices)
     assert task.size(0.1).num_seeds == 1
-    with pytest.raises(ConfigError, match="only neighbour sampling"):
+    with pytest.raises(ConfigError, match="expected neighbor sampling"):
         published_task(
             "reddit",
             PUBLISHED["reddit"],
@@ -37,7 +37,7 @@ def test_a_published_graph_has_no_degrees_of_vertices() -> None:
 def test_a_graph_that_is_here_has_its_degrees(tmp_path) -> None:
     source = RMat(name="r", store=str(tmp_path / "store"), num_vertices=2000, num_edges=20_000)
     given = {"batch_size": 64, "seed": 0, "cores": 1}
-    task = measured_task(source, GCN(), SAMPLER, **given, here=False)
+    task = measured_task(source, GCN(), SAMPLER, **given, same_machine=False)
     graph = source.open()
     assert task.degrees is not None
     assert task.degrees.counts @ task.degrees.inward == graph.num_edges
@@ -45,5 +45,5 @@ def test_a_graph_that_is_here_has_its_degrees(tmp_path) -> None:
     assert task.degrees.counts[task.degrees.inward == 0].sum() == (np.diff(graph.indptr) == 0).sum()
     # Another machine's sampling takes other times.
     assert task.workload.slices.sample_seconds(64, 1) is None
-    here = measured_task(source, GCN(), SAMPLER, **given, here=True)
+    here = measured_task(source, GCN(), SAMPLER, **given, same_machine=True)
     assert here.workload.slices.sample_seconds(64, 1) > 0

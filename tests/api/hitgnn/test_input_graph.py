@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gnnscale import api
-from gnnscale.api.hitgnn.training import as_dataset, as_graph
+from gnnscale.api.hitgnn.input_graph import as_dataset, as_graph
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
@@ -75,14 +75,14 @@ def test_graphs_of_other_libraries(graph: Graph) -> None:
 
 def test_what_is_no_graph(graph: Graph, tmp_path: Path) -> None:
     for given in (np.zeros(3), None, 5, {"x": 1}):
-        with pytest.raises(ConfigError, match=r"graph=.*must be a gnnscale\.Graph"):
+        with pytest.raises(ConfigError, match=r"graph=.*expected a gnnscale\.Graph"):
             as_dataset(given)
     networkx = pytest.importorskip("networkx")
     with pytest.raises(
         ConfigError, match=r"networkx\.Graph; torch_geometric\.utils\.from_networkx"
     ):
         as_dataset(networkx.path_graph(3))
-    with pytest.raises(ConfigError, match="must be what load_input_graph returns"):
+    with pytest.raises(ConfigError, match="expected the result of load_input_graph"):
         as_dataset(api.platform_metadata("cpu"))
     with pytest.raises(GraphError, match="none"):
         as_dataset(tmp_path / "none").config.open()

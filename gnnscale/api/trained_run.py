@@ -1,0 +1,286 @@
+"""Predictions, embeddings and weights of a trained run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gnnscale.api.hitgnn.input_graph import as_graph
+from gnnscale.core import (
+    Array,
+    ConfigError,
+    Float32Array,
+    check_choice,
+    check_range,
+    standard_arithmetic,
+)
+from gnnscale.data.tables.selection import find_pairs, find_vertices
+from gnnscale.data.tables.vertex_ids import read_ids
+from gnnscale.graph import Graph
+from gnnscale.inference.export import outputs, weights
+from gnnscale.inference.export.predict import EDGES, find_candidates, find_edges
+from gnnscale.inference.load_run import TrainedModel, load_trained, open_other, open_run_task
+from gnnscale.inference.pair_scoring import EdgePredictor, PairScorer
+from gnnscale.inference.predictor import Predictor
+from gnnscale.nn import user_module
+from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
+from gnnscale.run.config import INFERENCE, RunConfig
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TrainedRun:
+    """Run with trained weights, for inference on its own graph or another one.
+
+    Attributes:
+        directory: the run directory.
+        config: the run's options.
+    """
+
+    directory: Path
+    config: RunConfig
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """A torch module with the weights of the best epoch, in evaluation mode.
+
+        Raises:
+            ConfigError: the run has no checkpoint of the best epoch.
+        """
+        model = self._trained.model
+        return model.module if isinstance(model, user_module.UserModel) else model
+
+    @cached_property
+    @standard_arithmetic()
+    def graph(self) -> Graph:
+        """The graph that the run samples.
+
+        Raises:
+            ConfigError: the run has no checkpoint, or its graph store is missing or has changed.
+            GraphError: the graph store is not usable.
+        """
+        graph = open_run_task(self.config, self.directory).graph
+        self._trained.check_own(graph)
+        self._trained.give_rows(graph)
+        return graph
+
+    @standard_arithmetic()
+    def predict(
+        self,
+        vertices: Any = None,
+        *,
+        graph: Any = None,
+        what: str | None = None,
+        inference: str = "exact",
+    ) -> Array:
+        """Return the model's predictions for ``vertices``, in their order.
+
+        Args:
+            vertices: distinct ids, which are the user's own ids if the graph has them; ``train``,
+                ``valid`` or ``test``; a ``.npy`` file of ids; None for all vertices.
+            graph: graph of the vertices, of any type that ``train`` takes, with the features that
+                the model was trained on. None: the run's own graph.
+            what: ``classes``, ``probabilities`` or ``logits``. None: classes, or values in
+                regression.
+            inference: ``exact``, over all neighbors, or ``sampled``, with the run's sampler.
+
+        Returns:
+            ``[n]`` int64 classes, or ``[n, num_classes]`` float32. Multilabel classes are
+            ``[n, num_classes]`` uint8 zeros and ones.
+
+        Raises:
+            ConfigError: an id is no vertex, an option is invalid, ``graph`` has other features, or
+                the run predicts edges or edge labels.
+            GraphError: the graph or a file of ids is not usable.
+        """
+        if isinstance(self._trained.model, EdgeGNN):
+            raise ConfigError("predict: expected a vertex task, got task=edges; use predict_edges")
+        if isinstance(self._trained.model, LinkGNN):
+            raise ConfigError(
+                "predict: expected a vertex task, got task=links; use scores for pairs, partners "
+                "for the best links of a vertex, or embeddings(layer=-1) for its compared rows"
+            )
+        return self._rows(vertices, graph, layer=-1, what=self._kind(what), inference=inference)
+
+    @standard_arithmetic()
+    def predict_edges(
+        self, edges: str = "all", *, pairs: Any = None, graph: Any = None, what: str | None = None
+    ) -> Array:
+        """Return the model's predictions for labeled edges, in their published order.
+
+        Args:
+            edges: ``all``, ``train``, ``valid`` or ``test``.
+            pairs: ids of sources and targets ``[n, 2]``, or a file of them, in place of the graph's
+                edges; not supported with edge features.
+            graph: graph of the edges, as in ``predict``.
+            what: ``classes``, ``probabilities`` or ``logits``, as in ``predict``.
+
+        Returns:
+            ``[n]`` int64 classes, or ``[n, num_classes]`` float32.
+
+        Raises:
+            ConfigError: the run does not predict edge labels, or there are no such edges.
+            GraphError: as in ``predict``.
+        """
+        check_choice("edges", edges, EDGES)
+        model, schema = self._trained.model, self._trained.signature
+        if not isinstance(model, EdgeGNN):
+            raise ConfigError("predict_edges: expected a run with task=edges")
+        kind, graph = self._kind(what), self._open(graph)
+        ends, rows = find_edges(edges, pairs, graph, read_ids(graph), schema)
+        predictor = EdgePredictor(model, Predictor(model, graph, self.config))
+        chunks = [
+            outputs.answer(kind, logits, multilabel=False)
+            for logits in predictor.outputs(ends, rows, graph.edge_features)
+        ]
+        return np.concatenate(chunks)
+
+    @standard_arithmetic()
+    def embeddings(
+        self, vertices: Any = None, *, graph: Any = None, layer: int = -2
+    ) -> Float32Array:
+        """Return the rows of a hidden layer over all neighbors, as the next layer's input.
+
+        Args:
+            vertices: vertices, as in ``predict``.
+            graph: graph of the vertices, as in ``predict``.
+            layer: index from the end: -2 is the layer before the last.
+
+        Returns:
+            ``[n, hidden]`` float32, in the order of ``vertices``.
+
+        Raises:
+            ConfigError: an id is no vertex, or the model has no such layer.
+            GraphError: as in ``predict``.
+        """
+        return self._rows(vertices, graph, layer=layer, what=outputs.EMBEDDINGS, inference="exact")
+
+    @standard_arithmetic()
+    def scores(self, pairs: Any, *, graph: Any = None) -> Float32Array:
+        """Return the scores of candidate edges in link prediction.
+
+        Args:
+            pairs: ids of sources and targets ``[n, 2]``, or a file of them, as the option ``pairs``
+                of ``gnnscale predict``.
+            graph: graph of the vertices, as in ``predict``.
+
+        Returns:
+            ``[n]`` float32; a higher score means a likelier edge.
+
+        Raises:
+            ConfigError: the run does not predict links, or an id is no vertex.
+            GraphError: as in ``predict``.
+        """
+        graph, scorer = self._scorer("scores", graph)
+        ends = find_pairs(pairs, graph, read_ids(graph))
+        return np.concatenate(list(scorer.scores(ends)))
+
+    @standard_arithmetic()
+    def partners(
+        self, vertices: Any = None, k: int = 10, *, candidates: Any = None, graph: Any = None
+    ) -> tuple[Array, Float32Array]:
+        """Return the ``k`` likeliest targets of an edge from each of ``vertices``.
+
+        A vertex is scored against every candidate but itself.
+
+        Args:
+            vertices: sources, as in ``predict``.
+            k: number of targets.
+            candidates: possible targets, given like ``vertices``.
+            graph: graph of the vertices, as in ``predict``.
+
+        Returns:
+            Ids ``[n, k]``, best first, and their scores ``[n, k]`` float32.
+
+        Raises:
+            ConfigError: the run does not predict links, an id is no vertex, or a vertex has fewer
+                than ``k`` candidates.
+            GraphError: as in ``predict``.
+        """
+        check_range("k", k, 1, 1 << 16)
+        graph, scorer = self._scorer("partners", graph)
+        ids = read_ids(graph)
+        sources = find_vertices(vertices, graph, ids)
+        if sources is None:
+            sources = np.arange(graph.num_vertices)
+        targets = find_candidates(candidates, graph, ids, sources, k, option="k")
+        parts, scores = zip(*scorer.partners(sources, targets, k), strict=True)
+        flat = outputs.RowIds(vertices=np.concatenate(parts).reshape(-1), own=ids)
+        return flat.array(0, len(sources) * k).reshape(-1, k), np.concatenate(scores)
+
+    @standard_arithmetic()
+    def export(
+        self, file: str | Path, *, format: str = "safetensors", force: bool = False
+    ) -> weights.ExportedWeights:
+        """Write the weights of the best epoch, as ``gnnscale export`` does.
+
+        Args:
+            file: output file, ``.safetensors``.
+            format: naming of the weights: ``safetensors`` (our names), ``pyg`` or ``dgl``.
+            force: whether to overwrite an existing file.
+
+        Returns:
+            The file, and a program that loads it.
+
+        Raises:
+            ConfigError: the library has no equivalent model, or the file exists.
+            GraphError: the graph store is not usable.
+            OSError: the file cannot be written.
+        """
+        config = weights.ExportConfig(
+            run=self.directory, format=format, out=Path(file), force=force
+        )
+        trained = self._trained
+        weighted = trained.is_weighted(self.config, self.directory)
+        return weights.export_model(config, self.config.model, trained.model, weighted=weighted)
+
+    @cached_property
+    @standard_arithmetic()
+    def _trained(self) -> TrainedModel:
+        # Building a model draws random weights, which must not change the program's generator.
+        with torch.random.fork_rng(devices=[]):
+            trained = load_trained(self.directory, self.config)
+        trained.model.eval()
+        return trained
+
+    def _kind(self, what: str | None) -> str:
+        """Return the kind of output: ``what``, or the default for the run's labels."""
+        schema = self._trained.signature
+        outputs.check_labels(what, schema)
+        return outputs.VALUES if schema.regression else what or "classes"
+
+    def _open(self, graph: Any) -> Graph:
+        """Return ``graph`` opened and checked to fit the model, or the run's own graph."""
+        if graph is None:
+            return self.graph
+        return open_other(self.config, self._trained, as_graph(graph))
+
+    def _scorer(self, method: str, graph: Any) -> tuple[Graph, PairScorer]:
+        model = self._trained.model
+        if not isinstance(model, LinkGNN):
+            raise ConfigError(f"{method}: expected a run with task=links")
+        opened_graph = self._open(graph)
+        predictor = Predictor(model, opened_graph, self.config)
+        return opened_graph, PairScorer(model, predictor, opened_graph)
+
+    def _rows(self, vertices: Any, graph: Any, *, layer: int, what: str, inference: str) -> Array:
+        """Return the outputs of a layer for ``vertices``, converted to the kind ``what``."""
+        check_choice("inference", inference, INFERENCE)
+        model, schema = self._trained.model, self._trained.signature
+        graph = self._open(graph)
+        option = None if what in (outputs.EMBEDDINGS, outputs.VALUES) else what
+        num_layers = outputs.check_layer(
+            layer, outputs.num_layers_of(model), inference=inference, what=option
+        )
+        config = replace(self.config, runtime=replace(self.config.runtime, inference=inference))
+        predictor = Predictor(model, graph, config, num_layers=num_layers)
+        selected = find_vertices(vertices, graph, read_ids(graph))
+        chunks = [
+            outputs.answer(what, rows, multilabel=schema.multilabel)
+            for rows in predictor.rows(selected)
+        ]
+        return np.concatenate(chunks)

@@ -1,0 +1,93 @@
+"""Rates fitted to measured times and amounts of work, by non-negative least squares."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gnnscale.core.types import BoolArray, Float64Array
+from gnnscale.planner.calibration.probes import StepTimes
+
+
+def fit_rates(
+    names: Sequence[str],
+    work: Sequence[Sequence[float]],
+    seconds: Sequence[float],
+    *,
+    fixed_s: Sequence[float] | None = None,
+) -> dict[str, float]:
+    """Return the rates that minimize the squared relative errors of predicted times.
+
+    Args:
+        names: names of the rates.
+        work: ``[measurements][rates]`` amounts of work.
+        seconds: measured seconds.
+        fixed_s: seconds of each measurement that the rates do not explain. None: 0.
+
+    Returns:
+        Positive rates by name; infinite for work that takes no time.
+    """
+    measured = np.asarray(seconds)
+    fixed = np.zeros_like(measured) if fixed_s is None else np.asarray(fixed_s)
+    target = np.maximum(1 - fixed / measured, 0.0)
+    relative = np.asarray(work, dtype=np.float64) / measured[:, None]
+    scale = np.maximum(relative.max(axis=0), 1e-300)
+    per_unit = least_squares(relative / scale, target) / scale
+    return {
+        name: 1 / float(value) if value > 0 else float("inf")
+        for name, value in zip(names, per_unit, strict=True)
+    }
+
+
+def least_squares(a: Float64Array, b: Float64Array) -> Float64Array:
+    """Return ``x >= 0`` that minimizes ``|a x - b|`` (Lawson and Hanson, NNLS).
+
+    SciPy's version loads a second BLAS library, which allocates memory for each thread and hangs
+    when a memory limit refuses the allocation.
+
+    Args:
+        a: ``[m, n]``, entries about 1.
+        b: ``[m]``.
+    """
+    x = np.zeros(a.shape[1])
+    passive = np.zeros(a.shape[1], np.bool_)  # entries that are not fixed at zero
+    tolerance = 10 * max(a.shape) * np.finfo(np.float64).eps * float(np.abs(a).sum(axis=0).max())
+    for _ in range(3 * len(x)):
+        gradient = np.where(passive, -np.inf, a.T @ (b - a @ x))
+        entering = int(gradient.argmax())
+        if gradient[entering] <= tolerance:
+            break
+        passive[entering] = True
+        solution = _solved(a, b, passive)
+        while (solution[passive] <= 0).any():
+            falling = passive & (solution <= 0)
+            x += np.min(x[falling] / (x[falling] - solution[falling])) * (solution - x)
+            passive &= x > tolerance
+            x[~passive] = 0.0
+            solution = _solved(a, b, passive)
+        x = solution
+    return x
+
+
+def _solved(a: Float64Array, b: Float64Array, passive: BoolArray) -> Float64Array:
+    """Return the unbounded solution in which only ``passive`` entries differ from 0."""
+    solution = np.zeros(a.shape[1])
+    solution[passive] = np.linalg.lstsq(a[:, passive], b, rcond=None)[0]
+    return solution
+
+
+def sync_rates(steps: Sequence[StepTimes], s_per_byte: float) -> dict[str, float]:
+    """Fit the rates of synchronization: seconds = constant + bytes + fraction of the other stages.
+
+    The last term is the wait for the other worker's longer step.
+
+    Args:
+        steps: training steps of two synchronized workers.
+        s_per_byte: seconds per byte of weights.
+    """
+    rates = fit_rates(
+        ("sums", "waits"),
+        [(1.0, step.load_s + step.propagate_s) for step in steps],
+        [step.sync_s for step in steps],
+        fixed_s=[step.workload.weight_bytes * s_per_byte for step in steps],
+    )
+    return {"sync_latency_s": 1 / rates["sums"], "straggler_wait": 1 / rates["waits"]}
