@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.cache import plan as cache_plan
 from gnnscale.cache.belady import LookAheadReplay
+from gnnscale.cache.plan import HOST, ROWS_FROM, LookAhead
 from gnnscale.core import Access, Array, Int32Array, Traffic
 from gnnscale.features.base import WrappedStore
 from gnnscale.features.host import HostFeatures
@@ -117,8 +117,8 @@ def count_by_name(counts: Sequence[int], names: Sequence[str]) -> dict[str, floa
         counts: rows read from each member, then from the host.
         names: the members' names.
     """
-    pairs = zip((*names, cache_plan.HOST), counts, strict=True)
-    return {f"{cache_plan.ROWS_FROM}{name}": float(count) for name, count in pairs}
+    pairs = zip((*names, HOST), counts, strict=True)
+    return {f"{ROWS_FROM}{name}": float(count) for name, count in pairs}
 
 
 def row_traffic(counts: Sequence[int], *, member: int, row_bytes: int) -> Traffic:
@@ -160,7 +160,7 @@ class LookAheadFeatures(_DeviceCache):
     def __init__(
         self,
         host: HostFeatures,
-        policy: cache_plan.LookAhead,
+        policy: LookAhead,
         *,
         priority: Int32Array,
         num_threads: int = 1,

@@ -19,7 +19,7 @@ import torch
 from gnnscale import ops
 from gnnscale.cache.belady import CacheUpdate
 from gnnscale.core import Array, Int32Array, IntArray, Traffic
-from gnnscale.features.base import FeatureStore
+from gnnscale.features.base import WrappedStore
 from gnnscale.features.cached import add_counts, count_by_name, row_traffic
 from gnnscale.features.tiered.planner import Policy
 from gnnscale.features.tiered.store import ReadyRows, TieredReader, TieredStore
@@ -52,7 +52,7 @@ class _PlannedStep:
     members: Sequence[Array]  #: the members' rows at planning time
 
 
-class MultiLevelStore(FeatureStore):
+class MultiLevelStore(WrappedStore):
     """Rows cached in device memory, backed by a tiered store in host memory.
 
     The values equal the backing store's, bit for bit. The steps of a run are expected in gather
@@ -68,7 +68,7 @@ class MultiLevelStore(FeatureStore):
         #: steps between the expectation of a step and its gather
         self.lead = rows.window + tier.rows.lead
         self.tier: TieredReader = tier.rows  #: rows that the device lacks
-        self._host = tier  #: gathers rows that no step expects
+        self.inner = tier  #: gathers rows that no step expects
         self._rows = rows
         self._num_slots = sum(map(len, rows.members))
         #: Rows of the previous batch, and a spare buffer for the next batch.
@@ -81,21 +81,6 @@ class MultiLevelStore(FeatureStore):
         self._planning = threading.Lock()
         self._counting = threading.Lock()
         self._row_counts = [0] * (len(rows.members) + 1)
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows of the backing store."""
-        return self.tier.source.num_rows
-
-    @property
-    def width(self) -> int:
-        """Features of a row."""
-        return self.tier.source.num_features
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row as it is stored."""
-        return self._host.row_bytes
 
     def expect(self, vertices: Array | None) -> None:
         """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
@@ -122,7 +107,7 @@ class MultiLevelStore(FeatureStore):
         """Return the rows of ``vertices``, ``[n, width]``, each from one of the levels."""
         step = self._next(vertices)
         if step is None:
-            return self._host.gather(vertices, dtype=dtype, num_threads=num_threads)
+            return self.inner.gather(vertices, dtype=dtype, num_threads=num_threads)
         out = ops.empty((len(vertices), self.width), dtype)
         ready = self.tier.ready(step.missing_vertices)
         matrices = [*step.members, self._previous, ready.rows]

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
-import torch
 
 from gnnscale.core import Array, Int32Array, IntArray
-from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.process_group import Group
 from gnnscale.features.disk import DiskRows
-from gnnscale.features.sharded.exchange import (
-    NO_MORE,
-    LocalShard,
-    RowRequest,
-    ShardExchange,
-    copy_rows,
-)
+from gnnscale.features.sharded.exchange import LocalShard, ShardExchange, copy_rows
+from gnnscale.features.sharded.reader import RemoteReader
 from gnnscale.features.sharded.transport import ShardTransport
 from gnnscale.features.tiered.source import SourceReads
 from gnnscale.graph.sharded import ShardedFeatures
 
-#: Bytes that each process receives in a probe of the network, and number of probes.
-_PROBE_BYTES, _NUM_PROBES = 4 << 20, 4
 #: Exchanges whose rows are on their way at a time, each over its own connections.
 _CONCURRENT_EXCHANGES = 3
 
@@ -69,12 +57,11 @@ class ShardedStore:
         self._features = features
         self._shard = LocalShard(features.rows)
         self._indices = features.places()
-        self._group = group.with_own_connections()
-        ids, *rows = (group.with_own_connections() for _ in range(1 + _CONCURRENT_EXCHANGES))
+        sync, ids, *rows = (group.with_own_connections() for _ in range(2 + _CONCURRENT_EXCHANGES))
         local = features, self._shard, self._indices, owners
-        self._transport = ShardTransport(ShardExchange(ids, rows, *local), self._group)
-        self._exchange = ShardExchange(self._group, [self._group], *local)
-        self._reading = threading.Lock()
+        self._transport = ShardTransport(ShardExchange(ids, rows, *local), sync)
+        self._exchange = ShardExchange(sync, [sync], *local)
+        self._reader = RemoteReader(self._exchange, self._transport, sync, row_bytes=self.row_bytes)
 
     @property
     def num_rows(self) -> int:
@@ -183,20 +170,9 @@ class ShardedStore:
         Raises:
             PeerLostError: another process is gone.
         """
-        remote = np.flatnonzero(self._indices < 0)
-        count = min(len(remote), max(_PROBE_BYTES // self.row_bytes, 1))
-        request = self._exchange.request(np.random.default_rng(0).permutation(remote)[:count])
-        seconds = []
-        for _ in range(_NUM_PROBES):
-            self._group.barrier()
-            start = time.perf_counter()
-            self._receive(request)
-            seconds.append(time.perf_counter() - start)
-        # The first probe may read the rows of other machines from their disks.
-        return min(seconds[1:]) / max(count, 1)
+        return self._reader.seconds_per_row(np.flatnonzero(self._indices < 0))
 
-    @contextmanager
-    def rank0_reads(self) -> Iterator[None]:
+    def rank0_reads(self) -> AbstractContextManager[None]:
         """Let rank 0 ``read`` in the ``with`` block; other ranks serve it, then enter their block.
 
         All processes call this at the same time.
@@ -204,16 +180,7 @@ class ShardedStore:
         Raises:
             PeerLostError: another process is gone.
         """
-        if not self._group.is_rank0:
-            with STATUS.waits():
-                self._transport.guard(self._serve)
-            if self._transport.failure is not None:
-                raise self._transport.failure
-        yield
-        if self._group.is_rank0:
-            end = self._exchange.request(np.empty(0, np.int32))
-            end.counts.fill_(NO_MORE)
-            self._receive(end)
+        return self._reader.rank0_reads()
 
     def read(self, vertices: Array) -> Array:
         """Return the rows of ``vertices``, ``[n, width]``, within ``rank0_reads``.
@@ -225,7 +192,7 @@ class ShardedStore:
         remote, local = np.flatnonzero(indices < 0), np.flatnonzero(indices >= 0)
         self._shard.copy(indices[local], rows, local)
         request = self._exchange.request(vertices[remote])
-        received = self._receive(request)
+        received = self._reader.read(request)
         copy_rows(received.numpy(), np.arange(len(received)), rows, remote[request.order])
         return rows
 
@@ -251,26 +218,3 @@ class ShardedStore:
         if not self._transport.closed:
             self._transport.abandon()
             self._shard.close()
-
-    def _serve(self) -> None:
-        """Send the rows that rank 0 reads, until it reads no more."""
-        nothing = self._exchange.request(np.empty(0, np.int32))
-        while (receive := self._exchange.start(nothing)) is not None:
-            receive.work.wait()
-
-    def _receive(self, request: RowRequest) -> torch.Tensor:
-        """Return the requested rows ``[n, row_bytes]`` uint8."""
-        received = torch.empty(0, self.row_bytes, dtype=torch.uint8)
-
-        def exchange() -> None:
-            nonlocal received
-            receive = self._exchange.start(request)
-            if receive is not None:
-                receive.work.wait()
-                received = receive.rows
-
-        with self._reading, STATUS.waits():
-            self._transport.guard(exchange)
-        if self._transport.failure is not None:
-            raise self._transport.failure
-        return received

@@ -130,8 +130,7 @@ class ShardTransport:
         with STATUS.waits():
             for thread in self._threads:
                 thread.join()
-        if self.failure is not None:
-            raise self.failure
+        self.raise_failure()
         self.closed = True
 
     def abandon(self) -> None:
@@ -158,6 +157,11 @@ class ShardTransport:
             STATUS.verdict = f"the exchange of rows failed ({reason})"
             hang_up()
             self._fail(PeerLostError(STATUS.verdict))
+
+    def raise_failure(self) -> None:
+        """Raise ``failure`` if it is set."""
+        if self.failure is not None:
+            raise self.failure
 
     def _enqueue(self, step: _ExchangeStep) -> int:
         with self._lock:
