@@ -1,4 +1,4 @@
-"""Caches: which adjacency lists and feature rows accelerators keep in their own memory."""
+"""Cache planning: adjacency lists and feature rows in the memory of accelerators."""
 
 from gnnscale.cache.base import CachePlannerConfig
 from gnnscale.cache.build import PICTURE_FILE, check_parts, make_plan

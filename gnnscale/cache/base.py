@@ -1,4 +1,4 @@
-"""What every cache planner offers: from hot vertices to what each device keeps."""
+"""Base class and shared steps of cache planners: from hot vertices to the content of caches."""
 
 import math
 import re
@@ -20,9 +20,9 @@ from gnnscale.partition.nvlink import MACHINES, THIS_MACHINE
 
 
 def hottest_rows(task: CacheTask, hotness: Array, num_rows: int) -> Array:
-    """Return the ``num_rows`` hottest vertices, equally hot ones by out-degree.
+    """Return the ``num_rows`` hottest vertices; ties are broken by out-degree.
 
-    Vertices that no batch of an estimate has may yet be read: they come last, by out-degree.
+    Vertices of hotness 0 come last, by out-degree: an estimate may have missed them.
     """
     return ops.hottest(
         hotness,
@@ -36,7 +36,7 @@ def hottest_rows(task: CacheTask, hotness: Array, num_rows: int) -> Array:
 def share_out(
     task: CacheTask, order: Array, local: Sequence[Array], capacities: Sequence[int] | Int64Array
 ) -> list[Array]:
-    """Share rows out by local preference (Legion, Algorithm 1); see ``ops.share_out``."""
+    """Assign rows by local preference (Legion, Algorithm 1); see ``ops.share_out``."""
     shared = ops.share_out(
         order,
         local,
@@ -48,20 +48,23 @@ def share_out(
 
 
 def deal(order: Array, capacities: Sequence[int]) -> list[Array]:
-    """Deal vertices, hottest first, to devices in turn up to ``capacities`` rows each.
+    """Deal vertices, hottest first, to devices in turn, up to ``capacities`` rows each.
 
-    This is Quiver's hash within a clique. Returns each device's vertices, hottest first.
+    Quiver hashes vertices within a clique in this way.
+
+    Returns:
+        The vertices of each device, hottest first.
     """
-    rooms = [min(room, len(order)) for room in capacities]
-    turns = np.concatenate([np.arange(room, dtype=np.int64) for room in rooms])
-    devices = np.repeat(np.arange(len(rooms)), rooms)
-    # The seats in the order in which they are taken: turn by turn, device by device.
-    seats = devices[np.lexsort((devices, turns))][: len(order)]
-    return split_by_owner(order[: len(seats)], seats, len(capacities))
+    counts = [min(capacity, len(order)) for capacity in capacities]
+    turns = np.concatenate([np.arange(count, dtype=np.int64) for count in counts])
+    devices = np.repeat(np.arange(len(counts)), counts)
+    # The owner of each next vertex: turn by turn, device by device.
+    owners = devices[np.lexsort((devices, turns))][: len(order)]
+    return split_by_owner(order[: len(owners)], owners, len(capacities))
 
 
 def split_by_owner(order: Array, owner: Array, num: int, *, num_threads: int = 1) -> list[Array]:
-    """Return the vertices of each of ``num`` owners in the order of ``order``; -1 owns none."""
+    """Return the vertices of each of ``num`` owners, in ``order``; owner -1 is none."""
     member = owner.astype(np.int16, copy=False)
     return ops.split_by_member(order, member, num_members=num, num_threads=num_threads)
 
@@ -69,7 +72,7 @@ def split_by_owner(order: Array, owner: Array, num: int, *, num_threads: int = 1
 def feature_cache(
     task: CacheTask, device: CacheDevice, features: Array, topology: Array
 ) -> DeviceCache:
-    """Return the cache of ``device`` with these vertices."""
+    """Return the cache of ``device`` with these vertices' rows and lists."""
     return DeviceCache(
         device=device.position,
         name=device.name,
@@ -87,53 +90,64 @@ def predict_traffic(
     cliques: Sequence[Sequence[int]],
     reads: presampled.Presampled | expected.AverageReads,
 ) -> tuple[CacheTraffic, ...]:
-    """Return where each device finds what it reads."""
-    found = []
+    """Return the expected reads of each device, by the memory that serves them."""
+    predicted = []
     for cache in caches:
-        clique = next(each for each in cliques if cache.device in each)
-        members = {each.device: each for each in caches if each.device in clique}
+        clique = next(clique for clique in cliques if cache.device in clique)
+        members = {member.device: member for member in caches if member.device in clique}
         reader = cache.device
-        rows = {each: reads.rows_at(reader, kept.features) for each, kept in members.items()}
+        rows = {peer: reads.rows_at(reader, member.features) for peer, member in members.items()}
         lists: dict[int, float] = {}
         if task.device_at[reader].samples:
-            lists = {each: reads.lists_at(reader, kept.topology) for each, kept in members.items()}
-        found.append(traffic(task, reader, reads, rows, lists))
-    return tuple(found)
+            lists = {
+                peer: reads.lists_at(reader, member.topology) for peer, member in members.items()
+            }
+        predicted.append(traffic(task, reader, reads, rows, lists))
+    return tuple(predicted)
 
 
 def traffic(
-    task: CacheTask,  # what is planned for
-    reader: int,  # the device's position
-    reads: presampled.Presampled | expected.AverageReads,  # what all devices read
-    rows: Mapping[int, float],  # rows that it reads at each device
-    lists: Mapping[int, float],  # its reads of lists at each device; unused if the host samples
+    task: CacheTask,
+    reader: int,
+    reads: presampled.Presampled | expected.AverageReads,
+    rows: Mapping[int, float],
+    lists: Mapping[int, float],
 ) -> CacheTraffic:
-    """Return what the device at position ``reader`` reads."""
+    """Return the reads of the device at position ``reader``, by memory.
+
+    Args:
+        task: problem of the plan.
+        reader: position of the device.
+        reads: reads of all devices.
+        rows: rows that the device reads from each device's cache, by position.
+        lists: its list reads from each device's cache; unused if the host samples.
+    """
     device = task.device_at[reader]
-    at_rows = _by_place(task, rows, reads.num_rows(reader))
-    at_lists = [0] * (task.num_devices + 1)
+    rows_by_device = _by_device(task, rows, reads.num_rows(reader))
+    lists_by_device = [0] * (task.num_devices + 1)
     if device.samples:
-        at_lists = _by_place(task, lists, reads.num_list_reads(reader))
+        lists_by_device = _by_device(task, lists, reads.num_list_reads(reader))
+    missed = rows_by_device[-1]
     return CacheTraffic(
-        rows=tuple(at_rows),
-        lists=tuple(at_lists),
-        transactions=round(at_rows[-1] * device.row_transactions(task.row_bytes)) + at_lists[-1],
-        link_bytes=at_rows[-1] * task.row_bytes,
+        rows=tuple(rows_by_device),
+        lists=tuple(lists_by_device),
+        transactions=round(missed * device.row_transactions(task.row_bytes)) + lists_by_device[-1],
+        link_bytes=missed * task.row_bytes,
     )
 
 
-def _by_place(task: CacheTask, kept: Mapping[int, float], total: int) -> list[int]:
-    """Return whole numbers of reads by device, the host's last."""
-    at = [0] * (task.num_devices + 1)
-    for device, reads in kept.items():
-        at[device] = round(reads)
-    at[-1] = max(total - sum(at), 0)
-    return at
+def _by_device(task: CacheTask, hits: Mapping[int, float], total: int) -> list[int]:
+    """Return whole numbers of reads by device, and the host's reads last."""
+    counts = [0] * (task.num_devices + 1)
+    for device, reads in hits.items():
+        counts[device] = round(reads)
+    counts[-1] = max(total - sum(counts), 0)
+    return counts
 
 
-#: The largest budget of a device, 1 PiB: more than any has, and many of them fit into 64 bits.
+#: Largest budget of a device, 1 PiB: sums over many devices still fit into 64 bits.
 _MAX_BYTES = 1 << 50
-#: Folders are called after policies.
+#: Policy names, which are also names of folders.
 _POLICY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,62}")
 
 
@@ -142,14 +156,14 @@ class CachePlannerConfig(ABC):
     """Base of the configuration group ``cache_planner``.
 
     Attributes:
-        budget_bytes: memory of each device's cache; None for ``ratio``, or for what the device has
-            left beside the model and its mini-batches (PaGraph, section 3.3).
-        ratio: the same as feature rows, as a part of all vertices (0.1 for a tenth).
-        reserve: the part of a device's memory that is kept free if neither is given.
-        nvlink: which devices read each other's caches: ``dgx_v100``, ``siton``, ``dgx_a100``, or a
-            file with a matrix of links, of which the first devices are taken; ``nvml`` for those
-            of this machine's GPUs; None for no device.
-        store: directory of the plan; None for a default in
+        budget_bytes: bytes of each device's cache. None: ``ratio``, or the device's memory minus
+            the model and its mini-batches (PaGraph, section 3.3).
+        ratio: budget in feature rows, as a share of all vertices (0.1 for a tenth).
+        reserve: share of a device's memory that is left free if neither budget is set.
+        nvlink: devices that read each other's caches: ``dgx_v100``, ``siton``, ``dgx_a100``, or a
+            file with a matrix of links, whose first devices are used; ``nvml`` for the links of
+            this machine's GPUs. None: no device reads another's cache.
+        store: directory of the plan. None: a default in
             ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cache_plans``.
     """
 
@@ -161,55 +175,58 @@ class CachePlannerConfig(ABC):
     )
     store: str | None = field(default=None, metadata=names("place"))
 
-    #: Whether there is a cache at all.
-    caches: ClassVar[bool] = True
+    caches: ClassVar[bool] = True  #: Whether devices have caches.
 
     @property
     @abstractmethod
     def policy(self) -> str:
-        """What reports call the policy."""
+        """Name of the policy in reports."""
 
     @property
     def shares(self) -> bool:
-        """Whether devices read each other's caches, as far as ``nvlink`` joins them."""
+        """Whether devices linked by ``nvlink`` read each other's caches."""
         return False
 
     def __post_init__(self) -> None:
         if not _POLICY.fullmatch(self.policy):
             raise ConfigError(
-                f"cache_planner.name={shown(self.policy)}: must be a word of at most 63 letters, "
+                f"cache_planner.name={shown(self.policy)}: expected a word of at most 63 letters, "
                 "digits and the signs _ + -"
             )
         if self.budget_bytes is not None:
             check_range("cache_planner.budget_bytes", self.budget_bytes, 0, _MAX_BYTES)
         if self.ratio is not None and not 0 <= self.ratio < math.inf:
-            raise ConfigError(f"cache_planner.ratio={self.ratio}: must be finite and at least 0")
+            raise ConfigError(
+                f"cache_planner.ratio={self.ratio}: expected a finite number of at least 0"
+            )
         if self.budget_bytes is not None and self.ratio is not None:
             raise ConfigError(
-                f"cache_planner.ratio={self.ratio}: cannot be given with "
-                f"cache_planner.budget_bytes={self.budget_bytes}"
+                f"cache_planner.ratio={self.ratio}: expected null, since "
+                f"cache_planner.budget_bytes={self.budget_bytes} is set"
             )
         if not 0 <= self.reserve < 1:
-            raise ConfigError(f"cache_planner.reserve={self.reserve}: must be at least 0, below 1")
+            raise ConfigError(
+                f"cache_planner.reserve={self.reserve}: expected a number from 0 to below 1"
+            )
         if self.store is not None:
             if not self.store or "\0" in self.store:
-                raise ConfigError(f"cache_planner.store={shown(self.store)}: not a path")
+                raise ConfigError(f"cache_planner.store={shown(self.store)}: expected a path")
             check_place(self.store, option="cache_planner.store")
 
     @property
     def sizes_itself(self) -> bool:
-        """Whether a cache takes what its device has left."""
+        """Whether a cache is sized by the free memory of its device."""
         return self.budget_bytes is None and self.ratio is None
 
     @property
     def keeps_batch(self) -> bool:
-        """Whether rows of a mini-batch stay for the next one, beyond the budget."""
+        """Whether the rows of a mini-batch are cached for the next one, beyond the budget."""
         return False
 
     @abstractmethod
     def plan(self, task: CacheTask) -> CachePlan:
-        """Decide what each device of ``task`` keeps.
+        """Choose the content of each device's cache.
 
         Raises:
-            ConfigError: the policy does not go with the run.
+            ConfigError: the policy does not support the run.
         """

@@ -1,4 +1,4 @@
-"""Belady's MIN over the batches of the next steps, and FastGL's Match on top of it."""
+"""Belady's MIN over the batches of the next steps, with FastGL's Match as an option."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from gnnscale.cache.plan import LookAhead
 from gnnscale.core import Array, Int32Array, check_range
 from gnnscale.ops import NativeReplacement
 
-#: Bytes for a vertex (its slot, its last use) and for a slot (key, next use; what may leave it).
+#: Bytes per vertex (slot, last use) and per slot (key, next use; eviction candidate).
 _VERTEX_BYTES, _SLOT_BYTES = 8, 24
 
-#: Bytes for a row of a batch that is expected, and more for one of the batch that is served.
+#: Bytes per row of an expected batch, and additional bytes per row of the served batch.
 _EXPECTED_BYTES, _SERVED_BYTES = 9, 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class HitCounts:
-    """Where rows were found."""
+    """Rows by the memory that served them."""
 
-    num_hits: int = 0  #: in the cache
-    num_previous: int = 0  #: in what is kept of the batch before, and not in the cache
-    num_misses: int = 0  #: in neither; they cross the link
+    num_hits: int = 0  #: rows in the cache
+    num_previous: int = 0  #: rows of the previous batch that are not in the cache (Match)
+    num_misses: int = 0  #: all other rows, which cross the link
 
     def __add__(self, other: HitCounts) -> HitCounts:
         return HitCounts(
@@ -34,73 +34,81 @@ class HitCounts:
 
     @property
     def hit_rate(self) -> float | None:
-        """The part that was on the device; None of no rows."""
-        found = self.num_hits + self.num_previous
-        return found / (found + self.num_misses) if found + self.num_misses else None
+        """Share of the rows that were on the device, 0 to 1. None: no rows."""
+        hits = self.num_hits + self.num_previous
+        return hits / (hits + self.num_misses) if hits + self.num_misses else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheUpdate:
-    """A batch that was served, and what it changes in the cache."""
+    """Hits of a served batch, and its replacements in the cache."""
 
-    counts: HitCounts  #: where its rows were, before anything changed
-    #: ``[m]`` int32 rows of the batch that are to be copied into the cache
+    counts: HitCounts  #: hits before the replacements
+    #: ``[m]`` int32 positions in the batch of the rows to copy into the cache
     positions: Int32Array
-    slots: Int32Array  #: ``[m]`` int32, the slot of each
+    slots: Int32Array  #: ``[m]`` int32 slot of each of them
 
 
 class Belady:
-    """Which rows a device keeps if the batches of the next steps are known.
+    """Replacement policy of a device cache when the batches of the next steps are known.
 
-    Rows enter the cache only from a batch that has just read them, so they cross no link twice. Of
-    the rows in the cache and those of the batch, the ones that are read again soonest are kept. If
+    Rows enter the cache only from a batch that has just read them, so no row crosses the link
+    twice. Of the rows in the cache and in the batch, those with the soonest next read are kept. If
     all batches are known, no other replacement has more hits (Belady 1966, MIN, with bypass and
-    with all rows of a batch at once). Rows read equally soon, or not within the window, are kept by
+    with all rows of a batch at a time). Ties, and rows without a read in the window, are kept by
     descending priority, then by ascending vertex.
 
-    With ``match`` (FastGL, Match) the rows of a batch stay on the device until the next one was
-    served. Rows that both read then take no slot.
+    With ``match`` (FastGL, Match) the rows of a batch stay on the device until the next batch has
+    been served. Rows that both batches read then take no slot.
 
-    A step is: ``expect`` what is new in the window; ``look_up``; gather, and read the misses;
-    ``advance``; copy the rows that it names into their slots. Slots 0 to ``capacity - 1`` are the
-    cache's; with ``match``, ``capacity + i`` is row ``i`` of the batch before.
+    A step is: ``expect`` new batches of the window; ``look_up``; gather, and read the misses;
+    ``advance``; copy rows into their slots as the update says. Slots 0 to ``capacity - 1`` are the
+    cache's; with ``match``, ``capacity + i`` is row ``i`` of the previous batch.
     """
 
     def __init__(
         self,
-        num_vertices: int,  # of the graph
-        capacity: int,  # rows that the cache holds; at most ``num_vertices``
+        num_vertices: int,
+        capacity: int,
         *,
-        window: int,  # N, the steps that are known beyond the one that is served
-        priority: Int32Array,  # ``[num_vertices]`` int32, e.g. out-degrees; used in place
-        match: bool = False,  # whether the rows of the batch before are still on the device
-        num_threads: int,  # does not change the result
+        window: int,
+        priority: Int32Array,
+        match: bool = False,
+        num_threads: int,
     ) -> None:
-        """Begin with an empty cache.
+        """Start with an empty cache.
+
+        Args:
+            num_vertices: vertices of the graph.
+            capacity: rows of the cache, at most ``num_vertices``.
+            window: N, the steps that are known after the step that is served.
+            priority: ``[num_vertices]`` int32, e.g. out-degrees; not copied.
+            match: whether rows of the previous batch are reused.
+            num_threads: threads to use; the result does not depend on it.
 
         Raises:
-            TypeError: ``priority`` is of another type.
+            TypeError: ``priority`` has another type.
             ValueError: a number is out of range, or ``priority`` has another length.
             MemoryError: there is not enough memory.
         """
         check_range("window", window, 0)
         if len(priority) != num_vertices:
-            raise ValueError(f"priority: {len(priority)} entries, must be {num_vertices}")
+            raise ValueError(f"priority: expected {num_vertices} entries, got {len(priority)}")
         self._native = NativeReplacement(priority, capacity=capacity, match=match)
         self._num_threads = num_threads
-        self._num_rows: deque[int] = deque()  # of the batches expected
+        self._num_rows: deque[int] = deque()  # of the expected batches
         self.num_vertices = num_vertices
         self.capacity = capacity
         self.window = window
 
     @property
     def slots(self) -> Int32Array:
-        """``[num_vertices]`` int32 slot of each vertex, -1 for none; a read-only view."""
+        """``[num_vertices]`` int32 slot of each vertex, -1 if not cached; a read-only view."""
         return self._native.slots
 
     @property
     def num_expected(self) -> int:
-        """Batches that are expected and not served."""
+        """Expected batches that are not served."""
         return len(self._num_rows)
 
     @property
@@ -121,14 +129,14 @@ class Belady:
         """
         if self.num_expected > self.window:
             raise ValueError(
-                f"vertices: batch {self.num_expected + 1} at once, allowed are {self.window + 1}, "
-                "the one to serve and the window"
+                f"vertices: expected at most {self.window + 1} unserved batches, the window and "
+                f"the batch to serve, got {self.num_expected + 1}"
             )
         self._native.expect(vertices, num_threads=self._num_threads)
         self._num_rows.append(len(vertices))
 
     def look_up(self) -> Int32Array:
-        """Return ``[n]`` int32, the slot of each row of the oldest expected batch, -1 for none.
+        """Return ``[n]`` int32 slot of each row of the oldest expected batch, -1 if missing.
 
         Raises:
             ValueError: no batch is expected.
@@ -150,7 +158,7 @@ class Belady:
 
 
 def belady_bytes(num_vertices: int, capacity: int, *, window: int, batch_rows: int) -> int:
-    """Return about how many bytes ``Belady`` takes, for batches of at most ``batch_rows`` rows."""
+    """Return the approximate bytes of ``Belady`` for batches of at most ``batch_rows`` rows."""
     return (
         _VERTEX_BYTES * num_vertices
         + _SLOT_BYTES * capacity
@@ -168,13 +176,20 @@ def count_hits(
     match: bool = False,
     num_threads: int,
 ) -> HitCounts:
-    """Serve ``batches`` from a cache that is empty at first, and count where rows were found.
+    """Serve ``batches`` from an initially empty cache, and count the hits.
 
-    ``batches`` are the distinct vertices ``[n]`` of each step, int32 or int64; they are read up to
-    ``window`` ahead. The other arguments are those of ``Belady``.
+    Args:
+        batches: distinct vertices ``[n]`` of each step, int32 or int64; read up to ``window`` steps
+            ahead.
+        num_vertices: vertices of the graph.
+        capacity: rows of the cache.
+        window: steps that are known after the step that is served.
+        priority: ``[num_vertices]`` int32 tie-break order.
+        match: whether rows of the previous batch are reused.
+        num_threads: threads to use; the result does not depend on it.
 
     Raises:
-        ValueError: a batch holds an id that is no vertex, or one twice; or as ``Belady``.
+        ValueError: a batch has an id out of range, or an id twice; or as ``Belady``.
     """
     cache = Belady(
         num_vertices,
@@ -195,25 +210,29 @@ def count_hits(
 
 
 class LookAheadReplay:
-    """Knows which rows of each step enter a cache, and in place of which.
+    """Sequence of a dynamic cache's updates, step by step.
 
-    The host has the rows itself, or replays the cache of a device that draws the same batches. One
-    thread may expect while another takes; how far the first is ahead does not change the result.
+    The host replays the cache of a device that samples the same batches, or has the cached rows
+    itself. One thread may expect while another takes updates; the distance between the two does not
+    change the result.
     """
 
     def __init__(
         self, num_vertices: int, policy: LookAhead, *, priority: Int32Array, num_threads: int = 1
     ) -> None:
-        """Begin with an empty cache.
+        """Start with an empty cache.
 
         Args:
-            priority: ``[num_vertices]``, the order of rows that are read equally soon.
+            num_vertices: vertices of the graph.
+            policy: size and window of the cache.
+            priority: ``[num_vertices]`` tie-break order.
+            num_threads: threads to use; the result does not depend on it.
         """
         self._window = policy.window
-        #: Expected steps, and those before them that ``belady`` knows, beginning with the next one.
-        #: None for a step that reads nothing.
+        #: Steps that ``belady`` does not know yet, and steps that it knows, the next step first.
+        #: None: the step reads no rows.
+        self._later: deque[Array | None] = deque()
         self._expected: deque[Array | None] = deque()
-        self._known: deque[Array | None] = deque()
         self.belady = Belady(
             num_vertices,
             policy.num_rows,
@@ -225,41 +244,41 @@ class LookAheadReplay:
 
     @property
     def window(self) -> int:
-        """Steps that are looked ahead."""
+        """Steps that the policy looks ahead."""
         return self._window
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the input vertices of the next step, ``[n]``; None if it reads nothing."""
-        self._expected.append(vertices)
+        """Append the input vertices of the next step, ``[n]``. None: the step reads no rows."""
+        self._later.append(vertices)
 
     def next_read(self) -> Array | None:
-        """Pass over steps that read nothing; return what the next one reads, None if unexpected."""
+        """Drop steps without rows, and return the rows of the next step. None: no step."""
         self._look_ahead()
-        while self._known and self._known[0] is None:
-            self._known.popleft()
+        while self._expected and self._expected[0] is None:
+            self._expected.popleft()
             self._look_ahead()
-        return self._known[0] if self._known else None
+        return self._expected[0] if self._expected else None
 
     def take(self) -> CacheUpdate | None:
-        """Return what the next step replaces; None if it reads nothing.
+        """Return the update of the next step. None: the step reads no rows.
 
-        None as well of a step that was not expected: one of a rehearsal, which changes nothing.
+        Also None for a step that was not expected, such as a profiling step, which changes nothing.
         """
         self._look_ahead()
-        if self._known and self._known[0] is None:
-            self._known.popleft()
+        if self._expected and self._expected[0] is None:
+            self._expected.popleft()
             return None
-        return self.advance() if self._known else None
+        return self.advance() if self._expected else None
 
     def advance(self) -> CacheUpdate:
-        """Return what the step of ``next_read`` replaces, which is then done."""
-        self._known.popleft()
+        """Return the update of the step of ``next_read``, and go on to the next step."""
+        self._expected.popleft()
         return self.belady.advance()
 
     def _look_ahead(self) -> None:
         """Pass the next step, and the window after it, to the policy."""
-        while self._expected and len(self._known) <= self._window:
-            vertices = self._expected.popleft()
+        while self._later and len(self._expected) <= self._window:
+            vertices = self._later.popleft()
             if vertices is not None:
                 self.belady.expect(vertices)
-            self._known.append(vertices)
+            self._expected.append(vertices)

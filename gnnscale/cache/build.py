@@ -1,7 +1,8 @@
-"""Aggregate or cache: which moves less over each device's link, priced before training.
+"""Building of cache plans, and the choice between host aggregation and caching.
 
-The host can aggregate the first layer, so that |V^1| rows cross the link. Or it sends the rows as
-they are: (1 - β)·|V^0| of them, β being the cache's hit rate, and the first layer's block.
+The choice is by bytes over each device's link. Either the host aggregates the first layer and sends
+|V^1| rows; or it sends (1 - β)·|V^0| feature rows, β being the cache's hit rate, and the first
+layer's block.
 """
 
 import logging
@@ -11,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnnscale.cache import store as stored_plan
+from gnnscale.cache import store
 from gnnscale.cache.base import CachePlannerConfig
 from gnnscale.cache.plan import BatchBytes, CachePlan, CacheTraffic, DeviceCache
 from gnnscale.cache.problem import CacheTask, no_vertices
@@ -20,21 +21,21 @@ from gnnscale.sampling import MiniBatch
 
 
 def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
-    """Return ``plan`` with the host aggregating for the devices for which that moves less.
+    """Return ``plan`` with host aggregation for the devices whose links then carry fewer bytes.
 
-    The devices of a clique read each other's caches, so they decide together. Devices that the host
-    cannot aggregate for keep their caches, as do all devices of a plan without a prediction.
+    The devices of a clique read each other's caches, so they decide together. A device keeps its
+    cache if the host cannot aggregate for it, or if the plan has no prediction.
     """
     if plan.predicted is None or task.aggregated_row_bytes is None:
         return plan
     predicted = {c.device: t for c, t in zip(plan.devices, plan.predicted, strict=True)}
     priced = {
-        each: batch_bytes(task, task.first_batches[each], predicted[each])
-        for each in predicted
-        if each in task.first_batches and task.device_at[each].may_aggregate
+        device: batch_bytes(task, task.first_batches[device], traffic)
+        for device, traffic in predicted.items()
+        if device in task.first_batches and task.device_at[device].may_aggregate
     }
-    cliques = [each for each in plan.cliques if _aggregation_moves_less(each, priced)]
-    aggregating = {each for clique in cliques for each in clique}
+    cliques = [clique for clique in plan.cliques if _aggregation_moves_less(clique, priced)]
+    aggregating = {device for clique in cliques for device in clique}
     devices = [
         _aggregated(task, cache) if cache.device in aggregating else cache for cache in plan.devices
     ]
@@ -42,16 +43,18 @@ def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
         plan,
         devices=tuple(replace(c, batch_bytes=priced.get(c.device)) for c in devices),
         predicted=tuple(
-            _moved(task, priced[each], traffic, plan.num_epochs) if each in aggregating else traffic
-            for each, traffic in predicted.items()
+            _aggregated_traffic(task, priced[device], traffic, plan.num_epochs)
+            if device in aggregating
+            else traffic
+            for device, traffic in predicted.items()
         ),
-        # What they move is that of the first mini-batch in every step.
+        # Aggregated bytes are those of the first mini-batch, for every step.
         exact=plan.exact and not aggregating,
     )
 
 
 def batch_bytes(task: CacheTask, batch: MiniBatch, traffic: CacheTraffic) -> BatchBytes:
-    """Return what a mini-batch like ``batch`` moves if rows are found as in ``traffic``."""
+    """Return the link bytes of a mini-batch like ``batch`` at the hit rate of ``traffic``."""
     assert task.aggregated_row_bytes is not None
     first, rows = batch.blocks[0], sum(traffic.rows)
     missed = traffic.rows[-1] / rows if rows else 1.0
@@ -63,19 +66,19 @@ def batch_bytes(task: CacheTask, batch: MiniBatch, traffic: CacheTraffic) -> Bat
 
 
 def _aggregation_moves_less(clique: Sequence[int], priced: Mapping[int, BatchBytes]) -> bool:
-    if not all(each in priced for each in clique):
+    if not all(device in priced for device in clique):
         return False
-    cached = sum(priced[each].cached for each in clique)
-    return sum(priced[each].aggregated for each in clique) < cached
+    cached = sum(priced[device].cached for device in clique)
+    return sum(priced[device].aggregated for device in clique) < cached
 
 
 def _aggregated(task: CacheTask, cache: DeviceCache) -> DeviceCache:
-    """Return the empty cache of a device that the host aggregates for."""
-    none = no_vertices(task.graph)
+    """Return the empty cache of a device with host aggregation."""
+    empty = no_vertices(task.graph)
     return replace(
         cache,
-        features=none,
-        topology=none,
+        features=empty,
+        topology=empty,
         feature_bytes=0,
         topology_bytes=0,
         look_ahead=None,
@@ -83,16 +86,16 @@ def _aggregated(task: CacheTask, cache: DeviceCache) -> DeviceCache:
     )
 
 
-def _moved(
+def _aggregated_traffic(
     task: CacheTask, priced: BatchBytes, traffic: CacheTraffic, num_epochs: int
 ) -> CacheTraffic:
-    """Return the traffic of a device that the host aggregates for: no cache is read."""
-    moved = priced.aggregated * task.draws.steps_per_epoch * num_epochs
-    nothing = (0,) * len(traffic.rows)
-    return CacheTraffic(rows=nothing, lists=nothing, transactions=0, link_bytes=moved)
+    """Return the traffic of a device with host aggregation, which reads no cache."""
+    num_bytes = priced.aggregated * task.draws.steps_per_epoch * num_epochs
+    zeros = (0,) * len(traffic.rows)
+    return CacheTraffic(rows=zeros, lists=zeros, transactions=0, link_bytes=num_bytes)
 
 
-#: What a report may draw beside a plan.
+#: Picture that a report may add to a plan's directory.
 PICTURE_FILE = "cache_plan.svg"
 _LOG = logging.getLogger(__name__)
 
@@ -105,42 +108,42 @@ def make_plan(
     run: dict[str, Any],
     force: bool = False,
 ) -> Path:
-    """Plan the caches of ``task`` unless that is done already, and return the directory.
+    """Plan the caches of ``task`` unless an equal plan is stored, and return its directory.
 
     Args:
         planner: the policy.
-        task: what is planned for.
-        partition: hash of the partition that the devices train over; None for a whole graph.
-        run: what else decides the batches.
-        force: make it anew in any case.
+        task: problem of the plan.
+        partition: hash of the partition that the devices train over. None: a whole graph.
+        run: further settings that determine the batches.
+        force: plan again, also if an equal plan is stored.
 
     Raises:
-        ConfigError: the policy does not go with the run.
-        GraphError: ``planner.store`` holds something else, or the directory cannot be written.
-            Nothing is left there.
+        ConfigError: the policy does not support the run.
+        GraphError: ``planner.store`` has other content, or the directory cannot be written. No
+            files are left behind.
     """
-    identity = stored_plan.identify(planner, task, partition=partition, run=run)
-    path = stored_plan.plan_place(planner, identity, policy=planner.policy)
+    identity = store.identify(planner, task, partition=partition, run=run)
+    path = store.plan_place(planner, identity, policy=planner.policy)
 
     def fits() -> None:
-        check_plan(stored_plan.read_plan(path, task.graph), identity)
+        check_plan(store.read_plan(path, task.graph), identity)
 
-    with stored_plan.CACHE_PLAN.making(path, fits=fits, force=force) as folder:
+    with store.CACHE_PLAN.making(path, fits=fits, force=force) as folder:
         if folder is not None:
             _LOG.info(f"planning the caches of {len(task.devices)} devices in {path}")
             began = time.perf_counter()
             plan = choose_cheaper(task, planner.plan(task))
-            stored_plan.write_plan(folder, identity, plan, seconds=time.perf_counter() - began)
+            store.write_plan(folder, identity, plan, seconds=time.perf_counter() - began)
     return path
 
 
-def check_plan(stored: stored_plan.StoredPlan, wanted: stored_plan.PlanIdentity) -> None:
-    """Raise GraphError, naming what differs, unless ``stored`` was made for ``wanted``."""
-    check_parts(stored, wanted.partition)
-    stored_plan.CACHE_PLAN.check_same(stored.path, _named(wanted), _named(stored.identity))
+def check_plan(stored: store.StoredPlan, expected: store.PlanIdentity) -> None:
+    """Raise GraphError, naming the difference, unless ``stored`` has the identity ``expected``."""
+    check_parts(stored, expected.partition)
+    store.CACHE_PLAN.check_same(stored.path, _named(expected), _named(stored.identity))
 
 
-def _named(identity: stored_plan.PlanIdentity) -> dict[str, object]:
+def _named(identity: store.PlanIdentity) -> dict[str, object]:
     return {
         "planner": identity.planner,
         "cliques": identity.cliques,
@@ -150,11 +153,18 @@ def _named(identity: stored_plan.PlanIdentity) -> dict[str, object]:
     }
 
 
-def check_parts(stored: stored_plan.StoredPlan, partition: str | None) -> None:
-    """Raise GraphError, naming both, unless a plan is for ``partition`` (a hash; None if whole)."""
-    found = stored.identity.partition
-    if found != partition:
-        raise GraphError(f"{stored.path}: is for {_parts(found)}, not for {_parts(partition)}")
+def check_parts(stored: store.StoredPlan, partition: str | None) -> None:
+    """Raise GraphError unless a plan is for ``partition``.
+
+    Args:
+        stored: the plan.
+        partition: hash of the partition. None: a whole graph.
+    """
+    planned = stored.identity.partition
+    if planned != partition:
+        raise GraphError(
+            f"{stored.path}: expected a plan for {_parts(partition)}, got one for {_parts(planned)}"
+        )
 
 
 def _parts(content: str | None) -> str:

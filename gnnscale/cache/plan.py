@@ -1,4 +1,4 @@
-"""The record that cache planning returns: what each device keeps in its own memory."""
+"""Records of a cache plan: content and expected traffic of each device's cache."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from msgspec import Meta
 
 from gnnscale.core import Array
 
-#: Counters of a cache are called by where rows come from: a device by its name, or the host.
+#: Prefix of the row counters by memory, followed by a device's name or ``HOST``.
 ROWS_FROM, HOST = "rows from ", "the host"
 
-#: Steps that may be looked ahead: no sampler knows more.
+#: Largest look-ahead, in steps: the limit of every sampler.
 MAX_WINDOW = 1 << 15
 
-#: Limits of figures in a plan that is read: more is no device's memory, and no run's reads.
+#: Limits of values in a stored plan; no device's memory and no run's reads exceed them.
 Bytes = Annotated[int, Meta(ge=0, le=1 << 60)]
 Reads = Annotated[int, Meta(ge=0, le=10**14)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -26,117 +26,115 @@ Transactions = Annotated[float, Meta(ge=0, le=1 << 60)]
 
 @dataclass(frozen=True, kw_only=True)
 class LookAhead:
-    """A cache whose content follows the batches to come; sampling is known ahead of time."""
+    """Dynamic cache that is updated by the next batches, which are sampled ahead of time."""
 
-    #: steps that are looked ahead, at most ``MAX_WINDOW``
+    #: steps to look ahead, at most ``MAX_WINDOW``
     window: Annotated[int, Meta(ge=0, le=MAX_WINDOW)]
-    num_rows: int  #: rows that the cache holds
-    #: whether rows of the batch before are read where they still lie on the device, beside the
-    #: cache (Match, FastGL)
+    num_rows: int  #: capacity of the cache, in rows
+    #: whether rows of the previous batch are reused on the device, in addition to the cache (Match,
+    #: FastGL)
     match: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchBytes:
-    """Bytes over the link of one mini-batch's input: rows, and the block that goes with them."""
+    """Link bytes of a mini-batch's input: rows, and the block that goes with them."""
 
-    cached: Bytes  #: the rows that the cache lacks, as they are stored, and the first layer's block
-    aggregated: Bytes  #: the rows that the host has aggregated
+    cached: Bytes  #: missed rows, as they are stored, and the first layer's block
+    aggregated: Bytes  #: rows that the host has aggregated
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCache:
-    """What one device keeps."""
+    """Cache of one device."""
 
-    device: int  #: the device's position in the device plan
-    name: str  #: what reports call it
-    budget_bytes: int  #: memory that it may take
-    #: ``[n]`` vertices whose feature rows it keeps from the start, hottest first
-    features: Array
-    topology: Array  #: ``[m]`` vertices whose adjacency lists it keeps, hottest first
-    #: feature_bytes, topology_bytes: memory that these take
-    feature_bytes: int
-    topology_bytes: int
-    #: how its rows are replaced while it trains; None if they stay
+    device: int  #: position in the device plan
+    name: str  #: name in reports
+    budget_bytes: int  #: largest size of the cache
+    features: Array  #: ``[n]`` vertices of the rows in a static cache, hottest first
+    topology: Array  #: ``[m]`` vertices of the cached adjacency lists, hottest first
+    feature_bytes: int  #: bytes of the cached rows
+    topology_bytes: int  #: bytes of the cached lists
+    #: size and window of a dynamic cache. None: the cache is static
     look_ahead: LookAhead | None = None
-    #: whether the host aggregates the first layer instead, since that moves less over the link than
-    #: the misses of the cache; it is empty then
+    #: whether the host aggregates the first layer instead, since that takes fewer link bytes than
+    #: the misses; the cache is then empty
     host_aggregates: bool = False
-    #: what a mini-batch moves either way; None if the host cannot aggregate
+    #: link bytes of a mini-batch in both cases. None: the host cannot aggregate
     batch_bytes: BatchBytes | None = None
-    #: memory beyond the budget, for rows of a mini-batch that the next one may share (Match): those
-    #: of the first mini-batch, all of which it could
+    #: bytes beyond the budget for rows that the next mini-batch may share (Match): all rows of the
+    #: first mini-batch
     matched_bytes: int = 0
 
     @property
     def num_bytes(self) -> int:
-        """Memory that the cache takes."""
+        """Bytes of the cache."""
         return self.feature_bytes + self.topology_bytes + self.matched_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheTraffic:
-    """What one device reads, by the place where it is found."""
+    """Reads of one device, by the memory that serves them."""
 
-    #: ``[num_devices + 1]`` feature rows read at each device of the plan, its own included, and
-    #: last those read at the host: a row of the traffic matrix (Legion, figure 10)
+    #: ``[num_devices + 1]`` feature rows read from each device of the plan, itself included, and
+    #: from the host last: a row of the traffic matrix (Legion, figure 10)
     rows: tuple[Reads, ...]
-    #: the same of reads in adjacency lists: of each neighbour that is picked, and of the offsets of
-    #: each list, once a visit
+    #: ``[num_devices + 1]`` reads of adjacency lists: one per sampled neighbor, and one per visit
+    #: for the offsets
     lists: tuple[Reads, ...]
-    transactions: Bytes  #: requests over the link, of the size that the device names
-    link_bytes: Bytes  #: bytes over the link, if the host packs what it sends
+    transactions: Bytes  #: requests over the link, of the device's request size
+    link_bytes: Bytes  #: bytes over the link if the host packs rows
 
     @property
     def feature_hit_rate(self) -> float | None:
-        """The part of the rows that a cache has; None if none is read."""
+        """Share of the rows that a cache serves, 0 to 1. None: no reads."""
         return hit_rate(self.rows)
 
     @property
     def topology_hit_rate(self) -> float | None:
-        """The part of the reads in lists that a cache answers; None if none is read."""
+        """Share of the list reads that a cache serves, 0 to 1. None: no reads."""
         return hit_rate(self.lists)
 
 
-def hit_rate(found: Sequence[int]) -> float | None:
-    """Return the part of ``found`` that is not at the host, which comes last; None of nothing."""
-    asked = sum(found)
-    return 1 - found[-1] / asked if asked else None
+def hit_rate(counts: Sequence[int]) -> float | None:
+    """Return the share of reads that caches serve; the host's count is last. None: no reads."""
+    total = sum(counts)
+    return 1 - counts[-1] / total if total else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """The cost model's answer for one division of the memory (Legion, eq. 2 to 8)."""
+    """Result of the cost model for one division of the memory (Legion, eq. 2 to 8)."""
 
-    alpha: Share  #: the part of the memory that adjacency lists get
-    n_t: Transactions  #: transactions of sampling, in an epoch of all devices
-    n_f: Transactions  #: transactions of reading features
-    n_total: Transactions  #: both
+    alpha: Share  #: share of the memory for adjacency lists
+    n_t: Transactions  #: sampling transactions of an epoch, over all devices
+    n_f: Transactions  #: feature transactions of an epoch
+    n_total: Transactions  #: ``n_t + n_f``
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uncached:
-    """Devices that cache nothing, although a cache planner or a cache plan is set."""
+    """Devices without cached data, although a cache planner or a cache plan is set."""
 
     num_devices: int
-    of_devices: int  #: devices of the plan that could have a cache; 0 if none has memory for one
-    reason: str  #: one clause, such as "the host aggregates their first layer"
+    of_devices: int  #: devices of the plan that may have a cache; 0 if none has memory for one
+    reason: str  #: a clause, such as "the host aggregates their first layer"
 
     @property
     def line(self) -> str:
-        """Return what a run says of the devices, in one line."""
+        """Line about the devices for the log of a run."""
         if not self.of_devices:
             return f"nothing is cached: {self.reason}"
         return f"{self.num_devices} of {self.of_devices} devices cache nothing: {self.reason}"
 
 
 def _aggregation_reason(caches: Sequence[DeviceCache]) -> str:
-    """Return why the host aggregates for the devices of ``caches``, with bytes if known."""
+    """Return the reason for host aggregation, with the bytes of both choices."""
     reason = "the host aggregates the first layer for them"
     priced = [cache.batch_bytes for cache in caches if cache.batch_bytes is not None]
     if priced:
-        aggregated = sum(each.aggregated for each in priced) // len(priced)
-        cached = sum(each.cached for each in priced) // len(priced)
+        aggregated = sum(num_bytes.aggregated for num_bytes in priced) // len(priced)
+        cached = sum(num_bytes.cached for num_bytes in priced) // len(priced)
         reason += (
             f", since a mini-batch then moves {aggregated:,} bytes over the link, and {cached:,} "
             "with a cache of this size"
@@ -146,32 +144,30 @@ def _aggregation_reason(caches: Sequence[DeviceCache]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CachePlan:
-    """What every device with a link keeps in its own memory."""
+    """Plan of the caches of all devices with a link."""
 
-    planner: str  #: the policy's name
-    #: positions of devices that read each other's caches, and of each one alone that reads no
-    #: other's
+    planner: str  #: name of the policy
+    #: positions of devices that read each other's caches; a device without peers is a clique of its
+    #: own
     cliques: tuple[tuple[int, ...], ...]
-    devices: tuple[DeviceCache, ...]  #: the caches, in the order of positions
-    #: for each clique the part of its memory that adjacency lists get; None if the policy keeps
-    #: none
+    devices: tuple[DeviceCache, ...]  #: caches, by position
+    #: share of each clique's memory for adjacency lists. None: the policy caches no lists
     alphas: tuple[float | None, ...]
-    #: what each of ``devices`` reads, as the batches that were drawn for planning say; None if none
-    #: were
+    #: expected reads of each of ``devices``, from presampled batches. None: no prediction
     predicted: tuple[CacheTraffic, ...] | None
     num_epochs: int = 1  #: epochs that ``predicted`` counts
-    #: whether each device is sure to read just that: these are the run's own batches, and the split
-    #: of their seeds among devices is fixed
+    #: whether the prediction is certain: it counts the run's batches, and their seeds are split
+    #: among devices in a fixed way
     exact: bool = False
-    #: the cost model's answers over ``alpha``, of all cliques together; empty without
+    #: the cost model's results over ``alpha``, summed over cliques; empty without a model
     curve: tuple[CurvePoint, ...] = ()
-    notes: tuple[str, ...] = ()  #: what a report says of how the plan was made, a line each
+    notes: tuple[str, ...] = ()  #: lines of a report about the making of the plan
 
     @property
     def alpha(self) -> float | None:
-        """The part of all memory that adjacency lists get; None if the policy keeps none."""
+        """Share of all cache memory for adjacency lists. None: the policy caches no lists."""
         pairs = [
-            (alpha, sum(self.of(each).budget_bytes for each in clique))
+            (alpha, sum(self.of(device).budget_bytes for device in clique))
             for alpha, clique in zip(self.alphas, self.cliques, strict=True)
             if alpha is not None
         ]
@@ -182,19 +178,19 @@ class CachePlan:
 
     @property
     def predicted_total(self) -> CacheTraffic | None:
-        """What all devices together are predicted to read; None if nothing is."""
+        """Expected reads of all devices. None: no prediction."""
         if not self.predicted:
             return None
         return CacheTraffic(
-            rows=_sums([each.rows for each in self.predicted]),
-            lists=_sums([each.lists for each in self.predicted]),
-            transactions=sum(each.transactions for each in self.predicted),
-            link_bytes=sum(each.link_bytes for each in self.predicted),
+            rows=_sums([traffic.rows for traffic in self.predicted]),
+            lists=_sums([traffic.lists for traffic in self.predicted]),
+            transactions=sum(traffic.transactions for traffic in self.predicted),
+            link_bytes=sum(traffic.link_bytes for traffic in self.predicted),
         )
 
     @property
     def figures(self) -> CacheStats:
-        """The summary that a run reports, without vertices."""
+        """Summary for the report of a run, without vertices."""
         return CacheStats(
             planner=self.planner,
             alpha=self.alpha,
@@ -209,9 +205,9 @@ class CachePlan:
 
     @property
     def uncached(self) -> Uncached | None:
-        """The devices that cache nothing, and why; None if every device keeps something."""
+        """Devices without cached data, and the reason. None: every device caches data."""
         aggregated = [cache for cache in self.devices if cache.host_aggregates]
-        empty = [each for each in self.devices if each.host_aggregates or not each.num_bytes]
+        empty = [cache for cache in self.devices if cache.host_aggregates or not cache.num_bytes]
         if not empty:
             return None
         reason = "no feature row and no adjacency list fits into their caches"
@@ -221,20 +217,20 @@ class CachePlan:
 
     @property
     def first_epochs(self) -> int | None:
-        """The run's first epochs that ``predicted`` counts; None if it is their average.
+        """Number of the run's first epochs in ``predicted``. None: ``predicted`` is a mean epoch.
 
-        A cache that follows the batches is empty at first, so it hits less then.
+        A dynamic cache is empty at first, so it has fewer hits in the first epochs.
         """
-        ahead = any(cache.look_ahead is not None for cache in self.devices)
-        return self.num_epochs if ahead or self.exact else None
+        is_dynamic = any(cache.look_ahead is not None for cache in self.devices)
+        return self.num_epochs if is_dynamic or self.exact else None
 
     def of(self, device: int) -> DeviceCache:
-        """Return the cache of the device at position ``device``, which must have one."""
-        return next(each for each in self.devices if each.device == device)
+        """Return the cache of the device at position ``device``, which has one."""
+        return next(cache for cache in self.devices if cache.device == device)
 
     def has(self, device: int) -> bool:
-        """Return whether the device at position ``device`` has a cache, empty or not."""
-        return any(each.device == device for each in self.devices)
+        """Return whether the device at position ``device`` has a cache, possibly empty."""
+        return any(cache.device == device for cache in self.devices)
 
     @property
     def has_peers(self) -> bool:
@@ -248,19 +244,18 @@ class CachePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheStats:
-    """What a run reports of its cache plan."""
+    """Summary of a cache plan for reports."""
 
-    planner: str  #: the policy's name
-    #: the part of all memory that adjacency lists get; None if the policy keeps none
+    planner: str  #: name of the policy
+    #: share of all cache memory for adjacency lists. None: the policy caches no lists
     alpha: float | None
     cliques: tuple[tuple[int, ...], ...]  #: positions of devices that read each other's caches
-    cache_bytes: int  #: memory of all caches
-    host_aggregates: int  #: number of devices for which the host aggregates instead
-    predicted: CacheTraffic | None  #: what all devices were predicted to read; None if nothing was
+    cache_bytes: int  #: bytes of all caches
+    host_aggregates: int  #: number of devices with host aggregation
+    predicted: CacheTraffic | None  #: expected reads of all devices. None: no prediction
     num_epochs: int  #: epochs that ``predicted`` counts
-    exact: bool  #: whether each device is sure to read just that
-    #: the run's first epochs that ``predicted`` counts; None if it is an epoch's average over the
-    #: run
+    exact: bool  #: whether the prediction is certain
+    #: number of the run's first epochs in ``predicted``. None: a mean epoch
     first_epochs: int | None = None
 
 
@@ -270,26 +265,26 @@ def _sums(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class CliqueCache:
-    """The caches of a clique: vertices ascend, so that all members know each other's slots."""
+    """Caches of a clique. Vertices ascend, so all members compute the same slots."""
 
-    names: tuple[str, ...]  #: of the members in reports
-    positions: tuple[int, ...]  #: of the members in the device plan
-    features: tuple[Array, ...]  #: ``[n_k]`` vertices whose feature rows each member keeps
-    topology: tuple[Array, ...]  #: ``[m_k]`` vertices whose adjacency lists each member keeps
-    own: int  #: which member the device is
-    #: how its rows follow the batches, of which it keeps none at first; None if they stay
+    names: tuple[str, ...]  #: the members' names in reports
+    positions: tuple[int, ...]  #: the members' positions in the device plan
+    features: tuple[Array, ...]  #: ``[n_k]`` vertices of each member's cached rows
+    topology: tuple[Array, ...]  #: ``[m_k]`` vertices of each member's cached adjacency lists
+    own: int  #: index of this device among the members
+    #: size and window of a dynamic cache, empty at first. None: the cache is static
     look_ahead: LookAhead | None = None
 
     @classmethod
     def of(cls, plan: CachePlan, position: int) -> CliqueCache:
-        """Return what the device at ``position``, which has a cache, keeps and reads."""
+        """Return the caches that the device at ``position``, which has a cache, reads."""
         clique = plan.clique_of(position)
-        members = [plan.of(each) for each in clique]
+        members = [plan.of(device) for device in clique]
         return cls(
-            names=tuple(each.name for each in members),
+            names=tuple(member.name for member in members),
             positions=clique,
-            features=tuple(np.sort(each.features) for each in members),
-            topology=tuple(np.sort(each.topology) for each in members),
+            features=tuple(np.sort(member.features) for member in members),
+            topology=tuple(np.sort(member.topology) for member in members),
             own=clique.index(position),
             look_ahead=plan.of(position).look_ahead,
         )

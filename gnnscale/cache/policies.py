@@ -1,4 +1,4 @@
-"""Cache policies: none, static by hotness, and those that look ahead."""
+"""Cache policies: no cache, static caches by hotness, and dynamic caches with look-ahead."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -7,8 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnscale.cache import base as planner
 from gnnscale.cache import belady
+from gnnscale.cache.base import (
+    CachePlannerConfig,
+    deal,
+    feature_cache,
+    hottest_rows,
+    predict_traffic,
+    share_out,
+)
 from gnnscale.cache.hotness.degree import degree_ratio, pagerank, uniform
 from gnnscale.cache.plan import MAX_WINDOW, CachePlan, CacheTraffic, DeviceCache, LookAhead
 from gnnscale.cache.problem import CacheDevice, CacheTask, no_vertices
@@ -16,24 +23,24 @@ from gnnscale.core import Array, ConfigError, check_choice, check_range, hardwar
 from gnnscale.core.artifact.files import size
 from gnnscale.partition import UNREACHED
 
-#: The metric that counts the run itself.
+#: Hotness metric that counts the reads of the run itself.
 EXACT = "exact"
-#: Whose reads make a vertex hot: the device's own, its clique's, or those of all devices.
+#: Devices whose reads make a vertex hot: the device, its clique, or all devices.
 SCOPES = ("device", "clique", "all")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StaticCache(planner.CachePlannerConfig):
-    """Feature rows of the hottest vertices, chosen before training.
+class StaticCache(CachePlannerConfig):
+    """Static cache of the hottest feature rows, chosen before training.
 
     Attributes:
         name: the policy's name in reports.
         hotness: one of ``METRICS``.
         scope: one of ``SCOPES``.
-        shared: whether a clique keeps each row once, and devices read each other's caches.
-            Otherwise each device keeps the hottest rows itself.
-        local: whether a shared row lies on the device that reads it most; otherwise rows are dealt
-            in turn.
+        shared: whether a clique caches each row once, and devices read each other's caches;
+            otherwise each device caches the hottest rows.
+        local: whether a shared row is on the device that reads it most; otherwise rows are dealt in
+            turn.
     """
 
     name: str
@@ -48,11 +55,11 @@ class StaticCache(planner.CachePlannerConfig):
         check_choice("cache_planner.scope", self.scope, SCOPES)
         if self.shared and self.scope == "device":
             raise ConfigError(
-                "cache_planner.scope=device: devices that share rows need one order of them; "
-                "allowed with shared=true are clique, all"
+                "cache_planner.scope=device: expected clique or all with shared=true; devices that "
+                "share rows need one order of them"
             )
         if self.local and not self.shared:
-            raise ConfigError("cache_planner.local=true: needs cache_planner.shared=true")
+            raise ConfigError("cache_planner.local=true: expected cache_planner.shared=true")
 
     @property
     def policy(self) -> str:
@@ -65,9 +72,9 @@ class StaticCache(planner.CachePlannerConfig):
         return self.shared
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Give each device, or each clique, the hottest rows that fit."""
+        """Cache the hottest rows that fit on each device, or in each clique."""
         exact = self.hotness == EXACT
-        cliques = task.cliques if self.shared else tuple((each,) for each in task.device_at)
+        cliques = task.cliques if self.shared else tuple((device,) for device in task.device_at)
         caches = [cache for clique in cliques for cache in self._caches(task, clique)]
         caches.sort(key=lambda cache: cache.device)
         reads = task.counted_run if exact else task.counted
@@ -76,35 +83,34 @@ class StaticCache(planner.CachePlannerConfig):
             cliques=cliques,
             devices=tuple(caches),
             alphas=(None,) * len(cliques),
-            predicted=planner.predict_traffic(task, caches, cliques, reads),
+            predicted=predict_traffic(task, caches, cliques, reads),
             num_epochs=task.num_epochs if exact else 1,
             exact=(exact or task.num_epochs == 1) and task.draws_are_exact,
         )
 
     def _caches(self, task: CacheTask, clique: Sequence[int]) -> list[DeviceCache]:
-        members = [task.device_at[each] for each in clique]
-        rooms = [member.budget_bytes // task.row_bytes for member in members]
-        order = planner.hottest_rows(task, self._hotness(task, clique), sum(rooms))
+        members = [task.device_at[device] for device in clique]
+        capacities = [member.budget_bytes // task.row_bytes for member in members]
+        order = hottest_rows(task, self._hotness(task, clique), sum(capacities))
         if self.local:
-            local = [measure(self.hotness, task, [each]) for each in clique]
-            capacities = [room * task.row_bytes for room in rooms]
-            kept = planner.share_out(task, order, local, capacities)
+            local = [measure(self.hotness, task, [device]) for device in clique]
+            num_bytes = [capacity * task.row_bytes for capacity in capacities]
+            rows_by_member = share_out(task, order, local, num_bytes)
         else:
-            kept = planner.deal(order, rooms)
-        none = order[:0]
+            rows_by_member = deal(order, capacities)
         return [
-            planner.feature_cache(task, member, rows, none)
-            for member, rows in zip(members, kept, strict=True)
+            feature_cache(task, member, rows, order[:0])
+            for member, rows in zip(members, rows_by_member, strict=True)
         ]
 
     def _hotness(self, task: CacheTask, clique: Sequence[int]) -> Array:
-        whose = list(task.device_at) if self.scope == "all" else clique
-        return measure(self.hotness, task, whose)
+        devices = list(task.device_at) if self.scope == "all" else clique
+        return measure(self.hotness, task, devices)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoCache(planner.CachePlannerConfig):
-    """No device has a cache."""
+class NoCache(CachePlannerConfig):
+    """No caches."""
 
     caches: ClassVar[bool] = False
 
@@ -114,30 +120,30 @@ class NoCache(planner.CachePlannerConfig):
         return "none"
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Return the plan of no cache."""
+        """Return an empty plan."""
         return CachePlan(planner=self.policy, cliques=(), devices=(), alphas=(), predicted=None)
 
 
-#: Steps that are looked ahead if memory allows it: hit rates do not rise beyond them.
+#: Default look-ahead in steps, if memory allows: hit rates do not rise beyond it.
 _WINDOW = 8
-#: The part of the available memory that batches may take which wait to be trained.
-_PART = 0.25
+#: Largest share of the available memory for batches that wait for training.
+_WAITING_SHARE = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class LookAheadCache(planner.CachePlannerConfig):
-    """A cache of each device whose rows are replaced by what the next steps read.
+class LookAheadCache(CachePlannerConfig):
+    """Dynamic cache of each device, updated by the batches of the next steps.
 
-    The batches of these steps are drawn ahead, and kept until they are trained: nothing is drawn
-    twice. Hits are predicted by drawing the run beforehand.
+    These batches are sampled ahead and kept until they are trained, so no batch is sampled twice.
+    Hits are predicted by presampling the run.
 
     Attributes:
         name: the policy's name in reports.
-        window: steps that are looked ahead; None for 8, or fewer if memory is short.
-        match: whether rows of the batch before are read from the device's memory; they take memory
-            beyond the budget.
-        predicted_epochs: epochs of the run that are drawn to predict hits; None for all of them,
-            0 for none.
+        window: steps to look ahead. None: 8, or fewer if memory is short.
+        match: whether rows of the previous batch are reused on the device; they take memory beyond
+            the budget.
+        predicted_epochs: epochs of the run to presample for the prediction of hits; 0 for no
+            prediction. None: all epochs.
     """
 
     name: str
@@ -159,11 +165,11 @@ class LookAheadCache(planner.CachePlannerConfig):
 
     @property
     def keeps_batch(self) -> bool:
-        """Whether it matches."""
+        """Whether rows of the previous batch are reused."""
         return self.match
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Decide how far to look ahead, and predict the hits."""
+        """Choose the look-ahead, and predict the hits."""
         policies = {
             device.position: LookAhead(
                 window=self._window(task, device),
@@ -178,7 +184,7 @@ class LookAheadCache(planner.CachePlannerConfig):
         return CachePlan(
             planner=self.name,
             cliques=cliques,
-            devices=tuple(_cache(task, each, policies[each.position]) for each in task.devices),
+            devices=tuple(_cache(task, dev, policies[dev.position]) for dev in task.devices),
             alphas=(None,) * len(cliques),
             predicted=_predict_hits(task, policies, epochs) if epochs else None,
             num_epochs=epochs,
@@ -186,22 +192,22 @@ class LookAheadCache(planner.CachePlannerConfig):
         )
 
     def _window(self, task: CacheTask, device: CacheDevice) -> int:
-        """Return the window; raise ConfigError if its batches do not fit into memory."""
-        each = task.max_batch_bytes
-        allowed = hardware.find_machine().memory.available / max(len(task.devices), 1)
+        """Return the window; raise ConfigError if its batches exceed the memory."""
+        batch_bytes = task.max_batch_bytes
+        available = hardware.find_machine().memory.available / max(len(task.devices), 1)
         if self.window is None:
-            return int(min(_WINDOW, max(1, _PART * allowed // max(each, 1))))
-        needed = self.window * each + belady.belady_bytes(
+            affordable = _WAITING_SHARE * available // max(batch_bytes, 1)
+            return int(min(_WINDOW, max(1, affordable)))
+        needed = self.window * batch_bytes + belady.belady_bytes(
             task.graph.num_vertices,
             _num_rows(task, device),
             window=self.window,
             batch_rows=task.max_batch_rows,
         )
-        if needed > allowed:
+        if needed > available:
             raise ConfigError(
-                f"cache_planner.window={self.window}: {device.name} needs about {size(needed)} for "
-                f"the batches of so many steps, {size(int(allowed))} are available to it; a "
-                "smaller window fits"
+                f"cache_planner.window={self.window}: expected about {size(needed)} of memory for "
+                f"the batches of {device.name}, got {size(int(available))}; a smaller window fits"
             )
         return self.window
 
@@ -211,9 +217,9 @@ def _num_rows(task: CacheTask, device: CacheDevice) -> int:
 
 
 def _cache(task: CacheTask, device: CacheDevice, policy: LookAhead) -> DeviceCache:
-    none = no_vertices(task.graph)
+    empty = no_vertices(task.graph)
     return replace(
-        planner.feature_cache(task, device, none, none),
+        feature_cache(task, device, empty, empty),
         feature_bytes=policy.num_rows * task.row_bytes,
         look_ahead=policy,
         matched_bytes=_rows_of_batch(task, device) * task.row_bytes if policy.match else 0,
@@ -228,7 +234,7 @@ def _rows_of_batch(task: CacheTask, device: CacheDevice) -> int:
 def _predict_hits(
     task: CacheTask, policies: dict[int, LookAhead], epochs: int
 ) -> tuple[CacheTraffic, ...]:
-    """Serve the run's batches from caches without rows, and count the hits."""
+    """Serve the run's batches from simulated caches, and count the hits."""
     caches = {
         position: belady.Belady(
             task.graph.num_vertices,
@@ -240,23 +246,23 @@ def _predict_hits(
         )
         for position, policy in policies.items()
     }
-    #: The steps that each cache knows. One whose device has no seeds counts in the window.
-    known: dict[int, deque[int]] = {position: deque() for position in caches}
+    #: Steps of the batches that each cache expects; steps without seeds count in the window.
+    expected: dict[int, deque[int]] = {position: deque() for position in caches}
     counts = dict.fromkeys(caches, belady.HitCounts())
     reads = dict.fromkeys(caches, 0)
     batches = task.draws.steps_per_epoch * epochs * len(caches)
     with progress.track(f"looking ahead on {task.graph.name}", batches, "batches") as advance:
         for epoch in range(epochs):
-            for draw in task.draws.epoch(epoch, devices=caches):
+            for batch in task.draws.epoch(epoch, devices=caches):
                 advance(1)
-                cache, steps = caches[draw.device], known[draw.device]
-                while steps and steps[0] + cache.window < draw.step:
-                    counts[draw.device] += cache.advance().counts
+                cache, steps = caches[batch.device], expected[batch.device]
+                while steps and steps[0] + cache.window < batch.step:
+                    counts[batch.device] += cache.advance().counts
                     steps.popleft()
-                cache.expect(draw.batch.input_vertices)
-                steps.append(draw.step)
-                reads[draw.device] += draw.batch.num_edges
-                reads[draw.device] += sum(block.num_dst for block in draw.batch.blocks)
+                cache.expect(batch.batch.input_vertices)
+                steps.append(batch.step)
+                reads[batch.device] += batch.batch.num_edges
+                reads[batch.device] += sum(block.num_dst for block in batch.batch.blocks)
     for position, cache in caches.items():
         while cache.num_expected:
             counts[position] += cache.advance().counts
@@ -282,19 +288,17 @@ def _traffic(
 
 
 def measure(name: str, task: CacheTask, devices: Sequence[int]) -> Array:
-    """Return ``[num_vertices]``, how hot each vertex is for ``devices`` by metric ``name``.
+    """Return ``[num_vertices]`` hotness of each vertex for ``devices`` by the metric ``name``.
 
     Raises:
-        ConfigError: the metric does not go with the run's sampler.
+        ConfigError: the metric does not support the run's sampler.
     """
     return _METRICS[name](task, devices)
 
 
 def _inclusion(task: CacheTask, devices: Sequence[int]) -> Array:
     if task.fanouts is None:
-        raise ConfigError(
-            "cache_planner.hotness=inclusion: is worked out for sampler=neighbor and full alone"
-        )
+        raise ConfigError("cache_planner.hotness=inclusion: expected sampler=neighbor or full")
     total = np.zeros(task.graph.num_vertices)
     for device in devices:
         seeds_of_slice = -(-task.batch_size // task.num_devices)
@@ -304,11 +308,11 @@ def _inclusion(task: CacheTask, devices: Sequence[int]) -> Array:
 
 
 def _within(task: CacheTask, devices: Sequence[int], hotness: Array) -> Array:
-    """Return ``hotness``, with 0 for vertices that no part of ``devices`` has."""
+    """Return ``hotness``, with 0 for vertices outside the parts of ``devices``."""
     if task.parts is None or task.parts.hops is None:
         return hotness
-    reached = (task.parts.hops[list(devices)] != UNREACHED).any(axis=0)
-    return np.where(reached, hotness, 0)
+    is_in_parts = (task.parts.hops[list(devices)] != UNREACHED).any(axis=0)
+    return np.where(is_in_parts, hotness, 0)
 
 
 _METRICS: dict[str, Callable[[Any, Sequence[int]], Array]] = {

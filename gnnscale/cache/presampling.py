@@ -1,6 +1,6 @@
-"""Mini-batches drawn again, or ahead of time, without being stored.
+"""Presampling: mini-batches of a run sampled before or besides training, without being stored.
 
-Sampling is a pure function of the run's seed and the step, so the batches of every step are known
+Sampling is a pure function of the run's seed and the step, so the batches of all steps are known
 before the run starts.
 """
 
@@ -21,37 +21,35 @@ from gnnscale.sampling import (
     StepSeeds,
 )
 
-_Kind = TypeVar("_Kind")
-#: Batches on their way for each thread.
-_AHEAD = 2
-#: Batches without edges that a thread samples before it hands them over, which takes as long as a
-#: small one.
-_TOGETHER = 4
+_Sample = TypeVar("_Sample")
+#: Batches in flight per thread.
+_BATCHES_PER_THREAD = 2
+#: Frontiers that a thread samples at a time; one is too short to hand over on its own.
+_CHUNK_FRONTIERS = 4
 
 
 @dataclass(kw_only=True)
 class PresampledBatch:
-    """One device's mini-batch of one step."""
+    """Mini-batch of one device in one step."""
 
-    step: int  #: the step's number in the run, from 0
-    device: int  #: the device's position in the plan
-    seeds: Array  #: its seeds
-    batch: MiniBatch = field(init=False)  #: what was drawn for them
+    step: int  #: step of the run, from 0
+    device: int  #: position of the device in the plan
+    seeds: Array  #: seeds of the device
+    batch: MiniBatch = field(init=False)  #: sampled mini-batch
 
 
 @dataclass(kw_only=True)
 class PresampledInputs:
-    """What one device's mini-batch of one step reads."""
+    """Input frontier of one device's mini-batch in one step."""
 
-    #: step, device, seeds: as in ``PresampledBatch``
-    step: int
-    device: int
-    seeds: Array
-    reach: InputFrontier = field(init=False)  #: what it reads
+    step: int  #: step of the run, from 0
+    device: int  #: position of the device in the plan
+    seeds: Array  #: seeds of the device
+    frontier: InputFrontier = field(init=False)  #: vertices and lists that the mini-batch reads
 
 
 class Presampler:
-    """Draws the mini-batches of a run's devices, several at once."""
+    """Samples the mini-batches of a run's devices, several at a time."""
 
     def __init__(
         self,
@@ -64,24 +62,24 @@ class Presampler:
         seed: int,
         num_threads: int,
     ) -> None:
-        """Prepare to draw.
+        """Prepare to sample.
 
         Args:
-            graph: the graph that is sampled.
+            graph: graph to sample.
             sampler: options of the run's sampler.
-            order: the seeds of every step of the run.
-            split: returns each device's seeds in a step of so many; used if ``order`` leaves it
-                open.
-            fixed: whether the run is sure to split seeds in this way, in all of its steps.
+            order: seeds of every step of the run.
+            split: returns the seeds per device of a step with a given number of seeds; used if
+                ``order`` does not split them.
+            fixed: whether ``split`` holds in all steps of the run.
             seed: the run's seed.
-            num_threads: batches that are drawn at once, each by one thread.
+            num_threads: batches sampled at a time, each by one thread.
         """
         self.graph = graph
         self.num_threads = num_threads
         self._order = order
         self._split = split
         self._fixed = fixed
-        # A batch has one thread: many of them scale better than the threads of one.
+        # One thread per batch: parallel batches scale better than threads within a batch.
         self._sampler = sampler.sampler(graph, seed=seed, num_threads=1)
 
     @property
@@ -91,7 +89,7 @@ class Presampler:
 
     @property
     def exact(self) -> bool:
-        """Whether each device is sure to get these seeds."""
+        """Whether each device is certain to train the seeds of ``split``."""
         return self._fixed or not self._order.movable
 
     def epoch(
@@ -103,37 +101,37 @@ class Presampler:
     ) -> Iterator[PresampledBatch]:
         """Yield the batches of ``epoch``, from 0, in the order of steps and devices.
 
-        Devices without seeds in a step have no batch. Epochs beyond the run's end may be drawn.
-        ``visit`` is called with each batch by the thread that drew it, several at once.
+        A device without seeds in a step has no batch. ``epoch`` may exceed the run's epochs.
+        ``visit`` is called with each batch in the thread that sampled it, several at a time.
         """
 
-        def sample(draw: PresampledBatch) -> None:
-            draw.batch = self._sampler.sample(draw.seeds, draw.step)
+        def sample(presampled: PresampledBatch) -> None:
+            presampled.batch = self._sampler.sample(presampled.seeds, presampled.step)
             if visit is not None:
-                visit(draw)
+                visit(presampled)
 
-        yield from self._drawn(PresampledBatch, sample, self._slices(epoch), devices)
+        yield from self._sampled(PresampledBatch, sample, self._slices(epoch), devices)
 
-    def reaches(
+    def frontiers(
         self, epoch: int, *, devices: Container[int] | None = None, num_steps: int | None = None
     ) -> Iterator[PresampledInputs]:
-        """Yield what the batches of ``epoch``, or of its first steps, read, in the order of steps.
+        """Yield the input frontiers of the batches of ``epoch``, or of its first ``num_steps``.
 
-        For neighbour sampling and LABOR this is faster than drawing the batches.
+        For neighbor sampling and LABOR this is faster than ``epoch``.
         """
         sampler = self._sampler
-        # A sampler that is derived from it may draw others.
-        knows_reach = type(sampler) in (NeighborSampler, LaborSampler)
+        # A subclass may override ``sample`` without overriding ``reach``.
+        has_reach = type(sampler) in (NeighborSampler, LaborSampler)
 
-        def sample(reached: PresampledInputs) -> None:
-            if knows_reach:
+        def sample(inputs: PresampledInputs) -> None:
+            if has_reach:
                 assert isinstance(sampler, (NeighborSampler, LaborSampler))
-                reached.reach = sampler.reach(reached.seeds, reached.step)
+                inputs.frontier = sampler.reach(inputs.seeds, inputs.step)
             else:
-                reached.reach = InputFrontier.of(sampler.sample(reached.seeds, reached.step))
+                inputs.frontier = InputFrontier.of(sampler.sample(inputs.seeds, inputs.step))
 
         steps = self._slices(epoch, num_steps)
-        yield from self._drawn(PresampledInputs, sample, steps, devices, together=_TOGETHER)
+        yield from self._sampled(PresampledInputs, sample, steps, devices, chunk=_CHUNK_FRONTIERS)
 
     def first_step(self) -> Iterator[PresampledBatch]:
         """Yield the batches of the run's first step."""
@@ -142,43 +140,43 @@ class Presampler:
             draw.batch = self._sampler.sample(draw.seeds, draw.step)
             yield draw
 
-    def _drawn(
+    def _sampled(
         self,
-        kind: Callable[..., _Kind],
-        sample: Callable[[_Kind], None],
+        record: Callable[..., _Sample],
+        sample: Callable[[_Sample], None],
         slices: Iterator[tuple[int, int, Array]],
         devices: Container[int] | None,
-        together: int = 1,
-    ) -> Iterator[_Kind]:
-        """Yield ``slices`` in order after ``sample``; a thread samples ``together`` at once."""
-        wanted = (
-            kind(step=step, device=device, seeds=seeds)
+        chunk: int = 1,
+    ) -> Iterator[_Sample]:
+        """Yield ``slices`` in order after ``sample``; a thread samples ``chunk`` at a time."""
+        samples = (
+            record(step=step, device=device, seeds=seeds)
             for step, device, seeds in slices
             if devices is None or device in devices
         )
 
-        def sample_all(some: list[_Kind]) -> None:
-            for each in some:
-                sample(each)
+        def sample_chunk(chunk_samples: list[_Sample]) -> None:
+            for item in chunk_samples:
+                sample(item)
 
         with Pipeline(
-            iter(lambda: list(islice(wanted, together)), []),
-            [[sample_all]],
-            limit=_AHEAD * self.num_threads,
+            iter(lambda: list(islice(samples, chunk)), []),
+            [[sample_chunk]],
+            limit=_BATCHES_PER_THREAD * self.num_threads,
             num_threads=self.num_threads,
             adaptive=False,
-        ) as drawn:
-            for some in drawn:
-                yield from some
+        ) as chunks:
+            for chunk_samples in chunks:
+                yield from chunk_samples
 
     def _slices(self, epoch: int, num_steps: int | None = None) -> Iterator[tuple[int, int, Array]]:
-        """Yield step, device and seeds of the batches of ``epoch``, or of its first steps."""
+        """Yield step, device and seeds of the batches in the first ``num_steps`` of ``epoch``."""
         first = epoch * self._order.steps_per_epoch
-        for step, each in enumerate(islice(self._order.epoch(epoch), num_steps), first):
-            counts = self._counts(each)
+        for step, batch in enumerate(islice(self._order.epoch(epoch), num_steps), first):
+            counts = self._counts(batch)
             for device, (count, end) in enumerate(zip(counts, accumulate(counts), strict=True)):
                 if count:
-                    yield step, device, each.seeds[end - count : end]
+                    yield step, device, batch.seeds[end - count : end]
 
     def _counts(self, step: StepSeeds) -> Sequence[int]:
         return self._split(len(step.seeds)) if step.counts is None else step.counts

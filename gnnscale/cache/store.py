@@ -1,4 +1,4 @@
-"""A stored cache plan: an array of vertices for each cache, and ``cache_plan.json``."""
+"""Stored cache plan: an array of vertices for each cache, and ``cache_plan.json``."""
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -7,8 +7,18 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from gnnscale.cache import plan as cache_plan
 from gnnscale.cache.base import CachePlannerConfig
+from gnnscale.cache.plan import (
+    BatchBytes,
+    Bytes,
+    CachePlan,
+    CacheTraffic,
+    CurvePoint,
+    DeviceCache,
+    LookAhead,
+    Reads,
+    Share,
+)
 from gnnscale.cache.problem import CacheTask, list_bytes, row_bytes
 from gnnscale.core import Array, GraphError, shown
 from gnnscale.core.artifact.artifact_type import ArtifactType, Form
@@ -30,24 +40,24 @@ CACHE_PLAN = ArtifactType(
     files=r"cache_plan\.json|(features|topology)_\d+\.npy|cache_plan\.svg|\.cache_plan\.svg\.tmp",
 )
 _CACHED = ("features", "topology")
-#: Characters of a name or a note.
+#: Largest length of a name or a note, in characters.
 _MAX_TEXT = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanIdentity:
-    """What decides how a cache plan comes out.
+    """Inputs that determine a cache plan.
 
     Attributes:
-        graph: the graph whose lists and rows are cached; its content hash covers the features.
+        graph: graph of the lists and rows; its content hash covers the features.
         feature_dtype: element type of a row.
         row_bytes: bytes of a row.
-        partition: hash of the partition whose parts the devices train; None for a whole graph.
-        planner: the class of the policy.
-        options: its options, plain values.
-        devices: the devices that may have a cache, plain values.
-        cliques: positions of those that read each other's caches.
-        run: what else decides the batches: seed, epochs, batch size, sampler, order of seeds.
+        partition: hash of the partition whose parts the devices train. None: a whole graph.
+        planner: class of the policy.
+        options: options of the policy, plain values.
+        devices: devices that may have a cache, plain values.
+        cliques: positions of devices that read each other's caches.
+        run: settings that determine the batches: seed, epochs, batch size, sampler, order of seeds.
     """
 
     graph: GraphIdentity
@@ -64,13 +74,13 @@ class PlanIdentity:
 def identify(
     planner: CachePlannerConfig, task: CacheTask, *, partition: str | None, run: dict[str, Any]
 ) -> PlanIdentity:
-    """Return the identity of the plan that ``planner`` makes of ``task``.
+    """Return the identity of the plan of ``planner`` for ``task``.
 
     Args:
         planner: the policy.
-        task: what it plans for.
-        partition: hash of the partition; None for a whole graph.
-        run: what decides the batches beside the task, plain values.
+        task: problem of the plan.
+        partition: hash of the partition. None: a whole graph.
+        run: further settings that determine the batches, plain values.
     """
     names = (field.name for field in fields(planner) if field.name != "store")
     code = {"planner's code": code_digest(type(planner))}
@@ -89,7 +99,7 @@ def identify(
             "batch_size": task.batch_size,
             "number of devices": task.num_devices,
             "aggregated_row_bytes": task.aggregated_row_bytes,
-            **{name: each for name, each in code.items() if each is not None},
+            **{name: value for name, value in code.items() if value is not None},
             **run,
         },
     )
@@ -102,17 +112,17 @@ def plan_place(planner: CachePlannerConfig, identity: PlanIdentity, *, policy: s
 
 @dataclass(frozen=True, kw_only=True)
 class StoredPlan:
-    """A cache plan that was read.
+    """Cache plan read from a directory.
 
     Attributes:
-        plan: what each device keeps.
-        identity: what decided it, as far as others compare it.
-        seconds: how long planning took.
-        path: its directory.
-        content: hash of what it holds.
+        plan: the plan.
+        identity: inputs that determined the plan.
+        seconds: duration of planning.
+        path: directory of the plan.
+        content: hash of the plan's content.
     """
 
-    plan: cache_plan.CachePlan
+    plan: CachePlan
     identity: PlanIdentity
     seconds: float
     path: Path
@@ -121,61 +131,59 @@ class StoredPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class _DeviceEntry:
-    """An entry of ``devices``."""
+    """Entry of ``devices``."""
 
     device: Annotated[int, Meta(ge=0)]
     name: str
-    budget_bytes: cache_plan.Bytes
+    budget_bytes: Bytes
     topology_bytes: int
     feature_bytes: int
     num_cached_topology: int
     num_cached_features: int
-    look_ahead: cache_plan.LookAhead | None = None
+    look_ahead: LookAhead | None = None
     host_aggregates: bool = False
-    batch_bytes: cache_plan.BatchBytes | None = None
+    batch_bytes: BatchBytes | None = None
     matched_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _CliqueEntry:
-    """An entry of ``cliques``."""
+    """Entry of ``cliques``."""
 
     devices: Annotated[tuple[int, ...], Meta(min_length=1)]
-    alpha: cache_plan.Share | None
+    alpha: Share | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Predicted:
-    """What the plan promises, of all devices together, and of each."""
+    """Predicted reads, of all devices together and of each."""
 
     pcie_transactions: int | None
     link_bytes: int | None
     feature_hit_rate: float | None
     topology_hit_rate: float | None
-    num_epochs: cache_plan.Reads
+    num_epochs: Reads
     exact: bool
-    devices: tuple[cache_plan.CacheTraffic, ...] | None
+    devices: tuple[CacheTraffic, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _CachePlanHeader:
-    """The entries of ``cache_plan.json``; what the identity holds is compared, never used."""
+    """Entries of ``cache_plan.json``; the identity is compared, never used."""
 
     planner: str
     cliques: tuple[_CliqueEntry, ...]
     devices: tuple[_DeviceEntry, ...]
     predicted: _Predicted
-    curve: tuple[cache_plan.CurvePoint, ...]
+    curve: tuple[CurvePoint, ...]
     seconds: Annotated[float, Meta(ge=0, le=1e12)]
     notes: tuple[str, ...]
     identity: PlanIdentity
     arrays: dict[str, ArrayEntry]
 
 
-def write_plan(
-    folder: Path, identity: PlanIdentity, plan: cache_plan.CachePlan, *, seconds: float
-) -> None:
-    """Write arrays and header into ``folder``, which exists."""
+def write_plan(folder: Path, identity: PlanIdentity, plan: CachePlan, *, seconds: float) -> None:
+    """Write arrays and header into the existing directory ``folder``."""
     arrays = {
         f"{kind}_{cache.device}": getattr(cache, kind) for cache in plan.devices for kind in _CACHED
     }
@@ -191,13 +199,13 @@ def write_plan(
         seconds=seconds,
         notes=plan.notes,
         identity=identity,
-        arrays={name: write_array(folder / f"{name}.npy", each) for name, each in arrays.items()},
+        arrays={name: write_array(folder / f"{name}.npy", ids) for name, ids in arrays.items()},
     )
     entries = {"alpha": plan.alpha, **asdict(header), "arrays": header.arrays}
     CACHE_PLAN.write_header(folder, entries)
 
 
-def _device(cache: cache_plan.DeviceCache) -> _DeviceEntry:
+def _device(cache: DeviceCache) -> _DeviceEntry:
     return _DeviceEntry(
         num_cached_topology=len(cache.topology),
         num_cached_features=len(cache.features),
@@ -205,7 +213,7 @@ def _device(cache: cache_plan.DeviceCache) -> _DeviceEntry:
     )
 
 
-def _predicted(plan: cache_plan.CachePlan) -> _Predicted:
+def _predicted(plan: CachePlan) -> _Predicted:
     total = plan.predicted_total
     return _Predicted(
         pcie_transactions=None if total is None else total.transactions,
@@ -223,10 +231,10 @@ def read_plan(path: Path, graph: Graph) -> StoredPlan:
 
     Args:
         path: the directory, or the ``cache_plan.json`` in it.
-        graph: the graph that it has to be of; ``check_plan`` compares all else.
+        graph: expected graph of the plan; ``check_plan`` compares the other inputs.
 
     Raises:
-        GraphError: it is no cache plan, or damaged, or of another graph.
+        GraphError: there is no cache plan, or it is damaged, or of another graph.
     """
     folder = path.parent if path.name == CACHE_PLAN.header else path
     header = CACHE_PLAN.record(_CachePlanHeader, CACHE_PLAN.read_header(folder), folder)
@@ -236,8 +244,8 @@ def read_plan(path: Path, graph: Graph) -> StoredPlan:
         raise CACHE_PLAN.refused(folder, problem)
     plan = _plan(header, _arrays(folder, header, graph))
     check_plan_figures(folder / CACHE_PLAN.header, plan, graph)
-    devices = [asdict(each) for each in header.devices]
-    arrays = [(name, each.shape, each.crc32) for name, each in sorted(header.arrays.items())]
+    devices = [asdict(device) for device in header.devices]
+    arrays = [(name, entry.shape, entry.crc32) for name, entry in sorted(header.arrays.items())]
     return StoredPlan(
         plan=plan,
         identity=header.identity,
@@ -247,31 +255,32 @@ def read_plan(path: Path, graph: Graph) -> StoredPlan:
     )
 
 
-def _check_graph(path: Path, found: PlanIdentity, graph: Graph) -> None:
-    """Refuse a plan of another graph, or of rows of another type; the line names both."""
-    if (found.feature_dtype, found.row_bytes) != (graph.feature_dtype, row_bytes(graph)):
+def _check_graph(path: Path, identity: PlanIdentity, graph: Graph) -> None:
+    """Refuse a plan for another graph, or for rows of another type."""
+    planned = identity.feature_dtype, identity.row_bytes
+    if planned != (graph.feature_dtype, row_bytes(graph)):
         raise GraphError(
-            f"{path}: is for rows of {found.row_bytes} bytes in {shown(found.feature_dtype)}, not "
-            f"of {row_bytes(graph)} bytes in {graph.feature_dtype}"
+            f"{path}: expected a plan for rows of {row_bytes(graph)} bytes in "
+            f"{graph.feature_dtype}, got {planned[1]} bytes in {shown(planned[0])}"
         )
-    check_graph(CACHE_PLAN, path, found.graph, graph)
+    check_graph(CACHE_PLAN, path, identity.graph, graph)
 
 
 def _device_problem(header: _CachePlanHeader, graph: Graph) -> str | None:
-    """Return what is wrong with devices and cliques that no plan has, None if nothing is."""
-    positions = [each.device for each in header.devices]
-    members = [each for clique in header.cliques for each in clique.devices]
+    """Return the contradiction in devices or cliques. None: they are consistent."""
+    positions = [device.device for device in header.devices]
+    members = [device for clique in header.cliques for device in clique.devices]
     if not positions == sorted(set(positions)) == sorted(members):
         return f"devices {shown(positions)} are not those of the cliques {shown(members)}"
     predicted = header.predicted.devices
     if predicted is not None and len(predicted) != len(positions):
         return f"predicted.devices has {len(predicted)} entries"
-    for each in header.devices:
+    for device in header.devices:
         for kind in _CACHED:
-            count = getattr(each, f"num_cached_{kind}")
+            count = getattr(device, f"num_cached_{kind}")
             if not 0 <= count <= graph.num_vertices:
                 return (
-                    f"devices.{each.device} caches {count} {kind}, {shown(graph.name)} has "
+                    f"devices.{device.device} caches {count} {kind}, {shown(graph.name)} has "
                     f"{graph.num_vertices} vertices"
                 )
     return None
@@ -280,8 +289,8 @@ def _device_problem(header: _CachePlanHeader, graph: Graph) -> str | None:
 def _arrays(path: Path, header: _CachePlanHeader, graph: Graph) -> dict[str, Array]:
     dtype = vertex_dtype(graph.num_vertices)
     forms: dict[str, Form] = {
-        f"{kind}_{each.device}": (dtype, (getattr(each, f"num_cached_{kind}"),))
-        for each in header.devices
+        f"{kind}_{device.device}": (dtype, (getattr(device, f"num_cached_{kind}"),))
+        for device in header.devices
         for kind in _CACHED
     }
     arrays = CACHE_PLAN.arrays(path, header.arrays, forms, load=True)
@@ -294,11 +303,11 @@ def _arrays(path: Path, header: _CachePlanHeader, graph: Graph) -> dict[str, Arr
     return arrays
 
 
-def _plan(header: _CachePlanHeader, arrays: dict[str, Array]) -> cache_plan.CachePlan:
-    return cache_plan.CachePlan(
+def _plan(header: _CachePlanHeader, arrays: dict[str, Array]) -> CachePlan:
+    return CachePlan(
         planner=header.planner,
         cliques=tuple(clique.devices for clique in header.cliques),
-        devices=tuple(_cache(each, arrays) for each in header.devices),
+        devices=tuple(_cache(entry, arrays) for entry in header.devices),
         alphas=tuple(clique.alpha for clique in header.cliques),
         predicted=header.predicted.devices,
         num_epochs=header.predicted.num_epochs,
@@ -308,23 +317,22 @@ def _plan(header: _CachePlanHeader, arrays: dict[str, Array]) -> cache_plan.Cach
     )
 
 
-def _cache(each: _DeviceEntry, arrays: dict[str, Array]) -> cache_plan.DeviceCache:
-    kept = {name: value for name, value in vars(each).items() if not name.startswith("num_")}
-    return cache_plan.DeviceCache(
-        **kept | {kind: arrays[f"{kind}_{each.device}"] for kind in _CACHED}
-    )
+def _cache(entry: _DeviceEntry, arrays: dict[str, Array]) -> DeviceCache:
+    values = {name: value for name, value in vars(entry).items() if not name.startswith("num_")}
+    vertices = {kind: arrays[f"{kind}_{entry.device}"] for kind in _CACHED}
+    return DeviceCache(**values | vertices)
 
 
-def check_plan_figures(file: Path, plan: cache_plan.CachePlan, graph: Graph) -> None:
-    """Refuse figures that no plan for ``graph`` can have.
+def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
+    """Refuse values that no plan for ``graph`` can have.
 
     Args:
-        file: named in errors.
-        plan: what was read; its vertices are some of the graph's.
-        graph: whose rows and lists are kept.
+        file: file to name in errors.
+        plan: the plan, whose vertices are checked.
+        graph: graph of the plan.
 
     Raises:
-        GraphError: names ``file`` and the figure.
+        GraphError: names ``file`` and the value.
     """
     texts = (plan.planner, *plan.notes, *(cache.name for cache in plan.devices))
     check_lines(file, texts, _MAX_TEXT)
@@ -335,24 +343,26 @@ def check_plan_figures(file: Path, plan: cache_plan.CachePlan, graph: Graph) -> 
     sizes = {len(reads) for traffic in predicted for reads in (traffic.rows, traffic.lists)}
     if predicted and (len(sizes) > 1 or min(sizes) < needed):
         raise GraphError(
-            f"{file}: predicted.devices reads at {shown(sorted(sizes))} places, needed are the "
-            f"devices of the plan and the host, {needed} at least"
+            f"{file}: predicted.devices: expected reads from the devices of the plan and the host, "
+            f"{needed} at least, got {shown(sorted(sizes))}"
         )
 
 
-def _check_sizes(file: Path, cache: cache_plan.DeviceCache, graph: Graph) -> None:
-    """Refuse a cache that takes more or less memory than what it holds."""
-    rows, all_rows, ahead = len(cache.features), graph.num_vertices, cache.look_ahead
-    of = f"devices.{cache.device}"
-    if ahead is not None:
-        check_limits(file, [(f"{of}.look_ahead.num_rows", ahead.num_rows, all_rows)])
-        rows += ahead.num_rows
-    matched = all_rows * row_bytes(graph) if ahead is not None and ahead.match else 0
-    check_limits(file, [(f"{of}.matched_bytes", cache.matched_bytes, matched)])
+def _check_sizes(file: Path, cache: DeviceCache, graph: Graph) -> None:
+    """Refuse a cache whose stated bytes differ from its content."""
+    rows, all_rows, look_ahead = len(cache.features), graph.num_vertices, cache.look_ahead
+    prefix = f"devices.{cache.device}"
+    if look_ahead is not None:
+        check_limits(file, [(f"{prefix}.look_ahead.num_rows", look_ahead.num_rows, all_rows)])
+        rows += look_ahead.num_rows
+    matched = all_rows * row_bytes(graph) if look_ahead is not None and look_ahead.match else 0
+    check_limits(file, [(f"{prefix}.matched_bytes", cache.matched_bytes, matched)])
     sizes = {
         "feature_bytes": (cache.feature_bytes, rows * row_bytes(graph)),
         "topology_bytes": (cache.topology_bytes, list_bytes(graph, cache.topology)),
     }
     for name, (stated, needed) in sizes.items():
         if stated != needed:
-            raise GraphError(f"{file}: {of}.{name} is {stated}, but what it keeps takes {needed}")
+            raise GraphError(
+                f"{file}: {prefix}.{name}: expected {needed} for its content, got {stated}"
+            )

@@ -1,6 +1,6 @@
-"""Feature stores: where rows of features lie, and how they are read.
+"""Feature stores: objects that read or compute the feature rows of vertices.
 
-What needs torch is imported when it is first used.
+Modules that need torch are imported on first use.
 """
 
 from __future__ import annotations

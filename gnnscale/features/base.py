@@ -1,4 +1,4 @@
-"""The protocol of feature stores: rows, and rows aggregated over a block, with their traffic."""
+"""The protocol of feature stores: gathered and aggregated rows, and their traffic."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ class Aggregation:
     ``a[i] + self_scale[i] * h[i]`` (``self_term="add"``) or ``h[i] ‖ a[i]`` (``"concat"``).
     """
 
-    self_term: Literal["add", "concat"]  #: what becomes of a destination's own row
+    self_term: Literal["add", "concat"]  #: how the destination's row enters the result
     weights: Float32Array | None = None  #: ``[num_edges]`` float32, None for ones
     dst_scale: Float32Array | None = None  #: ``[num_dst]`` float32, None for ones
     self_scale: Float32Array | None = None  #: ``[num_dst]`` float32, None for ones
 
     def width(self, num_features: int) -> int:
-        """Return the width of an aggregated row, of rows of ``num_features``."""
+        """Return the width of an aggregated row of ``num_features`` features."""
         return num_features * (2 if self.self_term == "concat" else 1)
 
 
@@ -41,21 +41,21 @@ def write_aggregated(
     num_threads: int,
     own_rows: ops.Rows | None = None,
 ) -> None:
-    """Aggregate ``rows`` over ``block``.
+    """Aggregate ``rows`` over ``block`` into ``out``.
 
     Args:
         rows: ``[n, f]`` in any storage type.
-        out: ``[num_dst, f]``, or ``[num_dst, 2 f]`` if the own row is concatenated; float32 or
+        out: ``[num_dst, f]``, or ``[num_dst, 2 f]`` if ``self_term`` is ``"concat"``; float32 or
             bfloat16.
-        ids: ``[num_src]`` the row of each source; None if local ids are rows.
+        ids: ``[num_src]`` the row of each source. None: local ids are rows.
         num_threads: threads to use; the result does not depend on it.
-        own_rows: ``[n, f]`` rows that destinations add; None for ``rows``.
+        own_rows: ``[n, f]`` rows that destinations add. None: ``rows``.
     """
-    adds_own = aggregation.self_term == "add"
-    width = out.shape[1] if adds_own else out.shape[1] // 2
-    if not adds_own:
-        own = np.arange(block.num_dst, dtype=np.int32) if ids is None else ids[: block.num_dst]
-        ops.gather(rows, own, out=out[:, :width], num_threads=num_threads)
+    adds_self = aggregation.self_term == "add"
+    width = out.shape[1] if adds_self else out.shape[1] // 2
+    if not adds_self:
+        dst_ids = np.arange(block.num_dst, dtype=np.int32) if ids is None else ids[: block.num_dst]
+        ops.gather(rows, dst_ids, out=out[:, :width], num_threads=num_threads)
     per_edge = ids is not None and block.edge_vertices is not None
     ops.aggregate(
         rows,
@@ -65,19 +65,19 @@ def write_aggregated(
         ids_per_edge=per_edge,
         weights=aggregation.weights,
         dst_scale=aggregation.dst_scale,
-        self_rows=(rows if own_rows is None else own_rows) if adds_own else None,
-        self_ids=ids if adds_own else None,
+        self_rows=(rows if own_rows is None else own_rows) if adds_self else None,
+        self_ids=ids if adds_self else None,
         self_scale=aggregation.self_scale,
-        num_self=block.num_dst if adds_own else 0,
+        num_self=block.num_dst if adds_self else 0,
         out=out[:, out.shape[1] - width :],
         num_threads=num_threads,
     )
 
 
 class FeatureStore(ABC):
-    """A row of features for every vertex. A cache is a store that wraps a store.
+    """Source of a feature row for every vertex. A cache is a store that wraps another store.
 
-    It may be called from several threads at once.
+    Methods may be called from several threads at a time.
     """
 
     @property
@@ -92,7 +92,7 @@ class FeatureStore(ABC):
 
     @property
     def columns(self) -> tuple[int, int] | None:
-        """``(first, last + 1)`` of the graph's features that a row has; None for all of them."""
+        """``(first, last + 1)`` of the graph's features that a row has. None: all features."""
         return None
 
     @property
@@ -102,9 +102,9 @@ class FeatureStore(ABC):
 
     @property
     def reads_per_edge(self) -> bool:
-        """Whether ``aggregate`` reads a row for each edge, however often a source stands there.
+        """Whether ``aggregate`` reads one row per edge, a source with several edges several times.
 
-        Others read the rows of the block's sources, which then had better be distinct.
+        False: ``aggregate`` reads one row per source of the block, so sources should be distinct.
         """
         return False
 
@@ -120,7 +120,7 @@ class FeatureStore(ABC):
             num_threads: threads to use; the result does not depend on it.
 
         Returns:
-            ``[n, width]``, and what reading them moved.
+            ``[n, width]`` rows, and the traffic of reading them.
         """
 
     def aggregate(
@@ -134,7 +134,8 @@ class FeatureStore(ABC):
     ) -> tuple[torch.Tensor, stages.Traffic]:
         """Return the rows of ``vertices``, aggregated over ``block``.
 
-        A store that cannot aggregate while it reads gathers first; the values are the same.
+        The base class gathers first, then aggregates. A store that aggregates while it reads
+        returns equal values.
 
         Args:
             vertices: ``[num_src]`` vertex ids of the block's sources.
@@ -142,7 +143,7 @@ class FeatureStore(ABC):
             num_threads: threads to use; the result does not depend on it.
 
         Returns:
-            ``[num_dst, aggregation.width(width)]``, and what reading moved.
+            ``[num_dst, aggregation.width(width)]``, and the traffic of reading.
         """
         rows, traffic = self.gather(vertices, dtype=torch.float32, num_threads=num_threads)
         out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
@@ -156,19 +157,45 @@ class FeatureStore(ABC):
         return out, traffic
 
 
+class WrappedStore(FeatureStore):
+    """Base of the stores that change how the rows of another store, ``inner``, are read."""
+
+    inner: FeatureStore
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of ``inner``."""
+        return self.inner.num_rows
+
+    @property
+    def width(self) -> int:
+        """Features of a row of ``inner``."""
+        return self.inner.width
+
+    @property
+    def columns(self) -> tuple[int, int] | None:
+        """``(first, last + 1)`` of the graph's features that a row has. None: all features."""
+        return self.inner.columns
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as ``inner`` stores it."""
+        return self.inner.row_bytes
+
+
 def check_store(store: FeatureStore, graph: Graph) -> None:
-    """Refuse a store whose rows are not those of the graph.
+    """Refuse a store whose rows do not match the vertices and features of ``graph``.
 
     Raises:
-        GraphError: it has another number of rows, or rows of another width; or the graph has no
-            features.
+        GraphError: the store has another number of rows, or rows of another width; or the graph
+            has no features.
     """
     graph.check_features()
     first, end = store.columns or (0, graph.num_features)
     inside = 0 <= first < end <= graph.num_features
     if not inside or (store.num_rows, store.width) != (graph.num_vertices, end - first):
         raise errors.GraphError(
-            f"{graph.name}: its feature store ({type(store).__name__}) has {store.num_rows:,} rows "
-            f"of {store.width:,} features, the graph has {graph.num_vertices:,} vertices with "
-            f"{graph.num_features:,}"
+            f"{graph.name}: expected a feature store of {graph.num_vertices:,} rows with "
+            f"{graph.num_features:,} features, got {store.num_rows:,} rows of {store.width:,} "
+            f"({type(store).__name__})"
         )

@@ -1,4 +1,4 @@
-"""Stores that keep rows of another store in device memory, and cached adjacency lists."""
+"""Stores that cache rows of host memory on devices, and the counter of adjacency list reads."""
 
 from __future__ import annotations
 
@@ -7,52 +7,45 @@ import mmap
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.cache import plan as cache_plan
 from gnnscale.cache.belady import LookAheadReplay
+from gnnscale.cache.plan import HOST, ROWS_FROM, LookAhead
 from gnnscale.core import Access, Array, Int32Array, Traffic
-from gnnscale.features.base import FeatureStore
+from gnnscale.features.base import WrappedStore
 from gnnscale.features.host import HostFeatures
 from gnnscale.sampling import MiniBatch
 
 
 def slots_of(num_vertices: int, caches: Sequence[Array]) -> ops.RankedSlots:
-    """Return the slot of each vertex among the rows of all ``caches``, one array per clique member.
+    """Return the slot of each vertex in the concatenated ``caches``, one array per clique member.
 
-    The slots of a member come after those of the members before it. One cache of ascending vertices
-    takes least memory.
+    A single cache of ascending vertices takes the least memory.
     """
     return ops.RankedSlots(num_vertices, list(caches))
 
 
-class _OverHost(FeatureStore):
-    """Base of the stores that hold rows of ``_host``."""
+class _DeviceCache(WrappedStore):
+    """Base of the stores that cache rows of a host store on a device."""
 
-    _host: HostFeatures
-
-    @property
-    def num_rows(self) -> int:
-        return self._host.num_rows
-
-    @property
-    def width(self) -> int:
-        return self._host.width
-
-    @property
-    def row_bytes(self) -> int:
-        return self._host.row_bytes
+    inner: HostFeatures
 
 
-class CachedFeatures(_OverHost):
-    """The host's features, some rows of which are read from the caches of a clique.
+class CachedFeatures(_DeviceCache):
+    """Host features with static caches: some rows are read from the caches of a device's clique.
 
-    The values are the host's, bit for bit. Where a row is found decides only what it costs.
+    The values equal the host's, bit for bit. The caches change only the traffic.
+
+    Example::
+
+        slots = slots_of(num_vertices, [np.array([3, 7]), np.array([5])])
+        store = CachedFeatures(host, [rows_3_and_7, row_5], slots, own=0)
+        store.gather(np.array([3, 5, 6]), ...)  # 1 hit, 1 peer hit, 1 miss
     """
 
     def __init__(
@@ -67,40 +60,39 @@ class CachedFeatures(_OverHost):
         """Wrap ``host``.
 
         Args:
-            host: has every row.
+            host: store of all rows.
             caches: ``[n_k, stored_width]`` rows of each clique member, in the host's type.
-            slots: of these rows; see ``slots_of``.
-            own: which of ``caches`` is this device's.
+            slots: slots of the cached rows; see ``slots_of``.
+            own: index of this device's cache in ``caches``.
             names: the members' names in reports.
         """
-        self._host = host
-        # One object, since another thread may gather while it is replaced.
+        self.inner = host
+        # A single object: another thread may gather during a replacement.
         self._content = (list(caches), slots)
-        self._own = own
+        self._member = own
         self._names = names
-        # Rows are read in one thread, and counted by another.
+        # One thread gathers while another reads the counters.
         self._counting = threading.Lock()
-        self._found = [0] * (len(caches) + 1)
+        self._row_counts = [0] * (len(caches) + 1)
 
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``, each read where it is found."""
+        """Return the rows of ``vertices``, ``[n, width]``, from the caches or from the host."""
         out = ops.empty((len(vertices), self.width), dtype)
         caches, slots = self._content
-        _, name = self._host.stored
-        found = ops.gather_cached(
-            self._host.stored,
+        _, name = self.inner.stored
+        counts = ops.gather_cached(
+            self.inner.stored,
             [(rows, name) for rows in caches],
             slots,
             vertices,
             out=out,
             num_threads=num_threads,
-        )
-        counts = found.tolist()
+        ).tolist()
         with self._counting:
-            self._found = [before + each for before, each in zip(self._found, counts, strict=True)]
-        return out, found_rows(counts, own=self._own, row_bytes=self.row_bytes)
+            self._row_counts = add_counts(self._row_counts, counts)
+        return out, row_traffic(counts, member=self._member, row_bytes=self.row_bytes)
 
     def replace(self, caches: Sequence[Array], slots: ops.RankedSlots) -> None:
         """Read other rows in the caches of the same members from now on."""
@@ -109,60 +101,79 @@ class CachedFeatures(_OverHost):
     def take_counters(self) -> dict[str, float]:
         """Return the rows read at each member and at the host since the last call, by name."""
         with self._counting:
-            found, self._found = self._found, [0] * len(self._found)
-        return count_by_name(found, self._names)
+            counts, self._row_counts = self._row_counts, [0] * len(self._row_counts)
+        return count_by_name(counts, self._names)
 
 
-def count_by_name(found: Sequence[int], names: Sequence[str]) -> dict[str, float]:
-    """Return the rows by place, of members with these ``names`` and of the host, for a report."""
-    pairs = zip((*names, cache_plan.HOST), found, strict=True)
-    return {f"{cache_plan.ROWS_FROM}{name}": float(each) for name, each in pairs}
+def add_counts(totals: Sequence[int], counts: Sequence[int]) -> list[int]:
+    """Return the elementwise sum."""
+    return [total + count for total, count in zip(totals, counts, strict=True)]
 
 
-def found_rows(found: Sequence[int], *, own: int, row_bytes: int) -> Traffic:
-    """Return the traffic of rows by place: each cache, ``own`` being the device's; the host."""
-    peers = sum(found[:-1]) - found[own]
+def count_by_name(counts: Sequence[int], names: Sequence[str]) -> dict[str, float]:
+    """Return the rows read from each member, and from the host, by report key.
+
+    Args:
+        counts: rows read from each member, then from the host.
+        names: the members' names.
+    """
+    pairs = zip((*names, HOST), counts, strict=True)
+    return {f"{ROWS_FROM}{name}": float(count) for name, count in pairs}
+
+
+def row_traffic(counts: Sequence[int], *, member: int, row_bytes: int) -> Traffic:
+    """Return the traffic of gathered rows.
+
+    Args:
+        counts: rows read from each clique member's cache, then from the host.
+        member: index of this device in ``counts``.
+        row_bytes: bytes of a row.
+    """
+    peers = sum(counts[:-1]) - counts[member]
     return Traffic(
         rows=Access(
-            hits=found[own],
+            hits=counts[member],
             peer_hits=peers,
-            misses=found[-1],
-            host_bytes=found[-1] * row_bytes,
+            misses=counts[-1],
+            host_bytes=counts[-1] * row_bytes,
             peer_bytes=peers * row_bytes,
         )
     )
 
 
-#: Where rows are found: in the cache, in the batch before, at the host.
+#: Index of the cache and of the previous batch in the counts of gathered rows; the host is last.
 _CACHE, _PREVIOUS = 0, 1
 
 
-class LookAheadFeatures(_OverHost):
-    """The host's features, some rows of which are in a cache that knows the next batches.
+class LookAheadFeatures(_DeviceCache):
+    """Host features with a dynamic cache whose replacement policy knows the next batches.
 
-    The steps of a run are expected in the order in which they are gathered, each at least
-    ``window`` steps ahead. Any other gather, e.g. of a rehearsal, reads the host and changes
-    nothing. One thread may expect while another gathers; how far the first is ahead does not change
-    the result.
+    The steps of a run are expected in gather order, each at least ``window`` steps before its
+    gather. Any other gather, e.g. of a profiling run, reads the host and changes nothing. One
+    thread may expect while another gathers; the distance between the two does not change the
+    result.
 
-    Rows enter the cache from batches that have them on the device: nothing crosses the link for the
-    cache alone.
+    Rows enter the cache from batches that have them on the device, so filling the cache causes no
+    link traffic.
     """
 
     def __init__(
         self,
         host: HostFeatures,
-        policy: cache_plan.LookAhead,
+        policy: LookAhead,
         *,
         priority: Int32Array,
         num_threads: int = 1,
     ) -> None:
-        """Wrap ``host``; the cache is empty at first.
+        """Wrap ``host`` with an empty cache.
 
-        ``priority`` is ``[num_vertices]``, the order of rows that are read equally soon. The result
-        does not depend on ``num_threads``.
+        Args:
+            host: store of all rows.
+            policy: rows of the cache and steps to look ahead.
+            priority: ``[num_vertices]`` tie-break order of rows whose next reads are equally soon.
+            num_threads: threads to use; the result does not depend on it.
         """
-        self._host = host
+        self.inner = host
         self._policy = policy
         rows, self._dtype = host.stored
         self._rows = np.empty((policy.num_rows, host.stored_width), rows.dtype)
@@ -173,25 +184,25 @@ class LookAheadFeatures(_OverHost):
 
     @property
     def window(self) -> int:
-        """Steps that are looked ahead."""
+        """Steps that the policy looks ahead."""
         return self._replay.window
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the input vertices of the next step, ``[n]``; None if it reads nothing.
+        """Append the input vertices of the next step, ``[n]``. None: the step reads no rows.
 
-        ``gather`` recognises the batch by this very array.
+        ``gather`` recognizes the batch by the identity of the array.
         """
         self._replay.expect(vertices)
 
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``, and replace rows of the cache."""
+        """Return the rows of ``vertices``, ``[n, width]``, and update the cache."""
         if self._replay.next_read() is not vertices:
-            return self._host.gather(vertices, dtype=dtype, num_threads=num_threads)
+            return self.inner.gather(vertices, dtype=dtype, num_threads=num_threads)
         out = ops.empty((len(vertices), self.width), dtype)
-        found = ops.gather_cached(
-            self._host.stored,
+        counts = ops.gather_cached(
+            self.inner.stored,
             [(self._rows, self._dtype), (self._previous, self._dtype)],
             self._replay.belady.slots,
             vertices,
@@ -199,9 +210,9 @@ class LookAheadFeatures(_OverHost):
             num_threads=num_threads,
         ).tolist()
         self._replace(vertices, num_threads)
-        # What is left of the batch before is on the device as well.
-        places = [found[_CACHE] + found[_PREVIOUS], found[-1]]
-        return out, found_rows(places, own=_CACHE, row_bytes=self.row_bytes)
+        # Rows of the previous batch are on the device, too.
+        counts = [counts[_CACHE] + counts[_PREVIOUS], counts[-1]]
+        return out, row_traffic(counts, member=_CACHE, row_bytes=self.row_bytes)
 
     def _replace(self, vertices: Array, num_threads: int) -> None:
         replaced = self._replay.advance()
@@ -210,7 +221,7 @@ class LookAheadFeatures(_OverHost):
             self._keep_matching(vertices, num_threads)
 
     def _keep_matching(self, vertices: Array, num_threads: int) -> None:
-        """Keep the rows of a batch that the next one shares, or all if that is unknown yet."""
+        """Keep the rows that the next batch reads again, or all rows if that batch is unknown."""
         if len(self._previous) < len(vertices):
             self._previous = np.empty_like(self._rows, shape=(len(vertices), self._rows.shape[1]))
         if self._replay.belady.num_expected:
@@ -221,32 +232,33 @@ class LookAheadFeatures(_OverHost):
         self._copy(vertices[matching], self._previous, matching, num_threads)
 
     def _copy(self, vertices: Array, target: Array, slots: Int32Array, num_threads: int) -> None:
-        """Copy rows as they are stored; a device has them in its memory."""
+        """Copy rows of ``vertices`` in their stored type; a device copies within its memory."""
         ops.copy_rows(
-            self._host.stored, vertices, (target, self._dtype), slots, num_threads=num_threads
+            self.inner.stored, vertices, (target, self._dtype), slots, num_threads=num_threads
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowsAddress:
-    """The address of rows that another process holds."""
+    """Address of shared rows that another process of this machine holds."""
 
-    process: int  #: the process that holds them
-    file: int  #: its descriptor of them
+    process: int  #: id of the process
+    file: int  #: file descriptor of the rows in the process
     num_rows: int  #: number of rows
 
 
 def share_rows(num_rows: int, width: int, dtype: np.dtype[Any]) -> tuple[Array, RowsAddress]:
     """Return new rows ``[num_rows, width]`` of zeros, and their address for other processes.
 
-    The memory has no name, and is freed with the last process that maps it, however that ends.
+    The memory is anonymous: the system frees it with the last process that maps it, also after a
+    crash.
 
     Raises:
         OSError: there is not enough memory.
     """
     file = os.memfd_create("gnnscale-cache", os.MFD_CLOEXEC)
     os.ftruncate(file, max(1, num_rows * width * dtype.itemsize))
-    rows = _mapped(file, num_rows, width, dtype, writable=True)
+    rows = _map_file(file, num_rows, width, dtype, writable=True)
     return rows, RowsAddress(process=os.getpid(), file=file, num_rows=num_rows)
 
 
@@ -254,16 +266,18 @@ def map_rows(address: RowsAddress, width: int, dtype: np.dtype[Any]) -> Array:
     """Map the rows of another process of this machine, read-only.
 
     Raises:
-        OSError: the process has ended, or is another user's.
+        OSError: the process has ended, or belongs to another user.
     """
     file = os.open(f"/proc/{address.process}/fd/{address.file}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return _mapped(file, address.num_rows, width, dtype, writable=False)
+        return _map_file(file, address.num_rows, width, dtype, writable=False)
     finally:
         os.close(file)
 
 
-def _mapped(file: int, num_rows: int, width: int, dtype: np.dtype[Any], *, writable: bool) -> Array:
+def _map_file(
+    file: int, num_rows: int, width: int, dtype: np.dtype[Any], *, writable: bool
+) -> Array:
     num_bytes = max(1, math.prod((num_rows, width)) * dtype.itemsize)
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
     memory = mmap.mmap(file, num_bytes, access=access)
@@ -272,15 +286,15 @@ def _mapped(file: int, num_rows: int, width: int, dtype: np.dtype[Any], *, writa
 
 
 class CachedAdjacency:
-    """Counts where a device that samples by itself reads adjacency lists.
+    """Counter of the adjacency list reads of a device that samples on its own, by memory.
 
-    Each picked neighbour is one read, and so are the offsets of each list (Legion counts an edge as
-    a transaction). A miss is read at the host, each by one request.
+    Each sampled neighbor is one read, and so are the offsets of each list (Legion counts an edge as
+    a transaction). A miss is one request to the host.
     """
 
     def __init__(
         self,
-        places: ops.RankedSlots | Int32Array | None,
+        slots: ops.RankedSlots | Int32Array | None,
         *,
         num_members: int,
         own: int,
@@ -291,55 +305,58 @@ class CachedAdjacency:
         """Prepare to count.
 
         Args:
-            places: the slots of the lists in the members' caches; or ``[num_vertices]`` the member
-                that has each list, -1 for none; None without a cache.
+            slots: slots of the lists in the members' caches; or ``[num_vertices]`` the member that
+                has each list, -1 for the host. None: no cache.
             num_members: devices of the clique.
-            own: which of them this device is.
+            own: index of this device in the clique.
             request_bytes: bytes of a request over the link.
-            id_bytes: bytes of a neighbour.
-            num_threads: does not change the result.
+            id_bytes: bytes of a neighbor.
+            num_threads: threads to use; the result does not depend on it.
         """
-        self._places = places
-        self._own = own
+        self._slots = slots
+        self._member = own
         self._request_bytes = request_bytes
         self._id_bytes = id_bytes
         self._num_threads = num_threads
         self._starts = np.arange(num_members + 1, dtype=np.int64)
-        if isinstance(places, ops.RankedSlots):
-            self._starts = places.starts
+        if isinstance(slots, ops.RankedSlots):
+            self._starts = slots.starts
 
     @classmethod
     def none(cls, request_bytes: int) -> CachedAdjacency:
-        """Return the counter of a device without a cache of lists: it reads all at the host."""
+        """Return the counter of a device without a list cache: all lists are read from the host."""
         return cls(None, num_members=0, own=0, request_bytes=request_bytes)
 
     def read(self, batch: MiniBatch) -> Access:
-        """Return the reads of sampling ``batch``, by place."""
-        if self._places is None:
+        """Return the list reads of sampling ``batch``, by memory."""
+        if self._slots is None:
             reads = sum(block.num_edges + block.num_dst for block in batch.blocks)
-            return self._access([0], reads, cached=False)
-        found = np.zeros(len(self._starts), np.int64)
+            return self._host_access(reads)
+        counts = np.zeros(len(self._starts), np.int64)
         for block in batch.blocks:
-            # One read more than edges from each list: its offsets.
+            # A list has one read more than sampled edges: its offsets.
             ends = block.indptr + np.arange(len(block.indptr))
-            found += ops.count_slots(
-                self._places,
+            counts += ops.count_slots(
+                self._slots,
                 batch.input_vertices[: block.num_dst],
                 self._starts,
                 weights=ends,
                 num_threads=self._num_threads,
             )
-        return self._access(found.tolist(), int(found[-1]), cached=True)
-
-    def _access(self, found: Sequence[int], reads: int, *, cached: bool) -> Access:
-        """Return the access of reads by place, the host's last."""
-        peers = sum(found[:-1]) - found[self._own] if cached else 0
-        return Access(
-            hits=found[self._own] if cached else 0,
+        hits, misses = int(counts[self._member]), int(counts[-1])
+        peers = int(counts[:-1].sum()) - hits
+        return replace(
+            self._host_access(misses),
+            hits=hits,
             peer_hits=peers,
-            misses=reads if cached else 0,
+            misses=misses,
+            peer_bytes=peers * self._id_bytes,
+        )
+
+    def _host_access(self, reads: int) -> Access:
+        """Return the access of ``reads`` reads from the host, one request each."""
+        return Access(
             host_bytes=reads * self._id_bytes,
             link_bytes=reads * self._request_bytes,
             link_requests=reads,
-            peer_bytes=peers * self._id_bytes,
         )

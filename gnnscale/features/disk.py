@@ -1,4 +1,4 @@
-"""Feature rows in a file, read around the page cache."""
+"""Feature rows in a file, read past the page cache."""
 
 from __future__ import annotations
 
@@ -12,30 +12,33 @@ from gnnscale.core import Array, ConfigError, Int32Array
 from gnnscale.features.tiered.source import SourceReads
 from gnnscale.graph import Graph
 
-#: A gap that no disk is asked to leave out: its next request takes as long.
+#: Largest gap between two rows that one request reads. Every disk reads a larger gap more slowly
+#: than it starts another request.
 MAX_GAP_BYTES = 1 << 20
-#: Requests on their way, and the bytes of one at most. While threads compute on all cores, the
-#: thread that reads gets its turn after a millisecond or more, for which a disk needs work.
+#: Requests in flight. The reading thread may wait a millisecond or more for a core while other
+#: threads compute; a deep queue keeps the disk busy.
 DEPTH = 256
+#: Largest request.
 MAX_REQUEST_BYTES = 1 << 16
 
 
 class DiskRows:
-    """The rows of a feature file, which are read some time before they are needed.
+    """Asynchronous reader of the rows of a feature file.
 
-    Reads of one call are sorted by place, and those that lie close together become one request.
+    The reads of a call are sorted by file offset, and reads with a small gap between them become
+    one request.
     """
 
     def __init__(
         self, rows: np.memmap[Any, Any], *, dtype_name: str, num_features: int, max_gap_bytes: int
     ) -> None:
-        """Open the file of ``rows``, of which nothing is read through the mapping.
+        """Open the file of ``rows``; the mapping itself is never read.
 
         Args:
             rows: ``[num_rows, width]``, contiguous.
-            dtype_name: the name of the element type.
-            num_features: of a row; elements are bytes of int8 and int4.
-            max_gap_bytes: rows with so many bytes between them, or fewer, are read by one request.
+            dtype_name: name of the element type.
+            num_features: features of a row; an int8 or int4 row has ``width`` bytes instead.
+            max_gap_bytes: largest gap between two rows that one request reads.
 
         Raises:
             OSError: the file cannot be read.
@@ -58,7 +61,7 @@ class DiskRows:
         """Open the feature file of ``graph``.
 
         Raises:
-            ConfigError: the features are in memory, and in no file.
+            ConfigError: the features are in memory, without a file.
             OSError: the file cannot be read.
         """
         return cls(
@@ -84,12 +87,12 @@ class DiskRows:
         dtype: np.dtype[Any] = self._features.dtype
         return dtype
 
-    def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
-        """Begin to read the row ``vertices[i]`` into ``pool[slots[i]]``, and return a ticket."""
-        return self._reader.submit(vertices, (pool.view(np.uint8), "uint8"), slots)
+    def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
+        """Start reading row ``vertices[i]`` into ``buffer[slots[i]]``, and return a ticket."""
+        return self._reader.submit(vertices, (buffer.view(np.uint8), "uint8"), slots)
 
     def skip(self) -> None:
-        """Do nothing: nobody else needs to know."""
+        """Do nothing: no other process takes part in the reads."""
 
     def rehearse(self, vertices: Array) -> Array:
         """Return the rows of ``vertices``, ``[n, width]``."""
@@ -98,44 +101,44 @@ class DiskRows:
         return rows
 
     def finish(self, ticket: int) -> None:
-        """Wait until the rows of ``ticket`` are there.
+        """Wait until the rows of ``ticket`` have arrived.
 
         Raises:
-            OSError: they could not be read.
+            OSError: the rows could not be read.
         """
         self._reader.wait(ticket)
 
     def take_reads(self) -> SourceReads:
-        """Return what was read since the last call."""
+        """Return the reads since the last call, and reset the counters."""
         counters = self._reader.take_counters()
         return SourceReads(
             num_bytes=round(counters["bytes_read"]), num_requests=round(counters["requests"])
         )
 
     def close(self) -> None:
-        """Wait for what was begun, and close the file."""
+        """Wait for pending reads, and close the file."""
         self._reader.close()
 
 
 def features_file(graph: Graph) -> Path:
-    """Return the file that has the features of ``graph``.
+    """Return the path of the file that has the features of ``graph``.
 
     Raises:
-        ConfigError: they are in memory, and in no file.
+        ConfigError: the features are in memory, without a file.
     """
     return Path(str(mapped_features(graph).filename))
 
 
 def mapped_features(graph: Graph) -> np.memmap[Any, Any]:
-    """Return the features of ``graph``, which its store's file has.
+    """Return the mapped features of ``graph``.
 
     Raises:
-        ConfigError: they are in memory, and in no file.
+        ConfigError: the features are in memory, without a file.
     """
     features: Any = graph.features
     if not isinstance(features, np.memmap) or not features.flags.c_contiguous:
         raise ConfigError(
-            f"features=disk: the features of {graph.path or graph.name} are in memory, and in no "
-            "file; a graph store on disk has them in one"
+            f"features=disk: expected features in a file, got those of {graph.path or graph.name} "
+            "in memory; a graph store on disk has them in a file"
         )
     return features

@@ -1,4 +1,4 @@
-"""Feature stores in host memory: plain rows, or rows of which the first layer is aggregated."""
+"""Feature stores in host memory: feature rows, and precomputed first-layer aggregates."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import torch
 
 from gnnscale import ops
 from gnnscale.core import Access, Array, Float32Array, Traffic, find_memory
-from gnnscale.features.base import Aggregation, FeatureStore, write_aggregated
+from gnnscale.features.base import Aggregation, FeatureStore, WrappedStore, write_aggregated
 from gnnscale.graph import Graph
 from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.sampling import Block
 
 
 class HostFeatures(FeatureStore):
-    """The matrix of all features, which stays where it is.
+    """The full feature matrix in host memory or in a mapped file.
 
-    ``aggregate`` reads and aggregates in one pass (fused load-aggregate): the matrix of |V^0|
-    gathered rows never exists. That is exact, since input features need no gradient.
+    ``aggregate`` reads and aggregates in one pass (fused load-aggregate), so the matrix of the
+    |V^0| gathered rows never exists. Fusing is exact, since input features need no gradient.
 
     If the matrix exceeds memory, ``aggregate`` gathers first: a row that many edges read is then
     read from the disk once.
 
-    There is no cache, and so neither hits nor misses.
+    The store has no cache and reports neither hits nor misses.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class HostFeatures(FeatureStore):
         """Read ``features`` ``[num_vertices, f]``, of the element type named ``dtype``.
 
         Args:
-            num_features: f of int8 and int4, whose rows are bytes; None for the columns of
+            num_features: f of int8 and int4, whose rows are bytes. None: the columns of
                 ``features``.
-            columns: ``(first, last + 1)`` of the columns that are read (P3); None for all.
-            from_disk: whether most rows are not in memory when they are read.
+            columns: ``(first, last + 1)`` of the columns to read (P3). None: all columns.
+            from_disk: whether most rows are on the disk when they are read.
         """
         self._from_disk = from_disk
         self._columns = columns
@@ -52,10 +52,10 @@ class HostFeatures(FeatureStore):
 
     @classmethod
     def of(cls, graph: Graph, *, columns: tuple[int, int] | None = None) -> HostFeatures:
-        """Return the store of a graph's own features, or of some of their columns.
+        """Return the store of a graph's features, or of some of their columns.
 
         Raises:
-            GraphError: the graph's store has the rows of one part alone.
+            GraphError: the graph store has the rows of a single shard.
         """
         if isinstance(graph.features, ShardedFeatures):
             raise graph.features.refused()
@@ -70,17 +70,17 @@ class HostFeatures(FeatureStore):
 
     @property
     def stored(self) -> tuple[Array, str]:
-        """The matrix ``[num_rows, width]``, or of bytes, and the name of its element type."""
+        """The matrix ``[num_rows, stored_width]``, and the name of its element type."""
         return self._rows
 
     @property
     def columns(self) -> tuple[int, int] | None:
-        """``(first, last + 1)`` of the columns that a row has; None for all."""
+        """``(first, last + 1)`` of the graph's features that a row has. None: all features."""
         return self._columns
 
     @property
     def from_disk(self) -> bool:
-        """Whether most rows are not in memory when they are read."""
+        """Whether most rows are on the disk when they are read."""
         return self._from_disk
 
     @property
@@ -95,7 +95,7 @@ class HostFeatures(FeatureStore):
 
     @property
     def stored_width(self) -> int:
-        """Columns of the matrix: features, or bytes of a row of int8 or int4."""
+        """Columns of the matrix: features, or the bytes of an int8 or int4 row."""
         return int(self._rows[0].shape[1])
 
     @property
@@ -105,7 +105,7 @@ class HostFeatures(FeatureStore):
 
     @property
     def reads_per_edge(self) -> bool:
-        """Whether rows are read in the order of the edges, as they are unless from the disk."""
+        """Whether ``aggregate`` reads one row per edge: True unless rows are read from the disk."""
         return not self._from_disk
 
     def gather(
@@ -115,7 +115,7 @@ class HostFeatures(FeatureStore):
         out = ops.empty((len(vertices), self.width), dtype)
         gather = ops.gather_from_disk if self._from_disk else ops.gather
         rows = gather(self._rows, vertices, out=out, num_threads=num_threads)
-        return rows, self._read(vertices)
+        return rows, self._traffic(vertices)
 
     def aggregate(
         self,
@@ -135,18 +135,17 @@ class HostFeatures(FeatureStore):
         write_aggregated(
             self._rows, block, aggregation, out=out, ids=vertices, num_threads=num_threads
         )
-        return out, self._read(vertices)
+        return out, self._traffic(vertices)
 
-    def _read(self, vertices: Array) -> Traffic:
+    def _traffic(self, vertices: Array) -> Traffic:
         return Traffic(rows=Access(host_bytes=len(vertices) * self.row_bytes))
 
 
 def read_from_disk(graph: Graph) -> bool:
-    """Whether a graph's features are mapped and, with its topology, do not fit into memory.
+    """Whether a graph's features are mapped and, with the topology, exceed the available memory.
 
-    If so, the system is advised that they are read at random places. For each row that it does not
-    have, it would otherwise read what lies around it too, up to megabytes, and have to give up as
-    many other rows.
+    If so, advise the system of random access. It would otherwise read megabytes around each row,
+    and evict as many other rows for them.
     """
     source: Any = graph.features
     while hasattr(source, "base"):
@@ -159,42 +158,28 @@ def read_from_disk(graph: Graph) -> bool:
     return True
 
 
-class PreaggregatedFeatures(FeatureStore):
-    """A store that wraps another: it reads aggregated rows that the other would compute.
+class PreaggregatedFeatures(WrappedStore):
+    """Store of precomputed first-layer aggregates; ``gather`` reads the raw rows of ``inner``.
 
-    Each row is that over all neighbours of its vertex, whatever the block has of them. So the
-    block may have no edges. Rows that are not aggregated come from the other store.
+    Each aggregate covers all neighbors of its vertex, so ``aggregate`` ignores the block's edges,
+    and the block may have none.
     """
 
     def __init__(self, rows: Float32Array, inner: FeatureStore) -> None:
-        """Read aggregated rows from ``rows``.
-
-        Args:
-            rows: ``[num_vertices, w]`` float32, w being the width of an aggregated row.
-        """
+        """Read aggregates from ``rows``, ``[num_vertices, w]`` float32."""
         self._rows = rows
-        self._inner = inner
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows."""
-        return self._inner.num_rows
-
-    @property
-    def width(self) -> int:
-        """Features of a row that is not aggregated."""
-        return self._inner.width
+        self.inner = inner
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of an aggregated row, which is what a mini-batch reads of each vertex."""
+        """Bytes of an aggregate, which a mini-batch reads for each destination."""
         return int(self._rows.shape[1]) * self._rows.itemsize
 
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices`` as the other store has them, ``[n, width]``."""
-        return self._inner.gather(vertices, dtype=dtype, num_threads=num_threads)
+        """Return the raw rows of ``vertices``, ``[n, width]``."""
+        return self.inner.gather(vertices, dtype=dtype, num_threads=num_threads)
 
     def aggregate(
         self,
@@ -205,8 +190,8 @@ class PreaggregatedFeatures(FeatureStore):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the ready rows of the destinations of ``block``, ``[num_dst, w]``."""
-        own = vertices[: block.num_dst]
-        out = ops.empty((len(own), self._rows.shape[1]), dtype)
-        ops.gather((self._rows, "float32"), own, out=out, num_threads=num_threads)
-        return out, Traffic(rows=Access(host_bytes=len(own) * self.row_bytes))
+        """Return the precomputed aggregates of the destinations of ``block``, ``[num_dst, w]``."""
+        destinations = vertices[: block.num_dst]
+        out = ops.empty((len(destinations), self._rows.shape[1]), dtype)
+        ops.gather((self._rows, "float32"), destinations, out=out, num_threads=num_threads)
+        return out, Traffic(rows=Access(host_bytes=len(destinations) * self.row_bytes))

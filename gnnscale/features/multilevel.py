@@ -1,8 +1,8 @@
-"""Tiers that stack: a device's memory over host memory, which holds some rows of a slower source.
+"""Multi-level feature store: device memory above host memory above a slower backing store.
 
-The tiers are planned one after the other. Once the batches that the device's policy looks at are
-known, it is decided which rows of a step the device has by then. The others are what host memory is
-asked for: its own window consists of them, and so nothing is read that the device has.
+The levels are planned one after the other. Once the look-ahead window of the device's policy is
+full, the rows that the device will have in the next step are known. Host memory expects only the
+remaining rows, so the backing store reads no row that the device has.
 """
 
 from __future__ import annotations
@@ -19,243 +19,231 @@ import torch
 from gnnscale import ops
 from gnnscale.cache.belady import CacheUpdate
 from gnnscale.core import Array, Int32Array, IntArray, Traffic
-from gnnscale.features.base import FeatureStore
-from gnnscale.features.cached import count_by_name, found_rows
+from gnnscale.features.base import WrappedStore
+from gnnscale.features.cached import add_counts, count_by_name, row_traffic
 from gnnscale.features.tiered.planner import Policy
 from gnnscale.features.tiered.store import ReadyRows, TieredReader, TieredStore
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCacheRows:
-    """The rows that a device has in its memory, or reads in that of its peers."""
+    """Rows cached in a device's memory, and in the memory of its peers."""
 
-    policy: Policy  #: says which rows these are, and what replaces them
-    #: ``[n_k, stored_width]`` the rows of each member of the clique, whose places follow each other
+    policy: Policy  #: replacement policy: looks up rows and replaces them
+    #: ``[n_k, stored_width]`` rows of each clique member; slots number the members' rows in turn
     members: Sequence[Array]
-    own: int = 0  #: which member the device is
+    own: int = 0  #: index of this device among the members
     names: Sequence[str] = ()  #: the members' names in reports
     window: int = 0  #: steps that the policy looks ahead
-    match: bool = False  #: whether rows of the batch before are read on the device
+    match: bool = False  #: whether the device also reads rows of the previous batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class _PlannedStep:
-    """What was decided of a step, before any of its rows were read."""
+    """Plan of a step, made before any of its rows are read."""
 
-    vertices: Array  #: ``[n]`` the very array that was expected
-    #: ``[n]`` the place of each row on the device, or -1; those of the batch before follow
-    #: the members' places
-    places: Int32Array
+    vertices: Array  #: ``[n]`` the expected array, recognized by identity
+    #: ``[n]`` slot of each row on the device, -1 if missing; the slots of the previous batch
+    #: follow those of the members
+    slots: Int32Array
     missing: IntArray  #: ``[m]`` positions of the rows that the device lacks
-    asked: Array  #: ``[m]`` their vertices, the very array that host memory expects
-    replaced: CacheUpdate  #: what the device does once it has the rows
-    members: Sequence[Array]  #: those of the places, when this was decided
+    missing_vertices: Array  #: ``[m]`` their vertices, the array that host memory expects
+    update: CacheUpdate  #: replacements on the device after the step
+    members: Sequence[Array]  #: the members' rows at planning time
 
 
-class MultiLevelStore(FeatureStore):
-    """Rows in a device's memory, and below it those of a tier in host memory.
+class MultiLevelStore(WrappedStore):
+    """Rows cached in device memory, backed by a tiered store in host memory.
 
-    The values are the source's, bit for bit. The steps of a run are expected in the order in which
-    they are gathered, each at least ``lead`` steps ahead. Any other gather, e.g. of a rehearsal,
-    reads host memory and its source, and changes nothing.
+    The values equal the backing store's, bit for bit. The steps of a run are expected in gather
+    order, each at least ``lead`` steps before its gather. Any other gather, e.g. of a profiling
+    run, reads host memory and the backing store, and changes nothing.
 
-    One thread may expect while another gathers; how far the first is ahead does not change what is
-    found on the device.
+    One thread may expect while another gathers; the distance between the two does not change the
+    device's hits.
     """
 
     def __init__(self, tier: TieredStore, rows: DeviceCacheRows) -> None:
-        """Read ``rows`` on the device, and what it lacks from ``tier``."""
-        #: steps that are to be expected ahead of a gather
+        """Read ``rows`` on the device, and all other rows from ``tier``."""
+        #: steps between the expectation of a step and its gather
         self.lead = rows.window + tier.rows.lead
-        self.tier: TieredReader = tier.rows  #: the rows that the device lacks
-        self._host = tier  #: gathers them, unless a step expects them
+        self.tier: TieredReader = tier.rows  #: rows that the device lacks
+        self.inner = tier  #: gathers rows that no step expects
         self._rows = rows
-        self._num_places = sum(map(len, rows.members))
-        #: The rows of the batch before, and memory for those of the next one.
+        self._num_slots = sum(map(len, rows.members))
+        #: Rows of the previous batch, and a spare buffer for the next batch.
         self._previous: Array = np.empty((0, self.tier.source.width), self.tier.source.dtype)
         self._spare = self._previous
-        self._nothing: Array = np.zeros((1, self.tier.source.width), self.tier.source.dtype)
-        #: Steps that are not decided yet, and those that are; None for one that reads nothing.
-        self._known: deque[Array | None] = deque()
-        self._decided: deque[_PlannedStep | None] = deque()
-        self._deciding = threading.Lock()
+        self._empty_row: Array = np.zeros((1, self.tier.source.width), self.tier.source.dtype)
+        #: Expected steps without and with a plan. None: the step reads no rows.
+        self._expected: deque[Array | None] = deque()
+        self._planned: deque[_PlannedStep | None] = deque()
+        self._planning = threading.Lock()
         self._counting = threading.Lock()
-        self._found = [0] * (len(rows.members) + 1)
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows of the source."""
-        return self.tier.source.num_rows
-
-    @property
-    def width(self) -> int:
-        """Features of a row."""
-        return self.tier.source.num_features
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row as it is stored."""
-        return self._host.row_bytes
+        self._row_counts = [0] * (len(rows.members) + 1)
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct; None if it reads nothing.
+        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
 
-        ``gather`` recognises the step by this very array.
+        ``gather`` recognizes the step by the identity of the array.
         """
-        with self._deciding:
-            self._known.append(vertices)
+        with self._planning:
+            self._expected.append(vertices)
             if vertices is not None:
                 self._rows.policy.expect(vertices)
-            while len(self._known) > self._rows.window:
-                self._decide()
+            while len(self._expected) > self._rows.window:
+                self._plan_step()
 
     def end(self) -> None:
-        """Say that no further step follows: the last ones are read ahead as those before them."""
-        with self._deciding:
-            while self._known:
-                self._decide()
+        """Announce that no further step follows, so that the last steps are read ahead as well."""
+        with self._planning:
+            while self._expected:
+                self._plan_step()
         self.tier.end()
 
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``, each read from one of the tiers."""
+        """Return the rows of ``vertices``, ``[n, width]``, each from one of the levels."""
         step = self._next(vertices)
         if step is None:
-            return self._host.gather(vertices, dtype=dtype, num_threads=num_threads)
+            return self.inner.gather(vertices, dtype=dtype, num_threads=num_threads)
         out = ops.empty((len(vertices), self.width), dtype)
-        ready = self.tier.ready(step.asked)
+        ready = self.tier.ready(step.missing_vertices)
         matrices = [*step.members, self._previous, ready.rows]
-        places = step.places.copy()
-        places[step.missing] = ready.slots + (self._num_places + len(self._previous))
-        found = ops.gather_cached(
+        slots = step.slots.copy()
+        slots[step.missing] = ready.slots + (self._num_slots + len(self._previous))
+        counts = ops.gather_cached(
             # Every row is in one of the matrices.
-            (np.broadcast_to(self._nothing, (len(places), self.tier.source.width)), self._name),
+            (np.broadcast_to(self._empty_row, (len(slots), self.tier.source.width)), self._name),
             [(rows, self._name) for rows in matrices],
-            places,
-            np.arange(len(places), dtype=np.int32),
+            slots,
+            np.arange(len(slots), dtype=np.int32),
             out=out,
             num_threads=num_threads,
         ).tolist()
-        self._keep(step, matrices, places, num_threads)
-        with self._deciding:
-            self._decided.popleft()
-        return out, self._served(ready, found)
+        self._update_cache(step, matrices, slots, num_threads)
+        with self._planning:
+            self._planned.popleft()
+        return out, self._count(ready, counts)
 
     def replace(self, rows: DeviceCacheRows) -> None:
-        """Have other rows on the device in the steps that are not decided yet.
+        """Read other rows on the device in the steps without a plan.
 
-        They are as many as before, and stay: nothing replaces them.
+        ``rows`` has as many rows as before and is static: no policy replaces them.
         """
-        with self._deciding:
+        with self._planning:
             self._rows = rows
 
     def take_counters(self) -> dict[str, float]:
-        """Return the rows read at each member and below the device since the last call, by name."""
+        """Return the rows read from each member and from the host since the last call, by name."""
         with self._counting:
-            found, self._found = self._found, [0] * len(self._found)
-        return count_by_name(found, self._rows.names)
+            counts, self._row_counts = self._row_counts, [0] * len(self._row_counts)
+        return count_by_name(counts, self._rows.names)
 
     def close(self) -> None:
-        """Wait for reads that were begun, and release the source."""
+        """Wait for pending reads, and release the backing store."""
         self.tier.close()
 
     @property
     def _name(self) -> str:
         return self.tier.source.dtype_name
 
-    def _decide(self) -> None:
-        """Decide what the next step reads on the device, and expect the others in host memory."""
-        vertices = self._known.popleft()
+    def _plan_step(self) -> None:
+        """Plan the reads of the next step, and expect the missing rows in host memory."""
+        vertices = self._expected.popleft()
         if vertices is None:
-            self._decided.append(None)
+            self._planned.append(None)
             self.tier.expect(None)
             return
         policy = self._rows.policy
-        places = policy.look_up()
-        missing = np.flatnonzero(places < 0)
-        asked = vertices[missing]
-        self._decided.append(
+        slots = policy.look_up()
+        missing = np.flatnonzero(slots < 0)
+        missing_vertices = vertices[missing]
+        self._planned.append(
             _PlannedStep(
                 vertices=vertices,
-                places=places,
+                slots=slots,
                 missing=missing,
-                asked=asked,
-                replaced=policy.advance(),
+                missing_vertices=missing_vertices,
+                update=policy.advance(),
                 members=self._rows.members,
             )
         )
-        self.tier.expect(asked)
+        self.tier.expect(missing_vertices)
 
     def _next(self, vertices: Array) -> _PlannedStep | None:
-        """Return the next step if it is the one of ``vertices``."""
-        with self._deciding:
-            decided = (each.vertices for each in self._decided if each is not None)
-            known = (each for each in self._known if each is not None)
-            if next(chain(decided, known), None) is not vertices:
+        """Return the plan of the next step if the step reads ``vertices``."""
+        with self._planning:
+            planned = (step.vertices for step in self._planned if step is not None)
+            expected = (vertices for vertices in self._expected if vertices is not None)
+            if next(chain(planned, expected), None) is not vertices:
                 return None
-            # The run ends before a window, or what host memory is to know ahead, is full.
-            self._pass_over()
-            while self._known and len(self._decided) <= self.tier.lead:
-                self._decide()
-                self._pass_over()
-            return self._decided[0]
+            # At the end of a run, the look-ahead windows do not fill up.
+            self._drop_empty_steps()
+            while self._expected and len(self._planned) <= self.tier.lead:
+                self._plan_step()
+                self._drop_empty_steps()
+            return self._planned[0]
 
-    def _pass_over(self) -> None:
-        """Forget steps that read nothing, before the next one that does."""
-        while self._decided and self._decided[0] is None:
-            self._decided.popleft()
+    def _drop_empty_steps(self) -> None:
+        """Drop the planned steps that read no rows, up to the next step that reads rows."""
+        while self._planned and self._planned[0] is None:
+            self._planned.popleft()
 
-    def _keep(
-        self, step: _PlannedStep, matrices: Sequence[Array], places: Int32Array, num_threads: int
+    def _update_cache(
+        self, step: _PlannedStep, matrices: Sequence[Array], slots: Int32Array, num_threads: int
     ) -> None:
-        """Copy rows of a step that the device keeps, from their places."""
+        """Copy the rows of a step that enter the cache of the device."""
         if self._rows.match:
-            self._keep_matching(matrices, places, num_threads)
-        replaced, own = step.replaced, step.members[self._rows.own]
-        self._copy(matrices, places[replaced.positions], own, replaced.slots, num_threads)
+            self._keep_matching(matrices, slots, num_threads)
+        update, cache = step.update, step.members[self._rows.own]
+        self._copy(matrices, slots[update.positions], cache, update.slots, num_threads)
         if self._rows.match:
             self._previous, self._spare = self._spare, self._previous
 
-    def _keep_matching(self, matrices: Sequence[Array], places: Int32Array, threads: int) -> None:
-        """Keep the rows of a step that the next one shares, or all if that is unknown yet."""
-        if len(self._spare) < len(places):
-            self._spare = np.empty((len(places), self.tier.source.width), self.tier.source.dtype)
-        with self._deciding:
-            later = (each for each in islice(self._decided, 1, None) if each is not None)
-            following = next(later, None)
-        if following is None:
-            matching = np.arange(len(places), dtype=np.int32)
+    def _keep_matching(self, matrices: Sequence[Array], slots: Int32Array, threads: int) -> None:
+        """Keep the rows that the next step reads again, or all rows if that step is unknown."""
+        if len(self._spare) < len(slots):
+            self._spare = np.empty((len(slots), self.tier.source.width), self.tier.source.dtype)
+        with self._planning:
+            later = (step for step in islice(self._planned, 1, None) if step is not None)
+            next_step = next(later, None)
+        if next_step is None:
+            matching = np.arange(len(slots), dtype=np.int32)
         else:
-            matching = following.places - np.int32(self._num_places)
+            matching = next_step.slots - np.int32(self._num_slots)
             matching = matching[matching >= 0]
-        self._copy(matrices, places[matching], self._spare, matching, threads)
+        self._copy(matrices, slots[matching], self._spare, matching, threads)
 
     def _copy(
         self,
         matrices: Sequence[Array],
-        places: Int32Array,
+        source_slots: Int32Array,
         target: Array,
-        slots: Int32Array,
+        target_slots: Int32Array,
         num_threads: int,
     ) -> None:
-        """Copy rows as they are stored, from their places in all ``matrices``."""
+        """Copy rows in their stored type, from their slots in the concatenated ``matrices``."""
         first = 0
         for rows in matrices:
-            inside = (places >= first) & (places < first + len(rows))
+            inside = (source_slots >= first) & (source_slots < first + len(rows))
             if inside.any():
-                ids = places[inside] - np.int32(first)
-                goal = (target, self._name)
-                ops.copy_rows((rows, self._name), ids, goal, slots[inside], num_threads=num_threads)
+                ops.copy_rows(
+                    (rows, self._name),
+                    source_slots[inside] - np.int32(first),
+                    (target, self._name),
+                    target_slots[inside],
+                    num_threads=num_threads,
+                )
             first += len(rows)
 
-    def _served(self, ready: ReadyRows, found: list[int]) -> Traffic:
-        """Return what a step has read; of each member, of the batch before, and in host memory."""
-        *members, previous, missed, _ = found
+    def _count(self, ready: ReadyRows, counts: list[int]) -> Traffic:
+        """Return a step's traffic, from the rows read at members, previous batch, host memory."""
+        *members, previous, missed, _ = counts
         members[self._rows.own] += previous
         with self._counting:
-            counts = [*members, missed]
-            self._found = [before + each for before, each in zip(self._found, counts, strict=True)]
-        rows = found_rows(counts, own=self._rows.own, row_bytes=self.row_bytes).rows
+            self._row_counts = add_counts(self._row_counts, [*members, missed])
+        traffic = row_traffic([*members, missed], member=self._rows.own, row_bytes=self.row_bytes)
         self.tier.served(ready)
-        return Traffic(rows=rows, tier=ready.access, disk=ready.reads.disk)
+        return Traffic(rows=traffic.rows, tier=ready.access, disk=ready.reads.disk)

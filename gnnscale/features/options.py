@@ -1,4 +1,4 @@
-"""Group ``features``: where workers read features from. Read without torch."""
+"""Configuration group ``features``: the feature store that workers read. Imports no torch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gnnscale.graph.store_format import MAX_FEATURES
 if TYPE_CHECKING:
     from gnnscale.features.base import FeatureStore
 
-#: Neighbourhoods of more hops are most of a graph.
+#: Neighborhoods of more hops cover most of a graph.
 _MAX_HOPS = 64
-#: First elements of learned rows are uniform between minus and plus this; and the tag of their
-#: random numbers.
+#: Learned rows start uniform in [-_SCALE, _SCALE).
 _SCALE = 0.1
+#: Stream id of the random numbers of learned rows.
 _ROWS_STREAM = 0x0E0B
-#: Optimizers of learned rows, and the tables that each needs memory for.
+#: Optimizers of learned rows, and the memory of each in tables of rows, weights included.
 _ROW_TABLES = {"adagrad": 1, "adam": 3}
 _ADAGRAD_RATE = 0.1
 
@@ -32,19 +32,17 @@ _ADAGRAD_RATE = 0.1
 class FeatureStoreConfig(ABC):
     """Base of the configuration group ``features``."""
 
-    #: Its name on the command line; classes of the user's share one.
+    #: Name on the command line; all user-defined classes share ``custom``.
     name: ClassVar[str] = "custom"
-    #: Whether the first layer's aggregation is computed before training, and its rows are read.
+    #: Whether the first layer's aggregates are computed before training and read in its place.
     preaggregates: ClassVar[bool] = False
-    #: Whether rows take the place of the graph's features: they are made of the structure, or
-    #: learned.
+    #: Whether the rows, computed from the structure or learned, replace the graph's features.
     replaces: ClassVar[bool] = False
     #: Whether rows are weights that training updates.
     learns: ClassVar[bool] = False
-    #: Whether host memory holds some of the rows, and others are read from the disk.
+    #: Whether host memory holds some of the rows, and the disk is read for all others.
     reads_disk: ClassVar[bool] = False
-    #: Whether machines divide the rows among them.
-    divided: ClassVar[bool] = False
+    divided: ClassVar[bool] = False  #: Whether the rows are sharded across machines.
 
     @abstractmethod
     def open(self, graph: Graph) -> FeatureStore:
@@ -53,7 +51,7 @@ class FeatureStoreConfig(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class HostFeaturesConfig(FeatureStoreConfig):
-    """Every worker reads the graph's features from host memory."""
+    """Features in host memory, read by every worker."""
 
     name: ClassVar[str] = "host"
 
@@ -64,22 +62,22 @@ class HostFeaturesConfig(FeatureStoreConfig):
         return HostFeatures.of(graph)
 
 
-#: Which rows host memory holds of a disk.
+#: Replacement policies of the rows that host memory holds.
 DISK_POLICIES = ("look_ahead", "out_degree")
-#: Steps that may be looked ahead.
+#: Largest look-ahead, in steps.
 _MAX_WINDOW = 1 << 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiskFeaturesConfig(HostFeaturesConfig):
-    """Host memory holds some rows, and the others are read from the disk, some steps ahead.
+    """Features on disk, read some steps ahead; host memory holds some rows.
 
     Attributes:
-        memory_bytes: memory for rows and for what decides which of them stay, over all workers of
-            a machine; None for what the machine has left.
-        policy: one of ``DISK_POLICIES``: the rows that the next steps read soonest, or those with
-            most out-neighbours.
-        window: steps that are looked ahead; None for as many as help, if memory allows it.
+        memory_bytes: bytes for rows and for the replacement policy, over all workers of a machine.
+            None: the machine's free memory.
+        policy: one of ``DISK_POLICIES``. look_ahead holds the rows that the next steps read
+            soonest; out_degree holds the rows with the most out-neighbors.
+        window: steps to look ahead. None: as many as help and memory allows.
     """
 
     name: ClassVar[str] = "disk"
@@ -99,14 +97,14 @@ class DiskFeaturesConfig(HostFeaturesConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SharedFeaturesConfig(FeatureStoreConfig):
-    """Machines divide the rows; each reads those of others over the network, some steps ahead.
+    """Features sharded across machines; remote rows are read over the network, some steps ahead.
 
-    A machine whose own rows exceed its memory reads these from its disk.
+    A machine whose local rows exceed its memory reads them from its disk.
 
     Attributes:
-        memory_bytes: memory for rows, own ones and those of other machines, and for what decides
-            which of them stay, over all workers of a machine; None for what the machine has left.
-        window: steps that are looked ahead; None for as many as help, if memory allows it.
+        memory_bytes: bytes for local and remote rows and for the replacement policy, over all
+            workers of a machine. None: the machine's free memory.
+        window: steps to look ahead. None: as many as help and memory allows.
     """
 
     name: ClassVar[str] = "shared"
@@ -122,24 +120,24 @@ class SharedFeaturesConfig(FeatureStoreConfig):
             check_range("features.window", self.window, 1, _MAX_WINDOW)
 
     def open(self, graph: Graph) -> FeatureStore:
-        """Refuse to read rows without the other machines.
+        """Refuse: a single worker cannot read the rows of other machines.
 
         Raises:
-            ConfigError: in any case.
+            ConfigError: always.
         """
         raise self.refused()
 
     def refused(self) -> ConfigError:
         """Return the error for a run on one machine."""
         return ConfigError(
-            "features=shared: machines divide the rows, and this run has one; torchrun starts its "
+            "features=shared: expected a run on several machines, got one; torchrun starts its "
             "processes on several (docs/several-machines.md)"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreaggregatedFeaturesConfig(HostFeaturesConfig):
-    """The first layer's aggregation is computed before training, if it takes all neighbours."""
+    """First-layer aggregates, computed before training; the first layer must use all neighbors."""
 
     name: ClassVar[str] = "preaggregated"
     preaggregates: ClassVar[bool] = True
@@ -147,17 +145,18 @@ class PreaggregatedFeaturesConfig(HostFeaturesConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedFeaturesConfig(HostFeaturesConfig):
-    """Every vertex has a row of weights, which is learned with the model.
+    """A row of weights for every vertex, learned with the model.
 
-    The rows of a step's input vertices, and no others, are updated, whatever ``optimizer`` is. They
-    do not decay.
+    A step updates the rows of its input vertices only, whatever ``optimizer`` is. The rows have no
+    weight decay.
 
     Attributes:
         dim: length of a row.
-        optimizer: adam for lazy Adam (``torch.optim.SparseAdam``), which keeps two rows for each
-            row; adagrad for row-wise Adagrad (Naumov et al., 2019), which keeps a number.
-        lr: learning rate of the first epoch; None for ``optimizer.lr`` with adam, and for 0.1 with
-            adagrad, whose steps become shorter. It follows the optimizer's schedule.
+        optimizer: adam for lazy Adam (``torch.optim.SparseAdam``), with two more rows of state per
+            row; adagrad for row-wise Adagrad (Naumov et al., 2019), with one number of state per
+            row.
+        lr: learning rate of the first epoch; it follows the optimizer's schedule. None:
+            ``optimizer.lr`` with adam, 0.1 with adagrad, whose steps shrink over time.
     """
 
     name: ClassVar[str] = "learned"
@@ -172,25 +171,27 @@ class LearnedFeaturesConfig(HostFeaturesConfig):
         check_range("features.dim", self.dim, 1, MAX_FEATURES)
         check_choice("features.optimizer", self.optimizer, _ROW_TABLES)
         if self.lr is not None and not 0 < self.lr < math.inf:
-            raise ConfigError(f"features.lr={self.lr}: must be above 0, or null for the default")
+            raise ConfigError(
+                f"features.lr={self.lr}: expected a number above 0, or null for the default"
+            )
 
     @property
     def tables(self) -> int:
-        """Tables of rows that training needs memory for, with what the optimizer keeps."""
+        """Tables of rows that training keeps in memory, optimizer state included."""
         return _ROW_TABLES[self.optimizer]
 
     def rate_factor(self, lr: float) -> float:
-        """Return the learning rate of rows by ``lr``, that of the other weights."""
+        """Return the ratio of the rows' learning rate to ``lr``, the model's rate."""
         if self.lr is not None:
             return self.lr / lr
         return _ADAGRAD_RATE / lr if self.optimizer == "adagrad" else 1.0
 
     def draw(self, num_vertices: int, *, seed: int) -> Float32Array:
-        """Return the first rows ``[num_vertices, dim]`` float32: a pure function of ``seed``.
+        """Return the initial rows ``[num_vertices, dim]`` float32: a pure function of ``seed``.
 
-        Those of a larger graph begin with those of a smaller one.
+        The rows of a larger graph begin with the rows of a smaller graph.
         """
-        # Another stream than those of made features and labels (data/structure_only.py).
+        # The stream differs from those of synthetic features and labels (data/structure_only.py).
         generator = np.random.Generator(np.random.Philox([seed, _ROWS_STREAM]))
         rows = np.empty((num_vertices, self.dim), np.float32)
         for part in row_slices(num_vertices, 4 * self.dim):
@@ -202,9 +203,9 @@ class LearnedFeaturesConfig(HostFeaturesConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class StructuralFeaturesConfig(HostFeaturesConfig):
-    """Base of rows that follow from the structure, in place of the graph's features.
+    """Base of rows computed from the structure, in place of the graph's features.
 
-    Each process makes them when it opens a graph, also another than the run was trained on.
+    Each process computes them when it opens a graph, also a graph other than the training graph.
     """
 
     replaces: ClassVar[bool] = True
@@ -216,7 +217,7 @@ class StructuralFeaturesConfig(HostFeaturesConfig):
 
     @abstractmethod
     def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
-        """Return the rows ``[num_vertices, width]`` float32; threads do not change them."""
+        """Return the rows ``[num_vertices, width]`` float32, independent of ``num_threads``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,15 +240,15 @@ class DegreeFeaturesConfig(StructuralFeaturesConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectionFeaturesConfig(StructuralFeaturesConfig):
-    """Random projections of every vertex's neighbourhood (FastRP), in place of features.
+    """Random projections of every vertex's neighborhood (FastRP), in place of features.
 
-    Rows of another graph can be compared if it numbers the same vertices alike, as a later state of
-    the graph does.
+    The rows of two graphs are comparable if equal ids stand for equal vertices, as in a later state
+    of a graph.
 
     Attributes:
         dim: length of a row.
-        hops: neighbourhoods that count, from the nearest on.
-        seed: fixes the projection; it is not the run's seed.
+        hops: number of hops.
+        seed: seed of the projection, independent of the run's seed.
     """
 
     name: ClassVar[str] = "projections"

@@ -1,4 +1,4 @@
-"""Features that follow from a graph's structure: degrees, and projections of neighbourhoods."""
+"""Features computed from a graph's structure: degrees, and random projections of neighborhoods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gnnscale.core import Float32Array, Int64Array, track
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.graph import Graph
 
-#: Tag of the random numbers of projections.
+#: Stream id of the random numbers of projections.
 _STREAM = 0x0FA5
 
 
@@ -19,27 +19,28 @@ def degree_rows(graph: Graph) -> Float32Array:
     outgoing = np.zeros(graph.num_vertices, np.int64)
     with ops.naming_graph(graph.path or graph.name):
         ops.count_in_degrees(graph.indices, outgoing)
-    rows = np.stack([incoming, outgoing], axis=1).astype(np.float32)
-    found: Float32Array = np.log1p(rows)
-    return found
+    rows: Float32Array = np.log1p(np.stack([incoming, outgoing], axis=1).astype(np.float32))
+    return rows
 
 
 def projected_rows(
     graph: Graph, *, dim: int, hops: int, seed: int, num_threads: int
 ) -> Float32Array:
-    """Return the sum of randomly projected neighbourhoods: FastRP (Chen et al., CIKM 2019).
+    """Return the sum of randomly projected neighborhoods: FastRP (Chen et al., CIKM 2019).
 
-    Every vertex has a sparse random row: each element is 1 or -1 with probability 1/6 each, else
-    0. These are averaged over in-neighbours once for each hop, by weight if edges have weights, and
-    the rows after each hop, scaled to a mean square of 1, are added up. The paper weights hops
-    and scales random rows by degrees, with factors tuned for each graph; here all count alike.
-    Vertices with similar neighbourhoods have similar rows.
+    Every vertex has a sparse random row: each element is 1 or -1 with probability 1/6 each, else 0.
+    Each hop replaces a row by the mean over the vertex's in-neighbors, weighted if edges have
+    weights, and scales it to a mean square of 1. The result is the sum of the rows after each hop.
+    Vertices with similar neighborhoods have similar rows.
+
+    The paper weights hops and scales random rows by degrees, with factors tuned for each graph;
+    here all hops have weight 1.
 
     Args:
         graph: at most 2^31 vertices.
         dim: length of a row.
-        hops: neighbourhoods that count.
-        seed: fixes the random rows; the row of a vertex depends on its id alone.
+        hops: number of hops.
+        seed: seed of the random rows; the random row of a vertex depends on ``seed`` and its id.
         num_threads: threads to use; the result does not depend on it.
 
     Returns:
@@ -47,9 +48,9 @@ def projected_rows(
     """
     rows = _random_rows(graph.num_vertices, dim, seed)
     total = np.zeros_like(rows)
-    above = np.empty_like(rows)
+    averaged = np.empty_like(rows)
     scale = _inverse_sums(graph)
-    with track("projecting neighbourhoods", total=hops, unit="hops") as advance:
+    with track("projecting neighborhoods", total=hops, unit="hops") as advance:
         for _ in range(hops):
             ops.aggregate(
                 (rows, "float32"),
@@ -57,12 +58,12 @@ def projected_rows(
                 graph.indices,
                 weights=graph.edge_weights,
                 dst_scale=scale,
-                out=(above, "float32"),  # type: ignore[arg-type] # no torch is needed
+                out=(averaged, "float32"),  # type: ignore[arg-type] # no torch is needed
                 num_threads=num_threads,
             )
-            _normalise(above)
-            total += above
-            rows, above = above, rows
+            _normalize(averaged)
+            total += averaged
+            rows, averaged = averaged, rows
             advance(1)
     return total
 
@@ -72,13 +73,13 @@ def _random_rows(num_vertices: int, dim: int, seed: int) -> Float32Array:
     rows = np.empty((num_vertices, dim), np.float32)
     for part in row_slices(num_vertices, 4 * dim):
         generator.random(out=rows[part], dtype=np.float32)
-        drawn = rows[part]
-        drawn[...] = (drawn < 1 / 6).astype(np.float32) - (drawn >= 5 / 6)
+        uniform = rows[part]
+        uniform[...] = (uniform < 1 / 6).astype(np.float32) - (uniform >= 5 / 6)
     return rows
 
 
 def _inverse_sums(graph: Graph) -> Float32Array:
-    """Return one over the number of each vertex's in-neighbours, or the sum of their weights."""
+    """Return 1 / in-degree of each vertex, or 1 / weight sum; 0 without in-edges."""
     sums = graph.weight_sums
     if sums is None:
         sums = np.diff(graph.indptr).astype(np.float32)
@@ -87,8 +88,8 @@ def _inverse_sums(graph: Graph) -> Float32Array:
     return inverse
 
 
-def _normalise(rows: Float32Array) -> None:
-    """Scale each row to a mean square of 1; a row of zeros stays."""
+def _normalize(rows: Float32Array) -> None:
+    """Scale each row to a mean square of 1; a row of zeros is unchanged."""
     for part in row_slices(len(rows), rows.shape[1] * 4):
         squares = np.einsum("ij,ij->i", rows[part], rows[part]) / np.float32(rows.shape[1])
         factors = np.zeros_like(squares)

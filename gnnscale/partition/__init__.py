@@ -1,4 +1,4 @@
-"""Partitions: how a graph is divided among the devices of a run."""
+"""Partitioning: division of a graph among the devices of a run."""
 
 from gnnscale.partition.base import (
     NO_PART,
@@ -11,7 +11,7 @@ from gnnscale.partition.base import (
 from gnnscale.partition.build import PICTURE_FILE, make_partition, place_of, write_parts, write_rows
 from gnnscale.partition.edge_cut.libraries import EdgeCut, Metis, MtKaHyPar
 from gnnscale.partition.hierarchical import Hierarchical
-from gnnscale.partition.metrics import PartFigures, PartitionStats
+from gnnscale.partition.metrics import PartitionStats, PartStats
 from gnnscale.partition.pagraph import PaGraph
 from gnnscale.partition.shard_store import view_of_part, write_part
 from gnnscale.partition.simple import P3, FromFile, Hash, Random, Range

@@ -1,4 +1,4 @@
-"""What every partitioner offers: parts of a graph, and a forecast of what making them will take."""
+"""Base class of partitioners, and the record and checks of a partition's parts."""
 
 import re
 from abc import ABC, abstractmethod
@@ -15,58 +15,63 @@ from gnnscale.core.types import Int16Array, IntArray, UInt8Array
 from gnnscale.graph import Graph
 from gnnscale.sampling.seed_order import labelled_vertices
 
-#: Owner of a vertex that no part has.
+#: Owner of a vertex that is in no part.
 NO_PART = -1
-#: Hops to a vertex that a part does not have.
+#: Hops to a vertex that is not in the part.
 UNREACHED = 255
 _SLICE_VERTICES = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """A graph divided into parts. Vertices keep their ids, and neighbours their order."""
+    """Division of a graph into parts. Vertices keep their ids, and neighbors their order.
+
+    Example of a path 0 - 1 - 2 - 3 with training vertices 0 and 3::
+
+        hops = [[0, 1, 255, 255], [255, 255, 1, 0]]
+        Parts(num_parts=2, num_hops=1, owner=[0, 0, 1, 1], hops=hops)
+    """
 
     num_parts: int  #: number of parts, K
-    #: ``[num_vertices]`` int16, the part that each vertex belongs to, ``NO_PART`` if no part has
-    #: it. A training vertex is trained by its owner. None if every part has the whole topology (P3)
+    #: ``[num_vertices]`` int16, the part that owns each vertex and trains it if it is a training
+    #: vertex; ``NO_PART`` for none. None: every part has the full topology (P3)
     owner: Int16Array | None
-    #: ``[K, num_vertices]`` uint8, the hops that a vertex is away from the part's training
-    #: vertices, ``UNREACHED`` if the part does not have it. A part has the in-neighbours of
-    #: vertices that are fewer than ``num_hops`` away. None if parts have no halo of their own
+    #: ``[K, num_vertices]`` uint8, hops from the part's training vertices to each vertex,
+    #: ``UNREACHED`` if the part does not have the vertex. A part has the in-neighbors of vertices
+    #: at fewer than ``num_hops`` hops. None: parts have no halo
     hops: UInt8Array | None = None
-    num_hops: int = 0  #: hops that ``hops`` counts; 0 without
-    #: ``(first, last + 1)`` of the feature columns of each part (P3); None if rows are whole
+    num_hops: int = 0  #: largest number of hops in ``hops``; 0 without ``hops``
+    #: ``(first, last + 1)`` of the feature columns of each part (P3). None: rows are not split
     columns: tuple[tuple[int, int], ...] | None = None
-    notes: tuple[str, ...] = ()  #: what a report says of how the parts were made, a line each
+    notes: tuple[str, ...] = ()  #: lines of a report about the making of the parts
 
     def train_vertices(self, train_idx: IntArray) -> list[Array]:
         """Return the training vertices of each part, in the order of ``train_idx`` ``[n]``.
 
         Raises:
-            ValueError: every part has the whole topology, so it owns no vertex.
+            ValueError: every part has the full topology, so no part owns a vertex.
         """
         if self.owner is None:
-            raise ValueError("parts without vertices of their own have no training vertices")
+            raise ValueError("owner: expected an array, got None; parts own no training vertices")
         owners = self.owner[train_idx]
         return [train_idx[owners == part] for part in range(self.num_parts)]
 
 
-#: Folders are called after algorithms.
+#: Algorithm names, which are also names of folders.
 _ALGORITHM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,62}")
-#: What a partitioner may divide.
+#: Objects that a partitioner divides.
 _DIVIDES = ("vertices", "columns", "nothing")
-#: Parts of a partition; owners are kept in 16 bits.
+#: Largest number of parts; owners have 16 bits.
 MAX_PARTS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What making a partition will take."""
+    """Predicted cost of a partition."""
 
-    #: the most that this process and a child of it will hold beside what it holds already, the
-    #: mapped topology included
+    #: largest additional memory of this process and a child process, mapped topology included
     memory_bytes: int
-    seconds: float  #: roughly how long it takes
+    seconds: float  #: approximate duration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,28 +79,27 @@ class PartitionerConfig(ABC):
     """Base of the configuration group ``partitioner``.
 
     Attributes:
-        num_parts: number of parts; None for one for each device of the plan, and 4 if there is
-            no plan (``gnnscale partition``).
-        store: directory of the partition; None for a default in
+        num_parts: number of parts. None: one per device of the plan, and 4 without a plan
+            (``gnnscale partition``).
+        store: directory of the partition. None: a default in
             ``${GNNSCALE_HOME:-~/.cache/gnnscale}/partitions``.
     """
 
     num_parts: int | None = None
     store: str | None = field(default=None, metadata=names("place"))
 
-    #: What reports call the algorithm.
+    #: Name of the algorithm in reports.
     algorithm: ClassVar[str]
-    #: Whether ``num_hops`` plays a part; if it does not, one partition serves models of any
-    #: depth.
+    #: Whether the parts depend on ``num_hops``; otherwise one partition serves models of any depth.
     depends_on_hops: ClassVar[bool] = True
-    #: What is divided: ``vertices``, ``columns`` of the features (P3), or ``nothing``.
+    #: Divided object: ``vertices``, ``columns`` of the features (P3), or ``nothing``.
     divides: ClassVar[str] = "vertices"
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         if not _ALGORITHM.fullmatch(self.algorithm):
             raise ConfigError(
-                f"{name}.algorithm={shown(self.algorithm)}: must be a word of at most 63 letters, "
+                f"{name}.algorithm={shown(self.algorithm)}: expected a word of at most 63 letters, "
                 "digits and the signs _ + -"
             )
         check_choice(f"{name}.divides", self.divides, _DIVIDES)
@@ -103,47 +107,51 @@ class PartitionerConfig(ABC):
             check_range("partitioner.num_parts", self.num_parts, 1, MAX_PARTS)
         if self.store is not None:
             if not self.store or "\0" in self.store:
-                raise ConfigError(f"partitioner.store={shown(self.store)}: not a path")
+                raise ConfigError(f"partitioner.store={shown(self.store)}: expected a path")
             check_place(self.store, option="partitioner.store")
 
     def check_run(self, *, num_devices: int, num_hops: int) -> None:
-        """Raise ConfigError unless each of ``num_devices`` has one part."""
+        """Raise ConfigError unless there is one part for each of ``num_devices``."""
         if self.num_parts not in (None, num_devices):
             raise ConfigError(
-                f"partitioner.num_parts={self.num_parts}: device_plan has {num_devices} devices, "
-                "and each has one part; leave num_parts out, or name another plan"
+                f"partitioner.num_parts={self.num_parts}: expected {num_devices}, a part for each "
+                "device of device_plan; leave num_parts out, or name another plan"
             )
 
     @abstractmethod
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph``, of which the topology is only read, into ``num_parts`` K.
+        """Divide ``graph`` into ``num_parts`` parts; reads the topology only.
 
-        ``num_hops`` is L, the layers of the model. The result does not depend on ``num_threads``.
+        Args:
+            graph: graph to divide.
+            num_parts: K.
+            num_hops: L, the layers of the model.
+            num_threads: threads to use; the result does not depend on it.
 
         Raises:
-            ConfigError: the graph cannot be divided so.
+            ConfigError: the graph cannot be divided in this way.
         """
 
     @abstractmethod
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return what ``assign`` will take with the same arguments."""
+        """Return the predicted cost of ``assign`` with equal arguments."""
 
 
 def check_num_parts(graph: Graph, num_parts: int) -> None:
-    """Raise ConfigError if there are more parts than training vertices that have a label."""
+    """Raise ConfigError if there are more parts than labeled training vertices."""
     num_train = len(labelled_vertices(graph, "train"))
     if num_parts > num_train:
         raise ConfigError(
-            f"partitioner.num_parts={num_parts}: {graph.name} has {num_train} training vertices, "
-            "which are fewer"
+            f"partitioner.num_parts={num_parts}: expected at most the {num_train} training "
+            f"vertices of {graph.name}"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoPartitioner(PartitionerConfig):
-    """The graph stays whole: every part has all of it."""
+    """No partitioning: every part has the full graph."""
 
     algorithm: ClassVar[str] = "none"
     divides: ClassVar[str] = "nothing"
@@ -156,15 +164,14 @@ class NoPartitioner(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return what ``assign`` will take: nothing."""
+        """Return a cost of zero."""
         return Forecast(memory_bytes=0, seconds=0.0)
 
 
 def problem_of(parts: Parts, graph: Graph) -> str | None:
-    """Return the first thing that is wrong with ``parts`` of ``graph``, None if nothing is.
+    """Return the first contradiction between ``parts`` and ``graph``. None: they are consistent.
 
-    Which vertices a part reaches is not counted anew; only that its training vertices are where
-    they must be.
+    Hops are not recomputed; only the hops of training vertices are checked.
     """
     if parts.owner is None:
         if parts.hops is not None:
@@ -181,23 +188,24 @@ def problem_of(parts: Parts, graph: Graph) -> str | None:
 def _column_problem(parts: Parts, num_features: int) -> str | None:
     if parts.columns is None:
         return None
-    rising = all(first < last for first, last in parts.columns)
-    joined = all(left[1] == right[0] for left, right in pairwise(parts.columns))
+    ascends = all(first < last for first, last in parts.columns)
+    joins = all(a[1] == b[0] for a, b in pairwise(parts.columns))
     ends = parts.columns[:1] and (parts.columns[0][0], parts.columns[-1][1])
-    if len(parts.columns) != parts.num_parts or not (rising and joined and ends):
-        return f"columns are not {parts.num_parts} ranges, one after the other"
+    if len(parts.columns) != parts.num_parts or not (ascends and joins and ends):
+        return f"columns: expected {parts.num_parts} ranges, one after the other"
     if ends != (0, num_features):
-        return f"columns go from {ends[0]} to {ends[1]}, the graph has {num_features}"
+        return f"columns: expected 0 to {num_features}, got {ends[0]} to {ends[1]}"
     return None
 
 
 def _owner_problem(owner: Array, num_parts: int, graph: Graph) -> str | None:
     if owner.dtype != np.int16 or owner.shape != (graph.num_vertices,):
-        return f"owner is {owner.dtype}{list(owner.shape)}, needed is int16[{graph.num_vertices}]"
+        form = f"{owner.dtype}{list(owner.shape)}"
+        return f"owner: expected int16[{graph.num_vertices}], got {form}"
     low, high = int(owner.min()), int(owner.max())
     if low < NO_PART or high >= num_parts:
         bad = low if low < NO_PART else high
-        return f"owner {bad} is out of range, allowed are {NO_PART} to {num_parts - 1}"
+        return f"owner: expected {NO_PART} to {num_parts - 1}, got {bad}"
     train = labelled_vertices(graph, "train")
     owners = owner[train]
     if (owners < 0).any():
@@ -208,22 +216,22 @@ def _owner_problem(owner: Array, num_parts: int, graph: Graph) -> str | None:
 def _hops_problem(hops: Array, parts: Parts, graph: Graph) -> str | None:
     form = (parts.num_parts, graph.num_vertices)
     if hops.dtype != np.uint8 or hops.shape != form:
-        return f"hops is {hops.dtype}{list(hops.shape)}, needed is uint8{list(form)}"
+        return f"hops: expected uint8{list(form)}, got {hops.dtype}{list(hops.shape)}"
     if not 1 <= parts.num_hops < UNREACHED:
-        return f"num_hops is {parts.num_hops}, allowed are 1 to {UNREACHED - 1}"
+        return f"num_hops: expected 1 to {UNREACHED - 1}, got {parts.num_hops}"
     for first in range(0, graph.num_vertices, _SLICE_VERTICES):
         for part, row in enumerate(hops[:, first : first + _SLICE_VERTICES]):
             wrong = (row > parts.num_hops) & (row != UNREACHED)
             if wrong.any():
                 vertex = int(wrong.argmax())
                 return (
-                    f"part {part} has vertex {first + vertex} at {row[vertex]} hops, allowed are "
-                    f"0 to {parts.num_hops} and {UNREACHED}"
+                    f"hops: expected 0 to {parts.num_hops} or {UNREACHED}, got {row[vertex]} for "
+                    f"vertex {first + vertex} in part {part}"
                 )
     train = labelled_vertices(graph, "train")
     assert parts.owner is not None
-    far = hops[parts.owner[train], train]
-    if far.any():
-        vertex = train[(far != 0).argmax()]
-        return f"training vertex {vertex} is not at 0 hops in the part that it belongs to"
+    train_hops = hops[parts.owner[train], train]
+    if train_hops.any():
+        vertex = train[(train_hops != 0).argmax()]
+        return f"hops: expected 0 for training vertex {vertex} in the part that owns it"
     return None

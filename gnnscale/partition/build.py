@@ -1,4 +1,4 @@
-"""Partitions are made once: predicted, measured, examined and stored; then they are read."""
+"""Building of partitions: forecast, division, measurement, and storage."""
 
 import logging
 import time
@@ -8,20 +8,18 @@ from gnnscale.core import ConfigError, check_range, hardware, progress
 from gnnscale.core.artifact.files import NoSpaceError, check_no_link, size
 from gnnscale.core.metrics import watch_peak
 from gnnscale.graph import Graph
-from gnnscale.partition import shard_store as part_store
-from gnnscale.partition import shard_store as row_store
-from gnnscale.partition import store
+from gnnscale.partition import shard_store, store
 from gnnscale.partition.base import MAX_PARTS, Forecast, PartitionerConfig, Parts, problem_of
 from gnnscale.partition.metrics import MeasuredCost, PredictedCost, examine, examine_bytes
 from gnnscale.partition.store import PARTITION, PartitionIdentity, identify, partition_place
 
-#: What a report may draw beside a partition.
+#: Picture that a report may add to a partition's directory.
 PICTURE_FILE = "partition.svg"
-#: Where the stores of parts are, by their numbers; and those that have rows alone.
+#: Folders of the parts' stores, by part number: full stores, and stores of feature rows.
 PARTS_FOLDER, ROWS_FOLDER = "parts", "rows"
 _LOG = logging.getLogger(__name__)
-#: A forecast may be wrong by this much; what needs more than so many times the memory cannot end.
-_CLEARLY = 2
+#: Tolerated error of a forecast: a larger multiple of the machine's memory is refused.
+_FORECAST_TOLERANCE = 2
 
 
 def make_partition(
@@ -33,22 +31,22 @@ def make_partition(
     num_threads: int,
     force: bool = False,
 ) -> Path:
-    """Divide ``graph`` by ``config`` unless that is done already, and return the directory.
+    """Divide ``graph`` by ``config`` unless an equal partition is stored, and return its directory.
 
     Args:
         config: the partitioner.
-        graph: of a store or in memory; one in memory is identified by a hash of its topology and
-            training vertices.
+        graph: of a store or in memory; a graph in memory is identified by a hash of its topology
+            and training vertices.
         num_parts: K, used in place of ``config.num_parts``.
-        num_hops: layers of the model that is trained, L.
-        num_threads: does not change the result.
-        force: make it anew in any case.
+        num_hops: L, the layers of the model.
+        num_threads: threads to use; the result does not depend on it.
+        force: divide again, also if an equal partition is stored.
 
     Raises:
-        ConfigError: the graph cannot be divided so.
-        GraphError: ``config.store`` holds something else, or the directory cannot be written.
-            Nothing is left there.
-        NoSpaceError: it needs far more memory than this machine has.
+        ConfigError: the graph cannot be divided in this way.
+        GraphError: ``config.store`` has other content, or the directory cannot be written. No files
+            are left behind.
+        NoSpaceError: the forecast far exceeds this machine's memory.
     """
     check_range("partitioner.num_parts", num_parts, 1, MAX_PARTS)
     identity = identify(config, graph, num_parts=num_parts, num_hops=num_hops)
@@ -63,7 +61,7 @@ def make_partition(
 
 
 def place_of(config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hops: int) -> Path:
-    """Return the directory of the partition that ``make_partition`` makes, which may be missing.
+    """Return the directory that ``make_partition`` would return; it may be missing.
 
     Raises:
         ConfigError, GraphError: as ``make_partition``.
@@ -73,45 +71,45 @@ def place_of(config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hop
 
 
 def write_parts(partition: store.Partition, graph: Graph) -> Path:
-    """Write each part as a separate graph store unless that is done, and return their folder.
+    """Write each part that has no store yet as a graph store, and return the stores' folder.
 
     Raises:
-        ConfigError: its parts have no halo, so sampling would leave them.
+        ConfigError: the parts have no halo, so sampling would leave them.
         GraphError: a store cannot be written.
     """
     if partition.parts.hops is None:
         raise ConfigError(
-            f"part_stores=true: parts of {partition.figures.algorithm} are no graphs of their own, "
-            "since sampling leaves them; those of partitioner=pagraph are"
+            "part_stores=true: expected parts with a halo, which sampling does not leave, got "
+            f"those of {partition.figures.algorithm}; partitioner=pagraph makes such parts"
         )
     folder = partition.path / PARTS_FOLDER
     check_no_link(folder)
     folder.mkdir(exist_ok=True)
     for index in range(partition.parts.num_parts):
         if not (folder / str(index)).exists():
-            part_store.write_part(graph, partition.parts, index, folder / str(index))
+            shard_store.write_part(graph, partition.parts, index, folder / str(index))
     return folder
 
 
 def write_rows(partition: store.Partition, graph: Graph) -> Path:
-    """Write each part's rows as a store unless that is done, and return the folder of all.
+    """Write the feature rows of each part that has no row store yet, and return the stores' folder.
 
     Raises:
         GraphError: a vertex belongs to no part, or a store cannot be written.
-        NoSpaceError: the disk has too little room.
+        NoSpaceError: the disk has too little space.
     """
     folder = partition.path / ROWS_FOLDER
     check_no_link(folder)
-    every = range(partition.parts.num_parts)
-    missing = [index for index in every if not (folder / str(index)).exists()]
-    row_store.write_row_stores(
+    indices = range(partition.parts.num_parts)
+    missing = [index for index in indices if not (folder / str(index)).exists()]
+    shard_store.write_row_stores(
         graph, partition.parts, folder, partition=partition.content, indices=missing
     )
     return folder
 
 
 def _holds_parts(folder: Path) -> bool:
-    """Whether ``folder`` is that of the stores of parts, and holds nothing else."""
+    """Whether ``folder`` is a folder of parts' stores, without other entries."""
     return (
         folder.name in (PARTS_FOLDER, ROWS_FOLDER)
         and folder.is_dir()
@@ -134,8 +132,8 @@ def _make(
     sizes = {"num_parts": identity.num_parts, "num_hops": num_hops, "num_threads": num_threads}
     forecast = config.forecast(graph, **sizes)
     _announce(forecast, path, graph, identity)
-    what = f"partitioning {graph.name} by {config.algorithm}"
-    with progress.track(what), watch_peak() as peak:
+    activity = f"partitioning {graph.name} by {config.algorithm}"
+    with progress.track(activity), watch_peak() as peak:
         began = time.perf_counter()
         parts = config.assign(graph, **sizes)
         measured = MeasuredCost(seconds=time.perf_counter() - began, peak_rss_bytes=peak.bytes)
@@ -155,17 +153,17 @@ def _make(
 
 
 def _announce(forecast: Forecast, path: Path, graph: Graph, identity: PartitionIdentity) -> None:
-    """Log the forecast, examining included; raise NoSpaceError if it is far beyond this machine."""
+    """Log the forecast, measurement included; raise NoSpaceError far beyond the memory."""
     needed = max(forecast.memory_bytes, examine_bytes(graph, identity.num_parts))
     memory = hardware.find_machine().memory
-    what = f"partitioning {graph.name} into {identity.num_parts} parts by {identity.algorithm}"
-    if needed > _CLEARLY * memory.total:
+    activity = f"partitioning {graph.name} into {identity.num_parts} parts by {identity.algorithm}"
+    if needed > _FORECAST_TOLERANCE * memory.total:
         raise NoSpaceError(
-            f"{what}: needs about {size(needed)} of memory, this machine has {size(memory.total)}"
+            f"{activity}: needs about {size(needed)} of memory, this machine has "
+            f"{size(memory.total)}"
         )
-    line = (
-        f"{what} in {path}: needs about {size(needed)} of memory and {_duration(forecast.seconds)}"
-    )
+    duration = _duration(forecast.seconds)
+    line = f"{activity} in {path}: needs about {size(needed)} of memory and {duration}"
     if needed > memory.available:
         _LOG.warning("%s, but %s are available: it may fail", line, size(memory.available))
     else:
@@ -179,21 +177,21 @@ def _duration(seconds: float) -> str:
 
 
 def _check_result(parts: Parts, graph: Graph, identity: PartitionIdentity, num_hops: int) -> None:
-    """Raise ConfigError if parts are wrong, as those of the user's partitioner may be."""
+    """Raise ConfigError if parts are wrong; a user-defined partitioner may return any."""
     problem = problem_of(parts, graph)
     if parts.num_parts != identity.num_parts:
-        problem = f"{parts.num_parts} parts, not {identity.num_parts}"
+        problem = f"expected {identity.num_parts} parts, got {parts.num_parts}"
     if parts.hops is not None and (identity.num_hops is None or parts.num_hops != num_hops):
-        problem = f"counts {parts.num_hops} hops, not {identity.num_hops}"
+        problem = f"hops: expected {identity.num_hops}, got {parts.num_hops}"
     if problem is not None:
         raise ConfigError(f"partitioner={identity.algorithm}: {problem}")
 
 
 def _check_fits(path: Path, identity: PartitionIdentity, graph: Graph) -> None:
-    """Raise GraphError, naming the difference, if a partition has another graph or options."""
-    found = store.read_meta(path).identity
-    store.check_graph(PARTITION, path, found.graph, graph)
-    PARTITION.check_same(path, _named(identity), _named(found))
+    """Raise GraphError, naming the difference, if the partition at ``path`` differs."""
+    stored = store.read_meta(path).identity
+    store.check_graph(PARTITION, path, stored.graph, graph)
+    PARTITION.check_same(path, _named(identity), _named(stored))
 
 
 def _named(identity: PartitionIdentity) -> dict[str, object]:

@@ -11,15 +11,15 @@ from gnnscale.graph import Graph
 from gnnscale.partition.base import Forecast, PartitionerConfig, Parts, check_num_parts
 from gnnscale.partition.edge_cut.libraries import CUTTERS, chosen_cutter, cut, forecast_cut
 from gnnscale.partition.nvlink import MACHINES, THIS_MACHINE, disjoint_cliques, links_of
-from gnnscale.partition.simple import mixed
+from gnnscale.partition.simple import splitmix64
 from gnnscale.sampling.seed_order import labelled_vertices
 
 _OPTION = "partitioner.edge_cut"
-#: How far cliques may differ from their share of the vertices and edges.
+#: Largest size of a clique's part over its share of the vertices and edges.
 _LIMIT = 1.05
-#: How far each GPU may be from the mean number of training vertices.
+#: Largest relative deviation of a GPU's training vertices from the mean.
 _TRAIN_SLACK = 0.02
-#: Bytes for a vertex to hash it.
+#: Bytes per vertex of hashing.
 _VERTEX_BYTES = 40
 
 
@@ -27,16 +27,17 @@ _VERTEX_BYTES = 40
 class Hierarchical(PartitionerConfig):
     """Hierarchical partitioning (Legion, section 4.1, S1 to S4).
 
-    S1 finds disjoint cliques of GPUs that NVLink joins. S2 cuts the graph into a part for each, of
-    a size that follows its GPUs. S3 deals the vertices of each part by a hash into as many tablets
-    as the clique has GPUs. S4 gives each GPU a tablet. Training vertices and others are dealt
-    separately, in tablets of equal size.
+    S1 finds disjoint cliques of GPUs that NVLink joins. S2 cuts the graph into one part per clique,
+    sized by the number of GPUs. S3 hashes the vertices of each part into one tablet per GPU of the
+    clique. S4 assigns a tablet to each GPU. Training vertices and other vertices are hashed
+    separately, into tablets of equal size.
 
     Attributes:
         nvlink: ``dgx_v100``, ``siton``, ``dgx_a100``, or a file with a matrix of links; ``nvml`` or
-            None asks this machine's GPUs. If there are more GPUs than parts, the first are taken.
-        edge_cut: what cuts in S2: ``mtkahypar``, ``metis``, or ``auto`` for the first of them that
-            is installed.
+            None for the links of this machine's GPUs. If there are more GPUs than parts, the first
+            GPUs are used.
+        edge_cut: tool of S2: ``mtkahypar``, ``metis``, or ``auto`` for the first of them that is
+            installed.
     """
 
     nvlink: str | None = field(
@@ -55,22 +56,22 @@ class Hierarchical(PartitionerConfig):
         """Divide ``graph`` among the first ``num_parts`` GPUs."""
         cliques = self._cliques(num_parts)
         check_num_parts(graph, num_parts)
-        of_cliques = np.zeros(graph.num_vertices, np.int16)
+        clique_of = np.zeros(graph.num_vertices, np.int16)
         notes: tuple[str, ...] = ()
         if len(cliques) > 1:
-            # So close that the cliques that have least are within the slack, too.
+            # The slack divided by the cliques, so that the smallest clique is within it, too.
             limits = (_LIMIT, _LIMIT, 1 + _TRAIN_SLACK / len(cliques))
             sizes = np.array([len(clique) for clique in cliques], np.float64)
             cutter = chosen_cutter(self.edge_cut, f"{_OPTION}={self.edge_cut}")
-            cliques_parts = cut(cutter, graph, sizes, limits=limits, num_threads=num_threads)
-            assert cliques_parts.owner is not None
-            of_cliques, notes = cliques_parts.owner, cliques_parts.notes
+            clique_parts = cut(cutter, graph, sizes, limits=limits, num_threads=num_threads)
+            assert clique_parts.owner is not None
+            clique_of, notes = clique_parts.owner, clique_parts.notes
         trains = np.zeros(graph.num_vertices, np.bool_)
         trains[labelled_vertices(graph, "train")] = True
         owner = np.empty(graph.num_vertices, np.int16)
         for number, clique in enumerate(cliques):
             for kind in (trains, ~trains):
-                vertices = np.flatnonzero((of_cliques == number) & kind)
+                vertices = np.flatnonzero((clique_of == number) & kind)
                 for gpu, tablet in zip(clique, _tablets(vertices, len(clique)), strict=True):
                     owner[tablet] = gpu
         return Parts(num_parts=num_parts, owner=owner, notes=(_described(cliques), *notes))
@@ -78,7 +79,7 @@ class Hierarchical(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return what ``assign`` will take."""
+        """Return the predicted cost of ``assign``."""
         hashed = _VERTEX_BYTES * graph.num_vertices
         if len(self._cliques(num_parts)) == 1:
             return Forecast(memory_bytes=hashed, seconds=1e-6 * graph.num_vertices)
@@ -90,15 +91,15 @@ class Hierarchical(PartitionerConfig):
         if num_parts > len(links):
             machine = "this machine" if self.nvlink in (None, THIS_MACHINE) else self.nvlink
             raise ConfigError(
-                f"partitioner.num_parts={num_parts}: {machine} has {len(links)} GPUs, and each has "
-                "one part at most"
+                f"partitioner.num_parts={num_parts}: expected at most {len(links)}, a part for "
+                f"each GPU of {machine}"
             )
         return disjoint_cliques(links[:num_parts, :num_parts])
 
 
 def _tablets(vertices: IntArray, num_tablets: int) -> list[Array]:
-    """Deal vertices in the order of their hashes; a hash alone does not give equal tablets."""
-    order = np.argsort(mixed(vertices.astype(np.uint64)))
+    """Deal vertices in the order of their hashes; hashing modulo K would not give equal tablets."""
+    order = np.argsort(splitmix64(vertices.astype(np.uint64)))
     return np.array_split(vertices[order], num_tablets)
 
 

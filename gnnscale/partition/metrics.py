@@ -1,4 +1,4 @@
-"""Measures of a partition: sizes of its parts, their balance, and the edges between them."""
+"""Statistics of a partition: sizes of its parts, their balance, and the edges between them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from gnnscale.partition.base import UNREACHED, Parts
 from gnnscale.sampling.seed_order import labelled_vertices
 
 _SLICE_EDGES = 1 << 20
-#: What ``halo_sizes`` may hold to know which part has seen which vertex.
+#: Default memory of ``halo_sizes``.
 MAX_SEEN_BYTES = 512 << 20
 
 
@@ -26,8 +26,13 @@ def cut_matrix(
 ) -> Int64Array:
     """Return ``[K, K]``, the number of edges from each part (row) to each part (column).
 
-    Edges at vertices whose ``owner`` is below 0 are not counted. ``advance`` is called with the
-    number of edges read since the last call.
+    Edges at vertices without a part are not counted.
+
+    Args:
+        graph: the graph.
+        owner: ``[num_vertices]`` int16, negative for vertices without a part.
+        num_parts: K.
+        advance: called with the number of edges read since the last call.
 
     Raises:
         GraphError: an id in the graph is out of range.
@@ -48,39 +53,39 @@ def halo_sizes(
     *,
     max_bytes: int = MAX_SEEN_BYTES,
 ) -> tuple[Int64Array, int]:
-    """Count the vertices outside a part that send messages into it: its halo of one hop.
+    """Count the in-neighbors of each part outside of the part: its one-hop halo.
 
     Args:
         graph: the graph.
-        owner: ``[num_vertices]``, below 0 if no part has a vertex.
+        owner: ``[num_vertices]`` int16, negative for vertices without a part.
         num_parts: K.
         advance: called with the number of edges read since the last call.
         max_bytes: memory to use; the edges are read once per ``max_bytes`` of ``K * num_vertices``.
 
     Returns:
-        ``[K]`` sizes of the halos; and how many vertices any part has, its halo included.
+        ``[K]`` sizes of the halos; and the number of vertices in any part, halos included.
 
     Raises:
         GraphError: an id in the graph is out of range.
     """
     sizes = np.zeros(num_parts, np.int64)
-    anywhere = owner >= 0
+    in_any_part = owner >= 0
     step = -(-num_parts // num_passes(graph, num_parts, max_bytes))
     for first in range(0, num_parts, step):
         last = min(first + step, num_parts)
-        seen = np.zeros((last - first, graph.num_vertices), np.bool_)
+        in_halo = np.zeros((last - first, graph.num_vertices), np.bool_)
         for sources, destinations in _edge_slices(graph):
             part = owner[destinations]
             outside = (part >= first) & (part < last) & (part != owner[sources])
-            seen[part[outside] - first, sources[outside]] = True
+            in_halo[part[outside] - first, sources[outside]] = True
             advance(len(sources))
-        sizes[first:last] = np.count_nonzero(seen, axis=1)
-        anywhere |= seen.any(axis=0)
-    return sizes, int(np.count_nonzero(anywhere))
+        sizes[first:last] = np.count_nonzero(in_halo, axis=1)
+        in_any_part |= in_halo.any(axis=0)
+    return sizes, int(np.count_nonzero(in_any_part))
 
 
 def num_passes(graph: Graph, num_parts: int, max_bytes: int = MAX_SEEN_BYTES) -> int:
-    """Return how often ``halo_sizes`` reads the edges."""
+    """Return the number of passes of ``halo_sizes`` over the edges."""
     step = max(1, min(num_parts, max_bytes // max(1, graph.num_vertices)))
     return -(-num_parts // step)
 
@@ -92,8 +97,7 @@ def _edge_slices(graph: Graph) -> Iterator[tuple[Array, Int64Array]]:
         if sources.min() < 0 or sources.max() >= graph.num_vertices:
             bad = sources[(sources < 0) | (sources >= graph.num_vertices)][0]
             raise errors.GraphError(
-                f"{graph.name}: neighbour {bad} is out of range, the graph has "
-                f"{graph.num_vertices} vertices"
+                f"{graph.name}: expected neighbors from 0 to {graph.num_vertices - 1}, got {bad}"
             )
         begin = int(np.searchsorted(graph.indptr, first, side="right")) - 1
         end = int(np.searchsorted(graph.indptr, last, side="left"))
@@ -105,54 +109,55 @@ _SLICE_VERTICES = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartFigures:
-    """One part."""
+class PartStats:
+    """Sizes of a part."""
 
-    num_vertices: int  #: vertices that it has, replicas of other parts' included
-    num_inner: int | None  #: vertices that it owns; None if every part has the whole topology
-    num_train: int | None  #: training vertices that it owns; likewise
-    num_edges: int  #: in-edges that it has
+    num_vertices: int  #: vertices of the part, halo included
+    num_inner: int | None  #: vertices that the part owns. None: every part has the full topology
+    #: training vertices that the part owns. None: every part has the full topology
+    num_train: int | None
+    num_edges: int  #: in-edges of the part
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredCost:
-    """What making a partition took."""
+    """Measured cost of a partition."""
 
-    seconds: float  #: of the partitioner alone
-    #: the most memory that the process and a child of it held meanwhile; None if the system does
-    #: not tell
+    seconds: float  #: duration of the partitioner
+    #: peak memory of the process and a child process. None: the system does not report it
     peak_rss_bytes: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedCost:
-    """The forecast for making a partition."""
+    """Predicted cost of a partition."""
 
-    seconds: float  #: of the partitioner alone
-    peak_rss_bytes: int | None  #: what the process held already, and what the partitioner would add
+    seconds: float  #: duration of the partitioner
+    peak_rss_bytes: int | None  #: memory of the process before partitioning, plus the forecast
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionStats:
-    """A partition in figures. A balance is the max over parts over their mean, 1 at best."""
+    """Statistics of a partition. A balance is the maximum over the mean of the parts, 1 at best."""
 
-    algorithm: str  #: the partitioner's name
+    algorithm: str  #: name of the partitioner
     seconds: float  #: see ``MeasuredCost``
     peak_rss_bytes: int | None  #: see ``MeasuredCost``
-    #: share of the edges whose ends belong to different parts; edges at vertices that no part has
-    #: do not count. None if every part has the whole topology, or no edge counts
+    #: share of the edges between different parts, without edges at vertices that are in no part.
+    #: None: every part has the full topology, or there are no such edges
     edge_cut_fraction: float | None
-    vertex_balance: float | None  #: of ``num_inner``; None if every part has the whole topology
-    edge_balance: float | None  #: of ``num_edges``; None if there are none
-    train_balance: float | None  #: of ``num_train``; None if every part has the whole topology
-    #: vertices of all parts over vertices that any part has (PaGraph, section 5.5)
+    #: balance of ``num_inner``. None: every part has the full topology
+    vertex_balance: float | None
+    edge_balance: float | None  #: balance of ``num_edges``. None: there are no edges
+    train_balance: float | None  #: balance of ``num_train``. None: every part has the full topology
+    #: vertices of all parts over vertices in any part (PaGraph, section 5.5)
     replication_factor: float
-    parts: tuple[PartFigures, ...]  #: K parts
-    #: K rows of K counts, of row i and column j the edges from a source of part i to a destination
-    #: of part j; None if every part has the whole topology
+    parts: tuple[PartStats, ...]  #: K parts
+    #: ``[K][K]`` edges from each part (row) to each part (column). None: every part has the full
+    #: topology
     cut: tuple[tuple[int, ...], ...] | None
-    predicted: PredictedCost  #: what making it was thought to take
-    notes: tuple[str, ...]  #: a line each
+    predicted: PredictedCost  #: predicted cost
+    notes: tuple[str, ...]  #: lines of a report
 
     @property
     def num_parts(self) -> int:
@@ -169,9 +174,15 @@ def examine(
     predicted: PredictedCost,
     notes: Sequence[str] = (),
 ) -> PartitionStats:
-    """Measure how ``parts`` divide ``graph``, in at least two passes over its edges.
+    """Measure the division of ``graph`` into ``parts``, in at least two passes over its edges.
 
-    ``notes`` come after those of the parts.
+    Args:
+        graph: the graph.
+        parts: its parts.
+        algorithm: name of the partitioner.
+        measured: measured cost.
+        predicted: predicted cost.
+        notes: lines to append to the notes of the parts.
 
     Raises:
         GraphError: an id in the graph is out of range.
@@ -182,7 +193,7 @@ def examine(
         train = _counts(parts.owner[labelled_vertices(graph, "train")], parts.num_parts)
         with track("counting edges between parts", graph.num_edges, "edges") as advance:
             cut = cut_matrix(graph, parts.owner, parts.num_parts, advance)
-    num_vertices, num_edges, anywhere = _sizes(graph, parts, inner)
+    num_vertices, num_edges, in_any_part = _sizes(graph, parts, inner)
     return PartitionStats(
         algorithm=algorithm,
         seconds=measured.seconds,
@@ -191,9 +202,9 @@ def examine(
         vertex_balance=_balance(inner),
         edge_balance=_balance(num_edges),
         train_balance=_balance(train),
-        replication_factor=sum(num_vertices) / max(anywhere, 1),
+        replication_factor=sum(num_vertices) / max(in_any_part, 1),
         parts=tuple(
-            PartFigures(
+            PartStats(
                 num_vertices=num_vertices[part],
                 num_inner=None if inner is None else inner[part],
                 num_train=None if train is None else train[part],
@@ -208,32 +219,32 @@ def examine(
 
 
 def _idle_note(train: Sequence[int] | None) -> tuple[str, ...]:
-    """Name the parts without training vertices; their devices help the others."""
+    """Name the parts without training vertices."""
     idle = [str(part) for part, count in enumerate(train or ()) if not count]
     if len(idle) == 1:
         return (f"part {idle[0]} has no training vertex; its device trains those of other parts",)
-    rest = "have no training vertex; their devices train those of other parts"
-    return (f"parts {', '.join(idle)} {rest}",) if idle else ()
+    predicate = "have no training vertex; their devices train those of other parts"
+    return (f"parts {', '.join(idle)} {predicate}",) if idle else ()
 
 
 def examine_bytes(graph: Graph, num_parts: int) -> int:
-    """Return the max memory of ``examine``, the mapped topology included."""
-    seen = min(MAX_SEEN_BYTES, num_parts * graph.num_vertices)
-    return graph.topology_bytes + seen + graph.num_vertices + 8 * num_parts**2 + (64 << 20)
+    """Return the peak memory of ``examine``, mapped topology included."""
+    halo_bytes = min(MAX_SEEN_BYTES, num_parts * graph.num_vertices)
+    return graph.topology_bytes + halo_bytes + graph.num_vertices + 8 * num_parts**2 + (64 << 20)
 
 
 def _sizes(
     graph: Graph, parts: Parts, inner: Sequence[int] | None
 ) -> tuple[list[int], list[int], int]:
-    """Vertices and in-edges of each part, and how many vertices any part has."""
+    """Return vertices and in-edges of each part, and the number of vertices in any part."""
     if parts.owner is None or inner is None:
         everything = [graph.num_vertices] * parts.num_parts, [graph.num_edges] * parts.num_parts
         return *everything, graph.num_vertices
     if parts.hops is not None:
-        return _reached(graph, parts.hops, parts.num_hops)
+        return _sizes_with_halo(graph, parts.hops, parts.num_hops)
     passes = num_passes(graph, parts.num_parts)
     with track("counting vertices at the borders", passes * graph.num_edges, "edges") as advance:
-        halo, anywhere = halo_sizes(graph, parts.owner, parts.num_parts, advance)
+        halo, in_any_part = halo_sizes(graph, parts.owner, parts.num_parts, advance)
     num_edges = np.zeros(parts.num_parts, np.int64)
     for rows in _slices(graph.num_vertices):
         owner, degrees = parts.owner[rows], _degrees(graph, rows)
@@ -241,22 +252,24 @@ def _sizes(
         # Weights are summed as float64, which is exact below 2^53.
         sums = np.bincount(owner[owned], degrees[owned], parts.num_parts)
         num_edges += sums.astype(np.int64)
-    return (np.asarray(inner) + halo).tolist(), num_edges.tolist(), anywhere
+    return (np.asarray(inner) + halo).tolist(), num_edges.tolist(), in_any_part
 
 
-def _reached(graph: Graph, hops: UInt8Array, num_hops: int) -> tuple[list[int], list[int], int]:
-    """The same for parts with ``hops``."""
+def _sizes_with_halo(
+    graph: Graph, hops: UInt8Array, num_hops: int
+) -> tuple[list[int], list[int], int]:
+    """Return ``_sizes`` for parts with ``hops``."""
     num_vertices, num_edges = np.zeros((2, len(hops)), np.int64)
-    anywhere = 0
+    in_any_part = 0
     for rows in _slices(graph.num_vertices):
-        degrees, any_part = _degrees(graph, rows), np.zeros(rows.stop - rows.start, np.bool_)
-        for part, far in enumerate(hops[:, rows]):
-            reached = far != UNREACHED
-            any_part |= reached
-            num_vertices[part] += np.count_nonzero(reached)
-            num_edges[part] += degrees[far < num_hops].sum()
-        anywhere += int(np.count_nonzero(any_part))
-    return num_vertices.tolist(), num_edges.tolist(), anywhere
+        degrees, is_in_any = _degrees(graph, rows), np.zeros(rows.stop - rows.start, np.bool_)
+        for part, part_hops in enumerate(hops[:, rows]):
+            is_in_part = part_hops != UNREACHED
+            is_in_any |= is_in_part
+            num_vertices[part] += np.count_nonzero(is_in_part)
+            num_edges[part] += degrees[part_hops < num_hops].sum()
+        in_any_part += int(np.count_nonzero(is_in_any))
+    return num_vertices.tolist(), num_edges.tolist(), in_any_part
 
 
 def _slices(num_vertices: int) -> list[slice]:

@@ -1,7 +1,7 @@
-"""PaGraph's partitions: training vertices that share neighbours stay together, with all of these.
+"""PaGraph's partitioner: training vertices with common neighbors, and all of their neighborhoods.
 
-Every part has all that sampling can reach from its training vertices, so its device needs no other
-part. Vertices near the training vertices of several parts are replicated.
+A part has all vertices that sampling reaches from its training vertices, so its device needs no
+other part. Vertices near the training vertices of several parts are replicated.
 """
 
 from collections.abc import Iterator
@@ -14,57 +14,61 @@ from gnnscale import ops
 from gnnscale.core import Int16Array, IntArray, UInt8Array, check_range
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
-from gnnscale.partition import base as partitioner
-from gnnscale.partition import simple as by_id
+from gnnscale.partition.base import (
+    NO_PART,
+    UNREACHED,
+    Forecast,
+    PartitionerConfig,
+    Parts,
+    check_num_parts,
+)
+from gnnscale.partition.simple import splitmix64
 from gnnscale.sampling.seed_order import labelled_vertices
 
-#: Overlaps of neighbourhoods with more paths than that are counted in bits.
+#: Largest number of paths of a neighborhood whose overlaps are counted exactly.
 _MAX_WALKED = 1 << 14
-#: Training vertices that have a bit; of more, so many are drawn.
+#: Largest number of training vertices in the bitmaps that estimate overlaps.
 _MAX_SAMPLED = 1 << 12
-#: Of the draw: the same for every run, since a run's seed is not to change its partition.
+#: Seed of that sample, independent of the run's seed so that runs share a partition.
 _SEED = 0
 _SLICE_ENTRIES = 1 << 22
-#: Training vertices whose neighbourhoods are measured for a forecast.
+#: Training vertices whose neighborhoods are measured for a forecast.
 _NUM_MEASURED = 64
-#: Reading one neighbour, or a cache line of bits for it.
+#: Seconds to read a neighbor, or a cache line of its bitmap.
 _STEP_S = 8e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaGraph(partitioner.PartitionerConfig):
+class PaGraph(PartitionerConfig):
     """Greedy streaming over training vertices, in the order of their ids (PaGraph, Algorithm 1).
 
-    A training vertex goes to the part with which its L-hop in-neighbourhood has most training
-    vertices in common, in relation to the part's size (equation 1). Parts differ by at most one
-    training vertex.
+    A training vertex joins the part with the largest overlap with its L-hop in-neighborhood,
+    counted in training vertices and relative to the part's size (equation 1). Parts differ by at
+    most one training vertex.
 
-    What is in common is counted exactly for neighbourhoods with up to 16,384 paths, and for all
-    of them if there are at most 4,096 training vertices. Else it is counted among 4,096 of
-    these, drawn uniformly. For a share p of all, the relative standard error is
-    ``sqrt((1 - p) / (4096 p))``: 5 % if a tenth is in common. Replication factors then differ
-    from the exact ones by up to 4 % on soc-Slashdot0902 and tolokers, with L = 2 and L = 3, and
-    to either side.
+    The overlap is exact for neighborhoods of up to 16,384 paths, and for all neighborhoods if there
+    are at most 4,096 training vertices. Otherwise it is estimated from 4,096 training vertices,
+    drawn uniformly. For an overlap of share p, the relative standard error is ``sqrt((1 - p) /
+    (4096 p))``: 5 % for a tenth. Replication factors then differ from the exact factors by up to 4
+    % in both directions on soc-Slashdot0902 and tolokers, with L = 2 and L = 3.
     """
 
     algorithm: ClassVar[str] = "pagraph"
 
-    def assign(
-        self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
-    ) -> partitioner.Parts:
+    def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
         """Divide ``graph`` into ``num_parts``.
 
-        A training vertex belongs to the part that trains it, another one to the part in which it is
-        the fewest hops away; a hash of its id decides between equal ones. What no training vertex
-        reaches in ``num_hops`` hops is in no part.
+        A training vertex belongs to the part that trains it, any other vertex to the part in which
+        it is the fewest hops away; a hash of its id breaks ties. Vertices that no training vertex
+        reaches in ``num_hops`` hops are in no part.
 
         Raises:
             ConfigError: there are fewer training vertices than parts, or too many hops.
             GraphError: the topology is damaged.
         """
-        partitioner.check_num_parts(graph, num_parts)
+        check_num_parts(graph, num_parts)
         train = _training_vertices(graph)
-        check_range("num_hops", num_hops, 1, partitioner.UNREACHED - 1)
+        check_range("num_hops", num_hops, 1, UNREACHED - 1)
         with naming_graph(graph.path or graph.name):
             part_of, hops, num_estimated = ops.pagraph_stream(
                 graph.indptr,
@@ -79,7 +83,7 @@ class PaGraph(partitioner.PartitionerConfig):
             )
         owner = _nearest_parts(hops)
         owner[train] = part_of
-        return partitioner.Parts(
+        return Parts(
             num_parts=num_parts,
             owner=owner,
             hops=hops,
@@ -89,48 +93,48 @@ class PaGraph(partitioner.PartitionerConfig):
 
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
-    ) -> partitioner.Forecast:
-        """Return what ``assign`` will take; reads a few neighbourhoods."""
+    ) -> Forecast:
+        """Return the predicted cost of ``assign``; reads a few neighborhoods."""
         train = _training_vertices(graph)
         share, num_paths = _measured_walks(graph, train, num_hops)
         num_sampled = min(len(train), _MAX_SAMPLED)
-        # Hops and owners; which walk saw a vertex last, and which part trains it.
+        # Per vertex: hops and owner; the last walk that visited it, and its training part.
         vertex_bytes = num_parts + 2 + 4 + 2
-        # The number of paths; or bits, and which of the sample a vertex is.
+        # In addition: the number of paths; or bitmaps, and the vertex's index in the sample.
         vertex_bytes += (4 + 64 * min(num_hops - 1, 2)) if share else 4 * min(num_hops - 1, 2)
         row_bytes = share * len(train) * num_sampled / 8
         mapped = graph.indices.nbytes if isinstance(graph.indices, np.memmap) else 0
         steps = num_hops * graph.num_edges
         bits = steps * -(-num_sampled // 512) if share else 0
-        return partitioner.Forecast(
+        return Forecast(
             memory_bytes=mapped + vertex_bytes * graph.num_vertices + round(row_bytes),
             seconds=_STEP_S * (num_parts * steps + bits / num_threads + num_paths * len(train)),
         )
 
 
 def _training_vertices(graph: Graph) -> IntArray:
-    """Return the training vertices in the order of the stream.
+    """Return the training vertices in the order of the stream, by id.
 
     Published ids often follow communities. With L = 2 they give lower replication factors than a
-    random order: by 22 to 24 % on tolokers, 9 to 15 % on soc-Slashdot0902. On Cora, of 140 training
-    vertices, they are 3 to 10 % higher; on synthetic graphs it makes no difference.
+    random order: by 22 to 24 % on tolokers, 9 to 15 % on soc-Slashdot0902. On Cora, with 140
+    training vertices, they are 3 to 10 % higher; on synthetic graphs the order makes no difference.
     """
     return np.sort(labelled_vertices(graph, "train")).astype(graph.indices.dtype)
 
 
 def _nearest_parts(hops: UInt8Array) -> Int16Array:
-    """Return the part in which each vertex is the fewest hops away, ``NO_PART`` if in none."""
+    """Return the part with the fewest hops to each vertex, ``NO_PART`` for none."""
     num_parts, num_vertices = hops.shape
     owner = np.empty(num_vertices, np.int16)
     for rows in _slices(num_vertices, num_parts):
         fewest = hops[:, rows].min(axis=0)
         nearest = hops[:, rows] == fewest
         ids = np.arange(rows.start, rows.stop, dtype=np.uint64)
-        # The (chosen + 1)-th of the nearest parts is the first with so many up to it.
-        chosen = by_id.mixed(ids) % nearest.sum(axis=0, dtype=np.uint64)
+        # The chosen part is the first whose rank among the nearest parts exceeds ``chosen``.
+        chosen = splitmix64(ids) % nearest.sum(axis=0, dtype=np.uint64)
         rank = nearest.cumsum(axis=0, dtype=np.int16)
         owner[rows] = (rank > chosen.astype(np.int16)).argmax(axis=0)
-        owner[rows][fewest == partitioner.UNREACHED] = partitioner.NO_PART
+        owner[rows][fewest == UNREACHED] = NO_PART
     return owner
 
 
@@ -142,20 +146,20 @@ def _slices(num_vertices: int, num_parts: int) -> Iterator[slice]:
 
 def _overlap_note(num_estimated: int, num_train: int) -> str:
     if not num_estimated:
-        return "overlaps of neighbourhoods are exact"
+        return "overlaps of neighborhoods are exact"
     return (
-        f"overlaps of {num_estimated:,} of {num_train:,} neighbourhoods are estimated, "
+        f"overlaps of {num_estimated:,} of {num_train:,} neighborhoods are estimated, "
         f"from {_MAX_SAMPLED:,} training vertices"
     )
 
 
 def _drop_note(graph: Graph, hops: UInt8Array, num_hops: int) -> str:
-    """Report how much of the graph no training vertex reaches."""
+    """Report the vertices and edges that no training vertex reaches."""
     vertices = edges = 0
     for rows in _slices(graph.num_vertices, len(hops)):
         fewest = hops[:, rows].min(axis=0)
         degrees = np.diff(graph.indptr[rows.start : rows.stop + 1])
-        vertices += int(np.count_nonzero(fewest == partitioner.UNREACHED))
+        vertices += int(np.count_nonzero(fewest == UNREACHED))
         edges += int(degrees[fewest >= num_hops].sum())
     return (
         f"{vertices:,} of {graph.num_vertices:,} vertices and {edges:,} of {graph.num_edges:,} "
@@ -164,10 +168,11 @@ def _drop_note(graph: Graph, hops: UInt8Array, num_hops: int) -> str:
 
 
 def _measured_walks(graph: Graph, train: IntArray, num_hops: int) -> tuple[float, float]:
-    """Measure the neighbourhoods of a few training vertices.
+    """Measure the neighborhoods of a few training vertices.
 
-    Returns the share of those that are too large to be walked, and the mean number of paths of all,
-    large ones counting 0.
+    Returns:
+        The share of neighborhoods that are too large for an exact overlap, and the mean number of
+        paths of all neighborhoods, with 0 for large ones.
     """
     picked = train[:: max(1, len(train) // _NUM_MEASURED)]
     counts = [_num_paths(graph, vertex, num_hops) for vertex in picked]
@@ -176,10 +181,10 @@ def _measured_walks(graph: Graph, train: IntArray, num_hops: int) -> tuple[float
 
 
 def _num_paths(graph: Graph, vertex: int, num_hops: int) -> int:
-    """Return the edges of all paths of up to ``num_hops`` from ``vertex``, or too many of them."""
+    """Return the edges of all paths of up to ``num_hops``, or a number above the limit."""
     ends, total = np.array([vertex]), 0
     for hop in range(num_hops):
-        # Whether ids are vertices is for the partitioner to say.
+        # Clipped ids: the partitioner reports ids out of range.
         begins = graph.indptr.take(ends, mode="clip")
         degrees = graph.indptr.take(ends + 1, mode="clip") - begins
         total += int(degrees.sum())

@@ -1,4 +1,4 @@
-"""One part of a graph as a store of its own: with global ids, and no more than the part has."""
+"""Graph stores of a single part: full stores of a part with its halo, and stores of its rows."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ from gnnscale.graph.store_format import (
     kept_notes,
     write_meta,
 )
-from gnnscale.partition import base as partitioner
-from gnnscale.partition import store
-from gnnscale.partition.base import Parts
+from gnnscale.partition.base import UNREACHED, Parts
 from gnnscale.partition.store import describe
 from gnnscale.sampling.seed_order import labelled_vertices
 
@@ -53,53 +51,54 @@ _MAX_DEGREE = (1 << 32) - 1
 _PAGE_BYTES = 4096
 
 
-def view_of_part(graph: Graph, parts: partitioner.Parts, index: int) -> Graph:
-    """Return ``graph`` with the training vertices of one part; takes no memory but for these."""
+def view_of_part(graph: Graph, parts: Parts, index: int) -> Graph:
+    """Return ``graph`` with the training vertices of one part; only these take memory."""
     return graph.with_split(train_idx=_train_vertices(graph, parts, index))
 
 
-def write_part(graph: Graph, parts: partitioner.Parts, index: int, path: Path) -> None:
-    """Write one part of ``graph`` as a separate graph store, atomically.
+def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
+    """Write one part of ``graph`` as a graph store of its own, atomically.
 
-    Vertices keep their ids and neighbours their order, so that a sampler that starts from the
-    part's training vertices, and goes no further than ``parts.num_hops``, returns what it returns
-    of the whole graph. The part's own are:
+    Vertices keep their ids and neighbors their order. A sampler that starts from the part's
+    training vertices and goes at most ``parts.num_hops`` hops therefore returns equal results for
+    part and full graph. The store differs from the full graph in:
 
-    - lists of vertices fewer than ``num_hops`` away, with the weights of their edges and their
-      rows of features; others are empty,
-    - features of these edges; the file has holes in place of other rows,
-    - features of vertices up to ``num_hops`` away; the file has holes in place of others,
-    - training vertices that belong to it,
-    - ``degrees``, in-degrees in the whole graph of its vertices.
-
-    Labels, and what is validated and tested, are those of the whole graph.
+    - adjacency lists, with edge weights and edge rows: only of vertices fewer than ``num_hops``
+      hops away; all other lists are empty,
+    - edge features: only of the edges in these lists; the file has holes in place of other rows,
+    - features: only of vertices up to ``num_hops`` hops away; the file has holes in place of other
+      rows,
+    - training vertices: only those that the part owns,
+    - ``degrees``: in-degrees in the full graph of the part's vertices.
 
     Args:
-        graph: the whole graph.
-        parts: how it is divided, with ``hops``.
-        index: of the part, from 0.
+        graph: the full graph.
+        parts: its parts, with ``hops``.
+        index: number of the part, from 0.
         path: a directory that does not exist yet, or is empty.
 
     Raises:
         GraphError: ``path`` exists or cannot be written, the graph is a part itself, or a part of
             the split is empty.
-        NoSpaceError: the disk has too little room.
-        ValueError: the parts have no halo of their own, or there is no such part.
+        NoSpaceError: the disk has too little space.
+        ValueError: the parts have no halo, or there is no part ``index``.
     """
     if parts.hops is None:
-        raise ValueError("parts without hops have no stores of their own")
+        raise ValueError("parts: expected parts with hops, got parts without a halo")
     if not 0 <= index < parts.num_parts:
-        raise ValueError(f"part {index}: there are {parts.num_parts}")
+        raise ValueError(f"index: expected 0 to {parts.num_parts - 1}, got {index}")
     if graph.degrees is not None:
-        raise GraphError(f"{graph.path or graph.name}: is one part of a graph already")
+        raise GraphError(f"{graph.path or graph.name}: expected a full graph, got one part")
     hops = parts.hops[index]
     with new_folder(path) as folder:
         if folder is None:
             raise GraphError(f"{path}: exists already; name another directory, or remove it")
-        arrays = _write_arrays(folder, graph, hops < parts.num_hops, hops != partitioner.UNREACHED)
+        arrays = _write_arrays(folder, graph, hops < parts.num_hops, hops != UNREACHED)
         small = {"labels": graph.labels, **_splits(graph, parts, index)}
-        arrays |= {name: write_array(folder / f"{name}.npy", each) for name, each in small.items()}
-        whole = store.describe(graph).content
+        arrays |= {
+            name: write_array(folder / f"{name}.npy", array) for name, array in small.items()
+        }
+        content = describe(graph).content
         write_meta(
             folder,
             arrays,
@@ -108,17 +107,17 @@ def write_part(graph: Graph, parts: partitioner.Parts, index: int, path: Path) -
             feature_dtype=graph.feature_dtype,
             num_features=graph.num_features,
             metric=graph.metric,
-            part={"index": index, "num_parts": parts.num_parts, "of": whole},
+            part={"index": index, "num_parts": parts.num_parts, "of": content},
             attainable_accuracy=graph.attainable_accuracy,
         )
 
 
-def _train_vertices(graph: Graph, parts: partitioner.Parts, index: int) -> IntArray:
+def _train_vertices(graph: Graph, parts: Parts, index: int) -> IntArray:
     return parts.train_vertices(labelled_vertices(graph, "train"))[index]
 
 
-def _splits(graph: Graph, parts: partitioner.Parts, index: int) -> dict[str, IntArray]:
-    """Return the part's training vertices, and the others as they are, in the form of a store's."""
+def _splits(graph: Graph, parts: Parts, index: int) -> dict[str, IntArray]:
+    """Return the split arrays of a part: its training vertices, and the other splits in full."""
     splits = {
         "train_idx": _train_vertices(graph, parts, index),
         "valid_idx": labelled_vertices(graph, "valid"),
@@ -126,24 +125,24 @@ def _splits(graph: Graph, parts: partitioner.Parts, index: int) -> dict[str, Int
     }
     for name, ids in splits.items():
         if not len(ids):
-            raise GraphError(f"{graph.name}: its {name} is empty, and a store needs one")
+            raise GraphError(f"{graph.name}: {name}: expected at least one vertex for the store")
     return {name: np.sort(ids).astype(graph.indices.dtype) for name, ids in splits.items()}
 
 
 def _write_arrays(
     folder: Path, graph: Graph, listed: BoolArray, present: BoolArray
 ) -> dict[str, ArrayEntry]:
-    """Write what a part has less of: it has the ``present`` vertices, lists of the ``listed``."""
+    """Write the arrays of a part: rows of ``present`` vertices, lists of ``listed`` vertices."""
     degrees = _degrees(graph)
     indptr = np.concatenate([[0], np.cumsum(np.where(listed, degrees, 0), dtype=np.int64)])
     row_bytes = graph.features[:1].nbytes
     edge_bytes = graph.indices.itemsize
     edge_bytes += 4 * ((graph.edge_weights is not None) + (graph.edge_rows is not None))
-    edge_bytes += 4 * graph.num_edge_features  # at most, since rows are shared
+    edge_bytes += 4 * graph.num_edge_features  # an upper bound, since edges share rows
     disk = int(indptr[-1]) * edge_bytes + int(present.sum()) * row_bytes
     check_space(f"{folder}: a part of {graph.name}", folder, disk=disk)
     name = f"writing {folder.name.removesuffix('.partial').lstrip('.')}"
-    indices = _kept(graph, graph.indices, listed, f"{name}: neighbours")
+    indices = _listed_values(graph, graph.indices, listed, f"{name}: neighbors")
     arrays = {
         "indptr": write_array(folder / "indptr.npy", indptr),
         "indices": write_rows(folder / "indices.npy", indices, graph.indices.dtype),
@@ -153,8 +152,8 @@ def _write_arrays(
         DEGREES: write_array(folder / f"{DEGREES}.npy", np.where(present, degrees, np.uint32(0))),
     }
     if graph.edge_weights is not None:
-        kept = _kept(graph, graph.edge_weights, listed, f"{name}: weights")
-        arrays[WEIGHTS] = write_rows(folder / f"{WEIGHTS}.npy", kept, np.dtype(np.float32))
+        weights = _listed_values(graph, graph.edge_weights, listed, f"{name}: weights")
+        arrays[WEIGHTS] = write_rows(folder / f"{WEIGHTS}.npy", weights, np.dtype(np.float32))
     if graph.edge_rows is not None and graph.edge_features is not None:
         arrays |= _write_edge_features(
             folder, graph, graph.edge_rows, graph.edge_features, listed, name
@@ -170,7 +169,9 @@ def _write_edge_features(
     listed: BoolArray,
     name: str,
 ) -> dict[str, ArrayEntry]:
-    """Write the rows of the edges in the part's lists, and their features. Rows keep their number.
+    """Write the edge rows of the part's lists, and the features of these rows.
+
+    Rows keep their numbers.
 
     Raises:
         GraphError: a row is out of range.
@@ -178,20 +179,19 @@ def _write_edge_features(
     used = np.zeros(len(features), np.bool_)
 
     def marked() -> Iterator[Array]:
-        for part in _kept(graph, rows, listed, f"{name}: rows of edges"):
+        for part in _listed_values(graph, rows, listed, f"{name}: rows of edges"):
             if len(part) and part.max() >= len(used):
                 raise GraphError(
-                    f"{graph.path or graph.name}: damaged, edge_rows: row {part.max()} is out of "
-                    f"range, there are {len(used)} rows of edge features; gnnscale doctor "
-                    "store=DIR looks at all of it"
+                    f"{graph.path or graph.name}: damaged, edge_rows: expected rows below "
+                    f"{len(used)}, got {part.max()}; gnnscale doctor store=DIR checks the store"
                 )
             used[part] = True
             yield part
 
-    file, what = folder / f"{EDGE_FEATURES}.npy", f"{name}: edge features"
+    file = folder / f"{EDGE_FEATURES}.npy"
     return {
         EDGE_ROWS: write_rows(folder / f"{EDGE_ROWS}.npy", marked(), np.dtype(np.uint32)),
-        EDGE_FEATURES: _write_features(file, features, used, what, "rows"),
+        EDGE_FEATURES: _write_features(file, features, used, f"{name}: edge features", "rows"),
     }
 
 
@@ -199,40 +199,45 @@ def _degrees(graph: Graph) -> UInt32Array:
     degrees = np.diff(graph.indptr)
     if degrees.max() > _MAX_DEGREE:
         vertex = int(degrees.argmax())
-        raise GraphError(f"{graph.name}: vertex {vertex} has {degrees[vertex]} neighbours")
+        raise GraphError(
+            f"{graph.name}: expected at most {_MAX_DEGREE} neighbors, got {degrees[vertex]} of "
+            f"vertex {vertex}"
+        )
     return degrees.astype(np.uint32)
 
 
-def _kept(graph: Graph, values: Array, listed: BoolArray, what: str) -> Iterator[Array]:
-    """Yield what ``values``, one for each edge, say of the lists of the listed vertices."""
-    with track(what, graph.num_edges, "edges") as advance:
+def _listed_values(
+    graph: Graph, values: Array, listed: BoolArray, activity: str
+) -> Iterator[Array]:
+    """Yield the entries of ``values`` ``[num_edges]`` in the lists of the listed vertices."""
+    with track(activity, graph.num_edges, "edges") as advance:
         first = 0
         while first < graph.num_vertices:
             begin = graph.indptr[first]
             last = int(np.searchsorted(graph.indptr, begin + _SLICE_EDGES, side="right")) - 1
             last = max(last, first + 1)  # a list may be longer than a slice
-            found = values[begin : graph.indptr[last]]
-            yield found[np.repeat(listed[first:last], np.diff(graph.indptr[first : last + 1]))]
-            advance(len(found))
+            entries = values[begin : graph.indptr[last]]
+            yield entries[np.repeat(listed[first:last], np.diff(graph.indptr[first : last + 1]))]
+            advance(len(entries))
             first = last
 
 
 def _write_features(
-    path: Path, rows: Array, present: BoolArray, what: str, unit: str
+    path: Path, rows: Array, present: BoolArray, activity: str, unit: str
 ) -> ArrayEntry:
-    """Write the rows that are present, and leave holes for others, which read as zeros."""
+    """Write the present rows, and leave holes for all other rows, which read as zeros."""
     row_bytes, crc32 = rows[:1].nbytes, 0
     page = max(1, _PAGE_BYTES // max(1, row_bytes))  # rows
-    with path.open("wb") as file, track(what, len(rows), unit) as advance:
+    with path.open("wb") as file, track(activity, len(rows), unit) as advance:
         write_header(file, rows.shape, rows.dtype)
         start = file.tell()
         for part in row_slices(len(rows), row_bytes):
-            kept = np.flatnonzero(present[part])
+            present_rows = np.flatnonzero(present[part])
             slice_rows = np.zeros((part.stop - part.start, *rows.shape[1:]), rows.dtype)
-            slice_rows[kept] = rows[part][kept]
+            slice_rows[present_rows] = rows[part][present_rows]
             crc32 = zlib.crc32(slice_rows.reshape(-1).view(np.uint8).data, crc32)
-            # Pages in a row are written in one go: a smaller hole saves nothing.
-            pages = np.unique(kept // page)
+            # Adjacent pages are written together; holes below a page save nothing.
+            pages = np.unique(present_rows // page)
             for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
                 if len(run):
                     first, last = int(run[0]) * page, (int(run[-1]) + 1) * page
@@ -245,47 +250,45 @@ def _write_features(
     )
 
 
-#: What is said of features, if ever, is true of the rows of a part too.
+#: Notes of a store that also hold for the stores of its parts.
 _UNCHANGED = ("vertices", "features", "labels", "edge_features", "edge_labels")
 
 
 def write_row_stores(
     graph: Graph, parts: Parts, folder: Path, *, partition: str, indices: Sequence[int]
 ) -> None:
-    """Write stores that each have the rows of one part's vertices, and all else of ``graph``.
+    """Write a row store for each part in ``indices``.
 
-    A store is what one of several machines needs of a graph whose rows they divide: topology,
-    labels, split, ids and what edges carry; the part that has each vertex (``owner``); and
-    ``features``, the rows of its own vertices in ascending order. Each appears complete, or not at
-    all.
+    A row store has the data of one machine for sharded features: topology, labels, split, ids and
+    edge data of the full graph; the part that owns each vertex (``owner``); and ``features``, the
+    rows of the part's vertices in ascending order. Each store is written atomically.
 
     Args:
-        graph: the whole graph.
-        parts: whose each vertex is.
-        folder: gets a directory named by its number for each of ``indices``.
-        partition: the content of the partition, which each store records.
-        indices: of the parts whose stores are written.
+        graph: the full graph.
+        parts: owners of the vertices.
+        folder: receives a directory for each of ``indices``, named by its number.
+        partition: content hash of the partition, which each store records.
+        indices: numbers of the parts to write.
 
     Raises:
         GraphError: a vertex belongs to no part, a directory exists or cannot be written, or
             ``graph`` is one part of a graph itself.
-        NoSpaceError: the disk has too little room.
+        NoSpaceError: the disk has too little space.
     """
     if isinstance(graph.features, ShardedFeatures):
         raise graph.features.refused()
     if graph.degrees is not None:
-        raise GraphError(f"{graph.path or graph.name}: is one part of a graph already")
+        raise GraphError(f"{graph.path or graph.name}: expected a full graph, got one part")
     owner = _owners(graph, parts)
     with ExitStack() as stores:
-        found = {}
+        folders: dict[int, Path] = {}
         for index in indices:
-            found[index] = stores.enter_context(new_folder(folder / str(index)))
-            if found[index] is None:
-                raise GraphError(
-                    f"{folder / str(index)}: exists already; remove it to write it again"
-                )
-        places = {index: place for index, place in found.items() if place is not None}
-        _write(graph, parts, owner, places, partition)
+            path = folder / str(index)
+            part_folder = stores.enter_context(new_folder(path))
+            if part_folder is None:
+                raise GraphError(f"{path}: exists already; remove it to write it again")
+            folders[index] = part_folder
+        _write(graph, parts, owner, folders, partition)
 
 
 def _owners(graph: Graph, parts: Parts) -> Int16Array:
@@ -296,16 +299,16 @@ def _owners(graph: Graph, parts: Parts) -> Int16Array:
     """
     if parts.owner is None:
         raise GraphError(
-            f"{graph.name}: part_stores=rows needs a partitioner that gives each vertex to a part, "
-            "and this one divides columns"
+            f"{graph.name}: part_stores=rows: expected a partitioner that assigns each vertex to a "
+            "part, got one that divides columns"
         )
     owner = np.asarray(parts.owner, np.int16)
-    nobodys = owner < 0
-    if nobodys.any():
+    without_part = owner < 0
+    if without_part.any():
         raise GraphError(
-            f"{graph.name}: part_stores=rows: vertex {int(nobodys.argmax())} belongs to no part, "
-            f"as {int(nobodys.sum()) - 1} others; every vertex has one with partitioner=hash or "
-            "edge_cut"
+            f"{graph.name}: part_stores=rows: expected a part for each vertex, got none for vertex "
+            f"{int(without_part.argmax())} and {int(without_part.sum()) - 1} others; "
+            "partitioner=hash and edge_cut assign every vertex"
         )
     return owner
 
@@ -317,17 +320,17 @@ def _write(
     notes, copied = ({}, []) if graph.path is None else kept_notes(graph.path, _UNCHANGED)
     counts = np.bincount(owner, minlength=parts.num_parts)
     row_bytes = graph.num_features * graph.features.itemsize
-    common = sum(each.nbytes for each in arrays.values())
+    common = sum(array.nbytes for array in arrays.values())
     if folders:
         disk = sum(common + int(counts[index]) * row_bytes for index in folders)
         check_space(f"{graph.name}: {len(folders)} parts", next(iter(folders.values())), disk=disk)
-    whole, labels = describe(graph).content, graph.edge_labels
+    content, labels = describe(graph).content, graph.edge_labels
     rows = _write_rows(graph, owner, folders)
     for index, folder in folders.items():
         written = {"features": rows[index]}
         for name, array in arrays.items():
-            what = f"part {index}: {name}"
-            written[name] = _copied(folder / f"{name}.npy", array, what)
+            activity = f"part {index}: {name}"
+            written[name] = _copy_array(folder / f"{name}.npy", array, activity)
         for file in copied:
             with open_regular(file) as source, (folder / file.name).open("wb") as copy:
                 shutil.copyfileobj(source, copy)
@@ -343,7 +346,7 @@ def _write(
             part={
                 "index": index,
                 "num_parts": parts.num_parts,
-                "of": whole,
+                "of": content,
                 "rows_of": partition,
             },
             **notes,
@@ -351,7 +354,7 @@ def _write(
 
 
 def _common_arrays(graph: Graph, owner: Int16Array) -> dict[str, Array]:
-    """Return what every part has, by the names of a store's arrays."""
+    """Return the arrays that all row stores share, by name."""
     arrays: dict[str, Array] = {
         "indptr": graph.indptr,
         "indices": graph.indices,
@@ -363,10 +366,10 @@ def _common_arrays(graph: Graph, owner: Int16Array) -> dict[str, Array]:
     return arrays | graph.edges.arrays()
 
 
-def _copied(file: Path, array: Array, what: str) -> ArrayEntry:
+def _copy_array(file: Path, array: Array, activity: str) -> ArrayEntry:
     """Write ``array`` slice by slice, and show progress."""
     row_bytes = array[:1].nbytes
-    with track(what, array.nbytes, "bytes") as advance:
+    with track(activity, array.nbytes, "bytes") as advance:
 
         def slices() -> Iterator[Array]:
             for part in row_slices(len(array), row_bytes):
@@ -377,7 +380,7 @@ def _copied(file: Path, array: Array, what: str) -> ArrayEntry:
 
 
 def _write_rows(graph: Graph, owner: Int16Array, folders: dict[int, Path]) -> dict[int, ArrayEntry]:
-    """Write the rows of all parts in one pass over those of the graph."""
+    """Write the rows of all parts in one pass over the graph's rows."""
     features = graph.features
     row_bytes = graph.num_features * features.itemsize
     with ExitStack() as files, track(f"dividing rows of {graph.name}", len(owner), "rows") as done:

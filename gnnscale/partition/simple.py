@@ -1,4 +1,4 @@
-"""Partitions that look at no edge: by a hash of ids, by ranges, at random, or as a file says."""
+"""Partitioners that read no edges: by hash, by range, at random, from a file, and P3."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
@@ -19,29 +19,28 @@ from gnnscale.sampling.seed_order import labelled_vertices
 
 _SLICE_VERTICES = 1 << 20
 
-#: Of a slice, for each of its vertices: ids and their hashes.
+#: Bytes per vertex of a slice: ids and their hashes.
 _SLICE_BYTES = 48
 
-#: Tells the stream of this module from others of the same seed.
+#: Stream id of this module's random numbers.
 _STREAM = 0x70617274
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ById(PartitionerConfig):
-    """Base of the partitioners that need no edge."""
+    """Base of the partitioners that read no edges."""
 
     depends_on_hops: ClassVar[bool] = False
 
-    #: Bytes of memory and nanoseconds of time that a vertex takes.
-    _vertex_bytes: ClassVar[int]
-    _vertex_ns: ClassVar[float]
+    _vertex_bytes: ClassVar[int]  #: Bytes of memory per vertex.
+    _vertex_ns: ClassVar[float]  #: Nanoseconds per vertex.
 
     @abstractmethod
     def _owners(self, graph: Graph, num_parts: int) -> Int16Array:
         """Return the part of each vertex."""
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts``, whatever the hops and threads.
+        """Divide ``graph`` into ``num_parts``; hops and threads have no effect.
 
         Raises:
             ConfigError: there are more parts than training vertices.
@@ -52,7 +51,7 @@ class _ById(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return what ``assign`` will take; it reads no topology."""
+        """Return the predicted cost of ``assign``, which reads no topology."""
         return Forecast(
             memory_bytes=self._vertex_bytes * graph.num_vertices
             + _SLICE_BYTES * min(graph.num_vertices, _SLICE_VERTICES),
@@ -62,7 +61,7 @@ class _ById(PartitionerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Hash(_ById):
-    """Each vertex goes to the part of its id's hash, whatever its neighbours."""
+    """Hash partitioning: the hash of a vertex's id is its part."""
 
     algorithm: ClassVar[str] = "hash"
     _vertex_bytes: ClassVar[int] = 2
@@ -73,13 +72,13 @@ class Hash(_ById):
         for first in range(0, len(owner), _SLICE_VERTICES):
             part = owner[first : first + _SLICE_VERTICES]
             ids = np.arange(first, first + len(part), dtype=np.uint64)
-            part[:] = mixed(ids) % np.uint64(num_parts)
+            part[:] = splitmix64(ids) % np.uint64(num_parts)
         return owner
 
 
 @dataclass(frozen=True, kw_only=True)
 class Range(_ById):
-    """Equal ranges of vertex ids: good if the publisher's ids follow communities."""
+    """Equal ranges of vertex ids, suited to ids that follow communities."""
 
     algorithm: ClassVar[str] = "range"
     _vertex_bytes: ClassVar[int] = 2
@@ -92,10 +91,10 @@ class Range(_ById):
 
 @dataclass(frozen=True, kw_only=True)
 class Random(_ById):
-    """A random permutation, dealt out: parts differ by one vertex and one training vertex at most.
+    """Random permutation dealt to parts; sizes and training vertices differ by at most one.
 
     Attributes:
-        seed: fixes the permutation.
+        seed: seed of the permutation.
     """
 
     seed: int = 0
@@ -110,25 +109,25 @@ class Random(_ById):
 
     def _owners(self, graph: Graph, num_parts: int) -> Int16Array:
         generator = np.random.Generator(np.random.Philox(key=[self.seed, _STREAM]))
-        ids = vertex_dtype(graph.num_vertices)
-        train = labelled_vertices(graph, "train").astype(ids)
-        others = np.ones(graph.num_vertices, np.bool_)
-        others[train] = False
-        rest = np.flatnonzero(others).astype(ids)
-        # Training vertices are dealt first, so that no part goes without.
+        dtype = vertex_dtype(graph.num_vertices)
+        train = labelled_vertices(graph, "train").astype(dtype)
+        is_other = np.ones(graph.num_vertices, np.bool_)
+        is_other[train] = False
+        other_vertices = np.flatnonzero(is_other).astype(dtype)
+        # Training vertices are dealt first, so that each part has some.
         generator.shuffle(train)
-        generator.shuffle(rest)
+        generator.shuffle(other_vertices)
         owner = np.empty(graph.num_vertices, np.int16)
         dealt = np.resize(np.arange(num_parts, dtype=np.int16), len(owner))
         owner[train] = dealt[: len(train)]
-        owner[rest] = dealt[len(train) :]
+        owner[other_vertices] = dealt[len(train) :]
         return owner
 
 
-def mixed(ids: UInt64Array) -> UInt64Array:
-    """Return a hash of each id ``[n]``, all of whose bits depend on all of the id's.
+def splitmix64(ids: UInt64Array) -> UInt64Array:
+    """Return a hash of each id ``[n]``; each bit depends on all bits of the id.
 
-    SplitMix64's finaliser (Steele, Lea and Flood, "Fast splittable pseudorandom number
+    This is SplitMix64's finalizer (Steele, Lea and Flood, "Fast splittable pseudorandom number
     generators", 2014), a bijection.
     """
     z: UInt64Array = ids + np.uint64(0x9E3779B97F4A7C15)
@@ -140,11 +139,10 @@ def mixed(ids: UInt64Array) -> UInt64Array:
 
 @dataclass(frozen=True, kw_only=True)
 class FromFile(PartitionerConfig):
-    """A file assigns each vertex to a part.
+    """Partition read from a file.
 
     Attributes:
-        owners: ``.npy`` file of ``[num_vertices]`` integers. Its name follows from its content, and
-            distinguishes partitions.
+        owners: ``.npy`` file of ``[num_vertices]`` integers; its content identifies the partition.
     """
 
     owners: str = field(metadata=names("place"))
@@ -153,51 +151,50 @@ class FromFile(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Read the owners, whatever the hops and threads.
+        """Read the owners; hops and threads have no effect.
 
         Raises:
-            ConfigError: they are not one part for each vertex.
+            ConfigError: the file does not have one part for each vertex.
         """
         check_num_parts(graph, num_parts)
         source = f"partitioner.owners={shown(self.owners)}"
         try:
-            found = map_npy(Path(self.owners))
+            owners = map_npy(Path(self.owners))
         except GraphError as error:
             raise ConfigError(f"partitioner.owners={error}") from None
-        return Parts(
-            num_parts=num_parts, owner=check_owners(found, graph, num_parts, source=source)
-        )
+        owner = check_owners(owners, graph, num_parts, source=source)
+        return Parts(num_parts=num_parts, owner=owner)
 
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return what ``assign`` will take: the file's content, and its copy."""
+        """Return the predicted cost of ``assign``: the file's content, and a copy."""
         return Forecast(memory_bytes=10 * graph.num_vertices, seconds=graph.num_vertices * 1e-8)
 
 
 def check_owners(owners: Any, graph: Graph, num_parts: int, *, source: str) -> Int16Array:
-    """Return ``owners`` as ``Parts`` keeps them; ``source`` names them in errors.
+    """Return ``owners`` as int16; ``source`` names them in errors.
 
     Raises:
         ConfigError: they are not ``[num_vertices]`` integers from 0 to ``num_parts - 1``.
     """
-    found = np.asarray(owners)
-    if found.shape != (graph.num_vertices,) or found.dtype.kind not in "iu":
+    values = np.asarray(owners)
+    if values.shape != (graph.num_vertices,) or values.dtype.kind not in "iu":
         raise ConfigError(
-            f"{source}: {found.dtype} of shape {list(found.shape)}, must be an integer for each of "
-            f"{graph.num_vertices} vertices"
+            f"{source}: expected an integer for each of {graph.num_vertices} vertices, got "
+            f"{values.dtype} of shape {list(values.shape)}"
         )
-    if len(found) and not 0 <= found.min() <= found.max() < num_parts:
+    if len(values) and not 0 <= values.min() <= values.max() < num_parts:
         raise ConfigError(
-            f"{source}: owners from {found.min()} to {found.max()}, allowed are 0 to "
-            f"{num_parts - 1}, a part for each device"
+            f"{source}: expected owners from 0 to {num_parts - 1}, a part for each device, got "
+            f"{values.min()} to {values.max()}"
         )
-    return found.astype(np.int16)
+    return values.astype(np.int16)
 
 
 @dataclass(frozen=True, kw_only=True)
 class P3(PartitionerConfig):
-    """Feature columns divided as evenly as can be; every part has the whole topology.
+    """Feature columns divided evenly; every part has the full topology.
 
     Gandhi and Iyer, "P3: Distributed Deep Graph Learning at Scale" (OSDI 2021), section 3.1.
     """
@@ -207,7 +204,7 @@ class P3(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide the feature columns into ``num_parts``, whatever the hops and threads.
+        """Divide the feature columns into ``num_parts``; hops and threads have no effect.
 
         Raises:
             ConfigError: there are more parts than columns.
@@ -215,8 +212,8 @@ class P3(PartitionerConfig):
         width = graph.num_features
         if num_parts > width:
             raise ConfigError(
-                f"partitioner.num_parts={num_parts}: {graph.name} has {width} feature columns, "
-                "and p3 gives each part one at least"
+                f"partitioner.num_parts={num_parts}: expected at most {width}, a part for each "
+                f"feature column of {graph.name}"
             )
         bounds = [width * part // num_parts for part in range(num_parts + 1)]
         return Parts(num_parts=num_parts, owner=None, columns=tuple(pairwise(bounds)))
@@ -224,5 +221,5 @@ class P3(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return what ``assign`` will take: nothing, as it reads no vertex."""
+        """Return a cost of zero: ``assign`` reads no vertex."""
         return Forecast(memory_bytes=0, seconds=0.0)

@@ -1,4 +1,4 @@
-"""A stored partition: ``owner.npy`` and ``hops.npy``, and ``partition.json`` with the figures."""
+"""Stored partition: ``owner.npy`` and ``hops.npy``, and ``partition.json`` with the statistics."""
 
 import hashlib
 import json
@@ -29,31 +29,32 @@ PARTITION = ArtifactType(
     command="gnnscale partition",
     files=r"partition\.json|(owner|hops)\.npy|partition\.svg|\.partition\.svg\.tmp",
 )
+#: Largest length of a name or a note, in characters.
 _MAX_TEXT = 500
-#: Options that do not change what a partitioner does, or stand elsewhere.
-_APART = ("num_parts", "store")
+#: Options without effect on the parts, or stored elsewhere.
+_OTHER_OPTIONS = ("num_parts", "store")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphIdentity:
-    """The graph that a partition is of."""
+    """Identity of a partitioned graph."""
 
-    name: str  #: what reports call it
+    name: str  #: name in reports
     num_vertices: int
     num_edges: int  #: directed edges
     num_train: int  #: training vertices with a label
-    content: str  #: hash of what it holds
+    content: str  #: hash of the graph's content
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionIdentity:
-    """What decides how a partition comes out."""
+    """Inputs that determine a partition."""
 
     graph: GraphIdentity
-    algorithm: str  #: the partitioner's name
-    options: dict[str, Any]  #: its options, plain values
+    algorithm: str  #: name of the partitioner
+    options: dict[str, Any]  #: options of the partitioner, plain values
     num_parts: Annotated[int, Meta(ge=1, le=MAX_PARTS)]  #: number of parts, K
-    num_hops: int | None  #: layers of the model, L; None if they play no part
+    num_hops: int | None  #: layers of the model, L. None: the parts do not depend on them
 
 
 def identify(
@@ -61,7 +62,7 @@ def identify(
 ) -> PartitionIdentity:
     """Return the identity of a partition of ``graph`` by ``config``; see ``describe``."""
     names = (field.name for field in fields(config))
-    options = {name: plain(getattr(config, name)) for name in names if name not in _APART}
+    options = {name: plain(getattr(config, name)) for name in names if name not in _OTHER_OPTIONS}
     code = code_digest(type(config))
     return PartitionIdentity(
         graph=describe(graph),
@@ -73,10 +74,10 @@ def identify(
 
 
 def describe(graph: Graph) -> GraphIdentity:
-    """Return what identifies ``graph``.
+    """Return the identity of ``graph``.
 
-    A graph in memory has no hash of its content yet: its topology and training vertices are read.
-    It may have no labels, or no split, as one whose edges are predicted.
+    A graph in memory has no content hash yet: its topology and training vertices are hashed. It may
+    lack labels or a split, e.g. for link prediction.
     """
     trains = graph.num_classes and len(graph.train_idx)
     train = labelled_vertices(graph, "train") if trains else graph.train_idx[:0]
@@ -85,7 +86,7 @@ def describe(graph: Graph) -> GraphIdentity:
         num_vertices=graph.num_vertices,
         num_edges=graph.num_edges,
         num_train=len(train),
-        content=graph.content or _hashed(graph, train),
+        content=graph.content or _hash_content(graph, train),
     )
 
 
@@ -96,16 +97,16 @@ def partition_place(config: PartitionerConfig, identity: PartitionIdentity) -> P
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionMeta:
-    """What ``partition.json`` says."""
+    """Content of ``partition.json``."""
 
     identity: PartitionIdentity
     columns: tuple[tuple[int, int], ...] | None  #: see ``Parts``
-    arrays: dict[str, ArrayEntry]  #: an entry for each array, ``owner`` and ``hops``
+    arrays: dict[str, ArrayEntry]  #: an entry for each array: ``owner`` and ``hops``
     figures: PartitionStats
 
     @property
     def content(self) -> str:
-        """Hex digest, which differs for other parts and other graphs."""
+        """Hex digest of the graph and the parts."""
         return digest(
             [
                 asdict(self.identity.graph),
@@ -117,19 +118,19 @@ class PartitionMeta:
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """A partition that was read."""
+    """Partition read from a directory."""
 
     parts: Parts
     figures: PartitionStats
-    path: Path  #: its directory
-    content: str  #: hash of what it holds
+    path: Path  #: directory of the partition
+    content: str  #: hash of the partition's content
 
 
 def write_partition(
     folder: Path, identity: PartitionIdentity, parts: Parts, figures: PartitionStats
 ) -> None:
-    """Write arrays and header into ``folder``, which exists."""
-    found = {"owner": parts.owner, "hops": parts.hops}
+    """Write arrays and header into the existing directory ``folder``."""
+    arrays = {"owner": parts.owner, "hops": parts.hops}
     entries = {
         "algorithm": figures.algorithm,
         "num_parts": figures.num_parts,
@@ -138,7 +139,7 @@ def write_partition(
         "columns": parts.columns,
         "arrays": {
             name: write_array(folder / f"{name}.npy", array)
-            for name, array in found.items()
+            for name, array in arrays.items()
             if array is not None
         },
     }
@@ -155,7 +156,7 @@ def read_meta(path: Path) -> PartitionMeta:
     """Read and check ``partition.json`` of the partition at ``path``.
 
     Raises:
-        GraphError: it is missing, of another version, or an entry is not what it must be.
+        GraphError: the file is missing, of another version, or an entry is invalid.
     """
     entries = PARTITION.read_header(path)
     figures = PARTITION.record(PartitionStats, entries, path)
@@ -171,7 +172,7 @@ def read_partition(path: Path, graph: Graph) -> Partition:
     """Read the partition of ``graph`` at ``path``.
 
     Raises:
-        GraphError: it is no partition, one of another graph, or damaged.
+        GraphError: there is no partition, or it is damaged, or of another graph.
     """
     meta = read_meta(path)
     check_graph(PARTITION, path, meta.identity.graph, graph)
@@ -201,23 +202,24 @@ def read_partition(path: Path, graph: Graph) -> Partition:
     return Partition(parts=parts, figures=meta.figures, path=path, content=meta.content)
 
 
-def check_graph(kind: ArtifactType, path: Path, found: GraphIdentity, graph: Graph) -> None:
-    """Raise GraphError unless the artefact at ``path`` is of ``graph``, and not of another."""
-    wanted = describe(graph)
-    if found != wanted:
+def check_graph(kind: ArtifactType, path: Path, stored: GraphIdentity, graph: Graph) -> None:
+    """Raise GraphError unless the artifact at ``path`` has the identity of ``graph``."""
+    expected = describe(graph)
+    if stored != expected:
         old, new = (
-            f"{shown(each.name)} ({each.num_vertices} vertices, content {shown(each.content)})"
-            for each in (found, wanted)
+            f"{shown(identity.name)} ({identity.num_vertices} vertices, content "
+            f"{shown(identity.content)})"
+            for identity in (stored, expected)
         )
         raise GraphError(f"{path}: is a {kind.name} of {old}, not of {new}; {kind.otherwise(path)}")
 
 
 def check_figures(file: Path, figures: PartitionStats, identity: PartitionIdentity) -> None:
-    """Raise GraphError, naming ``file``, for figures that no partition of the identity can have."""
+    """Raise GraphError, naming ``file``, for impossible statistics."""
     num_parts, cut = identity.num_parts, figures.cut or ()
     sizes = (figures.num_parts, len(cut or figures.parts), *map(len, cut))
     if set(sizes) != {num_parts}:
-        raise GraphError(f"{file}: parts and cut need an entry for each of {num_parts}")
+        raise GraphError(f"{file}: parts and cut: expected an entry for each of {num_parts} parts")
     check_lines(file, (figures.algorithm, *figures.notes), _MAX_TEXT)
     check_limits(file, _limits(figures, identity.graph))
 
@@ -225,7 +227,7 @@ def check_figures(file: Path, figures: PartitionStats, identity: PartitionIdenti
 def _limits(
     figures: PartitionStats, graph: GraphIdentity
 ) -> Iterable[tuple[str, float | None, float]]:
-    """Each figure with its name and the most that it can be."""
+    """Yield each value with its name and its largest possible value."""
     for part in figures.parts:
         for name in ("num_vertices", "num_inner", "num_train", "num_edges"):
             total = "num_vertices" if name == "num_inner" else name
@@ -236,19 +238,19 @@ def _limits(
     yield "edge_cut_fraction", figures.edge_cut_fraction, 1
     for name in ("vertex_balance", "edge_balance", "train_balance", "replication_factor"):
         yield name, getattr(figures, name), figures.num_parts
-    for name, took in (("", figures), ("predicted.", figures.predicted)):
-        yield f"{name}seconds", took.seconds, 1e12
-        yield f"{name}peak_rss_bytes", took.peak_rss_bytes, 1 << 62
+    for prefix, cost in (("", figures), ("predicted.", figures.predicted)):
+        yield f"{prefix}seconds", cost.seconds, 1e12
+        yield f"{prefix}peak_rss_bytes", cost.peak_rss_bytes, 1 << 62
 
 
-def _hashed(graph: Graph, train: Any) -> str:
-    found = hashlib.blake2b(digest_size=16)
+def _hash_content(graph: Graph, train: Any) -> str:
+    digest_state = hashlib.blake2b(digest_size=16)
     sizes = [graph.num_vertices, graph.num_edges, graph.num_features, len(train)]
-    found.update(json.dumps(sizes).encode())
+    digest_state.update(json.dumps(sizes).encode())
     arrays = (graph.indptr, graph.indices, train)
     with track(f"hashing {graph.name}", sum(map(len, arrays)), "entries") as advance:
         for array in arrays:
             for part in row_slices(len(array), 8):
-                found.update(np.ascontiguousarray(array[part], np.int64).data)
+                digest_state.update(np.ascontiguousarray(array[part], np.int64).data)
                 advance(part.stop - part.start)
-    return found.hexdigest()
+    return digest_state.hexdigest()

@@ -1,4 +1,4 @@
-"""Mini-batches: neighbour, layer-neighbour and layer-wise sampling, and the records they return."""
+"""Mini-batches: neighbor, layer-neighbor and layer-wise sampling, and the records they return."""
 
 from gnnscale.sampling.labor import LaborSampler, LaborSampling
 from gnnscale.sampling.layerwise import LayerSampler, LayerSampling

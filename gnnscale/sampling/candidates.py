@@ -13,15 +13,15 @@ from gnnscale.core import Array, Int32Array, Int64Array, IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Candidate vertices, grouped by kind; an edge is compared with those of its destination's.
+    """Candidate vertices, grouped by kind; an edge is compared with its destination's kind.
 
     Example: kinds [0, 1, 1, -1, 0] have ``vertices`` [0, 4, 1, 2] and ``offsets`` [0, 2, 4]; an
     edge to vertex 1 is compared with vertices 1 and 2, and vertex 3 is no candidate.
     """
 
     kinds: Int32Array  #: ``[num_vertices]`` int32 kind of each vertex; -1 for no candidate
-    vertices: Int64Array  #: ``[num_candidates]`` candidates by kind, ascending within one
-    offsets: Int64Array  #: ``[num_kinds + 1]`` first place of each kind in ``vertices``
+    vertices: Int64Array  #: ``[num_candidates]`` candidates by kind, ascending within a kind
+    offsets: Int64Array  #: ``[num_kinds + 1]`` first position of each kind in ``vertices``
 
     @classmethod
     def from_kinds(cls, kinds: Int32Array) -> Candidates:
@@ -52,14 +52,14 @@ class Candidates:
         Returns:
             ``[n, count]`` int64 vertices.
         """
-        found = np.empty((len(edges), count), np.int64)
+        negatives = np.empty((len(edges), count), np.int64)
         kinds = self.kinds[destinations]
         for kind in np.unique(kinds):
             rows = np.flatnonzero(kinds == kind)
             group = self.vertices[self.offsets[kind] : self.offsets[kind + 1]]
-            drawn = ops.draw_negatives(edges[rows], count, len(group), seed=seed, step=step)
-            found[rows] = group[drawn]
-        return found
+            positions = ops.draw_negatives(edges[rows], count, len(group), seed=seed, step=step)
+            negatives[rows] = group[positions]
+        return negatives
 
 
 def draw_candidates(

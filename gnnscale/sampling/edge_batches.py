@@ -27,17 +27,17 @@ def without_edges(batch: MiniBatch, sources: IntArray, destinations: IntArray) -
         return batch
     edges = _EdgeSet(sources, destinations)
     expanded = batch.input_vertices[: batch.blocks[0].num_dst]
-    rows = np.flatnonzero(_among(expanded.astype(np.int64, copy=False), edges.destinations))
+    rows = np.flatnonzero(_contained(expanded.astype(np.int64, copy=False), edges.destinations))
     blocks = tuple(_without(block, batch.input_vertices, rows, edges) for block in batch.blocks)
     return replace(batch, blocks=blocks)
 
 
 class _EdgeSet:
-    """A set of edges for look-ups by both ends."""
+    """Set of edges with look-ups by both ends."""
 
     def __init__(self, sources: IntArray, destinations: IntArray) -> None:
         src, dst = (np.asarray(ends, np.int64) for ends in (sources, destinations))
-        #: More than any id, so that a pair of ids is one number.
+        #: Above all ids, so that a pair of ids is one number.
         self._base = int(max(src.max(), dst.max())) + 1
         self.destinations = np.unique(dst)
         self._keys = np.unique(src * self._base + dst)
@@ -45,52 +45,51 @@ class _EdgeSet:
     def contains(self, src: IntArray, dst: IntArray) -> BoolArray:
         """Return which edges from ``src`` ``[n]`` to ``dst`` ``[n]`` are in the set."""
         src, dst = src.astype(np.int64), dst.astype(np.int64)
-        known = (src < self._base) & (dst < self._base)
-        return known & _among(src * self._base + dst, self._keys)
+        is_in_range = (src < self._base) & (dst < self._base)
+        return is_in_range & _contained(src * self._base + dst, self._keys)
 
 
-def _among(values: Int64Array, known: Int64Array) -> BoolArray:
-    """Return which of ``values`` are among ``known``, which ascend."""
-    places = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    found: BoolArray = known[places] == values
-    return found
+def _contained(values: Int64Array, ascending: Int64Array) -> BoolArray:
+    """Return whether each of ``values`` is in ``ascending``."""
+    positions = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    contained: BoolArray = ascending[positions] == values
+    return contained
 
 
 def _without(block: Block, vertices: IntArray, rows: NDArray[np.intp], edges: _EdgeSet) -> Block:
     """Return ``block`` without ``edges``, whose destinations are ``rows``."""
     rows = rows[rows < block.num_dst]
     lengths = block.indptr[rows + 1] - block.indptr[rows]
-    # The places of these rows' edges: runs that begin at the rows' offsets.
+    # Positions of these rows' edges: runs that start at the rows' offsets.
     skipped = np.cumsum(lengths) - lengths
-    places = np.arange(lengths.sum()) + np.repeat(block.indptr[rows] - skipped, lengths)
+    positions = np.arange(lengths.sum()) + np.repeat(block.indptr[rows] - skipped, lengths)
     owners = np.repeat(rows, lengths)
-    out = edges.contains(vertices[block.indices[places]], vertices[owners])
+    out = edges.contains(vertices[block.indices[positions]], vertices[owners])
     if not out.any():
         return block
     removed = np.bincount(owners[out] + 1, minlength=block.num_dst + 1)
-    kept: dict[str, Any] = {
-        name: np.delete(values, places[out])
+    remaining: dict[str, Any] = {
+        name: np.delete(values, positions[out])
         for name in _PER_EDGE
         if (values := getattr(block, name)) is not None
     }
-    return replace(block, indptr=block.indptr - np.cumsum(removed), **kept)
+    return replace(block, indptr=block.indptr - np.cumsum(removed), **remaining)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkSeeds:
-    """What a mini-batch of edges is sampled from."""
+    """Input of the sampler for a mini-batch of edges."""
 
     vertices: IntArray  #: ``[n]`` the seeds: ends and negatives, each once, ascending
-    links: Links  #: the edges, by places among the seeds
-    #: ends ``[m]`` of the edges whose messages are left out
-    sources: IntArray
-    destinations: IntArray
+    links: Links  #: the edges, by positions among the seeds
+    sources: IntArray  #: ``[m]`` sources of the edges without messages
+    destinations: IntArray  #: ``[m]`` destinations of the edges without messages
 
 
 class StepEdges:
-    """The edges that all devices together train in a step.
+    """Edges that all devices together train in a step.
 
-    Seed and epoch fix them, so every device knows what the others train.
+    Seed and epoch determine them, so every device can compute the edges of all devices.
     """
 
     def __init__(self, order: seed_order.SeedOrder) -> None:
@@ -100,19 +99,19 @@ class StepEdges:
 
     def __call__(self, step: int) -> Array:
         """Return the numbers ``[n]`` of the edges of ``step``."""
-        number, place = divmod(step, self._order.steps_per_epoch)
+        number, index = divmod(step, self._order.steps_per_epoch)
         epoch, steps = self._epoch
         if epoch != number:
-            steps = [each.seeds for each in self._order.epoch(number)]
+            steps = [step_seeds.seeds for step_seeds in self._order.epoch(number)]
             self._epoch = (number, steps)
-        return steps[place]
+        return steps[index]
 
 
 class LinkSampler(minibatch.WrappingSampler):
     """Samples for edges with a sampler of vertices.
 
     A seed is the number of an edge. Each edge gets ``num_negatives`` vertices in place of its
-    destination, drawn uniformly among its candidates; one may be a neighbour by chance. Messages
+    destination, drawn uniformly among its candidates; one may be a neighbor by chance. Messages
     along the edges that any device predicts in the same step are left out, so the answer does not
     depend on how the edges are split among devices.
     """
@@ -152,12 +151,15 @@ class LinkSampler(minibatch.WrappingSampler):
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
-        drawn = self.draw(seeds, step)
-        batch = self._sampler.sample(drawn.vertices, step)
-        return replace(without_edges(batch, drawn.sources, drawn.destinations), links=drawn.links)
+        link_seeds = self.draw(seeds, step)
+        batch = self._sampler.sample(link_seeds.vertices, step)
+        return replace(
+            without_edges(batch, link_seeds.sources, link_seeds.destinations),
+            links=link_seeds.links,
+        )
 
     def draw(self, seeds: Array, step: int) -> LinkSeeds:
-        """Return what the mini-batch of edges ``seeds`` ``[n]`` is sampled from at ``step``."""
+        """Return the sampler's input for the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
         edges = np.asarray(self._edges[seeds])
         negatives = draw_candidates(
             self._candidates,
@@ -169,15 +171,15 @@ class LinkSampler(minibatch.WrappingSampler):
             step=step,
         )
         ends = np.concatenate([edges.astype(np.int64), negatives], axis=1)
-        vertices, places = np.unique(ends, return_inverse=True)
-        rows = places.reshape(ends.shape).astype(np.int32)
+        vertices, positions = np.unique(ends, return_inverse=True)
+        rows = positions.reshape(ends.shape).astype(np.int32)
         links = Links(
             sources=np.ascontiguousarray(rows[:, 0]), destinations=np.ascontiguousarray(rows[:, 1:])
         )
-        # A rehearsal may train edges that the order has not in this step.
+        # A profiling run may train edges that the order does not have in this step.
         numbers = np.union1d(self._step_edges(step), seeds)
-        left_out = np.asarray(self._edges[numbers])
-        src, dst = left_out[:, 0], left_out[:, 1]
+        dropped = np.asarray(self._edges[numbers])
+        src, dst = dropped[:, 0], dropped[:, 1]
         if self._leave_out_reverses:
             src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
         return LinkSeeds(
@@ -202,7 +204,7 @@ class LinkSampling(minibatch.SamplerConfig):
         return self.vertices.num_layers
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> LinkSampler:
-        """Build the sampler for ``graph``, whose edges are those that send messages."""
+        """Build the sampler for ``graph``, whose edges all send messages."""
         return LinkSampler(
             self.vertices.sampler(graph, seed=seed, num_threads=num_threads),
             self.edges,
@@ -216,10 +218,10 @@ class LinkSampling(minibatch.SamplerConfig):
 
 
 class EdgeSampler(minibatch.WrappingSampler):
-    """Samples for labelled edges with a sampler of vertices.
+    """Samples for labeled edges with a sampler of vertices.
 
-    A seed is the row of an edge. All edges send messages, the predicted ones too: what they carry
-    is known when their label is not.
+    A seed is the row of an edge. All edges send messages, including predicted edges: their features
+    are known when their labels are not.
     """
 
     def __init__(
@@ -245,18 +247,18 @@ class EdgeSampler(minibatch.WrappingSampler):
 def edge_links(
     ends: IntArray, rows: IntArray, features: Float32Array | None
 ) -> tuple[IntArray, Links]:
-    """Return the ends ``[m]`` of edges, each once and ascending, and the edges by places in them.
+    """Return the distinct ends ``[m]`` of edges, ascending, and the edges by position among them.
 
     Args:
         ends: ``[n, 2]`` sources and destinations.
-        rows: ``[n]`` of their features and labels.
-        features: ``[num_rows, num_edge_features]`` of all edges, None without.
+        rows: ``[n]`` rows of their features and labels.
+        features: ``[num_rows, num_edge_features]`` of all edges. None: no features.
     """
-    vertices, places = np.unique(ends, return_inverse=True)
-    places = places.reshape(ends.shape).astype(np.int32)
+    vertices, inverse = np.unique(ends, return_inverse=True)
+    positions = inverse.reshape(ends.shape).astype(np.int32)
     links = Links(
-        sources=np.ascontiguousarray(places[:, 0]),
-        destinations=np.ascontiguousarray(places[:, 1:]),
+        sources=np.ascontiguousarray(positions[:, 0]),
+        destinations=np.ascontiguousarray(positions[:, 1:]),
         rows=np.asarray(rows),
         features=None if features is None else np.asarray(features[rows]),
     )
@@ -265,7 +267,7 @@ def edge_links(
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeSampling(minibatch.SamplerConfig):
-    """Sampling for labelled edges, by the options for vertices."""
+    """Sampling for labeled edges, by the options for vertices."""
 
     vertices: minibatch.SamplerConfig
     ends: IntArray

@@ -1,4 +1,4 @@
-"""Layer-neighbour sampling (LABOR-0, Balin and Çatalyürek, NeurIPS 2023)."""
+"""Layer-neighbor sampling (LABOR-0, Balin and Çatalyürek, NeurIPS 2023)."""
 
 from dataclasses import dataclass
 
@@ -10,22 +10,22 @@ from gnnscale.sampling.neighbor import check_fanouts
 
 
 class LaborSampler:
-    """Keeps up to ``fanouts[h]`` in-neighbours of a vertex, and prefers the same ones everywhere.
+    """Keeps up to ``fanouts[h]`` in-neighbors of a vertex, and prefers the same ones everywhere.
 
     Every vertex ``t`` has a random number ``r_t`` at a hop. A vertex of degree ``d`` keeps its
-    ``k`` neighbours of the smallest numbers: sequential Poisson sampling, as GraphBolt's
+    ``k`` neighbors of the smallest numbers: sequential Poisson sampling, as GraphBolt's
     ``sample_layer_neighbors`` does, in place of the paper's all with ``r_t <= k / d``. So it has as
-    many edges as in uniform sampling, while vertices that share neighbours keep the same ones: a
+    many edges as in uniform sampling, while vertices that share neighbors keep the same ones: a
     mini-batch has fewer input vertices.
 
     A vertex keeps each of its edges with probability ``k / d``, as in uniform sampling. So a mean
     over what is kept is unbiased, and blocks have no ``importance``; but what two vertices keep is
     not independent: a mean over the vertices of a mini-batch has a larger variance, 2 to 20 times
-    that of uniform sampling, the more so the more neighbours they share (docs/choices.md). Over
-    two hops that holds of a single vertex, too, whose neighbours keep the same ones of theirs.
+    that of uniform sampling, the more so the more neighbors they share (docs/choices.md). Over
+    two hops that holds of a single vertex, too, whose neighbors keep the same ones of theirs.
 
-    Copies of a neighbour follow each other in a sorted list. Copy ``i`` has a number of ``t`` and
-    ``i``, the same in all lists: with one number for all copies, the edges of such a neighbour
+    Copies of a neighbor follow each other in a sorted list. Copy ``i`` has a number of ``t`` and
+    ``i``, the same in all lists: with one number for all copies, the edges of such a neighbor
     would be kept too rarely.
 
     ``r_t`` depends on ``(seed, step, hop, t)`` alone. With ``layer_dependency`` it depends on
@@ -49,8 +49,8 @@ class LaborSampler:
         """Prepare to sample.
 
         Args:
-            graph: whose in-neighbours are sampled.
-            fanouts: neighbours per vertex, from the seeds outwards; -1 takes all.
+            graph: whose in-neighbors are sampled.
+            fanouts: neighbors per vertex, from the seeds outwards; -1 takes all.
             layer_dependency: whether all hops have the same random numbers.
             seed: fixes every choice, together with the step.
             num_threads: threads of one call.
@@ -98,10 +98,10 @@ class LaborSampler:
 
 @dataclass(frozen=True, kw_only=True)
 class LaborSampling(minibatch.SamplerConfig):
-    """Layer-neighbour sampling (LABOR).
+    """Layer-neighbor sampling (LABOR).
 
     Attributes:
-        fanouts: neighbours per vertex, from the seeds outwards, one entry a layer; -1 takes all.
+        fanouts: neighbors per vertex, from the seeds outwards, one entry a layer; -1 takes all.
         layer_dependency: whether all hops of a mini-batch draw by the same random numbers. Input
             vertices are fewer still, and means over two hops and more are biased.
     """
@@ -119,7 +119,7 @@ class LaborSampling(minibatch.SamplerConfig):
 
     @property
     def last_hop_is_whole(self) -> bool:
-        """Whether the last of ``fanouts`` takes all neighbours."""
+        """Whether the last of ``fanouts`` takes all neighbors."""
         return self.fanouts[-1] == -1
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> LaborSampler:

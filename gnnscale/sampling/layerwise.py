@@ -9,17 +9,17 @@ from gnnscale.sampling import minibatch
 
 
 class LayerSampler:
-    """Keeps at most ``layer_sizes[h]`` vertices among all in-neighbours of hop ``h``.
+    """Keeps at most ``layer_sizes[h]`` vertices among all in-neighbors of hop ``h``.
 
     A vertex is kept with probability proportional to its degree (FastGCN's importance for an
-    unweighted graph), by priority sampling, which is without replacement and whose inverse
-    probabilities make weighted sums unbiased (Duffield et al. 2007). The priority of vertex ``u``
+    unweighted graph), by priority sampling. This is sampling without replacement; weighting by
+    inverse probabilities makes sums unbiased (Duffield et al. 2007). The priority of vertex ``u``
     at hop ``h`` of step ``s`` depends on ``(seed, s, h, u)`` alone. The cap is on the whole batch,
     so a split of the seeds over workers does change the answer.
     """
 
     def __init__(self, graph: Graph, *, layer_sizes: list[int], seed: int = 0) -> None:
-        """Sample in-neighbours of ``graph``; ``layer_sizes`` go from the seeds outwards."""
+        """Sample in-neighbors of ``graph``; ``layer_sizes`` go from the seeds outwards."""
         self._graph = graph
         self._native = NativeSampler(graph)
         self.layer_sizes = minibatch.whole_numbers("layer_sizes", layer_sizes)

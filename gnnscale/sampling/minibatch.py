@@ -31,14 +31,13 @@ class Block:
     indptr: Int64Array  #: ``[num_dst + 1]`` int64 offsets
     indices: Int32Array  #: ``[num_edges]`` int32 local ids of source vertices
     num_src: int  #: number of source vertices, destinations included
-    #: ``[num_edges]`` float32, 1 / (probability that the edge was kept), or None if every neighbour
-    #: of a vertex was equally likely (neighbour sampling)
+    #: ``[num_edges]`` float32, 1 / (probability that the edge was kept), or None if every neighbor
+    #: of a vertex was equally likely (neighbor sampling)
     importance: Float32Array | None = None
-    #: ``[num_edges]`` the sources as vertices of the graph, if the sampler knows them: whoever
-    #: reads features of the input block needs no look-up of local ids
+    #: ``[num_edges]`` the sources as global vertex ids, if the sampler returns them: readers of
+    #: input features then need no look-up of local ids
     edge_vertices: IntArray | None = None
-    #: ``[num_edges]`` float32 weights of the edges, if the graph has weights and they did not
-    #: decide already which neighbours were drawn
+    #: ``[num_edges]`` float32 edge weights, if the graph has weights and sampling did not use them
     edge_weights: Float32Array | None = None
     #: ``[num_src]`` float32 sums of the weights of all in-edges in the whole graph, if it has
     #: weights
@@ -73,27 +72,28 @@ class Block:
             *(self.importance, self.edge_vertices, self.edge_weights, self.weight_sums),
             *(self.edge_rows, self.edge_attr),
         )
-        arrays = [self.indptr, self.indices, *(each for each in optional if each is not None)]
-        return sum(each.nbytes for each in arrays)
+        arrays = [self.indptr, self.indices, *(array for array in optional if array is not None)]
+        return sum(array.nbytes for array in arrays)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """The edges that a mini-batch predicts: whether they are there, or what their labels are."""
+    """Edges that a mini-batch predicts: their existence, or their labels."""
 
-    sources: Int32Array  #: ``[n]`` int32 places of the edges' sources among the seeds
-    #: ``[n, 1 + k]`` int32 places of their destinations, and of k negatives each
+    sources: Int32Array  #: ``[n]`` int32 positions of the edges' sources among the seeds
+    #: ``[n, 1 + k]`` int32 positions of their destinations, and of k negatives each
     destinations: Int32Array
-    #: ``[n]`` rows of the edges' labels; None if edges are told from negatives
+    #: ``[n]`` rows of the edges' labels. None: edges are told from negatives
     rows: IntArray | None = None
-    #: ``[n, num_edge_features]`` float32, of edges whose labels are predicted; None without
+    #: ``[n, num_edge_features]`` float32 features of edges whose labels are predicted. None: no
+    #: features
     features: Float32Array | None = None
 
     @property
     def num_bytes(self) -> int:
         """Bytes of its arrays."""
         arrays = (self.sources, self.destinations, self.rows, self.features)
-        return sum(each.nbytes for each in arrays if each is not None)
+        return sum(array.nbytes for array in arrays if array is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +105,11 @@ class MiniBatch:
     """
 
     seed: int  #: the run's seed
-    step: int  #: the global step that, with the run's seed, fixed every random choice
-    num_seeds: int  #: how many vertices the model has output rows of
+    step: int  #: global step that, with the run's seed, determines every random choice
+    num_seeds: int  #: number of the model's output rows
     input_vertices: IntArray  #: ``[blocks[0].num_src]`` global vertex ids
     blocks: tuple[Block, ...]  #: from the input layer to the output layer
-    #: the edges between seeds that are predicted; None if the seeds themselves are
+    #: predicted edges between seeds. None: the seeds themselves are predicted
     links: Links | None = None
 
     @property
@@ -141,7 +141,7 @@ class MiniBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class InputFrontier:
-    """What a mini-batch reads of the graph: all but its edges."""
+    """Vertices and lists that a mini-batch reads from the graph, without its edges."""
 
     input_vertices: IntArray  #: as in ``MiniBatch``
     #: offsets of the blocks, from the seeds outwards. Hop ``h`` reads the lists of the first
@@ -150,7 +150,7 @@ class InputFrontier:
 
     @classmethod
     def of(cls, batch: MiniBatch) -> InputFrontier:
-        """Return what ``batch`` reads."""
+        """Return the input frontier of ``batch``."""
         indptrs = tuple(block.indptr for block in reversed(batch.blocks))
         return cls(input_vertices=batch.input_vertices, indptrs=indptrs)
 
@@ -165,12 +165,12 @@ class InputFrontier:
         return sum(len(indptr) - 1 for indptr in self.indptrs)
 
 
-#: Hops that a sampler goes.
+#: Largest number of hops of a sampler.
 MAX_HOPS = 16
 
 
 class Sampler(Protocol):
-    """Draws computation graphs for seeds; several threads may call it at once."""
+    """Samples computation graphs for seeds; several threads may call it at a time."""
 
     #: Threads of one call; may be changed between calls.
     num_threads: int
@@ -185,10 +185,10 @@ class Sampler(Protocol):
 
 
 class WrappingSampler:
-    """Base of samplers that draw with another sampler, on its threads."""
+    """Base of samplers that sample with another sampler, on its threads."""
 
     def __init__(self, sampler: Sampler) -> None:
-        """Draw with ``sampler``."""
+        """Sample with ``sampler``."""
         self._sampler = sampler
 
     @property
@@ -208,33 +208,33 @@ class SamplerConfig(ABC):
     @property
     @abstractmethod
     def num_layers(self) -> int:
-        """Number of hops, which must be the model's number of layers."""
+        """Number of hops, which must equal the model's number of layers."""
 
     @property
     def last_hop_is_whole(self) -> bool:
-        """Whether the last hop takes all neighbours of each vertex, by ``fanouts``."""
+        """Whether the last hop takes all neighbors of each vertex, by ``fanouts``."""
         return False
 
     @abstractmethod
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> Sampler:
-        """Build the sampler for ``graph``. The number of threads changes its speed alone."""
+        """Build the sampler for ``graph``; ``num_threads`` changes its speed only."""
 
     def check_layers(self, num_layers: int) -> None:
-        """Raise ConfigError unless it has a hop for each of a model's ``num_layers``.
+        """Raise ConfigError unless there is a hop for each of a model's ``num_layers``.
 
-        The line says which options make them alike.
+        The message names the options that make the two numbers equal.
         """
         hops = self.num_layers
         if hops == num_layers:
             return
         has = "1 hop" if hops == 1 else f"{hops} hops"
         line = f"model.num_layers={num_layers}: the sampler has {has}, one a layer is needed"
-        names = [name for name, each in vars(self).items() if isinstance(each, Sequence)]
+        names = [name for name, value in vars(self).items() if isinstance(value, Sequence)]
         if not names:
             raise ConfigError(f"{line}; set model.num_layers={hops}")
         values = list(getattr(self, names[0]))
         fitting = [*values, *values[-1:] * num_layers][:num_layers]
-        now, other = (f"{str(each).replace(' ', '')}" for each in (values, fitting))
+        now, other = (f"{str(value).replace(' ', '')}" for value in (values, fitting))
         raise ConfigError(
             f"{line} (sampler.{names[0]}={now}); set model.num_layers={hops}, or "
             f"sampler.{names[0]}={other}"
@@ -264,8 +264,12 @@ def to_minibatch(
     """Order the hops of a native sample as blocks, inputs first.
 
     Args:
-        weight_sums: ``[num_vertices]`` of the whole graph, if it has weights.
-        num_threads: threads that look them up.
+        num_seeds: number of seeds.
+        sampled: the native sample.
+        seed: the run's seed.
+        step: the global step.
+        weight_sums: ``[num_vertices]`` weight sums of the full graph, if it has weights.
+        num_threads: threads that look up ``weight_sums``.
     """
     input_vertices, hops, edge_vertices = sampled
     sums = None if weight_sums is None else _rows(weight_sums, input_vertices, num_threads)
@@ -288,13 +292,13 @@ def to_minibatch(
 
 
 def _rows(values: Float32Array, vertices: IntArray, num_threads: int) -> Float32Array:
-    """Return ``values[vertices]``, which NumPy would read one after the other."""
-    # Who launches a run imports this file, and starts faster without torch.
+    """Return ``values[vertices]``, read in parallel."""
+    # The launcher imports this file, and starts faster without torch.
     import torch
 
     from gnnscale import ops
 
     out = torch.empty(len(vertices), 1)
     ops.gather(torch.from_numpy(values)[:, None], vertices, out=out, num_threads=num_threads)
-    found: Float32Array = out[:, 0].numpy()
-    return found
+    rows: Float32Array = out[:, 0].numpy()
+    return rows

@@ -1,4 +1,4 @@
-"""Neighbour sampling: uniform or by edge weights, and of all neighbours in the last hop."""
+"""Neighbor sampling: uniform or by edge weights, and of all neighbors in the last hop."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ _MAX_REPLACED = 1 << 20
 
 
 class _FanoutSampler:
-    """Base of the samplers that draw up to ``fanouts[h]`` neighbours at hop ``h``."""
+    """Base of the samplers that draw up to ``fanouts[h]`` neighbors at hop ``h``."""
 
     _by_weight: ClassVar[bool] = False
 
@@ -31,22 +31,22 @@ class _FanoutSampler:
         """Prepare to sample.
 
         Args:
-            graph: whose in-neighbours are sampled.
-            fanouts: neighbours per vertex, from the seeds outwards; -1 takes all, but none of
+            graph: whose in-neighbors are sampled.
+            fanouts: neighbors per vertex, from the seeds outwards; -1 takes all, but none of
                 weight 0 when drawing by weight.
             replace: draw with replacement (a fan-out of -1 still takes each once).
             seed: fixes every choice, together with the step.
             num_threads: threads of one call.
 
         Raises:
-            ConfigError: neighbours are drawn by weight, and the edges have no weights.
+            ConfigError: neighbors are drawn by weight, and the edges have no weights.
         """
         self._graph = graph
         self._native = NativeSampler(graph)
         if self._by_weight and graph.edge_weights is None:
             raise ConfigError(
                 f"sampler=weighted: edges of {graph.path or graph.name} have no weights to draw "
-                "neighbours by; sampler=neighbor draws all alike"
+                "neighbors by; sampler=neighbor draws all alike"
             )
         self.fanouts = minibatch.whole_numbers("fanouts", fanouts)
         self.replace = replace
@@ -79,9 +79,9 @@ class _FanoutSampler:
 
 
 class NeighborSampler(_FanoutSampler):
-    """Keeps up to ``fanouts[h]`` in-neighbours of every vertex reached at hop ``h``.
+    """Keeps up to ``fanouts[h]`` in-neighbors of every vertex reached at hop ``h``.
 
-    The neighbours of vertex ``v`` at hop ``h`` of step ``s`` depend on ``(seed, s, h, v)`` alone:
+    The neighbors of vertex ``v`` at hop ``h`` of step ``s`` depend on ``(seed, s, h, v)`` alone:
     any number of threads, and any split of the seeds over workers, gives the same answer.
     """
 
@@ -98,7 +98,7 @@ class NeighborSampler(_FanoutSampler):
 
 
 def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
-    """Refuse fan-outs that no neighbour sampler can have.
+    """Refuse fan-outs that no neighbor sampler can have.
 
     Raises:
         ConfigError: there is no fan-out, there are too many, or one is out of range.
@@ -111,7 +111,7 @@ def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
         if fanout != -1 and not 1 <= fanout <= max_fanout:
             raise ConfigError(
                 f"sampler.fanouts={list(fanouts)}: {fanout} is not a fan-out; each must "
-                f"be positive and at most {max_fanout:,}, or -1 for all neighbours"
+                f"be positive and at most {max_fanout:,}, or -1 for all neighbors"
             )
 
 
@@ -120,9 +120,9 @@ class _FanoutSampling(minibatch.SamplerConfig):
     """Base of the options of samplers with fan-outs.
 
     Attributes:
-        fanouts: neighbours per vertex, from the seeds outwards, one entry a layer; -1 takes all,
+        fanouts: neighbors per vertex, from the seeds outwards, one entry a layer; -1 takes all,
             but none of weight 0 when drawing by weight.
-        replace: draw with replacement; a fan-out of -1 still takes each neighbour once.
+        replace: draw with replacement; a fan-out of -1 still takes each neighbor once.
     """
 
     fanouts: list[int]
@@ -146,12 +146,12 @@ class _FanoutSampling(minibatch.SamplerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class NeighborSampling(_FanoutSampling):
-    """Neighbour sampling.
+    """Neighbor sampling.
 
     Attributes:
-        memory_bytes: memory for neighbour lists in training, over all workers of a machine: those
-            that are read most a byte are held, and single neighbours of the others are read from
-            the disk. None maps all lists, unless they exceed the memory.
+        memory_bytes: bytes for adjacency lists in training, over all workers of a machine: lists
+            with the most reads per byte are in memory, and single neighbors in other lists are read
+            from the disk. None: all lists are mapped, unless they exceed the memory.
     """
 
     memory_bytes: int | None = None
@@ -163,7 +163,7 @@ class NeighborSampling(_FanoutSampling):
 
     @property
     def last_hop_is_whole(self) -> bool:
-        """Whether the last of ``fanouts`` takes all neighbours."""
+        """Whether the last of ``fanouts`` takes all neighbors."""
         return self.fanouts[-1] == -1
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> NeighborSampler:
@@ -172,12 +172,12 @@ class NeighborSampling(_FanoutSampling):
 
 
 class WeightedSampler(_FanoutSampler):
-    """Draws up to ``fanouts[h]`` in-neighbours of a vertex with probability by edge weight.
+    """Draws up to ``fanouts[h]`` in-neighbors of a vertex with probability by edge weight.
 
-    Neighbours are drawn one after the other, each with probability proportional to its edge's
-    weight among those that are left. An alias table of every list (Vose, 1991) finds the 16 edges
-    of a draw, and the edge among them; what is drawn twice is rejected. If a list has at most four
-    times as many neighbours as are drawn, more than 512 are drawn, or too many draws are rejected,
+    Neighbors are drawn one after the other, each with probability proportional to its edge's
+    weight among the remaining neighbors. An alias table of every list (Vose, 1991) finds the 16
+    edges of a draw, and the edge among them; repeated draws are rejected. If a list has at most 4
+    times as many neighbors as are drawn, more than 512 are drawn, or too many draws are rejected,
     those that are left get exponential times ``-log(u) / w``, and the smallest are picked
     (Efraimidis and Spirakis, 2006): the same distribution. Edges of weight 0 are never drawn. What
     is drawn for vertex ``v`` at hop ``h`` of step ``s`` depends on ``(seed, s, h, v)`` and the
@@ -185,9 +185,9 @@ class WeightedSampler(_FanoutSampler):
 
     The choice uses up the weights: blocks have no ``edge_weights``, and a mean over what was drawn
     counts all alike. Blocks have ``weight_sums``, which rescale a sum: the sum of ``w_u h_u`` over
-    all neighbours is estimated by the sum of all weights times that mean. With replacement the mean
+    all neighbors is estimated by the sum of all weights times that mean. With replacement the mean
     is unbiased. Without, it leans to edges of small weight, the more the larger a part of the
-    neighbours is drawn; ``sampler=neighbor`` over the same graph weights every edge instead.
+    neighbors is drawn; ``sampler=neighbor`` over the same graph weights every edge instead.
     """
 
     _by_weight: ClassVar[bool] = True
@@ -199,7 +199,7 @@ class WeightedSampler(_FanoutSampler):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedSampling(_FanoutSampling):
-    """Neighbour sampling by weight."""
+    """Neighbor sampling by weight."""
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> WeightedSampler:
         """Build the sampler for ``graph``, whose edges have weights."""
@@ -207,13 +207,14 @@ class WeightedSampling(_FanoutSampling):
 
 
 class TruncatedSampler(minibatch.WrappingSampler):
-    """Samples all hops but the last, and puts a first block without edges in its place.
+    """Samples all hops but the last, whose block is empty.
 
-    So ``input_vertices`` are V^1: the destinations of the first layer, whose rows are ready.
+    ``input_vertices`` are V^1: the destinations of the first layer, whose aggregates are
+    precomputed.
     """
 
     def __init__(self, outer: minibatch.Sampler) -> None:
-        """Let ``outer`` sample the hops before the last, none for a model of one layer."""
+        """Let ``outer`` sample the hops before the last; a model of one layer has none."""
         super().__init__(outer)
 
     def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
@@ -236,7 +237,7 @@ class TruncatedSampling(minibatch.SamplerConfig):
 
     @property
     def num_layers(self) -> int:
-        """Number of layers, including that of the hop that is left out."""
+        """Number of layers, including the dropped hop."""
         return self.whole.num_layers
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> TruncatedSampler:
@@ -247,7 +248,7 @@ class TruncatedSampling(minibatch.SamplerConfig):
 
 
 def without_last_hop(sampler: minibatch.SamplerConfig) -> TruncatedSampling | None:
-    """Return the sampling without the last hop; None unless that takes all neighbours."""
+    """Return the sampling without the last hop. None: the last hop does not take all neighbors."""
     if sampler.last_hop_is_whole:
         return TruncatedSampling(whole=sampler)
     return None

@@ -1,4 +1,4 @@
-"""Seed orders: which vertices are trained in which step, and on which device.
+"""Seed orders: the training vertices of each step and device.
 
 A seed order is a pure function of the run's seed and the epoch. The default cuts one permutation
 into mini-batches, whose seeds may be split among the devices in any way. If each device has only
@@ -29,14 +29,14 @@ Vertices = IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class StepSeeds:
-    """The seeds of one step."""
+    """Seeds of one step."""
 
-    seeds: Vertices  #: ``[n]`` of all devices, those of one device after those of another
-    counts: tuple[int, ...] | None = None  #: seeds of each device; None if any split will do
+    seeds: Vertices  #: ``[n]`` seeds of all devices, device by device
+    counts: tuple[int, ...] | None = None  #: seeds of each device. None: any split is valid
 
 
 class SeedOrder(Protocol):
-    """The seeds of every step of every epoch."""
+    """Seeds of every step of every epoch."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -80,16 +80,16 @@ class Shuffled(SeedOrderConfig):
         return ShuffledOrder(train_idx, batch_size=batch_size, seed=seed)
 
 
-#: Vertices up to which the next epoch's permutation is drawn while an epoch is trained. More take
-#: memory for two, and their epochs are so long that drawing one is no part of them.
+#: Largest number of vertices for which the next epoch's permutation is drawn in the background.
+#: Larger permutations take too much memory, and little of an epoch's time.
 _MAX_AHEAD = 1 << 24
 
 
 class ShuffledOrder:
-    """Slices of a permutation fixed by ``(seed, epoch)``; the last of an epoch may be smaller.
+    """Slices of a permutation determined by ``(seed, epoch)``; the last of an epoch may be smaller.
 
-    The next epoch's is drawn in a thread, in the middle of an epoch: a device that trains a few
-    hundred steps in a tenth of a second would wait for it.
+    The next epoch's permutation is drawn in a thread, in the middle of an epoch: a device that
+    trains a few hundred steps in a tenth of a second would otherwise wait for it.
     """
 
     movable = True
@@ -99,8 +99,8 @@ class ShuffledOrder:
         self.batch_size = batch_size
         self._train_idx = train_idx
         self._seed = seed
-        #: the permutation of an epoch that is drawn ahead, by the epoch's number
-        self._ahead: dict[int, _Drawn] = {}
+        #: permutation of the next epoch, drawn in the background, by the epoch's number
+        self._prefetched: dict[int, _BackgroundPermutation] = {}
 
     @property
     def steps_per_epoch(self) -> int:
@@ -109,12 +109,13 @@ class ShuffledOrder:
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
         """Yield the seeds of each step of ``epoch``."""
-        drawn = self._ahead.pop(epoch, None)
-        order = self._permutation(epoch) if drawn is None else drawn.permutation()
+        prefetched = self._prefetched.pop(epoch, None)
+        order = self._permutation(epoch) if prefetched is None else prefetched.permutation()
         middle = len(order) // 2
         for start in range(0, len(order), self.batch_size):
             if start <= middle < start + self.batch_size and len(order) <= _MAX_AHEAD:
-                self._ahead = {epoch + 1: _Drawn(partial(self._permutation, epoch + 1))}
+                draw_next = partial(self._permutation, epoch + 1)
+                self._prefetched = {epoch + 1: _BackgroundPermutation(draw_next)}
             yield StepSeeds(seeds=order[start : start + self.batch_size])
 
     def _permutation(self, epoch: int) -> Array:
@@ -123,27 +124,27 @@ class ShuffledOrder:
         return permutation
 
 
-class _Drawn:
-    """A permutation that a thread draws; NumPy does so without Python's lock."""
+class _BackgroundPermutation:
+    """Permutation that a thread draws; NumPy releases the GIL meanwhile."""
 
     def __init__(self, draw: Callable[[], Array]) -> None:
         self._draw = draw
-        self._found: Array | None = None
+        self._result: Array | None = None
         self._thread = threading.Thread(target=self._run, name="next-epoch", daemon=True)
         with suppress(RuntimeError):  # the system has no memory for another stack
             self._thread.start()
 
     def _run(self) -> None:
-        self._found = self._draw()
+        self._result = self._draw()
 
     def permutation(self) -> Array:
         if self._thread.ident is not None:
             self._thread.join()
-        return self._draw() if self._found is None else self._found
+        return self._draw() if self._result is None else self._result
 
 
 class CheckedOrder:
-    """A seed order that is refused as soon as an epoch does not train every vertex exactly once."""
+    """Seed order that raises as soon as an epoch does not train every vertex exactly once."""
 
     def __init__(self, order: SeedOrder, train_idx: Vertices, *, num_devices: int) -> None:
         """Check ``order`` against the training vertices ``[n]``, and the devices of the plan."""
@@ -165,8 +166,8 @@ class CheckedOrder:
         trained = np.zeros(len(self._train_idx), np.bool_)
         num_steps = 0
         for num_steps, step in enumerate(self._order.epoch(epoch), 1):
-            place = f"{self._name}: step {num_steps - 1} of epoch {epoch + 1}"
-            _check_counts(place, step, self, self._num_devices)
+            location = f"{self._name}: step {num_steps - 1} of epoch {epoch + 1}"
+            _check_counts(location, step, self, self._num_devices)
             self._mark(trained, step.seeds, epoch)
             yield step
         missing = self._train_idx[~trained]
@@ -182,26 +183,28 @@ class CheckedOrder:
     def _mark(self, trained: BoolArray, seeds: Vertices, epoch: int) -> None:
         order = np.sort(seeds)
         at = np.searchsorted(self._train_idx, order)
-        unknown = order[self._train_idx[np.minimum(at, len(trained) - 1)] != order]
-        if len(unknown):
+        foreign = order[self._train_idx[np.minimum(at, len(trained) - 1)] != order]
+        if len(foreign):
             raise ConfigError(
-                f"{self._name}: trains vertex {unknown[0]}, which is no training vertex"
+                f"{self._name}: trains vertex {foreign[0]}, which is no training vertex"
             )
-        again = order[trained[at] | np.append(False, at[1:] == at[:-1])]
-        if len(again):
-            raise ConfigError(f"{self._name}: trains vertex {again[0]} twice in epoch {epoch + 1}")
+        repeated = order[trained[at] | np.append(False, at[1:] == at[:-1])]
+        if len(repeated):
+            raise ConfigError(
+                f"{self._name}: trains vertex {repeated[0]} twice in epoch {epoch + 1}"
+            )
         trained[at] = True
 
 
 class FullBatches:
-    """The full mini-batches of a seed order, in its order: the incomplete ones are dropped."""
+    """Full mini-batches of a seed order, in its order; incomplete mini-batches are dropped."""
 
     def __init__(self, order: SeedOrder, *, trains: bool = True) -> None:
         """Drop the incomplete mini-batches of ``order``.
 
         Args:
-            order: every epoch of which has the same number of full mini-batches.
-            trains: whether a run trains them, so that another number in an epoch is refused.
+            order: seed order with an equal number of full mini-batches in every epoch.
+            trains: whether a run trains the mini-batches, so that an unequal number is refused.
         """
         self._order = order
         self._trains = trains
@@ -231,39 +234,42 @@ class FullBatches:
         return (step for step in self._order.epoch(epoch) if len(step.seeds) == self.batch_size)
 
 
-def _check_counts(place: str, step: StepSeeds, order: SeedOrder, num_devices: int) -> None:
+def _check_counts(location: str, step: StepSeeds, order: SeedOrder, num_devices: int) -> None:
     if len(step.seeds) > order.batch_size or not len(step.seeds):
-        raise ConfigError(f"{place}: {len(step.seeds)} seeds, batch_size is {order.batch_size}")
+        raise ConfigError(f"{location}: {len(step.seeds)} seeds, batch_size is {order.batch_size}")
     if (step.counts is None) != order.movable:
-        raise ConfigError(f"{place}: counts are for seeds that may not move, and for these alone")
+        raise ConfigError(
+            f"{location}: counts are for seeds that may not move, and for these alone"
+        )
     if step.counts is None:
         return
     if len(step.counts) != num_devices or min(step.counts) < 0:
         raise ConfigError(
-            f"{place}: counts {list(step.counts)}, one for each of {num_devices} devices is needed"
+            f"{location}: expected a count for each of {num_devices} devices, got "
+            f"{list(step.counts)}"
         )
     if sum(step.counts) != len(step.seeds):
         raise ConfigError(
-            f"{place}: counts {list(step.counts)} sum to {sum(step.counts)}, "
+            f"{location}: counts {list(step.counts)} sum to {sum(step.counts)}, "
             f"there are {len(step.seeds)} seeds"
         )
 
 
 def labelled_vertices(graph: SplitLabels, split: str, *, what: str = "vertices") -> Vertices:
-    """Return the vertices of ``split`` (train, valid, test) whose label is known.
+    """Return the vertices of ``split`` (train, valid, test) with a label.
 
     Args:
-        graph: or the labels of its edges, whose rows are then returned.
-        split: which part.
-        what: has the labels, in errors.
+        graph: the graph; or the labels of its edges, whose rows are then returned.
+        split: name of the split.
+        what: noun of the labeled objects in errors.
 
     Raises:
-        GraphError: there is none.
+        GraphError: no vertex of the split has a label.
     """
     vertices: Vertices = getattr(graph.split, f"{split}_idx")
     if graph.multilabel:
         return vertices
-    known: Vertices = vertices[has_label(graph.labels[vertices])]
+    labeled: Vertices = vertices[has_label(graph.labels[vertices])]
     if not graph.num_classes:
         raise GraphError(f"{graph.name}: has no labels, which {split} {what} need")
     if not len(vertices):
@@ -271,56 +277,59 @@ def labelled_vertices(graph: SplitLabels, split: str, *, what: str = "vertices")
             f"{graph.name}: has no {split} {what}; masks such as train_mask name them, or "
             "dataset.split=random of files"
         )
-    if not len(known):
+    if not len(labeled):
         raise GraphError(f"{graph.name}: none of the {len(vertices)} {split} {what} has a label")
-    if len(known) < len(vertices):
-        left_out = len(vertices) - len(known)
+    if len(labeled) < len(vertices):
+        num_dropped = len(vertices) - len(labeled)
         log.info(
-            f"{graph.name}: {left_out} of {len(vertices)} {split} {what} have no label "
+            f"{graph.name}: {num_dropped} of {len(vertices)} {split} {what} have no label "
             "and are left out"
         )
-    return known
+    return labeled
 
 
 def two_stage_schedule(
     sizes: Sequence[int], batch_sizes: Sequence[int]
 ) -> Iterator[list[list[tuple[int, int]]]]:
-    """Yield for every step the parts that each device takes from, and the seeds of each.
+    """Yield for every step, and for each of its devices, the parts and numbers of its seeds.
 
     This is Algorithm 3. Stage 1 lasts while every part has seeds left: device i takes a mini-batch
     of part i. In stage 2 the devices whose part is empty take an extra mini-batch each, in turn
-    from the parts that began the step with seeds.
+    from the parts with seeds at the start of the step.
 
-    The paper counts mini-batches of equal size. Here the seeds of a part may not fill its last one:
-    the device then takes what is missing as it takes an extra mini-batch. So every mini-batch is
-    full in every step but the last. Otherwise an epoch could end with a step of a few seeds, which
-    moves the weights as much as a full one. ``sizes`` are the training vertices of the p parts,
-    ``batch_sizes`` the seeds of each device's mini-batch.
+    The paper counts mini-batches of equal size. Here the seeds of a part may not fill its last
+    mini-batch: the device then takes the missing seeds like an extra mini-batch. So every
+    mini-batch is full in every step but the last. Otherwise an epoch could end with a step of a few
+    seeds, which moves the weights as much as a full one.
+
+    Args:
+        sizes: training vertices of each of the p parts.
+        batch_sizes: seeds of each device's mini-batch.
     """
-    left = list(sizes)
+    remaining = list(sizes)
     extra = count()
 
-    def take(part: int, wanted: int) -> tuple[int, int]:
-        num_seeds = min(left[part], wanted)
-        left[part] -= num_seeds
+    def take(part: int, max_seeds: int) -> tuple[int, int]:
+        num_seeds = min(remaining[part], max_seeds)
+        remaining[part] -= num_seeds
         return part, num_seeds
 
-    while any(left):
-        available = [part for part, seeds in enumerate(left) if seeds]
-        step = [[take(device, batch_sizes[device])] for device in range(len(left))]
-        missing = [size - taken for size, [(_, taken)] in zip(batch_sizes, step, strict=True)]
-        # Who has nothing comes first.
-        for device in sorted(range(len(left)), key=lambda each: step[each][0][1] > 0):
-            while missing[device] and any(left):
+    while any(remaining):
+        available = [part for part, seeds in enumerate(remaining) if seeds]
+        step = [[take(device, batch_sizes[device])] for device in range(len(remaining))]
+        missing = [size - seeds for size, [(_, seeds)] in zip(batch_sizes, step, strict=True)]
+        # Devices without seeds come first.
+        for device in sorted(range(len(remaining)), key=lambda index: step[index][0][1] > 0):
+            while missing[device] and any(remaining):
                 part = available[next(extra) % len(available)]
-                if left[part]:
+                if remaining[part]:
                     step[device].append(take(part, missing[device]))
                     missing[device] -= step[device][-1][1]
-        yield [[(part, seeds) for part, seeds in taken if seeds] for taken in step]
+        yield [[(part, seeds) for part, seeds in pairs if seeds] for pairs in step]
 
 
 class TwoStageOrder:
-    """Every device trains the vertices of its part; one that is done helps the others.
+    """Seed order by parts: a device trains its own part, then helps with other parts.
 
     The vertices of a part are shuffled each epoch (local shuffling, PaGraph, section 3.2), by
     ``(seed, epoch, part)`` alone. Every vertex is trained once an epoch.
@@ -349,13 +358,14 @@ class TwoStageOrder:
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
         """Yield the seeds of each step of ``epoch``, those of device 0 first."""
         orders = [self._shuffled(part, epoch) for part in range(len(self._parts))]
-        taken = [0] * len(orders)
+        num_taken = [0] * len(orders)
         for step in self._steps:
             seeds = []
             for part, num_seeds in chain.from_iterable(step):
-                seeds.append(orders[part][taken[part] : taken[part] + num_seeds])
-                taken[part] += num_seeds
-            counts = tuple(sum(num_seeds for _, num_seeds in taken_by) for taken_by in step)
+                seeds.append(orders[part][num_taken[part] : num_taken[part] + num_seeds])
+                num_taken[part] += num_seeds
+            counts = tuple(sum(num_seeds for _, num_seeds in pairs) for pairs in step)
+
             yield StepSeeds(seeds=np.concatenate(seeds), counts=counts)
 
     def _shuffled(self, part: int, epoch: int) -> Array:

@@ -40,11 +40,11 @@ def test_allowed(options: dict[str, Any], sizes_itself: bool) -> None:
     [
         ({"budget_bytes": -1}, "budget_bytes=-1: must be at least 0 and at most"),
         ({"budget_bytes": (1 << 50) + 1}, "budget_bytes=1125899906842625: must be at least 0 and"),
-        ({"ratio": float("nan")}, "ratio=nan: must be finite and at least 0"),
-        ({"ratio": 0.1, "budget_bytes": 5}, "ratio=0.1: cannot be given with .*budget_bytes=5"),
-        ({"reserve": float("nan")}, "reserve=nan: must be at least 0, below 1"),
-        ({"store": ""}, "store=: not a path"),
-        ({"store": "a\0b"}, "store=a.*b: not a path"),
+        ({"ratio": float("nan")}, "ratio=nan: expected a finite number of at least 0"),
+        ({"ratio": 0.1, "budget_bytes": 5}, "ratio=0.1: expected null, .*budget_bytes=5"),
+        ({"reserve": float("nan")}, "reserve=nan: expected a number from 0 to below 1"),
+        ({"store": ""}, "store=: expected a path"),
+        ({"store": "a\0b"}, "store=a.*b: expected a path"),
     ],
 )
 def test_refused_in_one_line(options: dict[str, Any], message: str) -> None:

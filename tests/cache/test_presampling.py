@@ -87,18 +87,18 @@ def test_what_is_reached_is_what_is_sampled(random_graph, monkeypatch, knows_rea
         monkeypatch.setattr("gnnscale.sampling.neighbor.NeighborSampler", derived)
     graph = random_graph()
     draws = draws_of(graph, orders(graph)["movable"], num_threads=3)
-    batches, reaches = list(draws.epoch(2)), list(draws.reaches(2, devices=[0, 1, 2]))
+    batches, reaches = list(draws.epoch(2)), list(draws.frontiers(2, devices=[0, 1, 2]))
     assert len(batches) == len(reaches)
     for batch, found in zip(batches, reaches, strict=True):
         assert (found.step, found.device) == (batch.step, batch.device)
         assert found.seeds.tolist() == batch.seeds.tolist()
         expected = InputFrontier.of(batch.batch)
-        assert found.reach.input_vertices.tolist() == expected.input_vertices.tolist()
-        for mine, its in zip(found.reach.indptrs, expected.indptrs, strict=True):
+        assert found.frontier.input_vertices.tolist() == expected.input_vertices.tolist()
+        for mine, its in zip(found.frontier.indptrs, expected.indptrs, strict=True):
             assert mine.tolist() == its.tolist()
-    assert {each.device for each in draws.reaches(2, devices=[1])} == {1}
+    assert {each.device for each in draws.frontiers(2, devices=[1])} == {1}
     steps = draws.steps_per_epoch
-    first = [each.step for each in draws.reaches(2, num_steps=2)]
+    first = [each.step for each in draws.frontiers(2, num_steps=2)]
     assert first == [2 * steps] * 3 + [2 * steps + 1] * 3
 
 

@@ -200,7 +200,7 @@ def test_plans_of_other_data(stored: Path, tiny_graph: Graph, random_graph: Make
     assert "not of tiny (5 vertices, content " in refused(stored, other)
     half = {"features": tiny_graph.features.astype(np.float16), "feature_dtype": "float16"}
     assert refused(stored, dataclasses.replace(tiny_graph, **half)).endswith(
-        "is for rows of 8 bytes in float32, not of 4 bytes in float16"
+        "expected a plan for rows of 4 bytes in float16, got 8 bytes in float32"
     )
 
 
@@ -306,11 +306,11 @@ def test_figures_as_they_should_be(tiny_graph: Graph, plan: CachePlan) -> None:
         (plan_of(planner="a\nb"), r"'a\\\\nb' is no line of up to 1000 characters"),
         (plan_of(notes=("x" * 1001,)), "is no line of up to 1000 characters"),
         (plan_of(cache={"name": "\x1b"}), r"is no line of up to 1000 characters"),
-        (plan_of(cache={"feature_bytes": 8}), r"\.feature_bytes is 8, but what it keeps takes 16"),
-        (plan_of(cache={"topology_bytes": 0}), r"\.topology_bytes is 0, but .* takes 16"),
+        (plan_of(cache={"feature_bytes": 8}), r"\.feature_bytes: expected 16 .* got 8"),
+        (plan_of(cache={"topology_bytes": 0}), r"\.topology_bytes: expected 16 .* got 0"),
         (
             plan_of(devices=(AHEAD,), cache={"feature_bytes": 0}),
-            r"devices.1.feature_bytes is 0, but what it keeps takes 24",
+            r"devices.1.feature_bytes: expected 24 for its content, got 0",
         ),
         (
             plan_of(
@@ -323,9 +323,9 @@ def test_figures_as_they_should_be(tiny_graph: Graph, plan: CachePlan) -> None:
             "devices.1.matched_bytes is 41, allowed is a number from 0 to 40",
         ),
         (plan_of(cache={"matched_bytes": 1}), "matched_bytes is 1, allowed is .* from 0 to 0"),
-        (plan_of(told={"rows": ()}), r"reads at \[0, 3\] places"),
-        (plan_of(told={"rows": (2, 3), "lists": (0, 1)}), r"reads at \[2\] places, .* 3 at least"),
-        (DISAGREE, r"reads at \[3, 4\] places"),
+        (plan_of(told={"rows": ()}), r"got \[0, 3\]"),
+        (plan_of(told={"rows": (2, 3), "lists": (0, 1)}), r"3 at least, got \[2\]"),
+        (DISAGREE, r"got \[3, 4\]"),
     ],
 )
 def test_what_no_plan_can_say(tiny_graph: Graph, plan: CachePlan, said: str) -> None:

@@ -284,7 +284,7 @@ def test_a_full_temporary_folder_is_named(at_once, tmp_path, environment, partit
     answer = limited(4, tmp_path, environment | {"TMPDIR": str(tmp_path)}, *line)
     assert answer.returncode == 1
     *_, line = answer.stderr.splitlines()
-    assert line.startswith(f"{tmp_path}: no room for the graph on its way to a partitioner (")
+    assert line.startswith(f"{tmp_path}: expected space for the graph on its way ")
     assert not list(tmp_path.iterdir())
 
 
@@ -293,7 +293,7 @@ def test_links_in_a_pipe_are_refused(at_once: Command, tmp_path: Path) -> None:
     hierarchical = ("partitioner=hierarchical", f"partitioner.nvlink={tmp_path}/links")
     path_written(at_once("prepare", *STORE))
     answer = at_once("partition", *STORE, "num_threads=1", *hierarchical)
-    one_line(answer, "partitioner.nvlink=", ": not a regular file")
+    one_line(answer, "partitioner.nvlink=", ": expected a regular file")
 
 
 def test_a_sweep_ends_with_a_table(gnnscale: Command, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ ODD = [
     ("partition num_parts=2", "did you mean 'partitioner.num_parts'?"),
     ("partition partitioner.num_parts=0", "partitioner.num_parts=0: must be at least 1"),
     ("partition partitioner.store=/", "partitioner.store=/: is the file system's root"),
-    ("partition partitioner.store=", "partitioner.store=: not a path"),
+    ("partition partitioner.store=", "partitioner.store=: expected a path"),
     ("partition partitioner._target_=os.system", "not a class of gnnscale"),
     ("simulate accelerators=[1000000000]", "accelerators=[1000000000]: numbers from 0 on"),
     ("simulate platform=this_machine platform.file=/dev/zero", "/dev/zero: not a regular file"),

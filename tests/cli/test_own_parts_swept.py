@@ -125,7 +125,7 @@ WRONG = {
     "optimizer=mine.py:Dealt": "the name of a optimizer is needed, one of adam, adamw, sgd",
     "partitioner=wrong.py:Lacks": "lacks algorithm, assign, forecast of PartitionerConfig",
     "partitioner=wrong.py:Plain": "must be a dataclass; write @dataclass(frozen=True, kw_only=Tr",
-    "partitioner=wrong.py:Name": "Name.algorithm=../x: must be a word of at most 63 letters",
+    "partitioner=wrong.py:Name": "Name.algorithm=../x: expected a word of at most 63 letters",
     "metrics=[mine.py:nothing]": "metrics=mine.py:nothing: ",
     "metrics=[wrong.py:accuracy]": "got accuracy, the name of another metric; rename your function",
     "metrics=[wrong.py:fails]": "metrics=wrong.py:fails fails with ZeroDivisionError: division by",

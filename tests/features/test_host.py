@@ -46,7 +46,7 @@ def test_some_columns_are_rows_of_their_own(tiny_graph: Graph) -> None:
     assert rows.tolist() == [[30], [0]]
     assert traffic == Traffic(rows=Access(host_bytes=2 * 4))
     check_store(store, tiny_graph)
-    with pytest.raises(GraphError, match="has 5 rows of 1 features"):
+    with pytest.raises(GraphError, match="got 5 rows of 1 "):
         check_store(HostFeatures.of(tiny_graph, columns=(1, 3)), tiny_graph)
 
 

@@ -149,7 +149,7 @@ def test_nothing_is_left_of_what_was_interrupted(tiny_graph: Graph, home: Path) 
     parts = Parts(num_parts=2, owner=None)
     with pytest.raises(KeyboardInterrupt):
         make(given(parts, interrupted=True), tiny_graph, 2)
-    with pytest.raises(ConfigError, match="has 5 training vertices"):
+    with pytest.raises(ConfigError, match="at most the 5 training vertices"):
         make(Hash(), tiny_graph, 6)
     assert list((home / "partitions").iterdir()) == []
 
@@ -158,8 +158,8 @@ def test_what_a_partitioner_may_not_return(tiny_graph: Graph) -> None:
     owner, hops = np.array([0, 1, 1, 1, 1], np.int16), np.array([[0] + [9] * 4, [9] + [0] * 4])
     far = Parts(num_parts=2, owner=owner, hops=hops.astype(np.uint8), num_hops=9)
     for parts, said in (
-        (Parts(num_parts=3, owner=None), "partitioner=given: 3 parts, not 2"),
-        (far, "counts 9 hops, not 2"),
+        (Parts(num_parts=3, owner=None), "partitioner=given: expected 2 parts, got 3"),
+        (far, "hops: expected 2, got 9"),
     ):
         with pytest.raises(ConfigError, match=said):
             make(given(parts), tiny_graph, 2)
@@ -235,5 +235,7 @@ def test_parts_as_stores_of_their_own(tmp_path: Path, stored: Graph) -> None:
 
 def test_parts_that_sampling_leaves_are_no_stores(stored: Graph) -> None:
     partition = read_partition(make(Hash(), stored, 2), stored)
-    with pytest.raises(ConfigError, match=r"^part_stores=true: parts of hash are no graphs"):
+    with pytest.raises(
+        ConfigError, match=r"^part_stores=true: expected parts with a halo, .* got those of hash"
+    ):
         write_parts(partition, stored)

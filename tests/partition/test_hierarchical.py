@@ -79,7 +79,10 @@ def test_tablets_are_equal_where_training_vertices_are_few(make_graph: Make) -> 
 def test_each_gpu_has_one_part_at_most(many: Graph) -> None:
     partitioner = Hierarchical(nvlink="dgx_v100")
     for call in (partitioner.assign, partitioner.forecast):
-        with pytest.raises(ConfigError, match=r"^partitioner.num_parts=9: dgx_v100 has 8 GPUs"):
+        with pytest.raises(
+            ConfigError,
+            match=r"^partitioner.num_parts=9: expected at most 8, a part for each GPU of dgx_v100",
+        ):
             call(many, num_parts=9, **OPTIONS)
 
 
@@ -91,7 +94,9 @@ def test_the_first_gpus_of_a_machine(many: Graph) -> None:
 
 
 def test_what_is_refused(bridge: Graph) -> None:
-    with pytest.raises(ConfigError, match=r"^partitioner.num_parts=8: made has 2 training"):
+    with pytest.raises(
+        ConfigError, match=r"^partitioner.num_parts=8: expected at most the 2 training"
+    ):
         Hierarchical(nvlink="dgx_a100").assign(bridge, num_parts=8, **OPTIONS)
     with pytest.raises(ConfigError, match=r"^partitioner.edge_cut=best: allowed are auto"):
         Hierarchical(edge_cut="best")

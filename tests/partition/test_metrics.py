@@ -13,7 +13,7 @@ from gnnscale.partition import P3, UNREACHED, PartitionStats, Parts, Random
 from gnnscale.partition import metrics as edges
 from gnnscale.partition.metrics import (
     MeasuredCost,
-    PartFigures,
+    PartStats,
     PredictedCost,
     cut_matrix,
     examine,
@@ -31,9 +31,9 @@ def looked_at(graph: Graph, parts: Parts) -> PartitionStats:
     return examine(graph, parts, algorithm="any", measured=MEASURED, predicted=PREDICTED)
 
 
-def part(*sizes: int | None) -> PartFigures:
+def part(*sizes: int | None) -> PartStats:
     names = ("num_vertices", "num_inner", "num_train", "num_edges")
-    return PartFigures(**dict(zip(names, sizes, strict=True)))
+    return PartStats(**dict(zip(names, sizes, strict=True)))
 
 
 def test_parts_with_a_halo_of_one_hop(tiny_graph: Graph) -> None:
@@ -164,7 +164,5 @@ def test_an_id_that_no_vertex_has(tiny_graph: Graph, bad: int) -> None:
     graph = dataclasses.replace(tiny_graph, indices=indices)
     with pytest.raises(GraphError, match=rf"^tiny: damaged, indices: {bad} is no vertex"):
         cut_matrix(graph, owner, 1)
-    with pytest.raises(
-        GraphError, match=rf"^tiny: neighbour {bad} is out of range, .* 5 vertices$"
-    ):
+    with pytest.raises(GraphError, match=rf"^tiny: expected neighbors from 0 to 4, got {bad}$"):
         halo_sizes(graph, owner, 1)

@@ -49,7 +49,7 @@ def test_two_communities_by_hand() -> None:
         [255, 255, 255, 0, 1, 0, 1, 255, 255],
     ]
     assert parts.notes == (
-        "overlaps of neighbourhoods are exact",
+        "overlaps of neighborhoods are exact",
         "2 of 9 vertices and 1 of 15 edges are in no part: no training vertex reaches them in 2 "
         "hops",
     )
@@ -99,10 +99,10 @@ def test_parts_hold_together(num_vertices, degree, num_hops, data) -> None:
 
 
 def test_neither_threads_nor_the_order_of_training_vertices_matter() -> None:
-    # More of them than are counted, and neighbourhoods longer than are walked.
+    # More of them than are counted, and neighborhoods longer than are walked.
     graph = random_graph(9000, 8, 5000)
     first = assigned(graph, 4, 5)
-    note = r"overlaps of .* of 5,000 neighbourhoods are estimated, from 4,096 training vertices"
+    note = r"overlaps of .* of 5,000 neighborhoods are estimated, from 4,096 training vertices"
     assert re.fullmatch(note, first.notes[0])
     turned = graph.with_split(train_idx=graph.train_idx[::-1])
     for other in (assigned(graph, 4, 5, num_threads=3), assigned(turned, 4, 5)):
@@ -136,7 +136,9 @@ def test_labelled_vertices_alone_count() -> None:
     graph = replace(graph_of([[1], [2], [0]], [0, 1, 2]), labels=np.array([0, -1, 0]))
     parts = assigned(graph, 2, 1)
     assert sorted(parts.owner[[0, 2]].tolist()) == [0, 1]
-    with pytest.raises(ConfigError, match=r"^partitioner.num_parts=3: tiny has 2 training"):
+    with pytest.raises(
+        ConfigError, match=r"^partitioner.num_parts=3: expected at most the 2 training"
+    ):
         assigned(graph, 3, 1)
 
 

@@ -180,15 +180,15 @@ def test_a_part_that_cannot_be_written_leaves_nothing(graph, parts, tmp_path, mo
 
 def test_what_has_no_parts_of_its_own(graph, parts, stores, tmp_path) -> None:
     hashed = Hash().assign(graph, num_parts=2, num_hops=2, num_threads=1)
-    with pytest.raises(ValueError, match="parts without hops"):
+    with pytest.raises(ValueError, match="expected parts with hops"):
         write_part(graph, hashed, 0, tmp_path / "part")
     for index in (-1, 3):
-        with pytest.raises(ValueError, match=f"part {index}: there are 3"):
+        with pytest.raises(ValueError, match=f"index: expected 0 to 2, got {index}"):
             write_part(graph, parts, index, tmp_path / "part")
-    with pytest.raises(GraphError, match="is one part of a graph already"):
+    with pytest.raises(GraphError, match="expected a full graph, got one part"):
         write_part(Graph.open(stores[0]), parts, 0, tmp_path / "part")
     no_test = dataclasses.replace(graph.with_split(test_idx=graph.test_idx[:0]), origin=Origin())
-    with pytest.raises(GraphError, match="its test_idx is empty"):
+    with pytest.raises(GraphError, match="test_idx: expected at least one vertex"):
         write_part(no_test, parts, 0, tmp_path / "part")
     assert list(tmp_path.iterdir()) == []
 
@@ -304,6 +304,6 @@ def test_a_row_that_no_edge_feature_has(tmp_path: Path) -> None:
     edges_of = dataclasses.replace(graph.edges, rows=rows)
     graph = dataclasses.replace(graph, edges=edges_of)
     parts = PaGraph().assign(graph, num_parts=1, num_hops=1, num_threads=1)
-    with pytest.raises(GraphError, match=r"^graph: damaged, edge_rows: row 7 is out of range, the"):
+    with pytest.raises(GraphError, match=r"^graph: damaged, edge_rows: expected rows below"):
         write_part(graph, parts, 0, tmp_path / "part")
     assert list(tmp_path.iterdir()) == []

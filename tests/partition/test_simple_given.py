@@ -28,10 +28,10 @@ def test_owners_are_those_of_the_file(tmp_path: Path, tiny_graph: Graph, dtype: 
 @pytest.mark.parametrize(
     ("owners", "message"),
     [
-        ([0, 1, 0], r"int64 of shape \[3\], must be an integer for each of 5 vertices"),
-        ([0.0, 1, 0, 1, 1], r"float64 of shape \[5\], must be an integer"),
-        ([0, 1, 2, 1, 1], "owners from 0 to 2, allowed are 0 to 1, a part for each device"),
-        ([0, 1, -1, 1, 1], "owners from -1 to 1, allowed are 0 to 1"),
+        ([0, 1, 0], r"an integer for each of 5 vertices, got int64 of shape \[3\]"),
+        ([0.0, 1, 0, 1, 1], r"an integer for .* got float64 of shape \[5\]"),
+        ([0, 1, 2, 1, 1], "owners from 0 to 1, a part for each device, got 0 to 2"),
+        ([0, 1, -1, 1, 1], "owners from 0 to 1, .* got -1 to 1"),
     ],
 )
 def test_what_are_no_owners(tmp_path: Path, tiny_graph: Graph, owners: Any, message: str) -> None:
@@ -49,5 +49,7 @@ def test_what_is_no_file_of_owners(tmp_path: Path, tiny_graph: Graph) -> None:
     np.save(file, np.array([print] * 5), allow_pickle=True)
     with pytest.raises(ConfigError, match=r"partitioner\.owners="):
         assign(file, tiny_graph, 2)
-    with pytest.raises(ConfigError, match=r"num_parts=6: tiny has 5 training vertices"):
+    with pytest.raises(
+        ConfigError, match=r"num_parts=6: expected at most the 5 training vertices of tiny"
+    ):
         assign(file, tiny_graph, 6)

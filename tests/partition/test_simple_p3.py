@@ -18,7 +18,9 @@ def test_columns_are_divided_as_evenly_as_can_be(random_graph: Make) -> None:
 
 def test_more_parts_than_columns(tiny_graph: Graph) -> None:
     assert assign(tiny_graph, 2).columns == ((0, 1), (1, 2))
-    message = r"^partitioner\.num_parts=3: tiny has 2 feature columns, and p3 gives each part one"
+    message = (
+        r"^partitioner\.num_parts=3: expected at most 2, a part for each feature column of tiny"
+    )
     with pytest.raises(ConfigError, match=message):
         assign(tiny_graph, 3)
 

@@ -113,11 +113,11 @@ def refused(stored: Path, graph: Graph) -> str:
         ({"format_version": 1}, "format version 1, this release reads 2"),
         ({"num_parts": 0}, "entry.num_parts: Expected `int` >= 1"),
         ({"num_parts": 10**9}, "entry.num_parts: Expected `int` <= 1024"),
-        ({"parts": []}, "parts and cut need an entry for each of 2"),
+        ({"parts": []}, "parts and cut: expected an entry for each of 2"),
         ({"parts": [{}]}, "entry.parts[0]: Object missing required field `num_vertices`"),
         ({"columns": [[0, 1, 2]]}, "entry.columns[0]: Expected `array` of length 2"),
         ({"columns": [[0, 1], [1, 2]]}, "both owners and feature columns"),
-        ({"num_hops": None}, "num_hops is 0, allowed are 1 to 254"),
+        ({"num_hops": None}, "num_hops: expected 1 to 254, got 0"),
         ({"arrays": {"labels": ENTRY}}, "arrays are ['labels'], allowed are ['hops', 'owner']"),
         ({"arrays": {}}, "owners without the cut between them, or a cut without owners"),
         ({"arrays": {"owner": {}}}, "entry.arrays[...]: Object missing required field `shape`"),
@@ -146,8 +146,8 @@ def test_a_partition_of_another_graph(stored: Path, tiny_graph: Graph, random_gr
     [
         ("owner", OWNER.astype(np.int32), "int32[5], must be int16[5]"),
         ("hops", HOPS[:1], "uint8[1, 5], must be uint8[2, 5]"),
-        ("owner", OWNER + np.int16(1), "owner 2 is out of range"),
-        ("hops", HOPS ^ 3, "at 3 hops, allowed are 0 to 1 and 255"),
+        ("owner", OWNER + np.int16(1), "owner: expected -1 to 1, got 2"),
+        ("hops", HOPS ^ 3, "hops: expected 0 to 1 or 255, got 3"),
     ],
 )
 def test_crafted_arrays(stored: Path, tiny_graph: Graph, name: str, array: Any, said: str) -> None:
@@ -173,7 +173,7 @@ def graph(tiny_graph: Graph) -> Graph:
 @pytest.mark.parametrize(
     ("fields", "what"),
     [
-        ({"parts": ()}, "parts and cut need an entry for each of 2"),
+        ({"parts": ()}, "parts and cut: expected an entry for each of 2"),
         ({"cut": ((1, 1), (2,))}, "parts and cut need"),
         ({"cut": ((1, 1), (2, -1))}, "cut is -1"),
         ({"cut": ((1, 1), (2, 7))}, "cut is 7, allowed is a number from 0 to 6"),
@@ -268,7 +268,11 @@ def test_each_partition_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Pat
 
 
 def test_places_that_no_partition_can_have(home: Path) -> None:
-    for store, reason in (("", "not a path"), ("a\0b", "not a path"), ("/", "file system's root")):
+    for store, reason in (
+        ("", "expected a path"),
+        ("a\0b", "expected a path"),
+        ("/", "file system's root"),
+    ):
         with pytest.raises(ConfigError, match=rf"^partitioner\.store=.*{reason}"):
             Hash(store=store)
     for folder in (home, home / "graphs", home / "partitions"):

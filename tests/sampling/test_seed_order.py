@@ -116,7 +116,7 @@ FIXED = [step(1, 2, counts=(1, 1)), step(3, counts=(0, 1))]
         (Listed([step(1, 2), step(), step(3)]), "step 1 of epoch 1: 0 seeds"),
         (Listed(FIXED), "counts are for seeds that may not move, and for these alone"),
         (fixed(None), "counts are for seeds that may not move, and for these alone"),
-        (fixed((2,)), "counts [2], one for each of 2 devices is needed"),
+        (fixed((2,)), "expected a count for each of 2 devices, got [2]"),
         (fixed((2, 1)), "counts [2, 1] sum to 3, there are 2 seeds"),
     ],
 )

@@ -138,8 +138,8 @@ def test_seeds_of_parts_stay_on_devices(launched: Any, settings: Any, tmp_path: 
         ({"seed_order": Forgetful()}, "seed_order=PartOrder: trains vertex "),
         (
             {"features": OtherRows()},
-            "planted-partition: its feature store (HostFeatures) has 601 rows of 8 features, "
-            "the graph has 600 vertices with 8",
+            "planted-partition: expected a feature store of 600 rows with 8 features, "
+            "got 601 rows of 8 (HostFeatures)",
         ),
     ],
 )

@@ -120,7 +120,7 @@ def test_p3_moves_what_is_expected(launched: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ("partitioner=hash partitioner.num_parts=3", r"num_parts=3: device_plan has 2 devices"),
+        ("partitioner=hash partitioner.num_parts=3", r"num_parts=3: expected 2, a part for"),
         ("partitioner=hash batch_size=1", r"^batch_size=1: expected a seed or more for each of 2"),
         ("partitioner=random device_plan.split=[0,64]", r"^batch_size=64: expected a seed or more"),
         ("partitioner=p3 model=gat", r"^partitioner=p3: expected model=gcn, .* got GAT, "),

@@ -1,4 +1,4 @@
-"""Hotness from the graph alone: out-degree, degree ratio, PageRank, random."""
+"""Hotness metrics of the graph alone: out-degree, degree ratio, PageRank, random."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from gnnscale.core import MAX_COUNT, GraphError
 from gnnscale.core.types import Array, Float32Array, Float64Array, Int32Array, IntArray
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
-from gnnscale.partition.simple import mixed
+from gnnscale.partition.simple import splitmix64
 
 _SLICE_ENTRIES = 1 << 20
 
@@ -22,41 +22,42 @@ def slices(num_entries: int) -> Iterator[slice]:
 
 
 def sum_at(values: Array, at: Array) -> Any:
-    """Return the sum of ``values[at]``: exact for integers, in 64 bits for others."""
+    """Return the sum of ``values[at]``: exact for integers, in float64 for floats."""
     wide = np.int64 if np.issubdtype(values.dtype, np.integer) else np.float64
     return sum(values[at[part]].sum(dtype=wide).item() for part in slices(len(at)))
 
 
 def out_degree(graph: Graph) -> Int32Array:
-    """Count the neighbour lists that each vertex is in (PaGraph, Lin et al. 2020, section 3.1).
+    """Count the adjacency lists that contain each vertex (PaGraph, Lin et al. 2020, section 3.1).
 
-    Uniform neighbour sampling finds a vertex the more often, the more lists it is in. Takes 12
-    bytes per vertex.
+    Uniform neighbor sampling reads a vertex more often, the more lists contain it. Takes 12 bytes
+    per vertex.
 
     Returns:
         ``[num_vertices]`` int32, at most 2^31 - 1; a vertex listed twice counts twice.
 
     Raises:
-        GraphError: the topology holds an id out of range.
+        GraphError: the topology has an id out of range.
     """
     counts = np.zeros(graph.num_vertices, np.int64)
     for part in slices(graph.num_edges):
         try:
             ops.count_in_degrees(graph.indices[part], counts)
         except ValueError as error:
-            _, _, found = str(error).partition("dst: ")
-            raise GraphError(f"{graph.path or graph.name}: damaged, indices hold {found}") from None
+            _, _, bad_ids = str(error).partition("dst: ")
+            name = graph.path or graph.name
+            raise GraphError(f"{name}: damaged, indices hold {bad_ids}") from None
     return np.minimum(counts, MAX_COUNT, out=counts).astype(np.int32)
 
 
 def degree_ratio(graph: Graph) -> Float32Array:
     """Return the importance of each vertex (AliGraph, Zhu et al. 2019, section 3.2) at one hop.
 
-    AliGraph's ``Imp(v) = D_i(v) / D_o(v)`` weighs a benefit, the vertices whose neighbourhoods
-    ``v`` is in, against a cost, the size of the neighbourhood of ``v`` that is cached with it. Its
-    samplers follow out-edges. Here samplers follow in-edges: the benefit is the out-degree of
-    ``v``, the number of lists that it is in, and the cost its in-degree, the length of its list. An
-    empty list counts as one entry. Takes 16 bytes per vertex.
+    AliGraph's ``Imp(v) = D_i(v) / D_o(v)`` divides a benefit, the number of neighborhoods that
+    contain ``v``, by a cost, the size of the neighborhood of ``v`` that is cached with it. Its
+    samplers follow out-edges. Samplers here follow in-edges: the benefit is the out-degree of
+    ``v``, the number of lists that contain it, and the cost its in-degree, the length of its list.
+    An empty list counts as one entry. Takes 16 bytes per vertex.
 
     Returns:
         ``[num_vertices]`` float32.
@@ -82,16 +83,22 @@ def pagerank(
 ) -> Float32Array:
     """Return the weighted reverse PageRank of each vertex (Data Tiering, Min et al. 2022).
 
-    A walk from the training vertices goes from a vertex to one of its in-neighbours, as sampling
-    does, and with probability ``1 - damping`` starts again. With T the training vertices and N(v)
-    the in-neighbours of v, from ``r_0(u) = [u in T] / |T|``,
+    A walk starts at a training vertex and moves to in-neighbors, as sampling does; with probability
+    ``1 - damping`` it restarts. With T the training vertices and N(v) the in-neighbors of v, from
+    ``r_0(u) = [u in T] / |T|``,
 
         r_{t+1}(u) = damping * sum over v with u in N(v) of r_t(v) / |N(v)| + [u in T] / |T| * s_t
 
-    Here ``s_t`` is what remains of 1: ``1 - damping``, and ``damping`` times the ranks of vertices
-    without in-neighbours, whose walks start again. After ``n`` iterations the total error is at
-    most ``2 * damping^n``. Takes 16 bytes per vertex, and 4 for the result. ``train`` ``[n]`` are
-    distinct vertices, at least one. The result does not depend on ``num_threads``.
+    ``s_t`` is the probability of a restart: ``1 - damping``, plus ``damping`` times the ranks of
+    vertices without in-neighbors. After ``n`` iterations the total error is at most ``2 *
+    damping^n``. Takes 16 bytes per vertex, and 4 for the result.
+
+    Args:
+        graph: graph of the walk.
+        train: ``[n]`` distinct vertices, at least one.
+        damping: probability to go on.
+        num_iterations: n.
+        num_threads: threads to use; the result does not depend on it.
 
     Returns:
         ``[num_vertices]`` float32, which sum to 1.
@@ -116,7 +123,7 @@ def pagerank(
 
 
 def _divide_by_degree(graph: Graph, rank: Float64Array) -> float:
-    """Turn ranks into what each in-neighbour gets, and return the ranks that have no receiver."""
+    """Divide ranks by in-degree, and return the sum of the ranks without in-neighbors."""
     lost = 0.0
     for rows in slices(len(rank)):
         degrees = np.diff(graph.indptr[rows.start : rows.stop + 1])
@@ -125,16 +132,16 @@ def _divide_by_degree(graph: Graph, rank: Float64Array) -> float:
     return lost
 
 
-#: Tells the stream of this module from others of the same seed.
+#: Stream id of the random numbers of ``uniform``.
 _STREAM = 0x686F746E657373
 
 
 def uniform(num_vertices: int, seed: int) -> Int32Array:
-    """Return ``[num_vertices]`` int32, uniform from 0 to 2^31 - 1, by ``seed`` and vertex alone."""
-    key = mixed(np.array([seed ^ _STREAM], np.uint64))
+    """Return ``[num_vertices]`` int32, uniform in [0, 2^31), a function of ``seed`` and vertex."""
+    key = splitmix64(np.array([seed ^ _STREAM], np.uint64))
     hotness = np.empty(num_vertices, np.int32)
     for rows in slices(num_vertices):
         ids = np.arange(rows.start, rows.stop, dtype=np.uint64)
-        # Keys that are close together must not give each other's numbers, shifted.
-        hotness[rows] = (mixed(mixed(ids) ^ key) >> np.uint64(33)).astype(np.int32)
+        # Mixing ids first keeps the sequences of close seeds from being shifted copies.
+        hotness[rows] = (splitmix64(splitmix64(ids) ^ key) >> np.uint64(33)).astype(np.int32)
     return hotness

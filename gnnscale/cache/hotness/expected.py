@@ -1,4 +1,4 @@
-"""Hotness over a run: its first epoch as it was drawn, the others by estimates."""
+"""Hotness over a run: its first epoch by presampling, later epochs by estimates or more samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from gnnscale.core import Array, Float32Array, Int32Array
 
 
 class LaterEpochs:
-    """A row of H_F or H_T that some devices are expected to share in an epoch to come."""
+    """Estimated row of H_F or H_T of a group of devices, for each epoch after the first."""
 
     def __init__(
         self,
@@ -28,11 +28,12 @@ class LaterEpochs:
         """Prepare to estimate.
 
         Args:
-            counts: ``[num_vertices]`` of each device in the first epoch, by position.
-            expected: ``[num_vertices]``, what a model expects of all of them.
-            first_half: counts of half an epoch, for each device, of some of the vertices.
-            share: part of the batches that these count.
-            max_count: the largest possible count; None for no limit.
+            counts: ``[num_vertices]`` reads of each device in the first epoch, by position.
+            expected: ``[num_vertices]`` a model's expected reads of the group.
+            first_half: reads of each device in half an epoch, of the vertices of
+                ``compared_vertices``.
+            share: share of the epoch's batches in ``first_half``.
+            max_count: largest possible count. None: no limit.
         """
         self._max_count = max_count
         self._counts, self._expected = counts, expected
@@ -40,7 +41,7 @@ class LaterEpochs:
 
     @cached_property
     def values(self) -> Float32Array:
-        """``[num_vertices]``, of all the devices together."""
+        """``[num_vertices]`` expected reads of the group."""
         return credible(
             add_counts(list(self._counts.values())),
             self._expected,
@@ -51,21 +52,23 @@ class LaterEpochs:
 
     @cached_property
     def shares(self) -> dict[int, float]:
-        """The part of it that each device reads."""
-        totals = {each: int(row.sum(dtype=np.int64)) for each, row in self._counts.items()}
-        return {each: total / max(sum(totals.values()), 1) for each, total in totals.items()}
+        """Share of the group's reads by device."""
+        totals = {device: int(row.sum(dtype=np.int64)) for device, row in self._counts.items()}
+        group_total = max(sum(totals.values()), 1)
+        return {device: total / group_total for device, total in totals.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedReads:
-    """What an epoch of a run is expected to read: H_F and H_T, by device position.
+    """Expected reads of an epoch of a run: H_F and H_T, by device position.
 
-    It decides which vertices are hot. ``AverageReads`` counts how often caches of these will hit.
+    These reads rank vertices by hotness. ``AverageReads`` predicts the hits of the resulting
+    caches.
     """
 
-    first: Presampled  #: the run's first epoch, which was drawn
-    #: rows, lists: by device, what is expected of the other epochs. Empty for a run of one epoch,
-    #: and if no formula tells what a sampler includes: they are taken to be like the first one then
+    first: Presampled  #: presampled first epoch
+    #: rows, lists: estimates of later epochs by device. Empty for a run of one epoch, and for a
+    #: sampler without a model: later epochs are then taken to equal the first
     rows: Mapping[int, LaterEpochs] = field(repr=False)
     lists: Mapping[int, LaterEpochs] = field(repr=False)
     num_epochs: int  #: epochs of the run
@@ -81,18 +84,20 @@ class ExpectedReads:
     def _sum(
         self, counted: Int32Array, later: Mapping[int, LaterEpochs], devices: Sequence[int]
     ) -> Array:
-        groups = {later[each] for each in devices if each in later}
+        groups = {later[device] for device in devices if device in later}
         if not groups:
             return counted
-        shares = {each: sum(each.shares.get(device, 0.0) for device in devices) for each in groups}
-        found = np.empty(len(counted), np.float32)
+        shares = {
+            group: sum(group.shares.get(device, 0.0) for device in devices) for group in groups
+        }
+        total = np.empty(len(counted), np.float32)
         for part in degree.slices(len(counted)):
-            expected = sum(share * each.values[part] for each, share in shares.items())
-            found[part] = self._mean(counted[part], expected)
-        return found
+            expected = sum(share * group.values[part] for group, share in shares.items())
+            total[part] = self._mean(counted[part], expected)
+        return total
 
     def _mean(self, counted: Any, expected: Any) -> Any:
-        """Return the mean of the first epoch and as many others as the run has."""
+        """Return the mean over the first epoch and all later epochs of the run."""
         return (counted + (self.num_epochs - 1) * expected) / self.num_epochs
 
 
@@ -103,44 +108,44 @@ def expect_reads(
     *,
     num_epochs: int,
 ) -> ExpectedReads:
-    """Estimate what the epochs of a run read, from its first one.
+    """Estimate the reads of a run's epochs from its first epoch.
 
     Args:
-        first: what it reads.
-        groups: devices that count together, since they train vertices of one set: what one of them
-            reads predicts the others. Without groups, later epochs are taken to be like the first.
-        include: what a batch of so many seeds of some devices should read.
+        first: presampled first epoch.
+        groups: devices that are estimated together, since they train vertices of one set. Without
+            groups, later epochs are taken to equal the first.
+        include: returns a model's expected reads of a batch of some devices, given its seeds.
         num_epochs: epochs of the run.
     """
     rows: dict[int, LaterEpochs] = {}
     lists: dict[int, LaterEpochs] = {}
     for group in groups:
-        of_rows, of_lists = _later_epochs(first, group, include)
-        rows |= dict.fromkeys(group, of_rows)
-        lists |= dict.fromkeys(group, of_lists)
+        group_rows, group_lists = _later_epochs(first, group, include)
+        rows |= dict.fromkeys(group, group_rows)
+        lists |= dict.fromkeys(group, group_lists)
     return ExpectedReads(first=first, rows=rows, lists=lists, num_epochs=num_epochs)
 
 
 def _later_epochs(
     first: Presampled, devices: Sequence[int], include: Callable[[Sequence[int], float], Inclusion]
 ) -> tuple[LaterEpochs, LaterEpochs]:
-    """Return the rows and lists that ``devices`` should read in each epoch after the first."""
-    reads = {each: first.of(each) for each in devices}
-    num_batches = sum(each.num_batches for each in reads.values())
-    num_seeds = sum(each.num_seeds for each in reads.values())
+    """Return the estimated rows and lists that ``devices`` read in each epoch after the first."""
+    reads = [first.of(device) for device in devices]
+    num_batches = sum(device_reads.num_batches for device_reads in reads)
+    num_seeds = sum(device_reads.num_seeds for device_reads in reads)
     batch = include(devices, num_seeds / max(num_batches, 1))
-    halves = [each.half for each in reads.values() if each.half is not None]
+    halves = [device_reads.half for device_reads in reads if device_reads.half is not None]
     share = sum(half.num_batches for half in halves) / max(num_batches, 1)
     return (
         LaterEpochs(
-            {each: first.rows_of(each) for each in devices},
+            {device: first.rows_of(device) for device in devices},
             batch.probability * np.float32(num_batches),
             [half.rows for half in halves],
             share,
             max_count=max(num_batches, 1),
         ),
         LaterEpochs(
-            {each: first.lists_of(each) for each in devices},
+            {device: first.lists_of(device) for device in devices},
             batch.lists * np.float32(num_batches),
             [half.lists for half in halves],
             share,
@@ -148,38 +153,42 @@ def _later_epochs(
     )
 
 
-#: Seeds that are drawn after the first epoch at least, in no more than so many steps.
+#: Smallest number of seeds to sample after the first epoch, and largest number of steps for them.
 _MIN_SEEDS, _MAX_SMALL_STEPS = 1 << 14, 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class AverageReads:
-    """What an epoch reads on average over a run: H_F and H_T, by device position.
+    """Mean reads of an epoch over a run: H_F and H_T, by device position.
 
-    Later epochs read less of what the first epoch reads most, since that was hot or lucky. So
-    caches chosen by its counts hit more in it than later. No estimate from these counts alone is
-    sure of the difference: seeds come once an epoch, so counts vary less than those of independent
-    batches. Sampling is a pure function of the step, so more of the run is drawn as it will be
-    trained. It stands for all epochs after the first, each with as many reads as the first one.
+    Later epochs read the hottest vertices of the first epoch less often, since some of them were
+    read by chance. So caches chosen by the first epoch's counts have more hits in that epoch than
+    later. The counts alone do not determine the difference: seeds appear once per epoch, so counts
+    vary less than in independent batches. Therefore part of the later run is presampled exactly as
+    it will be trained; it stands for all epochs after the first, scaled to the first epoch's number
+    of reads.
     """
 
-    first: Presampled  #: the run's first epoch
-    later: Presampled | None  #: what ``later_steps`` names; None for a run of one epoch
+    first: Presampled  #: presampled first epoch
+    later: Presampled | None  #: presampled steps of ``later_steps``. None: the run has one epoch
     num_epochs: int  #: epochs of the run
 
     def rows_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
-        """Return how many rows of ``vertices`` the device reads.
+        """Return the mean reads of the rows of ``vertices`` by the device.
 
-        ``counted`` is their number in the first epoch, if it is known.
+        Args:
+            device: position of the device.
+            vertices: ``[n]`` vertices.
+            counted: their reads in the first epoch. None: count them.
         """
         return self._at(Presampled.rows_at, self._row_scale(device), device, vertices, counted)
 
     def lists_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
-        """Return how often the device reads the lists of ``vertices``; arguments as ``rows_at``."""
+        """Return the mean reads of the lists of ``vertices``; arguments as in ``rows_at``."""
         return self._at(Presampled.lists_at, self._list_scale(device), device, vertices, counted)
 
     def num_rows(self, device: int) -> int:
-        """Return how many rows the device reads."""
+        """Return the rows that the device reads in an epoch."""
         return self.first.num_rows(device)
 
     def num_list_reads(self, device: int) -> int:
@@ -188,12 +197,12 @@ class AverageReads:
 
     def sum_rows(self, devices: Sequence[int]) -> Array:
         """Return A_F, ``[num_vertices]``: the sum of H_F over ``devices``."""
-        scales = {each: self._row_scale(each) for each in devices}
+        scales = {device: self._row_scale(device) for device in devices}
         return self._sum(self.first.sum_rows(devices), Presampled.rows_of, scales)
 
     def sum_lists(self, devices: Sequence[int]) -> Array:
         """Return A_T, ``[num_vertices]``: the sum of H_T over ``devices``."""
-        scales = {each: self._list_scale(each) for each in devices}
+        scales = {device: self._list_scale(device) for device in devices}
         return self._sum(self.first.sum_lists(devices), Presampled.lists_of, scales)
 
     def _row_scale(self, device: int) -> float | None:
@@ -203,9 +212,9 @@ class AverageReads:
         return self._scale(Presampled.num_list_reads, device)
 
     def _scale(self, total: Callable[[Presampled, int], int], device: int) -> float | None:
-        """Return the first epoch's reads per read drawn later; None if there were none."""
-        drawn = 0 if self.later is None else total(self.later, device)
-        return total(self.first, device) / drawn if drawn else None
+        """Return the first epoch's reads per presampled later read. None: no later reads."""
+        later = 0 if self.later is None else total(self.later, device)
+        return total(self.first, device) / later if later else None
 
     def _at(
         self,
@@ -230,28 +239,29 @@ class AverageReads:
     ) -> Array:
         if self.later is None:
             return counted
-        first_weight, found = 1 / self.num_epochs, np.empty(len(counted), np.float32)
+        first_weight, mean = 1 / self.num_epochs, np.empty(len(counted), np.float32)
         for part in degree.slices(len(counted)):
             total = counted[part] * first_weight
             for device, scale in scales.items():
-                # None if it had no seeds in the steps that were drawn later.
-                drawn, weight = (self.first, 1.0) if scale is None else (self.later, scale)
-                total += (1 - first_weight) * weight * reads_of(drawn, device)[part]
-            found[part] = total
-        return found
+                # None: the device had no seeds in the later steps.
+                reads, weight = (self.first, 1.0) if scale is None else (self.later, scale)
+                total += (1 - first_weight) * weight * reads_of(reads, device)[part]
+            mean[part] = total
+        return mean
 
 
 def later_steps(
     steps_per_epoch: int, *, batch_size: int, num_epochs: int
 ) -> tuple[range, int | None]:
-    """Return the epochs that are drawn after the first one, and their first steps; None for all.
+    """Return the epochs to presample after the first, and their number of first steps (None: all).
 
-    It is half of the second epoch if that is long. A hit rate varies among seeds and batches, so at
-    least 16,384 seeds are drawn, or 256 steps of small batches, after which hardly a run is off by
-    half a point. A small graph has several epochs drawn for these, at most all.
+    The default is half of the second epoch. Hit rates vary with seeds and batches, so at least
+    16,384 seeds are sampled, or 256 steps of small batches; the error of a hit rate is then below
+    half a percentage point in nearly all runs. On a small graph, several epochs give these seeds,
+    at most all epochs.
     """
     steps = steps_per_epoch
-    wanted = max(-(-steps // 2), min(-(-_MIN_SEEDS // batch_size), _MAX_SMALL_STEPS))
-    if wanted < steps:
-        return range(1, 2), wanted
-    return range(1, min(num_epochs, 1 + -(-wanted // steps))), None
+    needed = max(-(-steps // 2), min(-(-_MIN_SEEDS // batch_size), _MAX_SMALL_STEPS))
+    if needed < steps:
+        return range(1, 2), needed
+    return range(1, min(num_epochs, 1 + -(-needed // steps))), None

@@ -1,4 +1,4 @@
-"""Legion: a cache of lists and rows for each clique, divided by a cost model (section 4.2, 4.3)."""
+"""Legion: a cache of lists and rows per clique, divided by a cost model (sections 4.2, 4.3)."""
 
 from __future__ import annotations
 
@@ -22,68 +22,69 @@ from gnnscale.cache.problem import (
 )
 from gnnscale.core import Array, Int32Array, Int64Array, check_choice, check_range
 
-#: Vertices from one sum of hotness or bytes that is kept to the next.
-_EVERY = 1 << 14
+#: Vertices between two stored prefix sums of hotness or bytes.
+_STRIDE = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True)
 class CliqueContent:
-    """What the K devices of a clique keep."""
+    """Vertices that the K devices of a clique cache."""
 
-    vertices: list[Array]  #: of each device, hottest first
-    bytes: Int64Array  #: ``[K]`` int64, the memory that these take
-    #: ``[K, K]`` int64, at ``[j, k]`` what the ``j``-th device reads of the ``k``-th one's, in the
-    #: epoch of pre-sampling
+    vertices: list[Array]  #: vertices of each device, hottest first
+    bytes: Int64Array  #: ``[K]`` int64 cached bytes
+    #: ``[K, K]`` int64; at ``[j, k]`` the reads of device ``j`` from device ``k`` in the presampled
+    #: epoch
     reads: Int64Array
 
 
 @dataclass(frozen=True, kw_only=True)
 class HotVertices:
-    """Vertices of a clique by their hotness, as many as its memory could hold."""
+    """Vertices of a clique by hotness, as many as its memory can hold."""
 
-    #: ``[m]`` Q_T, vertices in descending order of the reads of their lists, A_T: edges traversed,
-    #: and offsets, which an empty list has, too. Lists that are never read, or larger than each
-    #: device's memory, are none of them
+    #: ``[m]`` Q_T, vertices by descending reads of their lists, A_T: one per traversed edge, and
+    #: one per visit for the offsets. Lists without reads, and lists larger than each device's
+    #: memory, are excluded
     lists: Array
-    list_bytes: PrefixSums  #: sums of the bytes of these
-    list_hotness: PrefixSums  #: sums of how often these are read
-    total_list_hotness: float  #: the same over all vertices
-    #: ``[n]`` Q_F, vertices in descending order of their appearances in batches, A_F
-    rows: Array
-    row_hotness: PrefixSums  #: sums of how often these are read
-    total_row_hotness: float  #: the same over all vertices
+    list_bytes: PrefixSums  #: prefix sums of the bytes of ``lists``
+    list_hotness: PrefixSums  #: prefix sums of the reads of ``lists``
+    total_list_hotness: float  #: reads of the lists of all vertices
+    rows: Array  #: ``[n]`` Q_F, vertices by descending number of batches that read them, A_F
+    row_hotness: PrefixSums  #: prefix sums of the reads of ``rows``
+    total_row_hotness: float  #: reads of the rows of all vertices
 
     def share_lists(
-        self, task: CacheTask, clique: Sequence[int], num_lists: int, rooms: Int64Array
+        self, task: CacheTask, clique: Sequence[int], num_lists: int, capacities: Int64Array
     ) -> CliqueContent:
-        """Return each device's lists G_T: the first ``num_lists``, as far as its bytes allow."""
-        local = [_list_reads(task, [each], task.presampled) for each in clique]
-        return _share(task, self.lists[:num_lists], local, rooms, **_list_bytes(task))
+        """Return each device's lists G_T: the first ``num_lists`` that fit into its bytes."""
+        local = [_list_reads(task, [device], task.presampled) for device in clique]
+        return _share(task, self.lists[:num_lists], local, capacities, **_list_bytes(task))
 
     def share_rows(
-        self, task: CacheTask, clique: Sequence[int], rooms: Int64Array
+        self, task: CacheTask, clique: Sequence[int], capacities: Int64Array
     ) -> CliqueContent:
-        """Return the rows G_F of each device, as many as its bytes allow."""
-        num_rows = sum(int(room) // task.row_bytes for room in rooms)
-        local = [task.presampled.rows_of(each) for each in clique]
-        return _share(task, self.rows[:num_rows], local, rooms, bytes_per_vertex=task.row_bytes)
+        """Return each device's rows G_F, as many as fit into its bytes."""
+        num_rows = sum(int(capacity) // task.row_bytes for capacity in capacities)
+        local = [task.presampled.rows_of(device) for device in clique]
+        order = self.rows[:num_rows]
+        return _share(task, order, local, capacities, bytes_per_vertex=task.row_bytes)
 
 
 def _share(
-    task: CacheTask, order: Array, local: Sequence[Int32Array], rooms: Int64Array, **sizes: Any
+    task: CacheTask, order: Array, local: Sequence[Int32Array], capacities: Int64Array, **sizes: Any
 ) -> CliqueContent:
-    """Share vertices out by local preference (Algorithm 1, step 3)."""
-    shared = ops.share_out(order, local, capacities=rooms, num_threads=task.num_threads, **sizes)
+    """Assign vertices to devices by local preference (Algorithm 1, step 3)."""
+    threads = task.num_threads
+    shared = ops.share_out(order, local, capacities=capacities, num_threads=threads, **sizes)
     assert shared.reads is not None
     return CliqueContent(
-        vertices=split_by_owner(order, shared.member, len(rooms), num_threads=task.num_threads),
+        vertices=split_by_owner(order, shared.member, len(capacities), num_threads=threads),
         bytes=shared.bytes,
         reads=shared.reads,
     )
 
 
 def _list_bytes(task: CacheTask) -> dict[str, Any]:
-    """Return what a list takes in a cache (eq. 3), as arguments of native operations."""
+    """Return the size of a cached list (eq. 3), as arguments of native operations."""
     return {
         "bytes_per_vertex": BYTES_PER_LIST,
         "offsets": task.graph.indptr,
@@ -96,8 +97,8 @@ def _list_reads(
     devices: Sequence[int],
     reads: presampled.Presampled | expected.ExpectedReads | expected.AverageReads,
 ) -> Array:
-    """Return A_T of those of ``devices`` that sample; others read no list over their link."""
-    samplers = [each for each in devices if task.device_at[each].samples]
+    """Return A_T of the sampling devices in ``devices``."""
+    samplers = [device for device in devices if task.device_at[device].samples]
     if not samplers:
         return np.zeros(task.graph.num_vertices, np.int32)
     return reads.sum_lists(samplers)
@@ -108,11 +109,14 @@ def candidates(
 ) -> HotVertices:
     """Add up the hotness of a clique's devices, and sort by it (Algorithm 1, steps 1 and 2).
 
-    Lists count as far as devices that sample read them over a link. Equally hot vertices come in
-    the order of their out-degrees. ``reads`` decide which vertices are hot, ``task.counted`` how
-    often.
+    Only reads of sampling devices count for lists. Ties are broken by out-degree.
+
+    Args:
+        task: problem of the plan.
+        clique: positions of the devices.
+        reads: reads that rank the vertices; ``task.counted`` gives the hotness of the prefix sums.
     """
-    budgets = [task.device_at[each].budget_bytes for each in clique]
+    budgets = [task.device_at[device].budget_bytes for device in clique]
     list_reads, appearances = _list_reads(task, clique, reads), reads.sum_rows(clique)
     lists = ops.hottest(
         list_reads,
@@ -130,8 +134,8 @@ def candidates(
         bytes_per_vertex=task.row_bytes,
         num_threads=task.num_threads,
     )
-    falling = task.num_epochs == 1  # of these the counts that order them are exact
-    if not falling:
+    is_sorted = task.num_epochs == 1  # the counts that rank vertices are also their hotness
+    if not is_sorted:
         list_reads = _list_reads(task, clique, task.counted)
         appearances = task.counted.sum_rows(clique)
     return HotVertices(
@@ -139,29 +143,30 @@ def candidates(
         list_bytes=_sums(
             task, lists, lambda part: sizes_of_lists(task.graph, lists[part]), **_list_bytes(task)
         ),
-        list_hotness=_hotness_sums(task, lists, list_reads, falling),
+        list_hotness=_hotness_sums(task, lists, list_reads, is_sorted),
         total_list_hotness=_total(list_reads),
         rows=rows,
-        row_hotness=_hotness_sums(task, rows, appearances, falling),
+        row_hotness=_hotness_sums(task, rows, appearances, is_sorted),
         total_row_hotness=_total(appearances),
     )
 
 
-def _hotness_sums(task: CacheTask, order: Array, hotness: Array, falling: bool) -> PrefixSums:
-    return _sums(task, order, lambda part: hotness[order[part]], values=hotness, falling=falling)
+def _hotness_sums(task: CacheTask, order: Array, hotness: Array, is_sorted: bool) -> PrefixSums:
+    return _sums(task, order, lambda part: hotness[order[part]], values=hotness, falling=is_sorted)
 
 
 def _sums(
-    task: CacheTask, order: Array, numbers: Callable[[slice], Array], **of: Any
+    task: CacheTask, order: Array, numbers: Callable[[slice], Array], **values: Any
 ) -> PrefixSums:
-    kept = ops.running_sums(order, every=_EVERY, num_threads=task.num_threads, **of)
-    return PrefixSums(kept=kept, every=_EVERY, num_numbers=len(order), numbers=numbers)
+    sums = ops.running_sums(order, every=_STRIDE, num_threads=task.num_threads, **values)
+    return PrefixSums(sums=sums, stride=_STRIDE, num_numbers=len(order), numbers=numbers)
 
 
 def _total(hotness: Array) -> float:
+    """Return the sum, exact for integers."""
     """Return the sum, exact for counts."""
-    whole = np.issubdtype(hotness.dtype, np.integer)
-    total: float = hotness.sum(dtype=np.int64 if whole else np.float64).item()
+    is_integer = np.issubdtype(hotness.dtype, np.integer)
+    total: float = hotness.sum(dtype=np.int64 if is_integer else np.float64).item()
     return total
 
 
@@ -172,14 +177,14 @@ _HOTNESS = ("expected", "presampled")
 class Legion(CachePlannerConfig):
     """Legion's hotness-aware unified cache (section 4.2) and automatic cache management (4.3).
 
-    Pre-sampling counts what each device reads. A clique keeps the hottest lists and rows once, each
-    on the device that reads it most. The division of its memory between lists and rows minimises
+    Presampling counts the reads of each device. A clique caches the hottest lists and rows once,
+    each on the device that reads it most. Its memory is divided between lists and rows to minimize
     the remaining transactions.
 
     Attributes:
-        alpha: the part of the memory that adjacency lists get; None for the best.
-        hotness: ``expected``, what the run's epochs are expected to read; or ``presampled``, what
-            one epoch did, as in the paper.
+        alpha: share of the memory for adjacency lists. None: the best share.
+        hotness: ``expected`` for the expected reads of the run's epochs; ``presampled`` for the
+            reads of one epoch, as in the paper.
     """
 
     alpha: float | None = None
@@ -202,30 +207,30 @@ class Legion(CachePlannerConfig):
         return True
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Plan each clique for itself."""
+        """Plan each clique on its own."""
         planned = [self._plan_clique(task, clique) for clique in task.cliques]
-        devices = [pair for each in planned for pair in zip(each.caches, each.traffic, strict=True)]
+        devices = [pair for plan in planned for pair in zip(plan.caches, plan.traffic, strict=True)]
         devices.sort(key=lambda pair: pair[0].device)
         return CachePlan(
             planner=self.policy,
             cliques=task.cliques,
             devices=tuple(cache for cache, _ in devices),
-            alphas=tuple(each.alpha for each in planned),
+            alphas=tuple(plan.alpha for plan in planned),
             predicted=tuple(traffic for _, traffic in devices),
             exact=task.num_epochs == 1 and task.draws_are_exact,
-            curve=_added([each.curve for each in planned]),
+            curve=_sum_curves([plan.curve for plan in planned]),
         )
 
-    def _plan_clique(self, task: CacheTask, clique: Sequence[int]) -> _Planned:
+    def _plan_clique(self, task: CacheTask, clique: Sequence[int]) -> _CliquePlan:
         reads = task.expected if self.hotness == "expected" else task.presampled
-        found = candidates(task, clique, reads)
-        cost = clique_cost(task, clique, found)
+        hot = candidates(task, clique, reads)
+        cost = clique_cost(task, clique, hot)
         if self.alpha is None:
             num_lists = best_num_lists(cost)
         else:
             num_lists = cost.num_lists(cost.topology_bytes(self.alpha))
-        lists, rows = _fill(task, clique, found, cost, num_lists)
-        return _Planned(
+        lists, rows = _fill(task, clique, hot, cost, num_lists)
+        return _CliquePlan(
             caches=_caches(task, clique, lists, rows),
             traffic=_predict(task, clique, lists, rows),
             alpha=float(cost.list_bytes.at(num_lists) / max(cost.budget_bytes, 1)),
@@ -234,16 +239,16 @@ class Legion(CachePlannerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Planned:
+class _CliquePlan:
     caches: list[DeviceCache]
     traffic: list[CacheTraffic]
     alpha: float
     curve: tuple[CurvePoint, ...]
 
 
-def clique_cost(task: CacheTask, clique: Sequence[int], found: HotVertices) -> CliqueCost:
-    """Return the cost model of a clique whose candidates are ``found``."""
-    members = [task.device_at[each] for each in clique]
+def clique_cost(task: CacheTask, clique: Sequence[int], hot: HotVertices) -> CliqueCost:
+    """Return the cost model of a clique whose candidates are ``hot``."""
+    members = [task.device_at[device] for device in clique]
     reads = task.presampled
 
     def sampled(member: CacheDevice) -> int:
@@ -254,12 +259,12 @@ def clique_cost(task: CacheTask, clique: Sequence[int], found: HotVertices) -> C
 
     return CliqueCost(
         budget_bytes=sum(member.budget_bytes for member in members),
-        list_bytes=found.list_bytes,
-        list_hotness=found.list_hotness,
-        total_list_hotness=found.total_list_hotness,
+        list_bytes=hot.list_bytes,
+        list_hotness=hot.list_hotness,
+        total_list_hotness=hot.total_list_hotness,
         row_bytes=task.row_bytes,
-        row_hotness=found.row_hotness,
-        total_row_hotness=found.total_row_hotness,
+        row_hotness=hot.row_hotness,
+        total_row_hotness=hot.total_row_hotness,
         n_tsum=sum(map(sampled, members)),
         row_transactions=_mean(members, lambda m: m.row_transactions(task.row_bytes), rows_read),
         list_price=_mean(members, lambda m: m.list_price, sampled),
@@ -272,36 +277,39 @@ def _mean(
     price: Callable[[CacheDevice], float],
     weight: Callable[[CacheDevice], int],
 ) -> float:
-    """Return the mean price of what the members of a clique read; their links may differ."""
+    """Return the mean price of the members' reads; their links may differ."""
     prices = [price(member) for member in members]
     if len(set(prices)) == 1:
         return prices[0]
     weights = [weight(member) for member in members]
     total = sum(weights)
     if total == 0:
-        return prices[0]  # of nothing
-    return sum(each * part for each, part in zip(prices, weights, strict=True)) / total
+        return prices[0]  # no reads
+    return sum(p * weight for p, weight in zip(prices, weights, strict=True)) / total
 
 
 def _fill(
-    task: CacheTask, clique: Sequence[int], found: HotVertices, cost: CliqueCost, num_lists: int
+    task: CacheTask, clique: Sequence[int], hot: HotVertices, cost: CliqueCost, num_lists: int
 ) -> tuple[CliqueContent, CliqueContent]:
-    """Fill the caches in the order of hotness: lists first, then rows into what they leave."""
-    budgets = [task.device_at[each].budget_bytes for each in clique]
-    # Each device keeps the same part of its memory for the rows that fit beside the lists.
+    """Fill the caches by hotness: lists first, then rows into the remaining memory."""
+    budgets = [task.device_at[device].budget_bytes for device in clique]
+    # Each device reserves an equal share of its memory for the rows that fit with the lists.
     num_rows = int(cost.num_rows(cost.budget_bytes - cost.list_bytes.at(num_lists)))
-    for_rows = num_rows * cost.row_bytes
-    rooms = [budget - budget * for_rows // max(cost.budget_bytes, 1) for budget in budgets]
-    lists = found.share_lists(task, clique, num_lists, np.array(rooms, np.int64))
-    return lists, found.share_rows(task, clique, np.array(budgets, np.int64) - lists.bytes)
+    all_rows_bytes = num_rows * cost.row_bytes
+    capacities = [
+        budget - budget * all_rows_bytes // max(cost.budget_bytes, 1) for budget in budgets
+    ]
+    lists = hot.share_lists(task, clique, num_lists, np.array(capacities, np.int64))
+    return lists, hot.share_rows(task, clique, np.array(budgets, np.int64) - lists.bytes)
 
 
 def _caches(
     task: CacheTask, clique: Sequence[int], lists: CliqueContent, rows: CliqueContent
 ) -> list[DeviceCache]:
     caches = []
-    for k, each in enumerate(clique):
-        cache = feature_cache(task, task.device_at[each], rows.vertices[k], no_vertices(task.graph))
+    for k, position in enumerate(clique):
+        device = task.device_at[position]
+        cache = feature_cache(task, device, rows.vertices[k], no_vertices(task.graph))
         caches.append(
             replace(cache, topology=lists.vertices[k], topology_bytes=int(lists.bytes[k]))
         )
@@ -311,21 +319,21 @@ def _caches(
 def _predict(
     task: CacheTask, clique: Sequence[int], lists: CliqueContent, rows: CliqueContent
 ) -> list[CacheTraffic]:
-    """Return what each device is expected to read, by place."""
-    reads, found = task.counted, []
+    """Return the expected reads of each device, by memory."""
+    reads, predicted = task.counted, []
     for j, reader in enumerate(clique):
-        at_rows, at_lists = {}, {}
-        for k, each in enumerate(clique):
+        row_reads, list_reads = {}, {}
+        for k, peer in enumerate(clique):
             counted = int(rows.reads[j, k])
-            at_rows[each] = reads.rows_at(reader, rows.vertices[k], counted)
+            row_reads[peer] = reads.rows_at(reader, rows.vertices[k], counted)
             if task.device_at[reader].samples:
                 counted = int(lists.reads[j, k])
-                at_lists[each] = reads.lists_at(reader, lists.vertices[k], counted)
-        found.append(traffic(task, reader, reads, at_rows, at_lists))
-    return found
+                list_reads[peer] = reads.lists_at(reader, lists.vertices[k], counted)
+        predicted.append(traffic(task, reader, reads, row_reads, list_reads))
+    return predicted
 
 
-def _added(curves: Sequence[tuple[CurvePoint, ...]]) -> tuple[CurvePoint, ...]:
+def _sum_curves(curves: Sequence[tuple[CurvePoint, ...]]) -> tuple[CurvePoint, ...]:
     return tuple(
         CurvePoint(
             alpha=points[0].alpha,

@@ -1,1 +1,1 @@
-"""Feature rows that are sharded among machines."""
+"""Feature rows sharded across machines."""

@@ -1,4 +1,4 @@
-"""Own rows that exceed memory: a tier over the disk that has these, and over other machines."""
+"""Local shard that exceeds memory: local rows are read from the disk, remote rows are exchanged."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from gnnscale.features.tiered.source import SourceReads
 
 @dataclass(frozen=True, kw_only=True)
 class _Tickets:
-    """What was begun for a step."""
+    """Tickets of the reads of a step."""
 
-    own: int
-    others: int
-    num_own: int  #: rows that the disk is read for
+    local: int
+    remote: int
+    num_local: int  #: local rows to read from the disk
 
 
 class LocalDiskShard:
-    """The rows of all machines as a source of a tier: own ones of the disk, the others' as shared.
+    """Backing store of the rows of all machines: local rows on disk, remote rows by exchange.
 
-    Both are begun at once, and on their way together.
+    Both reads of a step start together and overlap.
     """
 
     def __init__(self, rows: ShardedStore, file: DiskRows) -> None:
-        """Read own rows of ``file``, and all others of ``rows``."""
+        """Read local rows from ``file``, and remote rows from ``rows``."""
         self._rows, self._file = rows, file
         self._started: dict[int, _Tickets] = {}
         self._num_started = 0
-        self._num_own, self._waited_s = 0, 0.0
+        self._num_local_reads, self._waited_s = 0, 0.0
 
     @property
     def num_rows(self) -> int:
-        """Number of rows, of all machines."""
+        """Number of rows over all machines."""
         return self._rows.num_rows
 
     @property
@@ -66,55 +66,56 @@ class LocalDiskShard:
         """The name of the element type."""
         return self._rows.dtype_name
 
-    def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
-        """Begin to read the row ``vertices[i]`` into ``pool[slots[i]]``, and return a ticket.
+    def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
+        """Start reading row ``vertices[i]`` into ``buffer[slots[i]]``, and return a ticket.
 
         Raises:
             PeerLostError: another process is gone.
         """
-        places = self._rows.own_places(vertices)
-        own, others = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
-        # All processes exchange in each step, also for no rows.
-        asked = self._rows.start(vertices[others], pool, slots[others])
+        indices = self._rows.own_places(vertices)
+        local, remote = np.flatnonzero(indices >= 0), np.flatnonzero(indices < 0)
+        # All processes exchange in each step, also without remote rows.
+        exchange = self._rows.start(vertices[remote], buffer, slots[remote])
+        read = self._file.start(indices[local], buffer, slots[local])
         self._num_started += 1
         self._started[self._num_started] = _Tickets(
-            own=self._file.start(places[own], pool, slots[own]), others=asked, num_own=len(own)
+            local=read, remote=exchange, num_local=len(local)
         )
         return self._num_started
 
     def skip(self) -> None:
-        """Take part in the exchange of a step that reads nothing."""
+        """Take part in the exchange of a step that reads no rows."""
         self._rows.skip()
 
     def rehearse(self, vertices: Array) -> Array:
-        """Return rows ``[n, width]`` for a rehearsal: own ones, also in place of others."""
+        """Return rows ``[n, width]`` for a profiling run; local rows stand in for remote rows."""
         return self._rows.rehearse(vertices)
 
     def finish(self, ticket: int) -> None:
-        """Wait until the rows of ``ticket`` are there.
+        """Wait until the rows of ``ticket`` have arrived.
 
         Raises:
-            OSError: own ones could not be read.
+            OSError: local rows could not be read.
             PeerLostError: another process is gone.
         """
         tickets = self._started.pop(ticket)
         start = time.perf_counter()
-        self._file.finish(tickets.own)
+        self._file.finish(tickets.local)
         self._waited_s += time.perf_counter() - start
-        self._num_own += tickets.num_own
-        self._rows.finish(tickets.others)
+        self._num_local_reads += tickets.num_local
+        self._rows.finish(tickets.remote)
 
     def take_reads(self) -> SourceReads:
-        """Return what was read since the last call, and what of it on the disk."""
-        own = self._file.take_reads()
+        """Return the reads since the last call, with the share of the disk in ``disk``."""
+        local = self._file.take_reads()
         disk = Access(
-            misses=self._num_own,
-            link_bytes=own.num_bytes,
-            link_requests=own.num_requests,
+            misses=self._num_local_reads,
+            link_bytes=local.num_bytes,
+            link_requests=local.num_requests,
             waited_us=round(1e6 * self._waited_s),
         )
-        self._num_own, self._waited_s = 0, 0.0
-        return self._rows.take_reads() + replace(own, disk=disk)
+        self._num_local_reads, self._waited_s = 0, 0.0
+        return self._rows.take_reads() + replace(local, disk=disk)
 
     def close(self) -> None:
         """End the exchanges of all processes, and close the file."""
@@ -124,48 +125,50 @@ class LocalDiskShard:
 
 @dataclass(frozen=True, kw_only=True)
 class DiskShardInfo:
-    """The disk that has the rows of this machine."""
+    """Disk that has the rows of this machine's shard."""
 
-    rates: DiskRates | None  #: None of a file that is too small to measure it
+    rates: DiskRates | None  #: measured rates. None: the file is too small to measure
 
     @classmethod
     def of(cls, rows: ShardedStore) -> DiskShardInfo:
-        """Measure the disk of own rows."""
-        file = _mapped(rows)
+        """Measure the disk of the local rows."""
+        file = _mapped_shard(rows)
         return cls(rates=rates_of(Path(str(file.filename))))
 
     @property
     def max_gap_bytes(self) -> int:
-        """Bytes between two rows up to which one request reads both; all of a small file."""
+        """Largest gap in bytes between two rows that one request reads."""
         return MAX_GAP_BYTES if self.rates is None else self.rates.max_gap_bytes
 
     def own_part(self, rows: ShardedStore, misses: Misses, num_users: int) -> tuple[float, float]:
-        """Return which part of a usual mini-batch's misses are own rows.
+        """Return the share of local rows among a typical mini-batch's misses, and their disk time.
 
         Args:
+            rows: rows of all machines.
+            misses: rows that a mini-batch misses.
             num_users: workers that share the disk.
 
         Returns:
-            The part, and the seconds that the disk takes for them, for each miss of either kind.
+            The share, 0 to 1, and the seconds that the disk takes for the local rows, per miss.
         """
-        places = np.sort(rows.own_places(misses.vertices))
-        own, every = replace(misses, vertices=places[places >= 0]), max(len(places), 1)
+        indices = np.sort(rows.own_places(misses.vertices))
+        local, total = replace(misses, vertices=indices[indices >= 0]), max(len(indices), 1)
         seconds = 0.0
         if self.rates is not None:
             gap = self.rates.max_gap_bytes
-            requests, num_bytes = own.requests(row_bytes=rows.row_bytes, max_gap_bytes=gap)
+            requests, num_bytes = local.requests(row_bytes=rows.row_bytes, max_gap_bytes=gap)
             seconds = self.rates.seconds(requests, num_bytes) * num_users
-        return len(own.vertices) / every, seconds / every
+        return len(local.vertices) / total, seconds / total
 
 
 def own_file(rows: ShardedStore, max_gap_bytes: int) -> DiskRows:
-    """Open the file of this machine's rows.
+    """Open the file of the local rows.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     return DiskRows(
-        _mapped(rows),
+        _mapped_shard(rows),
         dtype_name=rows.dtype_name,
         num_features=rows.num_features,
         max_gap_bytes=max_gap_bytes,
@@ -173,16 +176,17 @@ def own_file(rows: ShardedStore, max_gap_bytes: int) -> DiskRows:
 
 
 def describe_over_disk(rows: ShardedStore, sizes: TierSizes) -> str:
-    """Say in one line what is read of the disk, and what memory holds."""
-    held, whole = sizes.num_kept * rows.row_bytes, rows.num_rows * rows.row_bytes
+    """Return a line for the log: bytes read from the disk, and bytes held in memory."""
+    held_bytes, total_bytes = sizes.num_kept * rows.row_bytes, rows.num_rows * rows.row_bytes
     return (
         f"features=shared: this machine's {size(rows.num_own * rows.row_bytes)} of rows exceed "
-        f"its memory, and are read from the disk; {size(held)} of memory hold "
-        f"{sizes.num_kept / max(rows.num_rows, 1):.0%} of all machines' {size(whole)}, those "
+        f"its memory, and are read from the disk; {size(held_bytes)} of memory hold "
+        f"{sizes.num_kept / max(rows.num_rows, 1):.0%} of all machines' {size(total_bytes)}, those "
         f"that the next {sizes.window} steps read soonest"
     )
 
 
-def _mapped(rows: ShardedStore) -> MappedRows:
-    assert isinstance(rows.own, np.memmap)  # that of its store
+def _mapped_shard(rows: ShardedStore) -> MappedRows:
+    assert isinstance(rows.own, np.memmap)  # mapped from the graph store
+
     return rows.own

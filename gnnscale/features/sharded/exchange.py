@@ -1,6 +1,7 @@
-"""An exchange of feature rows that are divided among machines, by all processes at once.
+"""Exchange of sharded feature rows: collectives in which all processes take part.
 
-It is three collectives: how many rows each process wants of each other one, which, and the rows.
+An exchange is three all-to-alls: the number of rows that each process requests of each other
+process, the requested vertices, and the rows.
 """
 
 from __future__ import annotations
@@ -20,114 +21,116 @@ from gnnscale.core import Array, IntArray
 from gnnscale.distributed.process_group import Group
 from gnnscale.features.disk import DiskRows
 from gnnscale.graph.sharded import ShardedFeatures
+from gnnscale.graph.store_format import vertex_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeferredWork:
-    """Work of torch that begins once rows have been read."""
+    """Work of ``torch.distributed`` that starts after rows have been read from the disk."""
 
-    begun: Future[Any]
+    started: Future[Any]  #: resolves to the work once it has started
 
     def wait(self) -> None:
-        """Wait until it is done.
+        """Wait until the work is done.
 
         Raises:
             OSError: the rows could not be read.
             RuntimeError: another process is gone.
         """
-        self.begun.result().wait()
+        self.started.result().wait()
 
 
 class LocalShard:
-    """The rows of one part: those of a matrix, or of the disk past it."""
+    """The rows of this machine's shard, in memory or on the disk."""
 
     def __init__(self, rows: Array) -> None:
-        """Read ``rows``, ``[n, width]``, until they are to be read elsewhere."""
+        """Read ``rows``, ``[n, width]``; ``read_from`` and ``rows`` change where rows are read."""
         self.rows = rows
         self._file: DiskRows | None = None
         self._sending: ThreadPoolExecutor | None = None
 
     def read_from(self, file: DiskRows) -> None:
-        """Read the rows of ``file`` from now on, and nothing of ``rows``, which map it."""
+        """Read the rows of ``file`` from now on, and no longer its mapping ``rows``."""
         self._file = file
         self._sending = ThreadPoolExecutor(1, thread_name_prefix="rows-read")
 
-    def copy(self, places: IntArray, target: Array, slots: IntArray) -> None:
-        """Copy row ``places[i]`` to row ``slots[i]`` of ``target``, byte by byte.
+    def copy(self, indices: IntArray, target: Array, slots: IntArray) -> None:
+        """Copy row ``indices[i]`` to row ``slots[i]`` of ``target``, byte by byte.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: a row cannot be read.
         """
         if self._file is None:
-            copy_rows(self.rows, places, target, slots)
+            copy_rows(self.rows, indices, target, slots)
         else:
-            self._file.finish(self._file.start(places, target, slots.astype(np.int32)))
+            self._file.finish(self._file.start(indices, target, slots.astype(np.int32)))
 
-    def send(self, places: IntArray, buffer: Array, send: Callable[[], Any]) -> Any:
-        """Copy row ``places[i]`` to ``buffer[i]``, then ``send`` them; return that work of torch.
+    def send(self, indices: IntArray, buffer: Array, send: Callable[[], Any]) -> Any:
+        """Copy row ``indices[i]`` to ``buffer[i]``, call ``send``, and return the work of ``send``.
 
-        What the disk has is read during later exchanges. What was asked for first is sent first.
+        Rows on the disk are read in a thread, which sends in the order of calls.
         """
-        order = np.arange(len(places), dtype=np.int32)
+        order = np.arange(len(indices), dtype=np.int32)
         if self._file is None:
-            copy_rows(self.rows, places, buffer, order)
+            copy_rows(self.rows, indices, buffer, order)
             return send()
         assert self._sending is not None
-        file, ticket = self._file, self._file.start(places, buffer, order)
+        file, ticket = self._file, self._file.start(indices, buffer, order)
 
         def read_and_send() -> Any:
             file.finish(ticket)
             return send()
 
-        return DeferredWork(begun=self._sending.submit(read_and_send))
+        return DeferredWork(started=self._sending.submit(read_and_send))
 
     def close(self) -> None:
-        """Send what was begun, and close the file."""
+        """Finish pending sends, and close the file."""
         if self._file is not None and self._sending is not None:
             self._sending.shutdown()
             self._file.close()
 
 
-def copy_rows(rows: Array, places: IntArray, target: Array, slots: IntArray) -> None:
-    """Copy row ``places[i]`` of ``rows`` to row ``slots[i]`` of ``target``, byte by byte.
+def copy_rows(rows: Array, indices: IntArray, target: Array, slots: IntArray) -> None:
+    """Copy row ``indices[i]`` of ``rows`` to row ``slots[i]`` of ``target``, byte by byte.
 
-    Python's lock is free meanwhile.
+    The copy releases the GIL.
     """
-    if not len(places):
-        return
-    source, into = (
-        (each.view(np.uint8).reshape(len(each), -1), "uint8") for each in (rows, target)
-    )
-    ops.copy_rows(source, places, into, slots, num_threads=1)
+    if len(indices):
+        ops.copy_rows(_as_bytes(rows), indices, _as_bytes(target), slots, num_threads=1)
 
 
-#: In place of a number of rows: rank 0 reads no more.
+def _as_bytes(rows: Array) -> tuple[Array, str]:
+    return rows.view(np.uint8).reshape(len(rows), -1), "uint8"
+
+
+#: Row count that ends the reads of rank 0.
 NO_MORE = -1
 
 
 def owners_of(parts: Sequence[int], rank: int) -> IntArray:
-    """Return ``[num_parts]``, the rank of which ``rank`` gets the rows of each part.
+    """Return ``[num_parts]``, the rank from which ``rank`` requests the rows of each shard.
 
-    It is that of the same number on the machine that has the part, if that has so many processes.
+    Processes are paired by their index within the machine, modulo the processes of the machine
+    that has the shard. Example: ``owners_of([1, 1, 0, 0], 3)`` is ``[3, 1]``.
 
     Args:
-        parts: the part whose rows each rank has. Processes of one part are those of one machine;
-            their numbers rise with their ranks.
+        parts: the shard of each rank. The processes of a machine have one shard, and ranks rise
+            with the index within the machine.
     """
-    of_part: dict[int, list[int]] = {}
-    for each, part in enumerate(parts):
-        of_part.setdefault(part, []).append(each)
-    number = of_part[parts[rank]].index(rank)
-    return np.array([ranks[number % len(ranks)] for _, ranks in sorted(of_part.items())])
+    ranks_by_part: dict[int, list[int]] = {}
+    for peer, part in enumerate(parts):
+        ranks_by_part.setdefault(part, []).append(peer)
+    index = ranks_by_part[parts[rank]].index(rank)
+    return np.array([ranks[index % len(ranks)] for _, ranks in sorted(ranks_by_part.items())])
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowRequest:
-    """Rows that this process wants of the others."""
+    """Rows that this process requests from other processes."""
 
     vertices: torch.Tensor  #: ``[n]`` in the order of the ranks that have them
-    counts: torch.Tensor  #: ``[size]`` int32, how many of each rank
-    order: IntArray  #: ``[n]`` the position of each in what was asked for
+    counts: torch.Tensor  #: ``[size]`` int32, rows requested from each rank
+    order: IntArray  #: ``[n]`` position of each of ``vertices`` in the caller's array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,36 +138,51 @@ class RowReceive:
     """Rows on their way to this process."""
 
     rows: torch.Tensor  #: ``[n, row_bytes]`` uint8, in the order of the ranks that have them
-    sent: torch.Tensor  #: ``[m, row_bytes]`` uint8, kept until they have left
-    work: Any  #: that of torch which brings both about
+    sent: torch.Tensor  #: ``[m, row_bytes]`` uint8, referenced until the rows are sent
+    work: Any  #: work of ``torch.distributed`` that receives and sends
 
 
 class ShardExchange:
-    """Exchanges over connections that nothing else uses, one after the other."""
+    """Exchanges of rows, one after the other, over connections of their own."""
 
     def __init__(
         self,
         group: Group,
         rows_groups: Sequence[Group],
-        divided: ShardedFeatures,
-        own: LocalShard,
-        places: IntArray,
+        features: ShardedFeatures,
+        shard: LocalShard,
+        indices: IntArray,
+        owners: IntArray,
     ) -> None:
-        """Exchange the rows of ``divided``.
+        """Exchange the rows of ``features``.
 
         Args:
-            own: reads those of this machine.
-            group: all processes; over these connections they say what they want.
-            rows_groups: the same several times; over the connections of each in turn rows go, so
-                that those of an exchange need not wait until those of the one before have arrived.
-            places: ``[num_vertices]`` the row of each vertex, -1 for those of other machines.
+            group: all processes; the requests use its connections.
+            rows_groups: all processes, over one or more sets of connections. Exchanges use the
+                sets in turn, so that the rows of several exchanges overlap.
+            features: this machine's shard.
+            shard: reader of the shard's rows.
+            indices: ``[num_vertices]`` the row of each vertex in ``shard``, -1 for remote rows.
+            owners: ``[num_parts]`` the rank from which this process requests each shard's rows.
         """
         self._group, self._rows_groups = group, cycle(rows_groups)
-        self._divided, self._own, self._places = divided, own, places
-        self._row_bytes = int(divided.rows.shape[1]) * divided.itemsize
+        self._features, self._shard = features, shard
+        self._indices, self._owners = indices, owners
+        self._id_dtype = vertex_dtype(len(features))
+        self._row_bytes = int(features.rows.shape[1]) * features.itemsize
 
-    def begin(self, wanted: RowRequest) -> RowReceive | None:
-        """Say what is wanted, and begin to send what others want.
+    def request(self, vertices: Array) -> RowRequest:
+        """Return the request of ``vertices``, which are remote; ``[0]`` requests nothing."""
+        owner = self._owners[self._features.owner[vertices]]
+        order = np.argsort(owner, kind="stable")
+        counts = np.bincount(owner, minlength=self._group.size).astype(np.int32)
+        ordered = np.ascontiguousarray(vertices[order], dtype=self._id_dtype)
+        return RowRequest(
+            vertices=torch.from_numpy(ordered), counts=torch.from_numpy(counts), order=order
+        )
+
+    def start(self, request: RowRequest) -> RowReceive | None:
+        """Exchange requests with all processes, and start sending and receiving rows.
 
         Returns:
             None if rank 0 reads no more.
@@ -172,31 +190,31 @@ class ShardExchange:
         Raises:
             OSError: rows cannot be read.
             RuntimeError: another process is gone.
-            ValueError: it wants what this process has not.
+            ValueError: another process requests a row that this machine does not have.
         """
-        asked = torch.empty_like(wanted.counts)
-        self._group.start_swapping(asked, wanted.counts).wait()
-        if int(asked.min()) == NO_MORE:
+        requested = torch.empty_like(request.counts)
+        self._group.start_swapping(requested, request.counts).wait()
+        if int(requested.min()) == NO_MORE:
             return None
-        counts, others = wanted.counts.tolist(), asked.tolist()
-        if sum(others) > len(self._divided) * len(others) or min(others) < 0:
-            raise ValueError(f"another process asks for {max(others)} rows")
-        vertices = torch.empty(sum(others), dtype=wanted.vertices.dtype)
-        self._group.start_swapping(vertices, wanted.vertices, (others, counts)).wait()
-        places = self._places_of(vertices.numpy())
-        sent = torch.empty(len(places), self._row_bytes, dtype=torch.uint8)
-        rows = torch.empty(sum(counts), self._row_bytes, dtype=torch.uint8)
-        swap = partial(next(self._rows_groups).start_swapping, rows, sent, (counts, others))
-        work = self._own.send(places, sent.numpy(), swap)
+        in_counts, out_counts = request.counts.tolist(), requested.tolist()
+        if sum(out_counts) > len(self._features) * len(out_counts) or min(out_counts) < 0:
+            raise ValueError(f"another process asks for {max(out_counts)} rows")
+        vertices = torch.empty(sum(out_counts), dtype=request.vertices.dtype)
+        self._group.start_swapping(vertices, request.vertices, (out_counts, in_counts)).wait()
+        indices = self._local_indices(vertices.numpy())
+        sent = torch.empty(len(indices), self._row_bytes, dtype=torch.uint8)
+        rows = torch.empty(sum(in_counts), self._row_bytes, dtype=torch.uint8)
+        swap = partial(next(self._rows_groups).start_swapping, rows, sent, (in_counts, out_counts))
+        work = self._shard.send(indices, sent.numpy(), swap)
         return RowReceive(rows=rows, sent=sent, work=work)
 
-    def _places_of(self, vertices: Array) -> IntArray:
-        """Return ``[n]`` the places of the rows of ``vertices``, which this machine has."""
-        outside = (vertices < 0) | (vertices >= len(self._divided))
-        places = self._places[np.where(outside, 0, vertices)]
-        outside |= places < 0
+    def _local_indices(self, vertices: Array) -> IntArray:
+        """Return ``[n]`` the index in the shard of each vertex; refuse remote vertices."""
+        outside = (vertices < 0) | (vertices >= len(self._features))
+        indices = self._indices[np.where(outside, 0, vertices)]
+        outside |= indices < 0
         if outside.any():
             vertex = int(vertices[outside.argmax()])
-            part = self._divided.part
+            part = self._features.part
             raise ValueError(f"another process asks for vertex {vertex}, which part {part} has not")
-        return places
+        return indices

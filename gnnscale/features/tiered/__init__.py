@@ -1,1 +1,1 @@
-"""A tier: host memory that holds some rows of a slower source, by the batches to come."""
+"""Tiered store: host memory holds rows of a slower backing store, planned by the next batches."""

@@ -1,4 +1,4 @@
-"""The rows of a pool that the workers of a machine share, as one of them sees them."""
+"""Worker's view of a row buffer that the workers of a machine share."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from gnnscale.features.tiered.server import BufferServer
 from gnnscale.features.tiered.source import RowSource, SourceReads
 from gnnscale.features.tiered.store import ReadyRows
 
-#: Seconds in which the reason arrives why nothing can be sent.
+#: Seconds to wait for the server's reason after a send has failed.
 _LAST_WORD_S = 2.0
 
 
 class BufferClient:
-    """Asks a machine's ``BufferServer`` for the rows of steps, and finds them in the pool."""
+    """Requests a worker's rows from a ``BufferServer``, and finds them in the buffer."""
 
     def __init__(
         self,
@@ -38,17 +38,19 @@ class BufferClient:
         reads: bool = False,
         server: BufferServer | None = None,
     ) -> None:
-        """Read ``rows``, the slots of the pool.
+        """Connect to the server.
 
         Args:
-            channel: to the server.
-            source: what this worker reads of by itself: rows that no step expects.
-            lead: steps that are to be expected ahead of the one that is read.
-            reads: whether it also reads what its steps miss, as the server says.
-            server: of this very process, which it ends; None if it is another's.
+            channel: connection to the server.
+            rows: slots of the buffer.
+            source: backing store of rows that no step expects.
+            lead: steps between the expectation of a step and its reads.
+            reads: whether this worker also reads the missing rows of its steps, as the server
+                directs.
+            server: server in this process, closed with the client. None: another process has it.
         """
-        self.lead = lead  #: steps that are to be expected ahead of the one that is read
-        self.source = source  #: has all rows
+        self.lead = lead  #: steps between the expectation of a step and its reads
+        self.source = source  #: backing store of all rows
         self._channel = channel
         self._rows = rows
         self._server = server
@@ -57,7 +59,7 @@ class BufferClient:
         self._reads = reads
         self._reading: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._failure: str | None = None
-        self._error: Exception | None = None  #: why this worker could not read
+        self._error: Exception | None = None  #: first error of this worker's reads
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._receive, name="pool-ready", daemon=True)
         self._thread.start()
@@ -66,9 +68,9 @@ class BufferClient:
             self._finishing.start()
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct; None if it reads nothing.
+        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
 
-        ``ready`` recognises the step by this very array.
+        ``ready`` recognizes the step by the identity of the array.
 
         Raises:
             PeerLostError: no more rows arrive.
@@ -81,17 +83,17 @@ class BufferClient:
         self._send(MessageType.EXPECT, vertices)
 
     def end(self) -> None:
-        """Say that no further step follows: the last ones are read ahead as those before them."""
+        """Announce that no step follows, so that the last steps need no full window."""
         self._send(MessageType.END)
 
     def ready(self, vertices: Array) -> ReadyRows:
-        """Wait for the rows of ``vertices``, which ``served`` is to give back.
+        """Wait for the rows of ``vertices``, whose slots stay in use until ``served``.
 
-        Unless the next step expects this very array, it is a rehearsal's.
+        An array that the next step did not expect belongs to a profiling run.
 
         Raises:
-            PeerLostError: the process that reads them is gone.
-            OSError: they could not be read; in the process that reads them.
+            PeerLostError: the process that reads the rows is gone.
+            OSError: the rows could not be read; raised in the process that reads them.
         """
         with self._changed:
             expected = bool(self._expected) and self._expected[0] is vertices
@@ -105,9 +107,9 @@ class BufferClient:
                 waited_s=time.perf_counter() - start,
                 reads=self.source.take_reads(),
             )
-        # A process whose threads read the rows of all workers waits for nobody else.
-        alone = self._server is not None and not self._reads
-        with nullcontext() if alone else STATUS.waits(), self._changed:
+        # A process that reads the rows of all workers itself depends on no other process.
+        reads_for_all = self._server is not None and not self._reads
+        with nullcontext() if reads_for_all else STATUS.waits(), self._changed:
             self._changed.wait_for(lambda: self._arrived or self._failure is not None)
             if not self._arrived:
                 raise self._lost()
@@ -125,7 +127,7 @@ class BufferClient:
         )
 
     def served(self, ready: ReadyRows) -> None:
-        """Give back the slots that a step leaves."""
+        """Free the slots of a step."""
         if ready.num_missing is None:
             return
         with self._changed:
@@ -133,12 +135,12 @@ class BufferClient:
         self._send(MessageType.SERVED)
 
     def read(self, vertices: Array, rows: Array) -> None:
-        """Read the row of ``vertices[i]`` into ``rows[i]`` now, as it is stored."""
+        """Read the row of ``vertices[i]`` into ``rows[i]``, in its stored type, and wait for it."""
         read_rows(self.source, vertices, rows)
         self.source.take_reads()
 
     def close(self) -> None:
-        """Leave; the worker that reads for the others ends that, and they have left by then."""
+        """Leave the server, or close it; all workers do so at the same time."""
         with suppress(OSError):
             self._channel.send(MessageType.LEAVE)
         if self._server is not None:
@@ -160,7 +162,7 @@ class BufferClient:
             raise self._lost() from None
 
     def _receive(self) -> None:
-        """Take what the server says, as it says it: it waits for no worker."""
+        """Receive the server's messages; the server never waits for a worker to receive."""
         while (message := self._channel.receive()) is not None:
             match message.kind:
                 case MessageType.READY:
@@ -176,25 +178,25 @@ class BufferClient:
             self._changed.notify_all()
 
     def _start(self, message: Message) -> None:
-        """Begin to read what this worker's next step misses."""
+        """Start reading the missing rows of this worker's next step."""
         if message.kind == MessageType.SKIP:
             self.source.skip()
         else:
             self._reading.put(self.source.start(message.rows[0], self._rows, message.rows[1]))
 
     def _finish(self) -> None:
-        """Say of one step after the other that its rows are there."""
+        """Report to the server, step by step, that the rows have arrived."""
 
         def finish(ticket: int) -> None:
             self.source.finish(ticket)
-            with suppress(OSError):  # the server has ended, and says why
+            with suppress(OSError):  # the server has ended, and has sent the reason
                 self._channel.send(MessageType.DONE)
 
         while (ticket := self._reading.get()) is not None:
             self._guarded(partial(finish, ticket))
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Do ``work``; if it cannot be done, the server learns that this worker is gone."""
+        """Call ``work``; on an error, disconnect from the server."""
         try:
             work()
         except (OSError, RuntimeError, ValueError, MemoryError) as error:
@@ -203,7 +205,7 @@ class BufferClient:
             self._channel.hang_up()
 
     def _lost(self) -> BaseException:
-        """Return why no more rows arrive."""
+        """Return the reason that no more rows arrive."""
         self._thread.join(_LAST_WORD_S)
         if self._error is not None:
             return self._error

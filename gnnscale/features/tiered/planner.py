@@ -1,9 +1,11 @@
-"""Which rows of the coming batches a tier reads, when, and in place of which."""
+"""Planner of a tiered store: the slots of the next batches, the rows to read, and the evictions."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -11,16 +13,16 @@ import numpy as np
 from gnnscale.cache.belady import CacheUpdate
 from gnnscale.core import Array, Int32Array, IntArray
 
-#: A staging area that is too small for a batch may grow to so many times its size.
+#: Largest growth of a staging area that is too small for a batch.
 _OVERFLOW = 4
 
 
 class Policy(Protocol):
-    """Which rows stay in memory, in numbered places; ``Belady`` is one, ``StaticRows`` another."""
+    """Replacement policy of rows in numbered cache slots, e.g. ``Belady``."""
 
     @property
     def num_expected(self) -> int:
-        """Batches that are expected and not served."""
+        """Expected batches that are not served."""
         ...
 
     def expect(self, vertices: Array) -> None:
@@ -28,174 +30,194 @@ class Policy(Protocol):
         ...
 
     def look_up(self) -> Int32Array:
-        """Return ``[n]`` the place of each row of the oldest batch expected, -1 for none."""
+        """Return ``[n]`` the cache slot of each row of the oldest expected batch, -1 if missing."""
         ...
 
     def advance(self) -> CacheUpdate:
-        """Serve the oldest batch expected, and replace rows."""
+        """Serve the oldest expected batch, and replace rows."""
         ...
+
+
+def missing_rows(policy: Policy, batches: Sequence[Array], window: int) -> list[Array]:
+    """Serve ``batches``, and return the rows that each misses.
+
+    Args:
+        policy: policy that expects no batch yet.
+        batches: the next batches, each ``[n]`` vertices.
+        window: batches that the policy looks ahead.
+    """
+    following = iter(batches)
+    for batch in islice(following, window):
+        policy.expect(batch)
+    missing = []
+    for batch in batches:
+        next_batch = next(following, None)
+        if next_batch is not None:
+            policy.expect(next_batch)
+        missing.append(batch[policy.look_up() < 0])
+        policy.advance()
+    return missing
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBatch:
-    """The slots of a batch's rows in the pool, and what is to be read for it."""
+    """Slots of a batch's rows in the buffer, and the rows to read."""
 
-    vertices: Array  #: ``[n]`` the rows that it needs, the very array that was expected
-    slots: Int32Array  #: ``[n]`` the slot of each row in the pool
-    missing: IntArray  #: ``[m]`` positions of the batch whose rows are read from the source
-    leaving: Int32Array  #: slots that nothing needs once the batch has been served
+    vertices: Array  #: ``[n]`` the expected array, recognized by identity
+    slots: Int32Array  #: ``[n]`` slot of each row in the buffer
+    missing: IntArray  #: ``[m]`` positions in the batch of the rows to read from the backing store
+    freed: Int32Array  #: slots that are free once the batch has been served
 
     @property
     def num_hits(self) -> int:
-        """Rows that are in memory, or on their way for a batch before."""
+        """Rows that are in memory, or in flight for an earlier batch."""
         return len(self.slots) - len(self.missing)
 
 
 class TierPlanner:
-    """Plans the batches of a run in their order: a pure function of the batches and the policy.
+    """Plans the batches of a run in order: a pure function of the batches and the policy.
 
-    All rows lie in one pool of slots. A row that is missing gets a free slot, into which it is
-    read; if the policy keeps it, it stays there, so no row is ever copied. A row that leaves gives
-    its slot back once the batches that were planned before have been served.
+    All rows are in one buffer of slots. A missing row gets a free slot and is read into it. If the
+    policy caches the row, it stays in that slot, so rows are never copied. The slot of an evicted
+    row is free once all batches planned before the eviction have been served.
 
-    One caller at a time.
+    Not thread-safe.
     """
 
     def __init__(
         self, policy: Policy, *, num_kept: int, num_staged: int, window: int, num_fixed: int = 0
     ) -> None:
-        """Begin with rows of the policy's first places in the first slots; ``Belady`` has no such.
+        """Start with an empty cache.
 
         Args:
-            policy: decides which rows stay.
-            num_kept: rows that the policy keeps at most.
-            num_staged: slots beside them, for rows that are read ahead or do not stay.
-            window: batches after the one that is planned that the policy must know.
-            num_fixed: slots before all others, whose rows are there for good. The policy's place
-                of such a row is ``num_kept`` more than its slot.
+            policy: replacement policy.
+            num_kept: capacity of the policy, in rows.
+            num_staged: additional slots, for rows that are prefetched or not cached.
+            window: batches after the planned batch that the policy must know.
+            num_fixed: first slots of the buffer, whose rows never change. The policy's slot of a
+                fixed row is ``num_kept`` plus its slot in the buffer.
         """
         self.num_fixed = num_fixed
         self._policy = policy
         self._window = window
         self._ended = False
         self._num_empty = 0
-        #: Batches that are yet to be planned, and those beyond the window, unknown to the policy.
-        self._known: deque[Array | None] = deque()
+        #: Batches that the policy knows, and later batches that it does not know yet.
+        self._expected: deque[Array | None] = deque()
         self._later: deque[Array | None] = deque()
-        #: The slot of each place of the policy, -1 for none. The last entry is that of no place.
+        #: Buffer slot of each cache slot, -1 if empty. The last entry stands for missing rows.
         self._slot_of = np.full(num_kept + num_fixed + 1, -1, np.int32)
         self._slot_of[num_kept:-1] = np.arange(num_fixed, dtype=np.int32)
-        #: Free slots, a stack: those that were used before are taken first.
-        others = np.arange(num_kept + _OVERFLOW * num_staged, dtype=np.int32)
-        self._free = num_fixed + others[::-1]
+        #: Stack of free slots: recently used slots are on top.
+        slots = np.arange(num_kept + _OVERFLOW * num_staged, dtype=np.int32)
+        self._free = num_fixed + slots[::-1]
         self._num_free = len(self._free)
-        self._num_hidden = (_OVERFLOW - 1) * num_staged
+        self._num_overflow = (_OVERFLOW - 1) * num_staged
         self._in_flight = 0
 
     @property
     def num_slots(self) -> int:
-        """Slots of the pool. Those beyond kept and staged rows are used only in need."""
+        """Slots of the buffer, with overflow slots for batches that exceed the staging area."""
         return self.num_fixed + len(self._free)
 
     @property
     def num_usual_slots(self) -> int:
-        """Slots of kept and staged rows."""
-        return self.num_slots - self._num_hidden
+        """Slots of the buffer without overflow slots."""
+        return self.num_slots - self._num_overflow
 
     def fill(self, num_rows: int) -> None:
-        """Say that the policy's first places have their rows in the first slots."""
+        """Note that the policy's first ``num_rows`` cache slots are the first buffer slots."""
         self._slot_of[:num_rows] = self.num_fixed + np.arange(num_rows, dtype=np.int32)
         self._num_free -= num_rows
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the next batch, the distinct rows ``[n]`` that it needs; None if it reads none."""
+        """Append the next batch, ``[n]`` distinct rows. None: the batch reads no rows."""
         self._later.append(vertices)
 
     def end(self) -> None:
-        """Say that no batch follows those that are expected: the last ones need no window."""
+        """Announce that no batch follows, so that the last batches need no window."""
         self._ended = True
 
     def plan(self, vertices: Array | None = None) -> PlannedBatch | None:
         """Plan the next batch that reads rows.
 
         Args:
-            vertices: plan this very batch, even if the batches after it are not known.
+            vertices: plan this batch, even if the batches after it are unknown.
 
         Returns:
-            None if the next batch is another, if too few batches are expected, or if no slots are
-            free until a batch that was planned has been served.
+            None if the next batch is not ``vertices``, if too few batches are expected, or if no
+            slots are free until an earlier batch has been served.
 
         Raises:
-            MemoryError: the batch misses more rows than the pool has slots for.
+            MemoryError: the batch misses more rows than the buffer has slots.
         """
         self._look_ahead()
-        while self._known and self._known[0] is None:
-            self._known.popleft()
+        while self._expected and self._expected[0] is None:
+            self._expected.popleft()
             self._num_empty += 1
             self._look_ahead()
-        if not self._known:
+        if not self._expected:
             return None
         if vertices is None:
-            if len(self._known) <= self._window and not self._ended:
+            if len(self._expected) <= self._window and not self._ended:
                 return None
-        elif self._known[0] is not vertices:
+        elif self._expected[0] is not vertices:
             return None
-        found = self._policy.look_up()
-        is_missing = found < 0
+        cache_slots = self._policy.look_up()
+        is_missing = cache_slots < 0
         missing = np.flatnonzero(is_missing)
-        if not self._has_room(len(missing)):
+        if not self._has_slots(len(missing)):
             return None
-        vertices = self._known.popleft()
+        vertices = self._expected.popleft()
         assert vertices is not None
-        new = self._take(len(missing))
-        slots = self._slot_of[found]
-        slots[missing] = new
-        leaving = self._replace(self._policy.advance(), slots, missing)
+        slots = self._slot_of[cache_slots]
+        slots[missing] = self._pop_free(len(missing))
+        freed = self._replace(self._policy.advance(), slots, missing)
         self._in_flight += 1
-        return PlannedBatch(vertices=vertices, slots=slots, missing=missing, leaving=leaving)
+        return PlannedBatch(vertices=vertices, slots=slots, missing=missing, freed=freed)
 
     def take_empty(self) -> int:
-        """Return how many batches that read nothing were before the last plan, since last asked."""
-        found, self._num_empty = self._num_empty, 0
-        return found
+        """Return the batches without rows before the last plan, counted since the last call."""
+        num_empty, self._num_empty = self._num_empty, 0
+        return num_empty
 
     def served(self, batch: PlannedBatch) -> None:
-        """Take back the slots that ``batch`` leaves; batches are served in the order of plans."""
-        count = len(batch.leaving)
-        self._free[self._num_free : self._num_free + count] = batch.leaving
+        """Free the slots that ``batch`` releases; batches are served in the order of plans."""
+        count = len(batch.freed)
+        self._free[self._num_free : self._num_free + count] = batch.freed
         self._num_free += count
         self._in_flight -= 1
 
     def _look_ahead(self) -> None:
         """Pass the next batch, and the window after it, to the policy."""
-        while self._later and len(self._known) <= self._window:
+        while self._later and len(self._expected) <= self._window:
             vertices = self._later.popleft()
             if vertices is not None:
                 self._policy.expect(vertices)
-            self._known.append(vertices)
+            self._expected.append(vertices)
 
-    def _has_room(self, count: int) -> bool:
-        if count <= self._num_free - self._num_hidden:
+    def _has_slots(self, count: int) -> bool:
+        if count <= self._num_free - self._num_overflow:
             return True
         if self._in_flight:
             return False
         if count > self._num_free:
             raise MemoryError(
-                f"a mini-batch misses {count:,} rows, there is memory for {self._num_free:,} of "
-                "them; features.memory_bytes gives more"
+                f"features.memory_bytes: expected memory for the {count:,} rows that a mini-batch "
+                f"misses, got memory for {self._num_free:,}; a larger value gives more"
             )
         return True
 
-    def _take(self, count: int) -> Int32Array:
+    def _pop_free(self, count: int) -> Int32Array:
         self._num_free -= count
         slots: Int32Array = self._free[self._num_free : self._num_free + count][::-1].copy()
         return slots
 
-    def _replace(self, replaced: CacheUpdate, slots: Int32Array, missing: IntArray) -> Int32Array:
-        """Move rows in, and return the slots of those that they replace, or that do not stay."""
-        before = self._slot_of[replaced.slots]
-        self._slot_of[replaced.slots] = slots[replaced.positions]
-        passes = np.zeros(len(slots), np.bool_)
-        passes[missing] = True
-        passes[replaced.positions] = False
-        return np.concatenate([before[before >= 0], slots[passes]])
+    def _replace(self, update: CacheUpdate, slots: Int32Array, missing: IntArray) -> Int32Array:
+        """Cache rows, and return the slots of evicted rows and of rows that are not cached."""
+        evicted = self._slot_of[update.slots]
+        self._slot_of[update.slots] = slots[update.positions]
+        is_uncached = np.zeros(len(slots), np.bool_)
+        is_uncached[missing] = True
+        is_uncached[update.positions] = False
+        return np.concatenate([evicted[evicted >= 0], slots[is_uncached]])

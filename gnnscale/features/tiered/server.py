@@ -1,4 +1,4 @@
-"""Reads the rows of all workers of a machine into one pool: threads of its first worker."""
+"""Server of a machine's row buffer: threads of the first worker read the rows of all workers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,13 @@ from dataclasses import dataclass, field
 from gnnscale.core import Array, Int32Array
 from gnnscale.distributed.channel import Channel, Message, MessageType
 from gnnscale.distributed.process_group import PeerLostError, blame
-from gnnscale.features.tiered.buffer import BatchReader, BegunBatch
+from gnnscale.features.tiered.buffer import BatchInFlight, BatchReader
 from gnnscale.features.tiered.source import SourceReads
 
 
 @contextmanager
-def expected_there(worker: int) -> Iterator[None]:
-    """Say that ``worker`` has left, if nothing can be sent to it.
-
-    Raises:
-        PeerLostError: in place of the error of its channel.
-    """
+def _lost_worker_errors(worker: int) -> Iterator[None]:
+    """Convert an error of the channel to ``worker`` into a PeerLostError that names the worker."""
     try:
         yield
     except OSError:
@@ -32,19 +28,20 @@ def expected_there(worker: int) -> Iterator[None]:
 
 
 class WorkerReadSource:
-    """Lets the worker read whose step is planned; to the pool it is a source as any other.
+    """Backing store that delegates the reads of a step to the worker that takes the step.
 
-    Each worker takes part in every exchange with other machines, and so learns of every step.
+    Each worker takes part in every exchange with other machines, so it is also told of steps
+    without rows.
     """
 
     def __init__(self, channels: Sequence[Channel]) -> None:
         """Delegate reads to the workers at the other ends of ``channels``, by local rank."""
         self._channels = channels
-        #: The workers whose steps are planned next.
+        #: Workers of the next planned steps.
         self._turns: deque[int] = deque()
         self._changed = threading.Condition()
-        self._begun = [0] * len(channels)
-        self._done = [0] * len(channels)
+        self._num_delegated = [0] * len(channels)
+        self._num_done = [0] * len(channels)
         self._tickets: dict[int, tuple[int, int]] = {}
         self._num_started = 0
         self._ended = False
@@ -53,56 +50,56 @@ class WorkerReadSource:
         """Append a step of ``worker``."""
         self._turns.append(worker)
 
-    def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
-        """Let the worker read the row ``vertices[i]`` into slot ``slots[i]`` of the pool.
+    def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
+        """Let the worker read row ``vertices[i]`` into slot ``slots[i]`` of the buffer.
 
         Raises:
-            PeerLostError: it is gone.
+            PeerLostError: the worker is gone.
         """
-        del pool  # which the worker has mapped
+        del buffer  # the worker has mapped it
         worker = self._turns.popleft()
-        with expected_there(worker):
+        with _lost_worker_errors(worker):
             self._channels[worker].send_rows(MessageType.READ, vertices, slots)
-        self._begun[worker] += 1
+        self._num_delegated[worker] += 1
         self._num_started += 1
         with self._changed:
-            self._tickets[self._num_started] = worker, self._begun[worker]
+            self._tickets[self._num_started] = worker, self._num_delegated[worker]
         return self._num_started
 
     def skip(self) -> None:
-        """Let the worker know that its step reads no rows.
+        """Tell the worker that its step reads no rows.
 
         Raises:
-            PeerLostError: it is gone.
+            PeerLostError: the worker is gone.
         """
         worker = self._turns.popleft()
-        with expected_there(worker):
+        with _lost_worker_errors(worker):
             self._channels[worker].send(MessageType.SKIP)
 
     def done(self, worker: int) -> None:
-        """Say that the rows of the oldest step are there that ``worker`` was to read."""
+        """Note that the rows of the oldest step delegated to ``worker`` have arrived."""
         with self._changed:
-            self._done[worker] += 1
+            self._num_done[worker] += 1
             self._changed.notify_all()
 
     def finish(self, ticket: int) -> None:
-        """Wait until the rows of ``ticket`` are there.
+        """Wait until the rows of ``ticket`` have arrived.
 
         Raises:
-            PeerLostError: they will never be.
+            PeerLostError: the worker left before they arrived.
         """
         with self._changed:
             worker, number = self._tickets.pop(ticket)
-            self._changed.wait_for(lambda: self._done[worker] >= number or self._ended)
-            if self._done[worker] < number:
+            self._changed.wait_for(lambda: self._num_done[worker] >= number or self._ended)
+            if self._num_done[worker] < number:
                 raise PeerLostError(f"worker {worker} of this machine has left")
 
     def take_reads(self) -> SourceReads:
-        """Return nothing: a worker counts what it reads."""
+        """Return no reads: each worker counts its own."""
         return SourceReads()
 
     def close(self) -> None:
-        """Wait for nothing more."""
+        """Wake all threads that wait for rows."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -113,28 +110,29 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class _ClientState:
-    """What one worker expects and has read."""
+    """Steps of one worker that are expected or in use."""
 
     channel: Channel
-    #: its steps that are not passed on yet; None for one that reads nothing
+    #: steps that the reader does not expect yet. None: the step reads no rows
     steps: deque[Array | None] = field(default_factory=deque)
-    ended: bool = False  #: whether no step follows these
-    num_served: int = 0  #: steps that it has read, and whose slots are not given back yet
+    ended: bool = False  #: whether no step follows ``steps``
+    num_served: int = 0  #: served steps whose slots are not free yet
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OnTheWay:
-    """A worker's batch whose rows are being read."""
+class _WorkerBatch:
+    """A worker's batch in flight."""
 
     worker: _ClientState
-    begun: BegunBatch
+    in_flight: BatchInFlight
 
 
 class BufferServer:
-    """Plans the batches of all workers in turn: step by step, in the order of local ranks.
+    """Plans the batches of all workers, step by step in the order of local ranks.
 
-    So one policy sees what all of them need, and a row that two need is read once. One thread
-    takes messages, plans and begins to read; another waits for rows, and sends their slots.
+    A single policy sees the rows of all workers, so a row that two workers need is read once. One
+    thread receives messages, plans, and starts reads; another thread waits for rows and sends their
+    slots.
     """
 
     def __init__(
@@ -147,18 +145,20 @@ class BufferServer:
         """Serve the workers at the other ends of ``channels``, in the order of local ranks.
 
         Args:
-            delegated: the source of ``reader``, if workers read rows themselves.
+            reader: plans and reads batches.
+            channels: connections to the workers.
+            delegated: source of ``reader`` if workers read rows themselves.
         """
-        self.failure: BaseException | None = None  #: why no more rows arrive
+        self.failure: BaseException | None = None  #: reason that no more rows arrive
         self._reader = reader
         self._delegated = delegated
-        self._workers = [_ClientState(channel=each) for each in channels]
+        self._workers = [_ClientState(channel=channel) for channel in channels]
         self._turn = 0
         self._all_ended = False
-        #: Whose batches the reader expects, in their order; and those that it has begun.
+        #: Workers of the batches that the reader expects, and of the batches in flight.
         self._expecting: deque[_ClientState] = deque()
-        self._begun: deque[_ClientState] = deque()
-        self._reading: queue.SimpleQueue[_OnTheWay | None] = queue.SimpleQueue()
+        self._in_flight: deque[_ClientState] = deque()
+        self._reading: queue.SimpleQueue[_WorkerBatch | None] = queue.SimpleQueue()
         self._failing = threading.Lock()
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
@@ -168,34 +168,34 @@ class BufferServer:
             thread.start()
 
     def close(self) -> None:
-        """End: all workers have what they need, or never will; wait for reads that were begun."""
+        """End the threads once all workers have left; wait for pending reads."""
         with self._failing:
             self.failure = self.failure or PeerLostError("the run ends")
         self._release()
-        for each in self._workers:
-            each.channel.hang_up()
+        for worker in self._workers:
+            worker.channel.hang_up()
         for thread in self._threads:
             thread.join()
-        for each in self._workers:
-            each.channel.close()
+        for worker in self._workers:
+            worker.channel.close()
         self._reader.close()
 
     def _plan(self) -> None:
-        """Take what workers say, until one of them leaves."""
-        with selectors.DefaultSelector() as heard:
-            for each in self._workers:
-                heard.register(each.channel, selectors.EVENT_READ, each)
+        """Receive the workers' messages and start reads, until a worker leaves."""
+        with selectors.DefaultSelector() as selector:
+            for worker in self._workers:
+                selector.register(worker.channel, selectors.EVENT_READ, worker)
             while self.failure is None:
-                for key, _ in heard.select():
-                    self._take(key.data, key.data.channel.receive())
-                self._pass_on()
-                self._give_back()
-                for begun in self._reader.begin_all():
+                for key, _ in selector.select():
+                    self._handle(key.data, key.data.channel.receive())
+                self._expect_steps()
+                self._free_slots()
+                for batch in self._reader.start_all():
                     worker = self._expecting.popleft()
-                    self._begun.append(worker)
-                    self._reading.put(_OnTheWay(worker=worker, begun=begun))
+                    self._in_flight.append(worker)
+                    self._reading.put(_WorkerBatch(worker=worker, in_flight=batch))
 
-    def _take(self, worker: _ClientState, message: Message | None) -> None:
+    def _handle(self, worker: _ClientState, message: Message | None) -> None:
         if message is None or message.kind == MessageType.LEAVE:
             raise PeerLostError(f"worker {self._workers.index(worker)} of this machine has left")
         match message.kind:
@@ -211,15 +211,15 @@ class BufferServer:
                 assert self._delegated is not None
                 self._delegated.done(self._workers.index(worker))
 
-    def _pass_on(self) -> None:
-        """Let the reader expect the steps that are known, of each worker in turn."""
+    def _expect_steps(self) -> None:
+        """Let the reader expect the announced steps, of each worker in turn."""
         while not self._all_ended:
-            if all(each.ended and not each.steps for each in self._workers):
+            if all(worker.ended and not worker.steps for worker in self._workers):
                 self._all_ended = True
                 self._reader.end()
                 return
             worker = self._workers[self._turn]
-            is_passed_over = worker.ended and any(each.steps for each in self._workers)
+            is_passed_over = worker.ended and any(peer.steps for peer in self._workers)
             if not worker.steps and not is_passed_over:
                 return
             vertices = worker.steps.popleft() if worker.steps else None
@@ -230,46 +230,45 @@ class BufferServer:
                 self._expecting.append(worker)
             self._turn = (self._turn + 1) % len(self._workers)
 
-    def _give_back(self) -> None:
-        """Give back the slots of batches that were read, in the order in which they began."""
-        while self._begun and self._begun[0].num_served:
-            self._begun.popleft().num_served -= 1
+    def _free_slots(self) -> None:
+        """Free the slots of served batches, in the order in which the batches started."""
+        while self._in_flight and self._in_flight[0].num_served:
+            self._in_flight.popleft().num_served -= 1
             self._reader.served()
 
     def _deliver(self) -> None:
-        """Wait for the rows of one batch after the other, and send their slots."""
+        """Wait for the rows of batches in flight, and send their slots."""
         source = self._reader.source
-        while (each := self._reading.get()) is not None:
-            source.finish(each.begun.ticket)
+        while (next_batch := self._reading.get()) is not None:
+            worker, batch = next_batch.worker, next_batch.in_flight.batch
+            source.finish(next_batch.in_flight.ticket)
             reads = source.take_reads()
-            numbers = (len(each.begun.batch.missing), reads.num_bytes, reads.num_requests)
-            with expected_there(self._workers.index(each.worker)):
-                each.worker.channel.send(
-                    MessageType.READY, numbers=numbers, array=each.begun.batch.slots
-                )
+            numbers = (len(batch.missing), reads.num_bytes, reads.num_requests)
+            with _lost_worker_errors(self._workers.index(worker)):
+                worker.channel.send(MessageType.READY, numbers=numbers, array=batch.slots)
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Do ``work``, and let all workers know if it cannot be done."""
+        """Call ``work``; on an error, tell all workers."""
         try:
             work()
         except (OSError, MemoryError, RuntimeError, ValueError) as error:
             self._fail(error)
 
     def _release(self) -> None:
-        """Let the thread end that waits for rows."""
+        """Wake the thread that waits for rows."""
         self._reading.put(None)
         if self._delegated is not None:
             self._delegated.close()
 
     def _fail(self, error: BaseException) -> None:
-        """Let all workers know that no more rows arrive; only the first error counts."""
+        """Tell all workers that no more rows arrive; only the first error is reported."""
         with self._failing:
             if self.failure is not None:
                 return
             self.failure = error
         blame(error)
         self._release()
-        for each in self._workers:
-            with suppress(OSError):  # it has left
-                each.channel.send_values(MessageType.FAILED, str(error))
-                each.channel.refuse()
+        for worker in self._workers:
+            with suppress(OSError):  # the worker has left
+                worker.channel.send_values(MessageType.FAILED, str(error))
+                worker.channel.refuse()

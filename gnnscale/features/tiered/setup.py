@@ -1,4 +1,4 @@
-"""How the workers of a machine open their pool: the first one sizes it by what all have sampled."""
+"""Opens the row buffer of a machine's workers: the first worker sizes it by the samples of all."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 from gnnscale.core import Array, ConfigError
 from gnnscale.core.shared_memory import SharedMemory
-from gnnscale.distributed.channel import Channel, MessageType, Rendezvous, connect, pair
+from gnnscale.distributed.channel import Channel, Message, MessageType, Rendezvous, connect, pair
 from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.process_group import Group, PeerLostError, trade_values
-from gnnscale.features.tiered.buffer import BatchReader, MappedRows, RowBuffer, pool_bytes
+from gnnscale.features.tiered.buffer import BatchReader, MappedRows, RowBuffer, buffer_bytes
 from gnnscale.features.tiered.client import BufferClient
 from gnnscale.features.tiered.planner import TierPlanner
 from gnnscale.features.tiered.server import BufferServer, WorkerReadSource
@@ -24,32 +24,33 @@ from gnnscale.features.tiered.store import TieredReader, WorkerPool
 
 @dataclass(frozen=True, kw_only=True)
 class BufferPlan:
-    """What fills a pool."""
+    """Sizes and contents of a row buffer."""
 
     source: RowSource
-    #: has the rows of the planner's fixed slots; None without such
-    file: MappedRows | None = None
-    #: whether each worker reads what its steps miss; if not, the first one reads for all
+    file: MappedRows | None = None  #: rows of the planner's fixed slots. None: no fixed slots
+    #: whether each worker reads the missing rows of its steps; otherwise the first worker reads for
+    #: all
     delegates: bool = False
     planner: TierPlanner
     sizes: TierSizes
-    kept: Array | None = None  #: vertices whose rows are in memory before the first step, for good
+    #: vertices whose rows are read before the first step and never replaced
+    kept: Array | None = None
     values: Any  #: plain values for every worker
 
 
-#: Opens what a worker reads of by itself, if it is one of several, by the pool's plain values.
+#: Opens a worker's backing store, given the plain values of the buffer.
 OpenSource = Callable[[Any], RowSource]
-#: Plans the pool of workers with these samples, in the order of local ranks.
+#: Plans the buffer of workers with these samples, in the order of local ranks.
 PlanPool = Callable[[Sequence[SampledBatches]], BufferPlan]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BufferHandle:
-    """One worker's view of the pool."""
+    """Worker's view of the buffer."""
 
     rows: TieredReader
-    slots: Array  #: ``[num_slots, width]``
-    values: Any  #: those of ``BufferPlan``
+    slots: Array  #: ``[num_slots, width]`` the buffer
+    values: Any  #: ``BufferPlan.values``
 
 
 def open_pool(
@@ -60,32 +61,34 @@ def open_pool(
     *,
     file: MappedRows | None = None,
 ) -> BufferHandle:
-    """Open the pool of this machine's workers; all processes come here at the same time.
+    """Open the buffer of this machine's workers; all processes call this at the same time.
 
     Args:
-        sample: of this worker.
-        plan: is called by the worker of local rank 0.
-        file: the one that ``plan`` may put in front of the pool.
+        group: all processes.
+        sample: first batches of this worker.
+        open_source: opens this worker's backing store.
+        plan: plans the buffer; called by the worker of local rank 0.
+        file: file that ``plan`` may map onto the first slots.
 
     Raises:
-        ConfigError: the rows of a step do not fit into memory; in each worker of the machine.
-        PeerLostError: another one is gone.
+        ConfigError: the rows of a step exceed the memory; raised in each worker of the machine.
+        PeerLostError: another worker is gone.
     """
     if group.local_size == 1:
-        return _alone(plan([sample]))
+        return _open_for_one(plan([sample]))
     meeting = Rendezvous() if group.local_rank == 0 else None
     names = trade_values(None if meeting is None else meeting.name, group)
     if meeting is None:
         return _join(names[group.rank - group.local_rank], group, sample, open_source, file)
-    with ExitStack() as unless_opened:
-        channels = _welcome(meeting, group.local_size - 1, unless_opened)
-        opened = _lead(channels, sample, open_source, plan)
-        unless_opened.pop_all()
-    return opened
+    with ExitStack() as on_error:
+        channels = _accept_workers(meeting, group.local_size - 1, on_error)
+        handle = _lead(channels, sample, open_source, plan)
+        on_error.pop_all()
+    return handle
 
 
-def _alone(planned: BufferPlan) -> BufferHandle:
-    """Return the pool of a worker that shares it with no other."""
+def _open_for_one(planned: BufferPlan) -> BufferHandle:
+    """Open the buffer of a single worker."""
     source, sizes, file = planned.source, planned.sizes, planned.file
     rows = WorkerPool(source, planned.planner, window=sizes.window, ahead=sizes.ahead, file=file)
     if planned.kept is not None:
@@ -93,21 +96,18 @@ def _alone(planned: BufferPlan) -> BufferHandle:
     return BufferHandle(rows=rows, slots=rows.slots, values=planned.values)
 
 
-def _welcome(meeting: Rendezvous, count: int, closing: ExitStack) -> list[Channel]:
+def _accept_workers(meeting: Rendezvous, count: int, on_error: ExitStack) -> list[Channel]:
     """Return channels to the other workers, in the order of local ranks."""
-    found: dict[int, Channel] = {}
+    channels: dict[int, Channel] = {}
     try:
         with STATUS.waits():
             for _ in range(count):
                 channel = meeting.accept()
-                closing.callback(channel.close)
-                hello = channel.receive()
-                if hello is None:
-                    raise PeerLostError("lost a worker of this machine")
-                found[hello.values] = channel
+                on_error.callback(channel.close)
+                channels[_receive(channel).values] = channel
     finally:
         meeting.close()
-    return [channel for _, channel in sorted(found.items())]
+    return [channel for _, channel in sorted(channels.items())]
 
 
 def _lead(
@@ -116,23 +116,23 @@ def _lead(
     open_source: OpenSource,
     plan: PlanPool,
 ) -> BufferHandle:
-    """Open the pool, and let the other workers have it."""
-    samples = [sample, *(_received(each) for each in channels)]
+    """Open the buffer, and send its memory to the other workers."""
+    samples = [sample, *(_receive_sample(channel) for channel in channels)]
     try:
         planned = plan(samples)
     except ConfigError as error:
-        for each in channels:
-            each.send_values(MessageType.SETUP, {"problem": str(error)})
+        for channel in channels:
+            channel.send_values(MessageType.SETUP, {"problem": str(error)})
         raise
-    near, far = pair()
-    everyone = [far, *channels]
+    client_end, server_end = pair()
+    server_ends = [server_end, *channels]
     num_slots, source, sizes = planned.planner.num_slots, planned.source, planned.sizes
     row_bytes = source.width * source.dtype.itemsize
-    memory = SharedMemory.reserved(pool_bytes(num_slots, row_bytes, planned.file))
-    pool = RowBuffer(num_slots, source.width, source.dtype, file=planned.file, memory=memory)
-    delegated = WorkerReadSource(everyone) if planned.delegates else None
+    memory = SharedMemory.reserved(buffer_bytes(num_slots, row_bytes, planned.file))
+    buffer = RowBuffer(num_slots, source.width, source.dtype, file=planned.file, memory=memory)
+    delegated = WorkerReadSource(server_ends) if planned.delegates else None
     reader = BatchReader(
-        delegated or source, planned.planner, pool, ahead=sizes.ahead * len(samples)
+        delegated or source, planned.planner, buffer, ahead=sizes.ahead * len(samples)
     )
     if planned.kept is not None:
         reader.fill(planned.kept, source)
@@ -144,18 +144,18 @@ def _lead(
         "has_file": planned.file is not None,
         "values": planned.values,
     }
-    for each in channels:
-        each.send_values(MessageType.SETUP, values)
-        each.send_file(memory.descriptor)
+    for channel in channels:
+        channel.send_values(MessageType.SETUP, values)
+        channel.send_file(memory.descriptor)
     rows = BufferClient(
-        near,
-        pool.rows,
+        client_end,
+        buffer.rows,
         source if planned.delegates else open_source(planned.values),
         lead=lead,
         reads=planned.delegates,
-        server=BufferServer(reader, everyone, delegated=delegated),
+        server=BufferServer(reader, server_ends, delegated=delegated),
     )
-    return BufferHandle(rows=rows, slots=pool.rows, values=planned.values)
+    return BufferHandle(rows=rows, slots=buffer.rows, values=planned.values)
 
 
 def _join(
@@ -165,13 +165,13 @@ def _join(
     open_source: OpenSource,
     file: MappedRows | None,
 ) -> BufferHandle:
-    """Say what this worker has sampled, and map the pool."""
-    with ExitStack() as unless_joined:
+    """Send this worker's sample to the first worker, and map the buffer."""
+    with ExitStack() as on_error:
         try:
             channel = connect(name)
-            unless_joined.callback(channel.close)
+            on_error.callback(channel.close)
             channel.send_values(MessageType.SETUP, group.local_rank)
-            _send(channel, sample)
+            _send_sample(channel, sample)
             with STATUS.waits():
                 message = channel.receive()
             if message is None:
@@ -181,43 +181,48 @@ def _join(
             memory = SharedMemory(channel.receive_file())
         except OSError as error:
             raise PeerLostError(f"lost the first worker of this machine ({error})") from error
-        unless_joined.pop_all()
-    lead, num_slots = message.values["lead"], message.values["num_slots"]
-    source = open_source(message.values["values"])
-    file = file if message.values["has_file"] else None
-    pool = RowBuffer(num_slots, source.width, source.dtype, file=file, memory=memory)
-    rows = BufferClient(channel, pool.rows, source, lead=lead, reads=message.values["delegates"])
-    return BufferHandle(rows=rows, slots=pool.rows, values=message.values["values"])
+        on_error.pop_all()
+    settings = message.values
+    source = open_source(settings["values"])
+    file = file if settings["has_file"] else None
+    buffer = RowBuffer(settings["num_slots"], source.width, source.dtype, file=file, memory=memory)
+    rows = BufferClient(
+        channel, buffer.rows, source, lead=settings["lead"], reads=settings["delegates"]
+    )
+    return BufferHandle(rows=rows, slots=buffer.rows, values=settings["values"])
 
 
-#: Of a sample: what is sent as plain values.
-_SENT = ("num_bytes", "computing_bytes", "window_above")
+#: Fields of a sample that are sent as plain values.
+_VALUE_FIELDS = ("num_bytes", "computing_bytes", "window_above")
 
 
-def _send(channel: Channel, sample: SampledBatches) -> None:
-    values = {name: getattr(sample, name) for name in _SENT}
+def _send_sample(channel: Channel, sample: SampledBatches) -> None:
+    values = {name: getattr(sample, name) for name in _VALUE_FIELDS}
     channel.send_values(MessageType.SETUP, [len(sample.vertices), values])
-    for each in sample.vertices:
-        channel.send(MessageType.EXPECT, array=each)
+    for vertices in sample.vertices:
+        channel.send(MessageType.EXPECT, array=vertices)
 
 
-def _received(channel: Channel) -> SampledBatches:
-    messages = [channel.receive()]
-    if messages[0] is not None:
-        messages += [channel.receive() for _ in range(messages[0].values[0])]
-    found = [each for each in messages if each is not None]
-    if len(found) < len(messages):
+def _receive_sample(channel: Channel) -> SampledBatches:
+    count, values = _receive(channel).values
+    vertices = [_receive(channel).array for _ in range(count)]
+    return SampledBatches(vertices=vertices, **values)
+
+
+def _receive(channel: Channel) -> Message:
+    message = channel.receive()
+    if message is None:
         raise PeerLostError("lost a worker of this machine")
-    return SampledBatches(vertices=[each.array for each in found[1:]], **found[0].values[1])
+    return message
 
 
 def together(samples: Sequence[SampledBatches]) -> SampledBatches:
     """Return the batches of all workers, step by step in the order of local ranks."""
-    steps = zip_longest(*(each.vertices for each in samples))
+    steps = zip_longest(*(sample.vertices for sample in samples))
     return SampledBatches(
-        vertices=[each for step in steps for each in step if each is not None],
-        num_bytes=max(each.num_bytes for each in samples),
-        computing_bytes=max(each.computing_bytes for each in samples),
-        window_above=max(each.window_above for each in samples),
+        vertices=[vertices for step in steps for vertices in step if vertices is not None],
+        num_bytes=max(sample.num_bytes for sample in samples),
+        computing_bytes=max(sample.computing_bytes for sample in samples),
+        window_above=max(sample.window_above for sample in samples),
         num_workers=len(samples),
     )

@@ -1,10 +1,9 @@
-"""How many rows of a source memory holds, and how far a tier looks and reads ahead."""
+"""Sizes of a tiered store: rows in host memory, and steps to look ahead and to prefetch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
@@ -12,43 +11,43 @@ from gnnscale.cache.belady import Belady, belady_bytes
 from gnnscale.core import Array, ConfigError, Float64Array, Int32Array, Int64Array
 from gnnscale.core.artifact.files import size
 from gnnscale.core.artifact.npy import row_slices
+from gnnscale.features.tiered.planner import missing_rows
 
-#: Batches of a sample that say what one misses, once memory is full.
-_LAST = 4
+#: Last batches of a sample whose misses are representative of full memory.
+_NUM_LAST = 4
 
-#: Degrees from one to its double are so many classes, whose vertices are read alike.
+#: Degree classes per doubling of the degree; vertices of a class have equal read probability.
 _CLASSES_PER_DOUBLING = 4
 
-#: Rows whose degrees are counted in one go.
+#: Bytes of degrees to count at a time.
 _COUNTED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Misses:
-    """What a mini-batch misses."""
+    """Expected misses of a mini-batch in host memory."""
 
-    num_rows: int  #: rows that it needs
-    mean: float  #: rows that it misses, over an epoch that begins with empty memory
-    when_full: int  #: rows that it misses when memory has just become full, or at the epoch's end
-    #: ``[m]`` what one of them misses, ascending
-    vertices: Array
+    num_rows: int  #: rows of the mini-batch
+    mean: float  #: mean misses over an epoch that starts with empty memory
+    when_full: int  #: misses once memory is full, or at the end of the epoch
+    vertices: Array  #: ``[m]`` rows that a typical mini-batch misses, ascending
 
     @property
     def rate(self) -> float:
-        """The part of its rows that it misses, over an epoch."""
+        """Mean miss rate over an epoch, 0 to 1."""
         return self.mean / max(self.num_rows, 1)
 
     def requests(self, *, row_bytes: int, max_gap_bytes: int) -> tuple[int, int]:
-        """Return the requests that read ``vertices`` from a file, and the bytes of these.
+        """Return the number of requests that read ``vertices`` from a file, and their bytes.
 
-        Rows with at most ``max_gap_bytes`` between them are read by one request.
+        A request reads several rows if the gaps between them have at most ``max_gap_bytes``.
         """
         if not len(self.vertices):
             return 0, 0
         gaps = (np.diff(self.vertices.astype(np.int64)) - 1) * row_bytes
-        closed = gaps <= max_gap_bytes
-        num_bytes = len(self.vertices) * row_bytes + int(gaps[closed].sum())
-        return 1 + int((~closed).sum()), num_bytes
+        is_read = gaps <= max_gap_bytes
+        num_bytes = len(self.vertices) * row_bytes + int(gaps[is_read].sum())
+        return 1 + int((~is_read).sum()), num_bytes
 
 
 def expect_misses(
@@ -60,170 +59,158 @@ def expect_misses(
     num_steps: int,
     num_threads: int,
 ) -> Misses:
-    """Return what a mini-batch misses while ``num_kept`` rows come into memory, and thereafter.
+    """Return a mini-batch's expected misses while memory fills up, and after.
 
-    The run's first mini-batches are served. If they do not fill the memory, the chances of their
-    vertices say what later ones will miss.
+    The run's first mini-batches are served by the policy. If they do not fill the memory, the
+    misses of later mini-batches follow from the read probabilities of their vertices.
 
     Args:
         batches: the run's first mini-batches.
-        window: steps that are known beyond the one that is served.
-        priority: ``[num_rows]`` the out-degree of each row, which also decides among rows that are
-            read equally soon; -1 of those that are never asked for.
-        num_steps: of an epoch.
+        num_kept: rows that memory holds.
+        window: mini-batches that the policy looks ahead.
+        priority: ``[num_rows]`` out-degree of each row, also the tie-break order; -1 for rows that
+            are never requested.
+        num_steps: mini-batches of an epoch.
+        num_threads: threads to use; the result does not depend on it.
     """
     num_kept = min(num_kept, len(priority))
-    missing = _served(batches, num_kept, window, priority, num_threads)
+    policy = Belady(
+        len(priority), num_kept, window=window, priority=priority, num_threads=num_threads
+    )
+    missing = [np.sort(rows) for rows in missing_rows(policy, batches, window)]
     if not missing:
         return Misses(num_rows=0, mean=0.0, when_full=0, vertices=np.zeros(0, np.int64))
-    # The usual one of the last.
-    last = sorted(range(len(missing))[-_LAST:], key=lambda each: len(missing[each]))
-    usual = last[len(last) // 2]
-    counts = [len(each) for each in missing[:num_steps]]
+    # The typical mini-batch is the median of the last mini-batches.
+    last = sorted(range(len(missing))[-_NUM_LAST:], key=lambda index: len(missing[index]))
+    typical = last[len(last) // 2]
+    counts = [len(rows) for rows in missing[:num_steps]]
     if (sum(counts) >= num_kept and num_kept < len(priority)) or num_steps <= len(batches):
-        when_full = len(missing[usual])
+        when_full = len(missing[typical])
         mean = (sum(counts) + (num_steps - len(counts)) * when_full) / max(num_steps, 1)
     else:
         mean, when_full = ReadChances.of(batches, priority).misses(num_kept, num_steps)
     return Misses(
-        num_rows=len(batches[usual]), mean=mean, when_full=when_full, vertices=missing[usual]
+        num_rows=len(batches[typical]), mean=mean, when_full=when_full, vertices=missing[typical]
     )
-
-
-def _served(
-    batches: Sequence[Array], num_kept: int, window: int, priority: Int32Array, num_threads: int
-) -> list[Array]:
-    """Return what each batch misses, ascending, from empty memory on."""
-    policy = Belady(
-        len(priority), num_kept, window=window, priority=priority, num_threads=num_threads
-    )
-    known = iter(batches)
-    for each in islice(known, window):
-        policy.expect(each)
-    missing = []
-    for batch in batches:
-        following = next(known, None)
-        if following is not None:
-            policy.expect(following)
-        missing.append(np.sort(batch[policy.look_up() < 0]))
-        policy.advance()
-    return missing
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadChances:
-    """How likely a mini-batch reads a vertex, by its out-degree: those of a class are alike."""
+    """Probability that a mini-batch reads a vertex, by class of out-degrees."""
 
-    num_vertices: Int64Array  #: ``[num_classes]``
-    chance: Float64Array  #: ``[num_classes]`` of each vertex of the class
+    num_vertices: Int64Array  #: ``[num_classes]`` vertices of each class
+    chance: Float64Array  #: ``[num_classes]`` read probability of each vertex of the class
 
     @classmethod
     def of(cls, batches: Sequence[Array], degrees: Int32Array) -> ReadChances:
-        """Count the classes of the vertices of ``batches``, and of all.
+        """Estimate the probabilities from the vertices of ``batches``.
 
         Args:
-            degrees: ``[num_vertices]`` out-degree; -1 of those that are never asked for.
+            batches: sampled mini-batches.
+            degrees: ``[num_vertices]`` out-degree; -1 for vertices that are never requested.
         """
-        highest = int(degrees.max(initial=0)) + 2
-        doublings = np.log2(np.arange(highest) + 1.0)
+        num_degrees = int(degrees.max(initial=0)) + 2
+        doublings = np.log2(np.arange(num_degrees) + 1.0)
         classes = np.floor(_CLASSES_PER_DOUBLING * doublings).astype(np.int64)
-        every = np.zeros(highest, np.int64)
+        totals = np.zeros(num_degrees, np.int64)
         for part in row_slices(len(degrees), degrees.itemsize, _COUNTED_BYTES):
-            every += np.bincount(degrees[part] + 1, minlength=highest)
+            totals += np.bincount(degrees[part] + 1, minlength=num_degrees)
         read = sum(
-            (np.bincount(degrees[each] + 1, minlength=highest) for each in batches),
-            start=np.zeros(highest, np.int64),
+            (np.bincount(degrees[batch] + 1, minlength=num_degrees) for batch in batches),
+            start=np.zeros(num_degrees, np.int64),
         )
-        num_vertices = np.bincount(classes, weights=every)
+        num_vertices = np.bincount(classes, weights=totals)
         reads = np.bincount(classes, weights=read) / max(len(batches), 1)
         chance = np.minimum(reads / np.maximum(num_vertices, 1), 1.0)
         return cls(num_vertices=num_vertices.astype(np.int64), chance=chance)
 
     def distinct(self, num_steps: int) -> float:
-        """Return how many vertices so many mini-batches read at least once."""
+        """Return the expected number of distinct vertices that ``num_steps`` mini-batches read."""
         return float(self.num_vertices @ (1 - (1 - self.chance) ** num_steps))
 
     def misses(self, num_kept: int, num_steps: int) -> tuple[float, int]:
-        """Return the misses of a step over ``num_steps``, and those once memory is full.
+        """Return the mean misses of a step over ``num_steps``, and the misses once memory is full.
 
-        Memory takes every row that is read until it has ``num_kept``; then the likeliest ones stay.
+        Memory takes every row that is read until it holds ``num_kept`` rows; from then on it holds
+        the most probable rows.
         """
-        fills = num_steps
+        full_at = num_steps  # the step after which memory is full
         if self.distinct(num_steps) > num_kept:
-            first = 0  # memory has room after this step, and is full after ``fills``
-            while fills - first > 1:
-                middle = (first + fills) // 2
-                has_room = self.distinct(middle) <= num_kept
-                first, fills = (middle, fills) if has_room else (first, middle)
+            low = 0  # memory is not full after this step
+            while full_at - low > 1:
+                middle = (low + full_at) // 2
+                is_full = self.distinct(middle) > num_kept
+                low, full_at = (low, middle) if is_full else (middle, full_at)
         likeliest = np.argsort(-self.chance, kind="stable")
         of_class = self.num_vertices[likeliest]
-        left = np.clip(np.cumsum(of_class) - num_kept, 0, of_class)
-        steady = float(left @ self.chance[likeliest])
-        new = float(self.num_vertices @ (self.chance * (1 - self.chance) ** max(fills - 1, 0)))
-        total = min(self.distinct(num_steps), num_kept) + (num_steps - fills) * steady
+        uncached = np.clip(np.cumsum(of_class) - num_kept, 0, of_class)
+        steady = float(uncached @ self.chance[likeliest])
+        new = float(self.num_vertices @ (self.chance * (1 - self.chance) ** max(full_at - 1, 0)))
+        total = min(self.distinct(num_steps), num_kept) + (num_steps - full_at) * steady
         return total / max(num_steps, 1), round(max(new, steady))
 
 
-#: Steps whose rows may be on their way at once.
+#: Steps whose rows may be in flight at a time.
 AHEAD = 4
 
-#: Rows of the window, in multiples of the rows that are held: beyond it the first choice is as good
-#: as that of the whole run (docs/larger-than-memory.md).
+#: Rows of the window, in multiples of the rows in memory. With a longer window, Belady's choices
+#: are no better (docs/larger-than-memory.md).
 _WINDOW_ROWS = 5
 MIN_WINDOW, MAX_WINDOW = 2, 32
 
-#: The part of the memory that mini-batches of the window may take.
-_WINDOW_PART = 0.1
+#: Largest share of the memory for mini-batches of the window.
+_WINDOW_SHARE = 0.1
 
-#: Bytes for each row that is held, beside the row: slots of two kinds, key and next use (Belady).
+#: Bytes per row in memory, in addition to the row: two slot numbers, key and next use (Belady).
 _SLOT_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class TierSizes:
-    """What a tier does with its memory."""
+    """Division of a tiered store's memory."""
 
-    num_kept: int  #: rows that stay from step to step
-    num_staged: int  #: rows beside them, read ahead or needed by one step alone
-    window: int  #: steps that are known beyond the one that is planned
-    ahead: int = AHEAD  #: steps whose rows may be on their way at once
-    misses: Misses  #: what a mini-batch is expected to miss
+    num_kept: int  #: capacity of the cache, in rows
+    num_staged: int  #: additional slots, for rows that are prefetched or used by one step only
+    window: int  #: steps to look ahead of the planned step
+    ahead: int = AHEAD  #: steps whose rows may be in flight at a time
+    misses: Misses  #: expected misses of a mini-batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledBatches:
-    """The first mini-batches of a run, which say how large the others are."""
+    """First mini-batches of a run, which predict the size of later mini-batches."""
 
-    #: the rows that each needs; of several workers that share memory, step by step
+    #: rows of each mini-batch; step by step if several workers share memory
     vertices: Sequence[Array]
-    num_bytes: int  #: memory of a sampled mini-batch without its rows, at most
-    computing_bytes: int = 0  #: memory that one takes, with its rows, while it computes, at most
-    asked: float = 1.0  #: the part of a mini-batch's rows that the tier is asked for
-    window_above: int = 0  #: steps that a tier above looks ahead of what it asks for
-    num_workers: int = 1  #: workers that share memory, each with a mini-batch a step
+    num_bytes: int  #: largest memory of a sampled mini-batch without its rows
+    computing_bytes: int = 0  #: largest memory of a mini-batch in computation, rows included
+    #: share of a mini-batch's rows that the tiered store reads; a device cache has the rest
+    asked: float = 1.0
+    window_above: int = 0  #: steps that the device cache looks ahead
+    num_workers: int = 1  #: workers that share memory, with a mini-batch per step each
 
     @property
     def max_rows(self) -> int:
-        """Rows of the largest."""
-        return max((len(each) for each in self.vertices), default=0)
+        """Rows of the largest mini-batch."""
+        return max(map(len, self.vertices), default=0)
 
     @property
     def usual_rows(self) -> int:
-        """Rows of the largest of the last half, before which a cache above may have been empty."""
-        return max((len(each) for each in self.vertices[len(self.vertices) // 2 :]), default=0)
+        """Rows of the largest mini-batch of the second half, after a device cache has filled."""
+        return max(map(len, self.vertices[len(self.vertices) // 2 :]), default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Horizon:
-    """How far a tier looks ahead, and what decides if that does not."""
+    """Look-ahead of a tiered store, and the tie-break order beyond it."""
 
-    window: int | None  #: steps; None for as many as help
-    priority: Int32Array  #: ``[num_rows]`` out-degrees, the order of rows read equally soon
-    num_steps: int  #: of an epoch
+    window: int | None  #: steps. None: as many as help
+    priority: Int32Array  #: ``[num_rows]`` out-degrees, the tie-break order
+    num_steps: int  #: steps of an epoch
     num_threads: int
 
     def policy(self, sizes: TierSizes, num_workers: int) -> Belady:
-        """Return which rows stay of those that ``num_workers`` read in turn; empty at first."""
+        """Return the policy of an empty cache that ``num_workers`` workers use in turn."""
         return Belady(
             len(self.priority),
             sizes.num_kept,
@@ -241,62 +228,62 @@ def size_tier(
     row_bytes: int,
     memory_bytes: int,
 ) -> TierSizes:
-    """Divide memory among rows that stay, rows on their way, and what is known of the next steps.
+    """Divide memory between cached rows, rows in flight, and the next mini-batches.
 
     Args:
         sample: the run's first mini-batches, of all workers that share the memory.
-        horizon: how far the tier looks ahead.
-        num_rows: rows of the source.
+        horizon: look-ahead of the store.
+        num_rows: rows of the backing store.
         row_bytes: bytes of a row.
-        memory_bytes: memory for all of this.
+        memory_bytes: total memory.
 
     Raises:
-        ConfigError: the rows of a step do not fit.
+        ConfigError: the rows of a step exceed the memory.
     """
     batch_rows, workers = sample.max_rows, sample.num_workers
     slot_bytes = row_bytes + _SLOT_BYTES
 
-    def slots_beside(window: int) -> int:
+    def num_slots(window: int) -> int:
         batches = window * workers
-        known = belady_bytes(num_rows, 0, window=batches, batch_rows=batch_rows)
-        slots = (memory_bytes - known - batches * sample.num_bytes) // slot_bytes
+        fixed = belady_bytes(num_rows, 0, window=batches, batch_rows=batch_rows)
+        slots = (memory_bytes - fixed - batches * sample.num_bytes) // slot_bytes
         return min(slots, num_rows + 2 * batch_rows)
 
-    chosen = MIN_WINDOW if horizon.window is None else horizon.window
-    slots = slots_beside(chosen)
+    window = MIN_WINDOW if horizon.window is None else horizon.window
+    slots = num_slots(window)
     if slots < batch_rows:
         missing = (batch_rows - slots) * slot_bytes
         raise ConfigError(
             f"features.memory_bytes: the rows of a step do not fit into the {size(memory_bytes)} "
             f"for them, {size(missing)} are missing; more memory, a smaller batch_size, smaller "
-            f"sampler.fanouts or a smaller features.window (now {chosen}) help"
+            f"sampler.fanouts or a smaller features.window (now {window}) help"
         )
     if horizon.window is None:
-        chosen = _choose_window(slots, sample, memory_bytes)
-        slots = max(slots_beside(chosen), batch_rows)
+        window = _choose_window(slots, sample, memory_bytes)
+        slots = max(num_slots(window), batch_rows)
     misses = expect_misses(
         sample.vertices,
         slots,
-        chosen * workers,
+        window * workers,
         priority=horizon.priority,
         num_steps=horizon.num_steps * workers,
         num_threads=horizon.num_threads,
     )
-    staged = _staged(slots, num_rows, sample, misses)
+    staged = _num_staged(slots, num_rows, sample, misses)
     return TierSizes(
-        num_kept=min(slots - staged, num_rows), num_staged=staged, window=chosen, misses=misses
+        num_kept=min(slots - staged, num_rows), num_staged=staged, window=window, misses=misses
     )
 
 
 def _choose_window(slots: int, sample: SampledBatches, memory_bytes: int) -> int:
     workers = sample.num_workers
-    helps = -(-_WINDOW_ROWS * slots // max(sample.usual_rows * workers, 1))
-    fits = int(_WINDOW_PART * memory_bytes / max(sample.num_bytes * workers, 1))
-    return max(MIN_WINDOW, min(helps, fits, MAX_WINDOW))
+    useful = -(-_WINDOW_ROWS * slots // max(sample.usual_rows * workers, 1))
+    affordable = int(_WINDOW_SHARE * memory_bytes / max(sample.num_bytes * workers, 1))
+    return max(MIN_WINDOW, min(useful, affordable, MAX_WINDOW))
 
 
-def _staged(slots: int, num_rows: int, sample: SampledBatches, misses: Misses) -> int:
-    """Return slots for what two steps miss once memory is full: one is read, one is trained."""
+def _num_staged(slots: int, num_rows: int, sample: SampledBatches, misses: Misses) -> int:
+    """Return slots for the misses of two steps, one in flight and one in training."""
     if slots >= num_rows + sample.max_rows:
         return sample.max_rows
     return max(1, min(2 * misses.when_full * sample.num_workers, slots // 2))

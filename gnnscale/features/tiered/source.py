@@ -1,4 +1,4 @@
-"""The protocol of what lies below a tier: a disk, or other machines."""
+"""The protocol of backing stores of a tiered store: a disk, or other machines."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from gnnscale.core.stages import NO_ACCESS
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReads:
-    """What a source has read since it was last asked."""
+    """Reads of a backing store since its counters were last taken."""
 
-    num_bytes: int = 0  #: bytes, with what lies between rows
-    num_requests: int = 0  #: requests
-    #: what of it the disk was read for, of a source that reads other machines too
-    disk: Access = NO_ACCESS
+    num_bytes: int = 0  #: bytes, gaps between rows included
+    num_requests: int = 0  #: number of requests
+    disk: Access = NO_ACCESS  #: reads of the disk, for a store that also reads other machines
 
     def __add__(self, other: SourceReads) -> SourceReads:
         return SourceReads(
@@ -29,38 +28,38 @@ class SourceReads:
 
 
 class BatchSource(Protocol):
-    """What reads rows into a pool, batch by batch."""
+    """Reader of rows into a buffer, batch by batch."""
 
-    def start(self, vertices: Array, pool: Array, slots: Int32Array) -> int:
-        """Begin to read the row ``vertices[i]`` into ``pool[slots[i]]``, and return a ticket.
+    def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
+        """Start reading row ``vertices[i]`` into ``buffer[slots[i]]``, and return a ticket.
 
-        Of each step that reads rows there is one call, in the order of steps.
+        Called once for each step that reads rows, in the order of steps.
         """
         ...
 
     def skip(self) -> None:
-        """Take note of a step, in the order of steps, that reads nothing."""
+        """Note a step that reads no rows, in the order of steps."""
         ...
 
     def finish(self, ticket: int) -> None:
-        """Wait until the rows of ``ticket`` are there.
+        """Wait until the rows of ``ticket`` have arrived.
 
         Raises:
-            OSError: they could not be read.
+            OSError: the rows could not be read.
         """
         ...
 
     def take_reads(self) -> SourceReads:
-        """Return what was read since the last call."""
+        """Return the reads since the last call."""
         ...
 
     def close(self) -> None:
-        """Wait for what was begun, and release everything."""
+        """Wait for pending reads, and release all resources."""
         ...
 
 
 class RowSource(BatchSource, Protocol):
-    """Rows that are read some time ahead of their use."""
+    """Backing store: rows that are read some time before their use."""
 
     @property
     def num_rows(self) -> int:
@@ -74,7 +73,7 @@ class RowSource(BatchSource, Protocol):
 
     @property
     def num_features(self) -> int:
-        """Features of a row: elements, but of int8 and int4, whose elements are bytes."""
+        """Features of a row; an int8 or int4 row has ``width`` bytes instead."""
         ...
 
     @property
@@ -88,5 +87,5 @@ class RowSource(BatchSource, Protocol):
         ...
 
     def rehearse(self, vertices: Array) -> Array:
-        """Return ``[n, width]`` rows for a rehearsal, of these vertices or of others."""
+        """Return ``[n, width]`` rows for a profiling run; other rows may stand in for them."""
         ...

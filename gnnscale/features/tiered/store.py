@@ -1,4 +1,4 @@
-"""Features of which host memory holds a part: the store over a tier."""
+"""Tiered feature store: some rows in host memory, all rows in a slower backing store."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gnnscale import ops
 from gnnscale.core import Access, Array, Int32Array, Traffic
 from gnnscale.features.base import Aggregation, FeatureStore, write_aggregated
 from gnnscale.features.tiered.buffer import (
+    BatchInFlight,
     BatchReader,
-    BegunBatch,
     MappedRows,
     RowBuffer,
     read_rows,
@@ -27,18 +27,18 @@ from gnnscale.sampling import Block
 
 @dataclass(frozen=True, kw_only=True)
 class ReadyRows:
-    """Rows that can be read now."""
+    """Rows of a step in memory."""
 
-    rows: Array  #: a matrix that has them
-    slots: Int32Array  #: ``[n]`` the place of each in it
-    #: rows that were read for the step; None of an unexpected gather
+    rows: Array  #: matrix that has them
+    slots: Int32Array  #: ``[n]`` slot of each row in the matrix
+    #: rows read from the backing store for the step. None: no step expected them
     num_missing: int | None
-    waited_s: float  #: seconds that it took until they were there
-    reads: SourceReads  #: what was read meanwhile
+    waited_s: float  #: seconds of waiting for the rows
+    reads: SourceReads  #: reads of the backing store since the previous step
 
     @property
     def access(self) -> Access:
-        """Rows found in memory, and what was read of the others."""
+        """Hits and misses in host memory, and the reads of the misses."""
         missing = len(self.slots) if self.num_missing is None else self.num_missing
         return Access(
             hits=len(self.slots) - missing,
@@ -50,58 +50,63 @@ class ReadyRows:
 
 
 class TieredReader(Protocol):
-    """The rows of a source for one worker, which expects its steps some time ahead.
+    """Rows of a backing store for one worker, which expects its steps ahead of their reads.
 
     One thread may expect while another reads.
     """
 
-    lead: int  #: steps that are to be expected ahead of the one that is read
-    source: RowSource  #: has all rows
+    lead: int  #: steps between the expectation of a step and its reads
+    source: RowSource  #: backing store of all rows
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct; None if it reads nothing."""
+        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows."""
         ...
 
     def end(self) -> None:
-        """Say that no further step follows."""
+        """Announce that no step follows."""
         ...
 
     def ready(self, vertices: Array) -> ReadyRows:
-        """Wait for the rows of ``vertices``, which ``served`` is to give back.
+        """Wait for the rows of ``vertices``, whose slots stay in use until ``served``.
 
-        They are those of the next step if that expected this very array.
+        ``vertices`` is recognized as the next step by the identity of the array.
         """
         ...
 
     def served(self, ready: ReadyRows) -> None:
-        """Give back the rows of a step, which the worker has read."""
+        """Free the slots of a step whose rows have been read."""
         ...
 
     def read(self, vertices: Array, rows: Array) -> None:
-        """Read the row of ``vertices[i]`` into ``rows[i]`` now, as it is stored."""
+        """Read the row of ``vertices[i]`` into ``rows[i]``, in its stored type, and wait."""
         ...
 
     def close(self) -> None:
-        """Wait for reads that were begun, and release everything."""
+        """Wait for pending reads, and release all resources."""
         ...
 
 
 class TieredStore(FeatureStore):
-    """Rows of a source, some of which host memory holds.
+    """Rows of a backing store, some of which host memory holds.
 
-    The steps of a run are expected in the order in which they are gathered, each at least
-    ``rows.lead`` steps ahead. What a step misses is read while steps before it are trained. Any
-    other gather is a rehearsal's: it gets what the source has for that at once, and changes
-    nothing.
+    The steps of a run are expected in gather order, each at least ``rows.lead`` steps before its
+    gather. The missing rows of a step are read while earlier steps train. Any other gather, e.g. of
+    a profiling run, reads the backing store at once and changes nothing.
+
+    Example::
+
+        store = TieredStore(reader)
+        reader.expect(first)  # ... reader.lead more steps
+        store.gather(first, dtype=torch.float32, num_threads=4)
     """
 
     def __init__(self, rows: TieredReader) -> None:
         """Gather ``rows``."""
-        self.rows = rows  #: the rows, and what is expected of them
+        self.rows = rows  #: reader of the rows
 
     @property
     def num_rows(self) -> int:
-        """Number of rows of the source."""
+        """Number of rows of the backing store."""
         return self.rows.source.num_rows
 
     @property
@@ -133,10 +138,10 @@ class TieredStore(FeatureStore):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, aggregated in their slots."""
+        """Return the rows of ``vertices``, aggregated over ``block`` in their buffer slots."""
         out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
         ready = self.rows.ready(vertices)
-        # Rows are found by their slots, and not as vertices.
+        # Rows are indexed by slot, while ``edge_vertices`` are vertex ids.
         local = replace(block, edge_vertices=None)
         matrix = (ready.rows, self.rows.source.dtype_name)
         ids = ready.slots
@@ -144,14 +149,14 @@ class TieredStore(FeatureStore):
         return out, self._served(ready)
 
     def _served(self, ready: ReadyRows) -> Traffic:
-        """Give back the slots that a step leaves, and return what it has read."""
+        """Free the slots of a step, and return its traffic."""
         self.rows.served(ready)
         rows = Access(host_bytes=len(ready.slots) * self.row_bytes)
         return Traffic(rows=rows, tier=ready.access, disk=ready.reads.disk)
 
 
 class WorkerPool:
-    """Rows in a pool that one worker has to itself."""
+    """Row buffer of a single worker."""
 
     def __init__(
         self,
@@ -162,96 +167,96 @@ class WorkerPool:
         ahead: int,
         file: MappedRows | None = None,
     ) -> None:
-        """Hold rows of ``source`` as ``planner`` says.
+        """Read rows of ``source`` into a buffer according to ``planner``.
 
         Args:
-            window: steps that the planner looks ahead of what it plans.
-            ahead: steps whose rows may be on their way at once.
-            file: has the rows of the planner's fixed slots; None without such.
+            source: backing store.
+            planner: assigns slots of the buffer.
+            window: steps that the planner looks ahead.
+            ahead: steps that may be in flight at a time.
+            file: rows of the planner's fixed slots. None: no fixed slots.
         """
-        self.lead = window + ahead  #: steps that are to be expected ahead of the one that is read
-        pool = RowBuffer(planner.num_slots, source.width, source.dtype, file=file)
-        self._reader = BatchReader(source, planner, pool, ahead=ahead)
-        self.source = source  #: has all rows
+        self.lead = window + ahead  #: steps between the expectation of a step and its reads
+        buffer = RowBuffer(planner.num_slots, source.width, source.dtype, file=file)
+        self._reader = BatchReader(source, planner, buffer, ahead=ahead)
+        self.source = source  #: backing store of all rows
         self._planning = threading.Lock()
 
     @property
     def slots(self) -> Array:
-        """``[num_slots, width]`` the pool; fixed rows come first."""
-        return self._reader.pool.rows
+        """``[num_slots, width]`` the buffer, fixed rows first."""
+        return self._reader.buffer.rows
 
     def fill(self, rows: Array) -> None:
-        """Read ``rows``, ``[k]`` vertices, into the first slots, for good."""
+        """Read ``rows``, ``[k]`` vertices, into the first slots, which keep them."""
         self._reader.fill(rows, self.source)
 
     def read(self, vertices: Array, rows: Array) -> None:
-        """Read the row of ``vertices[i]`` into ``rows[i]`` now, as it is stored.
+        """Read the row of ``vertices[i]`` into ``rows[i]``, in its stored type, and wait.
 
-        What it reads counts as a step's if reads of one are on their way, and is not counted
-        otherwise.
+        The reads are not counted, unless reads of a step are pending: the step then includes them.
         """
         read_rows(self.source, vertices, rows)
         with self._planning:
-            if not self._reader.begun:
+            if not self._reader.in_flight:
                 self.source.take_reads()
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct; None if it reads nothing.
+        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
 
-        ``ready`` recognises the step by this very array.
+        ``ready`` recognizes the step by the identity of the array.
         """
         with self._planning:
             self._reader.expect(vertices)
-            self._reader.begin_all()
+            self._reader.start_all()
 
     def end(self) -> None:
-        """Say that no further step follows: the last ones are read ahead as those before them."""
+        """Announce that no step follows, so that the last steps need no full window."""
         with self._planning:
             self._reader.end()
-            self._reader.begin_all()
+            self._reader.start_all()
 
     def ready(self, vertices: Array) -> ReadyRows:
-        """Wait for the rows of ``vertices``, which ``served`` is to give back.
+        """Wait for the rows of ``vertices``, whose slots stay in use until ``served``.
 
-        Unless the next step expects this very array, it is a rehearsal's: it gets what the source
-        has for that at once, and changes nothing.
+        An array that the next step did not expect belongs to a profiling run: its rows come from
+        the backing store at once, and nothing changes.
         """
         with self._planning:
-            begun = self._next(vertices)
+            step = self._next(vertices)
         start = time.perf_counter()
-        if begun is None:
+        if step is None:
             rows = self.source.rehearse(vertices)
             slots = np.arange(len(vertices), dtype=np.int32)
         else:
-            rows, slots = self._reader.pool.rows, begun.batch.slots
-            self.source.finish(begun.ticket)
-        waited_s = time.perf_counter() - start
+            rows, slots = self._reader.buffer.rows, step.batch.slots
+            self.source.finish(step.ticket)
         return ReadyRows(
             rows=rows,
             slots=slots,
-            num_missing=None if begun is None else len(begun.batch.missing),
-            waited_s=waited_s,
+            num_missing=None if step is None else len(step.batch.missing),
+            waited_s=time.perf_counter() - start,
             reads=self.source.take_reads(),
         )
 
     def served(self, ready: ReadyRows) -> None:
-        """Give back the slots that a step leaves."""
+        """Free the slots of a step."""
         if ready.num_missing is None:
             return
         with self._planning:
             self._reader.served()
-            self._reader.begin_all()
+            self._reader.start_all()
 
     def close(self) -> None:
-        """Wait for reads that were begun, and release the source."""
+        """Wait for pending reads, and release the backing store."""
         self._reader.close()
 
-    def _next(self, vertices: Array) -> BegunBatch | None:
-        """Return the next step if it is the one of ``vertices``, which is planned by now."""
-        begun = self._reader.begun
-        if not begun:
-            # There was no room until the step before was served, or steps follow unexpected.
-            self._reader.begin(vertices)
-        if not begun or begun[0].batch.vertices is not vertices:
+    def _next(self, vertices: Array) -> BatchInFlight | None:
+        """Return the next step if it reads ``vertices``; start it if it is not in flight."""
+        in_flight = self._reader.in_flight
+        if not in_flight:
+            # No slots were free before the previous step was served, or the window is not full.
+            self._reader.start(vertices)
+        if not in_flight or in_flight[0].batch.vertices is not vertices:
             return None
-        return begun[0]
+        return in_flight[0]

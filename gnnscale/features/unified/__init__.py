@@ -1,4 +1,4 @@
-"""Memory of the host that processes and their GPUs read and write (PyTorch-Direct, section 4)."""
+"""Unified memory: host memory that processes and their GPUs access (PyTorch-Direct, section 4)."""
 
 from gnnscale.features.unified.device import UnifiedDevice, unified_device
 from gnnscale.features.unified.gpu_side import CudaSide, GpuSide, HostSide

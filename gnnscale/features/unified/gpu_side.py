@@ -1,4 +1,4 @@
-"""The GPU's side of unified memory: a CUDA device, or the host if kernels run there."""
+"""GPU side of unified memory: a CUDA device, or the host in its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from gnnscale.core import ConfigError
 
-#: ``gather(rows, index)``: rows ``[n, f]`` and index ``[m]`` on the GPU's side give ``[m, f]``
+#: ``gather(rows, index)``: rows ``[n, f]`` and index ``[m]`` of the GPU side give ``[m, f]``.
 Gather = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 #: cudaHostRegisterPortable | cudaHostRegisterMapped
@@ -20,47 +20,47 @@ _PORTABLE_AND_MAPPED = 1 | 2
 
 
 def index_rows(rows: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Gather by torch's own kernel, whose reads are not aligned."""
+    """Gather by torch's indexing kernel, whose reads are not aligned."""
     return rows[index]
 
 
 class GpuSide(Protocol):
-    """What a unified tensor needs of a GPU. ``memory`` is ``[num_bytes]`` uint8 of the host."""
+    """GPU operations that unified tensors need; ``memory`` is ``[num_bytes]`` uint8 on the host."""
 
     gather: Gather
 
     def owns(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor lies in the GPU's memory."""
+        """Whether a tensor is in the GPU's memory."""
 
     def register(self, memory: torch.Tensor) -> None:
-        """Let the GPU read and write host memory."""
+        """Give the GPU access to host memory."""
 
     def unregister(self, memory: torch.Tensor) -> None:
-        """End what ``register`` began."""
+        """End the access that ``register`` gave."""
 
     def map(self, memory: torch.Tensor) -> torch.Tensor:
-        """Return registered or allocated memory as a tensor of the GPU, without a copy."""
+        """Return registered or allocated memory as a GPU tensor, without a copy."""
 
     def allocate(self, num_bytes: int) -> torch.Tensor:
-        """Return new host memory that the GPU reads and writes."""
+        """Return new host memory that the GPU accesses."""
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy of a tensor of the host in the GPU's memory."""
+        """Return a copy of a host tensor in the GPU's memory."""
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Compute on the GPU; tensors are the GPU's, or scalars of the host."""
+        """Compute on the GPU; tensors are GPU tensors, or host scalars."""
 
     def synchronize(self) -> None:
-        """Wait until the GPU has finished what it was given."""
+        """Wait until the GPU has finished all queued work."""
 
     def allocate_managed(self, num_bytes: int) -> torch.Tensor:
-        """Return new managed memory; ConfigError above what the GPU has free."""
+        """Return new managed memory; raise ConfigError above the GPU's free memory."""
 
     def advise(self, memory: torch.Tensor, advice: str, device: torch.device) -> int:
-        """Advise the driver about memory (cudaMemAdvise), and return its error code, 0 for none."""
+        """Advise the driver about memory (cudaMemAdvise), and return the error code; 0: success."""
 
 
-#: Advices of cudaMemAdvise, by the names that PyTorch-Direct gives them, and their numbers.
+#: Advices of cudaMemAdvise: names of PyTorch-Direct, and numbers of CUDA.
 ADVICE = {
     "SetReadMostly": 1,
     "UnsetReadMostly": 2,
@@ -74,15 +74,15 @@ INVALID_VALUE = 1
 
 
 class HostGpuTensor(torch.Tensor):
-    """A tensor of the GPU's side, if the host takes the GPU's part."""
+    """Tensor of the GPU side when the host stands in for the GPU."""
 
     @classmethod
     def __torch_function__(
         cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Results lie on the GPU's side too, unless they are unified."""
-        if not all(each in (cls, torch.Tensor) for each in types):
-            return NotImplemented  # a unified tensor decides
+        """Mark results as GPU tensors, unless an operand is unified."""
+        if not all(kind in (cls, torch.Tensor) for kind in types):
+            return NotImplemented  # the unified tensor places the operation
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **(kwargs or {}))
         if func in (torch.Tensor.cpu, torch.Tensor.numpy):
@@ -91,47 +91,43 @@ class HostGpuTensor(torch.Tensor):
 
 
 def _mark(result: Any) -> Any:
-    if isinstance(result, tuple | list):
-        return (
-            type(result)(_mark(part) for part in result)
-            if type(result) in (tuple, list)
-            else (result)
-        )
+    if type(result) in (tuple, list):
+        return type(result)(_mark(part) for part in result)
     return result.as_subclass(HostGpuTensor) if type(result) is torch.Tensor else result
 
 
 class HostSide:
-    """The host in the GPU's place: the same memory, the same rules, real results."""
+    """Host in place of a GPU: equal memory, equal rules, real results."""
 
     def __init__(self, *, gather: Gather = index_rows, free_bytes: int = 1 << 30) -> None:
-        """Gather by ``gather``; managed memory may have ``free_bytes``."""
+        """Gather with ``gather``; managed memory is limited to ``free_bytes``."""
         self.gather = gather
-        self.num_computed = 0  #: operations computed on the GPU's side
+        self.num_computed = 0  #: operations computed on the GPU side
         self._free_bytes = free_bytes
-        self._reached: dict[int, int] = {}  # address: bytes
+        self._registered: dict[int, int] = {}  # bytes by address
         self._managed: set[int] = set()  # addresses
-        self.advised: list[tuple[str, torch.device]] = []  #: advice, in order
+        self.advised: list[tuple[str, torch.device]] = []  #: all advices, in order
 
     def owns(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is marked as the GPU's."""
+        """Whether a tensor is marked as a GPU tensor."""
         return isinstance(tensor, HostGpuTensor)
 
     def register(self, memory: torch.Tensor) -> None:
-        """Note that the GPU's side reaches this memory."""
-        self._reached[memory.data_ptr()] = memory.numel()
+        """Register the memory."""
+        self._registered[memory.data_ptr()] = memory.numel()
 
     def unregister(self, memory: torch.Tensor) -> None:
-        """Note that it no longer does."""
-        del self._reached[memory.data_ptr()]
+        """Unregister the memory."""
+        del self._registered[memory.data_ptr()]
 
     def map(self, memory: torch.Tensor) -> torch.Tensor:
-        """Return the memory, marked; RuntimeError if it is not registered."""
-        if self._reached.get(memory.data_ptr(), -1) < memory.numel():
+        """Return the memory, marked; raise RuntimeError if it is not registered."""
+        if self._registered.get(memory.data_ptr(), -1) < memory.numel():
             raise RuntimeError("the GPU cannot reach this memory: it is not registered")
         return memory.as_subclass(HostGpuTensor)
 
     def allocate(self, num_bytes: int) -> torch.Tensor:
-        """Return memory that is reached for as long as a tensor holds it."""
+        """Return registered memory."""
         memory = torch.empty(num_bytes, dtype=torch.uint8)
         self.register(memory)
         return memory
@@ -146,17 +142,17 @@ class HostSide:
         return _mark(function(*args, **kwargs))
 
     def synchronize(self) -> None:
-        """Return at once: each operation has finished when it returns."""
+        """Return at once: operations are synchronous."""
 
     def allocate_managed(self, num_bytes: int) -> torch.Tensor:
-        """Return memory, if it is free."""
+        """Return managed memory; raise ConfigError above ``free_bytes``."""
         check_free(num_bytes, self._free_bytes)
         memory = self.allocate(num_bytes)
         self._managed.add(memory.data_ptr())
         return memory
 
     def advise(self, memory: torch.Tensor, advice: str, device: torch.device) -> int:
-        """Note the advice about managed memory."""
+        """Record the advice about managed memory."""
         if memory.data_ptr() not in self._managed:
             return INVALID_VALUE
         self.advised.append((advice, device))
@@ -164,15 +160,16 @@ class HostSide:
 
 
 def check_free(num_bytes: int, free_bytes: int) -> None:
-    """Refuse managed memory above what the GPU has free, which would move to and fro."""
+    """Refuse managed memory above the GPU's free memory: its pages would move back and forth."""
     if num_bytes > free_bytes:
         raise ConfigError(
-            f"managed memory: {num_bytes:,} B exceed the {free_bytes:,} B that the GPU has free"
+            f"managed memory: expected at most the GPU's {free_bytes:,} B of free memory, got "
+            f"{num_bytes:,} B"
         )
 
 
 class _Bytes:
-    """Memory that torch takes through ``__cuda_array_interface__``, without a copy."""
+    """Memory that torch reads through ``__cuda_array_interface__``, without a copy."""
 
     def __init__(self, address: int, num_bytes: int, owner: object) -> None:
         self.owner = owner
@@ -185,7 +182,7 @@ class _Bytes:
 
 
 class CudaSide:
-    """The current CUDA device. Its calls have not been run on a card."""
+    """The current CUDA device. Not verified on hardware."""
 
     def __init__(self, *, gather: Gather = index_rows) -> None:
         """Use the current device.
@@ -194,12 +191,12 @@ class CudaSide:
             ConfigError: there is no CUDA device.
         """
         if not torch.cuda.is_available():
-            raise ConfigError("unified memory: torch finds no CUDA device on this machine")
+            raise ConfigError("unified memory: expected a CUDA device, torch finds none")
         self.gather = gather
         self.device = torch.device("cuda", torch.cuda.current_device())
 
     def owns(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor lies in a CUDA device's memory."""
+        """Whether a tensor is in a CUDA device's memory."""
         return tensor.is_cuda
 
     def register(self, memory: torch.Tensor) -> None:
@@ -209,18 +206,18 @@ class CudaSide:
         _check(result, "cudaHostRegister")
 
     def unregister(self, memory: torch.Tensor) -> None:
-        """Unlock it, after the kernels that read it."""
+        """Unlock the memory, after the kernels that read it."""
         torch.cuda.synchronize(self.device)
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         _check(runtime.cudaHostUnregister(memory.data_ptr()), "cudaHostUnregister")
 
     def map(self, memory: torch.Tensor) -> torch.Tensor:
-        """Return the memory at its device address; host and device have one address space."""
-        held = _Bytes(memory.data_ptr(), memory.numel(), memory)
-        return torch.as_tensor(held, device=self.device)
+        """Return the memory at its device address, which equals the host address."""
+        memory_bytes = _Bytes(memory.data_ptr(), memory.numel(), memory)
+        return torch.as_tensor(memory_bytes, device=self.device)
 
     def allocate(self, num_bytes: int) -> torch.Tensor:
-        """Return pinned memory of torch's allocator, which is recycled (section 4.4)."""
+        """Return pinned memory of torch's caching allocator (section 4.4)."""
         return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -236,10 +233,10 @@ class CudaSide:
         torch.cuda.current_stream(self.device).synchronize()
 
     def allocate_managed(self, num_bytes: int) -> torch.Tensor:
-        """Return managed memory (cudaMallocManaged), which pages move to and fro.
+        """Return managed memory (cudaMallocManaged), whose pages migrate between host and GPU.
 
         Raises:
-            ConfigError: the GPU has less memory free, or cuda-bindings is not installed.
+            ConfigError: the GPU has less free memory, or cuda-bindings is not installed.
         """
         check_free(num_bytes, torch.cuda.mem_get_info(self.device)[0])
         runtime = _runtime()
@@ -261,31 +258,31 @@ class CudaSide:
             kinds.cudaMemLocationTypeHost if on_host else kinds.cudaMemLocationTypeDevice
         )
         location.id = 0 if on_host else device.index or 0
-        asked = runtime.cudaMemoryAdvise(ADVICE[advice])
-        (error,) = runtime.cudaMemAdvise(memory.data_ptr(), memory.numel(), asked, location)
+        cuda_advice = runtime.cudaMemoryAdvise(ADVICE[advice])
+        (error,) = runtime.cudaMemAdvise(memory.data_ptr(), memory.numel(), cuda_advice, location)
         return int(error)
 
 
 def _check(result: Any, call: str) -> None:
-    """Raise what CUDA reports, by its number: its names are not equal to numbers.
+    """Raise the error that a CUDA call returned, by its number: enum members do not equal numbers.
 
     Raises:
-        RuntimeError: ``result`` is no success.
+        RuntimeError: ``result`` is an error.
     """
     if int(result) != 0:
         raise RuntimeError(f"CUDA error {int(result)} of {call} ({result})")
 
 
 def _runtime() -> Any:
-    """Return the bindings of CUDA's runtime, which the extra ``cuda`` installs.
+    """Return the bindings of the CUDA runtime, which the extra ``cuda`` installs.
 
     Raises:
-        ConfigError: they are not there.
+        ConfigError: they are not installed.
     """
     try:
         return import_module("cuda.bindings.runtime")
     except ImportError as error:
         raise ConfigError(
-            f"managed memory: needs cuda-bindings, which cannot be imported ({error}); "
-            "`pip install 'gnnscale[cuda]'` installs them, registered memory needs none"
+            f"managed memory: expected cuda-bindings, got an import error ({error}); "
+            "`pip install 'gnnscale[cuda]'` installs them, registered memory works without"
         ) from None

@@ -1,4 +1,4 @@
-"""Which side computes an operation on unified tensors, and what its result is (table 3)."""
+"""Placement rules of operations on unified tensors: computing side and output (table 3)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from enum import Enum
 
 
 class Output(Enum):
-    """What the result of an operation is."""
+    """Memory of an operation's result."""
 
     GPU = "gpu"
-    UNIFIED = "unified"  #: in memory of both sides
+    UNIFIED = "unified"  #: host memory that the GPU also accesses
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """The side that runs an operation, and what it makes."""
+    """Computing side and output of an operation."""
 
-    on_gpu: bool  #: whether the GPU computes it, the processor otherwise
+    on_gpu: bool  #: whether the GPU computes the operation; otherwise the CPU
     output: Output
-    #: whether the result prefers the GPU for what is computed with it, if it is unified
+    #: whether a unified result prefers the GPU for later operations
     propagated_to_cuda: bool = False
 
 
@@ -28,10 +28,9 @@ def place(*, has_cpu: bool, has_gpu: bool, prefers: Sequence[bool]) -> Placement
     """Return the placement of an operation (PyTorch-Direct, table 3).
 
     Args:
-        has_cpu: whether an operand is a tensor of the processor, and no scalar.
-        has_gpu: whether an operand is a tensor of the GPU.
-        prefers: of each unified operand, one at least, whether it prefers the GPU
-            (``propagated_to_cuda``).
+        has_cpu: whether an operand is a CPU tensor that is not a scalar.
+        has_gpu: whether an operand is a GPU tensor.
+        prefers: ``propagated_to_cuda`` of each unified operand, at least one.
     """
     if not has_cpu and has_gpu:  # the second row
         if all(prefers):

@@ -1,4 +1,4 @@
-"""Host memory that processes and their GPU share: one writable segment without a name."""
+"""Writable shared-memory segment that processes and their GPUs access."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from gnnscale.features.unified.gpu_side import GpuSide
 
 
 class SharedSegment:
-    """A matrix in shared memory, which each process registers with its GPU."""
+    """Matrix in shared memory, registered by each process with its GPU."""
 
     def __init__(self, memory: SharedMemory, shape: tuple[int, ...], dtype: str) -> None:
-        """Take ``shape`` elements of type ``dtype`` of ``memory``.
+        """Use ``memory`` as ``shape`` elements of type ``dtype``.
 
         Raises:
-            ConfigError: it is smaller, or torch has no such type.
+            ConfigError: the memory is smaller, or torch has no such type.
         """
         self.memory = memory
         self.shape = shape
-        self.dtype = dtype  #: name of the element type, one of torch's
+        self.dtype = dtype  #: name of torch's element type
         needed = int(np.prod(shape, dtype=np.int64)) * self.torch_dtype.itemsize
         if needed > len(memory.map):
-            has = len(memory.map)
-            raise ConfigError(f"segment: {shape} {dtype} needs {needed:,} B, has {has:,} B")
+            num_bytes = len(memory.map)
+            raise ConfigError(f"segment: {shape} {dtype}: expected {needed:,} B, got {num_bytes:,}")
         self.bytes = torch.frombuffer(memory.map, dtype=torch.uint8)  #: ``[num_bytes]`` uint8
         self._unregister: Callable[[], object] | None = None
 
     @classmethod
     def fill(cls, source: Array, dtype: str | None = None) -> SharedSegment:
-        """Return a new segment with the elements of ``source``, which may be a map of a file.
+        """Return a new segment with the elements of ``source``, also of a mapped file.
 
         Args:
             source: an array; bfloat16 is stored as uint16.
-            dtype: name of its element type; None for the array's.
+            dtype: name of the element type. None: the array's.
 
         Raises:
             ConfigError: there is not enough memory.
@@ -50,8 +50,8 @@ class SharedSegment:
 
     @classmethod
     def of(cls, array: Array, dtype: str | None = None) -> SharedSegment:
-        """Return the segment that ``array`` lies in, or a new one with its elements."""
-        # Some columns of a matrix are no segment.
+        """Return the segment of ``array``, or a new segment with its elements."""
+        # A slice of columns is not a segment.
         memory = shared_memory_of(array) if array.flags.c_contiguous else None
         if memory is None:
             return cls.fill(array, dtype)
@@ -65,7 +65,7 @@ class SharedSegment:
 
     @classmethod
     def open(cls, descriptor: int, shape: tuple[int, ...], dtype: str) -> SharedSegment:
-        """Map the segment of another process, whose file this process has inherited or received.
+        """Map the segment of another process, whose descriptor this process inherited or received.
 
         Raises:
             ConfigError: the file is read-only, or smaller than ``shape``.
@@ -74,7 +74,7 @@ class SharedSegment:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The element type."""
+        """Torch's element type."""
         return torch_dtype(self.dtype)
 
     @property
@@ -86,11 +86,11 @@ class SharedSegment:
 
     @property
     def registered(self) -> bool:
-        """Whether the GPU reads and writes the segment."""
+        """Whether the segment is registered with a GPU."""
         return self._unregister is not None
 
     def register(self, gpu: GpuSide) -> None:
-        """Let the GPU of this process read and write the segment; ends with ``unregister``.
+        """Give this process's GPU access to the segment, until ``unregister``.
 
         Raises:
             ConfigError: the limit of locked memory is too low.
@@ -100,14 +100,14 @@ class SharedSegment:
             self._unregister = weakref.finalize(self, gpu.unregister, self.bytes)
 
     def unregister(self) -> None:
-        """End the GPU's access; tensors over the segment are computed with on the CPU only."""
+        """End the GPU's access; operations on tensors of the segment then run on the CPU."""
         if self._unregister is not None:
             self._unregister()
             self._unregister = None
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Return torch's element type of this name.
+    """Return torch's element type with this name.
 
     Raises:
         ConfigError: there is no such type.
@@ -122,8 +122,8 @@ def register(memory: torch.Tensor, gpu: GpuSide) -> None:
     """Register mapped host memory ``[num_bytes]`` uint8 with a GPU.
 
     Raises:
-        ConfigError: it is read-only or private, or the limit of locked memory is too low.
-        RuntimeError: the GPU does not take it.
+        ConfigError: the memory is read-only or private, or the limit of locked memory is too low.
+        RuntimeError: the GPU cannot register it.
     """
     check_shared(memory.data_ptr(), memory.numel())
     try:
@@ -133,35 +133,34 @@ def register(memory: torch.Tensor, gpu: GpuSide) -> None:
 
 
 def check_shared(address: int, num_bytes: int) -> None:
-    """Refuse memory that is not mapped shared and writable.
+    """Refuse memory whose mapping is not shared and writable.
 
-    A GPU cannot register read-only maps on all systems; of a private map, processes would each
-    lock a copy.
+    Not all systems can register read-only maps with a GPU; each process would lock its own copy of
+    a private map.
 
     Raises:
-        ConfigError: with the reason.
+        ConfigError: the mapping is read-only, private, or missing.
     """
-    reached = address
+    checked = address
     for line in Path("/proc/self/maps").read_text().splitlines():
-        place, access = line.split()[:2]
-        first, last = (int(end, 16) for end in place.split("-"))
-        if not first <= reached < last:
+        bounds, access = line.split()[:2]
+        first, last = (int(bound, 16) for bound in bounds.split("-"))
+        if not first <= checked < last:
             continue
         if "w" not in access:
-            raise ConfigError("unified memory: a read-only map cannot be registered with a GPU")
+            raise ConfigError("unified memory: expected a writable map, got a read-only map")
         if "s" not in access:
-            raise ConfigError("unified memory: a private map is a copy, use a shared one")
-        reached = last
-        if reached >= address + num_bytes:
+            raise ConfigError("unified memory: expected a shared map, got a private map")
+        checked = last
+        if checked >= address + num_bytes:
             return
-    raise ConfigError("unified memory: the memory is not mapped")
+    raise ConfigError("unified memory: expected mapped memory, got an address without a map")
 
 
 def _locked_memory_error(num_bytes: int, error: Exception) -> ConfigError | None:
-    """Return what names the limit of locked memory, if ``num_bytes`` are above it.
+    """Return the error that names the limit of locked memory, if ``num_bytes`` exceed the limit.
 
-    Whether a driver counts registered memory against it depends on the driver, so that this is
-    looked at once registering has failed.
+    It is checked after registering has failed: some drivers do not count registered memory.
     """
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if limit == resource.RLIM_INFINITY or num_bytes <= limit:

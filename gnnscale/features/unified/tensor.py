@@ -1,4 +1,4 @@
-"""Tensors in host memory that the processor and a GPU compute with alike (PyTorch-Direct, 4)."""
+"""Tensors in host memory that both the CPU and a GPU compute with (PyTorch-Direct, section 4)."""
 
 from __future__ import annotations
 
@@ -18,31 +18,37 @@ from gnnscale.features.unified.segment import SharedSegment
 _T = torch.Tensor
 _METHODS = "size dim numel nelement stride data_ptr storage_offset is_contiguous element_size"
 _PROPERTIES = "shape dtype requires_grad ndim nbytes itemsize layout _version"
-#: What is asked of a tensor that is no operation on its values.
+#: Functions that read metadata, not values.
 _PLAIN = get_default_nowrap_functions() | {
     *(getattr(_T, name) for name in _METHODS.split()),
     *(getattr(_T, name).__get__ for name in _PROPERTIES.split()),
     *(_T.untyped_storage, _T.__len__, _T.is_floating_point),
 }
-#: What brings values to the processor.
+#: Functions that return values to the CPU.
 _READS = {_T.item, _T.tolist, _T.numpy, _T.__bool__, _T.__int__, _T.__float__}
 _READS |= {_T.__index__, _T.__repr__, _T.__str__, _T.__format__, _T.__array__}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _UnifiedMemory:
-    """Memory of both sides that a tensor lies in."""
+    """Unified memory of a tensor and its views."""
 
-    bytes: torch.Tensor  #: ``[num_bytes]`` uint8 of the host
+    bytes: torch.Tensor  #: ``[num_bytes]`` uint8 on the host
     gpu: GpuSide
-    owner: object = None  #: lives as long
+    owner: object = None  #: object that must outlive the memory
 
 
 class UnifiedTensor(torch.Tensor):
-    """A tensor of the host's memory that kernels of a GPU read and write directly.
+    """Tensor in host memory that GPU kernels read and write directly.
 
-    It holds data, and no gradient. What is computed with it, on which side, and what the result is,
-    follows table 3 of PyTorch-Direct. A view is a unified tensor of the same memory.
+    It has no gradient. Table 3 of PyTorch-Direct decides where an operation on it runs, and the
+    memory of the result. A view is a unified tensor of the same memory.
+
+    Example::
+
+        features = UnifiedTensor.copy_of(rows, gpu)
+        batch = features[index]  # gathered by the GPU from host memory
+        features.set_propagated_to_cuda(False)  # prefer the CPU from now on
     """
 
     _memory: _UnifiedMemory
@@ -52,7 +58,7 @@ class UnifiedTensor(torch.Tensor):
     def copy_of(
         values: torch.Tensor | Array, gpu: GpuSide, *, propagated_to_cuda: bool = True
     ) -> UnifiedTensor:
-        """Return a copy of ``values`` in memory that ``gpu`` allocates for both sides."""
+        """Return a copy of ``values`` in memory that ``gpu`` allocates."""
         source = torch.as_tensor(values)
         out = empty(source.shape, source.dtype, gpu, propagated_to_cuda=propagated_to_cuda)
         plain(out).copy_(plain(source))
@@ -62,7 +68,7 @@ class UnifiedTensor(torch.Tensor):
     def over(
         segment: SharedSegment, gpu: GpuSide, *, propagated_to_cuda: bool = True
     ) -> UnifiedTensor:
-        """Return the matrix of a segment, registered with ``gpu``, without a copy.
+        """Register a segment with ``gpu``, and return its matrix without a copy.
 
         Raises:
             ConfigError: the limit of locked memory is too low.
@@ -73,29 +79,29 @@ class UnifiedTensor(torch.Tensor):
 
     @property
     def is_unified(self) -> bool:
-        """Whether it is a unified tensor: it is."""
+        """True, as for every unified tensor (table 1)."""
         return True
 
     @property
     def propagated_to_cuda(self) -> bool:
-        """Whether it prefers the GPU as the place of computation (section 4.3)."""
+        """Whether operations prefer the GPU (section 4.3)."""
         return self._propagated
 
     def set_propagated_to_cuda(self, preferred: bool) -> None:
-        """Switch the preference; nothing is moved."""
+        """Set the preference; no data moves."""
         self._propagated = preferred
 
     def mem_advise(self, advice: str, device: torch.device | str) -> int:
-        """Advise the driver about its memory, and return cudaMemAdvise's error code, 0 for none.
+        """Advise the driver about the memory, and return cudaMemAdvise's error code; 0: success.
 
-        Memory that is registered, and not managed, has another code than 0.
+        Registered memory is not managed and gives a nonzero code.
 
         Args:
-            advice: one of ``ADVICE``, as in ``SetPreferredLocation``.
-            device: that the advice is about.
+            advice: one of ``ADVICE``, e.g. ``SetPreferredLocation``.
+            device: device that the advice concerns.
 
         Raises:
-            ConfigError: there is no such advice.
+            ConfigError: the advice is unknown.
         """
         check_choice("advice", advice, ADVICE)
         return self._memory.gpu.advise(self._memory.bytes, advice, torch.device(device))
@@ -104,10 +110,10 @@ class UnifiedTensor(torch.Tensor):
         """Refuse a gradient.
 
         Raises:
-            RuntimeError: one is asked for.
+            RuntimeError: ``requires_grad`` is True.
         """
         if requires_grad:
-            raise RuntimeError("a unified tensor holds data, and no gradient; .cpu() copies it")
+            raise RuntimeError("a unified tensor has no gradient; .cpu() copies it")
         return self
 
     @classmethod
@@ -120,11 +126,11 @@ class UnifiedTensor(torch.Tensor):
             if func in _PLAIN:
                 return func(*args, **kwargs)
             if func in (_T.to, _T.cuda, _T.cpu):
-                return _moved(func, args, kwargs)
+                return _copy_to(func, args, kwargs)
             if func in _READS:
                 args[0]._memory.gpu.synchronize()
                 return func(plain(args[0]), *args[1:], **kwargs)
-            return _computed(func, args, kwargs)
+            return _compute(func, args, kwargs)
 
 
 def is_unified(tensor: torch.Tensor) -> bool:
@@ -133,19 +139,21 @@ def is_unified(tensor: torch.Tensor) -> bool:
 
 
 def set_propagated_to_cuda(tensor: torch.Tensor, preferred: bool) -> None:
-    """Switch the preference of a unified tensor (table 2).
+    """Set the preference of a unified tensor (table 2).
 
     Raises:
-        RuntimeError: ``tensor`` is another one.
+        RuntimeError: ``tensor`` is not unified.
     """
     _unified(tensor, "set_propagated_to_cuda").set_propagated_to_cuda(preferred)
 
 
 def mem_advise(tensor: torch.Tensor, advice: str, device: torch.device | str) -> int:
-    """Advise the driver about a unified tensor's memory (table 2); see its method.
+    """Advise the driver about a unified tensor's memory (table 2).
+
+    See ``UnifiedTensor.mem_advise``.
 
     Raises:
-        RuntimeError: ``tensor`` is another one.
+        RuntimeError: ``tensor`` is not unified.
     """
     return _unified(tensor, "mem_advise").mem_advise(advice, device)
 
@@ -158,32 +166,36 @@ def empty(
     propagated_to_cuda: bool = True,
     managed: bool = False,
 ) -> UnifiedTensor:
-    """Return a new unified tensor, whose values are anything.
+    """Return a new unified tensor with uninitialized values.
 
     Args:
-        managed: whether its pages move to the side that touches them (cudaMallocManaged).
+        shape: shape of the tensor.
+        dtype: element type.
+        gpu: GPU that accesses the memory.
+        propagated_to_cuda: whether operations prefer the GPU.
+        managed: whether pages migrate to the side that touches them (cudaMallocManaged).
 
     Raises:
-        ConfigError: managed memory is above what the GPU has free.
+        ConfigError: managed memory exceeds the GPU's free memory.
     """
-    num_bytes = max(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, 1)
-    found = gpu.allocate_managed(num_bytes) if managed else gpu.allocate(num_bytes)
-    used = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    values = found[:used].view(dtype).view(shape)
-    return _wrap(values, _UnifiedMemory(bytes=found, gpu=gpu), propagated_to_cuda)
+    num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    allocate = gpu.allocate_managed if managed else gpu.allocate
+    memory = allocate(max(num_bytes, 1))
+    values = memory[:num_bytes].view(dtype).view(shape)
+    return _wrap(values, _UnifiedMemory(bytes=memory, gpu=gpu), propagated_to_cuda)
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a unified tensor as one of the host, of the same memory; another as it is."""
+    """Return a unified tensor as a CPU tensor of the same memory; others are unchanged."""
     if not isinstance(tensor, UnifiedTensor):
         return tensor
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.as_subclass(torch.Tensor)
 
 
-def _unified(tensor: torch.Tensor, what: str) -> UnifiedTensor:
+def _unified(tensor: torch.Tensor, function: str) -> UnifiedTensor:
     if not isinstance(tensor, UnifiedTensor):
-        raise RuntimeError(f"{what}: the tensor is on {tensor.device}, and not unified")
+        raise RuntimeError(f"{function}: expected a unified tensor, got one on {tensor.device}")
     return tensor
 
 
@@ -193,89 +205,91 @@ def _wrap(values: torch.Tensor, memory: _UnifiedMemory, propagated: bool) -> Uni
     return out
 
 
-def _moved(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _copy_to(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Return a copy on another device, or in another type."""
-    tensor, rest = args[0], args[1:]
-    target = kwargs.get("device", rest[0] if rest else None)
+    tensor, options = args[0], args[1:]
+    target = kwargs.get("device", options[0] if options else None)
     if func is _T.cuda or (isinstance(target, str | torch.device) and "cuda" in str(target)):
         return tensor._memory.gpu.copy(plain(tensor))
     if isinstance(target, torch.dtype) or (target is None and "dtype" in kwargs):
-        return _computed(func, args, kwargs)
+        return _compute(func, args, kwargs)
     tensor._memory.gpu.synchronize()
     copied = plain(tensor).clone()
-    return copied if func is _T.cpu else func(copied, *rest, **kwargs)
+    return copied if func is _T.cpu else func(copied, *options, **kwargs)
 
 
-def _computed(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """Compute an operation."""
+def _compute(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Compute an operation on the side that table 3 names."""
     operands = list(_tensors((args, kwargs)))
-    unified = [each for each in operands if isinstance(each, UnifiedTensor)]
+    unified = [tensor for tensor in operands if isinstance(tensor, UnifiedTensor)]
     gpu = unified[0]._memory.gpu
-    others = [each for each in operands if not isinstance(each, UnifiedTensor)]
-    placed = place(
-        has_cpu=any(not gpu.owns(each) and each.dim() > 0 for each in others),
-        has_gpu=any(gpu.owns(each) for each in others),
-        prefers=[each.propagated_to_cuda for each in unified],
+    plain_operands = [tensor for tensor in operands if not isinstance(tensor, UnifiedTensor)]
+    placement = place(
+        has_cpu=any(not gpu.owns(tensor) and tensor.dim() > 0 for tensor in plain_operands),
+        has_gpu=any(gpu.owns(tensor) for tensor in plain_operands),
+        prefers=[tensor.propagated_to_cuda for tensor in unified],
     )
-    if placed.on_gpu:
+    if placement.on_gpu:
         result = _on_gpu(func, args, kwargs, gpu)
     else:
         gpu.synchronize()
-        result = func(*_each(args, plain), **_each(kwargs, plain))
-    return _each(result, lambda each: _placed(each, placed, unified))
+        result = func(*_map_tensors(args, plain), **_map_tensors(kwargs, plain))
+    return _map_tensors(result, lambda tensor: _place_result(tensor, placement, unified))
 
 
 def _on_gpu(func: Any, args: Any, kwargs: dict[str, Any], gpu: GpuSide) -> Any:
-    """Let the GPU compute; unified operands are read and written as they lie."""
+    """Compute on the GPU; unified operands are accessed in place."""
 
-    def reach(tensor: torch.Tensor) -> torch.Tensor:
+    def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
         if isinstance(tensor, UnifiedTensor):
             return _mapped(tensor)
         return tensor if gpu.owns(tensor) or tensor.dim() == 0 else gpu.copy(tensor)
 
     index = args[1] if len(args) > 1 else None
-    if func is _T.__getitem__ and isinstance(index, torch.Tensor) and _takes_rows(args[0], index):
-        rows = reach(index)
+    if func is _T.__getitem__ and isinstance(index, torch.Tensor) and _gathers(args[0], index):
+        rows = to_gpu(index)
         wrapped = rows + (rows < 0) * len(args[0])
         return gpu.run(gpu.gather, (_mapped(args[0]), wrapped), {})
-    return gpu.run(func, _each(args, reach), _each(kwargs, reach))
+    return gpu.run(func, _map_tensors(args, to_gpu), _map_tensors(kwargs, to_gpu))
 
 
-def _takes_rows(x: torch.Tensor, index: torch.Tensor) -> bool:
-    """Whether ``x[index]`` gathers rows of a matrix, which kernels do from line to line."""
-    whole = index.dtype in (torch.int32, torch.int64) and index.dim() == 1
-    return whole and x.dim() == 2 and plain(x).is_contiguous()
+def _gathers(x: torch.Tensor, index: torch.Tensor) -> bool:
+    """Whether ``x[index]`` gathers rows of a matrix, for which kernels read whole cache lines."""
+    is_row_index = index.dtype in (torch.int32, torch.int64) and index.dim() == 1
+    return is_row_index and x.dim() == 2 and plain(x).is_contiguous()
 
 
 def _mapped(tensor: UnifiedTensor) -> torch.Tensor:
-    """Return the GPU's tensor of the same memory."""
-    memory, own = tensor._memory, plain(tensor)
-    offset = own.data_ptr() - memory.bytes.data_ptr()
-    whole = memory.gpu.map(memory.bytes)
-    size = own.element_size()
-    typed = whole[offset % size :][: (whole.numel() - offset % size) // size * size].view(own.dtype)
-    return typed.as_strided(own.shape, own.stride(), offset // size)
+    """Return the GPU tensor of the same memory."""
+    memory, values = tensor._memory, plain(tensor)
+    offset = values.data_ptr() - memory.bytes.data_ptr()
+    mapped = memory.gpu.map(memory.bytes)
+    size = values.element_size()
+    end = offset % size + (mapped.numel() - offset % size) // size * size
+    typed = mapped[offset % size : end].view(values.dtype)
+    return typed.as_strided(values.shape, values.stride(), offset // size)
 
 
-def _placed(result: torch.Tensor, placed: Placement, operands: list[UnifiedTensor]) -> torch.Tensor:
-    """Return a result as what table 3 says; one that lies in an operand's memory stays there."""
-    for each in operands:
-        memory = each._memory.bytes
+def _place_result(
+    result: torch.Tensor, placement: Placement, operands: list[UnifiedTensor]
+) -> torch.Tensor:
+    """Return a result in the memory that table 3 names; a view of an operand stays a view."""
+    for operand in operands:
+        memory = operand._memory.bytes
         inside = memory.data_ptr() <= result.data_ptr() < memory.data_ptr() + memory.numel()
         if inside and result.numel():
-            if plain(each).data_ptr() == result.data_ptr() and each.shape == result.shape:
-                return each
-            own = plain(each)
-            shift = (result.data_ptr() - own.data_ptr()) // own.element_size()
-            view = own.as_strided(result.shape, result.stride(), own.storage_offset() + shift).view(
-                result.dtype
-            )
-            return _wrap(view, each._memory, each._propagated)
-    if placed.output is Output.GPU:
+            values = plain(operand)
+            if values.data_ptr() == result.data_ptr() and operand.shape == result.shape:
+                return operand
+            shift = (result.data_ptr() - values.data_ptr()) // values.element_size()
+            offset = values.storage_offset() + shift
+            view = values.as_strided(result.shape, result.stride(), offset).view(result.dtype)
+            return _wrap(view, operand._memory, operand._propagated)
+    if placement.output is Output.GPU:
         return result
     gpu = operands[0]._memory.gpu
-    out = empty(result.shape, result.dtype, gpu, propagated_to_cuda=placed.propagated_to_cuda)
-    if placed.on_gpu:
+    out = empty(result.shape, result.dtype, gpu, propagated_to_cuda=placement.propagated_to_cuda)
+    if placement.on_gpu:
         gpu.run(_T.copy_, (_mapped(out), result), {})
         gpu.synchronize()
     else:
@@ -287,25 +301,25 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
     if isinstance(values, torch.Tensor):
         yield values
     elif isinstance(values, tuple | list):
-        for each in values:
-            yield from _tensors(each)
+        for value in values:
+            yield from _tensors(value)
     elif isinstance(values, dict):
         yield from _tensors(list(values.values()))
 
 
-def _each(values: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Change the tensors among ``values``, and leave what else there is."""
+def _map_tensors(values: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Apply ``change`` to the tensors in ``values``, and return all other values unchanged."""
     if isinstance(values, torch.Tensor):
         return change(values)
     if type(values) in (tuple, list):
-        return type(values)(_each(value, change) for value in values)
+        return type(values)(_map_tensors(value, change) for value in values)
     if (isinstance(values, tuple) and hasattr(values, "_fields")) or _is_return_type(values):
-        return type(values)([_each(value, change) for value in values])
+        return type(values)([_map_tensors(value, change) for value in values])
     if isinstance(values, dict):
-        return {name: _each(value, change) for name, value in values.items()}
+        return {name: _map_tensors(value, change) for name, value in values.items()}
     return values
 
 
 def _is_return_type(values: Any) -> bool:
-    """Whether it is one of torch's results of several values, as that of ``max`` over rows."""
+    """Whether ``values`` is a named result of torch, e.g. of ``max`` over rows."""
     return isinstance(values, tuple) and type(values).__module__ == "torch.return_types"

@@ -1,1 +1,1 @@
-"""Few edges between parts: Mt-KaHyPar, METIS, and what both need."""
+"""Edge-cut partitioners: Mt-KaHyPar, METIS, and the multilevel scheme around them."""

@@ -1,4 +1,4 @@
-"""METIS and Mt-KaHyPar, and the better of those installed."""
+"""Edge-cut partitioners: METIS, Mt-KaHyPar, and the best installed tool."""
 
 import math
 from dataclasses import dataclass, replace
@@ -12,25 +12,25 @@ from gnnscale.partition.base import Forecast, PartitionerConfig, Parts, check_nu
 from gnnscale.partition.edge_cut import multilevel
 from gnnscale.partition.edge_cut.subprocess import TOOLS, is_installed, require, run_tool
 
-#: Edges looked at to guess how many have no reverse.
+#: Edges to sample for the share of edges without a reverse.
 _SAMPLED = 1000
-#: What an interpreter holds that has started to partition: with Mt-KaHyPar, pymetis, DGL.
+#: Bytes of an idle child process by tool: Mt-KaHyPar, pymetis, DGL.
 _CHILD_BYTES = {"mtkahypar": 62_000_000, "metis": 45_000_000, "dgl": 293_000_000}
-#: Bytes of this process for a vertex: weights, owners, the clusters that it is in; and what
-#: clustering and refinement take before and after coarse graphs are held.
+#: Bytes per vertex of this process: weights, owners and clusters; and those of clustering and
+#: refinement, which do not coincide with the coarse graphs.
 _VERTEX_BYTES = 40
 _SCRATCH_BYTES = 130
-#: Coarse graphs that are held together, over the largest; 8 bytes an entry, two for an edge.
+#: Total size of the coarse graphs, over the largest; two 8-byte entries per edge.
 _COARSE = 3
 _COARSE_BYTES = 16
-#: Bytes of Mt-KaHyPar's process, for the square root of the number of undirected edges: what
-#: graphs of up to ``SMALL_EDGES`` of them were seen to follow.
+#: Bytes of Mt-KaHyPar's process per square root of undirected edges, fitted to graphs of up to
+#: ``SMALL_EDGES``.
 _MTKAHYPAR_BYTES = 140_000
-#: Bytes of METIS's process for a vertex and an undirected edge. pymetis's counts with 64 bits, and
-#: takes half as much for graphs with strong communities.
+#: Bytes of METIS's process per vertex and undirected edge. pymetis has 64-bit counts; graphs with
+#: strong communities take half as much.
 _METIS_BYTES = {"metis": (100, 280), "dgl": (300, 80)}
-#: Seconds: Mt-KaHyPar, likewise; and for an undirected edge a cycle of ours in the processor's
-#: cache and outside of it, and METIS.
+#: Seconds: Mt-KaHyPar per square root of undirected edges; per undirected edge, a refinement cycle
+#: inside and outside of the CPU cache, and METIS.
 _MTKAHYPAR_S = 6e-3
 _CYCLE_S = 0.25e-6
 _LARGE_CYCLE_S = 2e-6
@@ -38,26 +38,26 @@ _METIS_S = 1.8e-6
 
 
 def one_way_share(graph: Graph) -> float:
-    """Return the approximate share of edges without a reverse, from a sample of them."""
+    """Return the approximate share of edges without a reverse, from a sample of edges."""
     if not graph.num_edges:
         return 0.0
     edges = np.linspace(0, graph.num_edges - 1, min(_SAMPLED, graph.num_edges), dtype=np.int64)
     dst = np.searchsorted(graph.indptr, edges, side="right") - 1
     missing = 0
     for source, vertex in zip(graph.indices[edges], dst, strict=True):
-        missing += not np.any(graph.indices[_list_of(graph, int(source))] == vertex)
+        missing += not np.any(graph.indices[_list_slice(graph, int(source))] == vertex)
     return missing / len(edges)
 
 
-def _list_of(graph: Graph, vertex: int) -> slice:
-    """Return the slice of the neighbours of ``vertex``; an empty one if it is no vertex."""
+def _list_slice(graph: Graph, vertex: int) -> slice:
+    """Return the slice of the neighbors of ``vertex``; an empty slice for an id out of range."""
     if not 0 <= vertex < graph.num_vertices:
         return slice(0, 0)
     return slice(int(graph.indptr[vertex]), int(graph.indptr[vertex + 1]))
 
 
 def _undirected(graph: Graph) -> tuple[int, int]:
-    """Return how many undirected edges there will be, and the bytes of their copy."""
+    """Return the number of undirected edges, and the bytes of their copy."""
     share = one_way_share(graph)
     entries = int(graph.num_edges * (1 + share))
     copied = entries * graph.indices.itemsize + graph.indptr.nbytes if share else 0
@@ -65,7 +65,7 @@ def _undirected(graph: Graph) -> tuple[int, int]:
 
 
 def forecast_mtkahypar(graph: Graph, num_threads: int) -> Forecast:
-    """Return what ``MtKaHyPar.assign`` takes: this process and the library's at the same time."""
+    """Return the predicted cost of ``MtKaHyPar.assign``, with the library's process."""
     edges, copied = _undirected(graph)
     ours = graph.topology_bytes + copied + _VERTEX_BYTES * graph.num_vertices
     levels = _COARSE * _COARSE_BYTES * min(edges, multilevel.edge_budget(edges))
@@ -83,7 +83,7 @@ def forecast_mtkahypar(graph: Graph, num_threads: int) -> Forecast:
 
 
 def forecast_metis(graph: Graph, tool: str) -> Forecast:
-    """Return what ``Metis.assign`` takes: this process and METIS's at the same time."""
+    """Return the predicted cost of ``Metis.assign``, with METIS's process."""
     edges, copied = _undirected(graph)
     per_vertex, per_edge = _METIS_BYTES[tool]
     ours = graph.topology_bytes + copied + 56 * graph.num_vertices
@@ -93,10 +93,11 @@ def forecast_metis(graph: Graph, tool: str) -> Forecast:
 
 @dataclass(frozen=True, kw_only=True)
 class Metis(PartitionerConfig):
-    """METIS (Karypis and Kumar, SISC 1998) with several constraints, as DistDGL (HitGNN, Table I).
+    """METIS (Karypis and Kumar, SISC 1998), constrained as in DistDGL (HitGNN, Table I).
 
-    DGL's METIS balances training vertices, others, and the in-degrees of both. Without DGL, pymetis
-    balances one weight that combines them; single vertices are then moved until each is balanced.
+    DGL's METIS balances training vertices, other vertices, and the in-degrees of both. Without DGL,
+    pymetis balances one weight that combines them; single vertices then move until all are
+    balanced.
     """
 
     algorithm: ClassVar[str] = "metis"
@@ -111,21 +112,21 @@ class Metis(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return what ``assign`` will take."""
+        """Return the predicted cost of ``assign``."""
         return forecast_metis(graph, metis_tool())
 
 
 def metis_tool() -> str:
-    """Return which METIS is installed: ``dgl``, or else ``metis`` of pymetis.
+    """Return the installed METIS: ``dgl``, or otherwise ``metis`` of pymetis.
 
     Raises:
-        ConfigError: neither is; with what to install.
+        ConfigError: neither is installed; the message names the package to install.
     """
     for tool in ("dgl", "metis"):
         if is_installed(tool):
             return tool
     raise ConfigError(
-        f"partitioner=metis: needs DGL or pymetis, neither is installed; {TOOLS['metis'][1]}"
+        f"partitioner=metis: expected DGL or pymetis, neither is installed; {TOOLS['metis'][1]}"
     )
 
 
@@ -137,10 +138,16 @@ def cut_by_metis(
     limits: tuple[float, ...] = multilevel.LIMITS,
     num_threads: int,
 ) -> Parts:
-    """Cut ``graph`` into parts whose sizes follow ``shares`` ``[num_parts]``, of any sum.
+    """Cut ``graph`` into parts with sizes proportional to ``shares`` ``[num_parts]``, of any sum.
 
-    ``tool`` is ``dgl`` or ``metis``, ``limits`` are the max of vertices, edges and training
-    vertices over a part's share. METIS, of one thread, makes equal parts; vertices move afterwards.
+    METIS makes equal parts on one thread; vertices move afterwards.
+
+    Args:
+        graph: graph to cut.
+        shares: relative sizes of the parts.
+        tool: ``dgl`` or ``metis``.
+        limits: largest vertices, edges and training vertices of a part, over its share.
+        num_threads: threads of the refinement; the result does not depend on it.
     """
     undirected = multilevel.make_undirected(graph, "METIS", num_threads=num_threads)
     weights = _as_distdgl(undirected) if tool == "dgl" else undirected.weights
@@ -152,35 +159,35 @@ def cut_by_metis(
     )
     del weights
     allowed = multilevel.max_weights(undirected.weights, shares, limits)
-    found = multilevel.improve(
+    refined = multilevel.improve(
         undirected, answer.owner, allowed, num_rounds=0, num_threads=num_threads
     )
     constraints = "several constraints, by DGL" if tool == "dgl" else "one constraint, by pymetis"
-    held = f"{answer.peak_bytes / 2**20:,.0f} MiB"
-    notes = [*undirected.notes, f"METIS with {constraints}; its process held {held}"]
-    if moved := int((found.owner != answer.owner).sum()):
+    peak = f"{answer.peak_bytes / 2**20:,.0f} MiB"
+    notes = [*undirected.notes, f"METIS with {constraints}; its process held {peak}"]
+    if moved := int((refined.owner != answer.owner).sum()):
         notes.append(f"moved for balance: {moved:,} vertices")
-    return _as_parts(undirected, found, len(shares), notes)
+    return _as_parts(undirected, refined, len(shares), notes)
 
 
 def _as_parts(
-    graph: multilevel.Undirected, found: multilevel.RefinedParts, num_parts: int, notes: list[str]
+    graph: multilevel.Undirected, refined: multilevel.RefinedParts, num_parts: int, notes: list[str]
 ) -> Parts:
-    if not found.within:
-        largest = max(multilevel.balances(graph.weights, found.owner, num_parts))
+    if not refined.within:
+        largest = max(multilevel.balances(graph.weights, refined.owner, num_parts))
         notes.append(f"no closer balance was found than {largest:.3f}")
-    return Parts(num_parts=num_parts, owner=found.owner.astype(np.int16), notes=tuple(notes))
+    return Parts(num_parts=num_parts, owner=refined.owner.astype(np.int16), notes=tuple(notes))
 
 
 def _as_distdgl(graph: multilevel.Undirected) -> Int64Array:
-    """Return the constraints that ``dgl.metis_partition_assignment`` makes of a training mask.
+    """Return the constraints of ``dgl.metis_partition_assignment`` for a training mask.
 
-    With ``balance_ntypes=mask, balance_edges=True``: other vertices, training vertices, and the
-    in-degrees of each, ``[num_vertices, 4]``.
+    With ``balance_ntypes=mask, balance_edges=True`` they are other vertices, training vertices, and
+    the in-degrees of each, ``[num_vertices, 4]``.
     """
-    _, degrees, trains = graph.weights.T
-    others = 1 - trains
-    return np.stack([others, trains, degrees * others, degrees * trains], axis=1)
+    _, degrees, is_train = graph.weights.T
+    is_other = 1 - is_train
+    return np.stack([is_other, is_train, degrees * is_other, degrees * is_train], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,8 +195,9 @@ class MtKaHyPar(PartitionerConfig):
     """Minimum edge cut (Gottesbüren et al., ALENEX 2021), balanced in three weights.
 
     Mt-KaHyPar balances one weight: the mean of a vertex's shares of all vertices, edges and
-    training vertices, and for small graphs once more its degree. Our refinement then balances each
-    of the three. The library gets small graphs as they are, and large ones coarsened.
+    training vertices; for small graphs a second cut balances its degree. The refinement of this
+    package then balances each of the three weights. The library gets small graphs unchanged, and
+    large graphs coarsened.
     """
 
     algorithm: ClassVar[str] = "mtkahypar"
@@ -204,7 +212,7 @@ class MtKaHyPar(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return what ``assign`` will take."""
+        """Return the predicted cost of ``assign``."""
         return forecast_mtkahypar(graph, num_threads)
 
 
@@ -215,7 +223,7 @@ def cut_by_mtkahypar(
     limits: tuple[float, ...] = multilevel.LIMITS,
     num_threads: int,
 ) -> Parts:
-    """Cut ``graph`` into parts whose sizes follow ``shares`` ``[num_parts]``, of any sum.
+    """Cut ``graph`` into parts with sizes proportional to ``shares`` ``[num_parts]``, of any sum.
 
     ``limits`` are as for ``cut_by_metis``. The result does not depend on ``num_threads``.
     """
@@ -234,18 +242,21 @@ def cut_by_mtkahypar(
         peaks.append(peak)
         return owner
 
-    found = multilevel.cut_multilevel(undirected, allowed, cut, num_threads=num_threads)
+    refined = multilevel.cut_multilevel(undirected, allowed, cut, num_threads=num_threads)
     notes = [*undirected.notes, f"Mt-KaHyPar's process held {max(peaks) / 2**20:,.0f} MiB"]
-    return _as_parts(undirected, found, len(shares), notes)
+    return _as_parts(undirected, refined, len(shares), notes)
 
 
-#: What ``edge_cut`` options may say.
+#: Values of ``edge_cut`` options.
 CUTTERS = ("auto", "mtkahypar", "metis")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeCut(PartitionerConfig):
-    """Minimum edge cut by Mt-KaHyPar if it is installed, else by METIS; the notes say which."""
+    """Minimum edge cut by Mt-KaHyPar if it is installed, otherwise by METIS.
+
+    The notes name the tool.
+    """
 
     algorithm: ClassVar[str] = "edge_cut"
     depends_on_hops: ClassVar[bool] = False
@@ -259,20 +270,24 @@ class EdgeCut(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return what ``assign`` will take."""
+        """Return the predicted cost of ``assign``."""
         cutter = chosen_cutter("auto", "partitioner=edge_cut")
         return forecast_cut(cutter, graph, num_threads=num_threads)
 
 
-def chosen_cutter(wanted: str, option: str) -> str:
+def chosen_cutter(cutter: str, option: str) -> str:
     """Return ``mtkahypar`` or ``metis``; ``auto`` is the first of them that is installed.
 
+    Args:
+        cutter: one of ``CUTTERS``.
+        option: option to name in errors.
+
     Raises:
-        ConfigError: ``wanted``, one of ``CUTTERS``, is not installed; with what to install.
+        ConfigError: the tool is not installed; the message names the package to install.
     """
-    if wanted == "mtkahypar":
+    if cutter == "mtkahypar":
         require("mtkahypar", option)
-    elif wanted == "metis":
+    elif cutter == "metis":
         metis_tool()
     elif is_installed("mtkahypar"):
         return "mtkahypar"
@@ -280,9 +295,9 @@ def chosen_cutter(wanted: str, option: str) -> str:
         return "metis"
     else:
         raise ConfigError(
-            f"{option}: needs Mt-KaHyPar or METIS, neither is installed; {TOOLS['mtkahypar'][1]}"
+            f"{option}: expected Mt-KaHyPar or METIS, neither is installed; {TOOLS['mtkahypar'][1]}"
         )
-    return wanted
+    return cutter
 
 
 def cut(
@@ -293,7 +308,7 @@ def cut(
     limits: tuple[float, ...] = multilevel.LIMITS,
     num_threads: int,
 ) -> Parts:
-    """Cut ``graph`` by ``mtkahypar`` or ``metis``; the first note names it."""
+    """Cut ``graph`` by ``mtkahypar`` or ``metis``; the first note names the tool."""
     if cutter == "mtkahypar":
         parts = cut_by_mtkahypar(graph, shares, limits=limits, num_threads=num_threads)
         return replace(parts, notes=("edge cut by Mt-KaHyPar", *parts.notes))
@@ -302,7 +317,7 @@ def cut(
 
 
 def forecast_cut(cutter: str, graph: Graph, *, num_threads: int) -> Forecast:
-    """Return what ``cut`` will take."""
+    """Return the predicted cost of ``cut``."""
     if cutter == "mtkahypar":
         return forecast_mtkahypar(graph, num_threads)
     return forecast_metis(graph, metis_tool())

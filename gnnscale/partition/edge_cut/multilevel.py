@@ -1,9 +1,9 @@
-"""Multilevel partitioning: a graph is coarsened, cut once it is small, and refined on the way back.
+"""Multilevel partitioning: coarsen a graph, cut the coarsest graph, and refine on the way back.
 
-Coarsening is size-constrained label propagation, as in Mt-KaHyPar's relatives (Meyerhenke,
-Sanders and Schulz, SEA 2014), with three weights for each vertex. Graphs that do not get sparser,
-such as social networks, are sampled: their heavy edges stay, and of the others a share that weighs
-as much. So a coarse graph takes a fraction of the memory of the topology.
+Coarsening is size-constrained label propagation, as in Mt-KaHyPar's relatives (Meyerhenke, Sanders
+and Schulz, SEA 2014), with three weights per vertex. Graphs that do not become sparser, such as
+social networks, are sampled: heavy edges are kept, and light edges are sampled with equal expected
+weight. So a coarse graph takes a fraction of the topology's memory.
 """
 
 from collections.abc import Callable
@@ -20,15 +20,15 @@ from gnnscale.sampling.seed_order import labelled_vertices
 
 @dataclass(frozen=True, kw_only=True)
 class Undirected:
-    """A graph without loops and repeated edges, each edge in both directions."""
+    """Graph without loops and repeated edges, with both directions of each edge."""
 
     indptr: Int64Array  #: ``[num_vertices + 1]`` int64
-    #: neighbours of each vertex, ascending; the graph's own if nothing had to change
+    #: neighbors of each vertex, ascending; the graph's own array if it is unchanged
     indices: IntArray
-    #: ``[num_vertices, 3]`` int64, what parts are to be balanced in: 1, the in-degree that the
-    #: graph has (not this one), and 1 for a training vertex
+    #: ``[num_vertices, 3]`` int64, weights to balance: 1, the vertex's in-degree in the original
+    #: graph, and 1 for a training vertex
     weights: Int64Array
-    notes: tuple[str, ...]  #: what had to be dropped and added
+    notes: tuple[str, ...]  #: dropped and added edges, a line each
 
     @property
     def num_vertices(self) -> int:
@@ -42,9 +42,12 @@ class Undirected:
 
 
 def make_undirected(graph: Graph, tool: str, *, num_threads: int) -> Undirected:
-    """Return the undirected simple graph of ``graph``, whose arrays are reused if they fit.
+    """Return the undirected simple graph of ``graph``; its arrays are reused if they are unchanged.
 
-    ``tool`` is named in the notes.
+    Args:
+        graph: the graph.
+        tool: tool to name in the notes.
+        num_threads: threads to use; the result does not depend on it.
 
     Raises:
         GraphError: the topology is damaged.
@@ -70,57 +73,70 @@ def make_undirected(graph: Graph, tool: str, *, num_threads: int) -> Undirected:
     )
 
 
-#: What parts may have of vertices, edges and training vertices, over their share.
+#: Largest vertices, edges and training vertices of a part, over its share.
 LIMITS = (1.05, 1.05, 1.05)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefinedParts:
-    """Improved parts."""
+    """Parts after refinement."""
 
     owner: Int32Array  #: ``[num_vertices]`` int32
     cut: int  #: undirected edges between parts
-    within: bool  #: whether no part has more than it may
+    within: bool  #: whether no part exceeds its largest weights
 
 
 def max_weights(
     weights: Int64Array, shares: Float64Array, limits: tuple[float, ...] = LIMITS
 ) -> Int64Array:
-    """Return ``[num_parts, num_weights]``, the max weight of each part: its share times ``limits``.
+    """Return ``[num_parts, num_weights]`` largest weights of each part: its share times ``limits``.
 
-    It is at least the share. ``weights`` are ``[num_vertices, num_weights]``, ``shares``
-    ``[num_parts]`` of any sum, ``limits`` one factor per weight.
+    The result is at least the share, rounded up.
+
+    Args:
+        weights: ``[num_vertices, num_weights]``.
+        shares: ``[num_parts]`` relative sizes of the parts, of any sum.
+        limits: a factor per weight.
     """
-    wanted = shares[:, None] / shares.sum() * weights.sum(axis=0)
-    # A share's product may lie a little above the whole number that it stands for.
-    least = np.ceil(np.round(wanted, 6))
-    most = np.maximum(np.floor(np.array(limits) * wanted), least)
-    return np.ascontiguousarray(most.astype(np.int64))
+    fair = shares[:, None] / shares.sum() * weights.sum(axis=0)
+    # Rounding removes the error of a product that should be an integer.
+    lower = np.ceil(np.round(fair, 6))
+    upper = np.maximum(np.floor(np.array(limits) * fair), lower)
+    return np.ascontiguousarray(upper.astype(np.int64))
 
 
 def balances(weights: Int64Array, owner: IntArray, num_parts: int) -> tuple[float, ...]:
-    """Return the largest over the mean part, for each weight; 1 if all weigh nothing."""
-    found = []
+    """Return the maximum over the mean of the parts for each weight; 1 for a total of 0."""
+    by_weight = []
     for column in weights.T:
         parts = np.bincount(owner, column, num_parts)
-        found.append(float(parts.max() / parts.mean()) if parts.any() else 1.0)
-    return tuple(found)
+        by_weight.append(float(parts.max() / parts.mean()) if parts.any() else 1.0)
+    return tuple(by_weight)
 
 
 def improve(
-    graph: Undirected, owner: Int32Array, most: Int64Array, *, num_rounds: int, num_threads: int
+    graph: Undirected,
+    owner: Int32Array,
+    limit_weights: Int64Array,
+    *,
+    num_rounds: int,
+    num_threads: int,
 ) -> RefinedParts:
-    """Balance parts by moving single vertices, then lower the cut.
+    """Balance parts by moving single vertices, then reduce the cut.
 
-    ``owner`` ``[num_vertices]`` is copied, ``max_weights`` are ``[num_parts, 3]``. At most
-    ``num_rounds`` rounds lower the cut. The result does not depend on ``num_threads``.
+    Args:
+        graph: the graph.
+        owner: ``[num_vertices]`` part of each vertex; copied.
+        limit_weights: ``[num_parts, 3]`` largest weights of each part.
+        num_rounds: largest number of rounds that reduce the cut.
+        num_threads: threads to use; the result does not depend on it.
     """
     moved = np.array(owner, np.int32)
     refined = ops.refine(
         graph.indptr,
         graph.indices,
         vertex_weights=graph.weights,
-        max_weights=most,
+        max_weights=limit_weights,
         owner=moved,
         num_rounds=num_rounds,
         num_threads=num_threads,
@@ -128,40 +144,40 @@ def improve(
     return RefinedParts(owner=moved, cut=refined.cut, within=refined.within)
 
 
-#: Undirected edges of a graph that is cut as it is.
+#: Undirected edges up to which a graph is cut without coarsening.
 SMALL_EDGES = 3_000_000
-#: Vertices of a coarse graph, for each vertex of the next one; and what its clusters weigh at most,
-#: over their mean.
+#: Vertices of a level per vertex of the next coarser level; and the largest weight of a cluster
+#: over the mean.
 _SHRINK = 8
 _HEAVIEST = 2
-#: The heaviest cluster, as a share of a part.
+#: Largest weight of a cluster, as a share of a part.
 _LARGEST = 1 / 8
-#: Vertices of the smallest graph, in all and for each part: fewer, and communities are no longer
-#: told apart. A step that keeps more of them than this is none.
+#: Vertices of the coarsest graph, in total and per part: communities merge below. Coarsening ends
+#: at a level that keeps more than ``_NO_STEP`` of the vertices.
 _LEAST_VERTICES = 2048
 _LEAST_VERTICES_OF_PARTS = 256
 _NO_STEP = 0.95
 _MOVES_OF_LABELS = 2
-#: Rounds of refinement at most: of a graph, and of clusters with the edges of the whole one.
+#: Largest number of refinement rounds of a graph, and of clusters with the full graph's edges.
 _ROUNDS = 20
 _ROUNDS_OF_CLUSTERS = 3
-#: Sampled graphs of more vertices than this, with fewer entries for each, tell too little.
-_TOLD_VERTICES = 1 << 14
-_TELLING = 128
-#: Entries that are read by all cycles together, about, and cycles at most.
+#: Sampled graphs of more vertices, with fewer entries per vertex, are too sparse to refine.
+_MAX_SPARSE_VERTICES = 1 << 14
+_MIN_ENTRIES_PER_VERTEX = 128
+#: Approximate entries that all cycles read in total, and the largest number of cycles.
 _ENTRIES = 50_000_000
 _MAX_CYCLES = 8
-#: Weights that the first cut balances, their shares taken together; small graphs try each, since
-#: what is best to begin with differs: parts of equal degrees are often near to balance in all.
+#: Weights that the first cut balances, by the sum of their shares. Small graphs try both, since
+#: the better start varies: parts of equal degrees are often nearly balanced in all weights.
 _STARTS = ([0, 1, 2], [1])
 NUM_STARTS = len(_STARTS)
-#: Cuts a small graph into parts that are balanced in one weight, a column of whole numbers:
-#: ``[num_vertices]`` int32.
+#: Cuts a small graph into parts that balance one weight, an integer column: ``[num_vertices]``
+#: int32.
 Cut = Callable[["Level", Int64Array], Int32Array]
 
 
 class Level(NamedTuple):
-    """A graph of some size, and the vertex of it for each vertex of the larger one before it."""
+    """Graph of a level, and for each vertex of the finer level its vertex in this graph."""
 
     indptr: Int64Array
     indices: IntArray
@@ -182,12 +198,12 @@ class Level(NamedTuple):
 
 
 def edge_budget(num_edges: int) -> int:
-    """Return the undirected edges that a coarse graph may have."""
+    """Return the largest number of undirected edges of a coarse graph."""
     return max(SMALL_EDGES, num_edges // 5)
 
 
 def num_cycles(num_entries: int) -> int:
-    """Return how often a graph with ``num_entries`` in its lists is refined as a whole."""
+    """Return the number of refinement cycles of a graph with ``num_entries`` list entries."""
     return max(1, min(_MAX_CYCLES, _ENTRIES // max(1, num_entries)))
 
 
@@ -196,42 +212,47 @@ def cut_multilevel(
 ) -> RefinedParts:
     """Cut a graph so that part p weighs at most ``max_weights[p]``, of ``[num_parts, 3]``.
 
-    A small graph is cut as it is, a large one once it is coarse enough. Then come cycles: clusters
-    inside of the parts, and parts refined from the coarsest graph back to the graph. Parts of
-    coarse graphs may be too heavy by the heaviest vertex. Large graphs get one cycle. Small ones
-    get two starting cuts, each as it is and balanced at once, and up to eight cycles from each of
-    these four. The best counts. ``cut`` takes graphs of about ``SMALL_EDGES`` edges at most. The
-    result does not depend on ``num_threads``.
+    A small graph is cut as it is, a large graph after coarsening. Then follow cycles: clustering
+    within parts, and refinement of the parts from the coarsest graph to the full graph. Parts of
+    coarse graphs may exceed their weights by the heaviest vertex. Large graphs get one cycle. Small
+    graphs get two starting cuts, each unchanged and balanced, and up to eight cycles from each of
+    these four. The best result is returned.
+
+    Args:
+        graph: the graph.
+        max_weights: largest weights of each part.
+        cut: cuts a graph of at most about ``SMALL_EDGES`` edges.
+        num_threads: threads to use; the result does not depend on it.
     """
-    whole = Level(graph.indptr, graph.indices, None, graph.weights, None)
-    found: list[RefinedParts] = []
+    full = Level(graph.indptr, graph.indices, None, graph.weights, None)
+    results: list[RefinedParts] = []
     starts: list[Int32Array | None] = [None]
-    if whole.num_edges <= SMALL_EDGES:
-        cuts = [cut(whole, whole.vertex_weights[:, columns]) for columns in _STARTS]
-        found = [
+    if full.num_edges <= SMALL_EDGES:
+        cuts = [cut(full, full.vertex_weights[:, columns]) for columns in _STARTS]
+        results = [
             improve(graph, owner, max_weights, num_rounds=_ROUNDS, num_threads=num_threads)
             for owner in cuts
         ]
-        starts = [*cuts, *(each.owner for each in found)]
+        starts = [*cuts, *(result.owner for result in results)]
     for owner in starts:
         for _ in range(num_cycles(len(graph.indices))):
-            levels = _coarsen(whole, owner, max_weights, num_threads=num_threads)
+            levels = _coarsen(full, owner, max_weights, num_threads=num_threads)
             if owner is None:
                 owner = cut(levels[-1], levels[-1].vertex_weights)
             else:
-                owner = _projected(owner, levels)
-            found.append(_refine_back(levels, owner, max_weights, num_threads=num_threads))
-            owner = found[-1].owner
-    return min(found, key=lambda each: (not each.within, each.cut))
+                owner = _project(owner, levels)
+            results.append(_refine_back(levels, owner, max_weights, num_threads=num_threads))
+            owner = results[-1].owner
+    return min(results, key=lambda result: (not result.within, result.cut))
 
 
 def _coarsen(
-    whole: Level, owner: Int32Array | None, max_weights: Int64Array, *, num_threads: int
+    full: Level, owner: Int32Array | None, max_weights: Int64Array, *, num_threads: int
 ) -> list[Level]:
-    """Return the graph and ever smaller ones, whose clusters stay within parts."""
-    levels = [whole]
+    """Return the graph and its coarser levels, whose clusters are within parts."""
+    levels = [full]
     part = max_weights.min(axis=0)
-    budget = edge_budget(whole.num_edges)
+    budget = edge_budget(full.num_edges)
     enough = max(_LEAST_VERTICES, _LEAST_VERTICES_OF_PARTS * len(max_weights))
     while levels[-1].num_vertices > enough:
         fine = levels[-1]
@@ -264,44 +285,44 @@ def _coarsen(
         sampled = fine.sampled or threshold > 1
         levels.append(Level(*coarse, labels, sampled))
         if owner is not None:
-            owner = _of_clusters(owner, labels, num_clusters)
+            owner = _cluster_owners(owner, labels, num_clusters)
     return levels
 
 
-def _of_clusters(owner: Int32Array, labels: Int32Array, num_clusters: int) -> Int32Array:
+def _cluster_owners(owner: Int32Array, labels: Int32Array, num_clusters: int) -> Int32Array:
     owners = np.empty(num_clusters, np.int32)
     owners[labels] = owner
     return owners
 
 
-def _projected(owner: Int32Array, levels: list[Level]) -> Int32Array:
+def _project(owner: Int32Array, levels: list[Level]) -> Int32Array:
     for level in levels[1:]:
         assert level.labels is not None
-        owner = _of_clusters(owner, level.labels, level.num_vertices)
+        owner = _cluster_owners(owner, level.labels, level.num_vertices)
     return owner
 
 
 def _refine_back(
     levels: list[Level], owner: Int32Array, max_weights: Int64Array, *, num_threads: int
 ) -> RefinedParts:
-    """Refine the parts of every graph, the smallest first; ``levels`` is used up.
+    """Refine the parts of every level, the coarsest first; empties ``levels``.
 
-    If a sampled graph is too sparse, its vertices move as clusters of the whole graph.
+    The vertices of a sampled level that is too sparse move as clusters of the full graph.
     """
-    whole = levels[0]
-    # The share of each part that its limits stand for.
-    fair = max_weights / np.maximum(max_weights.sum(axis=0), 1) * whole.vertex_weights.sum(axis=0)
+    full = levels[0]
+    # The fair share of each part, without the factors of its limits.
+    fair = max_weights / np.maximum(max_weights.sum(axis=0), 1) * full.vertex_weights.sum(axis=0)
     while True:
         level = levels[-1]
         allowed = max_weights
-        if level is not whole:
+        if level is not full:
             slack = fair + level.vertex_weights.max(axis=0)
             allowed = np.maximum(max_weights, np.ceil(slack).astype(np.int64))
-        if _tells_little(level):
-            labels = _composed(levels)
+        if _is_too_sparse(level):
+            labels = _compose_labels(levels)
             moved = np.ascontiguousarray(owner[labels])
-            _refine(whole, moved, allowed, labels=labels, num_threads=num_threads)
-            owner = _of_clusters(moved, labels, level.num_vertices)
+            _refine(full, moved, allowed, labels=labels, num_threads=num_threads)
+            owner = _cluster_owners(moved, labels, level.num_vertices)
         else:
             owner = np.array(owner, np.int32)
             refined = _refine(level, owner, allowed, num_threads=num_threads)
@@ -311,13 +332,14 @@ def _refine_back(
         owner = owner[level.labels]
 
 
-def _tells_little(level: Level) -> bool:
-    large = level.num_vertices > _TOLD_VERTICES
-    return level.sampled and large and len(level.indices) < _TELLING * level.num_vertices
+def _is_too_sparse(level: Level) -> bool:
+    is_large = level.num_vertices > _MAX_SPARSE_VERTICES
+    is_sparse = len(level.indices) < _MIN_ENTRIES_PER_VERTEX * level.num_vertices
+    return level.sampled and is_large and is_sparse
 
 
-def _composed(levels: list[Level]) -> Int32Array:
-    """Return the vertex of the last graph for each vertex of the first one."""
+def _compose_labels(levels: list[Level]) -> Int32Array:
+    """Return the vertex of the coarsest graph for each vertex of the full graph."""
     labels = levels[1].labels
     assert labels is not None
     for level in levels[2:]:
@@ -334,7 +356,7 @@ def _refine(
     labels: Int32Array | None = None,
     num_threads: int,
 ) -> ops.Refined:
-    """Refine ``owner`` in place; ``labels`` are clusters that move as wholes."""
+    """Refine ``owner`` in place; the vertices of a cluster in ``labels`` move together."""
     return ops.refine(
         level.indptr,
         level.indices,

@@ -1,7 +1,7 @@
-"""Third-party partitioners run in a subprocess, since they crash, print and keep memory.
+"""Third-party partitioners in a subprocess, which isolates their crashes, output and memory.
 
-A temporary folder passes arrays as ``.npy`` files and METIS's text, and the owners in return.
-``begin`` is the subprocess's side.
+Arrays are passed in a temporary folder, as ``.npy`` files or in METIS's text format; so are the
+owners in return. ``begin`` is the entry point of the subprocess.
 """
 
 import ctypes
@@ -27,24 +27,23 @@ from gnnscale.core import ConfigError, one_line, python_command
 from gnnscale.core.metrics import note_child
 from gnnscale.core.types import Float64Array, Int32Array, Int64Array, IntArray
 
-#: Names of the folders begin so.
+#: Prefix of the folders' names.
 PREFIX = "gnnscale-apart-"
-#: For an instant a folder is not locked yet, so new ones are left alone.
+#: Age in seconds below which a folder is not removed: it may not be locked yet.
 _NEW_S = 60
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield an empty folder in TMPDIR that only this user may enter, and remove it afterwards.
+    """Yield an empty folder in TMPDIR that only this user can read, and remove it afterwards.
 
-    The process holds a lock on it as long as it lives. The next call removes the folders of
-    processes that were killed.
+    The process holds a lock on the folder. The next call removes the folders of killed processes.
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError):  # somebody else's, or gone by now
+        with suppress(OSError):  # another user's, in use, or removed
             _remove_abandoned(folder)
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as place, _locked(Path(place)):
-        yield Path(place)
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as name, _locked(Path(name)):
+        yield Path(name)
 
 
 @contextmanager
@@ -64,46 +63,46 @@ def _remove_abandoned(folder: Path) -> None:
             shutil.rmtree(folder)
 
 
-#: Tools: the module that each imports, and how to get it.
+#: Module of each tool, and the command that installs it.
 TOOLS = {
     "dgl": ("dgl", "pip install 'gnnscale[dgl]'"),
     "metis": ("pymetis", "pip install 'gnnscale[metis]'"),
     "mtkahypar": ("mtkahypar", "pip install mtkahypar"),
 }
 
-#: Weights are turned into whole numbers of about this size on average.
+#: Mean of the integer weights.
 _RESOLUTION = 100
-#: The other side's first words.
+#: First statements of the subprocess.
 PROGRAM = "from gnnscale.partition.edge_cut.subprocess import begin; begin(sys.argv[1:])"
-#: How far Mt-KaHyPar may leave its one combined weight out of balance.
+#: Imbalance that Mt-KaHyPar may leave in its combined weight.
 _EPSILON = 0.01
-#: Of Linux's prctl.
+#: Option of Linux's prctl.
 _PR_SET_PDEATHSIG = 1
 
 
 class PartitionResult(NamedTuple):
-    """The answer of a subprocess."""
+    """Result of a subprocess."""
 
     owner: Int32Array  #: ``[num_vertices]`` int32
-    peak_bytes: int  #: what the process held at most
+    peak_bytes: int  #: peak memory of the process
 
 
 def is_installed(tool: str) -> bool:
-    """Return whether a tool of ``TOOLS`` could be imported."""
+    """Return whether a tool of ``TOOLS`` can be imported."""
     return importlib.util.find_spec(TOOLS[tool][0]) is not None
 
 
 def require(tool: str, option: str) -> None:
-    """Raise ConfigError, with what to install, if the tool of an option is missing."""
+    """Raise ConfigError, naming the package to install, if the tool of an option is missing."""
     if not is_installed(tool):
         module, remedy = TOOLS[tool]
-        raise ConfigError(f"{option}: needs {module}, which is not installed; {remedy}")
+        raise ConfigError(f"{option}: expected {module}, which is not installed; {remedy}")
 
 
 def combined(weights: Int64Array) -> Int64Array:
     """Return one weight for each row of ``[num_vertices, num_weights]``: the sum of its shares.
 
-    The weights are positive whole numbers.
+    The result is positive integers.
     """
     totals = np.maximum(weights.sum(axis=0), 1)
     scale = _RESOLUTION * len(weights) / weights.shape[1]
@@ -121,19 +120,25 @@ def run_tool(
     num_parts: int,
     num_threads: int,
 ) -> PartitionResult:
-    """Partition an undirected simple graph, with both directions of every edge, in a subprocess.
+    """Partition an undirected simple graph in a subprocess.
 
-    ``dgl`` balances each of ``vertex_weights`` ``[num_vertices, num_weights]``, other ``TOOLS``
-    their sum in shares of the totals. ``mtkahypar`` alone takes ``edge_weights``
-    ``[len(indices)]``; None for 1 each.
+    Args:
+        tool: one of ``TOOLS``.
+        indptr: ``[num_vertices + 1]`` offsets.
+        indices: neighbors, with both directions of every edge.
+        vertex_weights: ``[num_vertices, num_weights]``. ``dgl`` balances each column; other tools
+            balance the sum of their shares of the totals.
+        edge_weights: ``[len(indices)]``, for ``mtkahypar`` only. None: 1 each.
+        num_parts: K.
+        num_threads: threads of the tool.
 
     Raises:
-        ConfigError: the tool ended without an answer; with why.
+        ConfigError: the tool failed; the message has the cause.
     """
     if num_parts == 1 or len(indptr) == 1:
         return PartitionResult(np.zeros(len(indptr) - 1, np.int32), 0)
     with scratch_folder() as folder:
-        with _naming_place(folder):
+        with _disk_errors(folder):
             if tool == "mtkahypar":
                 with (folder / "graph").open("wb") as file:
                     ops.write_metis(
@@ -154,20 +159,20 @@ def run_tool(
         peak = int((folder / "peak").read_text())
     note_child(peak)
     if owner.shape != (len(indptr) - 1,) or owner.min() < 0 or owner.max() >= num_parts:
-        raise ConfigError(f"{TOOLS[tool][0]}: answered with owners that are no parts")
+        raise ConfigError(f"{TOOLS[tool][0]}: expected owners below {num_parts}, got other values")
     return PartitionResult(owner.astype(np.int32, copy=False), peak)
 
 
 @contextmanager
-def _naming_place(folder: Path) -> Iterator[None]:
-    """Name the full disk, since the partition itself is written elsewhere."""
+def _disk_errors(folder: Path) -> Iterator[None]:
+    """Name the folder's disk in errors, since the partition itself is written to another disk."""
     try:
         yield
     except OSError as error:
-        # NumPy tells how much it wrote, and not why that was all.
+        # NumPy reports the bytes written, and not the cause.
         raise ConfigError(
-            f"{folder.parent}: no room for the graph on its way to a partitioner "
-            f"({error.strerror or error}); name another folder in TMPDIR"
+            f"{folder.parent}: expected space for the graph on its way to a partitioner, got "
+            f"{error.strerror or error}; name another folder in TMPDIR"
         ) from None
 
 
@@ -179,9 +184,9 @@ def _run(tool: str, folder: Path, num_parts: int, num_threads: int) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            # METIS leaves files of its own in it.
+            # METIS writes files into it.
             cwd=folder,
-            # The tools' threads follow the option, whatever this process was started with.
+            # The option overrides the environment of this process.
             env=os.environ | {"OMP_NUM_THREADS": str(num_threads)},
         )
         try:
@@ -207,7 +212,7 @@ def _cause(status: int, lines: list[str]) -> str:
 
 
 def _dgl(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """METIS as DistDGL calls it, with a constraint for each weight."""
+    """Run METIS as DistDGL does, with a constraint for each weight."""
     from gnnscale.core.optional import import_dgl
 
     with warnings.catch_warnings():
@@ -228,20 +233,20 @@ def _dgl(folder: Path, num_parts: int, num_threads: int) -> Any:
 
 
 def _metis(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """METIS with one weight for each vertex."""
+    """Run METIS with one weight for each vertex."""
     import pymetis
 
     indptr, indices, weights = (
         np.load(folder / f"{name}.npy").astype(np.int64, copy=False) for name in _ARRAYS
     )
-    found = pymetis.part_graph(
+    partition = pymetis.part_graph(
         num_parts, xadj=indptr, adjncy=indices, vweights=weights, recursive=False
     )
-    return np.asarray(found.vertex_part)
+    return np.asarray(partition.vertex_part)
 
 
 def _mtkahypar(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Mt-KaHyPar with its preset whose answer does not depend on the number of threads."""
+    """Run Mt-KaHyPar with its deterministic preset, whose result does not depend on the threads."""
     import mtkahypar
 
     library = mtkahypar.initialize(num_threads, False)
@@ -266,22 +271,22 @@ def _in_one_line() -> Iterator[None]:
 
 
 def main(arguments: list[str]) -> None:
-    """Partition the graph in a folder; write owners and peak memory there."""
-    tool, place, num_parts, num_threads = arguments
-    folder = Path(place)
+    """Partition the graph in a folder; write owners and peak memory into the folder."""
+    tool, folder_name, num_parts, num_threads = arguments
+    folder = Path(folder_name)
     with _in_one_line():
         owner = _CALLS[tool](folder, int(num_parts), int(num_threads))
         np.save(folder / "owner.npy", owner.astype(np.int32, copy=False))
-        # Not ru_maxrss, which begins with what the parent held.
+        # ru_maxrss would include the parent's memory before exec.
         status = Path("/proc/self/status").read_text()
         peak = re.search(r"VmHWM:\s*(\d+) kB", status)
         (folder / "peak").write_text(str(int(peak[1]) * 1024 if peak else 0))
 
 
 def begin(arguments: list[str]) -> None:
-    """Run ``main`` in a process that another one has started for this, and that ends with it.
+    """Run ``main`` in a subprocess that the kernel kills when its parent ends.
 
-    Tools compute for hours without returning to Python, so the kernel has to kill it.
+    Tools compute for hours without returning to Python, so Python cannot end them.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     main(arguments)

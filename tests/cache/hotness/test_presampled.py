@@ -56,7 +56,7 @@ def test_counts_by_hand(graph_of: Make, make_task: Make) -> None:
     # 0 reads 1 and 2, 1 reads 3. The second hop expands 0, 1 and 2: 0 and 1 read the same again.
     task = make_task(graph_of([[1, 2], [3], [], []], train=[0]), [0], fanouts=(-1, -1))
     told: list[int] = []
-    found = presample(task.draws, [0], devices=[0], drawn=told.append)
+    found = presample(task.draws, [0], devices=[0], advance=told.append)
     assert found.rows_of(0).tolist() == [1, 1, 1, 1]
     # 4 edges and 2 visits of 0, 1 edge and 1 visit of 1, and a visit of 2, whose list is empty.
     assert found.lists_of(0).tolist() == [6, 2, 1, 0]

@@ -20,11 +20,11 @@ from gnnscale.cache.legion.cost_model import (
 #: read 9, 5 and 2 of 18 times; 50 transactions of sampling, 2 for each row.
 BY_HAND = CliqueCost(
     budget_bytes=100,
-    list_bytes=PrefixSums.of([16, 12, 20], every=2),
-    list_hotness=PrefixSums.of([10, 6, 4], every=2),
+    list_bytes=PrefixSums.of([16, 12, 20], stride=2),
+    list_hotness=PrefixSums.of([10, 6, 4], stride=2),
     total_list_hotness=25,
     row_bytes=20,
-    row_hotness=PrefixSums.of([9, 5, 2], every=2),
+    row_hotness=PrefixSums.of([9, 5, 2], stride=2),
     total_row_hotness=18,
     n_tsum=50,
     row_transactions=2,
@@ -66,7 +66,7 @@ def test_points_of_the_curve_by_hand(alpha: float, n_t: float, n_f: float) -> No
 
 
 def test_nothing_is_read() -> None:
-    none, zero = PrefixSums.of([], every=2), PrefixSums.of([0], every=2)
+    none, zero = PrefixSums.of([], stride=2), PrefixSums.of([0], stride=2)
     idle = replace(BY_HAND, list_bytes=none, list_hotness=none, total_list_hotness=0, n_tsum=0)
     idle = replace(idle, row_hotness=zero, total_row_hotness=0)
     assert [idle.point(alpha).n_total for alpha in (0, 0.5, 1)] == [0, 0, 0]
@@ -92,11 +92,11 @@ def costs(draw: st.DrawFn, *, equal: bool = False) -> CliqueCost:
     transactions, every = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     return CliqueCost(
         budget_bytes=draw(st.integers(0, 1000)),
-        list_bytes=PrefixSums.of(sizes, every=every),
-        list_hotness=PrefixSums.of(lists, every=every),
+        list_bytes=PrefixSums.of(sizes, stride=every),
+        list_hotness=PrefixSums.of(lists, stride=every),
         total_list_hotness=sum(lists) + draw(st.integers(0, 30)),
         row_bytes=draw(st.integers(1, 100)),
-        row_hotness=PrefixSums.of(rows, every=draw(st.integers(1, 4))),
+        row_hotness=PrefixSums.of(rows, stride=draw(st.integers(1, 4))),
         total_row_hotness=sum(rows) + draw(st.integers(0, 30)),
         n_tsum=draw(st.integers(0, 1000)),
         row_transactions=transactions,
@@ -119,17 +119,17 @@ def test_more_memory_for_lists_is_less_for_rows(cost: CliqueCost, alphas: list[f
 
 
 def test_sums_by_hand() -> None:
-    sums = PrefixSums.of([5, 3, 0, 2, 4], every=2)  # 0, 5, 8, 8, 10, 14
-    assert sums.kept.tolist() == [0, 8, 10, 14]  # of the first 0, 2, 4 and 5
+    sums = PrefixSums.of([5, 3, 0, 2, 4], stride=2)  # 0, 5, 8, 8, 10, 14
+    assert sums.sums.tolist() == [0, 8, 10, 14]  # of the first 0, 2, 4 and 5
     assert sums.at_least(np.arange(6)).tolist() == [0, 0, 8, 8, 10, 10]
     assert sums.at_most(np.arange(6)).tolist() == [0, 8, 8, 10, 10, 14]
-    none = PrefixSums.of([], every=3)
+    none = PrefixSums.of([], stride=3)
     assert (none.at(0), none.num_within(7), none.between(0, 0).tolist()) == (0, 0, [0])
 
 
 @given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 25), st.data())
 def test_sums_are_those_of_all(numbers: list[int], every: int, data: st.DataObject) -> None:
-    found, sums = PrefixSums.of(numbers, every=every), [*accumulate(numbers, initial=0)]
+    found, sums = PrefixSums.of(numbers, stride=every), [*accumulate(numbers, initial=0)]
     first = data.draw(st.integers(0, len(numbers)))
     last = data.draw(st.integers(first, len(numbers)))
     assert found.between(first, last).tolist() == sums[first : last + 1]
@@ -169,11 +169,11 @@ def test_where_bytes_cost_the_same_it_has_the_fewest_transactions(cost: CliqueCo
 
 SOME = CliqueCost(
     budget_bytes=100,
-    list_bytes=PrefixSums.of([30, 30], every=2),
-    list_hotness=PrefixSums.of([5, 5], every=2),
+    list_bytes=PrefixSums.of([30, 30], stride=2),
+    list_hotness=PrefixSums.of([5, 5], stride=2),
     total_list_hotness=10,
     row_bytes=40,
-    row_hotness=PrefixSums.of([8, 4, 0], every=2),
+    row_hotness=PrefixSums.of([8, 4, 0], stride=2),
     total_row_hotness=12,
     n_tsum=20,
     row_transactions=1,
@@ -191,7 +191,7 @@ def test_the_best_by_hand() -> None:
     # Two lists and no row need 59 bytes at most: 10 + 12 without a row, 20 + 4 with one.
     assert best_num_lists(replace(SOME, budget_bytes=59)) == 1
     # Of equal prices the fewest lists are taken.
-    useless, none = PrefixSums.of([0, 0], every=2), PrefixSums.of([], every=2)
+    useless, none = PrefixSums.of([0, 0], stride=2), PrefixSums.of([], stride=2)
     assert grid_alpha(replace(SOME, list_hotness=useless, row_hotness=none)) == 0
 
 

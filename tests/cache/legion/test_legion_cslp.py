@@ -76,7 +76,7 @@ def test_rows_count_as_they_are_foretold_to_be_read(tasks, data, counted) -> Non
     wide = np.int64 if appearances.dtype == np.int32 else np.float64
     sums = np.concatenate([[0], np.cumsum(appearances[found.rows], dtype=wide)])
     assert np.allclose(found.row_hotness.between(0, len(found.rows)), sums, rtol=1e-12)
-    assert np.allclose(found.row_hotness.kept, [*sums[: len(sums) > 1], sums[-1]], rtol=1e-12)
+    assert np.allclose(found.row_hotness.sums, [*sums[: len(sums) > 1], sums[-1]], rtol=1e-12)
 
 
 def test_each_vertex_goes_to_who_reads_it_most(two: CacheTask) -> None:

@@ -192,7 +192,7 @@ def test_a_batch_that_does_not_fit_is_named() -> None:
     for each in workers:
         each.expect(vertices)
         each.end()
-    with pytest.raises(MemoryError, match=r"misses 8 rows.*features\.memory_bytes"):
+    with pytest.raises(MemoryError, match=r"features\.memory_bytes: .* 8 rows"):
         workers[0].ready(vertices)
     for each in reversed(workers):
         each.close()

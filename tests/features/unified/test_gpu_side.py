@@ -74,5 +74,5 @@ def test_what_the_driver_refuses_has_its_number(
 
 def test_without_a_gpu(monkeypatch: Any) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with one_line("torch finds no CUDA device"):
+    with one_line("expected a CUDA device"):
         CudaSide()

@@ -70,7 +70,7 @@ def test_nobody_changes_its_size() -> None:
 
 def test_it_is_as_large_as_is_asked_or_refused() -> None:
     segment = SharedSegment.fill(rows())
-    with one_line("segment", "needs"):
+    with one_line("segment", "expected"):
         SharedSegment.open(segment.memory.descriptor, (1 << 20, 2), "float32")
 
 

@@ -110,7 +110,7 @@ def test_an_advice_that_nobody_knows(gpu: HostSide) -> None:
     ],
 )
 def test_other_tensors_are_refused(call: Any) -> None:
-    with pytest.raises(RuntimeError, match="not unified"):
+    with pytest.raises(RuntimeError, match="expected a unified tensor"):
         call(torch.ones(2))
 
 

@@ -84,7 +84,7 @@ def test_loops_duplicates_and_one_way_edges_do_not_reach_metis(make_graph, only)
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (Metis(), "partitioner=metis: needs DGL or pymetis.* pip"),
+        (Metis(), "partitioner=metis: expected DGL or pymetis.* pip"),
         (EdgeCut(), "partitioner=edge_cut: .*neither.*; pip install"),
         (MtKaHyPar(), "partitioner=mtkahypar: .*; pip install mtkahypar$"),
     ],

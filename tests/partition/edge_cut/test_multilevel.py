@@ -61,7 +61,7 @@ def test_a_large_graph_is_cut_where_it_is_small(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With fewer edges allowed than there are, coarse graphs are sampled."""
-    limits = {"SMALL_EDGES": 100, "_TOLD_VERTICES": 100, "_LEAST_VERTICES": 80}
+    limits = {"SMALL_EDGES": 100, "_MAX_SPARSE_VERTICES": 100, "_LEAST_VERTICES": 80}
     for name, limit in (limits | {"_LEAST_VERTICES_OF_PARTS": 20}).items():
         monkeypatch.setattr(multilevel, name, limit)
     monkeypatch.setattr(multilevel, "edge_budget", lambda num_edges: budget)

@@ -90,7 +90,7 @@ def test_what_ends_the_process_is_told_in_one_line(
 @pytest.mark.parametrize("owners", ["[0] * 9", "[2] * 10", "[-1] * 10"])
 def test_owners_that_are_none_are_refused(owners: str, bridge: Graph, tool_that: Make) -> None:
     tool_that(f"class Found: vertex_part = {owners}\ndef part_graph(*a, **k): return Found")
-    with pytest.raises(ConfigError, match=r"^pymetis: answered with owners that are no parts"):
+    with pytest.raises(ConfigError, match=r"^pymetis: expected owners below"):
         partition("metis", bridge)
 
 
@@ -120,7 +120,7 @@ def test_an_interrupt_ends_the_process_and_removes_the_folder(bridge, temporary,
 def test_a_missing_tool_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart.importlib.util, "find_spec", lambda name: None)
     assert not is_installed("dgl")
-    with pytest.raises(ConfigError, match=r"^partitioner=x: needs mtkahypar, .* pip install"):
+    with pytest.raises(ConfigError, match=r"^partitioner=x: expected mtkahypar, .* pip install"):
         require("mtkahypar", "partitioner=x")
 
 

@@ -74,7 +74,7 @@ def test_other_parts_are_refused(found: Any, line: str) -> None:
 
 def test_one_machine_divides_nothing(settings: Settings, tiny_graph: Graph) -> None:
     assert shared.open_rows(settings(), tiny_graph, ALONE) is None
-    with pytest.raises(ConfigError, match=r"^features=shared: machines divide the rows, and this "):
+    with pytest.raises(ConfigError, match=r"^features=shared: expected a run on several "):
         shared.open_rows(settings("features=shared"), tiny_graph, ALONE)
 
 
