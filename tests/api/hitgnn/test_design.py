@@ -104,7 +104,7 @@ def test_partitions_and_features() -> None:
         (api.gnn_computation, ["GGN"], "=GGN: allowed are GCN, GraphSAGE, GAT"),
         (api.gnn_computation, ["customize"], "layer=None: a layer must be given"),
         (api.gnn_computation, ["GCN", own_layers.MaxPooling], "=GCN, .*: allowed with customize a"),
-        (api.gnn_model, [NO_LAYER, SMALL], "no subclass of ScatterGatherUpdate"),
+        (api.gnn_model, [NO_LAYER, SMALL], "expected a subclass of ScatterGatherUpdate"),
         (api.gnn_model, [None, SMALL], "^computation=None: must be what gnn_computation returns"),
         (api.gnn_model, [COMPUTATION, None], "^parameters=None: must be what gnn_parameters retur"),
         (api.gnn_model, [COMPUTATION, api.gnn_parameters(2, 8, heads=2)], r"model\.heads: unknown"),
