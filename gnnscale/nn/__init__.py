@@ -1,10 +1,11 @@
-"""Graph neural networks over mini-batch blocks. What needs torch is imported when used."""
+"""Graph neural networks over mini-batch blocks. Modules that need torch are imported on use."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names
+from gnnscale.nn.model_config import ModelConfig
 from gnnscale.nn.options import (
     APPNP,
     GAT,
@@ -14,7 +15,6 @@ from gnnscale.nn.options import (
     CustomModel,
     GATv2,
     GraphSAGE,
-    ModelConfig,
 )
 
 if TYPE_CHECKING:

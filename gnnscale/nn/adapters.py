@@ -1,4 +1,4 @@
-"""A user's own DGL or PyG module over our mini-batches."""
+"""Mini-batches in the forms of DGL and PyTorch Geometric, and models of their modules."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from gnnscale import ops
 from gnnscale.core import ConfigError, Float32Array, one_line
 from gnnscale.core.optional import import_dgl
 from gnnscale.graph import list_sums
-from gnnscale.nn import base as trainable
-from gnnscale.nn.base import Inputs
-from gnnscale.nn.conv import linear as layer
+from gnnscale.nn.base import Inputs, TrainableModel
+from gnnscale.nn.conv.linear import warn_unweighted
 from gnnscale.nn.device_block import DeviceBlock
 from gnnscale.sampling import Block, MiniBatch
 
@@ -26,21 +25,22 @@ _NUMPY = {torch.int32: np.int32, torch.int64: np.int64}
 
 
 class Adjacency(NamedTuple):
-    """One layer as ``torch_geometric.loader.NeighborSampler`` hands it to a module."""
+    """Edges of one layer in the form of ``torch_geometric.loader.NeighborSampler``."""
 
     edge_index: torch.Tensor  #: ``[2, num_edges]`` int64 local ids, sources then destinations
-    e_id: None  #: None, edges are not numbered
+    e_id: None  #: None: edges have no ids
     size: tuple[int, int]  #: ``(num_src, num_dst)``
 
 
 def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> list[dgl.DGLGraph]:
-    """Turn the blocks of ``batch`` into DGL's, input layer first.
+    """Return the blocks of ``batch`` as DGL's, input layer first.
 
-    Each has its vertices' ids in ``srcdata[dgl.NID]`` and ``dstdata[dgl.NID]``. Edges that carry
-    their importance (layer-wise sampling) have it in ``edata["importance"]``, those that carry
-    their weight in ``edata["weight"]``, and features of edges are in ``edata["feat"]``.
+    A block has the vertices' ids in ``srcdata[dgl.NID]`` and ``dstdata[dgl.NID]``. If the batch has
+    them, ``edata["importance"]`` has the importance of edges (layer-wise sampling),
+    ``edata["weight"]`` their weights, and ``edata["feat"]`` their features.
 
     Args:
+        batch: the mini-batch.
         idtype: type of ids in the result, int64 or int32.
 
     Raises:
@@ -50,19 +50,19 @@ def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> lis
     vertices = _converted(batch.input_vertices, idtype)
     blocks = []
     for block in batch.blocks:
-        made = block_to_dgl(block, idtype=idtype)
-        made.srcdata[dgl.NID] = vertices[: block.num_src]
-        made.dstdata[dgl.NID] = vertices[: block.num_dst]
-        blocks.append(made)
+        dgl_block = block_to_dgl(block, idtype=idtype)
+        dgl_block.srcdata[dgl.NID] = vertices[: block.num_src]
+        dgl_block.dstdata[dgl.NID] = vertices[: block.num_dst]
+        blocks.append(dgl_block)
     return blocks
 
 
 def block_to_dgl(block: Block, *, idtype: torch.dtype = torch.int64) -> dgl.DGLGraph:
-    """Return one block as DGL's, as ``to_dgl_blocks`` does of all, without the vertices' ids."""
+    """Return ``block`` as a block of DGL, like ``to_dgl_blocks``, without the vertices' ids."""
     dgl = import_dgl()
     indptr, indices = (_converted(ids, idtype) for ids in (block.indptr, block.indices))
     try:
-        made = dgl.create_block(
+        dgl_block = dgl.create_block(
             ("csc", (indptr, indices, torch.empty(0, dtype=idtype, device=indices.device))),
             num_src_nodes=block.num_src,
             num_dst_nodes=block.num_dst,
@@ -72,50 +72,49 @@ def block_to_dgl(block: Block, *, idtype: torch.dtype = torch.int64) -> dgl.DGLG
         if indices.device.type == "cpu":
             raise
         raise ConfigError(
-            f"model.form=dgl: this DGL ({dgl.__version__}) has no graphs on {indices.device} "
-            f"({one_line(error, 80)}); https://www.dgl.ai says how to install one that has"
+            f"model.form=dgl: expected a DGL with graphs on {indices.device}, got "
+            f"{dgl.__version__} ({one_line(error, 80)}); https://www.dgl.ai says how to install one"
         ) from None
-    on_edges = {
+    edge_data = {
         "importance": block.importance,
         "weight": block.edge_weights,
         "feat": block.edge_attr,
     }
-    for name, values in on_edges.items():
+    for name, values in edge_data.items():
         if values is not None:
-            made.edata[name] = torch.as_tensor(values)
-    return made
+            dgl_block.edata[name] = torch.as_tensor(values)
+    return dgl_block
 
 
 def _converted(ids: Any, dtype: torch.dtype) -> torch.Tensor:
-    """Return ids, an array or a tensor of a device, as a tensor of ``dtype``."""
+    """Return ids, an array or a tensor on a device, as a tensor of ``dtype``."""
     if isinstance(ids, torch.Tensor):
         return ids.to(dtype)
-    # By NumPy: torch would start a pool of threads for every thread that calls this.
+    # NumPy converts: torch would start a thread pool in each thread that calls this.
     return torch.from_numpy(ids.astype(_NUMPY[dtype], copy=False))
 
 
 def to_edge_indices(batch: MiniBatch) -> list[torch.Tensor]:
     """Return an ``edge_index`` per layer, input layer first.
 
-    Local ids number the layer's source vertices; its destinations are the first of them. A layer
-    applied to all source rows is therefore right in the rows of the destinations.
+    Local ids number the layer's source vertices, destinations first. If a module computes a layer
+    for all source vertices, the rows of the destinations come first and are right.
 
     Returns:
         ``[2, num_edges]`` int64 each: row 0 the sources, row 1 the destinations, ascending.
 
     Raises:
-        ValueError: the edges carry their importance (layer-wise sampling), which a bare
-            ``edge_index`` would lose.
+        ValueError: the edges have importance (layer-wise sampling), which ``edge_index`` lacks.
     """
     return [block_to_edge_index(block) for block in batch.blocks]
 
 
 def block_to_edge_index(block: Block) -> torch.Tensor:
-    """Return the edges of one block, as ``to_edge_indices`` does of all."""
+    """Return the ``edge_index`` of one block, like ``to_edge_indices``."""
     if block.importance is not None:
         raise ValueError(
-            "an edge_index has no place for the importance of layer-wise sampling; "
-            "use neighbour sampling"
+            "edge_index: expected edges of neighbor sampling, got layer-wise sampling, whose "
+            "importance of edges it cannot hold"
         )
     if isinstance(block, DeviceBlock):
         return torch.stack([block.sources(), block.destinations()]).to(torch.int64)
@@ -127,8 +126,8 @@ def block_to_edge_index(block: Block) -> torch.Tensor:
 def to_adjacencies(batch: MiniBatch) -> list[Adjacency]:
     """Return ``(edge_index, e_id, size)`` per layer, input layer first.
 
-    This is the form of ``torch_geometric.loader.NeighborSampler``, for modules that apply a layer
-    as ``conv((x, x[:size[1]]), edge_index)``.
+    It is the form of ``torch_geometric.loader.NeighborSampler``, for modules that call a layer as
+    ``conv((x, x[:size[1]]), edge_index)``.
     """
     return [
         Adjacency(edge_index, None, (block.num_src, block.num_dst))
@@ -137,25 +136,24 @@ def to_adjacencies(batch: MiniBatch) -> list[Adjacency]:
 
 
 def to_sampled_subgraph(batch: MiniBatch) -> tuple[torch.Tensor, list[int], list[int]]:
-    """Return the one ``edge_index`` that ``torch_geometric.loader.NeighborLoader`` would give.
+    """Return the single ``edge_index`` of ``torch_geometric.loader.NeighborLoader``.
 
-    There a hop expands only the vertices that the hop before it found, and every layer uses what
-    was drawn for a vertex then. A hop of ours expands the others anew; those edges are left out.
-    A vertex so has the neighbours of its first hop, each of them once, and over all neighbours the
-    result is that of the whole graph.
+    PyG samples the neighbors of a vertex once, in the hop after the vertex is first reached, and
+    all layers use them. A hop of ``MiniBatch`` samples the neighbors of earlier vertices again; the
+    result leaves those edges out. With all neighbors, the result equals that of the full graph.
 
     Returns:
-        The edges ``[2, num_edges]`` int64, hop by hop from the seeds outwards; the vertices that
-        each hop adds, the seeds first; and the edges of each hop. They are what
-        ``torch_geometric.utils.trim_to_layer`` takes.
+        The edges ``[2, num_edges]`` int64, hop by hop from the seeds outwards; the number of
+        vertices that each hop adds, with the seeds first; and the number of edges of each hop.
+        ``torch_geometric.utils.trim_to_layer`` takes all three.
 
     Raises:
-        ValueError: the edges carry their importance (layer-wise sampling).
+        ValueError: the edges have importance (layer-wise sampling).
     """
     parts, num_vertices, first = [], [batch.num_seeds], 0
     pairs = zip(reversed(to_edge_indices(batch)), reversed(batch.blocks), strict=True)
     for edge_index, block in pairs:
-        # Edges are in the order of their destinations, and those that are new come last.
+        # Edges are ordered by destination, and new destinations come last.
         parts.append(edge_index[:, int(block.indptr[first]) :])
         num_vertices.append(block.num_src - block.num_dst)
         first = block.num_dst
@@ -163,7 +161,7 @@ def to_sampled_subgraph(batch: MiniBatch) -> tuple[torch.Tensor, list[int], list
 
 
 def sampled_edge_attr(batch: MiniBatch) -> torch.Tensor:
-    """Return the features of the edges of ``to_sampled_subgraph``, in their order."""
+    """Return the features of the edges of ``to_sampled_subgraph``, in the order of its edges."""
     parts, first = [], 0
     for block in reversed(batch.blocks):
         assert block.edge_attr is not None
@@ -172,43 +170,43 @@ def sampled_edge_attr(batch: MiniBatch) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(parts))
 
 
-class _WrappedModel(trainable.TrainableModel):
-    """A module that reads gathered rows. Loads and runs as ``GNN`` does."""
+class _WrappedModel(TrainableModel):
+    """Base of models that gather input rows and call a user's module."""
 
     def __init__(self, module: nn.Module) -> None:
-        """Wrap ``module``; its parameters are this module's."""
+        """Wrap ``module``, whose parameters become the model's."""
         super().__init__()
         self.module = module
 
 
 class DGLModel(_WrappedModel):
-    """A DGL module with ``forward(blocks, x)`` returning the seeds' rows, unchanged."""
+    """Model of an unchanged DGL module whose ``forward(blocks, x)`` returns the seeds' rows."""
 
-    def forward(self, batch: MiniBatch, inputs: trainable.Inputs) -> torch.Tensor:
+    def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""
         out: torch.Tensor = self.module(to_dgl_blocks(batch), inputs.x)
         return out.float()
 
 
 class PyGModel(_WrappedModel):
-    """A PyG module, unchanged.
+    """Model of an unchanged PyG module.
 
-    Its forward is ``forward(x, edge_indices)`` with an ``edge_index`` per layer, or, with
-    ``bipartite``, ``forward(x, adjs)`` as for ``torch_geometric.loader.NeighborSampler``, which
-    computes only the rows that are needed.
+    It calls ``forward(x, edge_indices)`` with an ``edge_index`` per layer. With ``bipartite``, it
+    calls ``forward(x, adjs)`` as with ``torch_geometric.loader.NeighborSampler``, and layers
+    compute only the rows of their destinations.
     """
 
     uses_edge_weights: bool = False
 
     def __init__(self, module: nn.Module, *, bipartite: bool = False) -> None:
-        """Wrap ``module``; ``bipartite`` selects its form."""
+        """Wrap ``module``; ``bipartite`` selects the form of the call."""
         super().__init__(module)
         self.bipartite = bipartite
 
-    def forward(self, batch: MiniBatch, inputs: trainable.Inputs) -> torch.Tensor:
+    def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""
         if batch.blocks[0].edge_weights is not None:
-            layer.say_unweighted(type(self.module).__name__)
+            warn_unweighted(type(self.module).__name__)
         layers = to_adjacencies(batch) if self.bipartite else to_edge_indices(batch)
         out: torch.Tensor = self.module(inputs.x, layers)
         return out[: batch.num_seeds].float()
@@ -222,17 +220,17 @@ def whole_batch(
     *,
     num_layers: int,
 ) -> tuple[MiniBatch, Inputs]:
-    """Return a mini-batch whose seeds are all vertices, with all in-neighbours in every layer.
+    """Return a mini-batch whose seeds are all vertices, with all in-neighbors in every layer.
 
     Args:
         x: ``[n, num_features]`` rows of the vertices.
-        edge_index: ``[2, num_edges]`` sources and targets of the edges, as PyTorch Geometric has
-            them.
-        edge_weight: ``[num_edges]`` weights; None if all edges count alike.
-        edge_attr: ``[num_edges, num_edge_features]``; None if edges have no features.
+        edge_index: ``[2, num_edges]`` sources and targets of the edges, as in PyTorch Geometric.
+        edge_weight: ``[num_edges]`` weights; None: edges have no weights.
+        edge_attr: ``[num_edges, num_edge_features]``; None: edges have no features.
+        num_layers: number of blocks, all the same.
 
     Raises:
-        ConfigError: the tensors are not of these shapes, or an edge has no such vertex.
+        ConfigError: a tensor has another shape, or an edge names no vertex of ``x``.
     """
     _check(x, edge_index, edge_weight, edge_attr)
     source, target = edge_index.cpu().numpy()
@@ -268,24 +266,24 @@ def _check(
     x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, edge_attr: Tensor | None
 ) -> None:
     if x.dim() != 2:
-        raise ConfigError(f"x: has shape {list(x.shape)}, must be [vertices, features]")
-    integer = not (edge_index.is_floating_point() or edge_index.is_complex())
-    if not integer or edge_index.dim() != 2 or len(edge_index) != 2:
+        raise ConfigError(f"x: expected shape [vertices, features], got {list(x.shape)}")
+    num_edges = edge_index.shape[-1] if edge_index.dim() else 0
+    is_integer = not (edge_index.is_floating_point() or edge_index.is_complex())
+    if not is_integer or edge_index.dim() != 2 or len(edge_index) != 2:
         raise ConfigError(
-            f"edge_index: {edge_index.dtype} of shape {list(edge_index.shape)}, must be whole "
-            "numbers [2, edges]"
+            f"edge_index: expected whole numbers of shape [2, edges], got {edge_index.dtype} of "
+            f"shape {list(edge_index.shape)}"
         )
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < len(x):
         raise ConfigError(
-            f"edge_index: {int(edge_index.min())} to {int(edge_index.max())}, the vertices of x "
-            f"are 0 to {len(x) - 1}"
+            f"edge_index: expected vertices of x, 0 to {len(x) - 1}, got {int(edge_index.min())} "
+            f"to {int(edge_index.max())}"
         )
-    if edge_weight is not None and edge_weight.shape != edge_index.shape[1:]:
+    if edge_weight is not None and edge_weight.shape != (num_edges,):
         raise ConfigError(
-            f"edge_weight: has shape {list(edge_weight.shape)}, must be [{edge_index.shape[1]}]"
+            f"edge_weight: expected shape [{num_edges}], got {list(edge_weight.shape)}"
         )
-    if edge_attr is not None and (edge_attr.dim() != 2 or len(edge_attr) != edge_index.shape[1]):
+    if edge_attr is not None and (edge_attr.dim() != 2 or len(edge_attr) != num_edges):
         raise ConfigError(
-            f"edge_attr: has shape {list(edge_attr.shape)}, must be [{edge_index.shape[1]}, "
-            "features]"
+            f"edge_attr: expected shape [{num_edges}, features], got {list(edge_attr.shape)}"
         )

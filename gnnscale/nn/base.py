@@ -1,4 +1,4 @@
-"""What the runtime requires of any model."""
+"""Interface between models and training: inputs of a step, ``TrainableModel``, and objectives."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What the loader hands to the model for one mini-batch."""
+    """Feature rows and edge features of one mini-batch, as a model's ``load`` returns them."""
 
-    #: the input rows ``[num_input_vertices, f]``, or the first layer's ``load`` result
+    #: the input rows ``[num_input_vertices, f]``; if ``aggregated``, the first layer's ``load``
+    #: result, with rows for the first block's destinations only
     x: torch.Tensor
-    aggregated: bool  #: whether ``x`` is that result, so that only rows of destinations are left
-    #: ``[num_input_vertices]`` float32 in-degrees in the whole graph, if needed
+    aggregated: bool  #: whether the first layer's aggregation is done already
+    #: ``[num_input_vertices]`` float32 in-degrees in the full graph, if the model uses them
     degrees: Float32Array | None = None
-    traffic: Traffic = field(default_factory=Traffic)  #: what reading ``x`` moved
-    #: the first layer's ``load`` results of every device's mini-batch, ``x`` among them, over this
-    #: device's columns of the features; None unless the layer is split (P3)
+    traffic: Traffic = field(default_factory=Traffic)  #: bytes read for ``x``
+    #: for P3, the first layer's ``load`` results for every device's mini-batch (``x`` included),
+    #: over this device's feature columns; None: the first layer is not split
     parts: tuple[torch.Tensor, ...] | None = None
-    #: for each block ``[num_edges, num_edge_features]`` float32 of its edges; empty if the model
-    #: does not read them
+    #: for each block ``[num_edges, num_edge_features]`` float32; empty: the model reads none
     edge_attr: tuple[Float32Array, ...] = ()
 
     @property
@@ -45,7 +45,7 @@ class Inputs:
 
     @property
     def edge_bytes(self) -> int:
-        """Bytes of the features of edges."""
+        """Bytes of the edge features."""
         return sum(rows.nbytes for rows in self.edge_attr)
 
     def with_edges(self, batch: MiniBatch) -> MiniBatch:
@@ -53,37 +53,42 @@ class Inputs:
         if not self.edge_attr:
             return batch
         pairs = zip(batch.blocks, self.edge_attr, strict=True)
-        return replace(batch, blocks=tuple(replace(each, edge_attr=rows) for each, rows in pairs))
+        return replace(batch, blocks=tuple(replace(block, edge_attr=rows) for block, rows in pairs))
 
 
 class TrainableModel(nn.Module):
-    """A model that the runtime can train: it loads its input, and makes logits of it.
+    """Model that training can run: it loads its input rows, and computes logits from them.
 
-    ``forward(batch, inputs)`` returns the seeds' logits ``[num_seeds, num_classes]`` float32. A
-    model of ``GraphLayer`` (``GNN``) also states what each layer costs, and is evaluated layer by
-    layer. Another has ``counted``, and is evaluated so if it ``infers_by_layer``.
+    ``forward(batch, inputs)`` returns the seeds' logits ``[num_seeds, num_classes]`` float32::
+
+        inputs = model.load(store, batch, degrees, aggregates=True, dtype=torch.float32,
+                            num_threads=8)
+        logits = model(batch, inputs)
+
+    A model of ``GraphLayer`` (``GNN``) states the cost of each layer. The cost of a user's module
+    is measured, in ``counted``. Evaluation goes layer by layer if the model ``infers_by_layer``.
     """
 
-    #: Whether ``Inputs.degrees`` is needed for batches of a neighbour sampler.
+    #: Whether ``Inputs.degrees`` is needed for batches of a neighbor sampler.
     uses_degrees: bool = False
     #: Whether ``Inputs.edge_attr`` is needed.
     uses_edge_features: bool = False
-    #: Whether weights of edges may change what it computes.
+    #: Whether edge weights may change the output.
     uses_edge_weights: bool = True
-    #: The layers, inputs first, if the model ``infers_by_layer``.
+    #: The layers, input layer first, if the model ``infers_by_layer``.
     layers: Sequence[nn.Module] | nn.ModuleList
-    #: f^0 .. f^L, features of each layer's rows, inputs first; if there are ``layers``.
+    #: f^0 .. f^L, features of each layer's rows, inputs first; empty without ``layers``.
     widths: tuple[int, ...] = ()
-    #: What a step takes by trial, of a model whose layers do not state their cost.
+    #: Measured cost of a step, for a model whose layers do not state their cost.
     counted: cost.CostModel | None = None
-    #: Makes of input rows what the first layer reads, row by row; None if it reads input rows.
+    #: Module applied to each input row; None: the first layer reads input rows.
     encoder: nn.Module | None
 
     def __init__(self) -> None:
-        """Begin a model without an encoder, of rows that a store has."""
+        """Create a model without an encoder, whose input rows come from a store."""
         super().__init__()
         self.encoder = None
-        #: The input rows if they are learned; None if a store has them.
+        #: Learned input rows; None: the input rows come from a store.
         self.vertex_rows: LearnedEmbedding | None = None
 
     @property
@@ -93,22 +98,23 @@ class TrainableModel(nn.Module):
 
     @property
     def layer_costs(self) -> tuple[cost.LayerCost, ...]:
-        """What each layer states of its cost, inputs first; empty if ``counted`` states it."""
+        """Cost of each layer, input layer first; empty: ``counted`` has the model's cost."""
         return ()
 
     @property
     def shared_parameters(self) -> list[nn.Parameter]:
-        """The parameters with gradients that every device has, in the order of ``parameters``."""
-        return [each for each in self.parameters() if each.requires_grad]
+        """Parameters with gradients that every device has a copy of, ordered as ``parameters``."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def layer(self, index: int) -> GraphLayer:
-        """Return layer ``index``, inputs first, of a model that ``infers_by_layer``."""
+        """Return layer ``index``, input layer first, of a model that ``infers_by_layer``."""
         raise NotImplementedError
 
     def reads(self, index: int) -> tuple[int, ...]:
-        """Return whose rows of its destinations layer ``index`` takes, besides its input.
+        """Return the numbers of the rows that layer ``index`` reads in addition to its input.
 
-        Number 0 stands for the rows that the first layer reads, n for the output of layer n - 1.
+        Only the rows of the layer's destinations are read. Number 0 stands for the rows that the
+        first layer reads, n for the output of layer n - 1.
         """
         return ()
 
@@ -118,13 +124,16 @@ class TrainableModel(nn.Module):
         x: torch.Tensor,
         block: Block,
         layer: GraphLayer | None = None,
-        own: Sequence[torch.Tensor] = (),
+        dst_rows: Sequence[torch.Tensor] = (),
     ) -> torch.Tensor:
-        """Return what layer ``index + 1``, or the user, sees of layer ``index`` on loaded ``x``.
+        """Return the rows that layer ``index + 1`` reads, or the logits after the last layer.
 
         Args:
-            layer: that ``x`` was loaded for, in place of layer ``index`` and with its output.
-            own: ``[num_dst, f]`` each, the rows of destinations that it ``reads``.
+            index: the layer to compute, input layer first.
+            x: the result of the layer's ``load``.
+            block: the edges to the layer's destinations, with all neighbors.
+            layer: equivalent of layer ``index`` that loaded ``x``; None: layer ``index``.
+            dst_rows: ``[num_dst, f]`` each, the destinations' rows that the layer ``reads``.
         """
         return (layer or self.layer(index)).update(x, block)
 
@@ -138,48 +147,51 @@ class TrainableModel(nn.Module):
         dtype: torch.dtype,
         num_threads: int,
     ) -> Inputs:
-        """Read the first layer's input from ``store``: the rows of the input vertices.
+        """Read the rows of the input vertices of ``batch`` from ``store``.
 
         Args:
+            store: source of the rows.
+            batch: the mini-batch.
             degrees: ``[num_input_vertices]`` float32 in-degrees, if the model uses them.
-            aggregates: whether to aggregate while reading, if the first layer allows it. The
-                values are the same.
+            aggregates: whether to aggregate while reading, if the first layer allows it. The model
+                computes the same output either way.
             dtype: float32 or bfloat16.
+            num_threads: threads that read.
         """
         x, traffic = store.gather(batch.input_vertices, dtype=dtype, num_threads=num_threads)
         return Inputs(x=x, aggregated=False, degrees=degrees, traffic=traffic)
 
     def take_waited_s(self) -> float:
-        """Return the seconds since the last call in which propagation waited for other devices.
+        """Return and reset the seconds that propagation has waited for other devices.
 
-        A model that is all here never does.
+        A model that is not split among devices never waits.
         """
         return 0.0
 
 
-#: From a model's output rows for a mini-batch, ``[num_seeds, width]`` float32, to the mean loss.
-#: That of a mini-batch without seeds is 0, with a gradient of zeros.
+#: Function from a model's output rows for a mini-batch, ``[num_seeds, width]`` float32, to the mean
+#: loss. The loss of a mini-batch without seeds is 0, with a gradient of zeros.
 Objective: TypeAlias = Callable[[Tensor, MiniBatch], Tensor]
 
 
 class VertexObjective:
-    """The loss of predicting the labels of a mini-batch's seeds."""
+    """Loss of predicting the labels of a mini-batch's seeds."""
 
-    def __init__(self, graph: SplitLabels, measured: losses.Loss) -> None:
-        """Compare outputs with the labels of ``graph`` by ``measured``."""
+    def __init__(self, graph: SplitLabels, loss: losses.Loss) -> None:
+        """Compare outputs with the labels of ``graph`` by ``loss``."""
         self._graph = graph
-        self._measured = measured
+        self._loss = loss
 
     def __call__(self, outputs: Tensor, batch: MiniBatch) -> Tensor:
         """Return the mean loss of the seeds."""
         if not batch.num_seeds:
             return outputs.sum()
-        return self._measured(outputs, _targets(self._graph, batch.seeds))
+        return self._loss(outputs, _targets(self._graph, batch.seeds))
 
     def on(self, device: torch.device) -> Objective:
-        """Return the loss of mini-batches whose seeds are a tensor of ``device``, which has labels.
+        """Return the loss of mini-batches whose seeds are a tensor on ``device``.
 
-        It copies the labels of all vertices.
+        The labels of all vertices are copied to ``device``.
         """
         labels = torch.tensor(np.asarray(self._graph.labels), device=device)
 
@@ -187,7 +199,7 @@ class VertexObjective:
             if not batch.num_seeds:
                 return outputs.sum()
             seeds: Any = batch.seeds
-            return self._measured(outputs, _as_targets(labels.index_select(0, seeds)))
+            return self._loss(outputs, _as_targets(labels.index_select(0, seeds)))
 
         return objective
 
@@ -196,49 +208,51 @@ def vertex_objective(graph: Graph, loss: losses.LossConfig | None = None) -> Ver
     """Return the loss of predicting the labels of a mini-batch's seeds.
 
     Args:
-        loss: what is minimised; None for what the labels ask for.
+        graph: has the labels.
+        loss: loss to minimize; None: the loss for the graph's kind of labels.
 
     Raises:
-        ConfigError: the loss does not go with the labels.
+        ConfigError: the loss does not fit the labels.
     """
     return VertexObjective(graph, (loss or losses.AutoLoss()).build(graph))
 
 
 class EdgeObjective:
-    """The loss of predicting the labels of a mini-batch's edges."""
+    """Loss of predicting the labels of a mini-batch's edges."""
 
-    def __init__(self, labels: SplitLabels, measured: losses.Loss) -> None:
-        """Compare outputs with ``labels`` by ``measured``."""
+    def __init__(self, labels: SplitLabels, loss: losses.Loss) -> None:
+        """Compare outputs with ``labels`` by ``loss``."""
         self._labels = labels
-        self._measured = measured
+        self._loss = loss
 
     def __call__(self, outputs: Tensor, batch: MiniBatch) -> Tensor:
-        """Return the mean loss of the edges; without edges 0."""
+        """Return the mean loss of the edges; 0 without edges."""
         rows = None if batch.links is None else batch.links.rows
         assert rows is not None
-        return self._measured(outputs, _targets(self._labels, rows)) if len(rows) else outputs.sum()
+        return self._loss(outputs, _targets(self._labels, rows)) if len(rows) else outputs.sum()
 
 
 def edge_objective(labels: SplitLabels, loss: losses.LossConfig) -> EdgeObjective:
     """Return the loss of predicting the labels of a mini-batch's edges.
 
     Raises:
-        ConfigError: the loss does not go with the labels.
+        ConfigError: the loss does not fit the labels.
     """
     return EdgeObjective(labels, loss.build(labels))
 
 
 def objective_on(objective: Objective, device: torch.device) -> Objective:
-    """Return ``objective`` of mini-batches on ``device``; one that reads no labels is the same."""
+    """Return ``objective`` for mini-batches on ``device``, with its labels copied there."""
     return objective.on(device) if isinstance(objective, VertexObjective) else objective
 
 
 def seed_loss(graph: Graph, outputs: Tensor, seeds: IntArray) -> Tensor:
-    """Return the mean loss of some vertices, as their labels ask for it; that of none is 0.
+    """Return the mean loss of ``seeds``, by the kind of their labels; 0 without seeds.
 
     Args:
+        graph: has the labels.
         outputs: ``[num_seeds, width]`` float32.
-        seeds: ``[num_seeds]`` global vertex ids, none without a label.
+        seeds: ``[num_seeds]`` global ids of labeled vertices.
     """
     if not len(seeds):
         return outputs.sum()
@@ -246,12 +260,12 @@ def seed_loss(graph: Graph, outputs: Tensor, seeds: IntArray) -> Tensor:
 
 
 def _targets(graph: SplitLabels, seeds: IntArray) -> Tensor:
-    """Return the labels of ``seeds`` as a loss takes them."""
+    """Return the labels of ``seeds`` in the form that a loss takes."""
     return _as_targets(torch.from_numpy(graph.labels[seeds]))
 
 
 def _as_targets(labels: Tensor) -> Tensor:
-    """Return labels ``[n]`` or ``[n, k]`` as a loss takes them."""
+    """Return labels ``[n]`` or ``[n, k]`` in the form that a loss takes; see ``losses.Loss``."""
     if labels.is_floating_point():
         return labels.to(torch.float32).reshape(len(labels), -1)
     return labels.to(torch.float32 if labels.ndim == 2 else torch.int64)

@@ -1,4 +1,4 @@
-"""What computing a layer takes: the one cost model of host and accelerators.
+"""Cost of computing a layer, in amounts of work: one model for host and accelerators.
 
 A layer states amounts: rows read, multiply-accumulates, bytes streamed. A device states rates.
 """
@@ -10,29 +10,29 @@ from dataclasses import dataclass
 
 #: S_feat: hidden features, activations and gradients are float32.
 BYTES_PER_FEATURE = 4
-#: An attention layer runs about so many times the operations of another one.
+#: Operations of an attention layer, relative to a layer of one aggregation and one product.
 _ATTENTION_OPERATIONS = 4
-#: A layer with separate messages runs about so many times the operations of another one.
+#: Operations of a layer that computes messages first, relative to the same.
 _MESSAGE_OPERATIONS = 2
 #: Passes over every projected row for the scores of a head: two products, and their sums.
 _SCORE_PASSES = 4
-#: Passes over the row of an edge in attention: it is made, activated and multiplied.
+#: Passes over the row of an edge in attention: it is written, activated and multiplied.
 _PAIR_PASSES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWork:
-    """Amounts of work of one layer and one mini-batch, in one direction or in both."""
+    """Amounts of work of one layer on one mini-batch, forward, backward or both."""
 
-    read_bytes: float = 0.0  #: bytes of the rows that edges read, the numerator of eq. 11.
-    macs: float = 0.0  #: multiply-accumulates, the numerator of eq. 12.
-    #: bytes of the rows that products read, which a processor mostly does while it multiplies
+    read_bytes: float = 0.0  #: bytes of the rows that edges read, the numerator of eq. 11
+    macs: float = 0.0  #: multiply-accumulates, the numerator of eq. 12
+    #: bytes of the rows that products read; a processor mostly reads them while it multiplies
     operand_bytes: float = 0.0
-    stream_bytes: float = 0.0  #: bytes of results, and of rows beside products, in order
-    #: bytes of rows of edges that accelerators read and write, and the host does not make
+    stream_bytes: float = 0.0  #: bytes read or written in order, outside of products
+    #: bytes of rows per edge that accelerators read and write, and the host does not store
     edge_row_bytes: float = 0.0
     attention: float = 0.0  #: edges and vertices of attention, times heads
-    operations: float = 0.0  #: how many operations are launched, in layers
+    operations: float = 0.0  #: launched operations, in units of a layer's operations
 
     def __add__(self, other: LayerWork) -> LayerWork:
         return LayerWork(
@@ -48,36 +48,43 @@ class LayerWork:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerCost:
-    """What layer l does to each row and edge of its block."""
+    """Operations of layer l on each row and edge of its block.
+
+    GraphSAGE with 100 input features multiplies ``h_v ‖ mean`` by one matrix, and GAT with 8 heads
+    of 32 features attends after its product::
+
+        LayerCost(width_in=100, width_out=256, products=((200, 256),))
+        LayerCost(width_in=100, width_out=256, products=((100, 256),), attention=8)
+    """
 
     width_in: int  #: f^{l-1}
     width_out: int  #: f^l
-    #: ``(inputs, outputs)`` of each matrix that a row is multiplied with. GraphSAGE's has 2 f^{l-1}
-    #: inputs, since it reads a vertex's own row beside the aggregated one.
+    #: ``(inputs, outputs)`` of each matrix that multiplies a row. GraphSAGE has 2 f^{l-1} inputs:
+    #: the vertex's own row and the aggregated row.
     products: tuple[tuple[int, int], ...]
-    #: heads of attention, which comes after the products; 0 if neighbours are aggregated before
-    #: them
+    #: heads of attention, computed after the products; 0: neighbors are aggregated before the
+    #: products
     attention: int = 0
-    #: ``(inputs, outputs)`` of each matrix that rows of destinations alone are multiplied with
+    #: ``(inputs, outputs)`` of each matrix that multiplies rows of destinations only
     own_products: tuple[tuple[int, int], ...] = ()
-    #: features of the row that attention makes of both ends of an edge; 0 if it makes a number
+    #: features of the row that attention stores for each edge; 0: a number per edge and head
     pair_width: int = 0
-    #: features of the messages that are made of rows, and gathered in their place; 0 if rows are
-    #: aggregated as they are
+    #: features of a message that is computed from a row and aggregated instead; 0: rows are
+    #: aggregated
     message_width: int = 0
-    #: ``(inputs, outputs)`` of each matrix that messages are made with
+    #: ``(inputs, outputs)`` of each matrix that computes messages
     message_products: tuple[tuple[int, int], ...] = ()
-    #: whether each edge has its own message, and not each source
+    #: whether messages are computed for each edge; otherwise for each source
     messages_per_edge: bool = False
-    #: whether the host makes the rows of edges, messages or pairs, that accelerators make
+    #: whether the host stores a row per edge (message or pair), as accelerators do
     host_makes_edge_rows: bool = True
 
-    #: whether rows are changed before they are aggregated, as input dropout does
+    #: whether rows are changed before they are aggregated, as by input dropout
     changes_inputs: bool = False
 
     @property
     def aggregates_on_load(self) -> bool:
-        """Whether rows may be aggregated while they are loaded; attention and messages may not."""
+        """Whether rows can be aggregated while they are loaded: no attention, no messages."""
         return not self.attention and not self.message_width and not self.changes_inputs
 
     @property
@@ -91,6 +98,9 @@ class LayerCost:
         """Return the work of forward propagation.
 
         Args:
+            edges: edges of the block.
+            targets: destination vertices of the block.
+            sources: source vertices of the block.
             aggregated: whether the rows were aggregated while they were loaded.
         """
         passes = [1] * len(self.products)
@@ -100,35 +110,35 @@ class LayerCost:
     def backward(self, *, edges: float, targets: float, sources: float, first: bool) -> LayerWork:
         """Return the work of backward propagation.
 
-        Every product takes two: the gradient of its weights, and that of its input, which the
-        features of the ``first`` layer do not need.
+        Each product has two products in its gradient: for its weights and for its input. The
+        ``first`` layer needs no gradient of its input features.
         """
         passes = [2 - (first and number == 0) for number in range(len(self.products))]
         reads = 2 if self.attention else 1 - first
         if self.message_width:
-            # To the edges of each destination, and from these to the sources.
+            # One pass from destinations to edges, and one from edges to sources.
             passes = [2] * len(self.products)
             reads = 2 if not first else int(bool(self.message_products))
         work = self._work(edges, targets, sources, reads=reads, passes=passes)
-        again = [2 - (first and not number) for number in range(len(self.message_products))]
-        return work + self._message_work(edges, sources, passes=again)
+        passes = [2 - (first and not number) for number in range(len(self.message_products))]
+        return work + self._message_work(edges, sources, passes=passes)
 
     def _work(
         self, edges: float, targets: float, sources: float, *, reads: int, passes: Sequence[int]
     ) -> LayerWork:
-        """Work of one direction: ``reads`` passes over the edges, ``passes`` of each product."""
+        """Return the work of ``reads`` passes over the edges and ``passes`` over each product."""
         rows = sources if self.attention else targets
         width = self.products[-1][1] if self.attention else self.message_width or self.width_in
         products = list(zip(passes, self.products, strict=True))
         scores = _SCORE_PASSES * width if self.attention else 0
         operands, results = _product_values(products)
-        own = sum(max(passes) * inputs * outputs for inputs, outputs in self.own_products)
+        dst_macs = sum(max(passes) * inputs * outputs for inputs, outputs in self.own_products)
         pairs = _PAIR_PASSES * (edges + targets) * self.pair_width
-        # Pairs read the rows of sources once more.
+        # A row per edge takes one more read of its source's row.
         return self._edge_rows(pairs) + LayerWork(
             read_bytes=reads * (edges + targets) * (width + self.pair_width) * BYTES_PER_FEATURE,
             macs=rows * sum(count * inputs * outputs for count, (inputs, outputs) in products)
-            + targets * own,
+            + targets * dst_macs,
             operand_bytes=rows * operands * BYTES_PER_FEATURE,
             stream_bytes=rows * (results + scores) * BYTES_PER_FEATURE,
             attention=(edges + targets + sources) * self.attention / 2,
@@ -136,16 +146,16 @@ class LayerCost:
         )
 
     def _edge_rows(self, num_values: float) -> LayerWork:
-        """Work of rows of edges, of so many values written and read."""
+        """Return the work of writing and reading ``num_values`` of rows per edge."""
         num_bytes = num_values * BYTES_PER_FEATURE
         if self.host_makes_edge_rows:
             return LayerWork(stream_bytes=num_bytes)
         return LayerWork(edge_row_bytes=num_bytes)
 
     def _message_work(self, edges: float, sources: float, *, passes: Sequence[int]) -> LayerWork:
-        """Work of one direction for messages: made of rows, written and read once an edge.
+        """Return the work of computing messages, and of writing and reading one for each edge.
 
-        So are the rows at both ends of an edge, if its message is made of them.
+        With a message per edge, the rows at both ends of the edge are written and read as well.
         """
         if not self.message_width:
             return LayerWork()
@@ -162,12 +172,12 @@ class LayerCost:
 
 
 def _product_values(products: Sequence[tuple[int, tuple[int, int]]]) -> tuple[int, int]:
-    """Return the values of a row that products read, and those that they write.
+    """Return the number of values of a row that products read, and the number that they write.
 
     Args:
-        products: passes, and ``(inputs, outputs)`` of each matrix. The first pass reads inputs: it
-            makes outputs, or the gradient of the weights, after that of the activation was
-            written. A second one makes the gradient of inputs.
+        products: passes, and ``(inputs, outputs)`` of each matrix. The first pass reads inputs, and
+            writes outputs (forward) or follows a written gradient of outputs (backward). A second
+            pass reads the gradient of outputs, and writes the gradient of inputs.
     """
     read = sum(inputs + (count - 1) * outputs for count, (inputs, outputs) in products if count)
     written = sum(outputs + (count - 1) * inputs for count, (inputs, outputs) in products if count)
@@ -176,19 +186,19 @@ def _product_values(products: Sequence[tuple[int, tuple[int, int]]]) -> tuple[in
 
 @dataclass(frozen=True, kw_only=True)
 class CostModel:
-    """What a step of a whole model takes, in proportion to the vertices and edges of a mini-batch.
+    """Cost of a step of a user's module, linear in the vertices and edges of a mini-batch.
 
-    It is counted by trial, of a model whose layers do not state their cost. Each tuple has what a
-    vertex of V^0 .. V^L adds, and then what an edge of E^1 .. E^L adds.
+    It is counted while the module runs on tiny mini-batches; see ``count_cost``. Each tuple has the
+    amount per vertex of V^0 .. V^L, followed by the amount per edge of E^1 .. E^L.
     """
 
     widths: tuple[int, int]  #: features of an input row, and of an output row
     macs: tuple[float, ...]  #: multiply-accumulates, forward and backward
-    stream_bytes: tuple[float, ...]  #: bytes that operations write, and others read
-    #: bytes of rows that forward propagation keeps for backward propagation
+    stream_bytes: tuple[float, ...]  #: bytes that operations write and later operations read
+    #: bytes of rows that forward propagation saves for backward propagation
     kept_bytes: tuple[float, ...]
-    #: seconds of a step that was measured on the host, over those that its rates predict of these
-    #: amounts; 1 if none was
+    #: seconds of a step measured on the host, divided by the seconds that the host's rates predict
+    #: for these amounts; 1: not measured
     host_factor: float = 1.0
 
     def work(self, vertices: Sequence[float], edges: Sequence[float]) -> LayerWork:
@@ -200,9 +210,9 @@ class CostModel:
         )
 
     def activation_bytes(self, vertices: Sequence[float], edges: Sequence[float]) -> float:
-        """Return the bytes of what is kept, and of its gradients."""
+        """Return the bytes of saved rows and of their gradients."""
         return 2 * _product(self.kept_bytes, vertices, edges)
 
 
-def _product(each: Sequence[float], vertices: Sequence[float], edges: Sequence[float]) -> float:
-    return sum(a * b for a, b in zip(each, (*vertices, *edges), strict=True))
+def _product(amounts: Sequence[float], vertices: Sequence[float], edges: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(amounts, (*vertices, *edges), strict=True))

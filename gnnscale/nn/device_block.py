@@ -1,4 +1,4 @@
-"""Blocks in the memory of a device that computes over them by kernels of its own."""
+"""Blocks in the memory of a device that has its own kernels."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from gnnscale.sampling import Block
 class Activation:
     """ReLU and dropout of one layer's output in one step.
 
-    What is dropped is a pure function of ``(seed, step, layer, vertex, column)``: a resumed run
-    repeats an uninterrupted one, and devices that compute the same vertex drop the same of it.
+    The dropped values are a pure function of ``(seed, step, layer, vertex, column)``: a resumed run
+    repeats an uninterrupted run, and all devices drop the same values of a vertex.
     """
 
     p: float  #: probability of dropping, rounded to 1/65536; 0 when evaluating
-    seed: int  #: of the run
-    step: int  #: of the run
-    layer: int  #: whose output is activated
+    seed: int  #: seed of the run
+    step: int  #: step of the run
+    layer: int  #: number of the layer whose output is activated
     vertices: IntArray  #: ``[n]`` int32 or int64, the vertex of each row
 
     def apply_(self, x: torch.Tensor) -> float:
-        """Activate ``x`` ``[n, f]`` in place; return the factor of what is kept, 1 / (1 - p)."""
+        """Activate ``x`` ``[n, f]`` in place; return 1 / (1 - p), which scales remaining values."""
         return ops.relu_dropout(
             x,
             self.vertices,
@@ -41,22 +41,22 @@ class Activation:
         )
 
     def gradient(self, y: torch.Tensor, grad: torch.Tensor, scale: float) -> torch.Tensor:
-        """Return the gradient of what was activated.
+        """Return the gradient of the input of ``apply_``.
 
         Args:
-            y: ``[n, f]`` that ``apply_`` has made.
-            grad: ``[n, f]`` gradient of it, contiguous.
-            scale: that ``apply_`` returned.
+            y: ``[n, f]`` output of ``apply_``.
+            grad: ``[n, f]`` gradient of ``y``, contiguous.
+            scale: the factor that ``apply_`` returned.
         """
         return ops.relu_dropout_backward(y, grad, scale=scale, num_threads=torch.get_num_threads())
 
 
 class Rule(Enum):
-    """What an edge counts in a linear aggregation, from which a device makes coefficients."""
+    """Coefficient of an edge in a linear aggregation, for devices that compute it themselves."""
 
     #: ``1 / sqrt(D(v) D(u))``, and the vertex's own row is added (``GCNLayer``)
     SYMMETRIC = "symmetric"
-    #: 1 / (number of neighbours), and the vertex's own row is concatenated (``SAGELayer``)
+    #: 1 / (number of neighbors), and the vertex's own row is concatenated (``SAGELayer``)
     MEAN = "mean"
     #: 1, and the vertex's own row is added (``GINLayer``)
     SUM = "sum"
@@ -82,18 +82,17 @@ class MessageSums(Protocol):
 
 
 class DeviceBlock(Block, ABC):
-    """A block whose arrays are tensors of a device.
+    """Block whose arrays are tensors on a device.
 
-    The device alone may know how many edges and vertices it has. ``num_dst``, ``num_src`` and
-    ``num_edges`` are then upper bounds: rows after the last vertex are zeros in what is computed
-    here, and so are their gradients.
+    ``num_dst``, ``num_src`` and ``num_edges`` may be upper bounds, if only the device knows the
+    numbers. Computed rows after the last vertex are then zeros, and so are their gradients.
     """
 
     @abstractmethod
     def activation(
         self, p: float, *, seed: int, step: int, layer: int, sources: bool = False
     ) -> Activation:
-        """Return the activation of the rows of its destinations, or of its ``sources``."""
+        """Return the activation of the destinations' rows, or with ``sources`` of the sources'."""
 
     @abstractmethod
     def aggregate(
@@ -103,8 +102,9 @@ class DeviceBlock(Block, ABC):
 
         Args:
             h: ``[num_src, f]`` float32 or bfloat16, contiguous; overwritten if it is activated.
-            degrees: ``[num_src]`` float32 in-degrees in the whole graph, if the rule needs them.
-            act: activation of ``h``, None to use it as it is.
+            rule: coefficients of the edges.
+            degrees: ``[num_src]`` float32 in-degrees in the full graph, if the rule needs them.
+            act: activation of ``h``; None: ``h`` is not activated.
         """
 
     @abstractmethod
@@ -113,7 +113,7 @@ class DeviceBlock(Block, ABC):
 
     @abstractmethod
     def edge_scores(self, src: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
-        """Return ``src[u] + dst[v]`` of each edge, with gradient.
+        """Return ``src[u] + dst[v]`` for each edge, with gradient.
 
         Args:
             src: ``[num_src, num_heads]`` float32.
@@ -125,15 +125,15 @@ class DeviceBlock(Block, ABC):
 
     @abstractmethod
     def attend(self, scores: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        """Sum source rows with the softmax of their edges' scores; see ``gat.attend``."""
+        """Sum source rows with the softmax of edge scores; see ``attention_ops.attend``."""
 
     @abstractmethod
     def sums(self, degrees: torch.Tensor | None) -> MessageSums:
-        """Return the reductions of its edges' messages."""
+        """Return the reductions of messages over the edges; see ``Segments``."""
 
     @abstractmethod
     def sources(self) -> torch.Tensor:
-        """Return the source of each edge, ``[num_edges]`` int32, that of no edge after the last."""
+        """Return the source of each edge, ``[num_edges]`` int32."""
 
     @abstractmethod
     def destinations(self) -> torch.Tensor:

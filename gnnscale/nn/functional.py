@@ -1,4 +1,4 @@
-"""ReLU with dropout that no slice changes, and differentiable aggregation over a block."""
+"""ReLU with reproducible dropout, and differentiable aggregation over a block."""
 
 from typing import Any
 
@@ -41,45 +41,40 @@ def activation(p: float, batch: MiniBatch, layer: int) -> Activation:
     )
 
 
-#: Number of the activation of rows that the first layer reads; no model has so many layers.
-_INPUTS = 1 << 16
+#: Layer number in the dropout stream of an encoder's hidden rows, above all numbers of layers.
+_ENCODER = 1 << 16
+#: Layer number in the dropout stream of input rows.
+_INPUT_ROWS = _ENCODER + 1
 
 
 def input_activation(p: float, batch: MiniBatch) -> Activation:
-    """Return an activation of rows of the sources of the first block of ``batch``."""
+    """Return the activation of an encoder's hidden rows, one for each input vertex."""
+    return _source_activation(p, batch, _ENCODER)
+
+
+def _source_activation(p: float, batch: MiniBatch, layer: int) -> Activation:
+    """Return an activation of the first block's source rows, of stream ``layer``."""
     block = batch.blocks[0]
     if isinstance(block, DeviceBlock):
-        return block.activation(p, seed=batch.seed, step=batch.step, layer=_INPUTS, sources=True)
+        return block.activation(p, seed=batch.seed, step=batch.step, layer=layer, sources=True)
     return Activation(
-        p=p, seed=batch.seed, step=batch.step, layer=_INPUTS, vertices=batch.input_vertices
+        p=p, seed=batch.seed, step=batch.step, layer=layer, vertices=batch.input_vertices
     )
 
 
-#: Number of the dropout of input rows themselves.
-_INPUT_ROWS = _INPUTS + 1
-
-
 def input_dropout(x: torch.Tensor, p: float, batch: MiniBatch) -> torch.Tensor:
-    """Return input rows with features dropped, and the remaining ones scaled by 1 / (1 - p).
+    """Return input rows with features dropped, and the remaining features scaled by 1 / (1 - p).
 
-    What is dropped is a pure function of ``(seed, step, vertex, column)``, on every device.
+    The dropped features are a pure function of ``(seed, step, vertex, column)``, on every device.
 
     Args:
-        x: ``[num_input_vertices, f]`` float32 or bfloat16, which stays as it is.
+        x: ``[num_input_vertices, f]`` float32 or bfloat16, not modified.
         p: probability of dropping a feature.
+        batch: has seed, step and input vertices.
     """
-    block = batch.blocks[0]
-    if isinstance(block, DeviceBlock):
-        mask = block.activation(
-            p, seed=batch.seed, step=batch.step, layer=_INPUT_ROWS, sources=True
-        )
-    else:
-        mask = Activation(
-            p=p, seed=batch.seed, step=batch.step, layer=_INPUT_ROWS, vertices=batch.input_vertices
-        )
-    # Features may be negative, and ReLU leaves the ones.
+    # ReLU would zero negative features; it leaves ones unchanged.
     factors = torch.ones_like(x, memory_format=torch.contiguous_format, requires_grad=False)
-    mask.apply_(factors)
+    _source_activation(p, batch, _INPUT_ROWS).apply_(factors)
     return x * factors if x.requires_grad else factors.mul_(x)
 
 
@@ -87,23 +82,22 @@ def relu_dropout(x: torch.Tensor, activation: Activation) -> torch.Tensor:
     """Apply ReLU and then dropout, overwriting ``x``.
 
     Args:
-        x: ``[n, f]`` contiguous float32 or bfloat16, not needed any more by the caller.
+        x: ``[n, f]`` contiguous float32 or bfloat16, no longer needed by the caller.
+        activation: the layer and step, which decide the dropped features.
     """
     out: torch.Tensor = _ReluDropout.apply(x, activation)  # type: ignore[no-untyped-call]
     return out
 
 
 def sum_scale(block: Block, degrees: Float32Array) -> Float32Array | None:
-    """Return what a sampled sum is multiplied with so that its expectation is the full sum.
-
-    That is degree / number sampled for neighbour sampling. If edges carry their importance, it
-    already does this, and nothing is left to do.
+    """Return the factor of each sampled sum that makes its expectation the full sum.
 
     Args:
-        degrees: ``[at least num_dst]`` float32 in-degrees in the whole graph.
+        block: the edges.
+        degrees: ``[at least num_dst]`` float32 in-degrees in the full graph.
 
     Returns:
-        ``[num_dst]`` float32, or None.
+        ``[num_dst]`` float32, degree / number sampled. None: the edges' importance has this effect.
     """
     if block.importance is not None:
         return None
@@ -112,14 +106,18 @@ def sum_scale(block: Block, degrees: Float32Array) -> Float32Array | None:
     return scale
 
 
-def drawn_from(block: Block, degrees: Float32Array) -> Float32Array:
-    """Return what ``sum_scale`` is to take for degrees when messages count by their weights.
+def sampling_totals(block: Block, degrees: Float32Array) -> Float32Array:
+    """Return the ``degrees`` argument of ``sum_scale`` when messages are summed with edge weights.
 
-    Neighbours that were drawn by weight stand for the sum of all weights, each alike; others for
-    their number.
+    Neighbors sampled by weight count equally, and stand for the sum of all in-edge weights.
+    Neighbors sampled uniformly stand for the in-degree.
 
     Args:
-        degrees: ``[at least num_dst]`` float32 in-degrees in the whole graph.
+        block: the edges.
+        degrees: ``[at least num_dst]`` float32 in-degrees in the full graph.
+
+    Returns:
+        ``[at least num_dst]`` float32.
     """
     by_weight = block.weight_sums is not None and block.edge_weights is None
     return block.weight_sums if by_weight else degrees  # type: ignore[return-value]
@@ -151,12 +149,14 @@ class _WeightedAggregate(torch.autograd.Function):
 def gradient_of_rows(
     grad: torch.Tensor, block: Block, coefficients: Aggregation, *, scale: float | None = None
 ) -> RowSums:
-    """Return the gradient of the rows that were aggregated over a block, ``[num_src, f]``.
+    """Return the gradient of rows ``[num_src, f]`` that were aggregated over a block.
 
     Args:
-        grad: that of the result, ``[num_dst, f]``, or ``[num_dst, 2 f]`` if the own row is
-            concatenated.
-        scale: what it is multiplied with; None for 1.
+        grad: gradient of the result, ``[num_dst, f]``, or ``[num_dst, 2 f]`` with a concatenated
+            self term.
+        block: the edges.
+        coefficients: coefficients of the aggregation.
+        scale: factor of the gradient; None: 1.
     """
     grad = grad.contiguous()
     width = grad.shape[1] // (2 if coefficients.self_term == "concat" else 1)
@@ -188,15 +188,17 @@ def aggregate(
 ) -> torch.Tensor:
     """Aggregate hidden rows over a block, with gradient to ``h``.
 
-    With ``act``, ReLU and dropout are applied to ``h`` first, overwriting it, and their gradient is
-    taken in the same pass as the aggregation's.
+    With ``act``, ReLU and dropout are applied to ``h`` first, overwriting it. One pass computes the
+    gradient of both.
 
     Args:
         h: ``[num_src, f]`` float32 or bfloat16, contiguous.
-        act: activation of ``h``, None to use it as it is.
+        block: the edges.
+        coefficients: coefficients of the aggregation.
+        act: activation of ``h``; None: ``h`` is not activated.
 
     Returns:
-        ``[num_dst, f]`` or ``[num_dst, 2 f]`` of the same type.
+        ``[num_dst, f]`` or ``[num_dst, 2 f]``, in the type of ``h``.
     """
     out: torch.Tensor = _WeightedAggregate.apply(h, block, coefficients, act)  # type: ignore[no-untyped-call]
     return out

@@ -1,4 +1,4 @@
-"""A learned row for every vertex, which a model has in place of features."""
+"""Learned embeddings: a trained row for each vertex, instead of features."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from gnnscale.sampling import Block
 
 
 class LearnedEmbedding(nn.Module):
-    """A table of weights, of which a step reads and updates the rows of its input vertices.
+    """Table of learned rows; a step reads and updates the rows of its input vertices only.
 
-    The table is a parameter, so that it is saved and restored with the model, but never has a
-    separate gradient: that would have a row for every vertex.
+    The table is a parameter, so that checkpoints contain it. It has no ``grad``, which would have a
+    row for every vertex; ``gradient`` has the rows of the last step.
     """
 
     def __init__(
         self, weight: Tensor, optimizer: RowOptimizer, *, rate_factor: float = 1.0
     ) -> None:
-        """Take the table ``weight`` ``[num_vertices, dim]`` float32, without a copy.
+        """Use ``weight`` as the table.
 
         Args:
-            optimizer: updates rows.
-            rate_factor: learning rate of rows, by that of the other weights.
+            weight: ``[num_vertices, dim]`` float32, not copied.
+            optimizer: updates the rows of a step.
+            rate_factor: learning rate of rows, relative to the learning rate of other weights.
         """
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)
-        #: Vertices that a step has read, and the gradient ``[n, dim]`` of their rows; None before
+        #: Vertices of the last step, and the gradient ``[n, dim]`` of their rows; None before
         #: backward propagation.
         self.gradient: tuple[Array, RowSums] | None = None
         self._optimizer = optimizer
@@ -43,11 +44,11 @@ class LearnedEmbedding(nn.Module):
 
     @property
     def state_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Names and shapes of what an optimizer of the weights keeps of the table, float32."""
+        """Names and shapes of the optimizer's float32 state of the table."""
         return self._optimizer.state_shapes(self.weight)
 
     def update(self, optimizer: torch.optim.Optimizer) -> None:
-        """Update the rows that were read last, by their gradient; without one, nothing."""
+        """Update the rows of the last step by their gradient, if there is one."""
         if self.gradient is None:
             return
         (vertices, gradients), self.gradient = self.gradient, None
@@ -62,15 +63,15 @@ class LearnedEmbedding(nn.Module):
 
 
 class LearnedFeatureStore(FeatureStore):
-    """Reads learned rows for one step at a time; backward propagation brings their gradient.
+    """Store of learned rows; backward propagation writes ``LearnedEmbedding.gradient``.
 
-    It is for the thread that trains alone, and uses as many threads as torch does.
+    Only the training thread may read it, one step at a time. It uses torch's number of threads.
     """
 
     def __init__(self, rows: LearnedEmbedding) -> None:
-        """Read ``rows``, which get the gradient."""
+        """Read from ``rows``."""
         self._rows = rows
-        # What autograd has to see, so that it calls a backward: of no use otherwise.
+        # Autograd calls backward only for functions of a tensor that requires a gradient.
         self._handle = torch.zeros((), requires_grad=True)
 
     @property
@@ -155,6 +156,6 @@ class _EmbeddingAggregate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None, None, None, None]:
-        # The sums are taken while rows are updated: a table of them would be written and read.
+        # The optimizer computes the sums row by row, so that they are never stored.
         ctx.rows.gradient = ctx.vertices, gradient_of_rows(grads[0], ctx.block, ctx.aggregation)
         return None, None, None, None, None, None

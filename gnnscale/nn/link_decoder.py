@@ -1,4 +1,4 @@
-"""Scores of edges: a graph neural network whose output rows are compared pair by pair."""
+"""Models of edges: a graph neural network, and a decoder of the output rows of both ends."""
 
 from typing import TypeAlias
 
@@ -6,69 +6,69 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gnnscale.nn import base as trainable
-from gnnscale.nn import segment_ops as segments
+from gnnscale.nn.base import Inputs
 from gnnscale.nn.conv.linear import SAGELayer
 from gnnscale.nn.gnn import GNN
+from gnnscale.nn.segment_ops import take
 from gnnscale.sampling import MiniBatch
 from gnnscale.sampling.minibatch import Links
 
 
 class DotProduct(nn.Module):
-    """The score of an edge is the dot product of its ends' rows."""
+    """Decoder whose score of an edge is the dot product of its ends' rows."""
 
-    #: Floats that a pair takes while it is scored, beside its score.
+    #: Temporary floats per pair while it is scored, without the score.
     hidden_width = 0
 
     def forward(self, source: Tensor, destination: Tensor) -> Tensor:
-        """Return ``[...]`` scores of rows ``[..., f]``, which are broadcast."""
+        """Return scores ``[...]`` of rows ``[..., f]``, which are broadcast."""
         return (source * destination).sum(-1)
 
     def every_pair(self, sources: Tensor, destinations: Tensor, out: Tensor) -> None:
-        """Put the scores from each of rows ``[s, f]`` to each of rows ``[d, f]`` into ``out``."""
+        """Write the scores ``[s, d]`` of all pairs of rows ``[s, f]`` and ``[d, f]`` to ``out``."""
         torch.mm(sources, destinations.T, out=out)
 
 
 class PairNetwork(nn.Module):
-    """The score is that of a network with one hidden layer over the ends' elementwise product."""
+    """Decoder with one hidden layer over the elementwise product of the ends' rows."""
 
     def __init__(self, width: int) -> None:
-        """Build the network for rows of ``width`` features, which the hidden layer has as well."""
+        """Build the network for rows, and a hidden layer, of ``width`` features."""
         super().__init__()
         self.hidden = nn.Linear(width, width)
         self.score = nn.Linear(width, 1)
 
     def forward(self, source: Tensor, destination: Tensor) -> Tensor:
-        """Return ``[...]`` scores of rows ``[..., f]``, which are broadcast."""
+        """Return scores ``[...]`` of rows ``[..., f]``, which are broadcast."""
         scores: Tensor = self.score(self.hidden(source * destination).relu())
         return scores.squeeze(-1)
 
     @property
     def hidden_width(self) -> int:
-        """Floats that a pair takes while it is scored, beside its score."""
+        """Temporary floats per pair while it is scored, without the score."""
         return 3 * self.hidden.in_features
 
     def every_pair(self, sources: Tensor, destinations: Tensor, out: Tensor) -> None:
-        """Put the scores from each of rows ``[s, f]`` to each of rows ``[d, f]`` into ``out``."""
+        """Write the scores ``[s, d]`` of all pairs of rows ``[s, f]`` and ``[d, f]`` to ``out``."""
         out.copy_(self(sources[:, None], destinations[None]))
 
 
-#: What makes a score of two rows.
+#: Module that scores two rows.
 Decoder: TypeAlias = DotProduct | PairNetwork
 
 
 def make_decoder(kind: str, width: int) -> Decoder:
-    """Build the decoder ``kind``, one of ``DECODERS``, of rows of ``width`` features."""
+    """Build the decoder ``kind``, one of ``DECODERS``, for rows of ``width`` features."""
     return DotProduct() if kind == "dot" else PairNetwork(width)
 
 
 def initialise_rows(gnn: GNN) -> None:
-    """Draw the weights of GraphSAGE layers anew, so that rows are large enough to be compared.
+    """Initialize the weights of GraphSAGE layers for rows that a dot product compares.
 
-    The gradient of a dot product is as small as the rows. Glorot's bound is that of a vertex's own
-    row and of its neighbours' each, with the gain of ReLU: about twice that of both together.
-    Biases are not 0, so that scores of all pairs can rise and fall together. Both are as in DGL's
-    ``SAGEConv``. Weights come from torch's global generator.
+    The gradient of a dot product is as small as the rows. The weights of own and of aggregated rows
+    are therefore initialized separately by Glorot's rule with the gain of ReLU, which doubles them.
+    Biases are not 0, so that the scores of all pairs can rise and fall together. DGL's ``SAGEConv``
+    does both. Weights come from torch's global generator.
     """
     gain = nn.init.calculate_gain("relu")
     for layer in gnn.layers:
@@ -80,10 +80,10 @@ def initialise_rows(gnn: GNN) -> None:
 
 
 class PairGNN(GNN):
-    """A graph neural network whose output rows are compared, edge by edge.
+    """Base of graph neural networks with outputs for edges.
 
-    Its forward returns what ``outputs`` makes of the edges in ``MiniBatch.links``; of a mini-batch
-    without them, and of a whole graph in plain tensors, the output rows.
+    ``forward`` returns ``outputs`` of the edges in ``MiniBatch.links``. For a mini-batch without
+    links, or a full graph in plain tensors, it returns the output rows of vertices.
     """
 
     def __init__(self, gnn: GNN) -> None:
@@ -95,76 +95,83 @@ class PairGNN(GNN):
     def forward(
         self,
         batch: MiniBatch | Tensor,
-        inputs: trainable.Inputs | Tensor,
+        inputs: Inputs | Tensor,
         edge_weight: Tensor | None = None,
         edge_attr: Tensor | None = None,
     ) -> Tensor:
-        """Return outputs of edges, or rows, float32."""
+        """Return outputs of edges, or rows of vertices, float32."""
         rows = super().forward(batch, inputs, edge_weight, edge_attr)
         links = None if isinstance(batch, Tensor) else batch.links
         return rows if links is None else self.outputs(rows, links)
 
     def outputs(self, rows: Tensor, links: Links) -> Tensor:
-        """Return outputs of the edges ``links`` between vertices with output rows ``rows``."""
+        """Return outputs of the edges ``links`` between the vertices of ``rows``."""
         raise NotImplementedError
 
 
 class LinkGNN(PairGNN):
-    """A graph neural network and the decoder of its output rows."""
+    """A graph neural network, and a decoder that scores pairs of its output rows."""
 
     def __init__(self, gnn: GNN, decoder: Decoder) -> None:
-        """Take the layers of ``gnn``, and ``decoder``."""
+        """Use the layers of ``gnn``, and ``decoder``."""
         super().__init__(gnn)
         self.decoder = decoder
 
     def outputs(self, rows: Tensor, links: Links) -> Tensor:
         """Return scores ``[n, 1 + k]`` of edges and their negatives."""
-        sources = segments.take(rows, links.sources)
-        destinations = segments.take(rows, links.destinations.reshape(-1))
+        sources = take(rows, links.sources)
+        destinations = take(rows, links.destinations.reshape(-1))
         shape = (*links.destinations.shape, rows.shape[1])
         scores: Tensor = self.decoder(sources[:, None], destinations.view(shape))
         return scores
 
 
 class EdgeNetwork(nn.Module):
-    """Outputs of an edge: a network with one hidden layer over both ends' rows and its features."""
+    """Network with one hidden layer over the concatenated rows of both ends and edge features."""
 
     def __init__(self, width: int, num_edge_features: int, num_outputs: int) -> None:
-        """Build the network for rows of ``width`` features, which the hidden layer has as well."""
+        """Build the network for rows, and a hidden layer, of ``width`` features."""
         super().__init__()
-        self.width_in = 2 * width + num_edge_features  #: floats that an edge is predicted from
+        self.width_in = 2 * width + num_edge_features  #: floats of an edge's input row
         self.hidden = nn.Linear(self.width_in, width)
         self.output = nn.Linear(width, num_outputs)
 
     def forward(self, source: Tensor, destination: Tensor, features: Tensor | None) -> Tensor:
-        """Return ``[n, num_outputs]`` of rows ``[n, width]`` and ``[n, num_edge_features]``."""
-        given = [source, destination] if features is None else [source, destination, features]
-        outputs: Tensor = self.output(self.hidden(torch.cat(given, dim=1)).relu())
+        """Return outputs ``[n, num_outputs]`` of n edges.
+
+        Args:
+            source: ``[n, width]`` rows of the sources.
+            destination: ``[n, width]`` rows of the destinations.
+            features: ``[n, num_edge_features]``; None: edges have no features.
+        """
+        inputs = [source, destination] if features is None else [source, destination, features]
+        outputs: Tensor = self.output(self.hidden(torch.cat(inputs, dim=1)).relu())
         return outputs
 
 
 class EdgeGNN(PairGNN):
-    """A graph neural network, and the network that makes outputs of an edge of its ends' rows."""
+    """A graph neural network, and an ``EdgeNetwork`` over the rows of an edge's ends."""
 
     def __init__(self, gnn: GNN, network: EdgeNetwork) -> None:
-        """Take the layers of ``gnn``, and ``network``."""
+        """Use the layers of ``gnn``, and ``network``."""
         super().__init__(gnn)
         self.network = network
 
     def outputs(self, rows: Tensor, links: Links) -> Tensor:
         """Return outputs ``[n, num_outputs]`` of edges with or without features."""
-        sources = segments.take(rows, links.sources)
-        destinations = segments.take(rows, links.destinations.reshape(-1))
+        sources = take(rows, links.sources)
+        destinations = take(rows, links.destinations.reshape(-1))
         features = None if links.features is None else torch.from_numpy(links.features)
         outputs: Tensor = self.network(sources, destinations, features)
         return outputs
 
 
 def link_objective(scores: Tensor, batch: MiniBatch) -> Tensor:
-    """Return the mean binary cross-entropy of edges and negatives; that of none is 0.
+    """Return the mean binary cross-entropy of edges and negatives; 0 without edges.
 
     Args:
-        scores: ``[n, 1 + k]`` of the edges themselves in the first column, of negatives in others.
+        scores: ``[n, 1 + k]``: the edge in the first column, its k negatives in the other columns.
+        batch: not used.
     """
     if not len(scores):
         return scores.sum()

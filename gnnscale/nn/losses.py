@@ -1,4 +1,4 @@
-"""Losses: what a run minimises, chosen by the configuration group ``loss``."""
+"""Losses that a run minimizes, chosen by the configuration group ``loss``."""
 
 from __future__ import annotations
 
@@ -20,44 +20,47 @@ if TYPE_CHECKING:
 
     from gnnscale.graph import SplitLabels
 
-#: From outputs ``[n, width]`` float32 and targets to the mean over the ``n`` vertices, a scalar.
-#: Targets are ``[n]`` int64 classes, ``[n, num_classes]`` float32 of 0 and 1 when a vertex may
-#: have several labels, or ``[n, width]`` float32 numbers, NaN for unknown ones.
+#: Function from outputs ``[n, width]`` float32 and targets to the mean over the ``n`` vertices, a
+#: scalar. Targets are ``[n]`` int64 classes, ``[n, num_classes]`` float32 of 0 and 1 when a vertex
+#: may have several labels, or ``[n, width]`` float32 numbers, NaN for unknown numbers.
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 
-#: What labels are, in the words of messages.
+#: Kinds of labels, in the words of messages.
 _KINDS = {
-    "classes": "one label a vertex",
-    "multilabel": "several labels a vertex",
-    "regression": "numbers for labels",
+    "classes": "one label per vertex",
+    "multilabel": "several labels per vertex",
+    "regression": "numbers as labels",
 }
 
 
 def label_kind(labels: Array) -> str:
-    """Return what ``labels`` are: ``classes``, ``multilabel`` or ``regression``."""
+    """Return the kind of ``labels``: ``classes``, ``multilabel`` or ``regression``."""
     if labels.dtype.kind == "f":
         return "regression"
     return "classes" if labels.ndim == 1 else "multilabel"
 
 
 def check_labels(option: str, graph: SplitLabels, kind: str) -> None:
-    """Refuse a graph whose labels are not of ``kind``, as ``label_kind`` returns it.
+    """Refuse a graph whose labels are not of ``kind``, one of the results of ``label_kind``.
 
     Raises:
-        ConfigError: they are not; the message begins with ``option``.
+        ConfigError: the labels are of another kind; the message begins with ``option``.
     """
-    found = label_kind(graph.labels)
-    if found != kind:
-        raise ConfigError(f"{option}: needs {_KINDS[kind]}, and {graph.name} has {_KINDS[found]}")
+    actual = label_kind(graph.labels)
+    if actual != kind:
+        raise ConfigError(
+            f"{option}: expected {_KINDS[kind]}, got {graph.name} with {_KINDS[actual]}"
+        )
 
 
-class _OnDevices:
-    """A tensor, and a copy of it on each device that asked for one."""
+class _DeviceCopies:
+    """Tensor with a copy on each device that has used it."""
 
     def __init__(self, values: Tensor) -> None:
         self._copies = {values.device: values}
 
     def on(self, device: torch.device) -> Tensor:
+        """Return the tensor on ``device``, copied there at the first call."""
         if device not in self._copies:
             self._copies[device] = next(iter(self._copies.values())).to(device)
         return self._copies[device]
@@ -69,29 +72,29 @@ class LossConfig(ABC):
 
     @abstractmethod
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss of a graph's training vertices.
+        """Return the loss function for the labels of ``graph``.
 
-        It is a mean over the vertices that it is given, each of which counts by itself: so the
-        means of slices, weighted by their vertices, are the mean of the mini-batch.
+        The loss is a mean over vertices, and a vertex's term does not depend on other vertices: the
+        means of slices, weighted by their numbers of vertices, give the mean of the mini-batch.
 
         Raises:
-            ConfigError: the graph's labels are not what the loss compares.
+            ConfigError: the graph's labels are of another kind.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(LossConfig):
-    """Cross-entropy over the classes, for vertices with one label each.
+    """Cross-entropy over the classes, for vertices with one label.
 
     Weights are scaled so that their mean over the training vertices is 1, and the loss is
-    ``sum_i w_i l_i / n`` over ``n`` vertices. PyTorch divides by the weights of the vertices at
-    hand instead, so that what a vertex counts would follow from how a mini-batch is split.
+    ``sum_i w_i l_i / n`` over ``n`` vertices. PyTorch divides by the sum of the ``n`` weights
+    instead; the weight of a vertex would then depend on the split of the mini-batch.
 
     Attributes:
-        class_weights: what vertices of each class count, a list of a number per class; or
-            ``balanced``, the inverse of the class's part of the training vertices; None for all
-            alike.
-        label_smoothing: part of the target that goes to all classes alike; below 1.
+        class_weights: weight of each class, a list of a number per class; or ``balanced``, the
+            inverse of the class's share of the training vertices; null: equal weights.
+        label_smoothing: share of the target that is spread equally over all classes; at least 0
+            and below 1.
     """
 
     class_weights: Any | None = None
@@ -102,18 +105,18 @@ class CrossEntropy(LossConfig):
             _check_weights("loss.class_weights", self.class_weights, or_else="balanced or null")
             if not any(self.class_weights):
                 raise ConfigError(
-                    f"loss.class_weights={list(self.class_weights)}: one must be above 0"
+                    f"loss.class_weights={list(self.class_weights)}: expected a weight above 0"
                 )
         if not 0 <= self.label_smoothing < 1:
             raise ConfigError(
-                f"loss.label_smoothing={self.label_smoothing}: must be at least 0 and below 1"
+                f"loss.label_smoothing={self.label_smoothing}: expected at least 0 and below 1"
             )
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss.
+        """Return the loss function.
 
         Raises:
-            ConfigError: the graph has other labels, or another number of classes than weights; or
+            ConfigError: labels are of another kind, the numbers of weights and classes differ, or
                 no training vertex has a class with a weight above 0.
         """
         import torch
@@ -127,7 +130,7 @@ class CrossEntropy(LossConfig):
                 return functional.cross_entropy(outputs, targets, label_smoothing=smoothing)
 
             return plain
-        weights = _OnDevices(torch.from_numpy(self._weights(graph)))
+        weights = _DeviceCopies(torch.from_numpy(self._weights(graph)))
 
         def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
             total = functional.cross_entropy(
@@ -153,8 +156,8 @@ class CrossEntropy(LossConfig):
         mean = float(weights @ counts) / max(float(counts.sum()), 1.0)
         if not mean > 0:
             raise ConfigError(
-                f"loss.class_weights={self.class_weights}: no training vertex of {graph.name} "
-                "has a class with a weight above 0"
+                f"loss.class_weights={self.class_weights}: expected a weight above 0 for the class "
+                f"of a training vertex of {graph.name}"
             )
         scaled: Float32Array = (weights / mean).astype(np.float32)
         return scaled
@@ -165,8 +168,8 @@ class BinaryCrossEntropy(LossConfig):
     """Binary cross-entropy of each class, for vertices with several labels.
 
     Attributes:
-        pos_weight: what a label that is there counts, beside one that is not: a number, or a list
-            of a number per class; None for 1.
+        pos_weight: weight of a present label relative to an absent label: a number, or a list of a
+            number per class; null: 1.
     """
 
     pos_weight: Any | None = None
@@ -178,10 +181,10 @@ class BinaryCrossEntropy(LossConfig):
             _check_weights("loss.pos_weight", listed, or_else="a number or null")
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss.
+        """Return the loss function.
 
         Raises:
-            ConfigError: the graph has other labels, or another number of classes than weights.
+            ConfigError: labels are of another kind, or the numbers of weights and classes differ.
         """
         import torch
         from torch.nn import functional
@@ -189,10 +192,10 @@ class BinaryCrossEntropy(LossConfig):
         check_labels("loss=binary_cross_entropy", graph, "multilabel")
         weights = None
         if self.pos_weight is not None:
-            found = np.array(self.pos_weight, np.float32)
-            if found.ndim:
-                _check_length("loss.pos_weight", found, graph)
-            weights = _OnDevices(torch.from_numpy(found.reshape(-1)).expand(graph.num_classes))
+            values = np.array(self.pos_weight, np.float32)
+            if values.ndim:
+                _check_length("loss.pos_weight", values, graph)
+            weights = _DeviceCopies(torch.from_numpy(values.reshape(-1)).expand(graph.num_classes))
 
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:
             weight = None if weights is None else weights.on(outputs.device)
@@ -206,31 +209,31 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_weights(option: str, weights: Any, *, or_else: str) -> None:
-    """Refuse what is no list of finite numbers of at least 0."""
+    """Refuse ``weights`` unless they are a list of finite numbers of at least 0."""
     if not isinstance(weights, Sequence) or isinstance(weights, str) or not weights:
-        raise ConfigError(f"{option}={shown(weights)}: must be a list of numbers, {or_else}")
-    for each in weights:
-        if not (_is_number(each) and math.isfinite(each) and each >= 0):
-            raise ConfigError(f"{option}: {shown(each)} is no number of at least 0")
+        raise ConfigError(f"{option}={shown(weights)}: expected a list of numbers, {or_else}")
+    for weight in weights:
+        if not (_is_number(weight) and math.isfinite(weight) and weight >= 0):
+            raise ConfigError(f"{option}: expected numbers of at least 0, got {shown(weight)}")
 
 
 def _check_length(option: str, weights: Array, graph: SplitLabels) -> None:
     if len(weights) != graph.num_classes:
         raise ConfigError(
-            f"{option}: has {len(weights)} numbers, and {graph.name} has "
-            f"{graph.num_classes} classes"
+            f"{option}: expected {graph.num_classes} numbers, the classes of {graph.name}, got "
+            f"{len(weights)}"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CustomLoss(LossConfig):
-    """Your function, ``function(outputs, targets)``, which returns the mean loss.
+    """Your function ``function(outputs, targets)``, which returns the mean loss.
 
     Attributes:
-        function: its name, ``MODULE:NAME`` or ``FILE.py:NAME``. It gets outputs ``[n, width]``
-            float32 and targets: ``[n]`` int64 classes, ``[n, num_classes]`` float32 of 0 and 1, or
-            ``[n, width]`` float32 numbers; and returns a scalar tensor, the mean over the ``n``
-            vertices.
+        function: name of the function, ``MODULE:NAME`` or ``FILE.py:NAME``. It gets outputs
+            ``[n, width]`` float32 and targets: ``[n]`` int64 classes, ``[n, num_classes]`` float32
+            of 0 and 1, or ``[n, width]`` float32 numbers. It returns a scalar tensor, the mean over
+            the ``n`` vertices.
     """
 
     function: str = field(metadata=names("code"))
@@ -242,7 +245,7 @@ class CustomLoss(LossConfig):
         """Import the function.
 
         Raises:
-            ConfigError: it cannot be imported, or returns something else than a scalar.
+            ConfigError: the function cannot be imported, or does not return a scalar tensor.
         """
         import torch
 
@@ -251,10 +254,10 @@ class CustomLoss(LossConfig):
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:
             value = function(outputs, targets)
             if not isinstance(value, torch.Tensor) or value.ndim:
-                found = list(value.shape) if isinstance(value, torch.Tensor) else shown(value)
+                actual = list(value.shape) if isinstance(value, torch.Tensor) else shown(value)
                 raise ConfigError(
-                    f"loss.function={self.function}: returned {found}, must return a scalar "
-                    "tensor, the mean over the vertices"
+                    f"loss.function={self.function}: expected a scalar tensor, the mean over the "
+                    f"vertices, got {actual}"
                 )
             return value
 
@@ -263,30 +266,30 @@ class CustomLoss(LossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MeanSquaredError(LossConfig):
-    """Mean squared error, for labels that are numbers; those that are not known do not count.
+    """Mean squared error, for labels that are numbers.
 
-    Of a vertex with several numbers, it is the mean over those that are known, so that every vertex
-    counts alike.
+    The error of a vertex is the mean over its known numbers, so that vertices count equally.
+    Unknown numbers (NaN) are skipped.
     """
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss.
+        """Return the loss function.
 
         Raises:
-            ConfigError: the graph has other labels.
+            ConfigError: labels are of another kind.
         """
         check_labels("loss=mean_squared_error", graph, "regression")
 
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-            known = ~targets.isnan()
-            # Unknown numbers go first: 0 times NaN would be a gradient of NaN.
-            squares = (outputs - targets.nan_to_num()).square() * known
-            return (squares.sum(1) / known.sum(1).clamp(min=1)).mean()
+            is_known = ~targets.isnan()
+            # NaN is replaced before it is masked: 0 times NaN would be a gradient of NaN.
+            squares = (outputs - targets.nan_to_num()).square() * is_known
+            return (squares.sum(1) / is_known.sum(1).clamp(min=1)).mean()
 
         return loss
 
 
-_OF_KIND: dict[str, type[LossConfig]] = {
+_LOSS_BY_KIND: dict[str, type[LossConfig]] = {
     "classes": CrossEntropy,
     "multilabel": BinaryCrossEntropy,
     "regression": MeanSquaredError,
@@ -295,8 +298,8 @@ _OF_KIND: dict[str, type[LossConfig]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class AutoLoss(LossConfig):
-    """By the labels: cross-entropy, binary cross-entropy of each of several, or squared error."""
+    """Loss by kind of labels: cross-entropy, binary cross-entropy, or mean squared error."""
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss of the graph's kind of labels."""
-        return _OF_KIND[label_kind(graph.labels)]().build(graph)
+        """Return the loss function for the graph's kind of labels."""
+        return _LOSS_BY_KIND[label_kind(graph.labels)]().build(graph)

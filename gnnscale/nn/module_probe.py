@@ -1,8 +1,9 @@
-"""A tiny mini-batch that finds the form a user's module takes, and what a step takes."""
+"""Calls of a user's module on tiny mini-batches, to find its form and to count its cost."""
 
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,21 +23,21 @@ _HOPS = ("num_sampled_nodes_per_hop", "num_sampled_edges_per_hop")
 
 @dataclass(frozen=True, kw_only=True)
 class CallConvention:
-    """One way to call a module."""
+    """A way to call ``forward`` and ``inference_per_layer`` of a user's module."""
 
-    #: from a module, a mini-batch and its input rows to output rows, the seeds' first
+    #: calls ``forward`` with a mini-batch and its input rows; returns output rows, seeds first
     call: Callable[[nn.Module, MiniBatch, torch.Tensor], Any]
-    #: from a module, the number of a layer, a block and its source rows ``[num_src, f]`` to the
-    #: rows ``[num_dst, f']`` that the next layer reads, by the module's ``inference_per_layer``
+    #: calls ``inference_per_layer`` with the number of a layer, a block and its source rows
+    #: ``[num_src, f]``; returns the rows ``[num_dst, f']`` that the next layer reads
     infer: Callable[[nn.Module, int, Block, torch.Tensor], Any]
-    #: whether output rows after the seeds' are dropped; else there are no such rows
+    #: whether ``forward`` may return rows after the seeds', which are dropped
     drops_rows: bool = False
-    #: whether the edges' importance (layer-wise sampling) reaches the module
+    #: whether the module gets the importance of edges (layer-wise sampling)
     weighs_edges: bool = False
 
 
 def likely_forms(module: nn.Module) -> list[str]:
-    """Return all forms, those first that the names of ``forward``'s arguments speak for."""
+    """Return all forms, the forms that match the argument names of ``forward`` first."""
     names = [*inspect.signature(module.forward).parameters, "", ""]
     first, second = names[0].lower(), names[1].lower()
     by_name = {
@@ -50,49 +51,50 @@ def likely_forms(module: nn.Module) -> list[str]:
 
 
 def edge_argument(function: Callable[..., Any]) -> str | None:
-    """Return the name of the argument of ``function`` for features of edges; None without one."""
-    known = inspect.signature(function).parameters
-    return next((name for name in EDGE_ATTR if name in known), None)
+    """Return the name of the argument of ``function`` for edge features; None: it has none."""
+    parameters = inspect.signature(function).parameters
+    return next((name for name in EDGE_ATTR if name in parameters), None)
 
 
-def _edges(module: nn.Module, edge_attr: Any) -> dict[str, Any]:
-    """Return features of edges as an argument of ``forward``, by its name.
+def _edge_keyword(module: nn.Module, edge_attr: Any) -> dict[str, Any]:
+    """Return ``edge_attr`` as a keyword argument of ``forward``.
 
     Raises:
-        ConfigError: there is no such argument.
+        ConfigError: ``forward`` has no argument for edge features.
     """
     name = edge_argument(module.forward)
     if name is None:
         raise ConfigError(
-            f"model.edge_features: forward has no argument {' or '.join(EDGE_ATTR)}, by which the "
-            "forms of PyG hand over features of edges"
+            f"model.edge_features: expected an argument {' or '.join(EDGE_ATTR)} of forward, by "
+            "which the forms of PyG pass edge features"
         )
     return {name: edge_attr}
 
 
-def _edges_of_layers(module: nn.Module, batch: MiniBatch) -> dict[str, Any]:
+def _layer_edge_keyword(module: nn.Module, batch: MiniBatch) -> dict[str, Any]:
+    """Return the edge features of all layers as a keyword argument of ``forward``, if any."""
     if batch.blocks[0].edge_attr is None:
         return {}
-    return _edges(module, [torch.from_numpy(each.edge_attr) for each in batch.blocks])
+    return _edge_keyword(module, [torch.from_numpy(block.edge_attr) for block in batch.blocks])
 
 
 def _call_pyg(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
-    return module(x, adapters.to_edge_indices(batch), **_edges_of_layers(module, batch))
+    return module(x, adapters.to_edge_indices(batch), **_layer_edge_keyword(module, batch))
 
 
 def _call_bipartite(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
-    return module(x, adapters.to_adjacencies(batch), **_edges_of_layers(module, batch))
+    return module(x, adapters.to_adjacencies(batch), **_layer_edge_keyword(module, batch))
 
 
 def _call_trimmed(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
     edge_index, *hops = adapters.to_sampled_subgraph(batch)
-    # A module without these computes every layer for all vertices of the sample.
-    known = inspect.signature(module.forward).parameters
-    takes = all(name in known for name in _HOPS)
-    named: dict[str, Any] = dict(zip(_HOPS, hops, strict=True)) if takes else {}
+    # Without them, the module computes every layer for all vertices of the subgraph.
+    parameters = inspect.signature(module.forward).parameters
+    takes_hops = all(name in parameters for name in _HOPS)
+    keywords: dict[str, Any] = dict(zip(_HOPS, hops, strict=True)) if takes_hops else {}
     if batch.blocks[0].edge_attr is not None:
-        named |= _edges(module, adapters.sampled_edge_attr(batch))
-    return module(x, edge_index, **named)
+        keywords |= _edge_keyword(module, adapters.sampled_edge_attr(batch))
+    return module(x, edge_index, **keywords)
 
 
 def _call_dgl(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
@@ -104,12 +106,12 @@ def _call_blocks(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
 
 
 def _infer_pyg(module: Any, index: int, block: Block, x: torch.Tensor) -> Any:
-    infer, named = module.inference_per_layer, {}
+    infer, keywords = module.inference_per_layer, {}
     if block.edge_attr is not None:
         name = edge_argument(infer)
-        assert name is not None, "modules without are evaluated over sampled neighbours"
-        named = {name: torch.from_numpy(block.edge_attr)}
-    return infer(index, x, adapters.block_to_edge_index(block), block.num_dst, **named)
+        assert name is not None, "other modules are evaluated over sampled neighbors"
+        keywords = {name: torch.from_numpy(block.edge_attr)}
+    return infer(index, x, adapters.block_to_edge_index(block), block.num_dst, **keywords)
 
 
 def _infer_dgl(module: Any, index: int, block: Block, x: torch.Tensor) -> Any:
@@ -120,7 +122,7 @@ def _infer_blocks(module: Any, index: int, block: Block, x: torch.Tensor) -> Any
     return module.inference_per_layer(index, block, x)
 
 
-#: Every form but ``auto``, by name.
+#: Call conventions by form, without ``auto``.
 CALLS: dict[str, CallConvention] = {
     "pyg": CallConvention(call=_call_pyg, infer=_infer_pyg, drops_rows=True),
     "pyg_bipartite": CallConvention(call=_call_bipartite, infer=_infer_pyg, drops_rows=True),
@@ -132,10 +134,10 @@ CALLS: dict[str, CallConvention] = {
 
 #: Vertices, and edges to them, that each hop of the smallest mini-batch adds.
 _VERTICES, _EDGES = 4, 6
-#: How many more there are of one kind, to see what these take.
-_MORE = 16
+#: Vertices or edges that are added at one depth, to count their cost.
+_ADDED = 16
 
-#: From a mini-batch and its input rows to the seeds' logits.
+#: Function from a mini-batch and its input rows to the seeds' logits.
 Call = Callable[[MiniBatch, torch.Tensor], torch.Tensor]
 
 
@@ -146,29 +148,35 @@ def tiny_batch(
     edges: Sequence[int] = (),
     edge_width: int = 0,
 ) -> MiniBatch:
-    """Return a mini-batch in which every hop draws the same neighbours for a vertex.
+    """Return a mini-batch in which a vertex has the same neighbors in every hop.
 
-    Every form, and inference layer by layer, so have one answer. One vertex of each hop has no
-    neighbour. Edges have ``edge_width`` features, the same ones in every hop.
+    All forms, and inference layer by layer, then give the same logits. One vertex of each hop has
+    no neighbor.
+
+    Args:
+        num_layers: number of hops.
+        vertices: vertices to add at each depth, seeds first.
+        edges: edges to add to the vertices of each depth, seeds first.
+        edge_width: features of an edge; 0: none.
     """
-    more_vertices = [*vertices, *[0] * (num_layers + 1 - len(vertices))]
-    more_edges = [*edges, *[0] * (num_layers - len(edges))]
-    sizes = np.cumsum([_VERTICES + more for more in more_vertices])
+    added_vertices = [*vertices, *[0] * (num_layers + 1 - len(vertices))]
+    added_edges = [*edges, *[0] * (num_layers - len(edges))]
+    sizes = np.cumsum([_VERTICES + added for added in added_vertices])
     lists: list[list[int]] = [[] for _ in range(sizes[-1])]
     for depth in range(num_layers):
         first = 0 if depth == 0 else int(sizes[depth - 1])
-        for number in range(_EDGES + more_edges[depth]):
-            # Sources are of the next depth for the most part; the first vertex has none.
+        for number in range(_EDGES + added_edges[depth]):
+            # Most sources are of the next depth; the depth's first vertex gets no edge.
             source = int(sizes[depth + 1]) - 1 - number % int(sizes[depth])
             lists[first + 1 + number % (_VERTICES - 1)].append(source)
     blocks = []
     generator = np.random.default_rng(1)
     rows = generator.standard_normal((sum(map(len, lists)), edge_width), np.float32)
     for hop in range(num_layers, 0, -1):
-        own = lists[: sizes[hop - 1]]
-        indptr = np.cumsum([0, *map(len, own)], dtype=np.int64)
-        indices = np.array([each for vertex in own for each in vertex], dtype=np.int32)
-        # Lists of fewer vertices are the first of all.
+        hop_lists = lists[: sizes[hop - 1]]
+        indptr = np.cumsum([0, *map(len, hop_lists)], dtype=np.int64)
+        indices = np.array(list(chain.from_iterable(hop_lists)), dtype=np.int32)
+        # A hop over fewer vertices has a prefix of all edges.
         edge_attr = rows[: len(indices)] if edge_width else None
         num_src = int(sizes[hop])
         blocks.append(Block(indptr=indptr, indices=indices, num_src=num_src, edge_attr=edge_attr))
@@ -182,7 +190,7 @@ def tiny_batch(
 
 
 def tiny_rows(batch: MiniBatch, num_features: int) -> torch.Tensor:
-    """Return input rows ``[num_input_vertices, num_features]``, without torch's global numbers."""
+    """Return random input rows ``[num_input_vertices, num_features]``, always the same."""
     generator = np.random.default_rng(0)
     rows = generator.standard_normal((len(batch.input_vertices), num_features), np.float32)
     return torch.from_numpy(rows)
@@ -197,63 +205,73 @@ def count_cost(
     num_classes: int,
     edge_width: int = 0,
 ) -> cost.CostModel:
-    """Count what a step takes, forward and backward: by how much more each kind of thing takes.
+    """Count the cost of a step, forward and backward, per vertex and per edge of each depth.
 
-    It counts the operations of torch, and needs no clock: the result is the same every time.
+    Torch's operations are counted for a tiny mini-batch and for mini-batches with ``_ADDED`` more
+    vertices or edges at one depth. No clock is read: the result is the same every time.
+
+    Args:
+        module: has the parameters.
+        call: returns the logits of a mini-batch.
+        num_layers: number of hops.
+        num_features: features of an input row.
+        num_classes: features of an output row.
+        edge_width: features of an edge; 0: none.
     """
 
-    def count(**more: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float64]]:
-        batch = tiny_batch(num_layers, **more, edge_width=edge_width)
-        return _counted_step(module, call, batch, tiny_rows(batch, num_features))
+    def count(**added: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float64]]:
+        batch = tiny_batch(num_layers, **added, edge_width=edge_width)
+        return _count_step(module, call, batch, tiny_rows(batch, num_features))
 
     base = count()
-    nothing = np.zeros_like(base)
+    zero = np.zeros_like(base)
 
-    def each(kind: str, depths: int) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
-        # What is added at a depth is in the blocks of all hops after it as well.
-        found = [
-            (count(**{kind: [_MORE if at == depth else 0 for at in range(depths)]}) - base) / _MORE
+    def count_by_depth(kind: str, depths: int) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
+        # A vertex or an edge of a depth is in the blocks of all later hops too: differences of
+        # neighboring depths count one block.
+        slopes = [
+            (count(**{kind: [_ADDED if i == depth else 0 for i in range(depths)]}) - base) / _ADDED
             for depth in range(depths)
         ]
-        pairs = zip(found, [*found[1:], nothing], strict=True)
-        return [np.maximum(one - other, 0) for one, other in pairs][::-1]
+        pairs = zip(slopes, [*slopes[1:], zero], strict=True)
+        return [np.maximum(slope - deeper, 0) for slope, deeper in pairs][::-1]
 
-    rows = [*each("vertices", num_layers + 1), *each("edges", num_layers)]
-    macs, written, kept = np.array(rows).T
-    # Kernels that are none of torch's write as well; what is kept was written at least.
-    streamed = 2 * np.maximum(written, kept)
+    rows = [*count_by_depth("vertices", num_layers + 1), *count_by_depth("edges", num_layers)]
+    macs, written, saved = np.array(rows).T
+    # Only torch's operations count as written; saved tensors of other kernels were written too.
+    streamed = 2 * np.maximum(written, saved)
     return cost.CostModel(
         widths=(num_features, num_classes),
         macs=tuple(macs.tolist()),
         stream_bytes=tuple(streamed.tolist()),
-        kept_bytes=tuple(kept.tolist()),
+        kept_bytes=tuple(saved.tolist()),
     )
 
 
-def _counted_step(
+def _count_step(
     module: nn.Module, call: Call, batch: MiniBatch, x: torch.Tensor
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return multiply-accumulates, bytes written, and bytes kept, of one step."""
-    kept: dict[int, int] = {}
-    own = {each.data_ptr() for each in [*module.parameters(), *module.buffers(), x]}
+    """Return multiply-accumulates, bytes written, and bytes saved for backward, of one step."""
+    saved: dict[int, int] = {}
+    inputs = {tensor.data_ptr() for tensor in [*module.parameters(), *module.buffers(), x]}
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.data_ptr() not in own:
-            kept[tensor.data_ptr()] = tensor.nbytes
+    def record(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.data_ptr() not in inputs:
+            saved[tensor.data_ptr()] = tensor.nbytes
         return tensor
 
     written = _WrittenBytes()
     with FlopCounterMode(display=False) as products, written:
-        with saved_tensors_hooks(keep, _unchanged):
+        with saved_tensors_hooks(record, _unchanged):
             loss = call(batch, x).square().sum()
-        held = sum(kept.values())
+        saved_bytes = sum(saved.values())
         loss.backward()  # type: ignore[no-untyped-call]
     module.zero_grad(set_to_none=True)
-    return np.array([products.get_total_flops() / 2, written.num_bytes, held])
+    return np.array([products.get_total_flops() / 2, written.num_bytes, saved_bytes])
 
 
 class _WrittenBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the bytes of what operations return; a view of their arguments is no result."""
+    """Counter of the bytes that operations return, without views of their arguments."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -262,10 +280,10 @@ class _WrittenBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation, and count its results."""
         result = func(*args, **(kwargs or {}))
-        known = {each.untyped_storage().data_ptr() for each in _tensors(args)}
-        for each in _tensors(result):
-            if each.untyped_storage().data_ptr() not in known:
-                self.num_bytes += each.nbytes
+        arguments = {tensor.untyped_storage().data_ptr() for tensor in _tensors(args)}
+        for tensor in _tensors(result):
+            if tensor.untyped_storage().data_ptr() not in arguments:
+                self.num_bytes += tensor.nbytes
         return result
 
 
@@ -277,5 +295,5 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     if isinstance(values, torch.Tensor):
         return [values]
     if isinstance(values, (list, tuple)):
-        return [each for each in values if isinstance(each, torch.Tensor)]
+        return [value for value in values if isinstance(value, torch.Tensor)]
     return []

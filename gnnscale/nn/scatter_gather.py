@@ -1,4 +1,4 @@
-"""Custom layers: scatter, gather and update (HitGNN, section IV-C, Table II)."""
+"""Custom layers by scatter, gather and update functions (HitGNN, section IV-C, Table II)."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -13,34 +13,34 @@ from torch import nn
 
 from gnnscale.core import ConfigError, Int32Array, shown
 from gnnscale.nn import functional, options
-from gnnscale.nn.conv.linear import Degrees, GraphLayer, say_unweighted
+from gnnscale.nn.conv.linear import Degrees, GraphLayer, warn_unweighted
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.device_block import DeviceBlock, MessageSums
 from gnnscale.nn.segment_ops import REDUCTIONS, Segments, cut_block, message_sums, take
 from gnnscale.sampling import Block
 
-#: Edges whose messages are held at once when no gradient needs them.
+#: Edges whose messages are in memory at a time when no gradient needs them.
 _SLICE_EDGES = 1 << 16
 
 
 class ScatterGatherUpdate(nn.Module):
-    """What a layer computes, in three functions of a user's. All rows are float32.
+    """Base of a user's layer, defined by three functions of float32 rows.
 
-    A subclass is called with the widths of a layer, ``(num_in, num_out)``, and has:
+    A subclass is constructed with the widths of a layer, ``(num_in, num_out)``, and has:
 
     - ``scatter(source)`` or ``scatter(source, destination)``: the messages ``[n, ...]`` along n
-      edges, from the rows ``[n, num_in]`` at their ends. If the source alone decides, the
-      message of a vertex is made once, however many edges carry it.
-    - ``gather``: one of ``REDUCTIONS``; or a method ``gather(messages, segments)`` that makes a row
-      for each destination of the messages ``[num_edges, ...]``, which ``Segments`` divides.
-    - ``update(own, gathered)``: the new rows ``[num_dst, num_out]``, from the destinations' own
-      rows ``[num_dst, num_in]`` and what they gathered.
+      edges, from the rows ``[n, num_in]`` at their ends. With ``source`` only, a vertex's message
+      is computed once for all its edges.
+    - ``gather``: one of ``REDUCTIONS``; or a method ``gather(messages, segments)`` that returns a
+      row for each destination. ``Segments`` reduces the messages ``[num_edges, ...]``.
+    - ``update(own, gathered)``: the output rows ``[num_dst, num_out]``, from the destinations'
+      input rows ``[num_dst, num_in]`` and the rows that ``gather`` returned.
 
-    A row must depend neither on the others of a call, since the split of the mini-batch among
-    devices says which come together, nor on torch's random numbers. ReLU and dropout between layers
-    are the model's.
+    Each row must be computed independently of other rows and of torch's random numbers, because the
+    split of the mini-batch among devices decides which rows a call gets. The model applies ReLU and
+    dropout between layers.
 
-    An FPGA computes ``kernel_header``, the path of a C++ header with the same functions; see
+    An FPGA computes the functions of ``kernel_header``, the path of a C++ header; see
     ``docs/fpga.md``.
     """
 
@@ -56,13 +56,13 @@ class CustomLayer(GraphLayer):
     uses_edge_weights: bool = False
 
     def __init__(self, functions: ScatterGatherUpdate, num_in: int, num_out: int) -> None:
-        """Build the layer around ``functions``, from ``num_in`` to ``num_out`` features."""
+        """Build a layer of ``functions`` from ``num_in`` to ``num_out`` features."""
         super().__init__()
         self.functions = functions
         self.width_in, self.width_out = num_in, num_out
-        #: Whether a message is made of the rows at both ends of its edge.
+        #: Whether a message is computed from the rows at both ends of its edge.
         self.scatters_per_edge = _num_parameters(functions.scatter) == 2
-        # What a sampled sum is multiplied with depends on degrees, and a method may sum.
+        # Sampled sums are scaled by degrees, and a gather method may sum.
         self.uses_degrees = functions.gather not in ("mean", "max")
 
     def prepare(
@@ -75,15 +75,14 @@ class CustomLayer(GraphLayer):
         """Scatter, gather and update.
 
         Raises:
-            ConfigError: a function of the user's returns rows of another shape.
+            ConfigError: a function of the user's returns rows of a wrong shape.
         """
         if block.edge_weights is not None:
-            say_unweighted(type(self.functions).__name__)
+            warn_unweighted(type(self.functions).__name__)
         rows = x.float()
-        # Made once for all slices.
         messages = None if self.scatters_per_edge else self.functions.scatter(rows)
-        whole = torch.is_grad_enabled() or isinstance(block, DeviceBlock)
-        size = block.num_edges if whole else _SLICE_EDGES
+        uncut = torch.is_grad_enabled() or isinstance(block, DeviceBlock)
+        size = block.num_edges if uncut else _SLICE_EDGES
         parts = [
             self._gather(rows, messages, part, first, degrees)
             for first, part in cut_block(block, size)
@@ -92,14 +91,14 @@ class CustomLayer(GraphLayer):
         out = self.functions.update(rows[: block.num_dst], gathered)
         if out.shape != (block.num_dst, self.width_out):
             raise ConfigError(
-                f"{type(self.functions).__name__}.update: returns {list(out.shape)}, must be "
-                f"[destinations, num_out] = [{block.num_dst}, {self.width_out}]"
+                f"{type(self.functions).__name__}.update: expected [destinations, num_out] = "
+                f"[{block.num_dst}, {self.width_out}], got {list(out.shape)}"
             )
-        # The activation overwrites these rows, which may be needed for gradients of the user's.
+        # A copy: the activation overwrites it, and the user's gradients may need the result.
         return out.to(x.dtype, memory_format=torch.contiguous_format, copy=True)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the products that each function multiplies with, by trying them on one edge."""
+        """Return the products of each function, recorded while it computes one edge."""
         edge = Block(indptr=np.array([0, 1]), indices=np.zeros(1, np.int32), num_src=1)
         row, functions = torch.zeros(1, width_in), self.functions
         was_training = self.training
@@ -127,10 +126,10 @@ class CustomLayer(GraphLayer):
         first: int,
         degrees: Degrees,
     ) -> torch.Tensor:
-        """Gather at the destinations of ``block``, whose first is row ``first``."""
+        """Return the gathered rows of the destinations of ``block``, numbered from ``first``."""
         if messages is None:
-            own = _destinations(block, first)
-            on_edges = self.functions.scatter(take(rows, _sources(block)), take(rows, own))
+            dst = _destinations(block, first)
+            on_edges = self.functions.scatter(take(rows, _sources(block)), take(rows, dst))
         else:
             on_edges = take(messages, _sources(block))
         sums = message_sums(block, None if degrees is None else degrees[first:])
@@ -144,8 +143,8 @@ class CustomLayer(GraphLayer):
         gathered = gather(messages, segments)
         if len(gathered) != segments.num_dst:
             raise ConfigError(
-                f"{type(self.functions).__name__}.gather: returns {len(gathered)} rows, must be "
-                f"one for each of {segments.num_dst} destinations"
+                f"{type(self.functions).__name__}.gather: expected a row for each of "
+                f"{segments.num_dst} destinations, got {len(gathered)} rows"
             )
         return gathered
 
@@ -155,7 +154,7 @@ class Custom(options.LayeredModel):
     """A model of custom layers.
 
     Attributes:
-        functions: the class of its layers. Workers import it by name.
+        functions: the class of its layers. Worker processes import it by name.
     """
 
     only_in_programs: ClassVar[bool] = True
@@ -164,25 +163,27 @@ class Custom(options.LayeredModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.functions
-        if not (isinstance(given, type) and issubclass(given, ScatterGatherUpdate)):
-            raise ConfigError(f"{shown(given)}: no subclass of ScatterGatherUpdate")
-        for each in ("scatter", "gather", "update"):
-            if not hasattr(given, each):
-                raise ConfigError(f"{given.__name__}.{each}: required, and not there")
-        if not callable(given.gather) and given.gather not in REDUCTIONS:
+        functions = self.functions
+        if not (isinstance(functions, type) and issubclass(functions, ScatterGatherUpdate)):
+            raise ConfigError(f"{shown(functions)}: expected a subclass of ScatterGatherUpdate")
+        for method in ("scatter", "gather", "update"):
+            if not hasattr(functions, method):
+                raise ConfigError(f"{functions.__name__}.{method}: required")
+        if not callable(functions.gather) and functions.gather not in REDUCTIONS:
             raise ConfigError(
-                f"{given.__name__}.gather={shown(given.gather)}: allowed are "
+                f"{functions.__name__}.gather={shown(functions.gather)}: expected one of "
                 f"{', '.join(REDUCTIONS)}, or a method"
             )
-        for each, counts in (("scatter", (1, 2)), ("update", (2,))):
-            if _num_parameters(getattr(given, each)) - 1 not in counts:
-                rows = "source, or source and destination" if each == "scatter" else "own, gathered"
-                raise ConfigError(f"{given.__name__}.{each}: its arguments must be {rows}")
+        for method, counts, arguments in (
+            ("scatter", (1, 2), "source, or source and destination"),
+            ("update", (2,), "own, gathered"),
+        ):
+            if _num_parameters(getattr(functions, method)) - 1 not in counts:
+                raise ConfigError(f"{functions.__name__}.{method}: expected arguments {arguments}")
 
     @property
     def name(self) -> str:
-        """What reports call the architecture."""
+        """Name of the layer's class, as reports show it."""
         return self.functions.__name__
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
@@ -196,11 +197,11 @@ def _sources(block: Block) -> Int32Array:
 
 
 def _destinations(block: Block, first: int) -> Int32Array:
-    """Return the destination of each edge, of which that of the first list is ``first``."""
+    """Return the destination of each edge, numbered from ``first`` on."""
     if isinstance(block, DeviceBlock):
         return block.destinations()  # type: ignore[return-value]
-    own = np.arange(first, first + block.num_dst, dtype=np.int32)
-    return np.repeat(own, np.diff(block.indptr))
+    dst = np.arange(first, first + block.num_dst, dtype=np.int32)
+    return np.repeat(dst, np.diff(block.indptr))
 
 
 def _num_parameters(function: Callable[..., Any]) -> int:
@@ -209,16 +210,16 @@ def _num_parameters(function: Callable[..., Any]) -> int:
 
 @contextmanager
 def _products(module: nn.Module) -> Iterator[list[tuple[int, int]]]:
-    """Note the matrices of ``module`` that rows are multiplied with in here."""
-    found: list[tuple[int, int]] = []
+    """Record ``(inputs, outputs)`` of each ``nn.Linear`` of ``module`` that is called meanwhile."""
+    products: list[tuple[int, int]] = []
 
-    def note(linear: nn.Linear, *_: Any) -> None:
-        found.append((linear.in_features, linear.out_features))
+    def record(linear: nn.Linear, *_: Any) -> None:
+        products.append((linear.in_features, linear.out_features))
 
-    linears = [each for each in module.modules() if isinstance(each, nn.Linear)]
-    hooks = [each.register_forward_hook(note) for each in linears]
+    linears = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    hooks = [layer.register_forward_hook(record) for layer in linears]
     try:
-        yield found
+        yield products
     finally:
         for hook in hooks:
             hook.remove()

@@ -8,27 +8,32 @@ import torch
 
 from gnnscale import ops
 from gnnscale.core import Float32Array, Int32Array
-from gnnscale.nn import functional
-from gnnscale.nn.conv import linear as layer
+from gnnscale.nn.conv.linear import Degrees
 from gnnscale.nn.device_block import DeviceBlock, MessageSums
+from gnnscale.nn.functional import sum_scale
 from gnnscale.sampling import Block
 
-#: What ``Segments`` reduces by.
+#: Reductions of ``Segments``.
 REDUCTIONS = ("sum", "mean", "max")
 
 
 class Segments:
-    """The edges of a block, in segments: those of one destination lie beside each other.
+    """Reductions of messages over the edges of each destination of a block.
 
-    Sums run in the order of the edges, forward and backward, for any number of threads.
+    Sums run in the order of the edges, forward and backward, for any number of threads. Two
+    destinations with two edges and one::
+
+        segments = Segments(Block(indptr=[0, 2, 3], ...), None)
+        segments.sum(torch.tensor([[1.0], [2.0], [5.0]]))  # [[3.0], [5.0]]
     """
 
-    def __init__(self, block: Block, degrees: layer.Degrees) -> None:
-        """Divide the edges of ``block``.
+    def __init__(self, block: Block, degrees: Degrees) -> None:
+        """Group the edges of ``block`` by destination.
 
         Args:
-            degrees: ``[at least num_dst]`` in-degrees in the whole graph; None if the block has
-                all neighbours.
+            block: the edges.
+            degrees: ``[at least num_dst]`` in-degrees in the full graph; None: the block has all
+                neighbors.
         """
         self.num_dst = block.num_dst  #: number of destinations
         counts = np.diff(block.indptr)
@@ -39,33 +44,33 @@ class Segments:
         self._counts = counts
 
     def sum(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the sum of each destination's messages ``[num_edges, ...]``, ``[num_dst, ...]``.
+        """Return the sums ``[num_dst, ...]`` of the messages ``[num_edges, ...]``.
 
-        The sum over sampled neighbours is multiplied with degree / number sampled, or each edge
-        counts by its importance, so that its expectation is the sum over all neighbours.
+        The expectation of a sum over sampled neighbors is the sum over all neighbors: it is
+        multiplied by degree / number sampled, or its edges are weighted by their importance.
         """
-        scale = None if self._degrees is None else functional.sum_scale(self._block, self._degrees)
-        return self._reduced(_SegmentSum, messages, scale)
+        scale = None if self._degrees is None else sum_scale(self._block, self._degrees)
+        return self._reduce(_SegmentSum, messages, scale)
 
     def mean(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the mean of each destination's messages, zeros if there are none."""
+        """Return the mean of each destination's messages, zeros without messages."""
         count = self._counts
         if self._block.importance is not None and self._degrees is not None:
-            # An unbiased estimate of the full sum, divided by the number of its terms.
+            # Importance makes the sum an estimate of the full sum, which has degree terms.
             count = self._degrees[: self.num_dst]
         scale = np.float32(1) / np.maximum(count, 1).astype(np.float32)
-        return self._reduced(_SegmentSum, messages, scale)
+        return self._reduce(_SegmentSum, messages, scale)
 
     def max(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the maximum of each destination's messages, zeros if there are none.
+        """Return the maximum of each destination's messages, zeros without messages.
 
-        Messages that share a maximum share its gradient.
+        Messages that are equal to the maximum share its gradient.
         """
-        return self._reduced(_SegmentMax, messages, self.dst)
+        return self._reduce(_SegmentMax, messages, self.dst)
 
-    def _reduced(self, function: Any, messages: torch.Tensor, how: Any) -> torch.Tensor:
+    def _reduce(self, function: Any, messages: torch.Tensor, argument: Any) -> torch.Tensor:
         flat = messages.flatten(1).contiguous()
-        out: torch.Tensor = function.apply(flat, self._block, how)
+        out: torch.Tensor = function.apply(flat, self._block, argument)
         return out.view(self.num_dst, *messages.shape[1:])
 
 
@@ -147,7 +152,7 @@ class _NeighborMax(torch.autograd.Function):
         out = ops.aggregate_max_backward(
             x,
             largest,
-            # Nobody reads those of destinations without edges, which are no numbers.
+            # Destinations without edges divide 0 by 0; no edge reads their rows.
             grads[0].contiguous() / counts,
             indptr,
             indices,
@@ -179,20 +184,21 @@ class _SelectRows(torch.autograd.Function):
         return out, None
 
 
-def message_sums(block: Block, degrees: layer.Degrees) -> MessageSums:
-    """Return the reductions of the messages of a block's edges, on its device."""
+def message_sums(block: Block, degrees: Degrees) -> MessageSums:
+    """Return the reductions of messages over the edges of ``block``, on the block's device."""
     if isinstance(block, DeviceBlock):
         return block.sums(degrees)  # type: ignore[arg-type]
     return Segments(block, degrees)
 
 
 def neighbor_max(x: torch.Tensor, block: Block) -> torch.Tensor:
-    """Return the maxima ``[num_dst, f]`` of neighbours' rows, zeros without any, with gradient.
+    """Return the maxima ``[num_dst, f]`` of neighbors' rows, with gradient; zeros without any.
 
-    Edges that share a maximum share its gradient. On the host no row of an edge is made.
+    Edges that share a maximum share its gradient. On the host no row per edge is stored.
 
     Args:
         x: ``[num_src, f]`` float32 or bfloat16.
+        block: the edges.
     """
     if isinstance(block, DeviceBlock):
         sums = block.sums(None)
@@ -204,8 +210,8 @@ def neighbor_max(x: torch.Tensor, block: Block) -> torch.Tensor:
 def take(x: torch.Tensor, ids: Int32Array) -> torch.Tensor:
     """Return rows ``ids`` ``[n]`` of ``x`` ``[num_rows, ...]``, with gradient.
 
-    A row that is taken several times sums its gradients in the order of ``ids``, on the host;
-    ``ids`` of a block on a device are a tensor of that device.
+    On the host, the gradients of a row that ``ids`` repeat are summed in the order of ``ids``. For
+    a block on a device, ``ids`` are a tensor on the device.
     """
     if isinstance(ids, torch.Tensor):
         return x.index_select(0, ids)
@@ -227,7 +233,7 @@ def _unweighted(block: Block) -> Block:
 
 
 def cut_block(block: Block, num_edges: int) -> Iterator[tuple[int, Block]]:
-    """Cut a block into runs of destinations with about ``num_edges``; yield the first of each."""
+    """Yield blocks of about ``num_edges`` edges each, with the number of the first destination."""
     if block.num_edges <= num_edges:
         yield 0, block
         return
@@ -236,17 +242,15 @@ def cut_block(block: Block, num_edges: int) -> Iterator[tuple[int, Block]]:
         indptr = block.indptr[first : end + 1]
         edges = slice(indptr[0], indptr[-1])
         importance, weights, attr = (
-            None if each is None else each[edges]
-            for each in (block.importance, block.edge_weights, block.edge_attr)
+            None if values is None else values[edges]
+            for values in (block.importance, block.edge_weights, block.edge_attr)
         )
-        yield (
-            first,
-            Block(
-                indptr=indptr - indptr[0],
-                indices=block.indices[edges],
-                num_src=block.num_src,
-                importance=importance,
-                edge_weights=weights,
-                edge_attr=attr,
-            ),
+        part = Block(
+            indptr=indptr - indptr[0],
+            indices=block.indices[edges],
+            num_src=block.num_src,
+            importance=importance,
+            edge_weights=weights,
+            edge_attr=attr,
         )
+        yield first, part

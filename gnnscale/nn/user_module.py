@@ -1,9 +1,7 @@
-"""A user's own ``torch.nn.Module`` as a model that the runtime trains."""
+"""A user's own ``torch.nn.Module`` as a ``TrainableModel``."""
 
 from __future__ import annotations
 
-import copy
-import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,60 +11,54 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnscale.core import ConfigError, nearest
-from gnnscale.core.config.user_code import EDGE_WIDTH, failed, load_named
+from gnnscale.core import ConfigError
+from gnnscale.core.config.user_code import failed
 from gnnscale.features import FeatureStore
-from gnnscale.nn import base as trainable
-from gnnscale.nn import module_probe as trial
+from gnnscale.nn import module_probe
+from gnnscale.nn.base import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import Degrees, GraphLayer
 from gnnscale.nn.device_block import Activation
+from gnnscale.nn.user_constructor import construct_module
 from gnnscale.sampling import Block, MiniBatch
 
 _LOG = logging.getLogger(__name__)
 
-#: Names of a constructor's arguments that are filled, by what they mean.
-_ARGUMENTS = {
-    "num_features": ("in_channels", "in_feats", "num_features", "in_dim", "in_size"),
-    "num_classes": ("out_channels", "out_feats", "num_classes", "n_classes", "out_dim", "out_size"),
-    "hidden": ("hidden_channels", "hidden_feats", "hidden", "n_hidden", "hidden_dim", "hid_size"),
-    "num_layers": ("num_layers", "n_layers"),
-    "dropout": ("dropout",),
-    "num_edge_features": EDGE_WIDTH,
-}
-#: In torch's message of a batch normalization that is to train with one row.
+#: Part of torch's message when batch normalization trains on one row.
 _ONE_ROW = "Expected more than 1 value per channel when training"
-#: How far inference layer by layer may be from the forward pass, in parts of the largest logit.
+#: Largest difference between layer-wise inference and the forward pass, relative to the largest
+#: logit.
 _TOLERANCE = 1e-3
 
 
 class UserLayer(GraphLayer):
-    """One layer of a module for exact inference, by its ``inference_per_layer``."""
+    """One layer of a module for exact inference, computed by its ``inference_per_layer``."""
 
     def __init__(self, model: UserModel, index: int) -> None:
-        """Infer layer ``index`` of ``model``."""
+        """Compute layer ``index`` of ``model``."""
         super().__init__()
-        # In a tuple: a module that is an attribute would be a part of this one.
-        self._of = (model, index)
+        # A tuple: nn.Module would register the model as a submodule.
+        self._model_and_index = (model, index)
         self.uses_edge_features = model.uses_edge_features
 
     def prepare(
         self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
     ) -> torch.Tensor:
-        """Return ``h`` as it is: the module activates rows itself."""
+        """Return ``h`` unchanged: the module applies its own activation."""
         return h
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Return the rows ``[num_dst, f']`` that the next layer reads."""
-        model, index = self._of
-        found = trial.CALLS[model.form].infer(model.module, index, block, x)
-        return model.checked(found, block.num_dst, None, f"inference_per_layer({index}, ...)")
+        model, index = self._model_and_index
+        out = module_probe.CALLS[model.form].infer(model.module, index, block, x)
+        return model.checked(out, block.num_dst, None, f"inference_per_layer({index}, ...)")
 
 
-class UserModel(trainable.TrainableModel):
-    """A module that reads gathered rows, in one of ``CALLS``. It makes its own layers and dropout.
+class UserModel(TrainableModel):
+    """Model that gathers input rows and calls a user's module, in one of ``CALLS``.
 
-    torch's random numbers of a step depend on the run's seed, the step, and the slice's first seed:
-    a run that is resumed draws those of one never stopped, if its slices are the same.
+    The module defines its layers and dropout. Each step seeds torch's random numbers from the run's
+    seed, the step and the slice's first seed vertex: a resumed run with the same slices draws the
+    numbers of an uninterrupted run.
     """
 
     def __init__(
@@ -74,19 +66,27 @@ class UserModel(trainable.TrainableModel):
         module: nn.Module,
         form: str,
         widths: tuple[int, int],
-        said: str,
+        option: str,
         *,
         edge_width: int = 0,
     ) -> None:
-        """Wrap ``module``, which reads ``edge_width`` features of each edge."""
+        """Wrap ``module``.
+
+        Args:
+            module: the user's module.
+            form: call convention, a key of ``CALLS``.
+            widths: features of an input row, and number of classes.
+            option: ``model.module=NAME``, the beginning of messages.
+            edge_width: features of an edge that the module reads; 0: none.
+        """
         super().__init__()
         self.uses_edge_features = edge_width > 0
-        self.uses_edge_weights = trial.CALLS[form].weighs_edges
-        self.module = module  #: the user's
-        self.form = form  #: how it is called
+        self.uses_edge_weights = module_probe.CALLS[form].weighs_edges
+        self.module = module  #: the user's module
+        self.form = form  #: call convention, a key of ``CALLS``
+        self.option = option  #: ``model.module=NAME``
         self._num_classes = widths[1]
-        self._said = said
-        #: In a tuple, so that weights are there once.
+        # A tuple: nn.Module would register the layers, and with them the weights a second time.
         self.layers: Sequence[nn.Module] = ()
 
     @property
@@ -96,8 +96,8 @@ class UserModel(trainable.TrainableModel):
 
     @property
     def shared_parameters(self) -> list[nn.Parameter]:
-        """The parameters that are trained."""
-        return [each for each in self.parameters() if each.requires_grad]
+        """Parameters that require a gradient."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def layer(self, index: int) -> GraphLayer:
         """Return layer ``index`` for inference."""
@@ -114,106 +114,116 @@ class UserModel(trainable.TrainableModel):
         aggregates: bool,
         dtype: torch.dtype,
         num_threads: int,
-    ) -> trainable.Inputs:
-        """Gather the input rows; a module aggregates them itself.
+    ) -> Inputs:
+        """Gather the input rows; the module aggregates them itself.
 
         Raises:
-            ConfigError: the edges carry their importance, for which the module's form has no place.
+            ConfigError: edges carry importance weights, which the module's form cannot pass on.
         """
-        if batch.blocks[0].importance is not None and not trial.CALLS[self.form].weighs_edges:
+        if batch.blocks[0].importance is not None and not self.uses_edge_weights:
             raise ConfigError(
-                f"sampler: the edges of layer-wise sampling carry weights, for which "
-                f"model.form={self.form} has no place; neighbour sampling has none"
+                f"sampler: expected neighbor sampling with model.form={self.form}, got layer-wise "
+                "sampling, whose edges carry weights that this form cannot pass to the module"
             )
         return super().load(
             store, batch, degrees, aggregates=aggregates, dtype=dtype, num_threads=num_threads
         )
 
-    def forward(self, batch: MiniBatch, inputs: trainable.Inputs) -> torch.Tensor:
+    def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32.
 
         Raises:
-            ConfigError: the module returns something else.
+            ConfigError: the module does not return such a tensor.
         """
         if not batch.num_seeds:
-            # Modules need not know of mini-batches with nothing in them.
+            # A user's module need not support empty mini-batches.
             return torch.zeros(0, self._num_classes, requires_grad=True)
         if self.training:
-            stream = _stream(batch.seed, batch.step, batch.first_seed)
+            stream = _stream_seed(batch.seed, batch.step, batch.first_seed)
             on_host = inputs.x.device.type == "cpu"
-            # Other devices have their generators; torch's own function seeds all of them.
+            # torch.manual_seed seeds the generators of all devices as well.
             (torch.default_generator.manual_seed if on_host else torch.manual_seed)(stream)
         return self.logits(inputs.with_edges(batch), inputs.x)
 
     def logits(self, batch: MiniBatch, x: torch.Tensor) -> torch.Tensor:
         """Call the module, and return the seeds' rows ``[num_seeds, num_classes]`` float32."""
-        form = trial.CALLS[self.form]
+        form = module_probe.CALLS[self.form]
         try:
             out = form.call(self.module, batch, x)
         except ValueError as error:
-            # torch's message of a batch normalization in training.
             if _ONE_ROW not in str(error):
                 raise
             raise ConfigError(
-                f"{self._said}: batch normalization in training needs more than one row, and a "
-                f"slice of {batch.num_seeds} seeds has one; drop_last=true leaves out an "
-                "incomplete mini-batch, another batch_size has no slice of one seed, and "
-                "PyG's BatchNorm(allow_single_element=True) takes one row"
+                f"{self.option}: batch normalization in training expected more than one row, got a "
+                f"slice of {batch.num_seeds} seeds with one; drop_last=true leaves out an "
+                "incomplete mini-batch, another batch_size avoids slices of one seed, and "
+                "PyG's BatchNorm(allow_single_element=True) accepts one row"
             ) from error
         if form.drops_rows and isinstance(out, torch.Tensor) and len(out) > batch.num_seeds:
             out = out[: batch.num_seeds]
         return self.checked(out, batch.num_seeds, self._num_classes, "forward")
 
-    def checked(self, out: Any, num_rows: int, width: int | None, what: str) -> torch.Tensor:
+    def checked(self, out: Any, num_rows: int, width: int | None, call: str) -> torch.Tensor:
         """Return ``out`` as float32.
 
+        Args:
+            out: the value that the module returned.
+            num_rows: expected number of rows.
+            width: expected number of columns; None: any.
+            call: the call that returned ``out``, for the message.
+
         Raises:
-            ConfigError: it is no tensor of ``num_rows`` rows of ``width`` features, None for any.
+            ConfigError: ``out`` is not a tensor of this shape.
         """
+        expected = f"[{num_rows}, {width or 'features'}]"
         if not isinstance(out, torch.Tensor):
             raise ConfigError(
-                f"{self._said}: {what} returns a {type(out).__name__}, must be a tensor"
+                f"{self.option}: {call} returned a {type(out).__name__}, expected a tensor "
+                f"{expected}"
             )
         if out.dim() != 2 or len(out) != num_rows or out.shape[1] != (width or out.shape[1]):
-            wanted = f"[{num_rows}, {width or 'features'}]"
             raise ConfigError(
-                f"{self._said}: {what} returns {list(out.shape)} for {num_rows} vertices, must be "
-                f"{wanted}"
+                f"{self.option}: {call} returned {list(out.shape)} for {num_rows} vertices, "
+                f"expected {expected}"
             )
         return out.float()
 
 
 def build_user_model(
-    code: Any, arguments: Mapping[str, Any], known: Mapping[str, Any], *, form: str, named: str
+    code: Any,
+    arguments: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    form: str,
+    module_name: str,
 ) -> UserModel:
-    """Import, build and try a user's module.
+    """Import and build a user's module, and call it on a tiny mini-batch.
 
     Args:
         code: a class, a function or a module, or the name of one.
-        arguments: of the constructor, by name.
-        known: what a run says of the model: ``num_features``, ``num_classes`` and ``num_layers``;
-            ``hidden`` and ``dropout``, None if they are not given; ``num_edge_features``, None if
-            the module reads none.
+        arguments: keyword arguments of the constructor.
+        settings: ``num_features``, ``num_classes`` and ``num_layers`` of the run; ``hidden`` and
+            ``dropout``, None if not set; ``num_edge_features``, None if the module reads none.
         form: one of ``FORMS``.
-        named: ``code`` as text.
+        module_name: ``code`` as text.
 
     Raises:
-        ConfigError: it cannot be imported, built or called, or what it returns is no logits.
+        ConfigError: the module cannot be imported, built or called, or does not return logits.
     """
-    said = f"model.module={named}"
-    module = _built(code, arguments, known, named)
+    option = f"model.module={module_name}"
+    module = construct_module(code, arguments, settings, module_name)
     training = module.training
     module.eval()
-    num_layers, widths = known["num_layers"], (known["num_features"], known["num_classes"])
-    edge_width = known.get("num_edge_features") or 0
-    batch = trial.tiny_batch(num_layers, edge_width=edge_width)
-    x = trial.tiny_rows(batch, widths[0])
-    model = _find_form(module, form, batch, x, widths, said)
+    num_layers, widths = settings["num_layers"], (settings["num_features"], settings["num_classes"])
+    edge_width = settings.get("num_edge_features") or 0
+    batch = module_probe.tiny_batch(num_layers, edge_width=edge_width)
+    x = module_probe.tiny_rows(batch, widths[0])
+    model = _find_form(module, form, batch, x, widths, option)
     if edge_width and not _without_unread_edges(model, batch, x).uses_edge_features:
         edge_width = 0
-        batch = trial.tiny_batch(num_layers)
-    _check_parameters(model, batch, x, said)
-    model.counted = trial.count_cost(
+        batch = module_probe.tiny_batch(num_layers)
+    _check_parameters(model, batch, x)
+    model.counted = module_probe.count_cost(
         module,
         model.logits,
         num_layers=num_layers,
@@ -222,112 +232,16 @@ def build_user_model(
         edge_width=edge_width,
     )
     if _has_inference(model):
-        _add_layers(model, num_layers, batch, x, said)
+        _add_layers(model, num_layers, batch, x)
     model.train(training)
-    _LOG.info(f"{said}: taken as model.form={model.form}")
+    _LOG.info(f"{option}: called as model.form={model.form}")
     return model
 
 
-def _built(
-    code: Any, arguments: Mapping[str, Any], known: Mapping[str, Any], named: str
-) -> nn.Module:
-    """Return the module, built by its constructor if it is not built yet."""
-    said = f"model.module={named}"
-    if isinstance(code, str):
-        code = load_named(code, option="model.module")
-    if isinstance(code, nn.Module):
-        if arguments:
-            raise ConfigError(f"model.arguments={arguments}: {said} is built already")
-        # Whoever gave it keeps its own.
-        return copy.deepcopy(code)
-    arguments = _arguments(code, arguments, known, said)
-    label = f"{said}: {named.rpartition(':')[2]}"
-    _check_arguments(code, arguments, label)
-    try:
-        module = code(**arguments)
-    except Exception as error:
-        given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        raise failed(f"{label}({given})", error) from error
-    if not isinstance(module, nn.Module):
-        raise ConfigError(f"{said}: makes a {type(module).__name__}, must be a torch.nn.Module")
-    return module
-
-
 @cache
-def _say(message: str) -> None:
-    """Warn once in a process."""
+def _warn_once(message: str) -> None:
+    """Log a warning once in a process."""
     _LOG.warning(message)
-
-
-def warn_unless_built_again(module: nn.Module, known: Mapping[str, Any], named: str) -> None:
-    """Warn if the name of the module's class does not give the module back after the run.
-
-    Training says so at its start; arguments as for ``build_user_model``.
-    """
-    try:
-        with torch.random.fork_rng(devices=[]):
-            again = _built(named, {}, known, named).state_dict()
-    except ConfigError as error:
-        reason = str(error).removeprefix(f"model.module={named}: ")
-    else:
-        shapes = {name: each.shape for name, each in module.state_dict().items()}
-        if {name: each.shape for name, each in again.items()} == shapes:
-            return
-        reason = "without arguments it has other weights"
-    _LOG.warning(
-        f"model.module={named}: is built already, and its name does not build it again ({reason}); "
-        "after the run give gnnscale.load(run, module=...) such a module, or commands its "
-        "constructor's model.arguments.NAME=VALUE"
-    )
-
-
-def _arguments(
-    code: Any, given: Mapping[str, Any], known: Mapping[str, Any], said: str
-) -> dict[str, Any]:
-    """Return the constructor's arguments: those that are given, and those that a run knows."""
-    try:
-        taken = inspect.signature(code).parameters
-    except ValueError:  # of a class without one, such as some of C
-        taken = {}  # type: ignore[assignment]
-    filled = {}
-    for what, value in known.items():
-        name = next((each for each in _ARGUMENTS[what] if each in taken), None)
-        if name is not None and value is not None:
-            filled[name] = value
-        elif name is not None and name not in given and _is_required(taken[name]):
-            if what == "num_edge_features":
-                raise ConfigError(
-                    f"{said}: takes {name}, and there are no features of edges that it could read"
-                )
-            raise ConfigError(f"model.{what}: is needed, {said} takes {name}")
-        elif value is not None and what in ("hidden", "dropout"):
-            raise ConfigError(
-                f"model.{what}={value}: {said} takes no argument of such a name "
-                f"({', '.join(_ARGUMENTS[what])}); model.{what}=null leaves it"
-            )
-    return {**filled, **given}
-
-
-def _check_arguments(code: Any, arguments: Mapping[str, Any], label: str) -> None:
-    """Refuse arguments that a constructor does not take, and one that it needs and is not given."""
-    try:
-        taken = inspect.signature(code).parameters
-    except ValueError:  # of a class without one, such as some of C
-        return
-    kinds = {each.kind for each in taken.values()}
-    if inspect.Parameter.VAR_KEYWORD not in kinds:
-        for name in sorted(arguments.keys() - taken.keys()):
-            raise ConfigError(
-                f"model.arguments.{name}: {label} takes {', '.join(taken)}{nearest(name, taken)}"
-            )
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    for name, each in taken.items():
-        if name not in arguments and _is_required(each) and each.kind not in several:
-            raise ConfigError(f"{label} needs {name}; give model.arguments.{name}=VALUE")
-
-
-def _is_required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is inspect.Parameter.empty
 
 
 def _find_form(
@@ -336,95 +250,88 @@ def _find_form(
     batch: MiniBatch,
     x: torch.Tensor,
     widths: tuple[int, int],
-    said: str,
+    option: str,
 ) -> UserModel:
-    """Return the module in the form that is asked for, or the first that it takes."""
+    """Return the module in ``form``; for ``auto``, in the first form in which it can be called."""
     if type(module).forward in (nn.Module.forward, nn.Sequential.forward):
-        raise ConfigError(f"{said}: has no forward that takes a graph")
+        raise ConfigError(f"{option}: expected a forward that takes a graph")
     failures = []
     attr = batch.blocks[0].edge_attr
     edge_width = 0 if attr is None else attr.shape[1]
-    for name in trial.likely_forms(module) if form == "auto" else [form]:
-        model = UserModel(module, name, widths, said, edge_width=edge_width)
+    for name in module_probe.likely_forms(module) if form == "auto" else [form]:
+        model = UserModel(module, name, widths, option, edge_width=edge_width)
         try:
             with torch.no_grad():
                 out = model.logits(batch, x)
         except ConfigError as error:
             failures.append(error)
         except Exception as error:
-            failures.append(failed(f"{said}: model.form={name}: forward", error))
+            failures.append(failed(f"{option}: model.form={name}: forward", error))
         else:
             if not torch.isfinite(out).all():
                 raise ConfigError(
-                    f"{said}: forward returns NaN or infinity for rows of normal numbers and "
-                    "vertices without neighbours among them"
+                    f"{option}: forward returned NaN or infinity, expected finite logits for "
+                    "normally distributed rows; some vertices have no neighbors"
                 )
             return model
     if len(failures) == 1:
         raise failures[0]
-    likely = str(failures[0]).removeprefix(f"{said}: ")
-    raise ConfigError(f"{said}: forward takes none of the forms of model.form; {likely}")
+    likely = str(failures[0]).removeprefix(f"{option}: ")
+    raise ConfigError(f"{option}: forward takes none of the forms of model.form; {likely}")
 
 
-def _check_parameters(model: UserModel, batch: MiniBatch, x: torch.Tensor, said: str) -> None:
-    """Refuse a module that nothing could train."""
-    parameters = model.shared_parameters
-    if not parameters:
-        raise ConfigError(f"{said}: has no parameters to train")
-    for name, each in model.module.named_parameters():
-        if each.dtype != torch.float32:
-            raise ConfigError(f"{said}: parameter {name} is {each.dtype}, must be torch.float32")
-        if each.device.type != "cpu":
-            raise ConfigError(f"{said}: parameter {name} is on {each.device}, must be on the CPU")
-    out = model.logits(batch, x)
-    if not out.requires_grad:
-        raise ConfigError(f"{said}: forward returns logits without a gradient")
+def _check_parameters(model: UserModel, batch: MiniBatch, x: torch.Tensor) -> None:
+    """Refuse a module that cannot be trained: parameters, their type and device, a gradient."""
+    if not model.shared_parameters:
+        raise ConfigError(f"{model.option}: expected parameters to train, got none")
+    for name, parameter in model.module.named_parameters():
+        label = f"{model.option}: parameter {name}"
+        if parameter.dtype != torch.float32:
+            raise ConfigError(f"{label}: expected torch.float32, got {parameter.dtype}")
+        if parameter.device.type != "cpu":
+            raise ConfigError(f"{label}: expected it on the CPU, got {parameter.device}")
+    if not model.logits(batch, x).requires_grad:
+        raise ConfigError(f"{model.option}: forward returned logits without a gradient")
 
 
 def _without_unread_edges(model: UserModel, batch: MiniBatch, x: torch.Tensor) -> UserModel:
-    """Return the model without features of edges if these do not change its logits, with a warning.
+    """Stop loading edge features, with a warning, if they do not change the logits.
 
-    One that cannot be called without is given them all the same.
+    A module that cannot be called without edge features still gets them.
     """
-    others, bare = (
-        tuple(
-            replace(
-                each, edge_attr=-each.edge_attr if turns and each.edge_attr is not None else None
-            )
-            for each in batch.blocks
-        )
-        for turns in (True, False)
+    negated = tuple(
+        replace(block, edge_attr=None if block.edge_attr is None else -block.edge_attr)
+        for block in batch.blocks
     )
+    without = tuple(replace(block, edge_attr=None) for block in batch.blocks)
     with torch.no_grad():
         logits = model.logits(batch, x)
-        if not torch.equal(logits, model.logits(replace(batch, blocks=others), x)):
+        if not torch.equal(logits, model.logits(replace(batch, blocks=negated), x)):
             return model
         try:
-            model.logits(replace(batch, blocks=bare), x)
+            model.logits(replace(batch, blocks=without), x)
         except Exception:
-            _say(f"{model._said}: is given features of edges, and its logits do not depend on them")
+            _warn_once(f"{model.option}: takes edge features, and its logits do not depend on them")
             return model
-    _say(f"{model._said}: its logits do not depend on features of edges, which are not loaded")
+    _warn_once(f"{model.option}: its logits do not depend on edge features, which are not loaded")
     model.uses_edge_features = False
     return model
 
 
 def _has_inference(model: UserModel) -> bool:
-    """Whether it defines how a layer is computed, of edges with features if it reads these.
+    """Whether ``inference_per_layer`` can compute a layer, with edge features if they are read.
 
-    PyG's model that joins all layers (jk) does not.
+    A PyG model with jumping knowledge (``jk``) does not: its last layer reads all layers.
     """
     infer = getattr(model.module, "inference_per_layer", None)
     if not callable(infer) or getattr(model.module, "jk_mode", None) is not None:
         return False
     in_blocks = model.form in ("dgl", "blocks")
-    return in_blocks or not model.uses_edge_features or trial.edge_argument(infer) is not None
+    return in_blocks or not model.uses_edge_features or bool(module_probe.edge_argument(infer))
 
 
-def _add_layers(
-    model: UserModel, num_layers: int, batch: MiniBatch, x: torch.Tensor, said: str
-) -> None:
-    """Let ``model`` be evaluated layer by layer."""
+def _add_layers(model: UserModel, num_layers: int, batch: MiniBatch, x: torch.Tensor) -> None:
+    """Give ``model`` its layers for inference, after comparing them with ``forward``."""
     layers = [UserLayer(model, index) for index in range(num_layers)]
     h, widths = x, [x.shape[1]]
     with torch.no_grad():
@@ -435,20 +342,20 @@ def _add_layers(
         except ConfigError:
             raise
         except Exception as error:
-            raise failed(f"{said}: inference_per_layer", error) from error
+            raise failed(f"{model.option}: inference_per_layer", error) from error
         expected = model.logits(batch, x)
     scale = float(expected.abs().max())
     if h.shape != expected.shape or float((h - expected).abs().max()) > _TOLERANCE * scale:
         raise ConfigError(
-            f"{said}: the layers of inference_per_layer, one after the other, do not give what "
-            "forward gives in evaluation mode over the same neighbours"
+            f"{model.option}: inference_per_layer, layer after layer, expected the result of "
+            "forward in evaluation mode over the same neighbors, got another"
         )
     model.layers, model.widths = tuple(layers), tuple(widths)
 
 
-def _stream(*numbers: int) -> int:
-    """Return the seed of a stream of torch's numbers, a hash of ``numbers`` (SplitMix64)."""
-    mask, state = (1 << 64) - 1, 0x7F04EBEE  # a tag of this purpose
+def _stream_seed(*numbers: int) -> int:
+    """Return the seed of a stream of torch's random numbers, a hash of ``numbers`` (SplitMix64)."""
+    mask, state = (1 << 64) - 1, 0x7F04EBEE  # the tag of this stream
     for number in numbers:
         state = (state + number + 0x9E3779B97F4A7C15) & mask
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask

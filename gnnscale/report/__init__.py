@@ -1,1 +1,1 @@
-"""What a run shows and writes: live progress, summaries, tables."""
+"""Reports of runs: live progress, summaries, tables and pages."""

@@ -14,7 +14,7 @@ from gnnscale.report.formatting import ABSENT, short
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
 _FILE_WIDTH = 140
-#: Rows of the table that a terminal shows; the others are in cache_plan.json.
+#: Largest number of table rows; cache_plan.json has all of them.
 _MAX_ROWS = 64
 _MEGA = 1e6
 _STYLE = (
@@ -25,14 +25,14 @@ _STYLE = (
 )
 _CHART_WIDTH, _CHART_HEIGHT = 560.0, 280.0
 _BAR_WIDTH, _BAR_HEIGHT = 360.0, 22.0
-#: The label of a line beyond this part of the axis is on its left.
+#: Share of the axis from which on the label of a line is on the line's left.
 _LEFT_OF = 0.5
 
 
 def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
-    """Show what each device keeps, what that spares, and what the plan promises in all."""
+    """Print the contents and predicted hit rates of each device's cache, and totals of the plan."""
     if not console.is_terminal:
-        # A file has no edge at which lines must break.
+        # A file needs no line breaks.
         console = Console(width=_FILE_WIDTH, file=console.file)
     plan = stored.plan
     table = Table(title=escape_markup(_title(plan, graph)))
@@ -57,16 +57,16 @@ def _title(plan: CachePlan, graph: str) -> str:
 
 
 def _row(cache: DeviceCache, traffic: CacheTraffic | None, *, matches: bool) -> list[str]:
-    kept = [f"{len(cache.topology):,}", f"{len(cache.features):,}"]
+    columns = [f"{len(cache.topology):,}", f"{len(cache.features):,}"]
     if cache.look_ahead is not None:
-        kept[1] = f"{cache.look_ahead.num_rows:,}"
+        columns[1] = f"{cache.look_ahead.num_rows:,}"
     if cache.host_aggregates:
-        kept = ["host aggregates", ""]
+        columns = ["host aggregates", ""]
     shares = [ABSENT] * 3 if traffic is None else _shares(cache.device, traffic)
     return [
         escape_markup(cache.name),
         size(cache.budget_bytes),
-        *kept,
+        *columns,
         *([size(cache.matched_bytes)] if matches else []),
         size(cache.num_bytes),
         *shares,
@@ -74,30 +74,35 @@ def _row(cache: DeviceCache, traffic: CacheTraffic | None, *, matches: bool) -> 
 
 
 def _shares(device: int, traffic: CacheTraffic) -> list[str]:
-    """Rows read in the own cache, at peers, and at the host, as parts of all."""
+    """Return the shares of rows read from the device's own cache, from peers and from the host."""
     total = sum(traffic.rows)
     if not total:
         return [ABSENT] * 3
-    own, host = traffic.rows[device], traffic.rows[-1]
-    return [f"{100 * each / total:.1f} %" for each in (own, total - own - host, host)]
+    own_rows, host_rows = traffic.rows[device], traffic.rows[-1]
+    counts = (own_rows, total - own_rows - host_rows, host_rows)
+    return [f"{100 * rows / total:.1f} %" for rows in counts]
 
 
 def _summary(stored: StoredPlan) -> Iterator[str]:
-    """What goes below the table."""
+    """Yield the lines below the table."""
     plan, total = stored.plan, stored.plan.predicted_total
     for clique, alpha in zip(plan.cliques, plan.alphas, strict=True):
         if len(clique) > 1 or alpha is not None:
-            names = ", ".join(plan.of(each).name for each in clique)
+            names = ", ".join(plan.of(device).name for device in clique)
             part = "" if alpha is None else f"; adjacency lists take {100 * alpha:.1f} % of it"
             yield f"one cache of {names}{part}"
-    ahead = [cache.look_ahead for cache in plan.devices if cache.look_ahead is not None]
-    if ahead:
-        match = ", and reads rows of the batch before, beyond the budget" if ahead[0].match else ""
-        yield f"looks {ahead[0].window} steps ahead{match}"
+    look_aheads = [cache.look_ahead for cache in plan.devices if cache.look_ahead is not None]
+    if look_aheads:
+        match = (
+            ", and reads rows of the batch before, beyond the budget"
+            if look_aheads[0].match
+            else ""
+        )
+        yield f"looks {look_aheads[0].window} steps ahead{match}"
     priced = [cache.batch_bytes for cache in plan.devices if cache.batch_bytes is not None]
     if priced:
         cached, aggregated = (
-            sum(getattr(each, way) for each in priced) / len(priced)
+            sum(getattr(device, way) for device in priced) / len(priced)
             for way in ("cached", "aggregated")
         )
         chosen = sum(cache.host_aggregates for cache in plan.devices)
@@ -128,7 +133,7 @@ def _rate(value: float | None) -> str:
 
 
 def draw(stored: StoredPlan, *, graph: str) -> str:
-    """Return where rows are found, and the transactions over α if there are such, as SVG."""
+    """Return an SVG file: sources of each device's rows, and transactions over α if planned."""
     plan = stored.plan
     title = _title(plan, graph)
     parts, top = [text(16, 26, title, css="head")], 48.0
@@ -146,7 +151,7 @@ def draw(stored: StoredPlan, *, graph: str) -> str:
 
 
 def _curve(plan: CachePlan) -> str:
-    """N_T, N_F and N_total over α, and the α that was chosen."""
+    """Return a plot of N_T, N_F and N_total over α, with the chosen α marked."""
     lines = {
         "lists": ("N_T, sampling", [point.n_t for point in plan.curve]),
         "rows": ("N_F, features", [point.n_f for point in plan.curve]),
@@ -160,51 +165,55 @@ def _curve(plan: CachePlan) -> str:
         height=_CHART_HEIGHT,
         top=30,
     )
-    drawn = []
+    elements = []
     for css, (label, values) in lines.items():
         points = [
             (plot.across(point.alpha), plot.down(value / _MEGA))
             for point, value in zip(plan.curve, values, strict=True)
         ]
-        drawn.append(f'<path class="line {css}" data-label="{label}" d="{path(points)}"/>')
+        elements.append(f'<path class="line {css}" data-label="{label}" d="{path(points)}"/>')
     if plan.alpha is not None:
         across = number(plot.across(plan.alpha))
         floor = plot.height - plot.bottom
-        drawn.append(f'<path class="mark" d="M{across} {plot.top:g}V{floor:g}"/>')
+        elements.append(f'<path class="mark" d="M{across} {plot.top:g}V{floor:g}"/>')
         at_end = plan.alpha > _LEFT_OF
         shift, anchor = (-6, "end") if at_end else (6, "start")
         label = f"α = {plan.alpha:.3f}"
-        at = plot.across(plan.alpha) + shift
-        drawn.append(text(at, plot.top + 14, label, anchor=anchor, css="soft"))
-    legend, left = [], plot.left
+        x = plot.across(plan.alpha) + shift
+        elements.append(text(x, plot.top + 14, label, anchor=anchor, css="soft"))
+    legend, x_start = [], plot.left
     for css, (label, _) in lines.items():
-        legend.append(f'<path class="line {css}" d="M{left:g} 16h18"/>')
-        legend.append(text(left + 24, 20, label))
-        left += 40 + 7 * len(label)
-    return plot.svg(drawn, background=legend, stacked=False, sized=True)
+        legend.append(f'<path class="line {css}" d="M{x_start:g} 16h18"/>')
+        legend.append(text(x_start + 24, 20, label))
+        x_start += 40 + 7 * len(label)
+    return plot.svg(elements, background=legend, stacked=False, sized=True)
 
 
 def _bars(plan: CachePlan, top: float) -> list[str]:
-    """Where each device finds the rows that it reads."""
+    """Return bars of the rows that each device reads from its own cache, peers and the host."""
     predicted: Sequence[CacheTraffic | None] = plan.predicted or (None,) * len(plan.devices)
-    left = 24.0 + 7 * max((len(cache.name) for cache in plan.devices), default=0)
-    drawn, across = [], left
+    x_start = 24.0 + 7 * max((len(cache.name) for cache in plan.devices), default=0)
+    elements, across = [], x_start
     for css, label in (("own", "own cache"), ("peers", "peers"), ("host", "host")):
-        drawn.append(f'<rect class="{css}" x="{across:g}" y="{top:g}" width="12" height="12"/>')
-        drawn.append(text(across + 18, top + 11, label))
+        elements.append(f'<rect class="{css}" x="{across:g}" y="{top:g}" width="12" height="12"/>')
+        elements.append(text(across + 18, top + 11, label))
         across += 34 + 7 * len(label)
     for number_, (cache, traffic) in enumerate(zip(plan.devices, predicted, strict=True), 1):
         middle = top + number_ * _BAR_HEIGHT
-        drawn.append(text(left - 8, middle + 12, cache.name, anchor="end"))
+        elements.append(text(x_start - 8, middle + 12, cache.name, anchor="end"))
         if traffic is not None and sum(traffic.rows) > 0:
-            drawn += _bar(cache.device, traffic, left, middle)
-    return drawn
+            elements += _bar(cache.device, traffic, x_start, middle)
+    return elements
 
 
-def _bar(device: int, traffic: CacheTraffic, left: float, top: float) -> Iterator[str]:
-    total, own, host = sum(traffic.rows), traffic.rows[device], traffic.rows[-1]
-    start = left
-    for css, value in (("own", own), ("peers", total - own - host), ("host", host)):
+def _bar(device: int, traffic: CacheTraffic, x_start: float, top: float) -> Iterator[str]:
+    total, own_rows, host_rows = sum(traffic.rows), traffic.rows[device], traffic.rows[-1]
+    start = x_start
+    for css, value in (
+        ("own", own_rows),
+        ("peers", total - own_rows - host_rows),
+        ("host", host_rows),
+    ):
         width = _BAR_WIDTH * value / total
         label = escape(f"{value:,} rows")
         yield (

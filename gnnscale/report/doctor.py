@@ -1,4 +1,4 @@
-"""``gnnscale doctor``: what was found on this machine, or in a graph store."""
+"""``gnnscale doctor``: an inventory of this machine, or a check of a graph store."""
 
 import json
 import os
@@ -21,9 +21,9 @@ from gnnscale.data.storage.store_check import verify_store
 from gnnscale.planner.platform import Processor
 from gnnscale.report.formatting import gib
 
-#: Cards that are looked for when XRT does not report how many there are.
+#: Largest number of cards to try if XRT does not report their number.
 _MAX_BOARDS = 16
-#: Distribution and module of each package that a feature may need.
+#: Distribution and module of each optional package.
 _PACKAGES = {
     "dgl": ("dgl", "dgl"),
     "torch_geometric": ("torch_geometric", "torch_geometric"),
@@ -39,8 +39,8 @@ class DoctorConfig:
     """Options of ``gnnscale doctor``.
 
     Attributes:
-        calibrate: measure the machine's rates for the performance model too.
-        store: a graph store of which every byte is to be checked, None for none.
+        calibrate: whether to measure the machine's rates for the performance model.
+        store: a graph store to check byte by byte; null: none.
     """
 
     calibrate: bool = False
@@ -48,14 +48,14 @@ class DoctorConfig:
 
 
 def examine() -> dict[str, Any]:
-    """Look at the machine and return plain values, fit for JSON (imports torch).
+    """Return the hardware and software of this machine as plain values for JSON (imports torch).
 
     Returns:
-        ``machine``, ``simd_level``, ``cuda`` (its GPUs), ``nvidia_driver`` and ``nvidia_error``
-        (versions, or why NVML finds none), ``fpga`` (``xrt``: version of what ``pyxrt``
-        drives; ``boards``: their names; ``csim_library`` of the default design and
-        ``csim_compiler`` of others; None if there is none), ``packages`` (version or None) and
-        ``features`` (``name``, ``ready``, ``needs``: what is missing, or None).
+        ``machine``, ``simd_level``, ``cuda`` (GPUs), ``nvidia_driver`` (versions) and
+        ``nvidia_error`` (why NVML finds no GPU), ``fpga`` (``xrt``: version of XRT; ``boards``:
+        names of cards; ``csim_library``: the compiled default design; ``csim_compiler``: the
+        compiler for other designs; None: missing), ``packages`` (version or None) and ``features``
+        (``feature``, ``ready``, ``needs``: the missing requirement or None).
     """
     import torch
 
@@ -77,40 +77,40 @@ def examine() -> dict[str, Any]:
 
 
 def _gpus() -> dict[str, Any]:
-    """Return the GPUs and the driver that NVML finds, or why it finds none."""
+    """Return the GPUs and the driver that NVML finds, or the reason why it finds none."""
     try:
-        found = nvml.find_gpus()
+        nvml_gpus = nvml.find_gpus()
     except nvml.NvmlError as error:
         return {"cuda": [], "nvidia_driver": None, "nvidia_error": str(error)}
-    driver = f"{found.driver}, CUDA {found.cuda[0]}.{found.cuda[1]}"
+    driver = f"{nvml_gpus.driver}, CUDA {nvml_gpus.cuda[0]}.{nvml_gpus.cuda[1]}"
     return {
-        "cuda": [asdict(each) for each in found.devices],
+        "cuda": [asdict(gpu) for gpu in nvml_gpus.devices],
         "nvidia_driver": driver,
         "nvidia_error": None,
     }
 
 
-def _shown_gpu(gpu: dict[str, Any]) -> str:
+def _format_gpu(gpu: dict[str, Any]) -> str:
     if gpu["memory"] is None:
         return f"{gpu['name']} (shares the host's memory)"
     return f"{gpu['name']} ({gib(gpu['memory'])}, {gib(gpu['free'])} free)"
 
 
 def _cuda_needs(cuda: dict[str, Any], packages: dict[str, str | None]) -> str | None:
-    """Return what training on a GPU lacks; that a torch with CUDA is there shows when it begins."""
+    """Return the missing requirement of training on a GPU; torch's CUDA support is not checked."""
     if not cuda["cuda"]:
         return cuda["nvidia_error"] or "no GPU found"
     return None if packages["cuda-core"] else "pip install 'gnnscale[cuda]'"
 
 
 def _boards() -> dict[str, Any]:
-    """Return XRT's version, None if ``pyxrt`` cannot be imported, and the cards it finds."""
+    """Return XRT's version (None: ``pyxrt`` cannot be imported) and the names of its cards."""
     boards: list[str] = []
     try:
         xrt = load_pyxrt()
     except ConfigError:
         return {"xrt": None, "boards": boards}
-    # Whatever a driver without cards, or of another version, raises.
+    # A driver without cards, or of another version, may raise any exception.
     try:
         number = xrt.enumerate_devices() if hasattr(xrt, "enumerate_devices") else _MAX_BOARDS
         for index in range(number):
@@ -121,7 +121,7 @@ def _boards() -> dict[str, Any]:
 
 
 def _xrt_version() -> str:
-    """Return XRT's version from its own file; ``pyxrt`` does not report it."""
+    """Return XRT's version from its ``version.json``; ``pyxrt`` does not report it."""
     folder = Path(os.environ.get("XILINX_XRT") or "/opt/xilinx/xrt")
     try:
         return str(json.loads((folder / "version.json").read_text())["BUILD_VERSION"])
@@ -130,7 +130,7 @@ def _xrt_version() -> str:
 
 
 def _csim() -> dict[str, str | None]:
-    """Return what simulates FPGAs, without compiling anything."""
+    """Return the library and the compiler for C simulation, without compiling anything."""
     try:
         compiler = build.compiler()
     except ConfigError:
@@ -149,7 +149,7 @@ def _features(
     cuda: dict[str, Any],
     fpga: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Each feature with what it still needs; None if it is ready."""
+    """Return each feature with its missing requirement; None: the feature is ready."""
 
     def package(name: str, install: str) -> str | None:
         return None if packages[name] else install
@@ -194,13 +194,13 @@ def _board_needs(fpga: dict[str, Any], pyxrt: str | None) -> str:
     return f"XRT 2.12 or later with pyxrt, from AMD's page of the card; a board; {bitstream}"
 
 
-def _shown_csim(fpga: dict[str, Any]) -> str:
+def _format_csim(fpga: dict[str, Any]) -> str:
     library = "installed" if fpga["csim_library"] else "not installed"
     compiler = fpga["csim_compiler"] or "no compiler"
     return f"default design {library}, {compiler} for others"
 
 
-def _shown_memory(memory: dict[str, int]) -> str:
+def _format_memory(memory: dict[str, int]) -> str:
     limited = memory["total"] < memory["installed"]
     limit = f" (limited by a container or ulimit -v, {gib(memory['installed'])} installed)"
     limit = limit if limited else ""
@@ -208,55 +208,57 @@ def _shown_memory(memory: dict[str, int]) -> str:
 
 
 def print_findings(findings: dict[str, Any], console: Console) -> None:
-    """Show what ``examine`` returned as two tables."""
+    """Print the result of ``examine`` as two tables."""
     machine = findings["machine"]
-    found = Table(title="Found on this machine", show_header=False)
+    machine_table = Table(title="Found on this machine", show_header=False)
     memory = machine["memory"]
-    gpus = [_shown_gpu(each) for each in findings["cuda"]]
+    gpu_names = [_format_gpu(gpu) for gpu in findings["cuda"]]
     rows: Sequence[tuple[str, str]] = [
         ("processor", machine["processor"]),
         ("cores this process may use", str(machine["cores"])),
-        ("memory", _shown_memory(memory)),
+        ("memory", _format_memory(memory)),
         ("SIMD kernels", findings["simd_level"]),
         ("bfloat16 instructions", ", ".join(machine["bf16"]) or "none"),
-        ("GPUs", ", ".join(gpus) or "none"),
+        ("GPUs", ", ".join(gpu_names) or "none"),
         ("NVIDIA driver", findings["nvidia_driver"] or "none"),
         ("FPGA boards", ", ".join(findings["fpga"]["boards"]) or "none"),
-        ("FPGA simulation (csim)", _shown_csim(findings["fpga"])),
+        ("FPGA simulation (csim)", _format_csim(findings["fpga"])),
         *((name, version or "not installed") for name, version in findings["packages"].items()),
         ("graph stores", f"{machine['home']}, {gib(machine['home_free'])} free"),
         ("Python", machine["python"]),
         ("system", machine["system"]),
     ]
     for row in rows:
-        found.add_row(*map(Text, row))
+        machine_table.add_row(*map(Text, row))
     features = Table(title="What each feature still needs")
     features.add_column("feature")
     features.add_column("needs")
-    for each in findings["features"]:
-        features.add_row(each["feature"], Text("ready" if each["ready"] else each["needs"]))
-    console.print(found)
+    for feature in findings["features"]:
+        features.add_row(
+            feature["feature"], Text("ready" if feature["ready"] else feature["needs"])
+        )
+    console.print(machine_table)
     console.print(features)
 
 
 def examine_store(path: Path) -> dict[str, Any]:
-    """Check every byte of a graph store and return plain values, fit for JSON.
+    """Check every byte of a graph store, and return plain values for JSON.
 
     Returns:
-        ``path``, and ``checks`` (``what`` was looked at, ``problem``: one line, or None).
+        ``path``, and ``checks`` (``what``: the checked item; ``problem``: one line, or None).
     """
     return {"path": str(path), "checks": [asdict(check) for check in verify_store(path)]}
 
 
 def store_problem(findings: dict[str, Any]) -> str | None:
-    """Return the first problem that ``examine_store`` found, None if all is well."""
+    """Return the first problem that ``examine_store`` found; None: the store is intact."""
     problems = [check["problem"] for check in findings["checks"] if check["problem"] is not None]
     more = f" (and {len(problems) - 1} more, see doctor.json)" if len(problems) > 1 else ""
     return f"{problems[0]}{more}" if problems else None
 
 
 def print_store(findings: dict[str, Any], console: Console) -> None:
-    """Show what ``examine_store`` returned as a table."""
+    """Print the result of ``examine_store`` as a table."""
     table = Table(title=Text(f"Graph store {findings['path']}"))
     table.add_column("checked")
     table.add_column("found")
@@ -266,7 +268,7 @@ def print_store(findings: dict[str, Any], console: Console) -> None:
 
 
 def print_rates(processor: Processor, console: Console) -> None:
-    """Show what calibration found as a table, a column for each number of threads."""
+    """Print the calibrated rates as a table, with a column for each number of threads."""
     table = Table(title=Text(f"Rates of {processor.name}"))
     table.add_column("rate")
     for threads in processor.threads:

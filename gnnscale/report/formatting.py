@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Numbers, times and kinds of figures as text for people."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 ABSENT = "–"
 
-#: Predictions of the performance model, as ``summary.json`` calls them, and as people read them.
+#: Predictions of the performance model: key in ``summary.json``, and label.
 PREDICTIONS = {"by_rates": "by rates", "rehearsed": "rehearsed"}
 
 
 def count(value: float | None) -> str:
-    """Return a number with three significant digits at least, and separated thousands."""
+    """Return a number with at least three significant digits, and separated thousands."""
     if value is None:
         return ABSENT
     if value == int(value) or abs(value) >= 100:
@@ -30,7 +30,7 @@ def count(value: float | None) -> str:
 
 
 def short(number: int) -> str:
-    """Return a whole number in five characters at most: 1,234, 56.7k, 8.90M."""
+    """Return a whole number in at most five characters: 1,234, 56.7k, 8.90M."""
     if number < 10_000:
         return f"{number:,}"
     power = (len(str(number)) - 1) // 3
@@ -43,7 +43,7 @@ def short(number: int) -> str:
 
 
 def gib(num_bytes: float | None) -> str:
-    """Return a number of bytes in GiB; in MiB or KiB if it is less than a tenth of the larger."""
+    """Return a number of bytes in GiB; below 0.1 GiB in MiB, below 0.1 MiB in KiB."""
     if num_bytes is None:
         return ABSENT
     if 0 < num_bytes < 0.1 * 2**20:
@@ -85,46 +85,46 @@ def signed_percent(error: float | None) -> str:
     return ABSENT if error is None else f"{error * 100:+.0f} %"
 
 
-#: The kind of figures that need no mark: those of real hardware.
+#: Kind of figures measured on real hardware, which get no mark.
 MEASURED = "measured"
 
-#: Kinds of figures (``Device.figures``), the most real first.
+#: Kinds of figures (``Device.figures``), closest to real hardware first.
 _KINDS_OF_FIGURES = (MEASURED, "emulated", "csim")
 
 
 def least_real(kinds: Iterable[str]) -> str:
-    """Return the kind of a figure that rests on figures of all ``kinds``.
+    """Return the kind of a figure derived from figures of ``kinds``: the least real kind.
 
-    One that is not known here counts as the least real; no figures at all are measured ones.
+    An unknown kind counts as the least real. No kinds: ``MEASURED``.
     """
 
     def distance(kind: str) -> int:
-        known = kind in _KINDS_OF_FIGURES
-        return _KINDS_OF_FIGURES.index(kind) if known else len(_KINDS_OF_FIGURES)
+        is_known = kind in _KINDS_OF_FIGURES
+        return _KINDS_OF_FIGURES.index(kind) if is_known else len(_KINDS_OF_FIGURES)
 
     return max(kinds, key=distance, default=MEASURED)
 
 
 def kind_label(kind: str, figures: str) -> str:
-    """Return a device's kind, and the kind of its figures unless they are measured."""
+    """Return a device's kind, followed by the kind of its figures unless they are measured."""
     return kind if figures in (MEASURED, kind) else f"{kind} {figures}"
 
 
 def device_label(name: str, kind: str, figures: str) -> str:
-    """Return a device's name, and in brackets what ``kind_label`` adds to it."""
+    """Return a device's name, with the words of ``kind_label`` that it lacks in parentheses."""
     words = kind_label(kind, figures).split()
     missing = [word for word in words if word not in name]
     return f"{name} ({' '.join(missing)})" if missing else name
 
 
 def present_stages(devices: Iterable[Mapping[str, float | None]]) -> tuple[str, ...]:
-    """Return the stages that at least one of ``devices`` has a time of, in pipeline order."""
+    """Return the stages for which at least one of ``devices`` has a time, in pipeline order."""
     present = {name for times in devices for name, time in times.items() if time is not None}
     return tuple(name for name in STAGES if name in present)
 
 
 def energy_sentence(summary: Mapping[str, Any]) -> str | None:
-    """Return what the GPUs of a run took to train; None if nothing counted it."""
+    """Return a sentence with the energy of a run's GPUs; None: it was not counted."""
     joules, epochs = summary["energy_j"], summary["epochs"]
     if joules is None or not epochs:
         return None
@@ -135,30 +135,30 @@ def energy_sentence(summary: Mapping[str, Any]) -> str | None:
 
 
 def late_sentences(devices: Iterable[Mapping[str, Any]], *, num_steps: int) -> list[str]:
-    """Return a sentence for each emulated device that the host was too slow for."""
-    said = []
+    """Return a sentence for each emulated device that was late because the host was slower."""
+    sentences = []
     for device in devices:
         seconds = device["counters"].get("late_s", 0.0)
         steps = round(device["counters"].get("late_steps", 0.0))
         if seconds and steps:
-            said.append(
+            sentences.append(
                 f"{device['name']}: the host was slower than the device that it emulates in "
                 f"{steps:,} of {num_steps:,} steps, by {seconds:.2g} s in all; times of this "
                 "device are too long by that"
             )
-    return said
+    return sentences
 
 
 def network_figures(run: TrainResult) -> dict[str, Any] | None:
-    """Return the rows that cross the network in a step, over all devices: means of all steps.
+    """Return the network traffic of sharded rows in a step, summed over devices: mean of all steps.
 
-    ``expected`` bytes are the rows that the planner missed, each with its id; ``bytes`` are those
-    of the messages that were sent for them, both ways. None unless machines divide the rows.
+    ``expected`` is the bytes of the missed rows and their ids; ``bytes`` is the bytes of the
+    messages sent for them, both ways. None: rows are not sharded among machines.
     """
     layout = run.layout.network
     if layout is None or not run.history or not run.steps_per_epoch:
         return None
-    total = sum((each.traffic for epoch in run.history for each in epoch.devices), Traffic())
+    total = sum((device.traffic for epoch in run.history for device in epoch.devices), Traffic())
     steps, tier, disk = len(run.history) * run.steps_per_epoch, total.tier, total.disk
     rows = tier.misses - disk.misses
     return {
@@ -173,11 +173,11 @@ def network_figures(run: TrainResult) -> dict[str, Any] | None:
 
 
 def network_line(run: TrainResult) -> str | None:
-    """Return ``network_figures`` for a terminal; None without any."""
-    found = network_figures(run)
-    if found is None:
+    """Return a line with ``network_figures``; None without network traffic."""
+    network = network_figures(run)
+    if network is None:
         return None
-    measured, expected = found["bytes"], found["expected"]
+    measured, expected = network["bytes"], network["expected"]
     error = f" ({expected / measured - 1:+.2%})" if measured else ""
     return (
         f"network: {measured / 1e6:,.2f} MB a step for rows of other machines, "

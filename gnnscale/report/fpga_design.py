@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gnnscale.fpga_design import DesignPackage
     from gnnscale.fpga_design.estimate import Estimate
 
-#: What resources are called.
+#: Labels of resources.
 RESOURCES = {
     "luts": "LUTs",
     "registers": "registers",
@@ -37,7 +37,7 @@ _STYLE = (
 
 
 def describe(generated: DesignPackage) -> dict[str, Any]:
-    """Return plain values, fit for JSON: the estimate, and the designs it was chosen from."""
+    """Return plain values for JSON: the estimate, and the designs that were explored."""
     exploration = generated.exploration
     board = exploration.board
     return {
@@ -49,7 +49,7 @@ def describe(generated: DesignPackage) -> dict[str, Any]:
         "exploration_s": exploration.seconds,
         "num_fitting": len(exploration.points),
         "pareto": [_plain(point) for point in exploration.pareto],
-        "refused": [asdict(each) for each in exploration.refused],
+        "refused": [asdict(design) for design in exploration.refused],
         "sweeps": {
             die: {"n": n, "m": m, "nvtps": nvtps}
             for die, (n, m, nvtps) in exploration.sweeps.items()
@@ -62,7 +62,7 @@ def _plain(point: Point) -> dict[str, Any]:
 
 
 def print_design(generated: DesignPackage, console: Console) -> None:
-    """Show the designs on the Pareto front, and what to expect of the best."""
+    """Print the designs on the Pareto front, and the estimate of the best design."""
     exploration, estimate = generated.exploration, generated.estimate
     console.print(_pareto_table(exploration))
     for line in summary(generated):
@@ -73,7 +73,7 @@ def print_design(generated: DesignPackage, console: Console) -> None:
 
 
 def summary(generated: DesignPackage) -> list[str]:
-    """Return what a reader wants to know first, a sentence each."""
+    """Return sentences about the chosen design, its estimated step and its C simulation."""
     design, estimate, point = generated.design, generated.estimate, generated.exploration.best
     n, m = point.card
     swept = [
@@ -107,21 +107,21 @@ def _does_not_fit(estimate: Estimate) -> str:
 
 
 def _pareto_table(exploration: Exploration) -> Table:
-    found = Table(
+    pareto = Table(
         title=f"Designs of the {exploration.board.name} (estimated, mode {exploration.mode})"
     )
     for column in ("n, m of a die", "rows KiB", "dies", "M vertices/s", "fullest"):
-        found.add_column(column, justify="right")
-    found.add_column("limited by")
-    for point in sorted(exploration.pareto, key=lambda each: -each.nvtps)[:_DESIGNS]:
+        pareto.add_column(column, justify="right")
+    pareto.add_column("limited by")
+    for point in sorted(exploration.pareto, key=lambda point: -point.nvtps)[:_DESIGNS]:
         rows = "-" if point.row_words is None else count(point.row_words // 16)
         row = (f"{point.n}, {point.m}", rows, f"{len(point.dies)}", f"{point.nvtps / 1e6:.1f}")
-        found.add_row(*row, f"{percent(point.fullest)} {point.limit}", point.bottleneck)
-    return found
+        pareto.add_row(*row, f"{percent(point.fullest)} {point.limit}", point.bottleneck)
+    return pareto
 
 
 def page(generated: DesignPackage) -> str:
-    """Return ``estimate.html``: one file that needs no network."""
+    """Return ``estimate.html``, a single file without external resources."""
     estimate, board = generated.estimate, generated.exploration.board
     title = f"An FPGA design for the {board.name}"
     parts = [
@@ -140,7 +140,7 @@ def page(generated: DesignPackage) -> str:
 
 
 def pareto_plot(exploration: Exploration) -> str:
-    """Return a plot of all designs that fit: throughput over the fullest resource."""
+    """Return a plot of throughput over the fullest resource, for all designs that fit."""
     points = exploration.points
     highest = max(point.nvtps for point in points) / 1e6
     widest = max(1.0, *(point.fullest for point in points))
@@ -159,23 +159,23 @@ def pareto_plot(exploration: Exploration) -> str:
         )
 
     best = exploration.best
-    drawn = [
+    elements = [
         *(dot(point, "point", 2.5) for point in points),
         *(dot(point, "front", 3.5) for point in exploration.pareto),
         dot(best, "best", 7),
         text(plot.left + 6, plot.top + 12, f"best: ({best.n}, {best.m}) a die"),
     ]
-    return plot.svg(drawn, background=[f"<style>{_STYLE}</style>"], stacked=False, sized=True)
+    return plot.svg(elements, background=[f"<style>{_STYLE}</style>"], stacked=False, sized=True)
 
 
 def _passes(estimate: Estimate) -> str:
     rows = [
         [
-            cell(each.name, left=True),
-            *(cell(count(round(value))) for value in (each.load, each.aggregate, each.update)),
-            cell(each.limit, left=True),
+            cell(phase.name, left=True),
+            *(cell(count(round(value))) for value in (phase.load, phase.aggregate, phase.update)),
+            cell(phase.limit, left=True),
         ]
-        for each in estimate.passes
+        for phase in estimate.passes
     ]
     groups = (
         f" Each pass is run for {estimate.groups} groups of seeds." if estimate.groups > 1 else ""
@@ -190,12 +190,15 @@ def _passes(estimate: Estimate) -> str:
 def _resources(generated: DesignPackage) -> str:
     estimate, board = generated.estimate, generated.exploration.board
     rows = [
-        [cell(name, left=True), *(cell(count(round(getattr(each, kind)))) for kind in NAMES)]
-        for name, each in estimate.processes.items()
+        [cell(name, left=True), *(cell(count(round(getattr(process, kind)))) for kind in NAMES)]
+        for name, process in estimate.processes.items()
     ]
-    whole = total(estimate.processes.values())
+    compute_unit = total(estimate.processes.values())
     rows.append(
-        [cell("compute unit", left=True), *(cell(count(round(getattr(whole, k)))) for k in NAMES)]
+        [
+            cell("compute unit", left=True),
+            *(cell(count(round(getattr(compute_unit, k)))) for k in NAMES),
+        ]
     )
     for die in board.dies:
         if die.name in estimate.shares:

@@ -19,15 +19,15 @@ from gnnscale.report.page.parts import (
     size_bars,
 )
 
-#: Rows of a table that a terminal shows; the others are in partition.json.
+#: Largest number of table rows; partition.json has all of them.
 _MAX_TABLE_ROWS = 64
 _FILE_WIDTH = 120
 
 
 def print_partition(partition: Partition, *, graph: str, console: Console) -> None:
-    """Show the sizes of the parts, how even they are, what is cut, and what making them took."""
+    """Print sizes and balance of the parts, the edge cut, and the cost of partitioning."""
     if not console.is_terminal:
-        # A file has no edge at which lines must break.
+        # A file needs no line breaks.
         console = Console(width=_FILE_WIDTH, file=console.file)
     figures = partition.figures
     title = f"{graph}: {figures.num_parts} parts by {figures.algorithm}"
@@ -38,7 +38,7 @@ def print_partition(partition: Partition, *, graph: str, console: Console) -> No
         inner = part.num_inner
         replicas = None if inner is None else max(0, part.num_vertices - inner)
         values = (part.num_vertices, inner, replicas, part.num_train, part.num_edges)
-        table.add_row(f"{number}", *(ABSENT if each is None else f"{each:,}" for each in values))
+        table.add_row(f"{number}", *(ABSENT if value is None else f"{value:,}" for value in values))
     if len(figures.parts) > _MAX_TABLE_ROWS:
         table.add_row("...")
     table.add_section()
@@ -51,7 +51,7 @@ def print_partition(partition: Partition, *, graph: str, console: Console) -> No
 
 
 def _summary(figures: PartitionStats) -> list[str]:
-    """What goes below the table."""
+    """Return the lines below the table."""
     predicted = figures.predicted
     return [
         f"edges cut {_percent(figures.edge_cut_fraction)}, "
@@ -82,23 +82,20 @@ def _seconds(seconds: float) -> str:
 
 
 def draw(partition: Partition, *, graph: str) -> str:
-    """Return the sizes of the parts, and the edges between them, as an SVG file.
-
-    Of more than ``MAX_ROWS`` parts the first ones are shown.
-    """
+    """Return an SVG file with the sizes of the first ``MAX_ROWS`` parts, and the edges between."""
     figures = partition.figures
     grid = grid_for(figures.num_parts)
-    left, top = 52.0, 116.0
-    bars = size_bars(_panels(partition), grid, left=left, top=top)
+    x_start, top = 52.0, 116.0
+    bars = size_bars(_panels(partition), grid, x_start=x_start, top=top)
     drawings: list[Drawing] = [bars]
-    width, height = left + bars.width, top + bars.height
+    width, height = x_start + bars.width, top + bars.height
     if figures.cut is not None:
         cut = [row[:MAX_ROWS] for row in figures.cut[:MAX_ROWS]]
         drawings.append(
             edge_map(
                 cut,
                 grid,
-                left=width + 40,
+                x_start=width + 40,
                 top=top,
                 title="edges between parts",
                 note="row: part of the source, column: of the destination",
@@ -112,7 +109,7 @@ def draw(partition: Partition, *, graph: str) -> str:
 def _notes(figures: PartitionStats) -> list[str]:
     cut = f"{_percent(figures.edge_cut_fraction)} of the edges are cut, "
     if figures.cut is None:
-        cut = "every part has the whole topology, "
+        cut = "every part has the full topology, "
     notes = f"{cut}replication factor {_ratio(figures.replication_factor)}"
     if figures.num_parts > MAX_ROWS:
         notes += f"; the first {MAX_ROWS} parts are shown"
@@ -127,10 +124,10 @@ def _panels(partition: Partition) -> list[Panel]:
             title="vertices",
             note=f"balance {_ratio(figures.vertex_balance)}; owned + replicas"
             if figures.cut is not None
-            else "of the whole graph",
+            else "of the full graph",
             rows=[_vertices(part.num_vertices, part.num_inner) for part in parts],
             length=130.0,
-            room=96.0,
+            label_width=96.0,
             mean=False,
         ),
         Panel(
@@ -167,6 +164,6 @@ def _columns(columns: tuple[tuple[int, int], ...]) -> Panel:
             for first, last in columns[:MAX_ROWS]
         ],
         length=180.0,
-        room=70.0,
+        label_width=70.0,
         mean=False,
     )

@@ -1,9 +1,9 @@
-"""What the performance model predicted of a run, next to what was measured.
+"""Comparison of predicted and measured step and stage times of a run.
 
-There are three names. ``by_rates`` is a prediction by the equations and the platform's rates, for
-which nothing of the run's plan was run. ``rehearsed`` is the same after a rehearsal of this plan
-has corrected it: it repeats some steps of the run. ``noise_floor`` is no prediction of the model,
-but how well a window of the run's steps foretells the next one.
+``by_rates`` is the performance model's prediction by its equations and the platform's rates,
+without running the plan. ``rehearsed`` is this prediction corrected by a profiling run of some
+steps of the plan. ``noise_floor`` is the error of a window of measured steps as a prediction of the
+next window.
 """
 
 import math
@@ -22,21 +22,22 @@ from gnnscale.report.formatting import MEASURED, PREDICTIONS, fine_percent, leas
 from gnnscale.report.steps import Steps
 from gnnscale.run.records import TrainResult
 
-#: Devices whose rates are measured on the machine; others state theirs.
+#: Kinds of devices whose rates are measured on this machine; other kinds state their rates.
 _MEASURED_KINDS = (Cpu.kind, Cuda.kind)
 
 
 def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | None:
-    """Return how far the median of one window of steps is from that of the next window.
+    """Return the relative differences between medians of consecutive windows of steps.
 
-    Windows follow one another and do not overlap; an error is ``window / next window - 1``.
+    Windows do not overlap; an error is ``window / next window - 1``.
 
     Args:
-        step_s: ``[n]`` seconds of steps, in their order.
+        step_s: ``[n]`` seconds of consecutive steps.
+        window_steps: steps in a window.
 
     Returns:
         ``mean_absolute_error``, ``mean_error`` (with signs), ``window_steps`` and ``num_windows``;
-        None if there are not two windows.
+        None: fewer than two windows.
     """
     num_windows = len(step_s) // window_steps
     if num_windows < 2:
@@ -53,38 +54,38 @@ def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | Non
 
 
 def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
-    """Return ``predicted`` of ``summary.json``, None if nothing was predicted.
+    """Return ``predicted`` of ``summary.json``; None: nothing was predicted.
 
-    Predictions are for a full mini-batch under the plan that the run began with, so the measured
-    figures are medians over ``num_steps`` steps of just that: until dynamic resource management
-    changes the plan, and without the last, smaller mini-batch of each epoch. They are means if
-    predictions are of an epoch whose first steps fill memory. If there was no such step they are
-    None. Every ``error`` has a sign: it is ``predicted / measured - 1``.
+    Predictions are for a full mini-batch under the run's first plan. Measured times are therefore
+    medians over the ``num_steps`` steps with this plan and a full mini-batch: steps after dynamic
+    resource management changed the plan, and the smaller last mini-batch of an epoch, do not count.
+    They are means if the prediction includes first steps that fill memory. They are None without
+    such steps. Each ``error`` is ``predicted / measured - 1``, with its sign.
 
     Returns:
-        ``source`` of the rates; ``figures``, the kind of the measured figures; ``basis``, the name
-        of the prediction that the run went by; ``num_steps`` and ``measured_step_s``;
-        ``by_rates`` and ``rehearsed`` (None if this plan was not rehearsed), each with
-        ``step_s``, ``error`` and ``mteps`` (HyScale-GNN eq. 5); ``noise_floor`` (see there);
-        ``kinds``, if devices of several kinds train, their mean errors by kind and name; and
-        ``devices``, each with ``name``, ``kind``, ``figures``, ``measured``, ``by_rates`` and
-        ``rehearsed``. Of these each has ``step_s``, the device's own work without waiting for
-        others, and ``stage_times_s``, both per step, and a prediction their errors: ``error`` and
-        ``stage_errors``.
+        ``source`` of the rates; ``figures``, the kind of the measured times; ``basis``, the name
+        of the prediction that planning used; ``num_steps`` and ``measured_step_s``;
+        ``by_rates`` and ``rehearsed`` (None: the plan was not profiled), each with ``step_s``,
+        ``error`` and ``mteps`` (HyScale-GNN eq. 5); ``noise_floor`` (see the function); ``kinds``,
+        the mean errors by kind of device and prediction (None: one kind); and ``devices``, each
+        with ``name``, ``kind``, ``figures``, ``measured``, ``by_rates`` and ``rehearsed``. A
+        device's ``measured`` and predictions have ``step_s``, the device's work without waiting
+        for other devices, and ``stage_times_s``, both per step. Predictions also have ``error``
+        and ``stage_errors``.
     """
     predicted = run.layout.predicted
     if predicted is None:
         return None
-    chosen = _ran_under(run.plan, steps)
-    times = _step_seconds(steps, chosen)
-    usual = np.mean if predicted.by_rates.is_mean else np.median
-    step_s = float(usual(times)) if len(times) else None
-    devices = _devices(run.plan, predicted, steps.stages[chosen], usual)
+    selected = _steps_under(run.plan, steps)
+    times = _step_seconds(steps, selected)
+    average = np.mean if predicted.by_rates.is_mean else np.median
+    step_s = float(average(times)) if len(times) else None
+    devices = _devices(run.plan, predicted, steps.stages[selected], average)
     return {
         "source": predicted.by_rates.source,
         "figures": least_real(share.device.figures for share in run.plan.shares),
         "basis": predicted.basis,
-        "num_steps": int(chosen.sum()),
+        "num_steps": int(selected.sum()),
         "measured_step_s": step_s,
         **{name: _step(getattr(predicted, name), step_s) for name in PREDICTIONS},
         "noise_floor": noise_floor(times, predicted.window_steps),
@@ -94,7 +95,7 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
 
 
 def _step(predicted: Prediction | None, measured_s: float | None) -> dict[str, Any] | None:
-    """One prediction of a whole step."""
+    """Return a prediction of a step with its error."""
     if predicted is None:
         return None
     return {
@@ -108,61 +109,71 @@ def _devices(
     plan: DevicePlan,
     predictions: PlanPredictions,
     measured: Float64Array,
-    usual: Callable[[Float64Array], Any],
+    average: Callable[[Float64Array], Any],
 ) -> list[dict[str, Any]]:
-    """Every device's stages; ``measured`` is ``[steps, devices, len(STAGES)]``."""
+    """Return measured and predicted times of each device.
+
+    Args:
+        plan: the plan of the measured steps.
+        predictions: predictions for the plan.
+        measured: ``[steps, devices, len(STAGES)]`` seconds.
+        average: ``np.median`` or ``np.mean``.
+    """
     devices = []
     for rank, share in enumerate(plan.shares):
-        times = {name: _known(usual, measured[:, rank, i]) for i, name in enumerate(STAGES)}
-        seen = {"step_s": _own_seconds(times, share), "stage_times_s": times}
+        times = {name: _average(average, measured[:, rank, i]) for i, name in enumerate(STAGES)}
+        measured_device = {"step_s": _own_seconds(times, share), "stage_times_s": times}
         predicted = {
-            name: found and _compared(found.devices[rank], share, seen)
+            name: prediction and _compared(prediction.devices[rank], share, measured_device)
             for name in PREDICTIONS
-            for found in [getattr(predictions, name)]
+            for prediction in [getattr(predictions, name)]
         }
         devices.append(
             {
                 "name": share.device.label,
                 "kind": share.device.kind,
                 "figures": share.device.figures,
-                "measured": seen,
+                "measured": measured_device,
                 **predicted,
             }
         )
     return devices
 
 
-def _compared(predicted: StageTimes, share: DeviceShare, seen: dict[str, Any]) -> dict[str, Any]:
-    """One prediction of a device beside what was ``seen`` of it."""
+def _compared(
+    predicted: StageTimes, share: DeviceShare, measured: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a prediction of a device's times with its errors against ``measured``."""
     expected = {name: getattr(predicted, name) or None for name in STAGES}
-    own_s, times = _own_seconds(expected, share), seen["stage_times_s"]
+    own_s, times = _own_seconds(expected, share), measured["stage_times_s"]
     return {
         "step_s": own_s,
-        "error": _error(own_s, seen["step_s"]),
+        "error": _error(own_s, measured["step_s"]),
         "stage_times_s": expected,
         "stage_errors": {name: _error(expected[name], times[name]) for name in STAGES},
     }
 
 
 def _own_seconds(times: dict[str, float | None], share: DeviceShare) -> float | None:
-    """Seconds of a device's stages without synchronisation, in which it waits for the others."""
-    known = {name: seconds for name, seconds in times.items() if seconds and name != "sync"}
-    return pipeline_seconds(StageTimes(**known), share.prefetch) if known else None
+    """Return the seconds of a device's stages without ``sync``, which waits for other devices."""
+    present = {name: seconds for name, seconds in times.items() if seconds and name != "sync"}
+    return pipeline_seconds(StageTimes(**present), share.prefetch) if present else None
 
 
 def _by_kind(devices: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | None]] | None:
-    """Return the mean error of each kind's devices by the name of the prediction.
+    """Return the mean errors by kind of device and prediction; None: all devices are of one kind.
 
-    An emulated device takes the time that the model predicts, so that its errors are no scores of a
-    processor's. None if all devices are of one kind.
+    Kinds are separate because an emulated device takes the time that the model predicts.
     """
-    kinds = list(dict.fromkeys(each["kind"] for each in devices))
+    kinds = list(dict.fromkeys(device["kind"] for device in devices))
     if len(kinds) == 1:
         return None
     return {
         kind: {
             name: _mean(
-                each[name] and each[name]["error"] for each in devices if each["kind"] == kind
+                device[name] and device[name]["error"]
+                for device in devices
+                if device["kind"] == kind
             )
             for name in PREDICTIONS
         }
@@ -171,30 +182,30 @@ def _by_kind(devices: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | N
 
 
 def _mean(errors: Any) -> float | None:
-    known = [each for each in errors if each is not None]
-    return statistics.fmean(known) if known else None
+    present = [error for error in errors if error is not None]
+    return statistics.fmean(present) if present else None
 
 
-def _ran_under(plan: DevicePlan, steps: Steps) -> BoolArray:
-    """Which steps ran a full mini-batch with the split and the threads of ``plan``."""
+def _steps_under(plan: DevicePlan, steps: Steps) -> BoolArray:
+    """Return a mask of the steps with a full mini-batch and the split and threads of ``plan``."""
     threads = [
-        (each.threads.sample, each.threads.load, each.threads.propagate) for each in plan.shares
+        (share.threads.sample, share.threads.load, share.threads.propagate) for share in plan.shares
     ]
     same_split = (steps.num_seeds == np.array(plan.split)).all(axis=1)
     same_threads = (steps.threads == np.array(threads)).all(axis=(1, 2))
     return np.asarray(same_split & same_threads)
 
 
-def _step_seconds(steps: Steps, chosen: BoolArray) -> Float64Array:
-    """Times from the end of one chosen step to that of the next in the same epoch."""
+def _step_seconds(steps: Steps, selected: BoolArray) -> Float64Array:
+    """Return the times between the ends of consecutive selected steps of an epoch."""
     follows = (np.diff(steps.number) == 1) & (np.diff(steps.epoch) == 0)
-    times: Float64Array = np.diff(steps.seconds)[follows & chosen[1:] & chosen[:-1]]
+    times: Float64Array = np.diff(steps.seconds)[follows & selected[1:] & selected[:-1]]
     return times
 
 
-def _known(usual: Callable[[Float64Array], Any], values: Float64Array) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(usual(known)) if len(known) else None
+def _average(average: Callable[[Float64Array], Any], values: Float64Array) -> float | None:
+    present = values[~np.isnan(values)]
+    return float(average(present)) if len(present) else None
 
 
 def _error(predicted: float | None, measured: float | None) -> float | None:
@@ -205,22 +216,29 @@ def _error(predicted: float | None, measured: float | None) -> float | None:
 
 
 def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
-    """Return what is said of a whole step: measured, by rates, rehearsed, and the noise floor."""
-    seen = predicted["measured_step_s"]
-    said = ["step: no two full mini-batches in a row ran under the first plan"] if absent else []
-    if seen is not None:
+    """Return lines about a step: measured, by rates, rehearsed, noise floor, errors by kind.
+
+    Args:
+        predicted: the result of ``compare``.
+        absent: whether to state unknown values.
+    """
+    measured_s = predicted["measured_step_s"]
+    lines = ["step: no two full mini-batches in a row ran under the first plan"] if absent else []
+    if measured_s is not None:
         kind = step_kind(predicted)
-        said = [f"step: {milliseconds(seen)} ms {kind} over {predicted['num_steps']:,} steps"]
-    said.append(f"by rates (of {predicted['source']}): {_foretold(predicted['by_rates'])}")
+        lines = [
+            f"step: {milliseconds(measured_s)} ms {kind} over {predicted['num_steps']:,} steps"
+        ]
+    lines.append(f"by rates (of {predicted['source']}): {_predicted_step(predicted['by_rates'])}")
     rehearsed = predicted["rehearsed"]
     if absent or rehearsed is not None:
-        said.append(
+        lines.append(
             f"rehearsed: no, the plan was predicted from {_rates(predicted)}"
             if rehearsed is None
-            else f"rehearsed: {_foretold(rehearsed)}"
+            else f"rehearsed: {_predicted_step(rehearsed)}"
         )
     if absent or predicted["noise_floor"] is not None:
-        said.append(f"noise floor: {_floor(predicted['noise_floor'])}")
+        lines.append(f"noise floor: {_floor(predicted['noise_floor'])}")
     for kind, errors in (predicted["kinds"] or {}).items():
         line = ", ".join(
             f"{words} {fine_percent(errors[name])}"
@@ -228,15 +246,15 @@ def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
             if errors[name] is not None
         )
         if line:
-            said.append(f"error of {kind} devices alone, without waiting: {line}")
-    return said
+            lines.append(f"error of {kind} devices alone, without waiting: {line}")
+    return lines
 
 
 def _rates(predicted: dict[str, Any]) -> str:
-    """Return the origin of a prediction's rates in words: nominal, estimated or calibrated."""
+    """Return the origin of a prediction's rates: nominal, estimated or calibrated."""
     states = any(
-        each["kind"] not in _MEASURED_KINDS or each["figures"] != MEASURED
-        for each in predicted["devices"]
+        device["kind"] not in _MEASURED_KINDS or device["figures"] != MEASURED
+        for device in predicted["devices"]
     )
     stated = " of the host, and those that accelerators state" if states else ""
     if predicted["source"] == NOMINAL:
@@ -247,23 +265,23 @@ def _rates(predicted: dict[str, Any]) -> str:
     return f"calibrated rates{stated}"
 
 
-def _foretold(step: dict[str, Any]) -> str:
+def _predicted_step(step: dict[str, Any]) -> str:
     error = "" if step["error"] is None else f", error {fine_percent(step['error'])}"
     return f"{milliseconds(step['step_s'])} ms{error}"
 
 
-def _floor(found: dict[str, Any] | None) -> str:
-    if found is None:
+def _floor(noise: dict[str, Any] | None) -> str:
+    if noise is None:
         return "unknown, the run has not two windows of steps as long as a rehearsal"
-    steps = found["window_steps"]
+    steps = noise["window_steps"]
     window = "a step" if steps == 1 else f"a window of {steps} steps"
-    error = 100 * found["mean_absolute_error"]
-    return f"{error:.1f} %, by which {window} errs about the next, over {found['num_windows']}"
+    error = 100 * noise["mean_absolute_error"]
+    return f"{error:.1f} %, by which {window} errs about the next, over {noise['num_windows']}"
 
 
 def step_kind(predicted: dict[str, Any]) -> str:
-    """Return the kind of a step's seconds, which are this machine's if it simulates an FPGA."""
+    """Return the kind of a step's seconds, with a note if they include simulating an FPGA."""
     devices = predicted["devices"]
-    simulates = any((each["kind"], each["figures"]) == ("fpga", "csim") for each in devices)
+    simulates = any((device["kind"], device["figures"]) == ("fpga", "csim") for device in devices)
     kind: str = predicted["figures"]
     return kind + (" (simulating included)" if simulates else "")

@@ -1,4 +1,4 @@
-"""A run, shown while it trains, and the files in its directory, however it ends."""
+"""Training with a live report, and the files that a run leaves in its directory."""
 
 import logging
 import sys
@@ -11,11 +11,9 @@ from typing import Any, Protocol
 from rich.console import Console
 
 from gnnscale.core import ConfigError, UserError, explain, standard_numpy_errors, write_atomically
-from gnnscale.core.config import run_directory
-from gnnscale.core.config import untrusted as found
-from gnnscale.core.config.run_directory import STEPS_FILE, SUMMARY_FILE
-from gnnscale.report import formatting as figures
-from gnnscale.report import fpga, prediction, terminal
+from gnnscale.core.config import untrusted
+from gnnscale.core.config.run_directory import CONFIG_FILE, STEPS_FILE, SUMMARY_FILE
+from gnnscale.report import formatting, fpga, prediction, terminal
 from gnnscale.report.page.page import REPORT_FILE, render
 from gnnscale.report.steps import TRACE_FILE, read_steps, write_trace
 from gnnscale.report.summary import summarise, write_json
@@ -36,25 +34,26 @@ def write_outcome(
 ) -> dict[str, Any]:
     """Close ``report``, write the run's files, and print tables of the run.
 
-    They are predicted next to measured stage times if there are several devices that measured
-    any, which emulated ones were late, and what C simulation counted.
-
-    ``summary.json`` comes first: a disk that is full before the report is written has it.
+    ``summary.json`` is written first, so that it exists if the disk fills up afterwards.
 
     Args:
+        report: the run's live report.
+        run: the run so far.
         status: ``completed``, ``interrupted`` or ``failed``.
-        console: where to print the tables, None for nowhere.
-        predictions: print predicted stage times of a single device, too, and what is not known.
+        error: the message of a failed run.
+        console: prints the tables; None: no tables.
+        predictions: whether to print predicted stage times of a single device too, and to state
+            unknown values.
 
     Returns:
         The content of ``summary.json``.
 
     Raises:
         ConfigError: the run directory was moved or removed.
-        OSError: with the file's name; it could not be written.
+        OSError: a file could not be written; the error has its name.
     """
     report.close()
-    # The page reads them many times.
+    # A tuple: ``History`` reads its file again at each access, and the page has many.
     run = replace(run, history=tuple(run.history))
     directory = report.directory
     steps = read_steps(directory / STEPS_FILE, num_devices=len(run.plan.shares))
@@ -71,30 +70,37 @@ def write_outcome(
     )
     write_json(directory / SUMMARY_FILE, summary)
     spans = report.spans.all()
-    # A run that was resumed after its last epoch has run no step; its timeline stays.
+    # A run that resumed after its last epoch has no spans, and keeps the earlier timeline.
     if len(spans) or not (directory / TRACE_FILE).exists():
         write_trace(directory / TRACE_FILE, run.plan, spans)
     page = render(run, summary, steps, spans, report.options)
     write_atomically(directory / REPORT_FILE, page)
     if console is not None:
-        measured = predicted is not None and predicted["measured_step_s"] is not None
-        if predicted is not None and (predictions or (measured and len(run.plan.shares) > 1)):
-            terminal.print_prediction(predicted, console, absent=predictions)
         num_steps = len(run.history) * (run.steps_per_epoch or 0) or len(steps)
-        energy = figures.energy_sentence(summary)
-        if energy is not None:
-            console.print(energy, highlight=False, soft_wrap=True, markup=False)
-        for sentence in figures.late_sentences(summary["devices"], num_steps=num_steps):
-            console.print(sentence, highlight=False, soft_wrap=True, markup=False)
-        fpga.print_csim(summary["devices"], console)
+        _print_tables(summary, console, num_steps=num_steps, predictions=predictions)
     return summary
+
+
+def _print_tables(
+    summary: dict[str, Any], console: Console, *, num_steps: int, predictions: bool
+) -> None:
+    """Print predicted stage times, energy, late emulated devices, and counts of C simulation."""
+    predicted, devices = summary["predicted"], summary["devices"]
+    measured = predicted is not None and predicted["measured_step_s"] is not None
+    if predicted is not None and (predictions or (measured and len(devices) > 1)):
+        terminal.print_prediction(predicted, console, absent=predictions)
+    energy = formatting.energy_sentence(summary)
+    sentences = [] if energy is None else [energy]
+    for sentence in sentences + formatting.late_sentences(devices, num_steps=num_steps):
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    fpga.print_csim(devices, console)
 
 
 log = logging.getLogger(__name__)
 
 
 class RunTraining(Protocol):
-    """What trains: ``launch``, or another process's part of it."""
+    """Function that trains: ``launch``, or the part of a process that torchrun started."""
 
     def __call__(
         self, config: RunConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
@@ -114,64 +120,64 @@ def train_and_report(
     observers: Sequence[Observer] = (),
     command: str | None = None,
 ) -> TrainResult:
-    """Train, show it on standard error, and write the files of the run directory.
+    """Train, show progress on standard error, and write the files of the run directory.
 
-    Its options are there from the start, so that it can be resumed whenever it is killed. If it
-    is refused, no options are left; those of an earlier run stay until this one starts.
+    ``config.yaml`` is written before training, so that a killed run can resume.
 
     Args:
-        began: when the command began, by ``time.monotonic``; None for now.
-        table: where tables of the run are printed, None for nowhere.
-        command: the line that repeats the run; None if no line does.
+        config, directory: the run's configuration and directory.
+        options: the configuration as plain values, for ``config.yaml``.
+        run_training: trains, and notifies observers.
+        began: start of the command by ``time.monotonic``; None: now.
+        table: prints tables of the run; None: no tables.
+        observers: further observers.
+        command: command line that repeats the run; None: there is none.
 
     Raises:
         ConfigError: a logger is not installed.
-        ObserverError: an observer raised an exception, which it has as ``raised``.
-        Exception: what ``run_training`` raises; ``summary.json`` records it.
+        ObserverError: an observer raised the exception in its ``raised``.
+        Exception: ``run_training`` raised it; ``summary.json`` has its message.
         OSError: a file cannot be written.
     """
-    console = Console(stderr=True)
-    others = open_observers(config, directory, options, observers)
+    further = open_observers(config, directory, options, observers)
     report = terminal.RunReport(
         directory,
         epochs=config.epochs,
         options=options,
-        console=console,
+        console=Console(stderr=True),
         began=began,
         command=command,
     )
-    everybody = Observers(report, others)
-    is_new = not (directory / run_directory.CONFIG_FILE).exists()
+    all_observers = Observers(report, further)
+    is_new = not (directory / CONFIG_FILE).exists()
     if is_new:
         report.write_options()
     try:
-        result = run_training(config, directory, everybody, options=options)
+        result = run_training(config, directory, all_observers, options=options)
     except BaseException as error:
-        _write_stopped(report, error)
-        if is_new and report.run is None and isinstance(error, UserError):
-            (directory / run_directory.CONFIG_FILE).unlink(missing_ok=True)
-            found.forget_own(directory)
-        _close_after_failure(everybody, error)
+        _end_failed_run(report, all_observers, error, is_new=is_new)
         raise
     report.close()
     result = replace(result, history=tuple(result.history))
     try:
         if result.stopped_early:
-            log.info(early_stop(result, config, everybody.stop_reason))
+            log.info(early_stop(result, config, all_observers.stop_reason))
         write_outcome(
             report, result, status="completed", console=table, predictions=config.predictions
         )
-        everybody.finished(result)
+        all_observers.finished(result)
     finally:
-        everybody.close()
+        all_observers.close()
     return result
 
 
 def early_stop(result: TrainResult, config: RunConfig, observer: str | None = None) -> str:
-    """Say in a line why a run stopped before its last epoch.
+    """Return a line with the reason why a run stopped before its last epoch.
 
     Args:
-        observer: which observer ended training, and why; None if patience ran out.
+        result: the run.
+        config: has the patience.
+        observer: the observer that stopped training, with its reason; None: patience ran out.
     """
     if observer is not None:
         return (
@@ -185,22 +191,32 @@ def early_stop(result: TrainResult, config: RunConfig, observer: str | None = No
     )
 
 
-def _close_after_failure(everybody: Observers, cause: BaseException) -> None:
-    """Close what follows a run; what fails then is no more than a line beside the cause."""
+def _end_failed_run(
+    report: terminal.RunReport, observers: Observers, cause: BaseException, *, is_new: bool
+) -> None:
+    """Write the files of a run that ``cause`` ended, and close its observers.
+
+    A failure of an observer is printed, so that ``cause`` can be raised. A new run that was refused
+    before it started leaves no options.
+    """
+    _write_stopped(report, cause)
+    if is_new and report.run is None and isinstance(cause, UserError):
+        (report.directory / CONFIG_FILE).unlink(missing_ok=True)
+        untrusted.forget_own(report.directory)
     try:
-        everybody.close()
+        observers.close()
     except (ConfigError, OSError) as failure:
-        _tell(failure, cause)
+        _print_failure(failure, cause)
 
 
-def _tell(failure: Exception, cause: BaseException) -> None:
-    """Show what failed after the cause of a run's end, unless that is the same."""
+def _print_failure(failure: Exception, cause: BaseException) -> None:
+    """Print ``failure`` on standard error, unless its message is that of ``cause``."""
     if str(failure) != str(cause):
         print(explain(failure) or failure, file=sys.stderr)
 
 
 def _write_stopped(report: terminal.RunReport, error: BaseException) -> None:
-    """Summarise a run that had begun and did not come to its end."""
+    """Write the files of a run that ``error`` ended after it had started."""
     if report.run is None:
         return
     interrupted = isinstance(error, KeyboardInterrupt)
@@ -212,4 +228,4 @@ def _write_stopped(report: terminal.RunReport, error: BaseException) -> None:
             error=None if interrupted else explain(error) or repr(error),
         )
     except (ConfigError, OSError) as failure:
-        _tell(failure, error)
+        _print_failure(failure, error)

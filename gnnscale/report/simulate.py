@@ -19,9 +19,9 @@ _STYLE = (
 
 
 def describe(scaling: ScalingCurve) -> dict[str, Any]:
-    """Return plain values, fit for JSON; seconds, joules, and million edges per second.
+    """Return plain values for JSON, in seconds, joules, and million edges per second.
 
-    A stage that a device has not, and what no model predicts, is None.
+    None: the device lacks the stage, or no model predicts the value.
     """
     return {
         "figures": "simulated",
@@ -67,9 +67,9 @@ def _devices(planned: SimulatedPlan) -> list[dict[str, Any]]:
 
 
 def print_scaling(scaling: ScalingCurve, console: Console) -> None:
-    """Show the results as a table."""
-    what = f"{scaling.system}: {scaling.model} on {scaling.graph}, {scaling.platform}"
-    table = Table(title=Text(f"{what} (simulated)"))
+    """Print the results as a table, with trainers and rates below."""
+    title = f"{scaling.system}: {scaling.model} on {scaling.graph}, {scaling.platform}"
+    table = Table(title=Text(f"{title} (simulated)"))
     for column in ("accelerators", "epoch s", "step ms", "MTEPS", "M NVTPS", "speed-up"):
         table.add_column(column, justify="right")
     rows = [_row(scaling, result) for result in scaling.results]
@@ -91,25 +91,27 @@ def print_scaling(scaling: ScalingCurve, console: Console) -> None:
 
 
 def trainers(scaling: ScalingCurve) -> str:
-    """Return who trains."""
+    """Return a line that names the training processors."""
     if scaling.hybrid:
         return "trainers: the processor and the accelerators (hybrid)"
     return "trainers: the accelerators; the processor if there are none"
 
 
 def rates(scaling: ScalingCurve) -> str:
-    """Return which part of its peak rates the platform is taken to reach."""
-    found = scaling.efficiency
-    if found is None:
-        how = "of the platform as measured" if scaling.measured else "that the platform states"
-        return f"rates: those {how}"
+    """Return a line with the efficiencies, as shares of peak rates, or the origin of the rates."""
+    efficiency = scaling.efficiency
+    if efficiency is None:
+        origin = "of the platform as measured" if scaling.measured else "that the platform states"
+        return f"rates: those {origin}"
     parts = (
-        (found.processor, "processor"),
-        (found.memory, "host memory"),
-        (found.accelerator, "accelerators"),
-        (found.link, "links"),
+        (efficiency.processor, "processor"),
+        (efficiency.memory, "host memory"),
+        (efficiency.accelerator, "accelerators"),
+        (efficiency.link, "links"),
     )
-    return "rates, of peak: " + ", ".join(f"{what} {percent(part)}" for part, what in parts)
+    return "rates, of peak: " + ", ".join(
+        f"{processor} {percent(part)}" for part, processor in parts
+    )
 
 
 def _row(scaling: ScalingCurve, result: SimulatedRun) -> list[str]:
@@ -126,10 +128,10 @@ def _row(scaling: ScalingCurve, result: SimulatedRun) -> list[str]:
 
 
 def draw(scaling: ScalingCurve) -> str:
-    """Return the scaling curve as an SVG file, with the ideal one dashed (figure 9)."""
+    """Return the scaling curve as an SVG file, with the ideal curve dashed (figure 9)."""
     first = max(scaling.results[0].num_accelerators, 1)
     results = sorted(scaling.results, key=lambda result: result.num_accelerators)
-    points = [(each.num_accelerators, scaling.speedup(each)) for each in results]
+    points = [(result.num_accelerators, scaling.speedup(result)) for result in results]
     ideal = [(count, max(count, 1) / first) for count, _ in points]
     highest = max(value for _, value in (*points, *ideal))
     plot = Plot(
@@ -139,17 +141,17 @@ def draw(scaling: ScalingCurve) -> str:
         height=300,
     )
 
-    def placed(values: list[tuple[int, float]]) -> list[tuple[float, float]]:
+    def pixels(values: list[tuple[int, float]]) -> list[tuple[float, float]]:
         return [(plot.across(x), plot.down(y)) for x, y in values]
 
     dots = (
         f'<circle class="dot" cx="{number(x)}" cy="{number(y)}" r="3.5"/>'
-        for x, y in placed(points)
+        for x, y in pixels(points)
     )
     lines = (("ideal", ideal), ("line", points))
-    drawn = [*(f'<path class="{css}" d="{path(placed(v))}"/>' for css, v in lines), *dots]
+    elements = [*(f'<path class="{css}" d="{path(pixels(v))}"/>' for css, v in lines), *dots]
     kind = "hybrid, " if scaling.hybrid else ""
     title = text(plot.left, 20, f"{scaling.model} on {scaling.graph}, {kind}{scaling.platform}")
     background = [f"<style>{_STYLE}</style>", title]
-    body = plot.svg(drawn, background=background, stacked=False, sized=True)
+    body = plot.svg(elements, background=background, stacked=False, sized=True)
     return body.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"

@@ -1,19 +1,17 @@
-"""``steps.jsonl``: what every device did in every step, a line for each step.
+"""``steps.jsonl``, a line for each step, and ``trace.json``, a timeline of the first steps.
 
-Numbers have all their digits. A line holds ``global_step``, ``epoch``, ``seconds`` since the epoch
-began, ``loss`` (null if it is not finite), ``decision`` (of dynamic resource management, or null)
-and ``devices``, in the plan's order. Each of them has
+A line of ``steps.jsonl`` has ``global_step``, ``epoch``, ``seconds`` since the start of the epoch,
+``loss`` (null if it is not finite), ``decision`` (of dynamic resource management, or null) and
+``devices``, in the plan's order. Numbers have all their digits. A device has
 
-- ``seeds``: its slice of the mini-batch,
-- ``threads``: of ``sample``, ``load`` and ``propagate``,
-- ``stage_s``: seconds of each of ``STAGES`` that it has,
-- ``traffic``: of ``rows``, ``lists``, ``tier``, ``neighbors`` and ``disk``, the counts of
-  ``Access`` that are not 0. Where all of them are 0, it is left out.
+- ``seeds``: the size of its slice of the mini-batch,
+- ``threads``: threads of ``sample``, ``load`` and ``propagate``,
+- ``stage_s``: seconds of each stage of ``STAGES`` that it has,
+- ``traffic``: for ``rows``, ``lists``, ``tier``, ``neighbors`` and ``disk``, the counts of
+  ``Access`` that are not 0; absent if all are 0.
 
-``trace.json``: the stages of the first steps, to be opened in Perfetto or ``chrome://tracing``.
-
-The format is Chrome's trace events: a process for each worker, and in it a thread for each stage
-that it has.
+``trace.json`` has Chrome's trace events, which Perfetto and ``chrome://tracing`` open: a process
+for each worker, with a thread for each of its stages.
 """
 
 from __future__ import annotations
@@ -38,28 +36,27 @@ from gnnscale.core.locks import KnownFolder
 from gnnscale.core.stages import NO_TRAFFIC, Traffic
 from gnnscale.core.types import Float64Array, Int64Array, StructArray
 from gnnscale.planner import DevicePlan, Threads
-from gnnscale.report import formatting as figures
-from gnnscale.report import fpga
+from gnnscale.report import formatting, fpga
 
 if TYPE_CHECKING:
     from gnnscale.run.records import DeviceStep, StepRecord
 
 
 _FLUSH_EVERY_S = 1.0
-#: Steps that a report is made of, at most; a plot shows far fewer.
+#: Largest number of steps in a report; a plot shows far fewer.
 _MAX_STEPS = 1 << 16
-#: What lines of steps hold after which nothing was decided.
+#: Part of a line of a step without a decision.
 _NO_DECISION = b'"decision":null'
-#: Characters of a line that could be one of a run.
+#: Largest length of a line, in characters.
 _MAX_LINE = 1 << 20
 
 
-#: So many of them have a finite sum.
+#: A number small enough for sums over a run to be finite.
 _Number = Annotated[float, msgspec.Meta(gt=-1e300, lt=1e300)]
 
 
 class _Access(msgspec.Struct):
-    # Rows and lists are added up, and their sum is still a count.
+    # The sum of rows and lists must still be an int64.
     link_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**62 - 1)] = 0
 
 
@@ -82,7 +79,7 @@ class _DeviceLine(msgspec.Struct):
 
 
 class _StepLine(msgspec.Struct):
-    """What is read of a line."""
+    """Fields of a line that ``read_steps`` reads."""
 
     global_step: Count
     epoch: Count
@@ -97,18 +94,18 @@ _decoder = msgspec.json.Decoder(_StepLine)
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """The steps of a run as columns; ``n`` steps, ``d`` devices.
+    """Steps of a run as columns; ``n`` steps, ``d`` devices.
 
     Attributes:
         number: ``[n]`` int64, ``global_step``, ascending.
         epoch: ``[n]`` int64.
-        seconds: ``[n]`` float64, since the step's epoch began.
-        loss: ``[n]`` float64, NaN if it was not finite.
+        seconds: ``[n]`` float64, since the start of the step's epoch.
+        loss: ``[n]`` float64; NaN: not finite.
         num_seeds: ``[n, d]`` int64.
         threads: ``[n, d, 3]`` int64 of sample, load, propagate.
-        stages: ``[n, d, len(STAGES)]`` float64, seconds; NaN for a stage that was not.
+        stages: ``[n, d, len(STAGES)]`` float64, seconds; NaN: the device lacks the stage.
         link_bytes: ``[n, d]`` int64, bytes over the link between host and device.
-        decisions: steps after which dynamic resource management decided something, and what.
+        decisions: decisions of dynamic resource management, each with the step before it.
     """
 
     number: Int64Array
@@ -125,7 +122,7 @@ class Steps:
         return len(self.number)
 
     def first(self, num_steps: int) -> Steps:
-        """Return the first ``num_steps`` alone."""
+        """Return the first ``num_steps`` steps, and the decisions up to the last of them."""
         part = slice(num_steps)
         end = int(self.number[part][-1]) if len(self) else 0
         return Steps(
@@ -137,42 +134,42 @@ class Steps:
             threads=self.threads[part],
             stages=self.stages[part],
             link_bytes=self.link_bytes[part],
-            decisions=tuple(each for each in self.decisions if each[0] <= end),
+            decisions=tuple(decision for decision in self.decisions if decision[0] <= end),
         )
 
 
 class StepLog:
-    """Writes ``steps.jsonl``, about once a second.
+    """Writer of ``steps.jsonl``, which it flushes about once a second.
 
-    The first step decides where a resumed run goes on: lines of that step and later ones are of a
-    future that a crash has undone, and are dropped.
+    In a resumed run, the first step drops existing lines of that step and of later steps: the
+    resumed checkpoint does not contain them.
 
     Args:
-        file: where to write.
+        file: path of ``steps.jsonl``.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._folder = KnownFolder(file.parent)
         self._lines: list[str] = []
-        self._begun = False
+        self._started = False
         self._flushed = time.monotonic()
 
     def add(self, record: StepRecord) -> None:
-        """Take a step, the one that follows the last."""
-        if not self._begun:
-            _keep_before(self._file, record.global_step)
-            self._begun = True
+        """Add the next step."""
+        if not self._started:
+            _drop_lines_from(self._file, record.global_step)
+            self._started = True
         self._lines.append(_line(record))
         if time.monotonic() - self._flushed >= _FLUSH_EVERY_S:
             self.flush()
 
     def flush(self) -> None:
-        """Write the steps taken so far.
+        """Write the steps added so far.
 
         Raises:
             ConfigError: the folder of the file was moved or removed.
-            OSError: with the file's name; the disk is full, for one.
+            OSError: writing failed, for example on a full disk; the error has the file's name.
         """
         lines, self._lines = self._lines, []
         self._flushed = time.monotonic()
@@ -187,23 +184,22 @@ class StepLog:
 
 
 def read_steps(file: Path, *, num_devices: int) -> Steps:
-    """Read ``steps.jsonl``; a file that is not there has no steps.
+    """Read ``steps.jsonl``; a missing file has no steps.
 
-    Lines that a crash cut off, those of another form, and those of a plan with another number of
-    devices are left out. Of a long run every so many steps are read, so that memory and time stay
-    bounded, but all decisions.
+    Incomplete or damaged lines, and lines of a plan with another number of devices, are skipped. Of
+    a long run, every n-th step and all decisions are read, so that memory and time stay bounded.
     """
     stride = -(-_count_lines(file) // _MAX_STEPS)
     number, epoch = array("q"), array("q")
     seconds, loss = array("d"), array("d")
     num_seeds, threads, stages, link_bytes = array("q"), array("q"), array("d"), array("q")
     decisions: list[tuple[int, str]] = []
-    for place, _, step in _parsed(file, stride):
+    for index, _, step in _parse_lines(file, stride):
         if len(step.devices) != num_devices:
             continue
         if step.decision is not None:
             decisions.append((step.global_step, step.decision))
-        if place % stride:
+        if index % stride:
             continue
         number.append(step.global_step)
         epoch.append(step.epoch)
@@ -229,9 +225,9 @@ def read_steps(file: Path, *, num_devices: int) -> Steps:
 
 
 def _line(record: StepRecord) -> str:
-    """A step as JSON, put together by hand, in half the time that ``json.dumps`` takes."""
+    """Return a step as a line of JSON, formatted in half the time of ``json.dumps``."""
     loss = repr(float(record.loss)) if math.isfinite(record.loss) else "null"
-    devices = ",".join([_device(each) for each in record.devices])
+    devices = ",".join([_device(device) for device in record.devices])
     decision = "null" if record.decision is None else json.dumps(record.decision)
     return (
         f'{{"global_step":{record.global_step},"epoch":{record.epoch},'
@@ -241,7 +237,7 @@ def _line(record: StepRecord) -> str:
 
 
 def _device(step: DeviceStep) -> str:
-    # ``vars``, as ``asdict`` copies.
+    # ``vars`` instead of ``asdict``, which copies.
     seconds = ",".join(
         [f'"{name}":{float(value)!r}' for name, value in vars(step.stages).items() if value > 0]
     )
@@ -273,39 +269,39 @@ def _count_lines(file: Path) -> int:
         return sum(part.count(b"\n") for part in iter(lambda: content.read(1 << 20), b"")) + 1
 
 
-def _parsed(file: Path, stride: int) -> Iterator[tuple[int, bytes, _StepLine]]:
-    """Yield the place of every ``stride``-th line of ``file``, and of decisions, it and its step.
+def _parse_lines(file: Path, stride: int) -> Iterator[tuple[int, bytes, _StepLine]]:
+    """Yield number, text and step of every ``stride``-th line of ``file``, and of decisions.
 
-    Lines that are cut off or damaged are left out.
+    Incomplete and damaged lines are skipped.
     """
     if not file.is_file():  # a pipe would be waited for
         return
     with file.open("rb") as lines:
-        for place in itertools.count():
+        for index in itertools.count():
             if not (line := lines.readline(_MAX_LINE)):
                 return
-            if place % stride and _NO_DECISION in line:
+            if index % stride and _NO_DECISION in line:
                 continue
             with suppress(ValueError, RecursionError):
-                yield place, line, _decoder.decode(line)
+                yield index, line, _decoder.decode(line)
 
 
-def _keep_before(file: Path, step: int) -> None:
-    """Rewrite ``file`` with the lines of steps before ``step`` only."""
+def _drop_lines_from(file: Path, step: int) -> None:
+    """Rewrite ``file`` without the lines of ``step`` and later steps."""
     if not file.is_file():  # a pipe would be waited for
         return
-    before = (line for _, line, found in _parsed(file, 1) if found.global_step < step)
-    write_atomically(file, (line.rstrip(b"\n") + b"\n" for line in before))
+    remaining = (line for _, line, parsed in _parse_lines(file, 1) if parsed.global_step < step)
+    write_atomically(file, (line.rstrip(b"\n") + b"\n" for line in remaining))
 
 
 TRACE_FILE = "trace.json"
 
-#: A timeline is read by eye; more steps only make it slow to open.
+#: Steps in a timeline; more would make it slow to open.
 _MAX_TRACED_STEPS = 2000
 
 
 class Spans:
-    """Keeps the spans of the first steps, so that memory stays bounded however long the run."""
+    """Buffer of the spans of the first ``max_steps`` steps, of bounded size."""
 
     def __init__(self, *, max_steps: int = _MAX_TRACED_STEPS) -> None:
         self._max_steps = max_steps
@@ -313,18 +309,18 @@ class Spans:
         self._parts: list[StructArray] = []
 
     def add(self, spans: StructArray) -> None:
-        """Take ``[num_spans]`` of ``SPAN``; those after the first steps are dropped."""
+        """Add ``[num_spans]`` of ``SPAN``, without spans after the first steps."""
         if len(spans) == 0:
             return
         if self._end is None:
             self._end = int(spans["step"].min()) + self._max_steps
-        kept = spans[spans["step"] < self._end]
-        if len(kept):
-            # What another process has sent brings its dtype, which takes more than the spans.
-            self._parts.append(kept.astype(SPAN))
+        first_spans = spans[spans["step"] < self._end]
+        if len(first_spans):
+            # An array from another process has its own dtype object, larger than the spans.
+            self._parts.append(first_spans.astype(SPAN))
 
     def all(self) -> StructArray:
-        """Return the spans kept, ``[num_spans]`` of ``SPAN``, in the order of their start."""
+        """Return the spans ``[num_spans]`` of ``SPAN``, ordered by start."""
         spans = np.concatenate(self._parts) if self._parts else np.empty(0, dtype=SPAN)
         return spans[np.argsort(spans["start"], kind="stable")]
 
@@ -333,6 +329,8 @@ def write_trace(file: Path, plan: DevicePlan, spans: StructArray) -> None:
     """Write ``spans`` as Chrome trace events, atomically.
 
     Args:
+        file: path of ``trace.json``.
+        plan: has the devices.
         spans: ``[num_spans]`` of ``SPAN``.
     """
     events = [*_names(plan, spans), *_events(spans)]
@@ -341,11 +339,11 @@ def write_trace(file: Path, plan: DevicePlan, spans: StructArray) -> None:
 
 
 def _names(plan: DevicePlan, spans: StructArray) -> Iterator[dict[str, Any]]:
-    """Metadata events; ids count from 1, as 0 means the idle process to Perfetto."""
+    """Yield metadata events; ids count from 1, as 0 is the idle process in Perfetto."""
     for rank, share in enumerate(plan.shares):
         process = {"ph": "M", "pid": rank + 1}
         device = share.device
-        name = figures.device_label(device.label, device.kind, device.figures)
+        name = formatting.device_label(device.label, device.kind, device.figures)
         yield {**process, "name": "process_name", "args": {"name": name}}
         if fpga.is_simulated(device):
             labels = {"labels": "times of this machine, which simulates"}
@@ -358,7 +356,7 @@ def _names(plan: DevicePlan, spans: StructArray) -> Iterator[dict[str, Any]]:
 
 
 def _events(spans: StructArray) -> Iterator[dict[str, Any]]:
-    """Complete events, in microseconds."""
+    """Yield a complete event for each span, in microseconds."""
     for device, stage, step, start, end in spans.tolist():
         yield {
             "ph": "X",

@@ -1,4 +1,4 @@
-"""``summary.json`` and ``metrics.jsonl``: a run in plain values."""
+"""``summary.json`` and ``metrics.jsonl``: the results of a run as plain values."""
 
 from __future__ import annotations
 
@@ -44,21 +44,22 @@ def summarise(
     started: float | None = None,
     ended: float | None = None,
 ) -> dict[str, Any]:
-    """Return the content of ``summary.json``; a figure that a run has not is None, never 0.
+    """Return the content of ``summary.json``; an unknown value is None, never 0.
 
-    ``train_loss`` is that of the last epoch, ``valid_metric`` and ``test_metric`` those of
-    ``best_epoch``; ``mteps`` and ``nvtps`` are over all epochs. ``figures`` is the kind of the
-    run's figures, ``measured`` if those of all its devices are.
+    ``train_loss`` is of the last epoch, ``valid_metric`` and ``test_metric`` of ``best_epoch``;
+    ``mteps`` and ``nvtps`` are over all epochs. ``figures`` is ``measured`` if all devices have
+    measured times, else the kind of times that is furthest from real hardware.
 
     Args:
-        first_step_s: seconds from the start of the command until its first step was done.
-        command: the line that repeats the run.
-        started, ended: when the process that trains began and ended the run, in seconds since
-            1970; None if unknown.
+        run: the run.
+        status: ``completed``, ``interrupted`` or ``failed``.
+        predicted: the result of ``prediction.compare``.
+        error: the message of a failed run.
+        first_step_s: seconds from the start of the command to the end of its first step.
+        command: command line that repeats the run.
+        started, ended: start and end of the run in the training process, in seconds since 1970;
+            None: unknown.
     """
-    epochs = run.history
-    seconds = sum(each.epoch_time_s for each in epochs)
-    times = [each.epoch_time_s for each in epochs]
     return {
         "status": status,
         "error": error,
@@ -69,27 +70,15 @@ def summarise(
         "model": run.model,
         "seed": run.seed,
         "figures": least_real(share.device.figures for share in run.plan.shares),
-        "epochs": len(epochs),
-        "stopped_early": run.stopped_early,
-        "best_epoch": run.best_epoch,
-        "train_loss": epochs[-1].train_loss if epochs else None,
-        "valid_metric": run.valid_metric,
-        "test_metric": run.test_metric,
-        "metric": run.metric,
-        "valid_metrics": run.valid_metrics,
-        "test_metrics": run.test_metrics,
-        "classes": _classes(run),
-        "confusion": _confusion(run),
+        **_learning(run),
         "graph": _graph(run.graph),
         "ceiling": run.ceiling,
         "planning_s": run.layout.planning_s,
         "first_step_s": first_step_s,
-        "epoch_time_s": _averages(times),
-        "mteps": mteps(sum(each.num_edges for each in epochs), seconds) if epochs else None,
-        "nvtps": nvtps(sum(each.num_vertices for each in epochs), seconds) if epochs else None,
-        "energy_j": _energy_j(epochs),
+        **_speed(run.history),
+        "energy_j": _energy_j(run.history),
         "nvlink": run.layout.nvlink and [list(row) for row in run.layout.nvlink],
-        "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
+        "peak_rss_bytes": max((epoch.peak_rss_bytes for epoch in run.history), default=None),
         "processor": find_machine().processor,
         "devices": [
             _device(share.device, run.epochs_of(rank), run)
@@ -106,12 +95,41 @@ def summarise(
     }
 
 
-#: A run of more classes has no list of them.
+def _learning(run: TrainResult) -> dict[str, Any]:
+    """Return the loss, and the metrics of the best epoch."""
+    return {
+        "epochs": len(run.history),
+        "stopped_early": run.stopped_early,
+        "best_epoch": run.best_epoch,
+        "train_loss": run.history[-1].train_loss if run.history else None,
+        "valid_metric": run.valid_metric,
+        "test_metric": run.test_metric,
+        "metric": run.metric,
+        "valid_metrics": run.valid_metrics,
+        "test_metrics": run.test_metrics,
+        "classes": _classes(run),
+        "confusion": _confusion(run),
+    }
+
+
+def _speed(epochs: Sequence[EpochRecord]) -> dict[str, Any]:
+    """Return time per epoch, and traversed edges and vertices per second over all epochs."""
+    times = [epoch.epoch_time_s for epoch in epochs]
+    num_edges = sum(epoch.num_edges for epoch in epochs)
+    num_vertices = sum(epoch.num_vertices for epoch in epochs)
+    return {
+        "epoch_time_s": _averages(times),
+        "mteps": mteps(num_edges, sum(times)) if epochs else None,
+        "nvtps": nvtps(num_vertices, sum(times)) if epochs else None,
+    }
+
+
+#: Largest number of classes that ``classes`` lists.
 _MAX_CLASSES = 1000
 
 
 def _classes(run: TrainResult) -> list[dict[str, Any]] | None:
-    """Scores of each class on the test vertices, in the order of the classes' numbers."""
+    """Return scores of each class on the test vertices; None: unknown, or too many classes."""
     counts = run.test_classes
     if counts is None or len(counts.wanted) > _MAX_CLASSES:
         return None
@@ -134,32 +152,36 @@ def _confusion(run: TrainResult) -> list[list[int]] | None:
     return [list(row) for row in counts.confusion]
 
 
-def _graph(found: GraphStats | None) -> dict[str, Any] | None:
-    """Sizes of the graph, and of the split by its parts."""
-    if found is None:
+def _graph(graph: GraphStats | None) -> dict[str, Any] | None:
+    """Return the sizes of the graph and of its split."""
+    if graph is None:
         return None
-    sizes = dict(zip(("train", "valid", "test"), found.split, strict=True))
+    sizes = dict(zip(("train", "valid", "test"), graph.split, strict=True))
     names = (
         *("num_vertices", "num_edges", "num_features", "feature_dtype"),
         *("num_classes", "split_of"),
     )
-    return {**{name: getattr(found, name) for name in names}, "split": sizes}
+    return {**{name: getattr(graph, name) for name in names}, "split": sizes}
 
 
-def _left_out(found: DroppedProcessors | None) -> dict[str, Any] | None:
-    """Return the processors that the run left out, and why; None for none."""
-    if found is None:
+def _left_out(dropped: DroppedProcessors | None) -> dict[str, Any] | None:
+    """Return the processors that planning dropped, with the reason; None: none was dropped."""
+    if dropped is None:
         return None
-    steps = {"step_with_s": found.step_with_s, "step_without_s": found.step_without_s}
-    return {"names": list(found.names), **steps, "reason": found.line}
+    steps = {"step_with_s": dropped.step_with_s, "step_without_s": dropped.step_without_s}
+    return {"names": list(dropped.names), **steps, "reason": dropped.line}
 
 
 def _energy_j(epochs: Sequence[EpochRecord]) -> float | None:
-    """Return the joules of all GPUs while they trained; None if one of them does not count any."""
-    used = [each.gpu for epoch in epochs for each in epoch.devices if each.gpu is not None]
-    joules = [each.energy_j for each in used]
-    known = [each for each in joules if each is not None]
-    return sum(known) if known and len(known) == len(joules) else None
+    """Return the joules of all GPUs in training; None: a GPU has no energy counter."""
+    joules = [
+        device.gpu.energy_j
+        for epoch in epochs
+        for device in epoch.devices
+        if device.gpu is not None
+    ]
+    counted = [value for value in joules if value is not None]
+    return sum(counted) if counted and len(counted) == len(joules) else None
 
 
 def _averages(times: Sequence[float]) -> dict[str, float | None]:
@@ -169,21 +191,21 @@ def _averages(times: Sequence[float]) -> dict[str, float | None]:
     }
 
 
-def _partition(figures: PartitionStats | None) -> dict[str, Any] | None:
-    """What is known of the devices' parts, without what is known of each."""
-    if figures is None:
+def _partition(stats: PartitionStats | None) -> dict[str, Any] | None:
+    """Return the totals of the partition, without values of single parts."""
+    if stats is None:
         return None
-    left_out = ("parts", "cut", "predicted", "peak_rss_bytes")
-    kept = {name: each for name, each in vars(figures).items() if name not in left_out}
-    counted = {"algorithm": figures.algorithm, "num_parts": figures.num_parts}
-    return {**counted, **kept, "notes": list(figures.notes)}
+    omitted = ("parts", "cut", "predicted", "peak_rss_bytes")
+    totals = {name: value for name, value in vars(stats).items() if name not in omitted}
+    counted = {"algorithm": stats.algorithm, "num_parts": stats.num_parts}
+    return {**counted, **totals, "notes": list(stats.notes)}
 
 
 def _step_bytes(run: TrainResult) -> dict[str, Any] | None:
-    """Bytes that a step moves over all devices: means of all steps, and what was expected."""
+    """Return the bytes that a step moves, summed over devices: mean of all steps, and expected."""
     if not run.history or not run.steps_per_epoch:
         return None
-    total = sum((each.traffic for epoch in run.history for each in epoch.devices), Traffic())
+    total = sum((device.traffic for epoch in run.history for device in epoch.devices), Traffic())
     steps = len(run.history) * run.steps_per_epoch
     expected = run.layout.step_bytes
     return {
@@ -200,9 +222,9 @@ def _step_bytes(run: TrainResult) -> dict[str, Any] | None:
 
 
 def _cache(run: TrainResult) -> dict[str, Any] | None:
-    """What the devices' caches were planned to spare, and spared: means of an epoch.
+    """Return predicted and measured hit rates and transactions of the caches, means per epoch.
 
-    What was predicted of the run's first epochs is held against these alone.
+    ``measured`` covers the epochs that ``predicted`` is about, ``whole_run`` all epochs.
     """
     plan = run.layout.cache
     if plan is None:
@@ -227,28 +249,28 @@ def _cache(run: TrainResult) -> dict[str, Any] | None:
     }
 
 
-def _uncached(found: Uncached | None) -> dict[str, Any] | None:
-    """Return the devices that cache nothing, and why; None if every device keeps something."""
-    if found is None:
+def _uncached(uncached: Uncached | None) -> dict[str, Any] | None:
+    """Return the number of devices that cache nothing, and the reason; None: all cache."""
+    if uncached is None:
         return None
-    return {"devices": found.num_devices, "of": found.of_devices, "reason": found.line}
+    return {"devices": uncached.num_devices, "of": uncached.of_devices, "reason": uncached.line}
 
 
 def _utc(seconds: float | None) -> str | None:
-    """Return a time in ISO 8601, with milliseconds."""
+    """Return a time since 1970 in ISO 8601, UTC, with milliseconds."""
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
 
 
 def _measured(history: Sequence[EpochRecord]) -> dict[str, Any]:
-    """What the devices of some epochs found in caches, and moved: means of an epoch."""
+    """Return hit rates and link traffic of the epochs in ``history``, means per epoch."""
     epochs = len(history)
-    found = sum((each.traffic for epoch in history for each in epoch.devices), Traffic())
+    total = sum((device.traffic for epoch in history for device in epoch.devices), Traffic())
     return {
-        **_hit_rates(found),
-        "transactions": _per_epoch(found.link_requests, epochs),
-        "link_bytes": _per_epoch(found.link_bytes, epochs),
+        **_hit_rates(total),
+        "transactions": _per_epoch(total.link_requests, epochs),
+        "link_bytes": _per_epoch(total.link_bytes, epochs),
         "num_epochs": epochs,
     }
 
@@ -260,28 +282,24 @@ def _per_epoch(count: int, epochs: int) -> int | None:
 def _device(
     device: Device, epochs_of: Mapping[int, DeviceEpoch], run: TrainResult
 ) -> dict[str, Any]:
-    """One device: means of an epoch; hit rates, memory and counters are of the whole run.
-
-    Args:
-        epochs_of: what it did, by epoch.
-    """
+    """Return the results of one device: means per epoch; hit rates, memory, counters of the run."""
     epochs = list(epochs_of.values())
-    seconds = sum(each.epoch_time_s for each in run.history if each.epoch in epochs_of)
+    seconds = sum(epoch.epoch_time_s for epoch in run.history if epoch.epoch in epochs_of)
     last = epochs[-1] if epochs else None
-    sent = _mean(each.host_to_device_bytes for each in epochs)
+    sent = _mean(epoch.host_to_device_bytes for epoch in epochs)
     return {
         "name": device.label,
         "kind": device.kind,
         "figures": device.figures,
-        "batch_share": _mean(each.batch_share for each in epochs),
+        "batch_share": _mean(epoch.batch_share for epoch in epochs),
         "threads": None if last is None else last.threads,
         "stage_times_s": {
-            name: _mean(each.stage_times_s[name] for each in epochs) for name in STAGES
+            name: _mean(epoch.stage_times_s[name] for epoch in epochs) for name in STAGES
         },
         "host_to_device_bytes": None if sent is None else round(sent),
         "traffic": _mean_traffic(epochs),
-        **_all_hit_rates(sum((each.traffic for each in epochs), Traffic())),
-        "peak_rss_bytes": max((each.peak_rss_bytes for each in epochs), default=None),
+        **_all_hit_rates(sum((epoch.traffic for epoch in epochs), Traffic())),
+        "peak_rss_bytes": max((epoch.peak_rss_bytes for epoch in epochs), default=None),
         "pss_bytes": None if last is None else last.pss_bytes,
         "gpu": _gpu(epochs, seconds),
         "counters": _counters(epochs),
@@ -290,11 +308,11 @@ def _device(
 
 
 def _gpu(epochs: Sequence[DeviceEpoch], seconds: float) -> dict[str, float | int | None] | None:
-    """What the device's GPU took while it trained, over the whole run, in so many seconds."""
-    used = [each.gpu for each in epochs if each.gpu is not None]
-    if not used:
+    """Return the sums of the device's GPU counters over ``seconds`` of training, with its power."""
+    usages = [epoch.gpu for epoch in epochs if epoch.gpu is not None]
+    if not usages:
         return None
-    total = sum(used[1:], used[0])
+    total = sum(usages[1:], usages[0])
     watts = total.energy_j / seconds if total.energy_j is not None and seconds > 0 else None
     return {**asdict(total), "power_w": watts}
 
@@ -302,11 +320,11 @@ def _gpu(epochs: Sequence[DeviceEpoch], seconds: float) -> dict[str, float | int
 def _csim(
     device: Device, epochs: Sequence[DeviceEpoch], steps_per_epoch: int
 ) -> dict[str, Any] | None:
-    """What was simulated of an FPGA; a run may have gone on with another card after it."""
+    """Return the counts of C simulation; a resumed run may have epochs on a real card as well."""
     if not isinstance(device, Fpga):
         return None
     simulated = [
-        each for each in epochs if any(name.startswith(SIMULATED) for name in each.counters)
+        epoch for epoch in epochs if any(name.startswith(SIMULATED) for name in epoch.counters)
     ]
     return csim_figures(
         _counters(simulated), num_steps=len(simulated) * steps_per_epoch, clock_hz=device.clock_hz
@@ -314,10 +332,10 @@ def _csim(
 
 
 def _mean_traffic(epochs: Sequence[DeviceEpoch]) -> dict[str, dict[str, int]] | None:
-    """Counts of rows and of lists, mean of an epoch; None without an epoch."""
+    """Return counts of row and list reads, means per epoch; None without epochs."""
     if not epochs:
         return None
-    total = asdict(sum((each.traffic for each in epochs), Traffic()))
+    total = asdict(sum((epoch.traffic for epoch in epochs), Traffic()))
     return {
         part: {name: round(count / len(epochs)) for name, count in counts.items()}
         for part, counts in total.items()
@@ -329,7 +347,7 @@ def _hit_rates(traffic: Traffic) -> dict[str, float | None]:
 
 
 def _all_hit_rates(traffic: Traffic) -> dict[str, float | None]:
-    """Those of caches, and those of host memory over a disk or other machines."""
+    """Return hit rates of caches, and of host memory in front of a disk or other machines."""
     return {
         **_hit_rates(traffic),
         "memory_hit_rate": traffic.tier.hit_rate,
@@ -338,16 +356,16 @@ def _all_hit_rates(traffic: Traffic) -> dict[str, float | None]:
 
 
 def _counters(epochs: Sequence[DeviceEpoch]) -> dict[str, float]:
-    """Figures that only this kind of device has, over the whole run."""
+    """Return the sums of counters of the device's kind, over the run."""
     total: Counter[str] = Counter()
-    for each in epochs:
-        total.update(each.counters)
+    for epoch in epochs:
+        total.update(epoch.counters)
     return dict(total)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
+    present = [value for value in values if value is not None]
+    return statistics.fmean(present) if present else None
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
@@ -357,8 +375,8 @@ def write_json(file: Path, content: Mapping[str, Any]) -> None:
 
 def write_metrics(directory: Path, epochs: Sequence[EpochRecord]) -> None:
     """Write ``metrics.jsonl`` with one line for each of ``epochs``."""
-    lines = (_line(each).encode() for each in epochs)
-    # A checkpoint has not what is in it.
+    lines = (_line(epoch).encode() for epoch in epochs)
+    # Durable: no checkpoint contains these lines.
     write_atomically(directory / METRICS_FILE, lines, durable=bool(epochs))
 
 
@@ -369,11 +387,11 @@ def append_metrics(directory: Path, epoch: EpochRecord) -> None:
 
 
 def _line(epoch: EpochRecord) -> str:
-    devices = [{**asdict(each), **_all_hit_rates(each.traffic)} for each in epoch.devices]
-    figures = {
+    devices = [{**asdict(device), **_all_hit_rates(device.traffic)} for device in epoch.devices]
+    values = {
         **epoch.to_dict(),
         "devices": devices,
         "mteps": mteps(epoch.num_edges, epoch.epoch_time_s),
         "nvtps": nvtps(epoch.num_vertices, epoch.epoch_time_s),
     }
-    return json.dumps(figures, allow_nan=False) + "\n"
+    return json.dumps(values, allow_nan=False) + "\n"

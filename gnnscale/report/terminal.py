@@ -1,4 +1,4 @@
-"""What shows a run in progress: a bar and a table on a terminal, plain lines elsewhere."""
+"""Live report of a run: a progress bar and a table on a terminal, log lines elsewhere."""
 
 import logging
 import statistics
@@ -15,16 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from gnnscale.core import STAGES, StructArray, mteps
-from gnnscale.core.config import untrusted as found
+from gnnscale.core.config import untrusted
 from gnnscale.core.config.run_directory import STEPS_FILE
 from gnnscale.core.locks import KnownFolder
 from gnnscale.planner import DevicePlan, DeviceShare
-from gnnscale.report import formatting as figures
-from gnnscale.report import fpga, prediction, steps, summary
+from gnnscale.report import formatting, fpga, prediction, steps, summary
 from gnnscale.run import records
 from gnnscale.run.history import History
 
-#: Stage times shown are medians of so many steps: one step's jump too much to be read.
+#: Steps over which displayed stage times are medians; the times of single steps jump too much.
 _NUM_STEPS = 16
 
 _SHARE_BAR = 10
@@ -34,29 +33,30 @@ _NARROW = 78
 
 
 class LivePanel(Progress):
-    """The bar of an epoch with the devices below it, for plans that move work."""
+    """Progress bar of an epoch, with a table of the devices below it."""
 
     def __init__(self, plan: DevicePlan, console: Console) -> None:
         self._plan = plan
         self._steps: deque[tuple[records.DeviceStep, ...]] = deque(maxlen=_NUM_STEPS)
         self._stages: tuple[str, ...] = ()
         self._decision: str | None = None
-        # Four times a second is enough for the eye, and leaves the cores to the training.
+        # Four frames a second leave the cores to training.
         super().__init__(*_columns(), console=console, transient=True, refresh_per_second=4)
 
     def take(self, record: records.StepRecord) -> None:
-        """Remember what the devices did in a step."""
+        """Add a step to the medians of the table."""
         self._steps.append(record.devices)
         self._stages = tuple(
             name
             for name in STAGES
-            if name in self._stages or any(getattr(each.stages, name) for each in record.devices)
+            if name in self._stages
+            or any(getattr(device.stages, name) for device in record.devices)
         )
         if record.decision is not None:
             self._decision = f"step {record.global_step}: {record.decision}"
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Return what is drawn: the bar, the devices, and the last decision about them."""
+        """Yield the bar, the table of devices, and the last decision of the DRM."""
         yield self.make_tasks_table(self.tasks)
         if self._steps:
             yield self._devices()
@@ -64,7 +64,7 @@ class LivePanel(Progress):
             yield Text(f"DRM  {self._decision}", style="cyan", no_wrap=True, overflow="ellipsis")
 
     def _devices(self) -> Table:
-        """A line for each device, with as much of its stage times as fits."""
+        """Return the table of devices, with stage times in as many columns as fit."""
         separate = self._table([f"{stage} ms" for stage in self._stages], gap=2)
         if fpga.fits(separate, self.console):
             return separate
@@ -81,15 +81,15 @@ class LivePanel(Progress):
             table.add_column(heading, no_wrap=True, justify="right")
         batch = sum(device.num_seeds for device in steps[-1])
         for rank, share in enumerate(self._plan.shares):
-            mine = [step[rank] for step in steps]
-            times = _stage_times(mine, self._stages)
-            shown = times if len(headings) == len(times) else ["/".join(times)]
-            table.add_row(*_cells(share, mine, batch), *(shown if headings else ()))
+            device_steps = [step[rank] for step in steps]
+            times = _stage_times(device_steps, self._stages)
+            columns = times if len(headings) == len(times) else ["/".join(times)]
+            table.add_row(*_cells(share, device_steps, batch), *(columns if headings else ()))
         return table
 
 
 def epoch_bar(console: Console) -> Progress:
-    """Return the bar of an epoch alone."""
+    """Return a progress bar of an epoch, without devices."""
     return Progress(*_columns(), console=console, transient=True)
 
 
@@ -106,57 +106,61 @@ def _cells(
     share: DeviceShare, steps: list[records.DeviceStep], batch: int
 ) -> tuple[Text | str, ...]:
     last, device = steps[-1], share.device
-    style = "" if device.figures == figures.MEASURED else "yellow"
+    style = "" if device.figures == formatting.MEASURED else "yellow"
     part = last.num_seeds / batch if batch else 0.0
     filled = round(part * _SHARE_BAR)
     bar = Text("█" * filled, style="green") + Text("░" * (_SHARE_BAR - filled), style="dim")
     threads = last.threads
     return (
         device.label,
-        Text(figures.kind_label(device.kind, device.figures), style=style),
-        bar + Text(f" {figures.percent(part):>5}"),
+        Text(formatting.kind_label(device.kind, device.figures), style=style),
+        bar + Text(f" {formatting.percent(part):>5}"),
         f"{last.num_seeds:,}",
         f"{threads.sample}/{threads.load}/{threads.propagate}",
     )
 
 
 def _stage_times(steps: list[records.DeviceStep], stages: tuple[str, ...]) -> list[str]:
-    """Medians in milliseconds."""
-    shown = []
+    """Return the median of each stage in milliseconds."""
+    medians = []
     for name in stages:
         median = statistics.median(getattr(step.stages, name) for step in steps)
-        shown.append(figures.milliseconds(median) if median else figures.ABSENT)
-    return shown
+        medians.append(formatting.milliseconds(median) if median else formatting.ABSENT)
+    return medians
 
 
 def _combined(stages: tuple[str, ...]) -> str:
-    """The heading of all stage times in one column."""
+    """Return the heading of a column that holds all stage times."""
     names = stages if len(stages) < 4 else (*stages[:2], "…", stages[-1])
     return f"ms {'/'.join(names)}"
 
 
 def print_prediction(predicted: dict[str, Any], console: Console, *, absent: bool = False) -> None:
-    """Print the stage times that ``compare`` returned as a table, in milliseconds a step.
+    """Print a table of measured and predicted stage times, in milliseconds per step.
 
-    A row of measured times is called by the kind of its figures, one of predicted times by the name
-    of the prediction; its errors are below. Stages that no device has are left out. ``absent`` also
-    and states what is not known, and why.
+    Each device has a row of measured times, and for each prediction a row of times and a row of
+    errors. Stages that no device has are left out.
+
+    Args:
+        predicted: the result of ``prediction.compare``.
+        console: prints the table.
+        absent: whether to state unknown values, and why they are unknown.
     """
     table = Table(title="Predicted and measured stage times, ms per step")
     table.add_column("device", no_wrap=True)
     table.add_column("", no_wrap=True)
-    stages = figures.present_stages(
+    stages = formatting.present_stages(
         device[name]["stage_times_s"]
         for device in predicted["devices"]
-        for name in ("measured", *figures.PREDICTIONS)
+        for name in ("measured", *formatting.PREDICTIONS)
         if device[name] is not None
     )
     for stage in stages:
         table.add_column(stage, justify="right", no_wrap=True)
     for device in predicted["devices"]:
-        label = figures.device_label(device["name"], device["kind"], device["figures"])
-        for what, cells in _rows(device, stages):
-            table.add_row(label, what, *cells)
+        label = formatting.device_label(device["name"], device["kind"], device["figures"])
+        for row_label, cells in _rows(device, stages):
+            table.add_row(label, row_label, *cells)
             label = ""
         table.add_section()
     if not fpga.fits(table, console):
@@ -167,39 +171,40 @@ def print_prediction(predicted: dict[str, Any], console: Console, *, absent: boo
 
 
 def _rows(device: dict[str, Any], stages: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
-    """The rows of a device: what it took, and below each prediction."""
-    seen = device["measured"]["stage_times_s"]
-    yield device["figures"], [figures.milliseconds(seen[stage]) for stage in stages]
-    for name, words in figures.PREDICTIONS.items():
+    """Yield the rows of a device with their labels: measured times, then predictions."""
+    measured = device["measured"]["stage_times_s"]
+    yield device["figures"], [formatting.milliseconds(measured[stage]) for stage in stages]
+    for name, label in formatting.PREDICTIONS.items():
         if device[name] is None:
             continue
         yield (
-            words,
-            [figures.milliseconds(device[name]["stage_times_s"][stage]) for stage in stages],
+            label,
+            [formatting.milliseconds(device[name]["stage_times_s"][stage]) for stage in stages],
         )
         yield (
             "  error",
-            [figures.signed_percent(device[name]["stage_errors"][stage]) for stage in stages],
+            [formatting.signed_percent(device[name]["stage_errors"][stage]) for stage in stages],
         )
 
 
 log = logging.getLogger(__name__)
 
-#: Runs and epochs shorter than this need no bar, and lines come no more often off a terminal.
+#: Seconds before a run or an epoch gets a bar, and between two log lines without a terminal.
 _SHOW_AFTER_S = 1.0
-#: Off a terminal, a long epoch logs its progress this often.
+#: Seconds between two log lines within an epoch, without a terminal.
 _PROGRESS_EVERY_S = 10.0
 
 
 class RunReport(records.Observer):
-    """The observer of a run.
-
-    It shows the run, and writes ``config.yaml``, ``metrics.jsonl`` and ``steps.jsonl``.
+    """Observer that shows a run, and writes ``config.yaml``, ``metrics.jsonl``, ``steps.jsonl``.
 
     Args:
-        console: where to show; a terminal gets a bar, everything else lines through ``logging``.
-        began: when the command began, by ``time.monotonic``; None for now.
-        command: the line that repeats the run; None if no line does.
+        directory: the run directory.
+        epochs: epochs of the run.
+        options: the run's options as plain values.
+        console: shows the run; a terminal gets a progress bar, other outputs log lines.
+        began: start of the command by ``time.monotonic``; None: now.
+        command: command line that repeats the run; None: there is none.
     """
 
     def __init__(
@@ -212,18 +217,18 @@ class RunReport(records.Observer):
         began: float | None = None,
         command: str | None = None,
     ) -> None:
-        self.run: records.TrainResult | None = None  #: the run so far, None until it has started
+        self.run: records.TrainResult | None = None  #: the run so far; None before it starts
         self.directory = directory  #: the run directory
-        self.command = command  #: the line that repeats the run
+        self.command = command  #: command line that repeats the run
         self.options = options  #: the run's options as plain values, written to ``config.yaml``
-        self.spans = steps.Spans()  #: when the stages of the first steps ran
-        #: seconds from the start of the command until its first step was reported
+        self.spans = steps.Spans()  #: start and end of the stages of the first steps
+        #: seconds from the start of the command to the report of its first step
         self.first_step_s: float | None = None
-        self.started_at = time.time()  #: when this process began the run, in seconds since 1970
+        self.started_at = time.time()  #: start of the run in this process, in seconds since 1970
         self._began = time.monotonic() if began is None else began
         self._epochs = epochs
         self._console = console
-        self._draws = console.is_terminal  # which takes as long as a step's line
+        self._draws = console.is_terminal  # looked up once: it takes as long as writing a step
         self._folder = KnownFolder(directory)
         self._steps = steps.StepLog(directory / STEPS_FILE)
         self._bar: Progress | None = None
@@ -235,17 +240,17 @@ class RunReport(records.Observer):
         self._num_not_logged = 0
 
     def write_options(self) -> None:
-        """Write the run's options, whole or not at all."""
-        found.write_own(self.directory, self.options)
+        """Write the run's options atomically."""
+        untrusted.write_own(self.directory, self.options)
 
     def started(self, run: records.TrainResult) -> None:
-        """Write the run's options, and the epochs after which it resumes."""
+        """Write the run's options, and the records of the epochs before a resumed run."""
         self.run = replace(run, history=History(run.history))
         self._start = self._last_progress = time.monotonic()
         self.write_options()
         summary.write_metrics(self.directory, run.history)
         if not run.history and not run.steps_done:
-            # What another run has left here.
+            # An earlier run may have left them.
             for name in (STEPS_FILE, steps.TRACE_FILE):
                 (self.directory / name).unlink(missing_ok=True)
 
@@ -260,12 +265,12 @@ class RunReport(records.Observer):
             self._log(record)
 
     def traced(self, spans: StructArray) -> None:
-        """Keep the spans for ``trace.json``."""
+        """Add the spans to ``trace.json``."""
         self.spans.add(spans)
 
     def trained(self) -> None:
-        """Write the epoch's steps, and take the bar away; validation may show its own."""
-        # A checkpoint that follows continues after them.
+        """Write the epoch's steps, and hide the bar, since validation may show another."""
+        # Steps must be on disk before the checkpoint that follows them.
         self._steps.flush()
         self._hide()
 
@@ -291,12 +296,12 @@ class RunReport(records.Observer):
             log.info(line)
 
     def close(self) -> None:
-        """Take the bar away and write what is not yet written, whatever the run was doing."""
+        """Hide the bar, and write steps that are not written yet."""
         self._hide()
         self._steps.flush()
 
     def _draw(self, record: records.StepRecord) -> None:
-        """Move the bar, which appears when an epoch, or a run on several devices, takes longer."""
+        """Update the bar; it appears after a second of an epoch, or of a run on several devices."""
         assert self.run is not None
         plan = self.run.plan
         each_device = _shows_each_device(plan)
@@ -318,7 +323,7 @@ class RunReport(records.Observer):
         )
 
     def _log(self, record: records.StepRecord) -> None:
-        """Log a decision, and every now and then how far a long epoch is."""
+        """Log a decision of the DRM, and from time to time the progress of a long epoch."""
         assert self.run is not None
         now = time.monotonic()
         if record.decision is not None:
@@ -345,7 +350,7 @@ class RunReport(records.Observer):
 
 
 def epoch_line(record: records.EpochRecord, *, epochs: int, metric: str, kind: str) -> str:
-    """Return an epoch's figures as one line, with the ``kind`` of its times."""
+    """Return a line with an epoch's loss, metrics and speed, and the ``kind`` of its times."""
     measured = record.valid_metrics or {metric: record.valid_metric}
     valid = "".join(
         f"  valid {name} {value:.4f}" for name, value in measured.items() if value is not None
@@ -354,22 +359,22 @@ def epoch_line(record: records.EpochRecord, *, epochs: int, metric: str, kind: s
         f"epoch {record.epoch}/{epochs}  loss {record.train_loss:.4f}{valid}"
         f"  {record.epoch_time_s:.2f} s"
         f"  {_rate(record.num_edges, record.epoch_time_s, kind)}"
-        f"  {figures.gib(record.peak_rss_bytes)}"
+        f"  {formatting.gib(record.peak_rss_bytes)}"
     )
 
 
 def _rate(num_edges: int, seconds: float, kind: str) -> str:
     """Return the edges per second, followed by the ``kind`` of the seconds unless measured."""
-    mark = "" if kind == figures.MEASURED else f" ({kind})"
+    mark = "" if kind == formatting.MEASURED else f" ({kind})"
     return f"{mteps(num_edges, seconds):.1f} M edges/s{mark}"
 
 
 def _kind(plan: DevicePlan) -> str:
-    """Return the kind of figures that rest on those of all devices."""
-    return figures.least_real(share.device.figures for share in plan.shares)
+    """Return the kind of figures derived from figures of all devices."""
+    return formatting.least_real(share.device.figures for share in plan.shares)
 
 
 def _shows_each_device(plan: DevicePlan) -> bool:
-    """Whether devices get a line each: not if there is only the host itself."""
+    """Whether devices get a line each: not if the only device is the measured host."""
     device = plan.shares[0].device
-    return len(plan.shares) > 1 or not device.on_host or device.figures != figures.MEASURED
+    return len(plan.shares) > 1 or not device.on_host or device.figures != formatting.MEASURED

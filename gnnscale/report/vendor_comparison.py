@@ -18,22 +18,22 @@ _HEADS = ("", "estimated", "Vitis HLS", "routed", "routed / estimated")
 
 
 def describe(comparison: Comparison) -> dict[str, Any]:
-    """Return plain values, fit for JSON; what no report has is None."""
+    """Return plain values for JSON; None: no report has the value."""
     return {
         "design": comparison.design.plain(),
-        "files": [str(each) for each in comparison.files],
-        "figures": [{**asdict(each), "ratio": _ratio(each)} for each in comparison.figures],
+        "files": [str(file) for file in comparison.files],
+        "figures": [{**asdict(figure), "ratio": _ratio(figure)} for figure in comparison.figures],
     }
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Show the figures as a table, and which files they are of."""
-    found = Table(title=Text(_title(comparison)))
+    """Print estimated and reported figures as a table, and the files of the reports."""
+    figures_table = Table(title=Text(_title(comparison)))
     for number, head in enumerate(_HEADS):
-        found.add_column(head, justify="left" if number == 0 else "right")
+        figures_table.add_column(head, justify="left" if number == 0 else "right")
     for figure in comparison.figures:
-        found.add_row(*_cells(figure))
-    console.print(found)
+        figures_table.add_row(*_cells(figure))
+    console.print(figures_table)
     for file in comparison.files:
         console.print(f"read: {file}", highlight=False, markup=False, soft_wrap=True)
 

@@ -350,7 +350,7 @@ def test_a_module_of_ones_own(planted: Graph, tmp_path: Path, built: bool) -> No
     if not built:  # the arguments of one that was built are nowhere
         again += [{"module": OwnBlocks}, {"module": "own_modules:OwnBlocks"}]
     else:
-        with pytest.raises(ConfigError, match=r"model\.hidden: is needed, .* takes hidden"):
+        with pytest.raises(ConfigError, match=r"model\.hidden: required, .* takes hidden"):
             gnnscale.load(done.directory, module=OwnBlocks)
     for each in again:
         assert np.array_equal(gnnscale.load(done.directory, **each).predict(), done.predict())
@@ -378,7 +378,7 @@ def test_a_module_that_its_name_does_not_build_again(
 ) -> None:
     done = gnnscale.train(planted, OwnBlocks(8, 8, 4, 2), **FEW | {"epochs": 1})
     (warning,) = [each for each in caplog.messages if "does not build it again" in each]
-    assert "model.hidden: is needed" in warning
+    assert "model.hidden: required" in warning
     assert "gnnscale.load(run, module=...)" in warning
     # Training has to say so, and not what has such a module.
     caplog.clear()

@@ -88,7 +88,7 @@ def check_against(random_graph, sample, load) -> Callable[..., None]:
 
 
 @pytest.fixture
-def labelled() -> Callable[[np.ndarray, int], Graph]:
+def labeled() -> Callable[[np.ndarray, int], Graph]:
     """A graph without edges, with given labels, all of whose vertices are trained."""
 
     def make(labels: np.ndarray, num_classes: int) -> Graph:

@@ -61,7 +61,7 @@ def test_dgl_blocks_of_a_tiny_batch(idtype: torch.dtype) -> None:
 
 def test_importance_goes_to_dgl_and_nowhere_in_pyg(graph: Graph) -> None:
     batch = LayerSampler(graph, layer_sizes=[20, 20]).sample(np.arange(50), 0)
-    with pytest.raises(ValueError, match="no place for the importance of layer-wise sampling"):
+    with pytest.raises(ValueError, match="expected edges of neighbor sampling, got layer-wise"):
         adapters.to_edge_indices(batch)
     pytest.importorskip("dgl", reason="DGL is not installed")
     for block, ours in zip(adapters.to_dgl_blocks(batch), batch.blocks, strict=True):

@@ -60,14 +60,14 @@ def test_the_gradient_reaches_the_features() -> None:
 def test_what_is_no_graph() -> None:
     model = model_of(GCN)
     for arguments, message in (
-        ((torch.zeros(4, 3), EDGES), "x: has shape [4, 3], must be [vertices, 2]"),
-        ((torch.zeros(4), EDGES), "x: has shape [4]"),
-        ((X, [[0], [1]]), "edge_index a tensor"),
-        ((X, EDGES.T), "edge_index: torch.int64 of shape [3, 2], must be whole numbers [2, edges]"),
-        ((X, EDGES.float()), "edge_index: torch.float32"),
-        ((X, EDGES + 1), "edge_index: 1 to 4, the vertices of x are 0 to 3"),
-        ((X, EDGES - 1), "edge_index: -1 to 2"),
-        ((X, EDGES, torch.ones(2)), "edge_weight: has shape [2], must be [3]"),
+        ((torch.zeros(4, 3), EDGES), "x: expected shape [vertices, 2], got [4, 3]"),
+        ((torch.zeros(4), EDGES), "x: expected shape [vertices, 2], got [4]"),
+        ((X, [[0], [1]]), "edge_index is a tensor"),
+        ((X, EDGES.T), "whole numbers of shape [2, edges], got torch.int64 of shape [3, 2]"),
+        ((X, EDGES.float()), "got torch.float32"),
+        ((X, EDGES + 1), "edge_index: expected vertices of x, 0 to 3, got 1 to 4"),
+        ((X, EDGES - 1), "got -1 to 2"),
+        ((X, EDGES, torch.ones(2)), "edge_weight: expected shape [3], got [2]"),
     ):
         with one_line(message):
             model(*arguments)

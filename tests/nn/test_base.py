@@ -54,16 +54,16 @@ def test_a_model_of_layers_says_what_they_cost() -> None:
     ],
     ids=["classes", "multilabel", "regression"],
 )
-def test_losses_by_hand(labelled, labels, seeds, outputs, expected) -> None:
-    graph = labelled(labels, 1 if labels.dtype == np.float32 else 2)
+def test_losses_by_hand(labeled, labels, seeds, outputs, expected) -> None:
+    graph = labeled(labels, 1 if labels.dtype == np.float32 else 2)
     loss = seed_loss(graph, torch.tensor(outputs, dtype=torch.float32), np.array(seeds, np.int32))
     assert loss.item() == pytest.approx(expected / 2)
 
 
-def test_a_loss_of_ones_choice_gets_the_labels_of_the_seeds(labelled) -> None:
+def test_a_loss_of_ones_choice_gets_the_labels_of_the_seeds(labeled) -> None:
     """Class 1 counts three times as much, and a mini-batch without seeds nothing."""
     loss = CrossEntropy(class_weights=[1, 3])
-    objective = vertex_objective(labelled(np.array([0, 1]), 2), loss)
+    objective = vertex_objective(labeled(np.array([0, 1]), 2), loss)
     logits = torch.tensor([[0.0, math.log(3.0)], [0.0, 0.0]])
     # What an objective looks at of a mini-batch.
     found = objective(logits, SimpleNamespace(seeds=np.int32([1, 0]), num_seeds=2))

@@ -170,7 +170,7 @@ def test_messages_of_gine_count_by_the_weights_of_edges(weighted, kind) -> None:
 
 
 def test_an_edge_counts_by_its_importance() -> None:
-    """Over many draws of a layer the mean of a vertex's sum is the sum over all neighbours."""
+    """Over many draws of a layer the mean of a vertex's sum is the sum over all neighbors."""
     graph, layer = make_graph(), GINELayer(WIDTH, 4, 4, edge_dim=EDGE_WIDTH)
     layer.first = layer.second = nn.Identity()  # type: ignore[assignment]
     layer.first = layer.second = nn.Linear(WIDTH, WIDTH, bias=False)
@@ -260,14 +260,16 @@ def test_exact_inference_and_plain_tensors_give_the_same(graph: Graph, config: A
     ends = torch.from_numpy(np.stack([src, dst])[:, order])
     x = torch.from_numpy(graph.features)
     close(model(x, ends, edge_attr=torch.from_numpy(attr)), expected)
-    with pytest.raises(ConfigError, match=r"edge_attr: not given, must be \[edges, 5\]"):
+    with pytest.raises(ConfigError, match=r"edge_attr: expected shape \[edges, 5\], got None"):
         model(x, ends)
-    with pytest.raises(ConfigError, match=r"edge_attr: has shape \[9, 5\], must be \[1"):
+    with pytest.raises(ConfigError, match=r"edge_attr: expected shape \[1.*, got \[9, 5\]"):
         model(x, ends, edge_attr=torch.zeros(9, 5))
-    with pytest.raises(ConfigError, match=r"edge_attr: has shape \[9, 4\], must be \[edges, 5\]"):
+    with pytest.raises(
+        ConfigError, match=r"edge_attr: expected shape \[edges, 5\], got shape \[9, 4\]"
+    ):
         model(x, ends, edge_attr=torch.zeros(9, 4))
     plain = GCN(hidden=4).build(num_features=WIDTH, num_classes=3)
-    with pytest.raises(ConfigError, match="must be None, as the layers read none"):
+    with pytest.raises(ConfigError, match="expected None, as the layers read none"):
         plain(x, ends, edge_attr=torch.from_numpy(attr))
 
 
@@ -318,7 +320,10 @@ def test_what_options_read(graph: Graph) -> None:
     assert GAT(edge_features=False).edge_width(5) == GCN().edge_width(5) == GAT().edge_width(0) == 0
     assert GAT().graph_read(graph) is graph
     for config in (GCN, GraphSAGE):
-        with pytest.raises(ConfigError, match=r"model.edge_features=true: layers of G.* read no"):
+        with pytest.raises(
+            ConfigError,
+            match=r"model.edge_features=true: expected a model .* edge features, got G",
+        ):
             config(edge_features=True)
 
 

@@ -253,7 +253,7 @@ def test_no_seeds_no_logits(random_graph, load, config) -> None:
     [
         ({"hidden": 0}, r"model\.hidden=0: must be at least 1"),
         ({"num_layers": 0}, r"model\.num_layers=0: must be at least 1"),
-        ({"dropout": 1.0}, r"model\.dropout=1\.0: must be at least 0 and below 1"),
+        ({"dropout": 1.0}, r"model\.dropout=1\.0: expected at least 0 and below 1"),
         ({"norm": "batches"}, r"model\.norm=batches: allowed are none, batch, layer"),
     ],
 )

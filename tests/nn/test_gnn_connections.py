@@ -156,7 +156,7 @@ def test_teleports_by_hand() -> None:
         for each in model.encoder.children():
             each.weight.fill_(2.0)
     logits = model(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[0, 1], [1, 2]]))
-    # The perceptron makes 4, 8, 12 of them; a vertex and its in-neighbour have degrees 1 and 0, 1.
+    # The perceptron makes 4, 8, 12 of them; a vertex and its in-neighbor have degrees 1 and 0, 1.
     expected = [4.0, 0.75 * (8 / 2 + 4 / 2**0.5) + 2.0, 0.75 * (12 / 2 + 8 / 2) + 3.0]
     torch.testing.assert_close(logits[:, 0], torch.tensor(expected))
 
@@ -164,13 +164,19 @@ def test_teleports_by_hand() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: GCN(residual=True), r"model\.residual=true: model\.num_layers=2 has no two"),
-        (lambda: GCN(residual=True, num_layers=1, jumping="cat"), "must be at least 2"),
+        (
+            lambda: GCN(residual=True),
+            r"model\.residual=true: expected model\.num_layers of at least 3",
+        ),
+        (
+            lambda: GCN(residual=True, num_layers=1, jumping="cat"),
+            "expected model.num_layers of at least 2, got 1",
+        ),
         (lambda: GCN(jumping="lstm"), r"model\.jumping=lstm: allowed are"),
         (lambda: GraphSAGE(aggregator="sum"), r"model\.aggregator=sum: allowed are mean, pool"),
-        (lambda: GATv2(hidden=16, num_heads=3), r"model\.num_heads=3: must divide"),
-        (lambda: APPNP(alpha=0.0), r"model\.alpha=0\.0: must be above 0 and at most 1"),
-        (lambda: APPNP(dropout=1.0), r"model\.dropout=1\.0: must be at least 0 and below 1"),
+        (lambda: GATv2(hidden=16, num_heads=3), r"model\.num_heads=3: expected a divisor of"),
+        (lambda: APPNP(alpha=0.0), r"model\.alpha=0\.0: expected above 0 and at most 1"),
+        (lambda: APPNP(dropout=1.0), r"model\.dropout=1\.0: expected at least 0 and below 1"),
     ],
 )
 def test_options_that_are_refused(make: Callable[[], Any], message: str) -> None:

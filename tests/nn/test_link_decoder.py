@@ -93,7 +93,7 @@ def dense_rows(gnn: GNN, graph: Graph) -> torch.Tensor:
 def test_edges_by_rows_of_hops_are_those_of_the_whole_graph(
     random_graph: Callable[[], Graph], model: SGC | APPNP, num_layers: int
 ) -> None:
-    """By blocks of all neighbours of the ends, as by the matrix of the whole graph."""
+    """By blocks of all neighbors of the ends, as by the matrix of the whole graph."""
     graph = random_graph()
     config = replace(model, num_layers=num_layers)
     built = [

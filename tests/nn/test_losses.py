@@ -32,28 +32,44 @@ def test_kinds_of_labels() -> None:
 @pytest.mark.parametrize(
     ("loss", "labels", "message"),
     [
-        (CrossEntropy(), MULTILABEL, "loss=cross_entropy: needs one label a vertex, and tiny has"),
-        (CrossEntropy(), REGRESSION, "tiny has numbers for labels"),
-        (BinaryCrossEntropy(), CLASSES, "loss=binary_cross_entropy: needs several labels a vertex"),
-        (MeanSquaredError(), CLASSES, "loss=mean_squared_error: needs numbers for labels"),
-        (CrossEntropy(class_weights=[1, 2, 3]), CLASSES, "has 3 numbers, and tiny has 2 cl"),
-        (BinaryCrossEntropy(pos_weight=[1]), MULTILABEL, "has 1 numbers, and tiny has 2 cl"),
-        (CrossEntropy(class_weights=[0, 1]), np.array([0, 0]), "no training vertex of tiny has a"),
+        (
+            CrossEntropy(),
+            MULTILABEL,
+            "loss=cross_entropy: expected one label per vertex, got tiny with",
+        ),
+        (CrossEntropy(), REGRESSION, "got tiny with numbers as labels"),
+        (
+            BinaryCrossEntropy(),
+            CLASSES,
+            "loss=binary_cross_entropy: expected several labels per vertex",
+        ),
+        (MeanSquaredError(), CLASSES, "loss=mean_squared_error: expected numbers as labels"),
+        (
+            CrossEntropy(class_weights=[1, 2, 3]),
+            CLASSES,
+            "expected 2 numbers, the classes of tiny, got 3",
+        ),
+        (
+            BinaryCrossEntropy(pos_weight=[1]),
+            MULTILABEL,
+            "expected 2 numbers, the classes of tiny, got 1",
+        ),
+        (CrossEntropy(class_weights=[0, 1]), np.array([0, 0]), "a training vertex of tiny"),
     ],
 )
-def test_a_loss_is_refused_for_other_labels(labelled, loss, labels, message) -> None:
+def test_a_loss_is_refused_for_other_labels(labeled, loss, labels, message) -> None:
     with pytest.raises(ConfigError, match=message):
-        loss.build(labelled(labels, 2))
+        loss.build(labeled(labels, 2))
 
 
-def test_the_labels_say_which(labelled: Callable[..., Graph]) -> None:
+def test_the_labels_say_which(labeled: Callable[..., Graph]) -> None:
     outputs = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
     classes = torch.tensor([0, 1])
     several = torch.tensor([[0.0, 1.0], [1.0, 1.0]])
     numbers = torch.tensor([[1.0, 0.0], [-1.0, 2.0]])
-    of_classes = AutoLoss().build(labelled(classes.numpy(), 2))(outputs, classes)
-    of_several = AutoLoss().build(labelled(several.numpy().astype(np.uint8), 2))(outputs, several)
-    of_numbers = AutoLoss().build(labelled(numbers.numpy(), 2))(outputs, numbers)
+    of_classes = AutoLoss().build(labeled(classes.numpy(), 2))(outputs, classes)
+    of_several = AutoLoss().build(labeled(several.numpy().astype(np.uint8), 2))(outputs, several)
+    of_numbers = AutoLoss().build(labeled(numbers.numpy(), 2))(outputs, numbers)
     assert of_classes == functional.cross_entropy(outputs, classes)
     assert of_several == functional.binary_cross_entropy_with_logits(outputs, several)
     assert of_numbers.item() == pytest.approx((0 + 4 + 1.5**2 + 1) / 4)
@@ -62,16 +78,16 @@ def test_the_labels_say_which(labelled: Callable[..., Graph]) -> None:
 LABELS = np.array([0, 0, 0, 1, -1])
 
 
-def test_weights_by_hand(labelled: Callable[..., Graph]) -> None:
+def test_weights_by_hand(labeled: Callable[..., Graph]) -> None:
     """Weights 1 and 3 are 2/3 and 2 where three of four training vertices are of class 0."""
-    loss = CrossEntropy(class_weights=[1, 3]).build(labelled(LABELS, 2))
+    loss = CrossEntropy(class_weights=[1, 3]).build(labeled(LABELS, 2))
     outputs = torch.tensor([[0.0, math.log(3.0)], [0.0, 0.0]])
     found = loss(outputs, torch.tensor([1, 0]))
     assert found.item() == pytest.approx((2 * -math.log(3 / 4) + 2 / 3 * math.log(2)) / 2)
 
 
-def test_balanced_classes_count_alike(labelled: Callable[..., Graph]) -> None:
-    loss = CrossEntropy(class_weights="balanced").build(labelled(LABELS, 3))
+def test_balanced_classes_count_alike(labeled: Callable[..., Graph]) -> None:
+    loss = CrossEntropy(class_weights="balanced").build(labeled(LABELS, 3))
     outputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     targets = torch.tensor([0, 0, 0, 1])
     each = functional.cross_entropy(outputs, targets, reduction="none")
@@ -80,10 +96,10 @@ def test_balanced_classes_count_alike(labelled: Callable[..., Graph]) -> None:
     assert loss(outputs, targets).item() == pytest.approx(expected.item())
 
 
-def test_a_mean_does_not_depend_on_the_split(labelled: Callable[..., Graph]) -> None:
+def test_a_mean_does_not_depend_on_the_split(labeled: Callable[..., Graph]) -> None:
     """Slices are weighted by their vertices, as devices are."""
     options = CrossEntropy(class_weights=[1, 5], label_smoothing=0.1)
-    loss = options.build(labelled(LABELS, 2))
+    loss = options.build(labeled(LABELS, 2))
     outputs = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
     targets = torch.tensor([0, 0, 0, 1])
     parts = 0.75 * loss(outputs[:3], targets[:3]) + 0.25 * loss(outputs[3:], targets[3:])
@@ -94,12 +110,12 @@ def test_a_mean_does_not_depend_on_the_split(labelled: Callable[..., Graph]) -> 
     assert peer.item() == pytest.approx(loss(outputs, targets).item())
 
 
-def test_labels_that_are_there_weigh_more(labelled: Callable[..., Graph]) -> None:
+def test_labels_that_are_there_weigh_more(labeled: Callable[..., Graph]) -> None:
     several = np.array([[0, 1], [1, 1]], np.uint8)
     outputs = torch.tensor([[math.log(3.0), 0.0]])
     targets = torch.tensor([[1.0, 0.0]])
-    same = BinaryCrossEntropy(pos_weight=4).build(labelled(several, 2))
-    own = BinaryCrossEntropy(pos_weight=[2, 100]).build(labelled(several, 2))
+    same = BinaryCrossEntropy(pos_weight=4).build(labeled(several, 2))
+    own = BinaryCrossEntropy(pos_weight=[2, 100]).build(labeled(several, 2))
     assert same(outputs, targets).item() == pytest.approx((4 * math.log(4 / 3) + math.log(2)) / 2)
     assert own(outputs, targets).item() == pytest.approx((2 * math.log(4 / 3) + math.log(2)) / 2)
 
@@ -107,14 +123,19 @@ def test_labels_that_are_there_weigh_more(labelled: Callable[..., Graph]) -> Non
 @pytest.mark.parametrize(
     ("cls", "option", "value", "message"),
     [
-        (CrossEntropy, "class_weights", "inverse", "class_weights=inverse: must be a list of num"),
-        (CrossEntropy, "class_weights", 3.0, "loss.class_weights=3.0: must be a list"),
-        (CrossEntropy, "class_weights", [1, -1], "-1 is no number of at least 0"),
-        (CrossEntropy, "class_weights", [1, "x"], "x is no number"),
-        (CrossEntropy, "class_weights", [0, 0.0], "one must be above 0"),
-        (CrossEntropy, "label_smoothing", 1.0, "label_smoothing=1.0: must be at least 0 and"),
-        (BinaryCrossEntropy, "pos_weight", -1, "loss.pos_weight: -1 is no number"),
-        (BinaryCrossEntropy, "pos_weight", True, "loss.pos_weight=True: must be a list"),
+        (CrossEntropy, "class_weights", "inverse", "class_weights=inverse: expected a list of num"),
+        (CrossEntropy, "class_weights", 3.0, "loss.class_weights=3.0: expected a list"),
+        (CrossEntropy, "class_weights", [1, -1], "expected numbers of at least 0, got -1"),
+        (CrossEntropy, "class_weights", [1, "x"], "at least 0, got x"),
+        (CrossEntropy, "class_weights", [0, 0.0], "expected a weight above 0"),
+        (CrossEntropy, "label_smoothing", 1.0, "label_smoothing=1.0: expected at least 0 and"),
+        (
+            BinaryCrossEntropy,
+            "pos_weight",
+            -1,
+            "loss.pos_weight: expected numbers of at least 0, got -1",
+        ),
+        (BinaryCrossEntropy, "pos_weight", True, "loss.pos_weight=True: expected a list"),
     ],
 )
 def test_options_are_refused(cls: Any, option: str, value: Any, message: str) -> None:
@@ -122,8 +143,8 @@ def test_options_are_refused(cls: Any, option: str, value: Any, message: str) ->
         cls(**{option: value})
 
 
-def test_the_function_gets_outputs_and_targets(labelled: Callable[..., Graph]) -> None:
-    loss = CustomLoss(function="own_losses:hinge").build(labelled(CLASSES, 2))
+def test_the_function_gets_outputs_and_targets(labeled: Callable[..., Graph]) -> None:
+    loss = CustomLoss(function="own_losses:hinge").build(labeled(CLASSES, 2))
     outputs = torch.tensor([[2.0, 0.0], [0.5, 0.0]], requires_grad=True)
     value = loss(outputs, torch.tensor([0, 1]))
     assert value.item() == pytest.approx((0 + 1.5) / 2)
@@ -134,16 +155,22 @@ def test_the_function_gets_outputs_and_targets(labelled: Callable[..., Graph]) -
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("own_losses:each_vertex", r"returned \[2\], must return a scalar tensor"),
-        ("own_losses:number", "own_losses:number: returned 1.0, must return a scalar tensor"),
+        (
+            "own_losses:each_vertex",
+            r"expected a scalar tensor, the mean over the vertices, got \[2\]",
+        ),
+        (
+            "own_losses:number",
+            "own_losses:number: expected a scalar tensor, the mean over the vertices, got 1.0",
+        ),
         ("own_losses:nothing", "has no nothing"),
         ("no_such_module:loss", "loss.function=no_such_module:loss: no module no_such_module"),
     ],
 )
-def test_functions_are_refused(labelled: Callable[..., Graph], name: str, message: str) -> None:
+def test_functions_are_refused(labeled: Callable[..., Graph], name: str, message: str) -> None:
     outputs, targets = torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
     with pytest.raises(ConfigError, match=message):
-        CustomLoss(function=name).build(labelled(CLASSES, 2))(outputs, targets)
+        CustomLoss(function=name).build(labeled(CLASSES, 2))(outputs, targets)
 
 
 @pytest.mark.parametrize("name", ["loss", "os.system", ":x", "a b:c", ""])
@@ -152,10 +179,10 @@ def test_what_is_no_name(name: Any) -> None:
         CustomLoss(function=name)
 
 
-def test_by_hand_where_some_numbers_are_not_known(labelled: Callable[..., Graph]) -> None:
+def test_by_hand_where_some_numbers_are_not_known(labeled: Callable[..., Graph]) -> None:
     targets = torch.tensor([[1.0, torch.nan], [2.0, 4.0], [torch.nan, torch.nan]])
     outputs = torch.tensor([[3.0, 9.0], [2.0, 3.0], [5.0, 5.0]], requires_grad=True)
-    loss = MeanSquaredError().build(labelled(targets.numpy().astype(np.float32), 2))
+    loss = MeanSquaredError().build(labeled(targets.numpy().astype(np.float32), 2))
     value = loss(outputs, targets)
     assert value.item() == pytest.approx((4 + 1 / 2 + 0) / 3)
     value.backward()

@@ -109,12 +109,12 @@ class OwnOnly(NoGather):
 @pytest.mark.parametrize(
     ("functions", "message"),
     [
-        (torch.nn.Linear, "Linear'>: no subclass of ScatterGatherUpdate"),
-        (torch.nn.Linear(2, 2), "no subclass of ScatterGatherUpdate"),
-        (NoGather, r"NoGather\.gather: required, and not there"),
-        (Median, r"Median\.gather=median: allowed are sum, mean, max, or a method"),
-        (ThreeEnds, r"ThreeEnds\.scatter: its arguments must be source, or source and destination"),
-        (OwnOnly, r"OwnOnly\.update: its arguments must be own, gathered"),
+        (torch.nn.Linear, "Linear'>: expected a subclass of ScatterGatherUpdate"),
+        (torch.nn.Linear(2, 2), "expected a subclass of ScatterGatherUpdate"),
+        (NoGather, r"NoGather\.gather: required"),
+        (Median, r"Median\.gather=median: expected one of sum, mean, max, or a method"),
+        (ThreeEnds, r"ThreeEnds\.scatter: expected arguments source, or source and destination"),
+        (OwnOnly, r"OwnOnly\.update: expected arguments own, gathered"),
     ],
 )
 def test_functions_that_are_none(functions: Any, message: str) -> None:
@@ -140,8 +140,8 @@ class OneRow(OwnRows):
 @pytest.mark.parametrize(
     ("functions", "message"),
     [
-        (OwnRows, r"OwnRows\.update: returns \[2, 2\], must be \[destinations, num_out\] = \[2, 3"),
-        (OneRow, r"OneRow\.gather: returns 1 rows, must be one for each of 2 destinations"),
+        (OwnRows, r"OwnRows\.update: expected \[destinations, num_out\] = \[2, 3\], got \[2, 2\]"),
+        (OneRow, r"OneRow\.gather: expected a row for each of 2 destinations, got 1 rows"),
     ],
 )
 def test_rows_of_a_wrong_shape_are_named(tiny_graph, load, functions, message) -> None:

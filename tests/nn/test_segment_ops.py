@@ -58,7 +58,7 @@ def test_rows_that_are_taken_twice_add_their_gradients() -> None:
 
 
 def test_maxima_of_neighbours_by_hand() -> None:
-    # Source 1 is twice a neighbour of 2, and its 5 is shared by both edges; 2 has another 5.
+    # Source 1 is twice a neighbor of 2, and its 5 is shared by both edges; 2 has another 5.
     block = Block(indptr=np.array([0, 2, 2, 5]), indices=np.int32([0, 2, 1, 1, 2]), num_src=3)
     x = torch.tensor([[-3.0, 2.0], [5.0, 0.0], [5.0, 7.0]], requires_grad=True)
     out = neighbor_max(x, block)

@@ -12,12 +12,12 @@ from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.core.errors import ConfigError
 from gnnscale.nn import CustomModel, Inputs
 from gnnscale.nn.module_probe import tiny_batch, tiny_rows
-from gnnscale.nn.user_module import _stream
+from gnnscale.nn.user_module import _stream_seed
 from gnnscale.sampling import LayerSampler
 
 
 class Small(nn.Module):
-    """A layer without neighbours; each test changes what matters to it."""
+    """A layer without neighbors; each test changes what matters to it."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -88,31 +88,31 @@ def build(module: Any, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("module", "options", "said"),
     [
-        (NotBuilt, {}, "makes a NotBuilt, must be a torch.nn.Module"),
-        (Fails, {}, r"Fails needs heads; give model.arguments.heads=VALUE$"),
+        (NotBuilt, {}, "expected a torch.nn.Module, got a NotBuilt"),
+        (Fails, {}, r"Fails: heads is required; set model.arguments.heads=VALUE$"),
         (
             Small,
             {"arguments": {"in_chanels": 3}},
-            r"^model.arguments.in_chanels: .*Small takes in_channels, out.*, did you mean 'in_",
+            r"^model.arguments.in_chanels: .*Small, one of in_channels, out.*, did you mean 'in_",
         ),
         (
             FailsInside,
             {},
             r"FailsInside\(\) fails with ValueError: no such width \(/.*:4\d\)",
         ),
-        (Small, {"hidden": 8}, r"model.hidden=8: .*Small takes no argument of such a name"),
-        (Frozen, {}, r"model.hidden: is needed, .*Frozen takes hidden$"),
-        (Small, {"dropout": 0.5}, r"model.dropout=0.5: .*Small takes no argument"),
+        (Small, {"hidden": 8}, r"model.hidden=8: expected an argument of .*Small named"),
+        (Frozen, {}, r"model.hidden: required, .*Frozen takes hidden$"),
+        (Small, {"dropout": 0.5}, r"model.dropout=0.5: expected an argument of .*Small"),
         (Small(5, 3), {"arguments": {"heads": 3}}, "is built already"),
         (Small(4, 3), {"form": "blocks"}, r"forward fails with RuntimeError: mat1 and mat2"),
         (Raises, {"form": "blocks"}, r"forward fails with RuntimeError: no such thing \(.*:3\d\)"),
         (Raises, {}, r"takes none of the forms of model.form; model.form=blocks: forward fails"),
         (Small, {"form": "pyg"}, r"model.form=pyg: forward fails with AttributeError"),
-        (NoParameters, {}, "has no parameters to train"),
-        (Doubles, {}, r"parameter other is torch.float64, must be torch.float32"),
-        (nn.Module, {}, "has no forward that takes a graph"),
+        (NoParameters, {}, "expected parameters to train, got none"),
+        (Doubles, {}, r"parameter other: expected torch.float32, got torch.float64"),
+        (nn.Module, {}, "expected a forward that takes a graph"),
         (nn.Linear(5, 3), {}, "takes none of the forms"),
-        (OtherInference, {"hidden": 4}, "do not give what forward gives in evaluation mode"),
+        (OtherInference, {"hidden": 4}, "expected the result of forward in evaluation mode"),
         (BrokenInference, {"hidden": 4}, "inference_per_layer fails with KeyError: 'conv'"),
     ],
 )
@@ -125,10 +125,10 @@ def test_what_cannot_be_trained_is_one_line(module: Any, options: Any, said: str
 @pytest.mark.parametrize(
     ("forward", "said"),
     [
-        (lambda layer, batch, x: (x,), "forward returns a tuple, must be a tensor"),
-        (lambda layer, batch, x: layer.linear(x), r"\[12, 3\] for 4 vertices, must be \[4, 3\]"),
-        (lambda *given: Small.forward(*given) / 0 * 0, "forward returns NaN or infinity"),
-        (lambda *given: Small.forward(*given).detach(), "returns logits without a gradient"),
+        (lambda layer, batch, x: (x,), "forward returned a tuple, expected a tensor"),
+        (lambda layer, batch, x: layer.linear(x), r"\[12, 3\] for 4 vertices, expected \[4, 3\]"),
+        (lambda *given: Small.forward(*given) / 0 * 0, "forward returned NaN or infinity"),
+        (lambda *given: Small.forward(*given).detach(), "returned logits without a gradient"),
     ],
 )
 def test_what_forward_returns_is_checked(forward, said) -> None:
@@ -143,8 +143,8 @@ def test_what_forward_returns_is_checked(forward, said) -> None:
         ({"module": 3}, "model.module=3: must be MODULE:NAME"),
         ({"form": "pygg"}, "model.form=pygg: allowed are auto, pyg, pyg_bipartite"),
         ({"hidden": 0}, "model.hidden=0: must be at least 1"),
-        ({"dropout": 1.0}, "model.dropout=1.0: must be at least 0 and below 1"),
-        ({"arguments": {"a b": 1}}, "model.arguments.a b: no name of an argument"),
+        ({"dropout": 1.0}, "model.dropout=1.0: expected at least 0 and below 1"),
+        ({"arguments": {"a b": 1}}, "model.arguments.a b: expected the name of an argument"),
     ],
 )
 def test_options_are_checked_before_anything_is_imported(options: Any, said: str) -> None:
@@ -170,7 +170,7 @@ def test_the_form_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     model = build(own_modules.OwnBlocks, hidden=4)
     assert model.form == "blocks"
-    assert "own_modules:OwnBlocks: taken as model.form=blocks" in caplog.text
+    assert "own_modules:OwnBlocks: called as model.form=blocks" in caplog.text
     assert model.infers_by_layer
     assert model.widths == (5, 4, 3)
     # Weights are there once, under the module's names.
@@ -234,14 +234,17 @@ def test_a_batch_normalization_that_cannot_train_says_why() -> None:
     assert model(batch, inputs).shape == (batch.num_seeds, 3)
     with pytest.raises(ConfigError) as error:
         model(replace(batch, num_seeds=1), inputs)
-    assert "needs more than one row, and a slice of 1 seeds has one; drop_last=true" in str(
+    assert "expected more than one row, got a slice of 1 seeds with one; drop_last=true" in str(
         error.value
     )
     assert "\n" not in str(error.value)
 
 
 def test_the_stream_of_random_numbers_is_pinned() -> None:
-    assert [_stream(0, 0, 0), _stream(1, 2, 3)] == [2578394046835338907, 3607181672255608881]
+    assert [_stream_seed(0, 0, 0), _stream_seed(1, 2, 3)] == [
+        2578394046835338907,
+        3607181672255608881,
+    ]
 
 
 def test_a_slice_without_seeds_has_a_gradient_of_nothing() -> None:
@@ -264,5 +267,5 @@ def test_layer_wise_sampling_needs_a_place_for_its_weights(random_graph) -> None
         if fits:
             assert model(batch, loader.load(batch)).shape == (30, 5)
             continue
-        with pytest.raises(ConfigError, match=r"layer-wise sampling carry weights.*pyg_bipartite"):
+        with pytest.raises(ConfigError, match=r"pyg_bipartite, got layer-wise sampling"):
             loader.load(batch)

@@ -42,7 +42,7 @@ def test_every_form_reads_the_features_of_its_edges(graph: Graph, form: str) -> 
     known = build(edge_modules.OwnBlocks).eval()
     model = build(edge_modules.FORMS[form]).eval()
     assert (model.form, model.uses_edge_features) == (form, True)
-    # Of one edge_index a vertex has the neighbours of its first hop: all of them are the same.
+    # Of one edge_index a vertex has the neighbors of its first hop: all of them are the same.
     batch = NeighborSampler(graph, fanouts=[-1, -1]).sample(np.arange(30), 1)
     loaded = FeatureLoader(graph, model, num_threads=1).load(batch)
     expected, found = known(batch, loaded), model(batch, loaded)
@@ -88,16 +88,20 @@ def test_by_which_names_they_are_asked_for(graph: Graph) -> None:
 
 
 def test_what_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(ConfigError, match="takes edge_dim, and there are no features of edges"):
+    with pytest.raises(
+        ConfigError, match="expected edge features for its argument edge_dim, got none"
+    ):
         build(edge_modules.OwnBlocks, 0)
-    with pytest.raises(ConfigError, match="forward has no argument edge_attr or edge_attrs"):
+    with pytest.raises(
+        ConfigError, match="expected an argument edge_attr or edge_attrs of forward"
+    ):
         build(edge_modules.OwnBlocks, form="pyg")
     with caplog.at_level(logging.WARNING):
         model = build(edge_modules.Ignores)
-    assert "its logits do not depend on features of edges, which are not loaded" in caplog.text
+    assert "its logits do not depend on edge features, which are not loaded" in caplog.text
     assert not model.uses_edge_features
     assert model.counted.macs[-1] == 0  # of an edge
     with caplog.at_level(logging.WARNING):
         model = build(edge_modules.Forgets)
-    assert "is given features of edges, and its logits do not depend on them" in caplog.text
+    assert "takes edge features, and its logits do not depend on them" in caplog.text
     assert model.uses_edge_features

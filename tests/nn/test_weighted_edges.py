@@ -17,7 +17,7 @@ from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.inference.memory_plan import MemoryLimits
 from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
 from gnnscale.nn.adapters import to_dgl_blocks
-from gnnscale.nn.conv.linear import say_unweighted
+from gnnscale.nn.conv.linear import warn_unweighted
 from gnnscale.sampling import LayerSampler, MiniBatch, NeighborSampler, WeightedSampler
 from gnnscale.training.p3.split_run import pack, unpack
 
@@ -180,7 +180,7 @@ def test_equal_weights_are_as_none(graph: Graph) -> None:
 
 
 def test_attention_counts_all_alike_and_says_so_once(graph, caplog) -> None:
-    say_unweighted.cache_clear()
+    warn_unweighted.cache_clear()
     model = build(GAT)
     with caplog.at_level(logging.WARNING):
         found = [
@@ -188,7 +188,7 @@ def test_attention_counts_all_alike_and_says_so_once(graph, caplog) -> None:
             for each in (graph, replace(graph, edges=EdgeData()))
         ]
     assert torch.equal(*found)
-    assert caplog.messages == ["model=gat does not use the weights of edges: all count alike"]
+    assert caplog.messages == ["model=gat ignores edge weights: all edges count the same"]
 
 
 @pytest.mark.parametrize("make", [NeighborSampler, WeightedSampler, LayerSampler])
@@ -239,5 +239,5 @@ def test_a_part_knows_sums_of_the_lists_that_it_has(graph: Graph) -> None:
         model = build(config, num_layers=1)
         whole = NeighborSampler(graph, fanouts=[3]).sample(np.arange(50), 0)
         assert torch.equal(run(model, part, batch), run(model, graph, whole))
-    with pytest.raises(GraphError, match="appnp: divide by the weights of all in-edges"):
+    with pytest.raises(GraphError, match="appnp: expected the weights of all in-edges"):
         run(build(GCN, num_layers=1), part, batch)

@@ -71,8 +71,8 @@ def test_what_to_install_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_memory_of_a_container() -> None:
     memory = {"total": 8 << 30, "available": 2 << 30, "installed": 8 << 30}
-    assert doctor._shown_memory(memory) == "8.00 GiB, 2.00 GiB available"
-    shown = doctor._shown_memory(memory | {"total": 4 << 30})
+    assert doctor._format_memory(memory) == "8.00 GiB, 2.00 GiB available"
+    shown = doctor._format_memory(memory | {"total": 4 << 30})
     assert shown.startswith("4.00 GiB (limited by a container or ulimit -v, 8.00 GiB installed),")
 
 
@@ -172,5 +172,5 @@ def test_csim_is_found_without_compiling(monkeypatch: pytest.MonkeyPatch, tmp_pa
     found = doctor._csim()
     assert str(found["csim_library"]).endswith(".so")
     assert doctor._csim_needs(found) is None
-    assert doctor._shown_csim(found) == "default design installed, no compiler for others"
+    assert doctor._format_csim(found) == "default design installed, no compiler for others"
     assert doctor._csim_needs({"csim_library": None, "csim_compiler": "g++"}) is None

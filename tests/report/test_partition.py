@@ -62,7 +62,7 @@ def test_what_is_absent_is_not_zero(made: Made, config: PartitionerConfig) -> No
     assert "edges cut –, replication factor 2.00" in text
     assert "│   – │" in text or "│     – │" in text
     shown = drawn(made(config, 2))
-    assert "every part has the whole topology, replication factor 2.00" in shown
+    assert "every part has the full topology, replication factor 2.00" in shown
     assert "edges between parts" not in shown
     assert "training vertices" not in shown
 

@@ -7,7 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 from pictures import SVG, texts
 
-from gnnscale.report.sweep import SweepReport, collect, over_seeds
+from gnnscale.report.sweep import SweepReport
+from gnnscale.report.sweep.jobs import collect, over_seeds
 
 
 def job(directory: Path, number: int, overrides: list[str], **summary: object) -> None:
@@ -322,7 +323,7 @@ def test_jobs_that_cache_nothing_have_a_reason_and_no_speed_up(tmp_path, capsys)
 @pytest.mark.parametrize("width", [60, 100, 200])
 def test_no_column_is_cut(tmp_path, capsys, monkeypatch, width: int) -> None:
     """A narrow terminal has fewer columns, and a line that names the others."""
-    monkeypatch.setattr("gnnscale.report.sweep._FILE_WIDTH", width)
+    monkeypatch.setattr("gnnscale.report.sweep.table._FILE_WIDTH", width)
     for number, name in enumerate(("pagraph", "legion")):
         cache = {"whole_run": {"feature_hit_rate": 0.5 * number, "topology_hit_rate": 0.1}}
         more = {"step_bytes": {"host": 1e9, "link": 5e9, "peers": 0.0}, "cache": cache}
@@ -344,4 +345,4 @@ def test_figures_that_no_run_has(tmp_path: Path, figure: object) -> None:
     with pytest.raises(SystemExit):
         ended(tmp_path)
     assert collect(tmp_path)[1]["status"] == "failed"
-    assert "not the summary of a run" in page_of(tmp_path)
+    assert "expected the summary of a run" in page_of(tmp_path)

@@ -39,7 +39,7 @@ def test_options_become_records(settings: Settings) -> None:
         ("model.hidden=65537", "model.hidden=65537: must be at least 1 and at most 65,536"),
         ("model.num_layers=65", "model.num_layers=65: must be at least 1 and at most 64"),
         ("model.dropout=nan", "model.dropout=nan: must be a finite number"),
-        ("optimizer.lr=-1", "optimizer.lr=-1.0: must be above 0"),
+        ("optimizer.lr=-1", "optimizer.lr=-1.0: expected a number above 0"),
         ("optimizer.schedule_epochs=2147483648", "optimizer.schedule_epochs=2147483648: must be"),
         ("optimizer.warmup_epochs=3", "optimizer.warmup_epochs=3: expected less than epochs=3"),
         ("runtime.compute_dtype=float16", "allowed are float32, bfloat16"),

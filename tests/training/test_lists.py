@@ -57,7 +57,7 @@ def test_a_report_tells_what_memory_held(launched: Any, tmp_path: Path) -> None:
     assert read["waited_us"] > 0
     counted = [step["devices"][0]["traffic"].get("neighbors", {}) for step in run.steps]
     assert sum(each.get("misses", 0) for each in counted) > 0
-    assert "neighbours in host memory" in run.page
+    assert "neighbors in host memory" in run.page
 
 
 @pytest.mark.parametrize(

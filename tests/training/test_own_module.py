@@ -116,7 +116,7 @@ def test_a_module_without_layers_is_evaluated_over_samples(launched, tmp_path, c
     run = launched(tmp_path, *custom("WithoutInference"))
     assert run.result.test_metric > 0.25
     assert "evaluated over sampled neighbors" in caplog.text
-    assert "own_modules:WithoutInference: taken as model.form=blocks" in caplog.text
+    assert "own_modules:WithoutInference: called as model.form=blocks" in caplog.text
 
 
 def test_pyg_s_own_model_by_its_name(launched: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""GIN over graphs whose edges have features: GINE (Hu et al. 2020, section 5.1)."""
+"""GIN with edge features: GINE (Hu et al. 2020, section 5.1)."""
 
 from dataclasses import replace
 
@@ -7,28 +7,31 @@ from torch import nn
 
 from gnnscale.nn.conv.linear import Degrees, GraphLayer, edge_attr_of, linear
 from gnnscale.nn.cost import LayerCost
-from gnnscale.nn.functional import Activation, drawn_from, relu_dropout
+from gnnscale.nn.functional import Activation, relu_dropout, sampling_totals
 from gnnscale.nn.segment_ops import Segments, cut_block, take
 from gnnscale.sampling import Block
 
-#: Edges whose messages are held at once when no gradient needs them.
+#: Edges whose messages are in memory at a time when no gradient needs them.
 _SLICE_EDGES = 1 << 16
 
 
 class GINELayer(GraphLayer):
     """``h'_v = MLP(h_v + sum of relu(h_u + U e_uv + c))``; a sampled sum is rescaled.
 
-    This is ``GINEConv`` of PyG. If edges have weights as well, a message is multiplied with that of
-    its edge. The sum is not linear in the rows, so it is not taken while these are loaded.
+    This is ``GINEConv`` of PyG. With edge weights, a message is multiplied by its edge's weight.
+    The sum is not linear in the rows, so that it cannot be computed while rows are loaded.
     """
 
     uses_degrees = True
     uses_edge_features = True
 
     def __init__(self, num_in: int, num_hidden: int, num_out: int, *, edge_dim: int) -> None:
-        """Build a layer from ``num_in`` over ``num_hidden`` to ``num_out`` features.
+        """Build a layer.
 
         Args:
+            num_in: features of an input row.
+            num_hidden: features of the perceptron's hidden layer.
+            num_out: features of an output row.
             edge_dim: features of an edge.
         """
         super().__init__()
@@ -57,19 +60,19 @@ class GINELayer(GraphLayer):
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Sum the messages, and apply the two-layer perceptron."""
-        drawn = None if degrees is None else drawn_from(block, degrees)
+        totals = None if degrees is None else sampling_totals(block, degrees)
         size = block.num_edges if torch.is_grad_enabled() else _SLICE_EDGES
         sums = [
-            self._sum(x, part, None if drawn is None else drawn[first:])
+            self._sum(x, part, None if totals is None else totals[first:])
             for first, part in cut_block(block, size)
         ]
         h = x[: block.num_dst] + (torch.cat(sums) if len(sums) > 1 else sums[0])
         return linear(self.second, linear(self.first, h).relu())
 
-    def _sum(self, x: torch.Tensor, block: Block, drawn: Degrees) -> torch.Tensor:
+    def _sum(self, x: torch.Tensor, block: Block, totals: Degrees) -> torch.Tensor:
         """Return the sum of the messages of each destination, ``[num_dst, num_in]``."""
-        of_edges = linear(self.edge_linear, edge_attr_of(block).to(x.dtype))
-        messages = (take(x, block.indices) + of_edges).relu_()
+        edge_rows = linear(self.edge_linear, edge_attr_of(block).to(x.dtype))
+        messages = (take(x, block.indices) + edge_rows).relu_()
         if block.edge_weights is not None:
             messages = messages * torch.from_numpy(block.edge_weights)[:, None].to(x.dtype)
-        return Segments(block, drawn).sum(messages)
+        return Segments(block, totals).sum(messages)

@@ -1,4 +1,4 @@
-"""The base of layers (HitGNN's scatter, gather, update), and GCN, GraphSAGE and GIN."""
+"""Base classes of layers (HitGNN's scatter, gather, update), and GCN, GraphSAGE and GIN."""
 
 import logging
 from functools import cache
@@ -13,33 +13,38 @@ from gnnscale.features import Aggregation, FeatureStore
 from gnnscale.graph import list_sums
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.device_block import DeviceBlock, Rule
-from gnnscale.nn.functional import Activation, aggregate, drawn_from, sum_scale
+from gnnscale.nn.functional import Activation, aggregate, sampling_totals, sum_scale
 from gnnscale.ops.products import product
 from gnnscale.sampling import Block
 
 _LOG = logging.getLogger(__name__)
 
-#: ``[num_src]`` float32: in-degrees in the whole graph of a block's sources, if asked for.
+#: ``[num_src]`` float32 in-degrees of a block's sources in the full graph, if a layer uses them.
 Degrees = Float32Array | None
 
 
 class GraphLayer(nn.Module):
-    """One layer: ``prepare`` brings a block's rows together, ``update`` makes output rows of them.
+    """One layer: ``prepare`` aggregates a block's rows, ``update`` computes output rows from them.
 
-    ``load`` does what ``prepare`` does, but reads the rows from feature storage itself.
+    The first layer may use ``load`` instead of ``prepare``: it reads rows from a feature store and
+    aggregates them in one pass. A layer whose aggregation has weights, such as attention, leaves
+    ``prepare`` with the activation and aggregates in ``update``::
+
+        x = layer.prepare(h, block, degrees, act)  # [num_dst, f] if it aggregates
+        h = layer.update(x, block, degrees)  # [num_dst, f_out]
     """
 
-    #: Whether the layer's coefficients need the vertices' degrees in the whole graph.
+    #: Whether the layer's coefficients need the vertices' degrees in the full graph.
     uses_degrees: bool = False
     #: Whether ``Block.edge_attr`` is needed.
     uses_edge_features: bool = False
-    #: Whether weights of edges change what it computes.
+    #: Whether edge weights change the output.
     uses_edge_weights: bool = True
-    #: Whether ``load`` aggregates, so that only the rows of destinations are left.
+    #: Whether ``load`` aggregates, and returns rows of destinations only.
     aggregates_on_load: ClassVar[bool] = False
-    #: Whether ``update`` is the product of aggregated rows with ``self.linear`` and nothing else:
-    #: each column of the features may then be multiplied elsewhere, and the products added (P3),
-    #: and the product may be taken before the aggregation (``ProjectedLayer``).
+    #: Whether ``update`` is only the product of aggregated rows with ``self.linear``. Devices can
+    #: then multiply a part of the columns each and add the products (P3), and the product can come
+    #: before the aggregation (``ProjectedLayer``).
     splits_columns: ClassVar[bool] = False
 
     def load(
@@ -52,52 +57,53 @@ class GraphLayer(nn.Module):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Read rows ``vertices`` of ``store``, and return what ``update`` needs, without gradient.
+        """Return the rows of ``vertices`` in ``store``, aggregated if the layer does so on load.
 
-        A layer that does not aggregate on load gets the rows as they are.
+        The result is the ``x`` of ``update``, without gradient.
         """
         return store.gather(vertices, dtype=dtype, num_threads=num_threads)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return what the layer asks of a device: by default the products of its matrices."""
+        """Return the layer's cost: by default the products with its ``nn.Linear`` modules."""
         linears = [module for module in self.modules() if isinstance(module, nn.Linear)]
-        products = tuple((each.in_features, each.out_features) for each in linears)
+        products = tuple((layer.in_features, layer.out_features) for layer in linears)
         return LayerCost(width_in=width_in, width_out=width_out, products=products)
 
     def prepare(
         self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
     ) -> torch.Tensor:
-        """Activate ``h`` ``[num_src, f]`` and return what ``update`` needs of it, with gradient."""
+        """Activate ``h`` ``[num_src, f]``, and return the ``x`` of ``update``, with gradient."""
         raise NotImplementedError
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Return the output rows ``[num_dst, f_out]``.
 
         Args:
-            x: what ``load`` or ``prepare`` returned.
-            degrees: None if the block has all neighbours, or the layer asks for none.
+            x: the result of ``load`` or ``prepare``.
+            block: the edges.
+            degrees: None: the block has all neighbors, or the layer uses no degrees.
         """
         raise NotImplementedError
 
 
 class LinearAggregationLayer(GraphLayer):
-    """A layer whose aggregation is linear with coefficients that do not depend on the rows."""
+    """Layer whose aggregation is linear, with coefficients that do not depend on the rows."""
 
     aggregates_on_load: ClassVar[bool] = True
-    #: What ``aggregation`` returns, for devices that make coefficients by themselves.
+    #: The rule of ``aggregation``, for devices that compute coefficients themselves.
     rule: ClassVar[Rule]
 
     @property
     def product(self) -> nn.Linear | None:
-        """The product that ``update`` begins with; None without one.
+        """First product of ``update``; None: ``update`` multiplies nothing.
 
-        Its columns are those of aggregated rows; if a vertex's own row is concatenated, these come
-        after as many of the own row.
+        Its input is the aggregated row; with a concatenated self term, the vertex's own row
+        followed by the aggregated row.
         """
         return None
 
     def finish(self, h: torch.Tensor) -> torch.Tensor:
-        """Return what ``update`` makes of the rows that ``product`` made."""
+        """Return the output rows, given the result ``h`` of ``product``."""
         return h
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
@@ -114,7 +120,7 @@ class LinearAggregationLayer(GraphLayer):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Read rows ``vertices`` of ``store``, aggregated on the way."""
+        """Return the rows of ``vertices`` in ``store``, aggregated while they are read."""
         aggregation = self.aggregation(block, degrees)
         return store.aggregate(vertices, block, aggregation, dtype=dtype, num_threads=num_threads)
 
@@ -128,19 +134,19 @@ class LinearAggregationLayer(GraphLayer):
 
 
 def edge_attr_of(block: Block) -> torch.Tensor:
-    """Return the features of the edges of ``block``, ``[num_edges, num_edge_features]``."""
+    """Return the edge features of ``block``, ``[num_edges, num_edge_features]``."""
     assert block.edge_attr is not None, "loading has checked that edges have features"
     return torch.from_numpy(block.edge_attr)
 
 
 @cache
-def say_unweighted(what: str) -> None:
-    """Warn once in a process that ``what`` ignores the weights of edges."""
-    _LOG.warning(f"{what} does not use the weights of edges: all count alike")
+def warn_unweighted(model: str) -> None:
+    """Warn once in a process that ``model`` ignores edge weights."""
+    _LOG.warning(f"{model} ignores edge weights: all edges count the same")
 
 
 def linear(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
-    """Apply ``layer`` in the type of ``x``; its weights stay float32."""
+    """Return the product of rows ``x`` with ``layer``, computed in the type of ``x``."""
     if x.dtype == torch.float32:
         return product(layer, x)
     # oneDNN's bfloat16 product is a fifth faster on a transposed copy of the (small) weights.
@@ -151,12 +157,12 @@ def linear(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
 
 
 def symmetric(block: Block, degrees: Degrees) -> Aggregation:
-    """Return the coefficients of symmetric normalisation with full-graph degrees.
+    """Return the coefficients of symmetric normalization with full-graph degrees.
 
     ``a[v] = sum_u h_u / sqrt(D(v) D(u))`` over u in N(v) and v itself; see ``GCNLayer``.
 
     Raises:
-        GraphError: edges have weights, and those of all in-edges of a source are not known.
+        GraphError: edges have weights, and a source's sum of in-edge weights is unknown.
     """
     assert degrees is not None
     sums = degrees[: block.num_src]
@@ -164,9 +170,9 @@ def symmetric(block: Block, degrees: Degrees) -> Aggregation:
         sums = block.weight_sums
         if np.isnan(sums).any():
             raise GraphError(
-                "model=gcn, sgc, appnp: divide by the weights of all in-edges of both ends, and a "
-                "part's store lacks those of vertices at its rim; train from the store of the "
-                "whole graph"
+                "model=gcn, sgc, appnp: expected the weights of all in-edges of both ends of an "
+                "edge, got a partition's store, which lacks some of its boundary vertices; train "
+                "from the store of the full graph"
             )
     root: Float32Array = np.float32(1) / np.sqrt(sums + np.float32(1))
     weights: Float32Array = root[block.indices]
@@ -174,7 +180,7 @@ def symmetric(block: Block, degrees: Degrees) -> Aggregation:
     factors = block.edge_factors
     if factors is not None:
         weights = weights * factors
-    scale = sum_scale(block, drawn_from(block, degrees))
+    scale = sum_scale(block, sampling_totals(block, degrees))
     return Aggregation(
         self_term="add",
         weights=weights,
@@ -186,11 +192,11 @@ def symmetric(block: Block, degrees: Degrees) -> Aggregation:
 class GCNLayer(LinearAggregationLayer):
     """``h'_v = W sum_u h_u / sqrt(D(v) D(u)) + b`` over u in N(v) and v itself.
 
-    D counts a vertex's in-neighbours in the whole graph, and the vertex. A sampled sum is rescaled
-    by degree / number sampled, so that its expectation is the full one.
+    D counts a vertex's in-neighbors in the full graph, and the vertex itself. A sampled sum is
+    multiplied by degree / number sampled, so that its expectation is the full sum.
 
-    If edges have weights, ``w_uv h_u`` is summed, and D adds up the weights of in-edges, and 1
-    for the vertex itself, at both ends of an edge: as ``gcn_norm`` of PyG.
+    With edge weights, ``w_uv h_u`` is summed, and D is 1 plus the sum of in-edge weights, at both
+    ends of an edge, as in ``gcn_norm`` of PyG.
     """
 
     uses_degrees = True
@@ -207,11 +213,11 @@ class GCNLayer(LinearAggregationLayer):
 
     @property
     def product(self) -> nn.Linear:
-        """That with the weights, which is all."""
+        """The only product of ``update``."""
         return self.linear
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
-        """Symmetric normalisation with full-graph degrees."""
+        """Return the coefficients of symmetric normalization with full-graph degrees."""
         return symmetric(block, degrees)
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
@@ -226,12 +232,12 @@ class HopLayer(LinearAggregationLayer):
     rule = Rule.SYMMETRIC
 
     def __init__(self, width: int | None = None) -> None:
-        """Build a hop, with a bias of ``width`` features if they are given."""
+        """Build a hop, with a bias of ``width`` features; None: without a bias."""
         super().__init__()
         self.bias = None if width is None else nn.Parameter(torch.zeros(width))
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
-        """Symmetric normalisation with full-graph degrees."""
+        """Return the coefficients of symmetric normalization with full-graph degrees."""
         return symmetric(block, degrees)
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
@@ -240,10 +246,10 @@ class HopLayer(LinearAggregationLayer):
 
 
 class SAGELayer(LinearAggregationLayer):
-    """``h'_v = W (h_v ‖ mean of h_u) + b`` over the sampled in-neighbours u.
+    """``h'_v = W (h_v ‖ mean of h_u) + b`` over the sampled in-neighbors u.
 
-    If edges have weights, the mean is ``sum w_uv h_u / sum w_uv`` over those sampled. Neighbours
-    that were drawn by weight (``sampler=weighted``) count alike.
+    With edge weights, the mean is ``sum w_uv h_u / sum w_uv`` over the sampled edges. Neighbors
+    sampled by weight (``sampler=weighted``) count equally.
     """
 
     splits_columns = True
@@ -258,17 +264,17 @@ class SAGELayer(LinearAggregationLayer):
 
     @property
     def product(self) -> nn.Linear:
-        """That with the weights of own and aggregated rows, which is all."""
+        """The only product of ``update``."""
         return self.linear
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
-        """Mean of the neighbours; a vertex without any gets zeros."""
-        scale: Float32Array = np.float32(1) / self._total(block, degrees)
+        """Return the coefficients of the mean; a vertex without neighbors gets zeros."""
+        scale: Float32Array = np.float32(1) / self._divisors(block, degrees)
         return Aggregation(self_term="concat", weights=block.edge_factors, dst_scale=scale)
 
     @staticmethod
-    def _total(block: Block, degrees: Degrees) -> Float32Array:
-        """Return what each destination's sum is divided by, ``[num_dst]``, never 0."""
+    def _divisors(block: Block, degrees: Degrees) -> Float32Array:
+        """Return the divisor of each destination's sum, ``[num_dst]``, above 0."""
         if block.edge_weights is not None:
             if block.importance is None:
                 total = list_sums(block.indptr, block.edge_weights)
@@ -286,14 +292,14 @@ class SAGELayer(LinearAggregationLayer):
         return positive
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
-        """Multiply own and aggregated rows with their weights in one product."""
+        """Multiply the concatenation of own and aggregated rows with the weights."""
         return linear(self.linear, x)
 
 
 class GINLayer(LinearAggregationLayer):
     """``h'_v = MLP(h_v + sum of h_u)`` with one hidden layer; a sampled sum is rescaled.
 
-    If edges have weights, ``w_uv h_u`` is summed.
+    With edge weights, ``w_uv h_u`` is summed.
     """
 
     uses_degrees = True
@@ -307,17 +313,17 @@ class GINLayer(LinearAggregationLayer):
 
     @property
     def product(self) -> nn.Linear:
-        """The first of the perceptron."""
+        """First product of the perceptron."""
         return self.first
 
     def finish(self, h: torch.Tensor) -> torch.Tensor:
-        """Apply the rest of the perceptron to ``h`` ``[n, num_hidden]``."""
+        """Apply the perceptron's ReLU and second product to ``h`` ``[n, num_hidden]``."""
         return linear(self.second, h.relu())
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
-        """Sum of the neighbours, of the same expectation as over all of them."""
+        """Return the coefficients of the sum, whose expectation is the sum over all neighbors."""
         assert degrees is not None
-        scale = sum_scale(block, drawn_from(block, degrees))
+        scale = sum_scale(block, sampling_totals(block, degrees))
         return Aggregation(self_term="add", weights=block.edge_factors, dst_scale=scale)
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:

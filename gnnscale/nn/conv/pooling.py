@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from gnnscale.nn.conv.linear import Degrees, GraphLayer, linear, say_unweighted
+from gnnscale.nn.conv.linear import Degrees, GraphLayer, linear, warn_unweighted
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.functional import Activation, relu_dropout
 from gnnscale.nn.segment_ops import neighbor_max
@@ -11,10 +11,10 @@ from gnnscale.sampling import Block
 
 
 class PoolingLayer(GraphLayer):
-    """``h'_v = W (h_v ‖ max of relu(W_pool h_u + b_pool)) + b`` over the sampled in-neighbours u.
+    """``h'_v = W (h_v ‖ max of relu(W_pool h_u + b_pool)) + b`` over the sampled in-neighbors u.
 
-    The maximum is that of each feature; a vertex without neighbours gets zeros. Weights of edges
-    are not used.
+    The maximum is taken per feature; a vertex without neighbors gets zeros. Edge weights are
+    ignored.
     """
 
     uses_edge_weights: bool = False
@@ -24,12 +24,12 @@ class PoolingLayer(GraphLayer):
         super().__init__()
         self.pool = nn.Linear(num_in, num_in)
         self.linear = nn.Linear(2 * num_in, num_out)
-        for each in (self.pool, self.linear):
-            nn.init.xavier_uniform_(each.weight)
-            nn.init.zeros_(each.bias)
+        for layer in (self.pool, self.linear):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the messages of every source, and the product of every destination."""
+        """Return the pooling product of every source, and the last product of destinations."""
         return LayerCost(
             width_in=width_in,
             width_out=width_out,
@@ -46,9 +46,9 @@ class PoolingLayer(GraphLayer):
         return h if act is None else relu_dropout(h, act)
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
-        """Pool, and multiply own and pooled rows with their weights in one product."""
+        """Pool, and multiply the concatenation ``h_v ‖ pooled row`` with the weights."""
         if block.edge_weights is not None:
-            say_unweighted("model=sage model.aggregator=pool")
+            warn_unweighted("model=sage model.aggregator=pool")
         messages = linear(self.pool, x).relu()
         pooled = neighbor_max(messages, block)
         return linear(self.linear, torch.cat([x[: block.num_dst], pooled], dim=1))

@@ -1,4 +1,4 @@
-"""torch's optimizers without its wrappers, and the state that a checkpoint keeps of them."""
+"""torch's optimizers without the wrappers of their methods, and their state in checkpoints."""
 
 from collections.abc import Mapping
 from inspect import unwrap
@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 
 class _Plain(Optimizer):
-    """The methods of an optimizer as they are inside torch's wrappers."""
+    """Optimizer methods without torch's wrappers."""
 
     add_param_group = unwrap(Optimizer.add_param_group)
     zero_grad = unwrap(Optimizer.zero_grad)
@@ -36,15 +36,15 @@ class PlainSgd(_Plain, optim.SGD):
 
 
 def optimizer_state(optimizer: Optimizer) -> dict[int, dict[str, Tensor]]:
-    """Return what the optimizer keeps of each parameter, by the parameter's number."""
+    """Return the optimizer's tensors of each parameter, by the parameter's number."""
     state: dict[int, dict[str, Tensor]] = optimizer.state_dict()["state"]
     return {
-        number: {name: each for name, each in kept.items() if each is not None}
-        for number, kept in state.items()
+        number: {name: values for name, values in tensors.items() if values is not None}
+        for number, tensors in state.items()
     }
 
 
 def restore_optimizer(optimizer: Optimizer, state: Mapping[int, Mapping[str, Tensor]]) -> None:
-    """Give the optimizer a state of its parameters that fits them."""
+    """Set the optimizer's state to ``state``, as ``optimizer_state`` returned it."""
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": dict(state), "param_groups": groups})

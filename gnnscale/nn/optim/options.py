@@ -1,7 +1,4 @@
-"""Group ``optimizer``: update rules and learning rates.
-
-Options are read before torch is imported, which only ``build`` needs.
-"""
+"""Options of the group ``optimizer``, checked without torch, which only ``build`` imports."""
 
 from __future__ import annotations
 
@@ -23,21 +20,21 @@ SCHEDULES = ("constant", "cosine", "step", "plateau")
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig(ABC):
-    """What every update rule has.
+    """Base of the configuration group ``optimizer``.
 
     Attributes:
-        lr: learning rate of the first epoch.
-        weight_decay: coefficient of the L2 penalty, added to the gradient; AdamW takes it off the
-            weights instead, separately from the gradient.
-        decay_first_layer_only: leave the weights after the first layer undecayed, as Kipf and
-            Welling do for GCN (section 5.2).
+        lr: learning rate of the first epoch; above 0.
+        weight_decay: coefficient of the L2 penalty, added to the gradient. AdamW subtracts it from
+            the weights instead, separately from the gradient.
+        decay_first_layer_only: whether only the first layer's weights decay, as in GCN by Kipf and
+            Welling (section 5.2).
         schedule: ``constant``; ``cosine``, down to 0 over ``epochs``; ``step``, times
             ``schedule_factor`` every ``schedule_epochs``; ``plateau``, times ``schedule_factor``
-            whenever ``schedule_epochs`` validations in a row bring nothing better.
+            after ``schedule_epochs`` consecutive validations without improvement.
         schedule_epochs: see ``schedule``.
         schedule_factor: see ``schedule``; above 0, below 1.
-        warmup_epochs: epochs over which the rate grows, step by step and in a straight line, up to
-            ``lr``; ``schedule`` begins after them.
+        warmup_epochs: epochs over which the rate grows linearly, step by step, up to ``lr``;
+            ``schedule`` begins after them.
     """
 
     lr: float
@@ -50,21 +47,23 @@ class OptimizerConfig(ABC):
 
     def __post_init__(self) -> None:
         if not (self.lr > 0 and math.isfinite(self.lr)):
-            raise ConfigError(f"optimizer.lr={self.lr}: must be above 0")
+            raise ConfigError(f"optimizer.lr={self.lr}: expected a number above 0")
         if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
-            raise ConfigError(f"optimizer.weight_decay={self.weight_decay}: must be at least 0")
+            raise ConfigError(
+                f"optimizer.weight_decay={self.weight_decay}: expected a number of at least 0"
+            )
         check_choice("optimizer.schedule", self.schedule, SCHEDULES)
         check_range("optimizer.schedule_epochs", self.schedule_epochs, 1)
         check_range("optimizer.warmup_epochs", self.warmup_epochs, 0)
         if not 0 < self.schedule_factor < 1:
             raise ConfigError(
-                f"optimizer.schedule_factor={self.schedule_factor}: must be above 0 and below 1"
+                f"optimizer.schedule_factor={self.schedule_factor}: expected above 0 and below 1"
             )
 
     @property
     @abstractmethod
     def state_names(self) -> frozenset[str]:
-        """What the optimizer keeps of every parameter: ``step``, and tensors of its shape."""
+        """Names of the optimizer's tensors of a parameter: ``step``, and tensors of its shape."""
 
     @abstractmethod
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
@@ -72,13 +71,20 @@ class OptimizerConfig(ABC):
 
     @property
     def follows_metrics(self) -> bool:
-        """Whether ``learning_rate`` uses ``metrics``, which all workers need then."""
+        """Whether ``learning_rate`` reads ``metrics``, so that all workers need them."""
         return self.schedule == "plateau"
 
     def learning_rate(
         self, epoch: int, *, epochs: int, metrics: Sequence[float], metric: str
     ) -> float:
-        """Return the learning rate of ``epoch``, but for ``warm_up``."""
+        """Return the learning rate of ``epoch``, without the factor ``warm_up``.
+
+        Args:
+            epoch: number of the epoch, from 0.
+            epochs: epochs of the run.
+            metrics: the validation metric of each epoch so far, for ``plateau``.
+            metric: name of the validation metric.
+        """
         # The schedule begins after the warm-up.
         epoch, epochs = max(epoch - self.warmup_epochs, 0), epochs - self.warmup_epochs
         if self.schedule == "cosine":
@@ -91,46 +97,47 @@ class OptimizerConfig(ABC):
         return self.lr
 
     def warm_up(self, step: int, *, steps_per_epoch: int) -> float:
-        """Return the part of the learning rate that ``step``, from 0, is taken with."""
+        """Return the factor of the learning rate in ``step``, counted from 0; 1 after warm-up."""
         steps = self.warmup_epochs * steps_per_epoch
         return 1.0 if step >= steps else (step + 1) / steps
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
-        """Parameter groups: those with weight decay, then those without."""
+        """Return the parameter group with weight decay, then the group without, if there is one."""
         parameters = list(model.parameters())
         if not self.decay_first_layer_only:
             return [{"params": parameters, "weight_decay": self.weight_decay}]
-        first = {id(parameter) for parameter in _first_layer(model).parameters()}
-        inside = [each for each in parameters if id(each) in first]
-        others = [each for each in parameters if id(each) not in first]
+        first_layer = {id(parameter) for parameter in _first_layer(model).parameters()}
+        decayed = [parameter for parameter in parameters if id(parameter) in first_layer]
+        remaining = [parameter for parameter in parameters if id(parameter) not in first_layer]
         return [
-            {"params": inside, "weight_decay": self.weight_decay},
-            {"params": others, "weight_decay": 0.0},
+            {"params": decayed, "weight_decay": self.weight_decay},
+            {"params": remaining, "weight_decay": 0.0},
         ]
 
 
 def _first_layer(model: nn.Module) -> nn.Module:
-    """The first module of the model's first list of layers."""
+    """Return the first module of the model's first ``nn.ModuleList``."""
     from torch import nn
 
     for module in model.children():
         if isinstance(module, nn.ModuleList) and len(module):
             return module[0]
     raise ConfigError(
-        f"optimizer.decay_first_layer_only=true: {type(model).__name__} has no list of layers"
+        "optimizer.decay_first_layer_only=true: expected a model with an nn.ModuleList of layers, "
+        f"got {type(model).__name__}"
     )
 
 
 def _plateaus(metrics: Sequence[float], metric: str, patience: int) -> int:
-    """How often ``patience`` metrics in a row were no better than the best before them."""
-    best, waited, plateaus = None, 0, 0
+    """Return the number of times that ``patience`` consecutive values did not improve the best."""
+    best, not_better, plateaus = None, 0, 0
     for value in metrics:
         if best is None or better(metric, value, best):
-            best, waited = value, 0
+            best, not_better = value, 0
         else:
-            waited += 1
-            if waited == patience:
-                plateaus, waited = plateaus + 1, 0
+            not_better += 1
+            if not_better == patience:
+                plateaus, not_better = plateaus + 1, 0
     return plateaus
 
 
@@ -171,7 +178,7 @@ class Sgd(OptimizerConfig):
     """Stochastic gradient descent with momentum.
 
     Attributes:
-        momentum: part of the last step that goes into the next.
+        momentum: factor of the last step that is added to the next step; at least 0, below 1.
     """
 
     momentum: float = 0.0
@@ -179,11 +186,13 @@ class Sgd(OptimizerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.momentum < 1:
-            raise ConfigError(f"optimizer.momentum={self.momentum}: must be in [0, 1)")
+            raise ConfigError(
+                f"optimizer.momentum={self.momentum}: expected at least 0 and below 1"
+            )
 
     @property
     def state_names(self) -> frozenset[str]:
-        """The velocity, if there is momentum."""
+        """The velocity; empty without momentum."""
         return frozenset({"momentum_buffer"} if self.momentum else ())
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:

@@ -1,4 +1,4 @@
-"""Lazy Adam and row-wise Adagrad: updates of the rows that a step has read, and of no others."""
+"""Lazy Adam and row-wise Adagrad, which update only the rows that a step has read."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from gnnscale.core import Array, Float32Array
 
 @dataclass(frozen=True, kw_only=True)
 class RowSums:
-    """Gradients of rows as sums over edges, which whoever needs them takes.
+    """Gradients of n rows as sums over edges that are not computed yet.
 
-    That of row ``i`` is ``sum_e weights[e] * rows[indices[e]] + self_scale[i] * self_rows[i]``, for
-    ``e`` in ``indptr[i]:indptr[i + 1]``.
+    The gradient of row ``i`` is ``sum_e weights[e] * rows[indices[e]] + self_scale[i] *
+    self_rows[i]``, for ``e`` in ``indptr[i]:indptr[i + 1]``.
     """
 
     rows: Tensor  #: ``[any number, f]`` float32 or bfloat16
     indptr: Array  #: ``[n + 1]`` int64
     indices: Array  #: ``[num_edges]`` int32
-    weights: Float32Array | None = None  #: ``[num_edges]`` float32, None for ones
+    weights: Float32Array | None = None  #: ``[num_edges]`` float32; None: ones
     self_rows: Tensor  #: ``[at least num_self, f]``
-    self_scale: Float32Array | None = None  #: ``[at least num_self]`` float32, None for ones
-    num_self: int  #: rows that have a separate one, the first ones
+    self_scale: Float32Array | None = None  #: ``[at least num_self]`` float32; None: ones
+    num_self: int  #: number of rows, from the first, that have a term of ``self_rows``
 
     @classmethod
     def of(cls, gradients: Tensor) -> RowSums:
-        """Return sums that are ``gradients`` ``[n, f]``."""
+        """Return sums without edges, equal to ``gradients`` ``[n, f]``."""
         num_rows = len(gradients)
         return cls(
             rows=gradients,
@@ -44,11 +44,11 @@ class RowSums:
         )
 
     def total(self, dtype: torch.dtype, *, gate: Tensor | None = None, num_threads: int) -> Tensor:
-        """Return the sums ``[n, f]``.
+        """Compute the sums ``[n, f]``.
 
         Args:
-            dtype: float32 or bfloat16, of the result.
-            gate: ``[n, f]``; where it is not above 0, the sum is 0. None for nowhere.
+            dtype: type of the result, float32 or bfloat16.
+            gate: ``[n, f]``; a sum is 0 where ``gate`` is not above 0. None: no gate.
             num_threads: threads to use; the result does not depend on it.
         """
         return ops.aggregate(
@@ -66,18 +66,15 @@ class RowSums:
 
 
 class RowOptimizer(ABC):
-    """Updates the rows of a table that a step has read.
+    """Update rule for the rows of a table that a step has read.
 
-    Memory of rows that no step has read is never touched. An object has no state: all of it is in
-    that of the weights' optimizer, whose checkpoint has it.
+    Memory of rows that no step has read is never touched. The state is part of the state of the
+    optimizer of all weights, so that its checkpoint contains it.
     """
 
     @abstractmethod
     def state_shapes(self, rows: Tensor) -> Mapping[str, tuple[int, ...]]:
-        """Return the names and shapes of what is kept of the table ``rows``, all float32.
-
-        One is ``step``, a number.
-        """
+        """Return names and shapes of the float32 state of table ``rows``; ``step`` is scalar."""
 
     @abstractmethod
     def apply(
@@ -90,7 +87,7 @@ class RowOptimizer(ABC):
         rate: float,
         num_threads: int,
     ) -> None:
-        """Update the table and its state, as ``update`` says; ``step`` counts this update."""
+        """Update the table and ``state``, whose ``step`` counts this update; see ``update``."""
 
     def update(
         self,
@@ -102,37 +99,37 @@ class RowOptimizer(ABC):
         rate: float,
         num_threads: int,
     ) -> None:
-        """Update the rows of ``vertices``; their gradients are summed on the way.
+        """Update the rows of ``vertices``, and compute the sums of ``gradients`` meanwhile.
 
         Args:
-            optimizer: of the weights; ``rows`` are among its parameters, and never have a gradient.
-            rows: ``[num_vertices, dim]`` float32.
+            optimizer: optimizer of all weights, with ``rows`` among its parameters.
+            rows: ``[num_vertices, dim]`` float32, without ``grad``.
             vertices: ``[n]`` distinct ids.
-            gradients: of these rows, ``[n, dim]``.
+            gradients: ``[n, dim]`` gradients of the rows of ``vertices``.
             rate: learning rate.
             num_threads: threads to use; the result does not depend on it.
         """
         state = optimizer.state[rows]
         if not state:
             for name, shape in self.state_shapes(rows).items():
-                # Unlike torch, NumPy leaves it to the system to clear memory once it is touched.
+                # NumPy's zeros take memory only where they are written, unlike torch's.
                 state[name] = torch.from_numpy(np.zeros(shape, np.float32))
         state["step"] += 1
         self.apply(rows, state, vertices, gradients, rate=rate, num_threads=num_threads)
 
 
 class LazyAdam(RowOptimizer):
-    """Adam as ``torch.optim.SparseAdam`` has it.
+    """Adam like ``torch.optim.SparseAdam``.
 
-    Both moments are kept for each element. Bias is corrected by the number of all steps, also of
-    rows that few of them have read.
+    Each element has both moments. Bias is corrected by the number of all steps, even for rows that
+    few steps have read.
     """
 
     _BETAS = (0.9, 0.999)
     _EPSILON = 1e-8
 
     def state_shapes(self, rows: Tensor) -> Mapping[str, tuple[int, ...]]:
-        """Return those of ``step`` and of both moments, each as large as the table."""
+        """Return the shapes of ``step`` and of both moments, each as large as the table."""
         return {"step": (), "exp_avg": tuple(rows.shape), "exp_avg_sq": tuple(rows.shape)}
 
     def apply(
@@ -170,15 +167,15 @@ class LazyAdam(RowOptimizer):
 class RowWiseAdagrad(RowOptimizer):
     """Adagrad with one sum for each row, of the mean squares of its gradients.
 
-    It is that of embeddings in DLRM (Naumov et al., 2019, "Deep Learning Recommendation Model for
-    Personalization and Recommendation Systems"), as FBGEMM's ``EXACT_ROWWISE_ADAGRAD`` has it:
-    sums begin with 0, and ``x -= rate / (sqrt(sum) + 1e-8) * gradient``.
+    DLRM trains its embeddings with it (Naumov et al., 2019, "Deep Learning Recommendation Model for
+    Personalization and Recommendation Systems"). As in FBGEMM's ``EXACT_ROWWISE_ADAGRAD``, sums
+    begin with 0, and ``x -= rate / (sqrt(sum) + 1e-8) * gradient``.
     """
 
     _EPSILON = 1e-8
 
     def state_shapes(self, rows: Tensor) -> Mapping[str, tuple[int, ...]]:
-        """Return those of ``step`` and of the sums, one for each row."""
+        """Return the shapes of ``step`` and of ``sum``, one number for each row."""
         return {"step": (), "sum": (len(rows),)}
 
     def apply(
@@ -209,5 +206,5 @@ class RowWiseAdagrad(RowOptimizer):
         )
 
 
-#: By their names in ``features.optimizer``.
+#: Row optimizers by their names in ``features.optimizer``.
 ROW_OPTIMIZERS: Mapping[str, RowOptimizer] = {"adam": LazyAdam(), "adagrad": RowWiseAdagrad()}

@@ -1,1 +1,1 @@
-"""The page report.html: sections, charts and their shapes."""
+"""Sections, charts and shapes of the page report.html."""

@@ -15,49 +15,48 @@ from gnnscale.report.page.svg import Axis, Plot, bins, number, path, text, ticks
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One line of a plot."""
+    """Line of a plot."""
 
     label: str  #: for the legend, and under the pointer
-    css: str  #: the class that gives the colour, such as ``s-load`` or ``d-0``
+    css: str  #: CSS class of the color, such as ``s-load`` or ``d-0``
     x: Float64Array  #: ``[n]``, ascending
-    y: Float64Array  #: ``[n]``, NaN if there is no value
-    dashed: bool = False  #: whether the line is
+    y: Float64Array  #: ``[n]``; NaN: no value
+    dashed: bool = False  #: whether the line is dashed
     dots: bool = False  #: whether each point has a dot
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerticalMark:
-    """A vertical line at ``x``, with the text that the pointer shows."""
+    """Vertical line at ``x``, with a label under the pointer."""
 
     x: float
     label: str
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> str:
-    """Return the legend of a plot, of class of the colour and label."""
+    """Return the legend of a plot; an entry is the CSS class of a color, and a label."""
     items = (f'<li><i class="{css}"></i>{escape(label)}</li>' for css, label in entries)
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
 def upper(values: Float64Array) -> float:
-    """Return where an axis from 0 ends, for ``values`` of which some may lie above it.
+    """Return the upper end of an axis from 0 on which typical ``values`` are easy to read.
 
-    A few steps, the first ones most of all, may take many times as long as the others; they are
-    cut off rather than the others pressed flat.
+    Outliers are cut off: the first steps of a run may take many times as long as later steps.
     """
-    known = values[np.isfinite(values)]
-    greatest = float(known.max(initial=0.0))
-    usual = 1.6 * float(np.quantile(known, 0.95)) if len(known) else 0.0
-    return (usual if 0 < usual < greatest else greatest * 1.05) or 1.0
+    finite = values[np.isfinite(values)]
+    maximum = float(finite.max(initial=0.0))
+    typical = 1.6 * float(np.quantile(finite, 0.95)) if len(finite) else 0.0
+    return (typical if 0 < typical < maximum else maximum * 1.05) or 1.0
 
 
 def line_chart(
     curves: Sequence[Curve], *, x: Axis, y: Axis, marks: Sequence[VerticalMark] = ()
 ) -> str:
-    """Return an SVG element; curves of many points become medians, with bands of their range."""
+    """Return an SVG element; curves of many points are drawn as medians in bands of their range."""
     plot = Plot(x=x, y=y)
-    drawn = [*_marks(plot, marks), *(part for curve in curves for part in _curve(plot, curve))]
-    return plot.svg(drawn, stacked=False)
+    elements = [*_marks(plot, marks), *(part for curve in curves for part in _curve(plot, curve))]
+    return plot.svg(elements, stacked=False)
 
 
 def stacked_chart(
@@ -69,25 +68,29 @@ def stacked_chart(
     y: Axis,
     marks: Sequence[VerticalMark] = (),
 ) -> str:
-    """Return an SVG element of areas one upon the other, which hold a value until the next.
+    """Return an SVG element of stacked areas that change in steps.
 
     Args:
-        x_values: ``[n]``, ascending; of a bin of many the last value is drawn.
+        labels: CSS class and label of each area.
+        x_values: ``[n]``, ascending; a bin of several points shows its last value.
         values: ``[n, len(labels)]``, at least 0.
+        x: the horizontal axis.
+        y: the vertical axis.
+        marks: vertical lines.
     """
     plot = Plot(x=x, y=y)
     parts = bins(len(x_values))
     edges = [float(x_values[part.start]) for part in parts] + [float(x_values[-1]) + 1]
     tops = np.cumsum(values[[part.stop - 1 for part in parts]], axis=1)
-    drawn: list[str] = []
-    below = _steps(plot, edges, np.zeros(len(parts)))
+    elements: list[str] = []
+    lower = _steps(plot, edges, np.zeros(len(parts)))
     for column, (css, label) in enumerate(labels):
-        above = _steps(plot, edges, tops[:, column])
-        line = f'data-label="{escape(label)}" d="{path(above)}"'
-        drawn.append(f'<path class="area {css}" d="{path([*above, *reversed(below)])}Z"/>')
-        drawn.append(f'<path class="line {css}" {line}/>')
-        below = above
-    return plot.svg([*drawn, *_marks(plot, marks)], stacked=True)
+        upper_line = _steps(plot, edges, tops[:, column])
+        line = f'data-label="{escape(label)}" d="{path(upper_line)}"'
+        elements.append(f'<path class="area {css}" d="{path([*upper_line, *reversed(lower)])}Z"/>')
+        elements.append(f'<path class="line {css}" {line}/>')
+        lower = upper_line
+    return plot.svg([*elements, *_marks(plot, marks)], stacked=True)
 
 
 def _marks(plot: Plot, marks: Sequence[VerticalMark]) -> list[str]:
@@ -103,36 +106,36 @@ def _curve(plot: Plot, curve: Curve) -> list[str]:
     parts = bins(len(curve.x))
     across = [plot.across(float(curve.x[part].mean())) for part in parts]
     low, middle, high = (
-        [(at, plot.down(value)) for at, value in zip(across, row, strict=True)]
+        [(x, plot.down(value)) for x, value in zip(across, row, strict=True)]
         for row in _figures(curve.y, parts)
     )
-    drawn = []
+    elements = []
     if len(parts) < len(curve.x):
-        drawn.append(f'<path class="band {curve.css}" d="{_band(low, high)}"/>')
+        elements.append(f'<path class="band {curve.css}" d="{_band(low, high)}"/>')
     css = f"line {curve.css}{' dashed' if curve.dashed else ''}"
     label = f'data-label="{escape(curve.label)}"'
-    drawn.append(f'<path class="{css}" {label} d="{path(middle)}"/>')
-    seen = [point for point in middle if np.isfinite(point[1])]
-    if curve.dots or len(seen) == 1:
-        drawn += (
+    elements.append(f'<path class="{css}" {label} d="{path(middle)}"/>')
+    finite = [point for point in middle if np.isfinite(point[1])]
+    if curve.dots or len(finite) == 1:
+        elements += (
             f'<circle class="dot {curve.css}" cx="{number(a)}" cy="{number(b)}" r="3"/>'
-            for a, b in seen
+            for a, b in finite
         )
-    return drawn
+    return elements
 
 
 def _figures(values: Float64Array, parts: Sequence[slice]) -> Float64Array:
-    """Min, median and max of each part, ``[3, len(parts)]``; NaN if it has none."""
-    figures = np.full((3, len(parts)), np.nan)
+    """Return min, median and max of each part, ``[3, len(parts)]``; NaN: no finite value."""
+    summary = np.full((3, len(parts)), np.nan)
     for i, part in enumerate(parts):
-        known = values[part][np.isfinite(values[part])]
-        if len(known):
-            figures[:, i] = known.min(), np.median(known), known.max()
-    return figures
+        finite = values[part][np.isfinite(values[part])]
+        if len(finite):
+            summary[:, i] = finite.min(), np.median(finite), finite.max()
+    return summary
 
 
 def _band(low: list[tuple[float, float]], high: list[tuple[float, float]]) -> str:
-    """The area between two lines, interrupted at missing values."""
+    """Return the path of the area between two lines, interrupted at missing values."""
     pieces: list[list[int]] = [[]]
     for i, (_, value) in enumerate(low):
         if np.isfinite(value):
@@ -144,7 +147,7 @@ def _band(low: list[tuple[float, float]], high: list[tuple[float, float]]) -> st
 
 
 def _steps(plot: Plot, edges: Sequence[float], values: Float64Array) -> list[tuple[float, float]]:
-    """The line that holds each value from its edge to the next; corners of equal values go."""
+    """Return a step line that holds each value from its edge to the next edge."""
     points: list[tuple[float, float]] = []
     for i, value in enumerate(values.tolist()):
         if i and i + 1 < len(values) and value == values[i - 1]:
@@ -159,7 +162,7 @@ def _steps(plot: Plot, edges: Sequence[float], values: Float64Array) -> list[tup
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """A bar with its label to the left, and a note after its end."""
+    """Bar with its label to the left, and a note after its end."""
 
     label: str
     value: float | None
@@ -167,19 +170,19 @@ class Bar:
 
 
 def bar_chart(title: str, bars: Sequence[Bar], *, unit: str) -> str:
-    """Return an SVG file of horizontal bars, with colours for light and for dark."""
-    left = 16 + 7.2 * max((len(bar.label) for bar in bars), default=0)
-    width, height = left + 620, 46 + 26 * len(bars)
+    """Return an SVG file of horizontal bars, with colors for light and dark mode."""
+    x_start = 16 + 7.2 * max((len(bar.label) for bar in bars), default=0)
+    width, height = x_start + 620, 46 + 26 * len(bars)
     longest = max((bar.value or 0.0 for bar in bars), default=0.0) or 1.0
     parts = [text(12, 24, f"{title}, {unit}", css="title")]
     for i, bar in enumerate(bars):
         top = 38 + 26 * i
         length = 440 * (bar.value or 0.0) / longest
-        parts.append(text(left - 8, top + 14, bar.label, anchor="end"))
+        parts.append(text(x_start - 8, top + 14, bar.label, anchor="end"))
         parts.append(
-            f'<rect x="{number(left)}" y="{top}" width="{number(length)}" height="20" rx="2"/>'
+            f'<rect x="{number(x_start)}" y="{top}" width="{number(length)}" height="20" rx="2"/>'
         )
-        parts.append(text(left + length + 6, top + 14, bar.note))
+        parts.append(text(x_start + length + 6, top + 14, bar.note))
     style = (
         "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}"
         ".title{font-weight:600}rect{fill:#2a78d6}"
@@ -193,41 +196,44 @@ def bar_chart(title: str, bars: Sequence[Bar], *, unit: str) -> str:
 
 
 def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:
-    """Return an SVG element of a device's stage times: each prediction, and below the measured.
+    """Return an SVG element with bars of a device's predicted and measured stage times.
 
     Args:
-        longest: seconds at the end of the axis, the same for all devices that are compared.
+        device: an entry of ``devices`` of ``prediction.compare``.
+        longest: seconds at the end of the axis, the same for all devices.
     """
-    width, left, right = 560.0, 78.0, 118.0
+    width, x_start, right_margin = 560.0, 78.0, 118.0
     predictions = [device[name] for name in PREDICTIONS if device[name] is not None]
-    seen = device["measured"]["stage_times_s"]
-    times = [*(each["stage_times_s"] for each in predictions), seen]
-    stages = [name for name in STAGES if any(each[name] for each in times)]
+    measured = device["measured"]["stage_times_s"]
+    times = [*(times_of["stage_times_s"] for times_of in predictions), measured]
+    stages = [name for name in STAGES if any(times_of[name] for times_of in times)]
     height = 13 * len(times) + 8
     floor = 8 + height * len(stages)
     parts = []
-    scale = (width - left - right) / longest
+    scale = (width - x_start - right_margin) / longest
     for value, label in ticks(0, longest * 1e3, 5):
-        at = number(left + value / 1e3 * scale)
-        parts.append(f'<path class="grid" d="M{at} 4V{floor}"/>')
-        parts.append(text(float(at), floor + 16, label, anchor="middle"))
+        x = number(x_start + value / 1e3 * scale)
+        parts.append(f'<path class="grid" d="M{x} 4V{floor}"/>')
+        parts.append(text(float(x), floor + 16, label, anchor="middle"))
     for i, name in enumerate(stages):
         top = 8 + height * i
-        parts.append(text(left - 8, top + height / 2, name, anchor="end"))
+        parts.append(text(x_start - 8, top + height / 2, name, anchor="end"))
         bars = [
-            ("hollow", each["stage_times_s"][name], each["stage_errors"][name])
-            for each in predictions
+            ("hollow", times_of["stage_times_s"][name], times_of["stage_errors"][name])
+            for times_of in predictions
         ]
-        for row, (css, value, error) in enumerate([*bars, ("solid", seen[name], None)]):
+        for row, (css, value, error) in enumerate([*bars, ("solid", measured[name], None)]):
             length = number((value or 0.0) * scale)
-            place = f'x="{left:g}" y="{top + 13 * row}" width="{length}" height="11"'
-            parts.append(f'<rect class="{css} s-{name}" {place}/>')
-            end = left + (value or 0.0) * scale + 5
+            box = f'x="{x_start:g}" y="{top + 13 * row}" width="{length}" height="11"'
+            parts.append(f'<rect class="{css} s-{name}" {box}/>')
+            end = x_start + (value or 0.0) * scale + 5
             parts.append(text(end, top + 13 * row + 9, milliseconds(value), css="small"))
             if error is not None:
                 label = signed_percent(error)
                 parts.append(text(width - 6, top + 13 * row + 9, label, anchor="end", css="strong"))
-    parts.append(text((left + width - right) / 2, floor + 33, "ms per step", anchor="middle"))
+    parts.append(
+        text((x_start + width - right_margin) / 2, floor + 33, "ms per step", anchor="middle")
+    )
     return (
         f'<svg class="bars" viewBox="0 0 {width:g} {floor + 40}" role="img" '
         f'aria-label="measured and predicted stage times">{"".join(parts)}</svg>'
@@ -240,22 +246,24 @@ _WIDTH, _LEFT, _RIGHT = 1140.0, 78.0, 10.0
 
 _ROW, _HEADING = 16.0, 24.0
 
-#: Pixels that a digit of a step's number takes inside its bar.
+#: Width in pixels of a digit of a step's number inside its bar.
 _DIGIT = 6.5
 
 
 def excerpt(
     spans: StructArray, epochs: dict[int, int], *, num_steps: int = _NUM_STEPS
 ) -> StructArray:
-    """Return the spans that fall into the time of ``num_steps`` steps in the middle.
+    """Return the spans in the time of ``num_steps`` steps from the middle of ``spans``.
 
-    They are steps of one epoch, as validation lies between two.
+    The steps belong to one epoch, because validation runs between epochs.
 
     Args:
         spans: ``[num_spans]`` of ``SPAN``.
+        epochs: the epoch of each step.
+        num_steps: number of steps.
 
     Returns:
-        Spans of those steps and of steps that overlap with them, cut off at both ends.
+        Spans of these steps and of overlapping steps, cut off at both ends.
     """
     steps = np.unique(spans["step"])
     if len(steps) == 0:
@@ -265,7 +273,7 @@ def excerpt(
     center = int(np.searchsorted(same_epoch, middle))
     first = max(0, min(center - num_steps // 2, len(same_epoch) - num_steps))
     chosen = same_epoch[first : first + num_steps]
-    # A pipeline prepares steps long before they train, so the last two stages tell the time.
+    # A pipeline prepares steps long before it trains them; the last stages define the time.
     late = spans[spans["stage"] >= STAGES.index("propagate")]
     within = late[np.isin(late["step"], chosen)]
     if len(within) == 0:
@@ -281,6 +289,7 @@ def timeline(plan: DevicePlan, spans: StructArray) -> str:
     """Return an SVG element with a row for each device and stage.
 
     Args:
+        plan: has the devices.
         spans: ``[num_spans]`` of ``SPAN``, at least one.
     """
     start, end = float(spans["start"].min()), float(spans["end"].max())
@@ -289,17 +298,17 @@ def timeline(plan: DevicePlan, spans: StructArray) -> str:
     top = 0.0
     for rank, share in enumerate(plan.shares):
         device = share.device
-        mine = spans[spans["device"] == rank]
+        device_spans = spans[spans["device"] == rank]
         label = device_label(device.label, device.kind, device.figures)
         parts.append(text(_LEFT, top + 16, label, css="strong"))
         top += _HEADING
-        for stage in np.unique(mine["stage"]).tolist():
+        for stage in np.unique(device_spans["stage"]).tolist():
             name = STAGES[stage]
             parts.append(text(_LEFT - 8, top + 12, name, anchor="end"))
             parts.append(f'<path class="grid" d="M{_LEFT:g} {top + _ROW:g}H{_WIDTH - _RIGHT:g}"/>')
-            for _, _, step, begin, stop in mine[mine["stage"] == stage].tolist():
-                left = _LEFT + (begin - start) * scale
-                parts += _span(name, step, left, (stop - begin) * scale, top, stop - begin)
+            for _, _, step, begin, stop in device_spans[device_spans["stage"] == stage].tolist():
+                x_start = _LEFT + (begin - start) * scale
+                parts += _span(name, step, x_start, (stop - begin) * scale, top, stop - begin)
             top += _ROW
     parts = [*_time_axis((end - start) * 1e3, top), *parts]
     return (
@@ -310,25 +319,25 @@ def timeline(plan: DevicePlan, spans: StructArray) -> str:
 
 
 def _span(
-    name: str, step: int, left: float, width: float, top: float, seconds: float
+    name: str, step: int, x_start: float, width: float, top: float, seconds: float
 ) -> Sequence[str]:
-    """A bar, its shade changing from step to step, with the step's number if there is room."""
+    """Return a bar, whose shade alternates by step, with the step's number if it fits."""
     odd = " odd" if step % 2 else ""
-    place = f'x="{number(left)}" y="{top + 1:g}" height="{_ROW - 2:g}" rx="1.5"'
+    box = f'x="{number(x_start)}" y="{top + 1:g}" height="{_ROW - 2:g}" rx="1.5"'
     title = f"<title>step {step}: {name} {seconds * 1e3:.2f} ms</title>"
-    bar = f'<rect class="s-{name} solid{odd}" {place} width="{max(width, 0.6):.1f}">{title}</rect>'
+    bar = f'<rect class="s-{name} solid{odd}" {box} width="{max(width, 0.6):.1f}">{title}</rect>'
     label = str(step)
     if width < _DIGIT * len(label) + 4:
         return (bar,)
-    return bar, text(left + width / 2, top + 12, label, anchor="middle", css=f"on-bar on-{name}")
+    return bar, text(x_start + width / 2, top + 12, label, anchor="middle", css=f"on-bar on-{name}")
 
 
 def _time_axis(span_ms: float, floor: float) -> list[str]:
     scale = (_WIDTH - _LEFT - _RIGHT) / max(span_ms, 1e-6)
     parts = []
     for value, label in ticks(0, max(span_ms, 1e-6), 12):
-        at = number(_LEFT + value * scale)
-        parts.append(f'<path class="grid" d="M{at} 4V{floor:g}"/>')
-        parts.append(text(float(at), floor + 16, label, anchor="middle"))
+        x = number(_LEFT + value * scale)
+        parts.append(f'<path class="grid" d="M{x} 4V{floor:g}"/>')
+        parts.append(text(float(x), floor + 16, label, anchor="middle"))
     parts.append(text((_LEFT + _WIDTH) / 2, floor + 34, "ms", anchor="middle", css="title"))
     return parts

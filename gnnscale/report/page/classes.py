@@ -1,4 +1,4 @@
-"""The classes of a run on its page: scores of each, and which is taken for which."""
+"""Section of ``report.html`` about classes: scores by class, and the confusion matrix."""
 
 from collections.abc import Sequence
 from html import escape
@@ -9,75 +9,76 @@ from gnnscale.report.formatting import ABSENT, count, short
 from gnnscale.report.page.document import cell, table
 from gnnscale.report.page.parts import card, grid
 
-#: Classes of which all are shown; of more, the worst and the best half of so many.
+#: Largest number of classes in the table; of more classes, it has the worst and the best half.
 MAX_SCORES = 50
-#: More rows than that are two tables side by side.
+#: Largest number of rows of one table; more rows become two tables side by side.
 _MAX_ROWS = 12
-#: More columns than that need the width of the page; on a narrow one they are colours alone.
+#: Largest number of columns of a matrix in half the page; wider matrices get the full width, and on
+#: narrow screens only colors.
 _MAX_COLUMNS = 6
-#: Names of more columns than that stand upright.
+#: Largest number of columns with horizontal headings; the headings of more columns are vertical.
 _MAX_LEVEL = 3
 
 
 def classes(summary: dict[str, Any]) -> str:
-    """Scores of each class on the test vertices, and which class is taken for which."""
-    found = summary["classes"]
-    if not found:
+    """Return cards with the test scores of each class, and the confusion matrix."""
+    scores = summary["classes"]
+    if not scores:
         return ""
-    names = [str(i) if each["name"] is None else each["name"] for i, each in enumerate(found)]
+    names = [str(i) if score["name"] is None else score["name"] for i, score in enumerate(scores)]
     if summary["confusion"] is None:
-        return _scores(names, found)
+        return _scores(names, scores)
     confusion = card("Predicted for each class", _confusion(names, summary["confusion"]))
     if len(names) <= _MAX_COLUMNS:
-        return grid([_scores(names, found), confusion])
-    return confusion + _scores(names, found)
+        return grid([_scores(names, scores), confusion])
+    return confusion + _scores(names, scores)
 
 
-def _scores(names: Sequence[str], found: Sequence[dict[str, Any]]) -> str:
-    """A card with a row for each class, or for the worst and the best of many."""
-    every, note = list(range(len(found))), ""
-    if len(every) > MAX_SCORES:
-        parts = _extremes(found)
-        left_out = len(every) - sum(map(len, parts))
+def _scores(names: Sequence[str], scores: Sequence[dict[str, Any]]) -> str:
+    """Return a card with the scores of all classes, or of the worst and the best of many."""
+    numbers, note = list(range(len(scores))), ""
+    if len(numbers) > MAX_SCORES:
+        parts = _extremes(scores)
+        left_out = len(numbers) - sum(map(len, parts))
         note = _line(
             f"Of those that test vertices have, the {len(parts[0])} classes of lowest F1, and the "
             f"{len(parts[1])} of highest; {left_out} others are left out, and are in summary.json."
         )
-    elif len(every) > _MAX_ROWS:
-        half = (len(every) + 1) // 2
-        parts = [every[:half], every[half:]]
+    elif len(numbers) > _MAX_ROWS:
+        half = (len(numbers) + 1) // 2
+        parts = [numbers[:half], numbers[half:]]
     else:
-        parts = [every]
-    tables = [_score_table(names, found, part) for part in parts]
+        parts = [numbers]
+    tables = [_score_table(names, scores, part) for part in parts]
     meaning = _line(
         "Test vertices. Precision: how many of those predicted are right; recall: how many of the "
         "class are found; F1: their harmonic mean."
     )
-    shown = tables[0] if len(tables) == 1 else grid(tables)
-    return card("Scores by class", f"{note}{shown}{meaning}")
+    body = tables[0] if len(tables) == 1 else grid(tables)
+    return card("Scores by class", f"{note}{body}{meaning}")
 
 
 def _line(text: str) -> str:
     return f'<p class="soft">{text}</p>'
 
 
-def _extremes(found: Sequence[dict[str, Any]]) -> list[list[int]]:
-    """Return the classes of lowest F1 among those that test vertices have, and of highest."""
-    known = [number for number, each in enumerate(found) if each["num_vertices"]]
-    order = sorted(known, key=lambda number: found[number]["f1"])
+def _extremes(scores: Sequence[dict[str, Any]]) -> list[list[int]]:
+    """Return the classes of lowest and of highest F1 among the classes of test vertices."""
+    present = [number for number, score in enumerate(scores) if score["num_vertices"]]
+    order = sorted(present, key=lambda number: scores[number]["f1"])
     half = min(MAX_SCORES, len(order)) // 2
     return [order[:half], order[::-1][:half]]
 
 
 def _score_table(
-    names: Sequence[str], found: Sequence[dict[str, Any]], numbers: Sequence[int]
+    names: Sequence[str], scores: Sequence[dict[str, Any]], numbers: Sequence[int]
 ) -> str:
     heads = ("class", "precision", "recall", "F1", "vertices", "predicted")
     rows = []
     for number in numbers:
-        each = found[number]
-        figures = [_score(each[name]) for name in ("precision", "recall", "f1")]
-        figures += [count(each[name]) for name in ("num_vertices", "num_predicted")]
+        score = scores[number]
+        figures = [_score(score[name]) for name in ("precision", "recall", "f1")]
+        figures += [count(score[name]) for name in ("num_vertices", "num_predicted")]
         rows.append([cell(one_line(names[number], 80), left=True), *map(cell, figures)])
     return f'<div class="scores">{table(heads, rows)}</div>'
 
@@ -87,7 +88,7 @@ def _score(value: float | None) -> str:
 
 
 def _confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
-    """A table of counts, shaded by their part of the row: each row is a class."""
+    """Return the confusion matrix, shaded by shares of the row; each row is a class."""
     short_names = [escape(_cut(name)) for name in names]
     head = "".join(f'<th scope="col"><span>{name}</span></th>' for name in short_names)
     body = ""
@@ -107,7 +108,7 @@ def _confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
 
 
 def _cut(name: str) -> str:
-    """Return the first letters of a name, and the last, by which long ones differ."""
+    """Return a name, or the first and the last letters of a long name."""
     name = one_line(name, 80)
     return name if len(name) <= 16 else f"{name[:9]}…{name[-6:]}"
 

@@ -1,4 +1,4 @@
-"""Sections of ``report.html`` about single devices: their figures and their traffic."""
+"""Sections of ``report.html`` about devices: shares, threads, results and traffic."""
 
 from collections.abc import Mapping
 from html import escape
@@ -16,12 +16,12 @@ from gnnscale.report.page.parts import badge, card, device_css, device_title, gr
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.steps import Steps
 
-#: Decisions listed; a run that settles has far fewer.
+#: Largest number of listed decisions.
 _MAX_DECISIONS = 300
 
 _THREAD_STAGES = ("sample", "load", "propagate")
 
-#: Which threads work at the same time.
+#: Explanation of each prefetch option.
 _TURNS = {
     "none": "Prefetch none: stages take turns, and so do their threads.",
     "one_stage": "Prefetch one_stage: sample and load take turns, beside propagate.",
@@ -31,39 +31,41 @@ _TURNS = {
 
 
 def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
-    """Shares of the mini-batch and threads over the steps, and what was decided about them."""
+    """Return plots of batch shares and threads over the steps, and the DRM's decisions."""
     if not len(steps):
         return nothing("No step was finished.")
     if len(plan.shares) == 1 and not np.ptp(steps.threads, axis=0).any():
         return _constant_threads(plan, steps)
-    shown = _until_settled(steps)
-    cards = [_shares(plan, shown)] if len(plan.shares) > 1 else []
-    highest = float(shown.threads.sum(axis=2).max()) + 0.5
+    visible = _until_settled(steps)
+    cards = [_shares(plan, visible)] if len(plan.shares) > 1 else []
+    highest = float(visible.threads.sum(axis=2).max()) + 0.5
     for rank, share in enumerate(plan.shares):
-        used = [i for i in range(3) if shown.threads[:, rank, i].any()]
+        used = [i for i in range(3) if visible.threads[:, rank, i].any()]
         tasks = [(f"s-{_THREAD_STAGES[i]}", _THREAD_STAGES[i]) for i in used]
         chart = stacked_chart(
             tasks,
-            shown.number,
-            shown.threads[:, rank, used].astype(np.float64),
-            x=steps_axis(shown),
+            visible.number,
+            visible.threads[:, rank, used].astype(np.float64),
+            x=steps_axis(visible),
             y=Axis(title="host threads", low=0, high=highest, integer=True),
-            marks=decision_marks(shown),
+            marks=decision_marks(visible),
         )
         note = f'<p class="soft">{_TURNS[share.prefetch]}</p>'
         cards.append(card(f"Threads of {device_title(plan, rank)}", legend(tasks) + chart + note))
     decisions = _decisions(steps)
-    # Beside the last plot if there is room.
+    # An odd number of plots leaves a free half of a row for the decisions.
     if len(cards) % 2 and decisions:
         cards, decisions = [*cards, decisions], ""
     plots = grid(cards) + decisions
-    if len(shown) == len(steps):
+    if len(visible) == len(steps):
         return plots
-    return f'<p class="soft">The first {len(shown):,} steps; nothing changed after them.</p>{plots}'
+    return (
+        f'<p class="soft">The first {len(visible):,} steps; nothing changed after them.</p>{plots}'
+    )
 
 
 def _constant_threads(plan: DevicePlan, steps: Steps) -> str:
-    """A line for a single worker whose threads never changed."""
+    """Return a line for a single worker whose threads never changed."""
     used = zip(_THREAD_STAGES, steps.threads[0, 0].tolist(), strict=True)
     words = ", ".join(f"{name} {threads}" for name, threads in used if threads)
     return f"<p>Threads in every step: {words}. {_TURNS[plan.shares[0].prefetch]}</p>"
@@ -86,24 +88,24 @@ def _shares(plan: DevicePlan, steps: Steps) -> str:
 
 
 def _until_settled(steps: Steps) -> Steps:
-    """The first steps alone, if a long run has decided nothing after them."""
+    """Return the first steps only, if a long run has no decision after them."""
     if not steps.decisions:
         return steps
     settled = int(np.searchsorted(steps.number, steps.decisions[-1][0])) + 1
-    shown = max(2 * settled, 30)
-    return steps.first(shown) if 4 * shown < len(steps) else steps
+    num_steps = max(2 * settled, 30)
+    return steps.first(num_steps) if 4 * num_steps < len(steps) else steps
 
 
 def _decisions(steps: Steps) -> str:
     title = "Decisions of dynamic resource management"
     if not steps.decisions:
         return ""
-    shown = steps.decisions[:_MAX_DECISIONS]
+    listed = steps.decisions[:_MAX_DECISIONS]
     rows = "".join(
-        f'<tr><td>{number:,}</td><td class="text">{escape(what)}</td></tr>'
-        for number, what in shown
+        f'<tr><td>{number:,}</td><td class="text">{escape(decision)}</td></tr>'
+        for number, decision in listed
     )
-    more = len(steps.decisions) - len(shown)
+    more = len(steps.decisions) - len(listed)
     note = f'<p class="soft">and {more:,} more in steps.jsonl</p>' if more else ""
     table = f'<table><tr><th>step</th><th class="left">decision</th></tr>{rows}</table>'
     return card(title, f'<div class="scroll">{table}</div>{note}')
@@ -116,85 +118,85 @@ def steps_axis(steps: Steps) -> Axis:
 
 
 def decision_marks(steps: Steps) -> list[VerticalMark]:
-    """Return a line at each step that is the first after a decision."""
+    """Return a vertical line at the first step after each decision."""
     return [
-        VerticalMark(x=number + 1, label=f"step {number}: {what}")
-        for number, what in steps.decisions[:_MAX_DECISIONS]
+        VerticalMark(x=number + 1, label=f"step {number}: {decision}")
+        for number, decision in steps.decisions[:_MAX_DECISIONS]
     ]
 
 
 def devices(summary: Mapping[str, Any]) -> str:
-    """What each device did in an epoch; figures that no device has are left out."""
-    found = summary["devices"]
+    """Return the table of devices, without columns that no device has, and device counters."""
+    entries = summary["devices"]
     labels = {
-        "device": [_name(rank, each) for rank, each in enumerate(found)],
-        "kind": [_kind(each) for each in found],
+        "device": [_name(rank, entry) for rank, entry in enumerate(entries)],
+        "kind": [_kind(entry) for entry in entries],
     }
     figures = {
-        "share": [percent(each["batch_share"]) for each in found],
-        "threads": [_threads(each["threads"]) for each in found],
+        "share": [percent(entry["batch_share"]) for entry in entries],
+        "threads": [_threads(entry["threads"]) for entry in entries],
         **{
-            f"{name} s": [_seconds(each["stage_times_s"][name]) for each in found]
+            f"{name} s": [_seconds(entry["stage_times_s"][name]) for entry in entries]
             for name in STAGES
         },
-        "feature hits": [percent(each["feature_hit_rate"]) for each in found],
-        "topology hits": [percent(each["topology_hit_rate"]) for each in found],
-        "rows in memory": [percent(each["memory_hit_rate"]) for each in found],
-        "over its link": [gib(_link(each, "link_bytes")) for each in found],
-        "requests": [count(_link(each, "link_requests")) for each in found],
-        "joules of the run": [count(_gpu(each, "energy_j")) for each in found],
-        "mean watts": [count(_gpu(each, "power_w")) for each in found],
-        "from the host": [gib(_gpu(each, "received_bytes")) for each in found],
+        "feature hits": [percent(entry["feature_hit_rate"]) for entry in entries],
+        "topology hits": [percent(entry["topology_hit_rate"]) for entry in entries],
+        "rows in memory": [percent(entry["memory_hit_rate"]) for entry in entries],
+        "over its link": [gib(_link(entry, "link_bytes")) for entry in entries],
+        "requests": [count(_link(entry, "link_requests")) for entry in entries],
+        "joules of the run": [count(_gpu(entry, "energy_j")) for entry in entries],
+        "mean watts": [count(_gpu(entry, "power_w")) for entry in entries],
+        "from the host": [gib(_gpu(entry, "received_bytes")) for entry in entries],
     }
     note = '<p class="soft">Means of an epoch; threads of sample / load / propagate at the end.</p>'
     if summary["left_out"] is not None:
         note += f'<p class="soft">{escape(summary["left_out"]["reason"])}</p>'
-    own = _csim(found) + _counters(found) + _nvlink(summary)
-    return f'<div class="card wide">{table(labels, figures)}{note}</div>{own}'
+    further = _csim(entries) + _counters(entries) + _nvlink(summary)
+    return f'<div class="card wide">{table(labels, figures)}{note}</div>{further}'
 
 
 def _gpu(device: Mapping[str, Any], name: str) -> Any:
-    """A counter of NVML over the run; None without a GPU, or if its driver has no such counter."""
+    """Return a counter of NVML over the run; None: no GPU, or its driver lacks the counter."""
     return None if device["gpu"] is None else device["gpu"][name]
 
 
 def _nvlink(summary: Mapping[str, Any]) -> str:
-    """The NVLinks between GPUs, if there are several."""
+    """Return the matrix of NVLinks between GPUs; empty for fewer than two GPUs."""
     links = summary["nvlink"]
     if links is None or len(links) < 2:
         return ""
-    names = [escape(each["name"]) for each in summary["devices"] if each["gpu"] is not None]
-    if len(names) != len(links):  # some share a GPU, which one of them counts
+    names = [escape(device["name"]) for device in summary["devices"] if device["gpu"] is not None]
+    if len(names) != len(links):  # devices that share a GPU count it once
         names = [f"GPU {number}" for number in range(len(links))]
-    figures = {name: [str(row[place]) for row in links] for place, name in enumerate(names)}
+    figures = {name: [str(row[column]) for row in links] for column, name in enumerate(names)}
     return card("NVLinks between GPUs", table({"": names}, figures))
 
 
 def _csim(devices: list[dict[str, Any]]) -> str:
-    """What C simulation counted of FPGAs, in a step."""
-    ranks = [rank for rank, each in enumerate(devices) if each["csim"] is not None]
-    found = [devices[rank]["csim"] for rank in ranks]
-    if not found:
+    """Return the tables of C simulation's counts per step."""
+    ranks = [rank for rank, entry in enumerate(devices) if entry["csim"] is not None]
+    counts = [devices[rank]["csim"] for rank in ranks]
+    if not counts:
         return ""
     labels = {
         "device": [_name(rank, devices[rank]) for rank in ranks],
         "kind": [_kind(devices[rank]) for rank in ranks],
     }
     cycles = {
-        "cycles": [count(round(each["cycles"])) for each in found],
+        "cycles": [count(round(entry["cycles"])) for entry in counts],
         **{
-            f"{engine} busy": [percent(each["busy"][engine]) for each in found]
-            for engine in found[0]["busy"]
+            f"{engine} busy": [percent(entry["busy"][engine]) for entry in counts]
+            for engine in counts[0]["busy"]
         },
-        "bottleneck": [each["bottleneck"] for each in found],
+        "bottleneck": [entry["bottleneck"] for entry in counts],
     }
     memory = {
-        f"{kind} MiB": [count(each["memory_bytes"][kind] / 2**20) for each in found]
-        for kind in found[0]["memory_bytes"]
+        f"{kind} MiB": [count(entry["memory_bytes"][kind] / 2**20) for entry in counts]
+        for kind in counts[0]["memory_bytes"]
     }
     events = {
-        name.replace("_", " "): [count(round(each["events"][name])) for each in found]
-        for name in found[0]["events"]
+        name.replace("_", " "): [count(round(entry["events"][name])) for entry in counts]
+        for name in counts[0]["events"]
     }
     tables = "".join(
         f"<h3>{title}, of a step</h3>{table(labels, figures)}"
@@ -214,30 +216,30 @@ def _csim(devices: list[dict[str, Any]]) -> str:
     return f'<div class="card wide">{tables}{note}</div>'
 
 
-#: What rows are called that host memory holds of a disk, or of other machines.
+#: Label of rows buffered in host memory, in front of a disk or other machines.
 _TIER = "rows in host memory"
-#: What own rows are called that are read from the disk, beside those of other machines.
+#: Label of this machine's rows that are read from its disk, next to rows of other machines.
 _DISK = "own rows on the disk"
-#: What neighbours are called that the host samples of lists on a disk.
-_NEIGHBORS = "neighbours in host memory"
-#: Counts of the table of traffic that do not need a cache.
+#: Label of neighbors that the host samples from lists on a disk.
+_NEIGHBORS = "neighbors in host memory"
+#: Counts of the table of traffic that exist without a cache.
 _MOVED = ("link_bytes", "link_requests", "peer_bytes")
 
 
 def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
-    """What crossed links and what caches answered: over the steps, and in an epoch."""
+    """Return plots and tables of link traffic and cache hits, per step and per epoch."""
     rows = [
-        (_name(rank, each), what, each["traffic"][part], each.get(rate))
-        for rank, each in enumerate(summary["devices"])
-        for part, what, rate in (
+        (_name(rank, device), label, device["traffic"][part], device.get(rate))
+        for rank, device in enumerate(summary["devices"])
+        for part, label, rate in (
             ("rows", "features", "feature_hit_rate"),
             ("lists", "topology", "topology_hit_rate"),
             ("tier", _TIER, "memory_hit_rate"),
             ("disk", _DISK, None),
             ("neighbors", _NEIGHBORS, "neighbor_hit_rate"),
         )
-        if each["traffic"] is not None
-        and (each.get(rate) is not None or any(each["traffic"][part][name] for name in _MOVED))
+        if device["traffic"] is not None
+        and (device.get(rate) is not None or any(device["traffic"][part][name] for name in _MOVED))
     ]
     cards = [_link_chart(plan, steps)] if steps.link_bytes.any() else []
     figures = card("Figures", _traffic_table(rows)) if rows else ""
@@ -249,24 +251,24 @@ def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
     # Hits and misses need the width of the page.
     if any(rate is not None for *_, rate in rows):
         return grid(cards) + figures + note
-    shown = grid([*cards, *([figures] if figures else [])])
-    if shown:
-        return shown + note
+    body = grid([*cards, *([figures] if figures else [])])
+    if body:
+        return body + note
     return nothing(f"No device has a link or a cache{'' if uncached is None else f': {uncached}'}.")
 
 
 def _traffic_matrix(summary: Mapping[str, Any]) -> str | None:
-    """Rows that each device read at each other and at the host (Legion, figure 10)."""
-    found = summary["devices"]
-    places = [*(each["name"] for each in found), HOST]
-    if not any(name.startswith(ROWS_FROM) for each in found for name in each["counters"]):
+    """Return the matrix of rows that each device read from devices and host (Legion, figure 10)."""
+    entries = summary["devices"]
+    sources = [*(device["name"] for device in entries), HOST]
+    if not any(name.startswith(ROWS_FROM) for device in entries for name in device["counters"]):
         return None
 
-    def rows(device: Mapping[str, Any], place: str) -> str:
-        return count(device["counters"].get(f"{ROWS_FROM}{place}") or None)
+    def rows(device: Mapping[str, Any], source: str) -> str:
+        return count(device["counters"].get(f"{ROWS_FROM}{source}") or None)
 
-    read = {escape(place): [rows(each, place) for each in found] for place in places}
-    labels = {"read by": [_name(rank, each) for rank, each in enumerate(found)]}
+    read = {escape(source): [rows(device, source) for device in entries] for source in sources}
+    labels = {"read by": [_name(rank, device) for rank, device in enumerate(entries)]}
     note = '<p class="soft">Rows of the whole run, by the cache that had them.</p>'
     return f'<div class="wide">{table(labels, read)}</div>{note}'
 
@@ -289,39 +291,39 @@ def _link_chart(plan: DevicePlan, steps: Steps) -> str:
         y=Axis(title="MiB per step", low=0, high=1.05 * float(sent.max())),
         marks=decision_marks(steps),
     )
-    key = legend([(each.css, each.label) for each in curves])
+    key = legend([(curve.css, curve.label) for curve in curves])
     return card("Over the link between host and device", key + chart)
 
 
 def _traffic_table(rows: list[tuple[str, str, dict[str, int], float | None]]) -> str:
-    """Counts of an epoch; ``rows`` are device, what was read, its counts and its hit rate."""
+    """Return the table of counts per epoch; ``rows`` are device, data, counts and hit rate."""
 
-    def asked(name: str) -> list[str]:
+    def cache_column(name: str) -> list[str]:
         return [ABSENT if rate is None else count(counts[name]) for _, _, counts, rate in rows]
 
-    def moved(name: str, form: Any) -> list[str]:
+    def column(name: str, form: Any) -> list[str]:
         return [form(counts[name] or None) for _, _, counts, _ in rows]
 
     figures = {
-        "hits": asked("hits"),
-        "peer hits": asked("peer_hits"),
-        "misses": asked("misses"),
+        "hits": cache_column("hits"),
+        "peer hits": cache_column("peer_hits"),
+        "misses": cache_column("misses"),
         "hit rate": [percent(rate) for *_, rate in rows],
-        "over the link": moved("link_bytes", gib),
-        "requests": moved("link_requests", count),
-        "from peers": moved("peer_bytes", gib),
-        "waited s": moved("waited_us", _from_micros),
+        "over the link": column("link_bytes", gib),
+        "requests": column("link_requests", count),
+        "from peers": column("peer_bytes", gib),
+        "waited s": column("waited_us", _from_micros),
     }
     labels = {"device": [row[0] for row in rows], "what": [row[1] for row in rows]}
     has_cache = any(rate is not None for *_, rate in rows)
     hits = " Hits were found in the device's own cache, peer hits in that of another."
-    if any(what == _TIER for _, what, *_ in rows):
+    if any(label == _TIER for _, label, *_ in rows):
         hits += " Rows that host memory lacks come from the disk, or from other machines."
     note = f'<p class="soft">Means of an epoch.{hits if has_cache else ""}</p>'
     return f'<div class="wide">{table(labels, figures)}</div>{note}'
 
 
-#: Counters of emulated devices in words; what your own backend counts has its own names.
+#: Labels of counters of emulated devices; counters of a user's backend are shown by name.
 _COUNTERS = {
     "late_s": "seconds that the host was slower than the emulated device",
     "late_stages": "stages for which the host was too slow",
@@ -329,19 +331,19 @@ _COUNTERS = {
 }
 
 
-def _counters(found: list[dict[str, Any]]) -> str:
-    """Figures that only some kinds of device have."""
+def _counters(entries: list[dict[str, Any]]) -> str:
+    """Return the table of counters that only some kinds of device have."""
     rows = [
-        (_name(rank, each), escape(_COUNTERS.get(name, name)), count(value))
-        for rank, each in enumerate(found)
-        for name, value in each["counters"].items()
+        (_name(rank, entry), escape(_COUNTERS.get(name, name)), count(value))
+        for rank, entry in enumerate(entries)
+        for name, value in entry["counters"].items()
         if not name.startswith((ROWS_FROM, SIMULATED))
     ]
     if not rows:
         return ""
     names, counters, values = (list(column) for column in zip(*rows, strict=True))
-    shown = table({"device": names, "counter": counters}, {"whole run": values})
-    return f'<div class="card wide">{shown}</div>'
+    body = table({"device": names, "counter": counters}, {"whole run": values})
+    return f'<div class="card wide">{body}</div>'
 
 
 def _name(rank: int, device: dict[str, Any]) -> str:
@@ -349,7 +351,7 @@ def _name(rank: int, device: dict[str, Any]) -> str:
 
 
 def _kind(device: dict[str, Any]) -> str:
-    """The kind, and the mark of its figures; one word if both are called the same."""
+    """Return the kind with the mark of its figures; one word if both have the same name."""
     kind, figures = device["kind"], device["figures"]
     return badge(figures) if kind == figures else f"{escape(kind)}{badge(figures)}"
 
@@ -367,6 +369,6 @@ def _seconds(value: float | None) -> str:
 
 
 def _link(device: dict[str, Any], name: str) -> int | None:
-    """Bytes or requests over the link in an epoch; None if nothing crossed it."""
+    """Return bytes or requests over the link in an epoch; None: nothing crossed the link."""
     parts = device["traffic"]
-    return None if parts is None else sum(parts[each][name] for each in ("rows", "lists")) or None
+    return None if parts is None else sum(parts[reads][name] for reads in ("rows", "lists")) or None

@@ -1,4 +1,4 @@
-"""Dots of jobs in rows, one for each choice of some options, with mean and deviation."""
+"""Dot plot of a sweep: a row for each choice of options, a dot for each job, mean and deviation."""
 
 import math
 import statistics
@@ -13,65 +13,65 @@ from gnnscale.report.page import svg
 from gnnscale.report.page.svg import Axis, number, ticks
 
 _WIDTH, _MARGIN = 560.0, 12.0
-#: Pixels of a character of a label and of a figure, and those that a plot has at least.
+#: Width in pixels of a character of a label, of a digit, and of the narrowest plot.
 _CHARACTER, _DIGIT, _NARROWEST = 6.7, 7.0, 60.0
-#: Characters of a row's label in a line, beside its dots.
+#: Characters of a line of a row's label.
 _LABEL = 36
-#: Pixels of a line of a label, and of a row beyond its lines.
+#: Height in pixels of a line of a label, and of the gap between rows.
 _LINE, _GAP = 15, 9
 
 
 @dataclass(frozen=True, kw_only=True)
 class DotRow:
-    """Jobs with one choice of some options."""
+    """Values of the jobs with one choice of options."""
 
     label: str  #: the choice
-    values: Sequence[float]  #: a figure of each job that has it
+    values: Sequence[float]  #: one value for each job, at least one
 
     @property
     def mean(self) -> float:
-        """Mean of the values, of which there is one at least."""
+        """Mean of the values."""
         return statistics.fmean(self.values)
 
     @property
     def deviation(self) -> float | None:
-        """Standard deviation of a sample; None for a single value."""
+        """Sample standard deviation; None: a single value."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     def words(self, form: Callable[[Any], str]) -> str:
-        """Return the mean and the deviation."""
+        """Return the mean and the deviation as text, each formatted by ``form``."""
         deviation = self.deviation
         return form(self.mean) if deviation is None else f"{form(self.mean)} ± {form(deviation)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """What a plot is of."""
+    """Quantity of a plot: format and range of its values."""
 
-    form: Callable[[Any], str]  #: how a value is written
-    low: float = -math.inf  #: the least value that makes sense
-    high: float = math.inf  #: the greatest value that makes sense
-    seconds: bool = False  #: whether it is a time, whose axis begins at 0 and has a unit
+    form: Callable[[Any], str]  #: formats a value
+    low: float = -math.inf  #: the least possible value
+    high: float = math.inf  #: the greatest possible value
+    seconds: bool = False  #: whether values are times, with an axis from 0 and a unit
 
     def axis(self, rows: Sequence[DotRow]) -> Axis:
-        """Return the axis of ``rows``: within what makes sense, and with all values."""
+        """Return an axis with all values of ``rows``, within the possible range."""
         values = [value for row in rows for value in row.values]
         ends = [*values, *(end for row in rows for end in _ends(row))]
         low, high = min(ends), max(ends)
         if self.seconds:
             low = min(0.0, low)
         elif low == high and self.low == 0:
-            # A single value says most on the whole scale.
+            # A single value is shown on the full scale.
             low, high = min(0.0, low), high if self.high == math.inf else max(high, self.high)
-        room = 0.04 * (high - low)
+        margin = 0.04 * (high - low)
         return Axis(
             title="",
-            low=min(min(values), max(self.low, low - room)),
-            high=max(max(values), min(self.high, high + room)),
+            low=min(min(values), max(self.low, low - margin)),
+            high=max(max(values), min(self.high, high + margin)),
         )
 
     def words(self, row: DotRow) -> str:
-        """Return a row's mean and deviation, both in the unit of the mean."""
+        """Return a row's mean and deviation as text, both in the unit of the mean."""
         if not self.seconds or row.deviation is None:
             return row.words(self.form)
         mean, unit = self.form(row.mean).split(" ")
@@ -84,27 +84,27 @@ class Quantity:
         if not self.seconds:
             return ticks(axis.low, axis.high, 5)
         unit, factor = ("ms", 1e3) if axis.high < 1 else ("s", 1.0)
-        found = ticks(axis.low * factor, axis.high * factor, 4)
-        return [(value / factor, f"{label} {unit}") for value, label in found]
+        labeled = ticks(axis.low * factor, axis.high * factor, 4)
+        return [(value / factor, f"{label} {unit}") for value, label in labeled]
 
 
 def dot_plot(title: str, rows: Sequence[DotRow], quantity: Quantity) -> str:
     """Return an SVG element: a row for each choice, with a dot for each job, mean and deviation.
 
-    A row's label is left of its dots, and its figures are right of them. The element's label says
-    the same in words.
+    A row's label is to the left of its dots, mean and deviation are to the right. The element's
+    ``aria-label`` has labels and values as text.
     """
     axis = quantity.axis(rows)
     wrapped = [_lines(row.label) for row in rows]
     figures = [quantity.words(row) for row in rows]
     longest = max((len(line) for lines in wrapped for line in lines), default=0)
-    left = _MARGIN + _CHARACTER * longest + 8
-    right = max(_WIDTH - _MARGIN - _DIGIT * max(map(len, figures)) - 12, left + _NARROWEST)
+    x_start = _MARGIN + _CHARACTER * longest + 8
+    x_end = max(_WIDTH - _MARGIN - _DIGIT * max(map(len, figures)) - 12, x_start + _NARROWEST)
     heights = [_LINE * max(1, len(lines)) + _GAP for lines in wrapped]
     floor = sum(heights) + 4
 
     def across(value: float) -> float:
-        return left + axis.part(value) * (right - left)
+        return x_start + axis.fraction(value) * (x_end - x_start)
 
     parts = []
     for value, label in quantity.ticks(axis):
@@ -119,18 +119,18 @@ def dot_plot(title: str, rows: Sequence[DotRow], quantity: Quantity) -> str:
         parts.append(svg.text(_WIDTH - _MARGIN, middle + 4, words, anchor="end", css="strong"))
         parts += _marks(row, axis, middle, across)
         top += height
-    told = "; ".join(
+    description = "; ".join(
         f"{row.label} {words} ({_num_jobs(len(row.values))})"
         for row, words in zip(rows, figures, strict=True)
     )
     return (
         f'<svg class="dots" viewBox="0 0 {_WIDTH:g} {floor + 24}" role="img" '
-        f'aria-label="{escape(one_line(title, 400))}: {escape(told)}">{"".join(parts)}</svg>'
+        f'aria-label="{escape(one_line(title, 400))}: {escape(description)}">{"".join(parts)}</svg>'
     )
 
 
 def _lines(label: str) -> list[str]:
-    """The lines of a label: an option is broken only if it is longer than a line."""
+    """Return the lines of a label; an option is broken only if it is longer than a line."""
     whole = textwrap.wrap(label, _LABEL, break_long_words=False, break_on_hyphens=False)
     return [piece for line in whole for piece in textwrap.wrap(line, _LABEL)]
 
@@ -145,23 +145,25 @@ def _ends(row: DotRow) -> tuple[float, float]:
 
 
 def _marks(row: DotRow, axis: Axis, middle: float, across: Callable[[float], float]) -> list[str]:
-    """A dot for each job, and a bar for mean and deviation if there are several.
+    """Return a dot for each job, and a bar for mean and deviation of several jobs.
 
     A bar that leaves the axis is cut off, without a mark at its end.
     """
     y = number(middle)
-    drawn = []
+    elements = []
     if row.deviation is not None:
         ends = _ends(row)
         low, high = (number(across(min(max(end, axis.low), axis.high))) for end in ends)
-        drawn.append(f'<path class="spread d-0" d="M{low} {y}H{high}"/>')
-        drawn += [
+        elements.append(f'<path class="spread d-0" d="M{low} {y}H{high}"/>')
+        elements += [
             f'<path class="spread d-0" d="M{number(across(end))} {middle - 4:g}v8"/>'
             for end in ends
             if axis.low <= end <= axis.high
         ]
-        drawn.append(f'<path class="mean d-0" d="M{number(across(row.mean))} {middle - 7:g}v14"/>')
+        elements.append(
+            f'<path class="mean d-0" d="M{number(across(row.mean))} {middle - 7:g}v14"/>'
+        )
     dots = (
         f'<circle class="point d-0" cx="{number(across(v))}" cy="{y}" r="3.5"/>' for v in row.values
     )
-    return [*drawn, *dots]
+    return [*elements, *dots]

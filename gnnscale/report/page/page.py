@@ -1,4 +1,4 @@
-"""``report.html``: a run on one page, in one file that needs no network."""
+"""``report.html``: a run on one page, in a single file without external resources."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -10,8 +10,7 @@ from omegaconf import OmegaConf
 
 from gnnscale.core import STAGES, Float64Array, Int64Array, StructArray, one_line
 from gnnscale.planner import DevicePlan
-from gnnscale.report import formatting as figures
-from gnnscale.report import fpga
+from gnnscale.report import formatting, fpga
 from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, gib
 from gnnscale.report.page import charts
 from gnnscale.report.page.classes import classes
@@ -39,25 +38,25 @@ from gnnscale.run.records import EpochRecord, TrainResult
 
 
 def learning(epochs: Sequence[EpochRecord], steps: Steps, summary: dict[str, Any]) -> str:
-    """Loss over steps, and the validation metric over epochs."""
+    """Return plots of the loss over steps and the validation metric over epochs."""
     cards = []
     if len(steps):
         top = 1.05 * float(np.nanmax(steps.loss, initial=0.0)) or 1.0
         curves = [
             charts.Curve(label="loss of a step", css="d-5", x=_float(steps.number), y=steps.loss)
         ]
-        ends = [int(steps.number[steps.epoch == each.epoch].max(initial=-1)) for each in epochs]
-        known = [(end, each) for end, each in zip(ends, epochs, strict=True) if end >= 0]
-        if known:
-            x = np.array([end for end, _ in known], dtype=np.float64)
-            y = np.array([each.train_loss for _, each in known])
+        ends = [int(steps.number[steps.epoch == epoch.epoch].max(initial=-1)) for epoch in epochs]
+        ended = [(end, epoch) for end, epoch in zip(ends, epochs, strict=True) if end >= 0]
+        if ended:
+            x = np.array([end for end, _ in ended], dtype=np.float64)
+            y = np.array([epoch.train_loss for _, epoch in ended])
             curves.append(charts.Curve(label="mean of its epoch", css="d-6", x=x, y=y, dots=True))
         chart = charts.line_chart(
             curves, x=steps_axis(steps), y=Axis(title="loss", low=0, high=top)
         )
-        key = charts.legend([(each.css, each.label) for each in curves])
+        key = charts.legend([(epoch.css, epoch.label) for epoch in curves])
         cards.append(card("Training loss", key + chart))
-    measured = [each for each in epochs if each.valid_metric is not None]
+    measured = [epoch for epoch in epochs if epoch.valid_metric is not None]
     if measured:
         cards.append(_metric(measured, summary))
     if len(summary["test_metrics"]) > 1:
@@ -67,10 +66,10 @@ def learning(epochs: Sequence[EpochRecord], steps: Steps, summary: dict[str, Any
 
 def _metric(measured: Sequence[EpochRecord], summary: dict[str, Any]) -> str:
     name = summary["metric"]
-    x = np.array([each.epoch for each in measured], dtype=np.float64)
-    y = np.array([each.valid_metric for each in measured], dtype=np.float64)
-    room = max(0.02, 0.1 * float(y.max() - y.min()))
-    low, high = max(0.0, float(y.min()) - room), float(y.max()) + room
+    x = np.array([epoch.epoch for epoch in measured], dtype=np.float64)
+    y = np.array([epoch.valid_metric for epoch in measured], dtype=np.float64)
+    margin = max(0.02, 0.1 * float(y.max() - y.min()))
+    low, high = max(0.0, float(y.min()) - margin), float(y.max()) + margin
     curve = charts.Curve(label=f"validation {name}", css="d-0", x=x, y=y, dots=len(x) <= 60)
     best = summary["best_epoch"]
     chart = charts.line_chart(
@@ -84,18 +83,18 @@ def _metric(measured: Sequence[EpochRecord], summary: dict[str, Any]) -> str:
 
 
 def _all_metrics(summary: dict[str, Any]) -> str:
-    """All metrics that the run measures, under the weights of its best epoch."""
+    """Return the table of all metrics of the run, with the weights of its best epoch."""
     valid, test = summary["valid_metrics"], summary["test_metrics"]
     figures = {
         "validation": [_score(valid.get(name)) for name in test],
         "test": [_score(value) for value in test.values()],
     }
-    shown = table({"metric": [escape(name) for name in test]}, figures)
-    return card(f"Metrics of the best epoch, {summary['best_epoch']}", shown)
+    body = table({"metric": [escape(name) for name in test]}, figures)
+    return card(f"Metrics of the best epoch, {summary['best_epoch']}", body)
 
 
 def stage_times(plan: DevicePlan, steps: Steps) -> str:
-    """Each device's stage times over the steps, all on one scale."""
+    """Return plots of each device's stage times over the steps, on one scale."""
     if not len(steps):
         return nothing("No step was finished.")
     top = charts.upper(np.nanmax(np.nan_to_num(steps.stages), axis=2).ravel() * 1e3)
@@ -112,20 +111,20 @@ def stage_times(plan: DevicePlan, steps: Steps) -> str:
             y=Axis(title="ms per step", low=0, high=top),
             marks=decision_marks(steps),
         )
-        key = charts.legend([(each.css, each.label) for each in curves])
+        key = charts.legend([(curve.css, curve.label) for curve in curves])
         note = _cut_note(top, steps.stages[:, rank])
         cards.append(card(device_title(plan, rank), key + chart + note))
     return grid(cards)
 
 
 def prediction(predicted: dict[str, Any] | None) -> str:
-    """Stage times of the performance model next to the measured ones."""
+    """Return bars of predicted and measured stage times, and lines about a step."""
     if predicted is None:
         return nothing("The performance model was not asked about this run.")
     times = [
         seconds
         for device in predicted["devices"]
-        for name in ("measured", *figures.PREDICTIONS)
+        for name in ("measured", *formatting.PREDICTIONS)
         if device[name] is not None
         for seconds in device[name]["stage_times_s"].values()
         if seconds is not None
@@ -141,7 +140,7 @@ def prediction(predicted: dict[str, Any] | None) -> str:
     lines = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences(predicted))
     note = "Figures are of full mini-batches under the plan that the run began with; their medians."
     names = " and ".join(
-        words for name, words in figures.PREDICTIONS.items() if predicted[name] is not None
+        words for name, words in formatting.PREDICTIONS.items() if predicted[name] is not None
     )
     key = (
         f'<ul class="legend"><li><i class="hollow s-sample"></i>predicted {names}, above</li>'
@@ -152,17 +151,17 @@ def prediction(predicted: dict[str, Any] | None) -> str:
 
 
 def memory(run: TrainResult) -> str:
-    """Memory of every worker over the epochs that it trained: resident and proportional set."""
+    """Return a plot and a table of each worker's memory over its epochs: peak RSS and PSS."""
     workers = [run.epochs_of(rank) for rank in range(len(run.plan.shares))]
     if not all(workers):
         return nothing("No epoch was finished.")
     curves, rows, key = [], [], []
-    for rank, found in enumerate(workers):
-        device = list(found.values())[-1]
+    for rank, records in enumerate(workers):
+        device = list(records.values())[-1]
         name, css = device.name, device_css(rank)
-        x = np.array(list(found), dtype=np.float64)
-        rss = np.array([each.peak_rss_bytes for each in found.values()]) / 2**30
-        pss = np.array([_nan(each.pss_bytes) for each in found.values()]) / 2**30
+        x = np.array(list(records), dtype=np.float64)
+        rss = np.array([record.peak_rss_bytes for record in records.values()]) / 2**30
+        pss = np.array([_nan(record.pss_bytes) for record in records.values()]) / 2**30
         key.append((css, name))
         curves.append(
             charts.Curve(label=f"{name} peak RSS", css=css, x=x, y=rss, dashed=True, dots=True)
@@ -171,7 +170,7 @@ def memory(run: TrainResult) -> str:
             curves.append(charts.Curve(label=f"{name} PSS", css=css, x=x, y=pss, dots=True))
         rows.append(
             f'<tr><td class="left"><i class="{css}"></i>{escape(name)}{badge(device.figures)}</td>'
-            f"<td>{figures.gib(device.peak_rss_bytes)}</td><td>{figures.gib(device.pss_bytes)}</td></tr>"
+            f"<td>{formatting.gib(device.peak_rss_bytes)}</td><td>{formatting.gib(device.pss_bytes)}</td></tr>"
         )
     high = 1.1 * max(float(np.nanmax(curve.y)) for curve in curves)
     chart = charts.line_chart(
@@ -184,13 +183,14 @@ def memory(run: TrainResult) -> str:
         ),
         y=Axis(title="GiB", low=0, high=high or 1.0),
     )
-    last = [list(found.values())[-1].pss_bytes for found in workers]
-    known = [each for each in last if each is not None]
-    total = f"<tr><td class='left'>all workers</td><td></td><td>{figures.gib(sum(known))}</td></tr>"
-    shown = (
+    last = [list(records.values())[-1].pss_bytes for records in workers]
+    known_pss = [num_bytes for num_bytes in last if num_bytes is not None]
+    all_pss = gib(sum(known_pss))
+    total = f"<tr><td class='left'>all workers</td><td></td><td>{all_pss}</td></tr>"
+    body = (
         '<table class="memory"><tr><th class="left">worker</th><th>peak resident set (RSS)</th>'
         "<th>proportional set (PSS) at the end</th></tr>"
-        f"{''.join(rows)}{total if len(known) > 1 else ''}</table>"
+        f"{''.join(rows)}{total if len(known_pss) > 1 else ''}</table>"
         '<p class="soft">Pages that workers share, such as the graph, count in the RSS of each, '
         "and once in the sum of their PSS.</p>"
     )
@@ -199,17 +199,17 @@ def memory(run: TrainResult) -> str:
         "<li>dashed: peak resident set (RSS)</li></ul>"
     )
     return grid(
-        [card("Memory per worker", charts.legend(key) + lines + chart), card("Figures", shown)]
+        [card("Memory per worker", charts.legend(key) + lines + chart), card("Figures", body)]
     )
 
 
 def pipeline(plan: DevicePlan, steps: Steps, spans: StructArray) -> str:
-    """A dozen steps of the timeline."""
+    """Return the timeline of a dozen steps."""
     if not len(spans):
         return nothing("No timeline was recorded.")
     epochs = dict(zip(steps.number.tolist(), steps.epoch.tolist(), strict=True))
-    shown = charts.excerpt(spans, epochs)
-    present = [STAGES[i] for i in np.unique(shown["stage"]).tolist()]
+    visible = charts.excerpt(spans, epochs)
+    present = [STAGES[i] for i in np.unique(visible["stage"]).tolist()]
     key = charts.legend([(f"s-{name}", name) for name in present])
     simulated = any(fpga.is_simulated(share.device) for share in plan.shares)
     note = (
@@ -217,14 +217,14 @@ def pipeline(plan: DevicePlan, steps: Steps, spans: StructArray) -> str:
         "timeline of the first steps is in trace.json, which Perfetto opens."
         f"{' Bars of csim devices last as long as simulating took.' if simulated else ''}</p>"
     )
-    return f'<div class="card wide">{key}{charts.timeline(plan, shown)}{note}</div>'
+    return f'<div class="card wide">{key}{charts.timeline(plan, visible)}{note}</div>'
 
 
 def _cut_note(top_ms: float, seconds: Float64Array) -> str:
     greatest = float(np.nanmax(seconds, initial=0.0))
     if greatest * 1e3 <= top_ms:
         return ""
-    highest = figures.milliseconds(greatest)
+    highest = formatting.milliseconds(greatest)
     return f'<p class="soft">Peaks are cut off; the highest is {highest} ms.</p>'
 
 
@@ -238,7 +238,7 @@ def _nan(value: int | None) -> float:
 
 REPORT_FILE = "report.html"
 
-#: Nothing is fetched, whatever names the data has.
+#: Content security policy: no external resources; the page's script and styles are inline.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
@@ -249,10 +249,14 @@ def render(
     spans: StructArray,
     options: Mapping[str, Any],
 ) -> str:
-    """Return the page.
+    """Return the page of a run.
 
     Args:
+        run: the run.
+        summary: the content of ``summary.json``.
+        steps: the steps of ``steps.jsonl``.
         spans: ``[num_spans]`` of ``SPAN``, of the first steps.
+        options: the options of ``config.yaml``.
     """
     parts = {
         "Classes": classes(summary),
@@ -311,27 +315,27 @@ def _header(summary: dict[str, Any]) -> str:
 
 
 def _simulating(summary: dict[str, Any]) -> str:
-    """Which seconds are a simulated card's, and which are this machine's."""
+    """Return a note on which times are of a simulated card, and which are of this machine."""
     if all(device["csim"] is None for device in summary["devices"]):
         return ""
     return (
         " Seconds of propagate on csim devices are cycles over their clock, and those of transfer "
-        "are modelled. Seconds of steps and epochs, edges per second and the pipeline are those of "
+        "are modeled. Seconds of steps and epochs, edges per second and the pipeline are those of "
         "this machine, which simulates."
     )
 
 
 def _sizes(graph: dict[str, Any] | None) -> str:
-    """Sizes of the graph and of its split."""
+    """Return a line with the sizes of the graph and of its split."""
     if graph is None:
         return ""
     names = ("vertices", "edges", "features", "classes")
-    known = [f"{graph[f'num_{name}']:,} {name}" for name in names if graph[f"num_{name}"]]
+    present = [f"{graph[f'num_{name}']:,} {name}" for name in names if graph[f"num_{name}"]]
     split = ", ".join(
         f"{graph['split'][part]:,} {verb}"
         for part, verb in (("train", "train"), ("valid", "validate"), ("test", "test"))
     )
-    return f'<p class="soft">{", ".join(known)}; of the {escape(graph["split_of"])} {split}</p>'
+    return f'<p class="soft">{", ".join(present)}; of the {escape(graph["split_of"])} {split}</p>'
 
 
 def _tiles(summary: dict[str, Any]) -> str:
@@ -352,7 +356,9 @@ def _tiles(summary: dict[str, Any]) -> str:
         (f"{summary['epochs']}", f"epochs{early}"),
         (gib(summary["peak_rss_bytes"]), "peak memory of one process"),
     ]
-    items = (f'<div class="tile"><b>{value}</b><span>{what}</span></div>' for value, what in tiles)
+    items = (
+        f'<div class="tile"><b>{value}</b><span>{label}</span></div>' for value, label in tiles
+    )
     return f'<div class="tiles">{"".join(items)}</div>'
 
 

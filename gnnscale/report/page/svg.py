@@ -1,4 +1,4 @@
-"""What every plot is made of: axes with round ticks, paths, text."""
+"""Elements of SVG plots: axes with round ticks, paths, text."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnscale.core import Int64Array
 
-#: How axes look in a separate file, in light and in dark.
+#: Style of axes in a separate file, in light and dark mode.
 PLOT_STYLE = (
     "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}"
     ".soft{fill:#5b6470}.head{font-weight:600}"
@@ -19,51 +19,51 @@ PLOT_STYLE = (
     ".soft{fill:#9aa3ae}.grid{stroke:#2a2f36}.axis{stroke:#9aa3ae}}"
 )
 
-#: A curve has at most so many points: three for each bin, its min, median and max.
+#: Largest number of points of a curve: min, median and max of each bin.
 MAX_POINTS = 1000
-#: What is drawn may stand out of the axes by so many pixels: half a dot or half a line.
+#: Pixels by which elements may exceed the axes: half a dot or half a line.
 _MARGIN = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What one axis shows."""
+    """Axis of a plot."""
 
     title: str  #: quantity and unit
-    low: float  #: value at its beginning
-    high: float  #: value at its end
-    integer: bool = False  #: whether only whole numbers make sense
+    low: float  #: value at the beginning
+    high: float  #: value at the end
+    integer: bool = False  #: whether ticks are whole numbers
 
     def __post_init__(self) -> None:
         if not self.high > self.low:
             object.__setattr__(self, "low", self.low - 0.5)
             object.__setattr__(self, "high", self.low + 1.0)
 
-    def part(self, value: float) -> float:
-        """Return where ``value`` lies, from 0 at the beginning to 1 at the end."""
+    def fraction(self, value: float) -> float:
+        """Return the position of ``value``, from 0 at the beginning to 1 at the end."""
         return (value - self.low) / (self.high - self.low)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """Two axes in a picture; sizes are pixels."""
+    """Picture with two axes; sizes are pixels."""
 
     x: Axis  #: the horizontal axis
     y: Axis  #: the vertical axis
-    width: float = 560  #: of the picture
-    height: float = 230  #: of the picture
-    left: float = 58  #: room for the labels of ``y``
-    right: float = 14  #: room after the end of ``x``
-    top: float = 12  #: room above the end of ``y``
-    bottom: float = 40  #: room for the labels of ``x``
+    width: float = 560  #: width of the picture
+    height: float = 230  #: height of the picture
+    left: float = 58  #: left margin, with the labels of ``y``
+    right: float = 14  #: right margin
+    top: float = 12  #: top margin
+    bottom: float = 40  #: bottom margin, with the labels of ``x``
 
     def across(self, value: float) -> float:
         """Return the pixel of ``value`` on the horizontal axis."""
-        return self.left + self.x.part(value) * (self.width - self.right - self.left)
+        return self.left + self.x.fraction(value) * (self.width - self.right - self.left)
 
     def down(self, value: float) -> float:
         """Return the pixel of ``value`` on the vertical axis."""
-        return self.height - self.bottom - self.y.part(value) * self._inner_height
+        return self.height - self.bottom - self.y.fraction(value) * self._inner_height
 
     @property
     def _inner_height(self) -> float:
@@ -75,7 +75,7 @@ class Plot:
 
     def svg(
         self,
-        drawn: Sequence[str],
+        elements: Sequence[str],
         *,
         background: Sequence[str] = (),
         stacked: bool,
@@ -84,11 +84,11 @@ class Plot:
         """Return the picture, cut off at the axes.
 
         Args:
-            drawn: elements in pixels; the script of the page looks for ``path.line`` with a
-                ``data-label`` among them, for the values under the pointer.
-            stacked: whether each line's value counts from the line before it.
-            sized: whether it states its size; it takes that of the page, or of the picture that it
-                is a part of, otherwise.
+            elements: SVG elements in pixels. For values under the pointer, the page's script reads
+                each ``path.line`` with a ``data-label``.
+            background: SVG elements behind them, not cut off.
+            stacked: whether each line's value counts from the previous line.
+            sized: whether the element states its size; otherwise it fills its container.
         """
         box = (
             f"{self.left - _MARGIN:g} {self.top - _MARGIN:g} "
@@ -107,12 +107,12 @@ class Plot:
             f'aria-label="{escape(f"{self.y.title} by {self.x.title}")}" {scales} '
             f'data-title="{escape(self.x.title)}"{" data-stacked" if stacked else ""}>'
             f"{''.join(self._axes())}{''.join(background)}"
-            f'<svg {area} viewBox="{box}">{"".join(drawn)}</svg>'
+            f'<svg {area} viewBox="{box}">{"".join(elements)}</svg>'
             f'<rect class="sensor" {area}/></svg>'
         )
 
     def _axes(self) -> list[str]:
-        """Grid, ticks and titles."""
+        """Return the grid, ticks and titles."""
         right, floor = self.width - self.right, self.height - self.bottom
         parts = []
         for value, label in ticks(self.y.low, self.y.high, 6, integer=self.y.integer):
@@ -136,7 +136,7 @@ class Plot:
 def ticks(
     low: float, high: float, max_steps: int, *, integer: bool = False
 ) -> list[tuple[float, str]]:
-    """Return round values from ``low`` to ``high`` with labels, ``max_steps`` + 1 at most."""
+    """Return at most ``max_steps`` + 1 round values from ``low`` to ``high``, with labels."""
     raw = (high - low) / max_steps
     magnitude = 10.0 ** math.floor(math.log10(raw))
     step = next(m * magnitude for m in (1, 2, 5, 10) if m * magnitude >= raw * (1 - 1e-9))
@@ -149,7 +149,7 @@ def ticks(
 
 
 def path(points: Sequence[tuple[float, float]]) -> str:
-    """Return the commands of a polyline; a point that is not finite breaks it."""
+    """Return the path commands of a polyline, interrupted at points that are not finite."""
     commands = []
     pen_down = False
     for x, y in points:
@@ -161,7 +161,7 @@ def path(points: Sequence[tuple[float, float]]) -> str:
 
 
 def number(value: float) -> str:
-    """Return a pixel to a tenth, as short as can be."""
+    """Return a coordinate in pixels with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")
 
 
@@ -173,10 +173,10 @@ def text(x: float, y: float, content: str, *, anchor: str = "start", css: str = 
 
 
 def bins(num_points: int, max_points: int = MAX_POINTS) -> list[slice]:
-    """Return the parts of a curve that become one place in the plot each.
+    """Return the bins of a curve's points that a plot draws at one position.
 
-    A curve short enough keeps each of its points. Otherwise a part gives three figures, its min,
-    median and max, which count as points each.
+    Up to ``max_points`` points, a bin is a point. Otherwise a bin counts as three points: its min,
+    median and max.
     """
     if num_points <= max_points:
         return [slice(i, i + 1) for i in range(num_points)]

@@ -1,4 +1,4 @@
-"""``report.html`` of a sweep: what its options did to the metric and to time, and all its jobs."""
+"""``report.html`` of a sweep: effects of options on metric and time, and all jobs."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from gnnscale.report.page.document import cell, document, table
 from gnnscale.report.page.dot_plot import DotRow, Quantity, dot_plot
 from gnnscale.report.page.parts import badge, card, grid, nothing
 
-#: Figures of a job as columns of the page: heading, and how a value is written.
+#: Results of a job as columns of the page: heading, and format of a value.
 _SCORES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "valid_metric": ("validation", "{:.4f}".format),
     "test_metric": ("test", "{:.4f}".format),
@@ -32,17 +32,17 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "replication_factor": ("copies of a vertex", count),
     "step_mb": ("MB per step", count),
     "feature_hit_rate": ("feature rows in cache", percent),
-    "topology_hit_rate": ("neighbour lists in cache", percent),
+    "topology_hit_rate": ("neighbor lists in cache", percent),
     "link_mb": ("MB over links per step", count),
     "caching": ("devices that cache", count),
 }
 #: Columns of caches and partitions.
-_OF_DATA = tuple(_COLUMNS)[list(_COLUMNS).index("edge_cut_fraction") :]
-#: A table with more columns than that becomes two.
+_DATA_COLUMNS = tuple(_COLUMNS)[list(_COLUMNS).index("edge_cut_fraction") :]
+#: Largest number of columns of a table; more columns are divided into two tables.
 _MAX_COLUMNS = 11
-#: Rows of a plot, and rows or columns of a grid; those of a search could be thousands.
+#: Largest number of rows of a plot or a heat map; a search can have thousands.
 _MAX_ROWS = 40
-#: What bars of a plot are of, if rows have several jobs.
+#: Explanation of a plot's bars, if rows have several jobs.
 _NOTES = {
     "jobs": "Mean and standard deviation over jobs that differ in their seed; each dot is a job.",
     "option": "Mean and standard deviation over all jobs with this value, whatever their other "
@@ -52,15 +52,19 @@ _TIME = Quantity(form=duration, low=0.0, seconds=True)
 
 
 def render(
-    jobs: Sequence[Mapping[str, Any]], *, columns: Sequence[str], alike: Sequence[str], alone: bool
+    jobs: Sequence[Mapping[str, Any]],
+    *,
+    columns: Sequence[str],
+    equal: Sequence[str],
+    sequential: bool,
 ) -> str:
-    """Return the page.
+    """Return the page of a sweep.
 
     Args:
-        jobs: what ``collect`` returns, at least one.
-        columns: figures that are columns of the table of jobs.
-        alike: figures that have one value in all jobs.
-        alone: whether jobs ran one after the other, so that their times say something.
+        jobs: the result of ``collect``, at least one job.
+        columns: results that are columns of the table of jobs.
+        equal: results that are equal in all jobs.
+        sequential: whether no two jobs ran at a time, so that times can be compared.
     """
     completed = sum(job["status"] == "completed" for job in jobs)
     real = all(job["figures"] in (None, MEASURED) for job in jobs)
@@ -68,14 +72,16 @@ def render(
         '<div class="note">Some jobs trained on devices that are not real hardware: their times '
         "are not those of real hardware. They have a mark below.</div>"
     )
-    parts = {
+    sections = {
         "Metric": _metric(jobs),
-        "Time": _time(jobs, alone),
-        "Jobs": _tables(jobs, columns, alike),
+        "Time": _time(jobs, sequential),
+        "Jobs": _tables(jobs, columns, equal),
         "Jobs that did not complete": _failed(jobs),
     }
     body = "".join(
-        f"<section><h2>{name}</h2>{part}</section>" for name, part in parts.items() if part
+        f"<section><h2>{name}</h2>{content}</section>"
+        for name, content in sections.items()
+        if content
     )
     names = list(jobs[0]["options"])
     swept = f"over {', '.join(names)}" if names else "of one job"
@@ -85,40 +91,40 @@ def render(
 
 
 def _plain(value: object) -> str:
-    """A text from a file, without what could move a cursor or end a line."""
+    """Return a text from a file on one line, without control characters."""
     return one_line(str(value), 400)
 
 
 def _label(options: Mapping[str, Any]) -> str:
-    return " ".join(f"{_plain(name)}={_shown(value)}" for name, value in options.items())
+    return " ".join(f"{_plain(name)}={_format_choice(value)}" for name, value in options.items())
 
 
-def _shown(value: object) -> str:
+def _format_choice(value: object) -> str:
     return "default" if value is None else _plain(value)
 
 
 def _metric_name(jobs: Sequence[Mapping[str, Any]]) -> str | None:
-    """The metric of all jobs that have one; None without one, or if they differ."""
+    """Return the metric of the jobs; None: no job has one, or metrics differ."""
     names = {job["metric"] for job in jobs if job["metric"] is not None}
     return names.pop() if len(names) == 1 else None
 
 
 def _rows(jobs: Sequence[Mapping[str, Any]], figure: str, names: Sequence[str]) -> list[DotRow]:
-    """Jobs by their choice of the options ``names``, without those that lack ``figure``."""
-    found: dict[tuple[Any, ...], list[float]] = {}
+    """Return a row for each choice of the options ``names``, from the jobs with ``figure``."""
+    values_by_choice: dict[tuple[Any, ...], list[float]] = {}
     for job in jobs:
         if job[figure] is not None:
             key = tuple(job["options"][name] for name in names)
-            found.setdefault(key, []).append(job[figure])
-    ordered = sorted(found, key=lambda key: [_order(value) for value in key])
+            values_by_choice.setdefault(key, []).append(job[figure])
+    ordered = sorted(values_by_choice, key=lambda key: [_order(value) for value in key])
     return [
-        DotRow(label=_label(dict(zip(names, key, strict=True))), values=found[key])
+        DotRow(label=_label(dict(zip(names, key, strict=True))), values=values_by_choice[key])
         for key in ordered
     ]
 
 
 def _order(value: Any) -> tuple[int, float]:
-    """Numbers ascend; all else stays as it was typed, after them."""
+    """Return the sort key of an option's value: numbers ascending, then all other values."""
     try:
         as_number = float(value)
     except (TypeError, ValueError):
@@ -127,7 +133,7 @@ def _order(value: Any) -> tuple[int, float]:
 
 
 def _tiles(jobs: Sequence[Mapping[str, Any]]) -> str:
-    """The best choice by validation, and what it reached."""
+    """Return the best choice by validation, with its validation and test metric."""
     metric = _metric_name(jobs)
     names = [name for name in jobs[0]["options"] if name != "seed"]
     rows = _rows(jobs, "valid_metric", names)
@@ -136,8 +142,8 @@ def _tiles(jobs: Sequence[Mapping[str, Any]]) -> str:
     lower = _lower_is_better(metric)
     best = (min if lower else max)(rows, key=lambda row: row.mean)
     label = best.label
-    chosen = [job for job in jobs if _label({n: job["options"][n] for n in names}) == label]
-    tests = [job["test_metric"] for job in chosen if job["test_metric"] is not None]
+    best_jobs = [job for job in jobs if _label({n: job["options"][n] for n in names}) == label]
+    tests = [job["test_metric"] for job in best_jobs if job["test_metric"] is not None]
     form = _SCORES["valid_metric"][1]
     name = escape(_plain(metric))
     tiles = [(best.words(form), f"best validation {name}{_mean_of(best)}")]
@@ -160,7 +166,7 @@ def _lower_is_better(metric: str) -> bool:
 
 
 def _quality(metric: str, form: Callable[[Any], str]) -> Quantity:
-    """What a metric may be: a share of 1, an error of at least 0, or whatever your own gives."""
+    """Return the range of a metric: 0 to 1, at least 0 for an error, unlimited for a user's."""
     if _lower_is_better(metric):
         return Quantity(form=form, low=0.0)
     is_share = metric in QUALITY or metric == "mrr" or metric.startswith("hits@")
@@ -170,41 +176,35 @@ def _quality(metric: str, form: Callable[[Any], str]) -> Quantity:
 def _metric(jobs: Sequence[Mapping[str, Any]]) -> str:
     metric = _metric_name(jobs)
     if metric is None:
-        several = len({job["metric"] for job in jobs} - {None}) > 1
-        return nothing(
-            "The jobs have different metrics, which no plot can compare."
-            if several
-            else "No job has a metric."
-        )
+        if all(job["metric"] is None for job in jobs):
+            return nothing("No job has a metric.")
+        return nothing("The jobs have different metrics, which no plot can compare.")
     better = "lower" if _lower_is_better(metric) else "higher"
-    columns = [
-        _of_options(
-            jobs,
-            figure,
-            f"{word.capitalize()} {_plain(metric)}, {better} is better",
-            _quality(metric, form),
-        )
-        for figure, (word, form) in _SCORES.items()
-    ]
-    beside = zip_longest(*(each for each in columns if each), fillvalue="")
-    return grid([each for pair in beside for each in pair if each]) or nothing(
+    columns = []
+    for figure, (word, form) in _SCORES.items():
+        heading = f"{word.capitalize()} {_plain(metric)}, {better} is better"
+        cards = _option_cards(jobs, figure, heading, _quality(metric, form))
+        columns += [cards] if cards else []
+    # Validation and test plots of the same options are side by side.
+    pairs = zip_longest(*columns, fillvalue="")
+    return grid([plot for pair in pairs for plot in pair if plot]) or nothing(
         "No job has a metric."
     )
 
 
-def _time(jobs: Sequence[Mapping[str, Any]], alone: bool) -> str:
-    if not alone:
+def _time(jobs: Sequence[Mapping[str, Any]], sequential: bool) -> str:
+    if not sequential:
         return nothing(
             "The jobs ran at the same time and shared the machine, so that their times are not "
             "compared."
         )
     heading = "Median time per epoch, lower is better"
-    cards = _of_options(jobs, "epoch_time_s", heading, _TIME, lower=True)
+    cards = _option_cards(jobs, "epoch_time_s", heading, _TIME, lower=True)
     return grid(cards) + _kinds(jobs)
 
 
 def _kinds(jobs: Sequence[Mapping[str, Any]]) -> str:
-    """Which jobs' times are not measured."""
+    """Return lines that name the jobs without measured times, by kind of times."""
     lines = []
     for kind in dict.fromkeys(job["figures"] for job in jobs):
         if kind not in (None, MEASURED):
@@ -213,7 +213,7 @@ def _kinds(jobs: Sequence[Mapping[str, Any]]) -> str:
     return "".join(lines)
 
 
-def _of_options(
+def _option_cards(
     jobs: Sequence[Mapping[str, Any]],
     figure: str,
     heading: str,
@@ -221,11 +221,7 @@ def _of_options(
     *,
     lower: bool | None = None,
 ) -> list[str]:
-    """A figure as boxes: over all choices, over each option, and as a grid of two options.
-
-    Args:
-        lower: whether less is better; None if the metric says so.
-    """
+    """Return plots of a result by all options and by each option, and a heat map of two options."""
     names = [name for name in jobs[0]["options"] if name != "seed"]
     rows = _rows(jobs, figure, names)
     if not rows:
@@ -255,13 +251,13 @@ def _plot_card(
 ) -> str:
     if all(len(row.values) == 1 for row in rows):
         note = ""
-    more = len(rows) - _MAX_ROWS
-    if more > 0:
+    hidden = len(rows) - _MAX_ROWS
+    if hidden > 0:
         rows = sorted(rows, key=lambda row: row.mean, reverse=not lower)[:_MAX_ROWS]
-        note += f" The best {_MAX_ROWS} of {_MAX_ROWS + more} rows."
+        note += f" The best {_MAX_ROWS} of {_MAX_ROWS + hidden} rows."
     plot = dot_plot(heading, rows, quantity)
-    below = f'<p class="soft">{escape(note.strip())}</p>' if note else ""
-    return card(escape(_plain(heading)), plot + below)
+    note_html = f'<p class="soft">{escape(note.strip())}</p>' if note else ""
+    return card(escape(_plain(heading)), plot + note_html)
 
 
 def _heat_card(
@@ -272,7 +268,7 @@ def _heat_card(
     form: Callable[[Any], str],
     lower: bool,
 ) -> str:
-    """A table of two options, darker if better; empty if it would be a line or too large."""
+    """Return a heat map of two options, darker if better; empty: a single line, or too large."""
     down, across = (
         sorted(dict.fromkeys(job["options"][name] for job in jobs), key=_order) for name in names
     )
@@ -283,17 +279,17 @@ def _heat_card(
         for second in across:
             pair = dict(zip(names, (first, second), strict=True))
             same = [job[figure] for job in jobs if pair.items() <= job["options"].items()]
-            known = [value for value in same if value is not None]
-            if known:
-                means[first, second] = statistics.fmean(known)
+            present = [value for value in same if value is not None]
+            if present:
+                means[first, second] = statistics.fmean(present)
     low, high = min(means.values()), max(means.values())
-    head = "".join(f'<th scope="col">{escape(_shown(each))}</th>' for each in across)
+    head = "".join(f'<th scope="col">{escape(_format_choice(value))}</th>' for value in across)
     body = ""
     for first in down:
         cells = "".join(
             _heat_cell(means.get((first, second)), low, high, form, lower) for second in across
         )
-        body += f'<tr><th scope="row" class="left">{escape(_shown(first))}</th>{cells}</tr>'
+        body += f'<tr><th scope="row" class="left">{escape(_format_choice(first))}</th>{cells}</tr>'
     caption = (
         f"{_plain(names[0])} down, {_plain(names[1])} across: means over jobs, darker is better"
     )
@@ -314,18 +310,19 @@ def _heat_cell(
     return f'<td style="--share:{8 + 42 * share:.0f}%">{escape(form(value))}</td>'
 
 
-def _tables(jobs: Sequence[Mapping[str, Any]], columns: Sequence[str], alike: Sequence[str]) -> str:
-    """All jobs with links to their reports; what they have alike is in a line below."""
+def _tables(jobs: Sequence[Mapping[str, Any]], columns: Sequence[str], equal: Sequence[str]) -> str:
+    """Return the table of all jobs with links to their pages, and equal results in a line."""
     metric = _metric_name(jobs)
-    values = {name: {job[name] for job in jobs} - {None} for name in (*columns, *alike)}
+    values = {name: {job[name] for job in jobs} - {None} for name in (*columns, *equal)}
     shared = [name for name in values if len(jobs) > 1 and len(values[name]) == 1]
-    left = [name for name in columns if values[name] and name not in shared]
-    parts = [left]
-    if len(left) + len(jobs[0]["options"]) > _MAX_COLUMNS:
-        parts = [[name for name in left if (name in _OF_DATA) == of_data] for of_data in (0, 1)]
+    remaining = [name for name in columns if values[name] and name not in shared]
+    parts = [remaining]
+    if len(remaining) + len(jobs[0]["options"]) > _MAX_COLUMNS:
+        data = [name for name in remaining if name in _DATA_COLUMNS]
+        parts = [[name for name in remaining if name not in data], data]
     text = ", ".join(f"{_heading(name, metric)} {_written(name, *values[name])}" for name in shared)
     note = f'<p class="soft">The same in all jobs that have it: {escape(text)}.</p>' if text else ""
-    if "speed_up" in left:
+    if "speed_up" in remaining:
         note += (
             '<p class="soft">A speed-up is the time per epoch of the first job that does the same '
             "work over that of this job.</p>"
@@ -339,13 +336,13 @@ def _tables(jobs: Sequence[Mapping[str, Any]], columns: Sequence[str], alike: Se
 
 
 def uncached_jobs(jobs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return numbers of jobs in which devices cache nothing, as text, by the reason."""
+    """Return for each reason the numbers of the jobs whose devices cache nothing, as text."""
     numbers: dict[str, list[str]] = {}
     for job in jobs:
         reason = job.get("uncached")
         if reason is not None:
             numbers.setdefault(reason, []).append(str(job["job"]))
-    return {reason: ", ".join(found) for reason, found in numbers.items()}
+    return {reason: ", ".join(job_numbers) for reason, job_numbers in numbers.items()}
 
 
 def _table(jobs: Sequence[Mapping[str, Any]], columns: Sequence[str], metric: str | None) -> str:
@@ -358,7 +355,7 @@ def _table(jobs: Sequence[Mapping[str, Any]], columns: Sequence[str], metric: st
     rows = []
     for job in jobs:
         row = [_job_cell(job), *(_choice_cell(job["options"][name]) for name in names)]
-        row += [cell(_shown(job["metric"]))] if own_metric else []
+        row += [cell(_format_choice(job["metric"]))] if own_metric else []
         row += [cell(_written(name, job[name])) for name in columns]
         rows.append(row)
     return table(heads, rows)
@@ -374,23 +371,23 @@ def _written(name: str, value: Any) -> str:
 
 
 def _job_cell(job: Mapping[str, Any]) -> str:
-    """The number of a job, as a link to its report if it has one."""
+    """Return the number of a job, as a link to its page if it has one."""
     mark = badge(_plain(job["figures"])) if job["figures"] is not None else ""
-    shown = str(job["job"])
+    content = str(job["job"])
     if job["report"] is not None:
         # A relative address: whatever the folder is called, it cannot name a script.
-        shown = f'<a href="./{quote(job["report"])}">{shown}</a>'
-    return f'<td class="left">{shown}{mark}</td>'
+        content = f'<a href="./{quote(job["report"])}">{content}</a>'
+    return f'<td class="left">{content}{mark}</td>'
 
 
 def _choice_cell(value: object) -> str:
-    return f'<td class="choice">{escape(_shown(value))}</td>'
+    return f'<td class="choice">{escape(_format_choice(value))}</td>'
 
 
 def _failed(jobs: Sequence[Mapping[str, Any]]) -> str:
     return "".join(
         f'<div class="error">job {job["job"]}, {escape(_label(job["options"]))}: '
-        f"{escape(_shown(job['status']))}"
+        f"{escape(_format_choice(job['status']))}"
         f"{': ' + escape(_plain(job['error'])) if job['error'] else ''}</div>"
         for job in jobs
         if job["status"] != "completed"

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.nn import GAT, GATv2
-from gnnscale.nn.conv.gat import edge_scores, pair_scores, with_self_edges
+from gnnscale.nn.attention_ops import edge_scores, pair_scores, with_self_edges
 from gnnscale.sampling import Block
 
 
@@ -105,5 +105,5 @@ def test_self_edges_come_first() -> None:
 
 @pytest.mark.parametrize("num_heads", [0, 3, -2])
 def test_heads_that_do_not_fit(num_heads: int) -> None:
-    with pytest.raises(ConfigError, match=rf"model\.num_heads={num_heads}: must divide"):
+    with pytest.raises(ConfigError, match=rf"model\.num_heads={num_heads}: expected a divisor of"):
         GAT(hidden=16, num_heads=num_heads)

@@ -29,7 +29,9 @@ def texts(drawing: Drawing) -> list[str]:
 
 
 def panel(*rows: BarRow, **options: object) -> Panel:
-    return Panel(title="sizes", note="of parts", rows=rows, length=100.0, room=50.0, **options)
+    return Panel(
+        title="sizes", note="of parts", rows=rows, length=100.0, label_width=50.0, **options
+    )
 
 
 def test_bars_are_to_scale() -> None:
@@ -38,7 +40,7 @@ def test_bars_are_to_scale() -> None:
         BarRow(solid=20, label="b"),
         BarRow(solid=5, start=10),
     )
-    drawing = size_bars([panel(*rows)], grid_for(3), left=60, top=80)
+    drawing = size_bars([panel(*rows)], grid_for(3), x_start=60, top=80)
     solid = [(float(box["x"]), float(box["width"])) for box in boxes(drawing, "bar")]
     assert solid == [(60, 25), (60, 50), (85, 12.5)]
     (lighter,) = boxes(drawing, "part")
@@ -50,18 +52,20 @@ def test_bars_are_to_scale() -> None:
 def test_the_mean_is_marked_where_it_means_something() -> None:
     for mean in (True, False):
         rows = (BarRow(solid=10), BarRow(solid=30))
-        drawing = size_bars([panel(*rows, mean=mean)], grid_for(2), left=0, top=0)
+        drawing = size_bars([panel(*rows, mean=mean)], grid_for(2), x_start=0, top=0)
         marks = [each for each in drawing.elements if 'class="mean"' in each]
         assert ["M66.7 0v68" in each for each in marks] == [True] * mean
 
 
 def test_nothing_is_drawn_with_no_length() -> None:
-    drawing = size_bars([panel(BarRow(solid=0), BarRow(solid=0))], grid_for(2), left=0, top=0)
+    drawing = size_bars([panel(BarRow(solid=0), BarRow(solid=0))], grid_for(2), x_start=0, top=0)
     assert [box["width"] for box in boxes(drawing, "bar")] == ["0", "0"]
 
 
 def edges(counts: list[list[int]]) -> Drawing:
-    return edge_map(counts, grid_for(len(counts)), left=60, top=80, title="edges", note="between")
+    return edge_map(
+        counts, grid_for(len(counts)), x_start=60, top=80, title="edges", note="between"
+    )
 
 
 def test_colours_compare_what_lies_between_parts() -> None:
@@ -75,7 +79,7 @@ def test_colours_compare_what_lies_between_parts() -> None:
 
 
 def test_a_part_has_one_row_in_bars_and_map() -> None:
-    bars = size_bars([panel(*[BarRow(solid=1)] * 5)], grid_for(5), left=60, top=80)
+    bars = size_bars([panel(*[BarRow(solid=1)] * 5)], grid_for(5), x_start=60, top=80)
     cells = edges([[1] * 5 for _ in range(5)])
     rows = sorted({float(box["y"]) for box in boxes(cells, "own") if box["height"] != "12"})
     middles = [float(box["y"]) + float(box["height"]) / 2 for box in boxes(bars, "bar")]
@@ -92,18 +96,18 @@ def test_labels_of_columns_do_not_meet(num_parts: int) -> None:
     grid = grid_for(num_parts)
     # A digit of a small label takes 6 pixels at most, one of another 7.
     widest = len(str(num_parts - 1)) * (7 if grid.numbers else 6)
-    assert widest < grid.cell * grid.labelled
+    assert widest < grid.cell * grid.label_stride
     # A number has five characters at most.
     assert not grid.numbers or grid.cell > 5 * 7
     # And text of 9 or 11 pixels has a row to itself.
     assert grid.row >= (13 if grid.numbers else 11)
     shown = [each for each in texts(edges([[0] * num_parts] * num_parts)) if each.isdigit()]
-    expected = 2 if (num_parts - 1) % grid.labelled == 0 else 1
+    expected = 2 if (num_parts - 1) % grid.label_stride == 0 else 1
     assert shown.count(str(num_parts - 1)) == expected + 2 * (num_parts == 1)
 
 
 def test_a_picture_is_a_file_of_its_own() -> None:
-    drawing = size_bars([panel(BarRow(solid=1))], grid_for(1), left=60, top=80)
+    drawing = size_bars([panel(BarRow(solid=1))], grid_for(1), x_start=60, top=80)
     svg = picture("a < b", ["note & note"], [drawing], width=300, height=200)
     root = ElementTree.fromstring(svg)
     assert root.tag == f"{pictures.SVG}svg"

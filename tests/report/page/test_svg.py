@@ -42,4 +42,4 @@ def test_a_value_that_is_missing_breaks_the_line() -> None:
 
 def test_an_axis_of_one_value_has_room_around_it() -> None:
     axis = Axis(title="epoch", low=3, high=3)
-    assert axis.part(3) == 0.5
+    assert axis.fraction(3) == 0.5

@@ -30,7 +30,7 @@ def jobs(*found: tuple[dict[str, Any], dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def page_of(found: list[dict[str, Any]], **options: Any) -> str:
-    return render(found, **{"columns": COLUMNS, "alike": [], "alone": True, **options})
+    return render(found, **{"columns": COLUMNS, "equal": [], "sequential": True, **options})
 
 
 def plots(page: str) -> list[ElementTree.Element]:
@@ -162,7 +162,7 @@ def test_a_grid_of_two_options_by_hand() -> None:
 
 def test_jobs_that_shared_the_machine_have_no_times() -> None:
     columns = [name for name in COLUMNS if name not in ("epoch_time_s", "mteps", "speed_up")]
-    page = page_of(two_seeds(), columns=columns, alone=False)
+    page = page_of(two_seeds(), columns=columns, sequential=False)
     assert len(plots(page)) == 2
     assert "ran at the same time" in page
     assert "time per epoch" not in page

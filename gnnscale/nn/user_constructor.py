@@ -1,0 +1,151 @@
+"""Construction of a user's ``torch.nn.Module`` from its name, its arguments and the run's sizes."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from gnnscale.core import ConfigError, nearest
+from gnnscale.core.config.user_code import EDGE_WIDTH, failed, load_named
+
+_LOG = logging.getLogger(__name__)
+
+#: Names of a constructor's arguments that are filled from the run, by meaning.
+_ARGUMENT_NAMES = {
+    "num_features": ("in_channels", "in_feats", "num_features", "in_dim", "in_size"),
+    "num_classes": ("out_channels", "out_feats", "num_classes", "n_classes", "out_dim", "out_size"),
+    "hidden": ("hidden_channels", "hidden_feats", "hidden", "n_hidden", "hidden_dim", "hid_size"),
+    "num_layers": ("num_layers", "n_layers"),
+    "dropout": ("dropout",),
+    "num_edge_features": EDGE_WIDTH,
+}
+
+
+def construct_module(
+    code: Any, arguments: Mapping[str, Any], settings: Mapping[str, Any], module_name: str
+) -> nn.Module:
+    """Return the module that ``code`` constructs, or a copy of ``code`` if it is a module.
+
+    Args:
+        code: a class, a function or a module, or the name of one.
+        arguments: keyword arguments of the constructor that the user gives.
+        settings: values of the run by meaning, the keys of ``_ARGUMENT_NAMES``; None: not set.
+        module_name: ``code`` as text.
+
+    Raises:
+        ConfigError: importing or constructing fails, or an argument is unknown or missing.
+    """
+    option = f"model.module={module_name}"
+    if isinstance(code, str):
+        code = load_named(code, option="model.module")
+    if isinstance(code, nn.Module):
+        if arguments:
+            raise ConfigError(
+                f"model.arguments={arguments}: expected none, as {option} is built already"
+            )
+        return copy.deepcopy(code)  # training must not change the caller's module
+    arguments = {**_arguments_from_run(code, arguments, settings, option), **arguments}
+    label = f"{option}: {module_name.rpartition(':')[2]}"
+    _check_arguments(code, arguments, label, module_name)
+    try:
+        module = code(**arguments)
+    except Exception as error:
+        listed = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        raise failed(f"{label}({listed})", error) from error
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"{option}: expected a torch.nn.Module, got a {type(module).__name__}")
+    return module
+
+
+def warn_unless_built_again(
+    module: nn.Module, settings: Mapping[str, Any], module_name: str
+) -> None:
+    """Warn if constructing ``module_name`` without arguments does not give weights like ``module``.
+
+    The module can then be loaded after the run only if the user passes it again.
+
+    Args:
+        module: the built module.
+        settings: values of the run, as for ``construct_module``.
+        module_name: name of the module's class.
+    """
+    try:
+        with torch.random.fork_rng(devices=[]):
+            rebuilt = construct_module(module_name, {}, settings, module_name).state_dict()
+    except ConfigError as error:
+        reason = str(error).removeprefix(f"model.module={module_name}: ")
+    else:
+        if _shapes(rebuilt) == _shapes(module.state_dict()):
+            return
+        reason = "without arguments it has other weights"
+    _LOG.warning(
+        f"model.module={module_name}: is built already, and its name does not build it again "
+        f"({reason}); after the run pass such a module to gnnscale.load(run, module=...), or its "
+        "constructor's model.arguments.NAME=VALUE to commands"
+    )
+
+
+def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
+    return {name: values.shape for name, values in state.items()}
+
+
+def _parameters(code: Any) -> Mapping[str, inspect.Parameter] | None:
+    """Return the parameters of ``code``; None: it has no signature, like some classes of C."""
+    try:
+        return inspect.signature(code).parameters
+    except ValueError:
+        return None
+
+
+def _arguments_from_run(
+    code: Any, arguments: Mapping[str, Any], settings: Mapping[str, Any], option: str
+) -> dict[str, Any]:
+    """Return the constructor's arguments that the run's ``settings`` fill."""
+    parameters = _parameters(code) or {}
+    filled = {}
+    for meaning, value in settings.items():
+        name = next((name for name in _ARGUMENT_NAMES[meaning] if name in parameters), None)
+        if name is not None and value is not None:
+            filled[name] = value
+        elif name is not None and name not in arguments and _is_required(parameters[name]):
+            if meaning == "num_edge_features":
+                raise ConfigError(
+                    f"{option}: expected edge features for its argument {name}, got none"
+                )
+            raise ConfigError(f"model.{meaning}: required, {option} takes {name}")
+        elif value is not None and meaning in ("hidden", "dropout"):
+            raise ConfigError(
+                f"model.{meaning}={value}: expected an argument of {option} named "
+                f"{' or '.join(_ARGUMENT_NAMES[meaning])}, got none; model.{meaning}=null "
+                "leaves it out"
+            )
+    return filled
+
+
+def _check_arguments(code: Any, arguments: Mapping[str, Any], label: str, module_name: str) -> None:
+    """Refuse arguments that the constructor does not take, and missing required arguments."""
+    parameters = _parameters(code)
+    if parameters is None:
+        return
+    kinds = {parameter.kind for parameter in parameters.values()}
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        for name in sorted(arguments.keys() - parameters.keys()):
+            raise ConfigError(
+                f"model.arguments.{name}: expected an argument of {module_name}, one of "
+                f"{', '.join(parameters)}{nearest(name, parameters)}"
+            )
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for name, parameter in parameters.items():
+        required = _is_required(parameter) and parameter.kind not in variadic
+        if required and name not in arguments:
+            raise ConfigError(f"{label}: {name} is required; set model.arguments.{name}=VALUE")
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    return parameter.default is inspect.Parameter.empty

@@ -1,0 +1,244 @@
+"""Jobs of a sweep: their options, results and speed-ups, read from their run directories."""
+
+import json
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gnnscale.core import ConfigError
+from gnnscale.core.config.run_directory import CONFIG_FILE, SUMMARY_FILE
+from gnnscale.core.config.yaml_file import load_yaml, read_regular
+from gnnscale.report.page.page import REPORT_FILE
+
+#: Results of a job, with their headings in the table.
+COLUMNS = {
+    **{"status": "status", "epochs": "epochs", "best_epoch": "best epoch"},
+    **{"valid_metric": "valid", "test_metric": "test"},
+    **{"epoch_time_s": "s/epoch", "mteps": "MTEPS", "speed_up": "speed-up"},
+    **{"edge_cut_fraction": "cut", "replication_factor": "replication", "step_mb": "MB/step"},
+    **{"feature_hit_rate": "rows hit", "topology_hit_rate": "lists hit"},
+    **{"link_mb": "link MB/step", "caching": "devices caching"},
+}
+#: Results that are often equal in all jobs, as caches and device plans change no accuracy. If they
+#: are, they are printed once below the table.
+OFTEN_EQUAL = ("status", "epochs", "best_epoch", "valid_metric", "test_metric")
+#: Characters that Hydra escapes with a backslash, such as the colon of ``FILE.py:NAME``.
+_ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
+#: Fields of a summary that are text, or null.
+_TEXTS = ("status", "metric", "error", "figures", "started", "ended")
+#: Options of a run's execution. Jobs that differ only in them do the same work, so that their times
+#: can be compared.
+_EXECUTION = (
+    *("device_plan", "partitioner", "cache_planner", "cache_plan", "features", "runtime"),
+    *("num_threads", "seed_order", "exchange", "predictions", "resume"),
+)
+#: Options of ``_EXECUTION`` that have no effect in a job that caches nothing.
+_CACHES = ("cache_planner", "cache_plan")
+#: Upper bound of the figures of a run.
+_MAX_FIGURE = 1e15
+_MAX_SUMMARY_BYTES = 16 << 20
+
+
+def collect(directory: Path) -> list[dict[str, Any]]:
+    """Return the jobs of the sweep in ``directory``, ordered by number.
+
+    Each job is a dict of plain values, None if unknown:
+
+    - ``job``: its number; ``options``: its values of the overrides that differ between jobs;
+    - ``directory``; ``report``: path of its page, relative to the sweep's folder;
+    - ``status``, ``error``, ``metric`` and the metrics of ``summary.json``; ``epoch_time_s``, the
+      median; ``figures``, the kind of its times; ``started`` and ``ended`` in ISO 8601;
+    - ``speed_up``: the ``epoch_time_s`` of the first job with the same work, divided by this job's.
+      The same work means that options differ in execution only. None: the job is the only one with
+      this work or is executed like the first (different caches, while neither job caches);
+    - ``edge_cut_fraction`` and ``replication_factor`` of its partition; ``step_mb``, MB per step
+      read in host memory, moved over links, and from other devices; ``link_mb``, MB per step over
+      links; hit rates over all its devices;
+    - ``caching``: number of devices that cache; ``uncached``: why the others do not.
+    """
+    numbered_jobs = []
+    for file in directory.glob(f"*/{SUMMARY_FILE}"):
+        number_and_options = _number_and_options(file.parent)
+        if number_and_options is not None:
+            numbered_jobs.append((*number_and_options, file))
+    numbered_jobs.sort(key=lambda job: job[0])
+    varied = _varied([options for _, options, _ in numbered_jobs])
+    jobs: list[dict[str, Any]] = []
+    for number, options, file in numbered_jobs:
+        summary = _summary(file)
+        jobs.append(
+            {
+                "job": number,
+                "options": {name: options.get(name) for name in varied},
+                "directory": str(file.parent.resolve()),
+                "report": _report_path(file.parent),
+                **{name: summary.get(name) for name in (*COLUMNS, "metric", "error")},
+                "epoch_time_s": (summary.get("epoch_time_s") or {}).get("median"),
+                **{name: summary.get(name) for name in ("figures", "started", "ended")},
+                **_partition_figures(summary),
+                **_cache_figures(summary),
+            }
+        )
+    _compare_times(
+        jobs,
+        [_work(file.parent, job) for job, (_, _, file) in zip(jobs, numbered_jobs, strict=True)],
+    )
+    return jobs
+
+
+def _report_path(directory: Path) -> str | None:
+    file = directory / REPORT_FILE
+    return f"{directory.name}/{REPORT_FILE}" if file.is_file() else None
+
+
+@dataclass(frozen=True)
+class _JobOptions:
+    """Options of a job as text, divided by their effect."""
+
+    computed: str  #: options that change the result
+    execution: str  #: options of the execution; options of caches only if the job caches
+
+
+def _compare_times(jobs: Sequence[dict[str, Any]], works: Sequence[_JobOptions | None]) -> None:
+    """Set ``speed_up`` of the jobs that share their work with a job of another execution."""
+    for job, work in zip(jobs, works, strict=True):
+        job["speed_up"] = None
+        if work is None:
+            continue
+        same_work = [
+            (other_work, other_job)
+            for other_job, other_work in zip(jobs, works, strict=True)
+            if other_work is not None and other_work.computed == work.computed
+        ]
+        first_work, first = same_work[0]
+        reference = job is first and len({other_work.execution for other_work, _ in same_work}) > 1
+        differs = work.execution != first_work.execution
+        if (reference or differs) and first["epoch_time_s"] and job["epoch_time_s"]:
+            job["speed_up"] = first["epoch_time_s"] / job["epoch_time_s"]
+
+
+def _work(directory: Path, job: Mapping[str, Any]) -> _JobOptions | None:
+    """Return the options of the job in ``directory``; None: they cannot be read."""
+    try:
+        options = load_yaml(directory / CONFIG_FILE)
+        computed = {name: value for name, value in options.items() if name not in _EXECUTION}
+        execution = {name: value for name, value in options.items() if name in _EXECUTION}
+        if not job["caching"] and job["feature_hit_rate"] is None:
+            execution = {k: v for k, v in execution.items() if k not in _CACHES}
+        return _JobOptions(
+            json.dumps(computed, sort_keys=True), json.dumps(execution, sort_keys=True)
+        )
+    except (OSError, ConfigError, AttributeError, TypeError, ValueError):
+        return None
+
+
+def _partition_figures(summary: dict[str, Any]) -> dict[str, float | None]:
+    """Return a summary's edge cut, replication factor, and MB that a step moves."""
+    partition, moved = summary.get("partition") or {}, summary.get("step_bytes") or {}
+    byte_counts = [moved[name] for name in ("host", "link", "peers") if name in moved]
+    return {
+        "edge_cut_fraction": partition.get("edge_cut_fraction"),
+        "replication_factor": partition.get("replication_factor"),
+        "step_mb": sum(byte_counts) / 1e6 if byte_counts else None,
+    }
+
+
+def _cache_figures(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return a summary's hit rates, MB over links, and numbers of caching devices."""
+    cache, moved = summary.get("cache") or {}, summary.get("step_bytes") or {}
+    measured, uncached = cache.get("whole_run") or {}, summary.get("uncached") or {}
+    caching = sum(map(len, cache["cliques"])) if "cliques" in cache else None
+    if uncached:
+        caching = uncached["of"] - uncached["devices"]
+    return {
+        "feature_hit_rate": measured.get("feature_hit_rate"),
+        "topology_hit_rate": measured.get("topology_hit_rate"),
+        "link_mb": moved["link"] / 1e6 if "link" in moved else None,
+        "caching": caching,
+        "uncached": uncached.get("reason"),
+    }
+
+
+def _number_and_options(directory: Path) -> tuple[int, dict[str, str]] | None:
+    """Return the number and the options of the job in ``directory``; None: it is no job."""
+    try:
+        overrides = load_yaml(directory / ".hydra" / "overrides.yaml")
+        number = load_yaml(directory / ".hydra" / "hydra.yaml")["hydra"]["job"]["num"]
+        pairs = (_ESCAPED.sub(r"\1", str(override)).partition("=") for override in overrides)
+        return int(number), {name: value for name, _, value in pairs}
+    # The folder of a sweep may have other content.
+    except (OSError, ConfigError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _summary(file: Path) -> dict[str, Any]:
+    """Return the content of ``summary.json``; of an invalid file, that of a failed job."""
+    try:
+        summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
+        median = (summary.get("epoch_time_s") or {}).get("median")
+        numbers = [summary.get(name) for name in (*OFTEN_EQUAL[1:], "mteps")]
+        cache_figures = _cache_figures(summary)
+        texts = [summary.get(name) for name in _TEXTS] + [cache_figures.pop("uncached")]
+        numbers += [*_partition_figures(summary).values(), *cache_figures.values()]
+        plain = all(isinstance(value, (str, type(None))) for value in texts)
+        if plain and all(_is_figure(value) for value in (*numbers, median)):
+            return dict(summary)
+    except (
+        OSError,
+        ConfigError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ):
+        pass
+    return {"status": "failed", "error": f"{file}: expected the summary of a run"}
+
+
+def _is_figure(value: Any) -> bool:
+    """Whether a value of a file is None or a number of ordinary size."""
+    if value is None:
+        return True
+    ordinary = type(value) in (int, float) and (value == 0 or abs(value) > 1 / _MAX_FIGURE)
+    return ordinary and abs(value) < _MAX_FIGURE
+
+
+def over_seeds(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return statistics of the test metric over each group of jobs that differ by seed only.
+
+    Returns:
+        For each group ``options``, ``num_seeds``, ``test_metric`` (``mean`` and ``std``) and
+        ``difference``: mean and deviation of the difference to the first group, seed by seed. None:
+        the group is the first, or has other seeds.
+    """
+    groups: dict[tuple[tuple[str, str | None], ...], dict[str | None, float]] = {}
+    for job in jobs:
+        if "seed" in job["options"] and job["test_metric"] is not None:
+            other_options = tuple((k, v) for k, v in job["options"].items() if k != "seed")
+            groups.setdefault(other_options, {})[job["options"]["seed"]] = job["test_metric"]
+    first = next(iter(groups.values()), {})
+    return [
+        {
+            "options": dict(options),
+            "num_seeds": len(values),
+            "test_metric": _spread([*values.values()]),
+            "difference": _spread([value - first[seed] for seed, value in values.items()])
+            if values is not first and values.keys() == first.keys()
+            else None,
+        }
+        for options, values in groups.items()
+    ]
+
+
+def _spread(values: Sequence[float]) -> dict[str, float | None]:
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.fmean(values), "std": std}
+
+
+def _varied(options: Sequence[dict[str, str]]) -> list[str]:
+    names = list(dict.fromkeys(name for job_options in options for name in job_options))
+    return [name for name in names if len({job_options.get(name) for job_options in options}) > 1]

@@ -1,0 +1,154 @@
+"""Table of a sweep's jobs on a terminal."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
+
+from gnnscale.report.formatting import MEASURED
+from gnnscale.report.page.sweep import uncached_jobs
+from gnnscale.report.sweep.jobs import COLUMNS, OFTEN_EQUAL
+
+#: Columns that only some sweeps have: result that decides, and columns that are shown with it.
+_OPTIONAL = {
+    "speed_up": ("speed_up",),
+    "replication_factor": ("edge_cut_fraction", "replication_factor", "step_mb"),
+    "feature_hit_rate": ("feature_hit_rate", "topology_hit_rate", "link_mb"),
+    "uncached": ("caching",),
+}
+#: Times of jobs, which are compared only if no two jobs ran at a time.
+_TIMES = ("epoch_time_s", "mteps", "speed_up")
+#: Columns in the order in which a narrow terminal drops them.
+_DROPPED_FIRST = (
+    *("topology_hit_rate", "mteps", "link_mb", "step_mb", "replication_factor", "best_epoch"),
+    *("edge_cut_fraction", "feature_hit_rate", "caching", "epochs", "speed_up"),
+    *("epoch_time_s", "status"),
+)
+_FILE_WIDTH = 160
+
+
+def choose_columns(
+    jobs: Sequence[dict[str, Any]], *, sequential: bool
+) -> tuple[list[str], list[str]]:
+    """Return the results that are columns of a table, and the results equal in all jobs.
+
+    Args:
+        jobs: the jobs.
+        sequential: whether no two jobs ran at a time, so that times can be compared.
+    """
+    names = [name for name in COLUMNS if sequential or name not in _TIMES]
+    for decided_by, group in _OPTIONAL.items():
+        if all(job[decided_by] is None for job in jobs):
+            names = [name for name in names if name not in group]
+    equal = [
+        name
+        for name in OFTEN_EQUAL
+        if len(jobs) > 1 and all(job[name] == jobs[0][name] for job in jobs)
+    ]
+    return [name for name in names if name not in equal], equal
+
+
+def print_jobs(
+    jobs: Sequence[dict[str, Any]],
+    seeds: Sequence[dict[str, Any]],
+    columns: Sequence[str],
+    equal: Sequence[str],
+    *,
+    sequential: bool,
+) -> None:
+    """Print the table of jobs, and lines about equal results, times, caches and seeds.
+
+    Args:
+        jobs: the jobs.
+        seeds: the result of ``over_seeds``.
+        columns: results that are columns.
+        equal: results that are equal in all jobs.
+        sequential: whether no two jobs ran at a time, so that times can be compared.
+    """
+    console = Console()
+    if not console.is_terminal:
+        # A file needs no line breaks.
+        console = Console(width=_FILE_WIDTH)
+    metric = next((job["metric"] for job in jobs if job["metric"]), "metric")
+    headings = COLUMNS | {
+        name: f"{COLUMNS[name]} {metric}" for name in ("valid_metric", "test_metric")
+    }
+    visible, dropped = _fit_columns(jobs, columns, headings, console)
+    console.print(_table(jobs, visible, headings))
+    if dropped:
+        words = ", ".join(headings[name] for name in dropped)
+        console.print(f"not shown for lack of room: {escape(words)}", highlight=False)
+    if equal:
+        cells = _cells(jobs[0][name] for name in equal)
+        line = ", ".join(
+            f"{escape(headings[name])} {value}" for name, value in zip(equal, cells, strict=True)
+        )
+        console.print(f"the same in all jobs: {line}", highlight=False)
+    if not sequential:
+        console.print("jobs ran at the same time, so that their times are not compared")
+    for reason, numbers in uncached_jobs(jobs).items():
+        console.print(f"jobs {numbers}: {reason}", highlight=False, markup=False, soft_wrap=True)
+    for kind in dict.fromkeys(job["figures"] for job in jobs):
+        if kind not in (None, MEASURED):
+            numbers = ", ".join(str(job["job"]) for job in jobs if job["figures"] == kind)
+            console.print(f"jobs with {kind} figures: {numbers}", highlight=False, markup=False)
+    for group in seeds:
+        label, line = _label(group), f"test {metric} {_format_spread(group['test_metric'], '')}"
+        line = f"{label + ': ' if label else ''}{line} over {group['num_seeds']} seeds"
+        if group["difference"] is not None:
+            line += f"; {_format_spread(group['difference'], '+')} beside {_label(seeds[0])}"
+        console.print(line, highlight=False, markup=False)
+
+
+def _label(group: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in group["options"].items())
+
+
+def _format_spread(statistics: Mapping[str, float | None], sign: str) -> str:
+    spread = "" if statistics["std"] is None else f" ± {statistics['std']:.4f}"
+    return f"{statistics['mean']:{sign}.4f}{spread}"
+
+
+def _fit_columns(
+    jobs: Sequence[dict[str, Any]],
+    columns: Sequence[str],
+    headings: Mapping[str, str],
+    console: Console,
+) -> tuple[list[str], list[str]]:
+    """Return the columns of a table that fit on ``console``, and the dropped columns."""
+    visible, dropped = list(columns), []
+    unlimited = Console(width=1 << 14)
+    for name in _DROPPED_FIRST:
+        width = Measurement.get(
+            unlimited, unlimited.options, _table(jobs, visible, headings)
+        ).maximum
+        if width <= console.width:
+            break
+        if name in visible:
+            visible.remove(name)
+            dropped.append(name)
+    return visible, dropped
+
+
+def _table(
+    jobs: Sequence[dict[str, Any]], columns: Sequence[str], headings: Mapping[str, str]
+) -> Table:
+    table = Table(title="Results of the sweep")
+    # Names of options are longer than their values: group and option get a line each.
+    options = [name.replace(".", "\n.") for name in jobs[0]["options"]]
+    for heading in ("job", *options, *(headings[name] for name in columns)):
+        table.add_column(escape(heading), justify="left" if heading == "status" else "right")
+    for job in jobs:
+        values = [job[name] for name in columns]
+        table.add_row(*_cells([job["job"], *job["options"].values(), *values]))
+    return table
+
+
+def _cells(values: Iterable[Any]) -> list[str]:
+    return [
+        "-" if value is None else f"{value:.4f}" if isinstance(value, float) else escape(str(value))
+        for value in values
+    ]
