@@ -214,7 +214,7 @@ def test_a_class_that_workers_do_not_find_is_named(
 
 
 SHORTER = (
-    "process 7 killed by SIGBUS; the system does this when a mapped file, as of the graph store, "
+    "process 7 killed by SIGBUS; the system does this when a mapped file, such as the graph store, "
     "became shorter, or its disk fails"
 )
 KILLED = "process 7 killed by SIGKILL; the system does this when memory runs out"

@@ -9,7 +9,7 @@ import torch
 from gnnscale.distributed.heartbeat import STATUS, TRAINS
 from gnnscale.distributed.process_group import PeerLostError, join_torchrun
 from gnnscale.training.launcher import torchrun
-from gnnscale.training.launcher.torchrun import watching_peers
+from gnnscale.training.launcher.torchrun import monitoring_peers
 
 
 def run(rank: int, size: int, meeting: Path, port: str) -> None:
@@ -23,7 +23,7 @@ def run(rank: int, size: int, meeting: Path, port: str) -> None:
         torchrun._end_process = _leave  # type: ignore[assignment]
     with (
         join_torchrun(size, backend="gloo") as group,
-        watching_peers(group, names, limit_s=10, job=0),
+        monitoring_peers(group, names, limit_s=10, job=0),
     ):
         numbers = [int(each) for each in group.gather(str(os.getpid()).encode())]
         STATUS.begin(TRAINS)
