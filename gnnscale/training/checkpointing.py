@@ -27,7 +27,7 @@ def resume(state: TrainState) -> SavedRun | None:
         ConfigError: the checkpoint is damaged, or of another run.
     """
     learning, progress = state.learning, state.progress
-    optimizer = learning.whole_optimizer(state.config)
+    optimizer = learning.full_optimizer(state.config)
     saved = state.checkpoint.resume(
         state.group, learning.model, optimizer, steps_per_epoch=progress.steps_per_epoch
     )
@@ -162,7 +162,6 @@ def _save(
     """Start to write a checkpoint.
 
     Args:
-        state: state of the run.
         trained: record of the epoch that has ended; None: inside an epoch.
         sums: totals of the epoch so far; None: after an epoch.
         workers: packed parts of all workers; empty after an epoch.

@@ -24,12 +24,10 @@ def sum_embedding_gradients(rows: LearnedEmbedding, group: Group) -> None:
     """Sum the gradients of learned embeddings over all devices, once a step.
 
     Every process calls this, and sends its vertices and their gradients, ``[n, dim]`` float32, to
-    all others. Sums are in the order of ranks, so that the tables of all processes stay equal bit
-    for bit.
+    all others. Sums are in the order of ranks, so that all tables stay equal bit for bit.
 
     Args:
-        rows: learned embeddings, with this device's gradient; the gradient is None without seeds.
-        group: the processes.
+        rows: learned embeddings, with this device's gradient, or None without seeds.
     """
     dtype = vertex_dtype(len(rows.weight))
     if rows.gradient is None:
@@ -72,7 +70,6 @@ def _all_gather_rows(parts: Sequence[Tensor], group: Group) -> list[Tensor]:
 
     Args:
         parts: tensors with equal numbers of rows, which may differ between processes.
-        group: the processes.
     """
     counts = torch.empty(group.size, 1, dtype=torch.int64)
     group.gather_into(counts, torch.tensor([len(parts[0])]))
@@ -108,7 +105,6 @@ def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) 
             ``GNN``.
         rows: number of rows by layer that this device's statistics counted since the last call; 0
             if missing.
-        group: the processes, which all call this.
 
     Returns:
         Whether any buffer was combined.
@@ -314,8 +310,6 @@ class Synchronizer:
 
         Args:
             model: the model that this device trains.
-            backend: the device.
-            group: the workers.
             own_collective: whether the bucket is in device memory. ``Device.collective``, equal for
                 all devices, then names the library that sums it.
         """
@@ -393,11 +387,7 @@ class Synchronizer:
         nn.utils.clip_grads_with_norm_(parameters, max_norm, squares.sum().sqrt())
 
     def combine_statistics(self, rows: Mapping[int, int]) -> None:
-        """Combine the running statistics of all devices, each of which saw its slices only.
-
-        Args:
-            rows: number of rows by layer that this device's statistics counted since the last call.
-        """
+        """Combine the running statistics of all devices; ``rows`` are this device's rows by layer."""
         self._backend.buffers_out()
         if combine_statistics(self._model, rows, self._group):
             self._backend.load_state()

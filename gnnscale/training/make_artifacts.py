@@ -39,9 +39,6 @@ from gnnscale.run.inputs import (
 def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:
     """Make the graph store of a run and the artifacts derived from it, if missing.
 
-    Args:
-        config: options of the run.
-
     Raises:
         GraphError: an artifact cannot be made, or is damaged.
         ConfigError: the options do not allow the graph to be partitioned or the caches to be
@@ -65,7 +62,6 @@ def make_graph_artifacts(config: RunConfig, graph: Graph) -> tuple[RunArtifact, 
     """Make the partition, edge split, cache plan and preaggregated rows of a run, if missing.
 
     Args:
-        config: options of the run.
         graph: the graph as stored.
 
     Raises:
@@ -122,10 +118,6 @@ def share_graph(
     """Copy the arrays that GPUs read from the host into shared memory.
 
     Nothing is copied if the plan has no GPU, or if the GPUs hold the graph in their own memory.
-
-    Args:
-        config: options of the run.
-        artifacts: artifacts of the run.
 
     Returns:
         The shared memory, which workers can open while it exists, and artifacts that name it.

@@ -223,7 +223,6 @@ class StepRecorder:
         """Start to record.
 
         Args:
-            group: the workers of the run.
             steps_per_epoch: steps of an epoch.
             start: when the run began, a time of the performance counter.
             meter: meter of this worker's GPU. None: the worker has no GPU, or a lower rank meters

@@ -92,9 +92,7 @@ def open_run(
 
     Args:
         config: the run's options.
-        directory: the run directory.
         options: ``config`` as plain values.
-        group: the workers of the run.
         artifacts: artifacts made by the launching process; empty if workers make them.
         may_drop_cpu: whether the run may continue without its CPU workers.
 

@@ -43,8 +43,6 @@ def shared_rows(
 
     Args:
         num_rows: number of this worker's rows, initially zeros; None: this worker shares none.
-        width: elements of a row.
-        dtype: type of an element.
         group: the workers, which all enter the block at the same time.
 
     Yields:
@@ -123,7 +121,6 @@ def find_uncached(config: RunConfig, plan: CachePlan | None) -> Uncached | None:
     """Return the devices that cache nothing although options request caches; None: there are none.
 
     Args:
-        config: options of the run.
         plan: its cache plan; None: no device holds a cache, or no cache is requested.
     """
     if plan is not None:
@@ -169,10 +166,6 @@ def open_caches(
     """Fill this worker's cache, and map the caches of its peers; every worker calls this.
 
     Args:
-        plan: cache plan of all devices.
-        graph: the training graph.
-        device: this worker's device.
-        group: all workers.
         tier: tiered store below the cache. None: host memory has all rows.
 
     Returns:

@@ -38,10 +38,6 @@ def cache_budget(
     by the first mini-batch. If these do not fit, fewer mini-batches are in flight.
 
     Args:
-        planner: options of the cache planner.
-        graph: the training graph.
-        device: the device.
-        workload: workload of the graph and the model.
         first: size of the device's first mini-batch; None: unknown.
         in_flight: maximum number of mini-batches in flight.
 
@@ -74,8 +70,6 @@ def plan_caches(
     """Plan the caches of a run, unless a plan is stored, and return the plan's directory.
 
     Args:
-        config: options of the run.
-        graph: the training graph.
         partition: partition of the graph; None: it is not partitioned.
         force: whether to replace a stored plan.
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.cache import CachePlan
 from gnnscale.core import Access, Array, ConfigError, Traffic, shown
 from gnnscale.core.artifact.files import size
 from gnnscale.core.artifact.npy import row_slices
@@ -28,24 +27,17 @@ from gnnscale.features.sharded.exchange import owners_of
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.buffer import MappedRows, slots_of_file
 from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.policies import DeviceCacheFilter, RemoteOnlyPolicy, held_bytes
-from gnnscale.features.tiered.setup import BufferPlan, open_pool, together
+from gnnscale.features.tiered.policies import RemoteOnlyPolicy
+from gnnscale.features.tiered.setup import BufferPlan, open_pool
 from gnnscale.features.tiered.sizing import Horizon, SampledBatches, TierSizes, size_tier
 from gnnscale.features.tiered.source import RowSource
 from gnnscale.features.tiered.store import TieredStore
 from gnnscale.graph import Graph
 from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.graph.store_format import read_meta
-from gnnscale.planner.cost_model.workload import SourceEffect, Workload
+from gnnscale.planner.cost_model.workload import SourceEffect
 from gnnscale.run.config import RunConfig
-from gnnscale.sampling import SamplerConfig, SeedOrder
-from gnnscale.training.build.tiered_features import (
-    OpenedTier,
-    horizon_of,
-    memory_left,
-    priority_below,
-    sample_batches,
-)
+from gnnscale.training.build.tiered_features import OpenedTier, TierInputs
 
 log = logging.getLogger(__name__)
 
@@ -186,46 +178,17 @@ def check_parts(machines: Sequence[_MachineStore]) -> None:
         )
 
 
-def open_sharded_tier(
-    rows: ShardedStore,
-    config: RunConfig,
-    graph: Graph,
-    *,
-    sampling: SamplerConfig,
-    order: SeedOrder,
-    workload: Workload,
-    group: Group,
-    caches: CachePlan | None = None,
-) -> OpenedTier:
-    """Open the tiered store of this worker above the other machines.
-
-    Args:
-        rows: rows sharded over the machines.
-        config: options of the run.
-        graph: the training graph.
-        sampling: sampler of the mini-batches.
-        order: the seeds of every step.
-        workload: predicts the memory of a mini-batch during computation.
-        group: all workers.
-        caches: caches of the devices above the tiered store; None: there are none.
+def open_sharded_tier(rows: ShardedStore, inputs: TierInputs) -> OpenedTier:
+    """Open the tiered store of this worker above ``rows``, which are sharded over the machines.
 
     Raises:
         ConfigError: the rows of a step exceed the memory.
     """
-    options = config.features
+    options, group, sample = inputs.config.features, inputs.group, inputs.sample()
     assert isinstance(options, SharedFeaturesConfig)
-    device_filter = DeviceCacheFilter.of(caches, graph, group.rank)
-    sample = sample_batches(config, graph, sampling, order, workload, group, device_filter)
 
     def plan(samples: Sequence[SampledBatches]) -> BufferPlan:
-        all_samples = together(samples)
-        memory = options.memory_bytes
-        if memory is None:
-            cached_bytes = held_bytes(caches, graph, group)
-            memory = memory_left(
-                config, graph, all_samples, group, name="shared", held_bytes=cached_bytes
-            )
-        horizon = horizon_of(config, options.window, order, priority_below(caches, graph, group))
+        all_samples, memory, horizon = inputs.buffer_inputs(options, samples)
         buffer_plan = _plan_remote_rows(rows, all_samples, memory, horizon)
         if buffer_plan is None:
             buffer_plan = _plan_over_disk(rows, all_samples, memory, horizon)
@@ -245,7 +208,7 @@ def open_sharded_tier(
     elif file is not None:
         rows.read_own_in(buffer.slots[: rows.num_own])
     effect = SourceEffect()
-    if not config.runtime.deterministic:
+    if not inputs.config.runtime.deterministic:
         effect = _effect(rows, buffer.values, sample)
     return OpenedTier(store=TieredStore(buffer.rows), effect=effect)
 

@@ -17,7 +17,13 @@ from gnnscale.cache.presampling import Presampler
 from gnnscale.core import ConfigError, Int32Array, find_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
-from gnnscale.features import DiskFeaturesConfig, DiskRows, HostFeaturesConfig, read_from_disk
+from gnnscale.features import (
+    DiskFeaturesConfig,
+    DiskRows,
+    HostFeaturesConfig,
+    SharedFeaturesConfig,
+    read_from_disk,
+)
 from gnnscale.features.disk import features_file
 from gnnscale.features.disk_bandwidth import DiskRates, gap_of, rates_of
 from gnnscale.features.tiered.planner import Policy, TierPlanner
@@ -74,43 +80,79 @@ class OpenedTier:
     effect: SourceEffect  #: miss rate and cost of a row, for the performance model
 
 
-def open_disk_tier(
-    options: DiskFeaturesConfig,
-    config: RunConfig,
-    graph: Graph,
-    *,
-    sampling: SamplerConfig,
-    order: SeedOrder,
-    workload: Workload,
-    group: Group,
-    caches: CachePlan | None = None,
-) -> OpenedTier:
-    """Open the tiered store of this worker, which the workers of a machine share.
+@dataclass(frozen=True, kw_only=True)
+class TierInputs:
+    """Run, mini-batches and caches for which a tiered store of one worker is sized."""
 
-    Args:
-        options: options of ``features=disk``.
-        config: options of the run.
-        graph: the training graph.
-        sampling: sampler of the mini-batches.
-        order: the seeds of every step.
-        workload: predicts the memory of a mini-batch during computation.
-        group: all workers.
-        caches: caches of the devices above the tiered store; None: there are none.
+    config: RunConfig  #: options of the run
+    graph: Graph  #: the training graph
+    sampling: SamplerConfig  #: sampler of the mini-batches
+    order: SeedOrder  #: the seeds of every step
+    workload: Workload  #: predicts the memory of a mini-batch during computation
+    group: Group  #: all workers
+    caches: CachePlan | None  #: caches of the devices above the store; None: there are none
+
+    def buffer_inputs(
+        self, options: DiskFeaturesConfig | SharedFeaturesConfig, samples: Sequence[SampledBatches]
+    ) -> tuple[SampledBatches, int, Horizon]:
+        """Return the samples of all workers of a machine, the bytes for rows, and the horizon."""
+        graph, group, memory = self.graph, self.group, options.memory_bytes
+        sample = together(samples)
+        if memory is None:
+            cached_bytes = held_bytes(self.caches, graph, group)
+            name = "disk" if isinstance(options, DiskFeaturesConfig) else "shared"
+            memory = memory_left(
+                self.config, graph, sample, group, name=name, held_bytes=cached_bytes
+            )
+        priority = priority_below(self.caches, graph, group)
+        return sample, memory, horizon_of(self.config, options.window, self.order, priority)
+
+    def sample(self) -> SampledBatches:
+        """Sample the first mini-batches of this worker, without rows that its device caches."""
+        config, rank = self.config, self.group.rank
+        device_filter = DeviceCacheFilter.of(self.caches, self.graph, rank)
+        split = config.device_plan.split or [1] * self.group.size
+        presampler = Presampler(
+            self.graph,
+            self.sampling,
+            self.order,
+            split=partial(device_plan.apportion, split),
+            seed=config.seed,
+            num_threads=config.num_threads,
+        )
+        vertices, num_bytes, computing = [], 0, 0.0
+        for draw in islice(presampler.epoch(0, devices={rank}), _SAMPLED):
+            vertices.append(draw.batch.input_vertices)
+            num_bytes = max(num_bytes, draw.batch.num_bytes)
+            computing = max(computing, work.batch_bytes(self.workload, BatchSize.of(draw.batch)))
+        miss_rate = 1.0
+        if device_filter is not None:
+            all_vertices, vertices = vertices, device_filter.lacks(vertices)
+            num_bytes += device_filter.step_bytes(max(map(len, all_vertices), default=0))
+            # A dynamic cache starts empty, so only the second half counts.
+            half = len(all_vertices) // 2
+            num_missing = sum(map(len, vertices[half:]))
+            miss_rate = num_missing / max(sum(map(len, all_vertices[half:])), 1)
+        return SampledBatches(
+            vertices=vertices,
+            num_bytes=num_bytes,
+            computing_bytes=round(computing),
+            asked=miss_rate,
+            window_above=0 if device_filter is None else device_filter.window,
+        )
+
+
+def open_disk_tier(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTier:
+    """Open the tiered store of this worker, which the workers of a machine share.
 
     Raises:
         ConfigError: the features are in no file, or the rows of a step exceed the memory.
         OSError: the file cannot be read.
     """
-    device_filter = DeviceCacheFilter.of(caches, graph, group.rank)
-    sample = sample_batches(config, graph, sampling, order, workload, group, device_filter)
+    graph, group, sample = inputs.graph, inputs.group, inputs.sample()
 
     def plan(samples: Sequence[SampledBatches]) -> BufferPlan:
-        all_samples = together(samples)
-        memory = options.memory_bytes
-        if memory is None:
-            cached_bytes = held_bytes(caches, graph, group)
-            memory = memory_left(config, graph, all_samples, group, held_bytes=cached_bytes)
-        horizon = horizon_of(config, options.window, order, priority_below(caches, graph, group))
+        all_samples, memory, horizon = inputs.buffer_inputs(options, samples)
         return _plan_buffer(options, graph, all_samples, horizon, memory, group)
 
     def open_source(values: Any) -> RowSource:
@@ -204,46 +246,6 @@ def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Grou
     return SourceEffect(row_misses=misses.rate, row_s=seconds / max(len(misses.vertices), 1))
 
 
-def sample_batches(
-    config: RunConfig,
-    graph: Graph,
-    sampling: SamplerConfig,
-    order: SeedOrder,
-    workload: Workload,
-    group: Group,
-    device_filter: DeviceCacheFilter | None = None,
-) -> SampledBatches:
-    """Sample the first mini-batches of this worker, without rows that its device caches."""
-    split = config.device_plan.split or [1] * group.size
-    draws = Presampler(
-        graph,
-        sampling,
-        order,
-        split=partial(device_plan.apportion, split),
-        seed=config.seed,
-        num_threads=config.num_threads,
-    )
-    vertices, num_bytes, computing = [], 0, 0.0
-    for draw in islice(draws.epoch(0, devices={group.rank}), _SAMPLED):
-        vertices.append(draw.batch.input_vertices)
-        num_bytes = max(num_bytes, draw.batch.num_bytes)
-        computing = max(computing, work.batch_bytes(workload, BatchSize.of(draw.batch)))
-    miss_rate = 1.0
-    if device_filter is not None:
-        all_vertices, vertices = vertices, device_filter.lacks(vertices)
-        num_bytes += device_filter.step_bytes(max(map(len, all_vertices), default=0))
-        # A dynamic cache starts empty, so only the second half counts.
-        half = len(all_vertices) // 2
-        miss_rate = sum(map(len, vertices[half:])) / max(sum(map(len, all_vertices[half:])), 1)
-    return SampledBatches(
-        vertices=vertices,
-        num_bytes=num_bytes,
-        computing_bytes=round(computing),
-        asked=miss_rate,
-        window_above=0 if device_filter is None else device_filter.window,
-    )
-
-
 def memory_left(
     config: RunConfig,
     graph: Graph,
@@ -259,10 +261,7 @@ def memory_left(
     flight, a reserve, and ``held_bytes`` of rows that are in memory already.
 
     Args:
-        config: options of the run.
-        graph: the training graph.
         sample: sampled mini-batches of the workers.
-        group: all workers.
         name: value of ``features``, for messages.
         held_bytes: bytes of rows in memory.
 

@@ -216,7 +216,6 @@ def balance_sampling(
     measure its speed.
 
     Args:
-        plan: the current plan.
         tasks: seconds of each device's tasks, by the paper's names.
         sampled: measured sampling times of each device.
         gain: gain for moves of seeds, returned unchanged.
@@ -279,10 +278,8 @@ def balance_thread(
     the bottleneck was, the next task is tried.
 
     Args:
-        plan: the current plan.
         tasks: seconds of each device's tasks, by the paper's names.
         givers: CPU tasks, fastest first.
-        bottleneck: the longest task.
         tabu_trades: moves that are not allowed now.
 
     Returns:

@@ -6,7 +6,7 @@ A decision is a pure function of stage times that are equal in every worker.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -63,7 +63,6 @@ def rebalance(
     not reversed for a while.
 
     Args:
-        plan: the current plan.
         stages: stage times of each device, in seconds.
         damping: memory of the last decision.
         movable: whether seeds may move between devices; threads always may.
@@ -80,19 +79,7 @@ def rebalance(
     longest = task_times.TaskTimes.from_plan(plan, stages, remembered.sampled).tasks()
     choice = algorithm1.algorithm_1(longest)
     damping = remembered.observe(plan, seconds)
-    if (failed := damping.failed_trade(tasks)) is not None:
-        proposals = [take_back(plan, failed)]
-    else:
-        thread = balance_thread(
-            plan,
-            tasks,
-            givers=choice.givers,
-            bottleneck=choice.bottleneck,
-            tabu_trades=[trade for trade, _ in damping.tabu_trades],
-        )
-        work = propose_work(plan, damping) if movable else None
-        sampling = balance_sampling(plan, tasks, damping.sampled, gain=damping.gain)
-        proposals = [move for move in (sampling, thread, work) if move is not None]
+    proposals = _proposals(plan, tasks, damping, choice, movable=movable)
     bottleneck = f"{choice.bottleneck} {longest[choice.bottleneck] * 1000:.1f}"
     best = max(proposals, key=lambda proposal: proposal.promise, default=None)
     move = None if best is None or best.promise < damping.threshold else best
@@ -102,6 +89,29 @@ def rebalance(
         move=_describe(plan, move, f"{bottleneck} ms{' by counted work' if counted else ''}"),
         bottleneck=choice.bottleneck,
     )
+
+
+def _proposals(
+    plan: DevicePlan,
+    tasks: Sequence[Mapping[str, float]],
+    damping: Damping,
+    choice: algorithm1.BottleneckMove,
+    *,
+    movable: bool,
+) -> list[Move]:
+    """Return the possible moves, or only the reversal of a thread move that failed."""
+    if (failed := damping.failed_trade(tasks)) is not None:
+        return [take_back(plan, failed)]
+    thread = balance_thread(
+        plan,
+        tasks,
+        givers=choice.givers,
+        bottleneck=choice.bottleneck,
+        tabu_trades=[trade for trade, _ in damping.tabu_trades],
+    )
+    work = propose_work(plan, damping) if movable else None
+    sampling = balance_sampling(plan, tasks, damping.sampled, gain=damping.gain)
+    return [move for move in (sampling, thread, work) if move is not None]
 
 
 def _describe(plan: DevicePlan, move: Move | None, bottleneck: str) -> str | None:
@@ -156,7 +166,6 @@ class RebalancerState:
         Args:
             plan: the plan of ``step``. Its seed limits, which may differ from the limits in
                 ``values``, apply to pending plans.
-            values: plain values.
             step: the first step to train.
 
         Raises:
@@ -282,7 +291,6 @@ class Rebalancer:
         """Start with the plans of ``schedule``.
 
         Args:
-            schedule: schedule of the slices, to which plans are committed.
             first_step: the first step to train.
             lead_steps: number of steps that are prepared ahead.
             counted: whether times are of counted work, which are valid from the first step on.

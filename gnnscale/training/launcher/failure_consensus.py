@@ -40,7 +40,6 @@ class FailureConsensus:
         """Connect to the store; all processes call this at the same time.
 
         Args:
-            group: all processes.
             names: names of all processes, in the order of ranks.
             job: number of the run in its sweep.
         """

@@ -99,7 +99,7 @@ class WorkerWatch:
         return [Heartbeat.unpacked(content[start : start + HEARTBEAT_BYTES]) for start in starts]
 
     def _judge(self, stall: Stall, heartbeats: Sequence[Heartbeat | None]) -> None:
-        """Log the worker that the others wait for, and kill it once the limit is over."""
+        """Log the worker that its peers wait for, and kill it once the limit is over."""
         if any(is_gone(heartbeats[rank]) for rank in stall.ranks):
             return  # its closed connection reports the end
         if self._watch.is_over(stall):
@@ -136,7 +136,6 @@ def report_lost_page(heartbeat_file: Path, rank: int) -> None:
 
     Args:
         heartbeat_file: the heartbeat file, next to which the name is written.
-        rank: rank of this worker.
     """
     file = os.open(
         _lost_page_file(heartbeat_file, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600

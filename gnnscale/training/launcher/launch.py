@@ -293,7 +293,7 @@ def _worker_error(failed: Sequence[tuple[str, Failure]], directory: Path) -> Exc
 
 
 def _end_workers(workers: Sequence[_RunningWorker], server: WorkerServer) -> None:
-    """End all processes; workers that are done may first exit by themselves."""
+    """End all processes; a worker that is done gets a second to exit."""
     for worker in workers:
         if worker.done:
             worker.process.exit_code(timeout=1)

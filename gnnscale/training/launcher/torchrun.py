@@ -224,7 +224,7 @@ class _PeerWatch:
             hang_up()
 
     def check(self, heartbeats: Sequence[Heartbeat | None], seconds: float) -> None:
-        """Log the process that all others wait for, or end the run after a stall."""
+        """Log the process that the live processes wait for, or end the run after a stall."""
         self._unanswered_s = 0.0
         stall = self._watch.look(heartbeats, seconds)
         if stall is None:

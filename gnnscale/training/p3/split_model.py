@@ -97,12 +97,7 @@ class HostPartialSumExchange:
         return total
 
     def gradients_of_all(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
-        """Return the gradients of all devices' sums, by rank.
-
-        Args:
-            mine: ``[num_dst, f^1]`` float32 gradient of this device's sum.
-            rows: number of rows of each device's sum.
-        """
+        """Return the gradients of all devices' sums, by rank."""
         group, rank = self.group, self.group.rank
         gradients = [
             mine if peer == rank else mine.new_empty(count, mine.shape[1])
@@ -238,7 +233,6 @@ def column_slice(weight: torch.Tensor, columns: tuple[int, int], width: int) -> 
         weight: ``[f^1, n · width]``. n = 2 for GraphSAGE, which reads a vertex's own row and the
             aggregated row; n = 1 otherwise.
         columns: ``(first, last + 1)`` of the features.
-        width: number of feature columns.
 
     Returns:
         ``[f^1, n · (last + 1 - first)]``.

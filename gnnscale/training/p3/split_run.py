@@ -208,7 +208,6 @@ class SplitRun:
         Args:
             full: the full model.
             columns: ``(first, last + 1)`` of the feature columns of each device.
-            group: the workers.
         """
         self._full = full
         self._columns = columns

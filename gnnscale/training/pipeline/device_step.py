@@ -55,7 +55,6 @@ class DeviceDrivenStep:
 
         Args:
             model: the host's model, to which the device's weights are copied.
-            backend: the device.
             optimizer: the host's optimizer, from which each step's learning rate is read.
             group: the workers of all devices.
             work: counts the device's work for resource management. None: it uses measured times.

@@ -74,10 +74,8 @@ class Schedule:
         """Start with ``plan``.
 
         Args:
-            order: the seeds of every step.
             plan: applies from ``first_step`` on.
             rank: the worker's position in the plan.
-            epochs: number of epochs of the run.
             first_step: the first step to yield, counted over all epochs from 0.
             lead_steps: steps yielded before the first ``commit_plan``; None: the plan never
                 changes.

@@ -144,7 +144,6 @@ def build_pipeline(
     A mini-batch that exceeds the free device memory waits until earlier mini-batches are trained.
 
     Args:
-        stages: the stages.
         source: slices in the order of steps.
         prefetch: one of ``PREFETCH``, or ``BY_DEVICE`` for no stage at all. ``two_stage`` loads and
             transfers in separate groups: while a batch propagates, the next one is on the link, and

@@ -144,8 +144,6 @@ class TrainStep:
 
         Args:
             model: the model that this device trains, in host memory.
-            backend: the device.
-            synchronizer: sums gradients over all workers.
             optimizer: updates the weights of ``model``.
             clip_norm: global L2 norm that gradients are scaled down to; None: no clipping.
             work: counts the device's work for resource management. None: it uses measured times.
@@ -175,13 +173,7 @@ class TrainStep:
             batch.stages.exchange += waited_s
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> list[Finished]:
-        """Sum the gradients of all workers, and return the step, which is done.
-
-        Args:
-            batch: this worker's slice.
-            checkpoint: whether rank 0 requests a checkpoint after the step; all workers learn it
-                here.
-        """
+        """Sum the gradients of all workers, and return the step, which is done."""
         self._finish(batch)
         # The duration of this synchronization is unknown, so the previous step's is reported.
         stages = replace(batch.stages, sync=self._last_sync_s)

@@ -62,9 +62,6 @@ def device_workloads(
     """Return the workload of each device.
 
     Args:
-        config: options of the run.
-        workload: workload of the graph and the model.
-        devices: devices of all workers.
         effects: memory and hit rates of each device's cache.
         graph: the graph, which a device may hold in its own memory.
     """
@@ -129,12 +126,7 @@ class PlanModel:
 
         Args:
             config: options of the run, which may fix the split and the kind of prefetching.
-            graph: the training graph.
-            model: the full model.
             group: the workers, possibly on several machines of the same kind.
-            order: the seeds of every step.
-            sampling: sampler of the mini-batches.
-            devices: devices of all workers.
             effects: memory and hit rates of each device's cache.
             source: cost of rows outside host memory. None: all rows are in memory.
 

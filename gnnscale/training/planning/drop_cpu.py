@@ -70,7 +70,6 @@ def without_cpu(
 
     Args:
         dropped: the CPU workers, and the accelerator that continues.
-        config: options of the run.
         options: ``config`` as plain values.
 
     Returns:

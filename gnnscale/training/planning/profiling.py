@@ -77,11 +77,8 @@ def profile_plan(
 
     Args:
         order: the seeds of every step, with full mini-batches among them.
-        plan: the plan to profile.
         rank: the worker's position in the plan.
         model: the model that this device trains.
-        backend: the device.
-        stages: stages before propagation.
         step: propagation and update, with an optimizer that is discarded.
     """
     share, measured = plan.shares[rank], _ProfiledSteps(plan)

@@ -64,9 +64,6 @@ class PlanSearch:
         """Propose a plan, which is the choice if ``runtime.deterministic`` is set.
 
         Args:
-            config: options of the run.
-            model: the performance model.
-            order: the seeds of every step.
             saved_plan: the plan of a resumed run, as plain values, which is the choice; None:
                 search.
         """
@@ -167,8 +164,6 @@ def agree_on_plan(
 
     Args:
         search: the search, on rank 0; None on other ranks.
-        devices: devices of all workers.
-        group: the workers.
         profile: profiles a plan on this worker's device.
     """
     while True:

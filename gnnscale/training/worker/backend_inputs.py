@@ -24,14 +24,10 @@ _PROFILED_STEPS = 16
 def owning_group(config: RunConfig, group: Group, solo_position: int | None) -> Group | None:
     """Return the group of workers with device-driven steps, to which this worker belongs.
 
-    Args:
-        config: options of the run.
-        group: all workers.
-        solo_position: position of the only device that may train without the others; None: there is
-            none.
+    None: the host starts every operation of this worker's steps.
 
-    Returns:
-        The group. None: the host starts every operation of this worker's steps.
+    Args:
+        solo_position: position of the single device that may train without other workers, or None.
     """
     if owns_steps(config.device_plan.parsed()):
         return group
@@ -49,9 +45,6 @@ def backend_inputs(
     """Return the inputs of the backend of this worker.
 
     Args:
-        config: options of the run.
-        data: the graph and task.
-        learning: the model and its optimizer.
         loader: loads features at the host.
         cache: cache of this device; None: it has none.
         owner: the workers with device-driven steps; None: steps are host-driven.

@@ -41,7 +41,12 @@ from gnnscale.sampling import SeedOrder
 from gnnscale.training.build.cache import OpenedCache, devices_with_caches, open_caches
 from gnnscale.training.build.replan import CacheReplanner
 from gnnscale.training.build.sharded_features import SharedFeatures, open_sharded_tier
-from gnnscale.training.build.tiered_features import OpenedTier, chosen_tier, open_disk_tier
+from gnnscale.training.build.tiered_features import (
+    OpenedTier,
+    TierInputs,
+    chosen_tier,
+    open_disk_tier,
+)
 from gnnscale.training.gradient_sync import Synchronizer
 from gnnscale.training.pipeline.device_step import DeviceDrivenStep
 from gnnscale.training.pipeline.stages import Stages
@@ -91,10 +96,6 @@ class WorkerDevice:
         """Open the device of this worker; every worker calls this at the same time.
 
         Args:
-            config: options of the run.
-            data: the graph and task.
-            learning: the model and its optimizer.
-            group: all workers.
             rows: rows sharded over the machines. None: each machine has all rows.
             may_drop_cpu: whether the run may continue without its CPU workers.
 
@@ -125,9 +126,9 @@ class WorkerDevice:
         )
         work = counted_work(config, graph, learning.model, devices, plan, rank=group.rank)
         step = _open_step(learning, backend, synchronizer, devices, work, config, order, group)
-        replanner = None
-        if plan is not None:
-            replanner = CacheReplanner(config, graph, order, group, plan, cache)
+        replanner = (
+            None if plan is None else CacheReplanner(config, graph, order, group, plan, cache)
+        )
         return cls(
             devices=devices,
             group=group,
@@ -244,34 +245,32 @@ def _open_tier(
         options = DiskFeaturesConfig() if chosen else None
     if options is None and rows is None:
         return None
-    sampling = data.task.sampling(config.trained_sampler, data.order)
-    workload = unmeasured_workload(data.graph, learning.model).on(device)
-    run: dict[str, Any] = {
-        "sampling": sampling,
-        "order": data.order,
-        "workload": workload,
-        "group": group,
-        "caches": data.caches,
-    }
+    inputs = TierInputs(
+        config=config,
+        graph=data.graph,
+        sampling=data.task.sampling(config.trained_sampler, data.order),
+        order=data.order,
+        workload=unmeasured_workload(data.graph, learning.model).on(device),
+        group=group,
+        caches=data.caches,
+    )
     if rows is not None:
         check_follows(data.caches)
-        return open_sharded_tier(rows, config, data.task.graph, **run)
+        return open_sharded_tier(rows, inputs)
     assert options is not None
     if is_required:
-        return open_disk_tier(options, config, data.task.graph, **run)
-    return _open_tier_if_it_fits(options, config, data.task.graph, **run)
+        return open_disk_tier(options, inputs)
+    return _open_tier_if_it_fits(options, inputs)
 
 
-def _open_tier_if_it_fits(
-    options: DiskFeaturesConfig, config: RunConfig, graph: Graph, *, group: Group, **run: Any
-) -> OpenedTier | None:
+def _open_tier_if_it_fits(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTier | None:
     """Return a tiered store that no option requires. None: some worker lacks memory for it."""
     tier, problem = None, ""
     try:
-        tier = open_disk_tier(options, config, graph, group=group, **run)
+        tier = open_disk_tier(options, inputs)
     except ConfigError as error:
         problem = str(error)
-    if group.largest([len(problem)])[0] == 0:
+    if inputs.group.largest([len(problem)])[0] == 0:
         return tier
     if tier is not None:
         tier.store.rows.close()

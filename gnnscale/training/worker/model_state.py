@@ -50,8 +50,6 @@ class TrainInputs:
         """Open the artifacts; if there are none, one process per machine makes them first.
 
         Args:
-            config: options of the run.
-            group: the workers of the run.
             artifacts: artifacts made by the launching process; empty if workers make them.
 
         Raises:
@@ -160,14 +158,14 @@ class ModelState:
         """Optimizer state of the full model, by parameter position, as of the last ``join``."""
         return optimizer_state(self.optimizer) if self.weights is None else self.weights.state
 
-    def whole_optimizer(self, config: RunConfig) -> torch.optim.Optimizer:
+    def full_optimizer(self, config: RunConfig) -> torch.optim.Optimizer:
         """Return an optimizer of the full model to restore: ``optimizer``, or a new one (P3)."""
         return self.optimizer if self.weights is None else config.optimizer.build(self.model)
 
-    def restore(self, whole: torch.optim.Optimizer) -> None:
-        """Continue with the state of ``whole``, and with the full model (P3)."""
+    def restore(self, optimizer: torch.optim.Optimizer) -> None:
+        """Continue with the state of ``optimizer``, and with the full model (P3)."""
         if self.weights is not None:
-            self.weights.restore(whole)
+            self.weights.restore(optimizer)
 
     @property
     def last_rate(self) -> float:

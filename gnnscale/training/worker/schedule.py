@@ -5,112 +5,35 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gnnscale.cache import CachePlan
-from gnnscale.cache.belady import LookAheadReplay
-from gnnscale.core import Array, Pipeline
+from gnnscale.core import Pipeline
 from gnnscale.distributed.process_group import Group, trade_values
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.partition.nvlink import links_between
 from gnnscale.planner import BY_DEVICE, DevicePlan
 from gnnscale.run.config import RunConfig
 from gnnscale.run.records import NetworkStats, RunLayout
-from gnnscale.sampling import Sampler
 from gnnscale.training.build.cache import cache_effects, find_uncached
 from gnnscale.training.drm.balance import shares_sampling
 from gnnscale.training.drm.rebalancer import Rebalancer, RebalancerState
 from gnnscale.training.gradient_sync import StepTotals
 from gnnscale.training.pipeline.device_step import max_late
 from gnnscale.training.pipeline.slices import BatchSlice, Schedule
-from gnnscale.training.pipeline.stages import Stages, build_pipeline, runs_ahead
+from gnnscale.training.pipeline.stages import build_pipeline, runs_ahead
 from gnnscale.training.planning.cost_estimates import PlanModel
 from gnnscale.training.planning.drop_cpu import ProcessorsDropped, compare, plan_solo
 from gnnscale.training.planning.profiling import PlanProfile, profile_plan
 from gnnscale.training.planning.search import PlanSearch, agree_on_plan
 from gnnscale.training.worker.device import WorkerDevice
+from gnnscale.training.worker.look_ahead import CONCURRENT_STEPS, max_window, sampled_slices
 from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
 log = logging.getLogger(__name__)
-
-
-#: Steps sampled concurrently if adjacency lists are on disk; lists that several steps need are read
-#: once.
-_CONCURRENT_STEPS = 8
-
-
-def sample_concurrently(
-    slices: Iterator[BatchSlice], stages: Stages, *, count: int
-) -> Iterator[BatchSlice]:
-    """Yield ``slices`` with their samples, of which ``count`` are drawn at the same time."""
-    waiting: deque[tuple[BatchSlice, Future[None]]] = deque()
-    with ThreadPoolExecutor(count, "gnnscale-sample") as threads:
-        for batch in slices:
-            waiting.append((batch, threads.submit(stages.sample, batch)))
-            if len(waiting) == count:
-                yield _wait_for_sample(*waiting.popleft())
-        while waiting:
-            yield _wait_for_sample(*waiting.popleft())
-
-
-def _wait_for_sample(batch: BatchSlice, sampling: Future[None]) -> BatchSlice:
-    sampling.result()
-    return batch
-
-
-def look_ahead(
-    slices: Iterator[BatchSlice],
-    stages: Stages,
-    *,
-    window: int,
-    expect: Callable[[Array | None], None],
-    end: Callable[[], None] | None = None,
-) -> Iterator[BatchSlice]:
-    """Yield sampled ``slices``, each after the ``window`` slices that follow it are sampled.
-
-    Args:
-        slices: slices in the order of steps.
-        stages: the stages, which sample.
-        window: number of slices sampled ahead of the yielded slice.
-        expect: receives the input vertices of each slice, in the order of steps; None for a slice
-            without seeds.
-        end: called after the last slice is sampled.
-    """
-    waiting: deque[BatchSlice] = deque()
-    for batch in slices:
-        stages.sample(batch)
-        expect(stages.input_vertices(batch))
-        waiting.append(batch)
-        if len(waiting) > window:
-            yield waiting.popleft()
-    if end is not None:
-        end()
-    yield from waiting
-
-
-def draw_ahead(
-    slices: Iterator[BatchSlice], sampler: Sampler, replay: LookAheadReplay
-) -> Iterator[BatchSlice]:
-    """Yield ``slices`` of a device that samples itself, with a host replay of its dynamic cache.
-
-    The host samples the same mini-batches ahead, and thus knows which rows enter the cache.
-    """
-    waiting: deque[BatchSlice] = deque()
-    for batch in slices:
-        vertices = None
-        if len(batch.seeds):
-            vertices = sampler.sample(batch.seeds, batch.step).input_vertices
-        replay.expect(vertices)
-        waiting.append(batch)
-        if len(waiting) > replay.window:
-            yield waiting.popleft()
-    yield from waiting
 
 
 def plan_layout(
@@ -124,11 +47,6 @@ def plan_layout(
     """Let rank 0 search for a plan, which all workers profile, or use the plan of a checkpoint.
 
     Args:
-        config: options of the run.
-        data: the graph and task.
-        learning: the model.
-        device: this worker's device.
-        group: all workers.
         saved_plan: the plan of a resumed run, as plain values; None: search for a plan.
 
     Raises:
@@ -238,8 +156,6 @@ def _drop_cpu(
     """Profile the accelerator without the CPU workers, and drop them if that is no slower.
 
     Args:
-        device: this worker's device.
-        group: all workers.
         step_with_s: seconds of a step under the chosen plan; None: nothing was profiled.
         profile: profiles the accelerator without the CPU workers.
 
@@ -307,22 +223,11 @@ class BatchSchedule:
         """Start the stages at ``first_step`` under ``plan``.
 
         Args:
-            config: options of the run.
-            data: the graph and task.
-            device: this worker's device.
-            group: all workers.
-            plan: the plan of all devices.
             first_step: the first step to train, counted over all epochs from 0.
             management: state of resource management in the checkpoint, or an initial one.
         """
         share, depth = plan.shares[group.rank], config.runtime.prefetch_depth
-        lead_steps = (depth + 1 if runs_ahead(plan) else 1) + max_late(plan)
-        if device.prefetcher is not None:
-            lead_steps += max(group.largest([device.prefetcher.lead]))
-        else:
-            lead_steps += _window(data.caches)
-        if data.graph.lists is not None:
-            lead_steps += _CONCURRENT_STEPS - 1
+        lead_steps = _lead_steps(config, data, device, group, plan)
         managed = manages(config, plan)
         slices = Schedule(
             data.order,
@@ -345,7 +250,7 @@ class BatchSchedule:
         device.backend.set_threads(share.threads)
         pipeline = build_pipeline(
             device.stages,
-            _sampled_slices(slices, device, config, data),
+            sampled_slices(slices, device, config, data),
             prefetch=share.prefetch,
             draws_ahead=device.cache is not None and device.cache.replay is not None,
             has_link=not share.device.on_host,
@@ -408,35 +313,13 @@ def manages(config: RunConfig, plan: DevicePlan) -> bool:
     return config.runtime.drm and (len(plan.shares) > 1 or runs_ahead(plan))
 
 
-def _sampled_slices(
-    slices: Schedule, device: WorkerDevice, config: RunConfig, data: TrainInputs
-) -> Iterator[BatchSlice]:
-    """Return the worker's slices, sampled ahead if a prefetcher or dynamic cache needs it."""
-    slices_ahead = slices.slices()
-    if data.graph.lists is not None:
-        slices_ahead = sample_concurrently(slices_ahead, device.stages, count=_CONCURRENT_STEPS)
-    cache, prefetcher = device.cache, device.prefetcher
-    if cache is not None and cache.replay is not None:
-        sampling = data.task.sampling(config.trained_sampler, data.order)
-        sampler = sampling.sampler(
-            data.task.graph, seed=config.seed, num_threads=config.num_threads
-        )
-        return draw_ahead(slices_ahead, sampler, cache.replay)
-    if prefetcher is not None:
-        return look_ahead(
-            slices_ahead,
-            device.stages,
-            window=prefetcher.lead,
-            expect=prefetcher.expect,
-            end=prefetcher.end,
-        )
-    dynamic = None if cache is None else cache.look_ahead
-    if dynamic is None:
-        return slices_ahead
-    return look_ahead(slices_ahead, device.stages, window=dynamic.window, expect=dynamic.expect)
-
-
-def _window(plan: CachePlan | None) -> int:
-    """Return the largest look-ahead of all dynamic caches, in steps; equal in every process."""
-    policies = () if plan is None else (cache.look_ahead for cache in plan.devices)
-    return max((policy.window for policy in policies if policy is not None), default=0)
+def _lead_steps(
+    config: RunConfig, data: TrainInputs, device: WorkerDevice, group: Group, plan: DevicePlan
+) -> int:
+    """Return the number of steps that are prepared ahead, equal in every process."""
+    steps = (config.runtime.prefetch_depth + 1 if runs_ahead(plan) else 1) + max_late(plan)
+    if device.prefetcher is not None:
+        steps += max(group.largest([device.prefetcher.lead]))
+    else:
+        steps += max_window(data.caches)
+    return steps if data.graph.lists is None else steps + CONCURRENT_STEPS - 1

@@ -293,7 +293,8 @@ def test_a_device_that_has_nothing_left(budget: Any) -> None:
         budget(replace(DEVICE, name="small", memory_bytes=20_000), in_flight=3)
     line = str(error.value)
     assert line.startswith("cache_planner=belady: small has no memory left for a cache: the model")
-    assert "the model and a mini-batch take " in line and "of 0.0 MB" in line
+    assert "the model and a mini-batch take " in line
+    assert "of 0.0 MB" in line
     assert line.endswith("set cache_planner.budget_bytes")
     # Named, it is the user's affair.
     tiny = replace(DEVICE, memory_bytes=20_000)

@@ -124,7 +124,7 @@ def test_own_rows_stay_in_memory_if_a_step_of_others_fits_beside(
     sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)] * 2, num_bytes=0)
     sample = replace(sample, num_workers=2)
     rows.own = np.lib.format.open_memmap(tmp_path / "own.npy", "w+", np.uint8, (20, 1 << 20))
-    planned = shared._plan_beside_own(rows, sample, memory_bytes, HORIZON)
+    planned = shared._plan_remote_rows(rows, sample, memory_bytes, HORIZON)
     assert (planned is not None) == fits
 
 
@@ -133,7 +133,7 @@ def test_without_own_rows_a_step_has_to_fit() -> None:
     rows.own_places = lambda vertices: np.full(len(vertices), -1)
     sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)], num_bytes=0)
     with pytest.raises(ConfigError, match="the rows of a step do not fit"):
-        shared._plan_beside_own(rows, sample, 1 << 20, HORIZON)
+        shared._plan_remote_rows(rows, sample, 1 << 20, HORIZON)
 
 
 def test_evaluation_reads_all_rows() -> None:

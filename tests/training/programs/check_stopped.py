@@ -16,7 +16,7 @@ def run(rank: int, size: int, meeting: Path, port: str) -> None:
     where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
     os.environ.update({name: str(value) for name, value in where.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
-    torchrun._EVERY_PEER_S = 0.2
+    torchrun._HEARTBEAT_S = 0.2
     names = ("cpu:0", "cpu:1")
     lost = ""
     if rank == 1:
