@@ -1,11 +1,11 @@
-"""When a run is saved, inside epochs and after them, and how it is resumed from that."""
+"""Checkpoints of a training run: saving inside and after epochs, and resuming."""
 
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
 from gnnscale.run.checkpoint import LAST
-from gnnscale.run.checkpoint import reader as saved_run
+from gnnscale.run.checkpoint.reader import SavedRun, WorkerPart, not_of_this_run
 from gnnscale.run.history import History
 from gnnscale.run.records import EpochRecord, EpochSums, best_epoch, best_number
 from gnnscale.training.drm.rebalancer import RebalancerState
@@ -13,65 +13,68 @@ from gnnscale.training.worker.train_state import TrainState
 
 log = logging.getLogger(__name__)
 
-#: Seconds that the first epoch waits for its checkpoint before it is recorded.
-_FIRST_S = 1.0
+#: Seconds that the first epoch waits for its checkpoint before the epoch is recorded.
+_FIRST_WAIT_S = 1.0
 
 
-def resume(state: TrainState) -> saved_run.SavedRun | None:
-    """Go on where the checkpoint stands; every worker calls this.
+def resume(state: TrainState) -> SavedRun | None:
+    """Restore the state of the last checkpoint; every worker calls this.
 
     Returns:
-        The checkpoint; None if the run stopped before its first.
+        The checkpoint. None: the run stopped before its first checkpoint.
 
     Raises:
-        ConfigError: the checkpoint is damaged, or not one of this run.
+        ConfigError: the checkpoint is damaged, or of another run.
     """
     learning, progress = state.learning, state.progress
-    optimizer = learning.whole_optimizer(state.config)
+    optimizer = learning.full_optimizer(state.config)
     saved = state.checkpoint.resume(
         state.group, learning.model, optimizer, steps_per_epoch=progress.steps_per_epoch
     )
     if saved is None:
         return None
-    learning.take(optimizer)
+    learning.restore(optimizer)
     progress.best_weights, progress.steps_done = saved.learnt.best_model, saved.step
     if saved.sums is not None:
         _resume_inside(state, saved, saved.sums)
     if state.group.is_rank0:
-        before, progress.unvalidated = state.checkpoint.history_of(saved)
-        progress.history = History(before)
-        best = best_epoch(before, state.metric)
+        records, progress.unvalidated = state.checkpoint.history_of(saved)
+        progress.history = History(records)
+        best = best_epoch(records, state.metric)
         if saved.sums is None and best == saved.epoch:
             progress.best_weights = saved.learnt.model
         if best is not None and state.config.runtime.checkpoint:
             state.checkpoint.restore_best(best, progress.best_weights)
-    metrics = [each.valid_metric for each in progress.history]
+    metrics = [record.valid_metric for record in progress.history]
     progress.metrics = state.group.broadcast_json(metrics)
     return saved
 
 
-def _resume_inside(state: TrainState, saved: saved_run.SavedRun, sums: EpochSums) -> None:
-    """Take what this worker alone knew of an epoch; other devices begin with the first one's."""
+def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
+    """Restore this worker's part of an interrupted epoch.
+
+    With another device plan, only the totals over all devices are restored.
+    """
     options = state.checkpoint.options
     if saved.config.get("device_plan") != options.get("device_plan"):
         state.progress.resumed = replace(sums, devices=())
         return
     try:
         if {len(saved.workers), len(sums.devices)} != {state.group.size}:
-            raise ValueError(f"parts of {len(saved.workers)} workers")
+            raise ValueError(f"expected {state.group.size} workers, got {len(saved.workers)}")
         part = saved.workers[state.group.rank]
         part.restore_buffers(state.learning.trained)
     except ValueError as error:
-        raise saved_run.not_of_this_run(state.checkpoint.directory / LAST, str(error)) from None
+        raise not_of_this_run(state.checkpoint.directory / LAST, str(error)) from None
     state.step.rows.update(part.rows)
     state.progress.resumed = replace(sums, counters=part.counters)
 
 
-def kept_management(state: TrainState, saved: saved_run.SavedRun) -> RebalancerState:
-    """Return where resource management stood when the checkpoint was written.
+def kept_management(state: TrainState, saved: SavedRun) -> RebalancerState:
+    """Return the state of resource management in the checkpoint.
 
     Raises:
-        ConfigError: that does not fit the plan.
+        ConfigError: the state does not fit the plan.
     """
     values = saved.management_under(state.checkpoint.options)
     if values is None:
@@ -81,17 +84,17 @@ def kept_management(state: TrainState, saved: saved_run.SavedRun) -> RebalancerS
     try:
         return RebalancerState.from_values(state.layout.plan, values, step=saved.step)
     except ValueError as error:
-        raise saved_run.not_of_this_run(state.checkpoint.directory / LAST, str(error)) from None
+        raise not_of_this_run(state.checkpoint.directory / LAST, str(error)) from None
 
 
 def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
-    """Begin to write a checkpoint after the step that is done; every worker calls this.
+    """Start to write a checkpoint after the current step; every worker calls this.
 
-    The stages of later steps go on meanwhile.
+    The stages of later steps continue while the checkpoint is written.
     """
     state.step.state_out()
     state.learning.join()
-    part = saved_run.WorkerPart(
+    part = WorkerPart(
         buffers=dict(state.learning.trained.named_buffers()),
         rows=dict(state.step.rows),
         counters=sums.counters,
@@ -102,13 +105,12 @@ def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
 
 
 def save_after_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> None:
-    """Begin to write the checkpoint after an epoch if it is due, on rank 0.
+    """Start to write the checkpoint after an epoch if it is due, on rank 0.
 
     Args:
-        state: where the run stands; the whole model is up to date.
-        trained: the epoch's record, which is yet to be validated.
-        last: whether it is the last one, after which the checkpoint is always written, and
-            waited for.
+        state: state of the run, with an up-to-date full model.
+        trained: record of the epoch, which is not validated yet.
+        last: whether this is the last epoch: its checkpoint is always written, and waited for.
     """
     state.checkpoint.check()
     if last:
@@ -118,11 +120,11 @@ def save_after_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> 
 
 
 def keep_best(state: TrainState, trained: EpochRecord) -> None:
-    """Keep the best weights, and write them along with the checkpoint of the epoch, on rank 0.
+    """Keep the weights if they are the best so far, and save them with the checkpoint, on rank 0.
 
     Args:
-        state: where the run stands; the epoch is validated, and the last one of ``history``.
-        trained: its record from before its validation.
+        state: state of the run, whose last epoch in ``history`` is validated.
+        trained: record of this epoch before its validation.
     """
     progress = state.progress
     best = best_number(progress.metrics, state.metric)
@@ -139,8 +141,8 @@ def keep_best(state: TrainState, trained: EpochRecord) -> None:
     if state.finished:
         state.checkpoint.wait()
     elif progress.epoch == 1:
-        # Without a checkpoint, a run that has recorded an epoch counts as one that has lost it.
-        state.checkpoint.wait(_FIRST_S)
+        # A run with a recorded epoch but no checkpoint could not be resumed.
+        state.checkpoint.wait(_FIRST_WAIT_S)
 
 
 def _save_and_wait(state: TrainState, trained: EpochRecord, *, validated: bool = False) -> None:
@@ -157,11 +159,13 @@ def _save(
     *,
     validated: bool = False,
 ) -> None:
-    """Begin to write a checkpoint.
+    """Start to write a checkpoint.
 
     Args:
-        trained: the epoch after which it stands, None inside an epoch.
-        validated: whether the last one of ``history`` is this epoch, after its validation.
+        trained: record of the epoch that has ended; None: inside an epoch.
+        sums: totals of the epoch so far; None: after an epoch.
+        workers: packed parts of all workers; empty after an epoch.
+        validated: whether ``history`` ends with this epoch, already validated.
     """
     if state.config.runtime.checkpoint:
         progress, step = state.progress, state.progress.steps_done

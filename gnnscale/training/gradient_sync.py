@@ -1,4 +1,4 @@
-"""The synchronizer (HyScale-GNN, section III-A): gradients of all trainers, summed."""
+"""Synchronizer (HyScale-GNN, section III-A): all-reduce of the gradients of all trainers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from gnnscale.nn.learned_embeddings import LearnedEmbedding
 from gnnscale.nn.optim.sparse import RowSums
 
 
-def share_row_gradients(rows: LearnedEmbedding, group: Group) -> None:
-    """Give ``rows`` the gradients of all devices; every process calls this once a step.
+def sum_embedding_gradients(rows: LearnedEmbedding, group: Group) -> None:
+    """Sum the gradients of learned embeddings over all devices, once a step.
 
-    Each sends its vertices and their gradients, ``[n, dim]`` float32, to all others. Processes that
-    update by them keep equal tables, bit for bit: sums are in the order of ranks.
+    Every process calls this, and sends its vertices and their gradients, ``[n, dim]`` float32, to
+    all others. Sums are in the order of ranks, so that all tables stay equal bit for bit.
 
     Args:
-        rows: learned rows, with the gradient of this device, or none if it had no seeds.
+        rows: learned embeddings, with this device's gradient, or None without seeds.
     """
     dtype = vertex_dtype(len(rows.weight))
     if rows.gradient is None:
@@ -36,16 +36,18 @@ def share_row_gradients(rows: LearnedEmbedding, group: Group) -> None:
     else:
         ids, sums = rows.gradient
         gradients = sums.total(torch.float32, num_threads=torch.get_num_threads())
-    mine = torch.from_numpy(np.ascontiguousarray(ids, dtype)), gradients
-    rows.gradient = sums_of_equal(*_gathered(mine, group))
+    local = torch.from_numpy(np.ascontiguousarray(ids, dtype)), gradients
+    rows.gradient = sum_by_vertex(*_all_gather_rows(local, group))
 
 
-def sums_of_equal(vertices: Tensor, gradients: Tensor) -> tuple[Array, RowSums]:
-    """Return the distinct ones of ``vertices``, ascending, and the sums of their gradients.
+def sum_by_vertex(vertices: Tensor, gradients: Tensor) -> tuple[Array, RowSums]:
+    """Return the distinct ``vertices``, ascending, and the sum of each vertex's gradients.
+
+    For vertices [7, 3, 7] and gradients [g0, g1, g2] the result is [3, 7] and [g1, g0 + g2].
 
     Args:
         vertices: ``[n]`` ids.
-        gradients: ``[n, dim]`` float32; those of a vertex are summed in this order.
+        gradients: ``[n, dim]`` float32; gradients of a vertex are summed in this order.
     """
     ids = vertices.numpy()
     order = np.argsort(ids, kind="stable")
@@ -63,19 +65,19 @@ def sums_of_equal(vertices: Tensor, gradients: Tensor) -> tuple[Array, RowSums]:
     return ordered[first], sums
 
 
-def _gathered(parts: Sequence[Tensor], group: Group) -> list[Tensor]:
-    """Return the rows of all processes, in the order of ranks, for each of ``parts``.
+def _all_gather_rows(parts: Sequence[Tensor], group: Group) -> list[Tensor]:
+    """Return the rows of all processes, in the order of ranks, for each tensor of ``parts``.
 
     Args:
-        parts: have the same number of rows, which may differ between processes.
+        parts: tensors with equal numbers of rows, which may differ between processes.
     """
     counts = torch.empty(group.size, 1, dtype=torch.int64)
     group.gather_into(counts, torch.tensor([len(parts[0])]))
     lengths = counts.flatten().tolist()
-    whole = [part.new_empty(sum(lengths), *part.shape[1:]) for part in parts]
+    gathered = [part.new_empty(sum(lengths), *part.shape[1:]) for part in parts]
     works = []
-    for part, every in zip(parts, whole, strict=True):
-        slices = torch.split(every, lengths)
+    for part, rows in zip(parts, gathered, strict=True):
+        slices = torch.split(rows, lengths)
         slices[group.rank].copy_(part)
         for peer in (rank for rank in range(group.size) if rank != group.rank):
             if lengths[peer]:
@@ -83,43 +85,44 @@ def _gathered(parts: Sequence[Tensor], group: Group) -> list[Tensor]:
             if len(part):
                 works.append(group.start_sending(part, peer))
     group.finish(works)
-    return whole
+    return gathered
 
 
 def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) -> bool:
-    """Replace the floating-point buffers of ``model`` by those of all devices together.
+    """Replace the floating-point buffers of ``model`` by statistics over all devices.
 
-    Of a batch normalisation, into which n_d rows with the running mean m_d and variance v_d went on
-    device d, the rows of all devices have (law of total variance)
+    A batch normalization has normalized n_d rows on device d, with the running mean m_d and the
+    running variance v_d. The rows of all devices have (law of total variance)
 
         mean = Σ n_d m_d / Σ n_d,    variance = Σ n_d (v_d + m_d²) / Σ n_d - mean².
 
-    Any other floating-point buffer becomes the mean over devices, weighted likewise. A device that
-    had no rows does not count. If every device has the same part of the rows in every step, this
-    mean is the one that a single process would have. Integer counters stay as they are.
+    Any other floating-point buffer becomes its mean over devices, weighted by n_d. A device without
+    rows has no weight. If every device has the same fraction of the rows in every step, this mean
+    equals the running mean of a single process. Integer buffers are unchanged.
 
     Args:
-        model: layers in ``layers``, normalisations after them in ``norms``, as in ``GNN``.
-        rows: of each layer, rows that it wrote on this device since the last time and that its
-            statistics count; 0 if missing.
+        model: has its layers in ``layers``, and the normalizations after them in ``norms``, as in
+            ``GNN``.
+        rows: number of rows by layer that this device's statistics counted since the last call; 0
+            if missing.
 
     Returns:
-        Whether there was anything to combine.
+        Whether any buffer was combined.
     """
-    found = list(_statistics(model))
-    if not found or group.size == 1:
+    statistics = list(_statistics(model))
+    if not statistics or group.size == 1:
         return False
     parts = []
-    for layer, mean, variance in found:
+    for layer, mean, variance in statistics:
         count = torch.tensor([float(rows.get(layer, 0))], dtype=torch.float64)
-        parts += [count, *(count * each.flatten() for each in _moments(mean, variance))]
+        parts += [count, *(count * moment.flatten() for moment in _moments(mean, variance))]
     sums = torch.cat(parts)
     group.sum(sums)
-    left = iter(torch.split(sums, [len(each) for each in parts]))
-    for _, mean, variance in found:
-        count = next(left)
-        firsts = next(left)
-        seconds = None if variance is None else next(left)
+    remaining = iter(torch.split(sums, [len(part) for part in parts]))
+    for _, mean, variance in statistics:
+        count = next(remaining)
+        firsts = next(remaining)
+        seconds = None if variance is None else next(remaining)
         if not count:
             continue
         combined = firsts / count
@@ -130,72 +133,72 @@ def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) 
     return True
 
 
-def needs_several_rows(model: nn.Module) -> frozenset[int]:
-    """Return the layers of which a slice with one row leaves the running statistics as they are.
+def batch_norm_layers(model: nn.Module) -> frozenset[int]:
+    """Return the layers with batch normalization, whose statistics skip slices of one row.
 
-    Such rows are not counted in ``combine_statistics``. See ``GNN.normalise``.
+    ``combine_statistics`` does not count such slices. See ``GNN.normalise``.
     """
     norms = getattr(model, "norms", ())
     return frozenset(index for index, norm in enumerate(norms) if isinstance(norm, _BatchNorm))
 
 
 def _moments(mean: Tensor, variance: Tensor | None) -> list[Tensor]:
-    """Return the first moment, and the second if there is a variance, in float64."""
+    """Return the first moment, and the second moment if there is a variance, in float64."""
     first = mean.double()
     return [first] if variance is None else [first, variance.double() + first.square()]
 
 
 def _statistics(model: nn.Module) -> Iterator[tuple[int, Tensor, Tensor | None]]:
-    """Yield layer, mean and variance of each normalisation, and layer and value of other buffers.
+    """Yield layer, mean and variance of each normalization, and layer and value of other buffers.
 
-    What belongs to no layer counts as the last one's, which writes the seeds' rows.
+    A buffer outside all layers counts for the last layer, which writes the rows of the seeds.
     """
     last = max(len(getattr(model, "layers", ())) - 1, 0)
     for name, module in model.named_modules():
-        layer = _layer_of(name, last)
-        own = dict(module.named_buffers(recurse=False))
+        layer = _layer_index(name, last)
+        buffers = dict(module.named_buffers(recurse=False))
         if isinstance(module, _BatchNorm) and module.running_mean is not None:
-            yield layer, own.pop("running_mean"), own.pop("running_var")
-        for each in own.values():
-            if each.is_floating_point():
-                yield layer, each, None
+            yield layer, buffers.pop("running_mean"), buffers.pop("running_var")
+        for buffer in buffers.values():
+            if buffer.is_floating_point():
+                yield layer, buffer, None
 
 
-def _layer_of(name: str, last: int) -> int:
-    """Return the layer that the module ``name`` belongs to, inputs first."""
-    place, _, rest = name.partition(".")
-    number = rest.partition(".")[0]
-    return int(number) if place in ("layers", "norms") and number.isdigit() else last
+def _layer_index(name: str, last: int) -> int:
+    """Return the layer that the module ``name`` belongs to, counted from the inputs."""
+    container, _, path = name.partition(".")
+    number = path.partition(".")[0]
+    return int(number) if container in ("layers", "norms") and number.isdigit() else last
 
 
-#: float32 holds integers up to 2^24 exactly: two of them hold a count.
+#: float32 represents integers up to 2^24 exactly: two numbers represent a count.
 _HALF = 1 << 24
 
 _NUM_COUNTS = 2 + len(NO_TRAFFIC.counts())
 
-#: The loss, and whether a checkpoint is wanted: sums over all devices.
+#: Number of values summed over all devices: the loss, and the checkpoint flag.
 _SHARED = 2
 
-#: Stage times, counts, and stage times by counted work.
+#: Length of a device's row: stage times, counts, and stage times by counted work.
 _ROW = 2 * len(STAGES) + 2 * _NUM_COUNTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepTotals:
-    """What every worker knows after a step."""
+    """Totals of a step over all devices, equal in every worker."""
 
     loss: float  #: mean over the mini-batch's seeds
     num_edges: int  #: over all layers and devices
     num_vertices: int  #: over all layers and devices
-    #: each device's stage times; ``sync`` is that of the step before
+    #: each device's stage times in seconds; ``sync`` is of the previous step
     stages: tuple[StageTimes, ...]
-    traffic: tuple[Traffic, ...]  #: what each device moved
-    #: each device's stage times by counted work, None if work is not counted
+    traffic: tuple[Traffic, ...]  #: bytes that each device moved
+    #: each device's stage times by counted work; None: work is not counted
     counted: tuple[StageTimes, ...] | None = None
-    checkpoint: bool = False  #: whether rank 0 wants a checkpoint after this step
+    checkpoint: bool = False  #: whether a checkpoint is due after this step
 
     @classmethod
-    def of_one(
+    def of_single_device(
         cls,
         outcome: BatchOutcome | None,
         stages: StageTimes,
@@ -203,7 +206,7 @@ class StepTotals:
         *,
         checkpoint: bool,
     ) -> StepTotals:
-        """Return the totals of a step that one device alone did, None if it had no seeds."""
+        """Return the totals of a step of a single device; ``outcome`` is None without seeds."""
         return cls(
             loss=outcome.loss if outcome else 0.0,
             num_edges=outcome.num_edges if outcome else 0,
@@ -216,24 +219,24 @@ class StepTotals:
 
     @property
     def managed(self) -> tuple[StageTimes, ...]:
-        """The times that resource management uses."""
+        """Stage times that resource management uses."""
         return self.stages if self.counted is None else self.counted
 
 
 class StepControl:
-    """What devices trade of a step beside gradients: a row of numbers each."""
+    """Control data of a step, summed over devices: loss, checkpoint flag, and a row per device."""
 
     def __init__(self, group: Group, values: Tensor | None = None) -> None:
-        """Take ``values`` float32 in host memory, as many as ``size_of`` says, or new ones."""
+        """Use ``values``, float32 in host memory of length ``size_of(group)``, or new zeros."""
         self._group = group
         self.values = torch.zeros(self.size_of(group)) if values is None else values
 
     @classmethod
     def size_of(cls, group: Group) -> int:
-        """Return how many numbers there are."""
+        """Return the number of values."""
         return _SHARED + group.size * _ROW
 
-    def trade(
+    def all_reduce(
         self,
         outcome: BatchOutcome | None,
         stages: StageTimes,
@@ -241,7 +244,7 @@ class StepControl:
         *,
         checkpoint: bool,
     ) -> StepTotals:
-        """Return the totals of a step, of which each of several devices passes its own part."""
+        """Return the totals of a step over several devices; the arguments are of this device."""
         self.write(outcome, stages, counted or StageTimes(), checkpoint=checkpoint)
         self._group.sum(self.values)
         return self.read(counts=counted is not None)
@@ -254,7 +257,7 @@ class StepControl:
         *,
         checkpoint: bool,
     ) -> None:
-        """Fill this device's row; the other rows are zeros, and so sums are exact."""
+        """Fill this device's row; other rows are zeros, so that the all-reduce is exact."""
         control: Float32Array = self.values.numpy()
         control[:] = 0
         control[:_SHARED] = outcome.loss if outcome else 0.0, checkpoint
@@ -266,7 +269,7 @@ class StepControl:
             row[len(STAGES) : -len(STAGES)] = np.ravel(np.divmod(np.array(counts, np.int64), _HALF))
 
     def read(self, *, counts: bool) -> StepTotals:
-        """Return what all devices have written, once it is summed.
+        """Return the totals after the all-reduce.
 
         Args:
             counts: whether work is counted.
@@ -281,25 +284,23 @@ class StepControl:
             num_edges=int(sums[:, 0].sum()),
             num_vertices=int(sums[:, 1].sum()),
             stages=tuple(_stage_times(row) for row in rows[:, : len(STAGES)].tolist()),
-            traffic=tuple(Traffic.from_counts(each) for each in sums[:, 2:].tolist()),
+            traffic=tuple(Traffic.from_counts(row) for row in sums[:, 2:].tolist()),
             counted=counted if counts else None,
             checkpoint=bool(control[1]),
         )
 
 
 class Synchronizer:
-    """Sums gradients in one flat bucket, and gathers what every device did.
+    """All-reduce of gradients in one flat bucket, with the control data of every device.
 
-    Parameters that are not shared (P3) are left to their device.
+    The loss of each slice is weighted by its fraction of the mini-batch's seeds, so that the sum of
+    gradients is the gradient of the mean loss over all seeds. Every process gets the same sums, and
+    makes the same decisions about later steps without a message.
 
-    Each slice's loss is weighted with its part of the mini-batch before it is differentiated, so
-    that the sum is the gradient of the mean over all seeds. As every process gets the same sums,
-    each decides the same about the next steps without a message.
-
-    A bucket in host memory carries the control data (loss, counts, stage times, traffic, and
-    whether a checkpoint is wanted, which only rank 0's clock and disk determine) as well,
-    so that a step takes one all-reduce. A bucket on devices, summed by their own collective
-    library, has the control data beside it in host memory. Gradients of learned rows follow.
+    A bucket in host memory contains the control data as well (loss, counts, stage times, traffic,
+    checkpoint flag), so that a step takes one all-reduce. A bucket on devices, summed by the
+    devices' collective library, has its control data in host memory. Gradients of learned
+    embeddings follow separately. Parameters that are not shared (P3) are not summed.
     """
 
     def __init__(
@@ -308,8 +309,9 @@ class Synchronizer:
         """Lay out the bucket.
 
         Args:
-            own_collective: whether the bucket lies on the device, if ``Device.collective`` of
-                all devices names the library that sums it.
+            model: the model that this device trains.
+            own_collective: whether the bucket is in device memory. ``Device.collective``, equal for
+                all devices, then names the library that sums it.
         """
         self._model = model
         self._backend = backend
@@ -322,7 +324,7 @@ class Synchronizer:
             self._bucket = torch.zeros(sum(sizes), device=collective.partition(":")[0])
             control = torch.zeros(num_control)
         else:
-            # One buffer, hence one collective a step.
+            # One buffer, hence one all-reduce a step.
             self._buffer = torch.zeros(sum(sizes) + num_control)
             self._bucket, control = self._buffer.tensor_split([sum(sizes)])
         self._control = StepControl(group, control)
@@ -338,11 +340,20 @@ class Synchronizer:
         *,
         checkpoint: bool = False,
     ) -> StepTotals:
-        """Sum all devices' gradients into ``parameter.grad``; rank 0 may want a ``checkpoint``."""
+        """Sum the gradients of all devices into ``parameter.grad``.
+
+        Args:
+            outcome: outcome of this device's slice; None: the slice had no seeds.
+            stages: stage times of this device, in seconds.
+            counted: stage times by counted work; None: work is not counted.
+            checkpoint: whether rank 0 requests a checkpoint after this step.
+        """
         self._backend.gradients_out(self._gradients)
         if self._group.size == 1:
-            of_one = None if counted is None else (counted,)
-            totals = StepTotals.of_one(outcome, stages, of_one, checkpoint=checkpoint)
+            counted_times = None if counted is None else (counted,)
+            totals = StepTotals.of_single_device(
+                outcome, stages, counted_times, checkpoint=checkpoint
+            )
         else:
             self._control.write(outcome, stages, counted or StageTimes(), checkpoint=checkpoint)
             if self._own_collective:
@@ -352,7 +363,7 @@ class Synchronizer:
                 self._group.sum(self._buffer)
             totals = self._control.read(counts=counted is not None)
             if self._model.vertex_rows is not None:
-                share_row_gradients(self._model.vertex_rows, self._group)
+                sum_embedding_gradients(self._model.vertex_rows, self._group)
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient.to(parameter.device)
         return totals
@@ -360,26 +371,23 @@ class Synchronizer:
     def clip_gradients(self, max_norm: float) -> None:
         """Scale all gradients down to a global L2 norm of ``max_norm``.
 
-        Gradients that are not shared are parts of one that is spread over the devices.
+        Gradients that are not shared (P3) are slices of a gradient over all devices; their squares
+        are summed.
         """
         parameters = list(self._model.parameters())
-        shared = {id(each) for each in self._parameters}
+        shared = {id(parameter) for parameter in self._parameters}
         if len(shared) == len(parameters):
             nn.utils.clip_grad_norm_(parameters, max_norm)
             return
         squares = torch.zeros(2)
-        for each in parameters:
-            if each.grad is not None:
-                squares[int(id(each) in shared)] += each.grad.square().sum()
+        for parameter in parameters:
+            if parameter.grad is not None:
+                squares[int(id(parameter) in shared)] += parameter.grad.square().sum()
         self._group.sum(squares[:1])
         nn.utils.clip_grads_with_norm_(parameters, max_norm, squares.sum().sqrt())
 
     def combine_statistics(self, rows: Mapping[int, int]) -> None:
-        """Make running statistics those of all devices; a normalisation sees its slices only.
-
-        Args:
-            rows: of each layer, rows that this device wrote since the last time.
-        """
+        """Combine the running statistics of all devices; ``rows`` are this device's rows by layer."""
         self._backend.buffers_out()
         if combine_statistics(self._model, rows, self._group):
             self._backend.load_state()

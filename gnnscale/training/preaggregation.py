@@ -1,4 +1,4 @@
-"""Rows of the first layer's aggregation, computed once for a graph and kept: PaGraph's DGL+PP."""
+"""Preaggregated first-layer rows, computed once per graph and stored (PaGraph's DGL+PP)."""
 
 import logging
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from gnnscale.graph import Graph
 from gnnscale.nn import ModelConfig
 from gnnscale.nn.conv.linear import LinearAggregationLayer
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
-from gnnscale.run import artifacts
+from gnnscale.run import artifacts as run_artifacts
 from gnnscale.run.artifacts import RunArtifact, reopen_artifact
 from gnnscale.sampling import Block
 
@@ -37,38 +37,40 @@ PREAGGREGATED = ArtifactType(
 
 @dataclass(frozen=True, kw_only=True)
 class PreaggregationIdentity:
-    """What decides the rows."""
+    """Inputs that determine preaggregated rows."""
 
-    graph: GraphIdentity  #: whose features are aggregated; its content hash covers them
-    layer: str  #: class of the layer, whose coefficients no weight changes
-    width: int  #: of an aggregated row
+    graph: GraphIdentity  #: graph whose features are aggregated, with the content hash
+    layer: str  #: class path of the layer, whose aggregation depends on no weight
+    width: int  #: elements of an aggregated row
 
 
 @dataclass(frozen=True, kw_only=True)
 class AggregatedRows:
-    """Rows that were opened."""
+    """Preaggregated rows, mapped from their file."""
 
-    rows: Float32Array  #: ``[num_vertices, width]`` float32, mapped
-    identity: PreaggregationIdentity  #: what decided them
-    content: str  #: hash of what they hold
+    rows: Float32Array  #: ``[num_vertices, width]`` float32, memory-mapped
+    identity: PreaggregationIdentity  #: inputs that determine the rows
+    content: str  #: hash of the header, with the checksum of the rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class _PreaggregationHeader:
-    """The entries of ``preaggregated.json`` beside its version."""
+    """Entries of ``preaggregated.json`` except its version."""
 
     identity: PreaggregationIdentity
     arrays: dict[str, ArrayEntry]
 
 
 def identify(graph: Graph, *, layer: type[object], width: int) -> PreaggregationIdentity:
-    """Return what decides the rows of ``graph`` aggregated by ``layer``.
+    """Return the identity of the rows of ``graph`` aggregated by ``layer``.
 
     Raises:
         GraphError: the graph is in memory, without a hash of its features.
     """
     if graph.content is None:
-        raise GraphError(f"{graph.name}: in memory, features are preaggregated of a store alone")
+        raise GraphError(
+            f"{graph.name}: expected a graph store to preaggregate, got a graph in memory"
+        )
     return PreaggregationIdentity(graph=describe(graph), layer=stored_path(layer), width=width)
 
 
@@ -80,22 +82,22 @@ def preaggregate(
     chunk_edges: int = CHUNK_EDGES,
     chunk_vertices: int = CHUNK_VERTICES,
 ) -> Path:
-    """Aggregate the features of ``graph`` for a model's first layer, unless that is done already.
+    """Aggregate the features of ``graph`` for a model's first layer, unless its rows are stored.
 
     Args:
-        model: whose first layer aggregates on load.
-        graph: of a store.
-        num_threads: threads to use; the result does not depend on it.
-        chunk_edges: about so many edges are aggregated in one go, which bounds memory.
-        chunk_vertices: about so many vertices, at most.
+        model: model whose first layer aggregates raw features.
+        graph: graph of a store.
+        num_threads: threads to use; the result does not depend on their number.
+        chunk_edges: approximate number of edges aggregated at a time, which bounds memory.
+        chunk_vertices: maximum number of vertices aggregated at a time.
 
     Returns:
         The directory of the rows.
 
     Raises:
-        GraphError: they cannot be written, and nothing is left; or those that are there are
-            of something else, damaged or not finite.
-        NoSpaceError: the disk has no room for them.
+        GraphError: the rows cannot be written, and no file is left; or stored rows are damaged, not
+            finite, or have another identity.
+        NoSpaceError: the disk has too little space.
     """
     layer = _first_layer(model, graph)
     identity = identify(graph, layer=type(layer), width=_width(layer, graph))
@@ -112,7 +114,7 @@ def preaggregate(
 
 
 def _first_layer(model: ModelConfig, graph: Graph) -> LinearAggregationLayer:
-    """Return a layer like the model's first one; no weight plays a part in what it aggregates."""
+    """Return a copy of the model's first layer; its aggregation does not depend on weights."""
     with torch.random.fork_rng(devices=[]):
         layer = model.build(num_features=graph.num_features, num_classes=1).layer(0)
     assert isinstance(layer, LinearAggregationLayer)
@@ -120,9 +122,9 @@ def _first_layer(model: ModelConfig, graph: Graph) -> LinearAggregationLayer:
 
 
 def _width(layer: LinearAggregationLayer, graph: Graph) -> int:
-    """Return the width of an aggregated row."""
-    nothing = Block(indptr=np.zeros(1, np.int64), indices=np.empty(0, np.int32), num_src=0)
-    return layer.aggregation(nothing, np.empty(0, np.float32)).width(graph.num_features)
+    """Return the number of elements of an aggregated row."""
+    empty_block = Block(indptr=np.zeros(1, np.int64), indices=np.empty(0, np.int32), num_src=0)
+    return layer.aggregation(empty_block, np.empty(0, np.float32)).width(graph.num_features)
 
 
 def _write_rows(
@@ -136,9 +138,9 @@ def _write_rows(
 ) -> ArrayEntry:
     """Write ``rows.npy`` into ``folder``, chunk by chunk, and return its entry."""
     num_bytes = graph.num_vertices * identity.width * np.dtype(np.float32).itemsize
-    what = f"aggregating the features of {graph.name} for {type(layer).__name__}"
-    check_space(what, folder, disk=num_bytes)
-    _LOG.info(f"{what} in {path}: needs {size(num_bytes)} of disk")
+    task = f"aggregating the features of {graph.name} for {type(layer).__name__}"
+    check_space(task, folder, disk=num_bytes)
+    _LOG.info(f"{task} in {path}: needs {size(num_bytes)} of disk")
     loader = ChunkLoader(graph, num_threads=num_threads, uses_degrees=layer.uses_degrees)
     vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
     loaded = loader.load(
@@ -146,7 +148,7 @@ def _write_rows(
     )
     with (
         NpyWriter(folder / "rows.npy", np.dtype(np.float32), (identity.width,)) as writer,
-        track(what, total=len(vertices), unit="vertices") as advance,
+        track(task, total=len(vertices), unit="vertices") as advance,
     ):
         for _, rows in loaded:
             writer.append(rows.numpy())
@@ -155,10 +157,10 @@ def _write_rows(
 
 
 def open_rows(path: Path, graph: Graph) -> AggregatedRows:
-    """Map the rows of ``graph`` at ``path``. Their checksum is reported, and not compared.
+    """Map the rows of ``graph`` at ``path``; their checksum is reported, not verified.
 
     Raises:
-        GraphError: they are of another graph, or damaged.
+        GraphError: the rows are of another graph, or damaged.
     """
     header = PREAGGREGATED.record(_PreaggregationHeader, PREAGGREGATED.read_header(path), path)
     identity = header.identity
@@ -169,22 +171,22 @@ def open_rows(path: Path, graph: Graph) -> AggregatedRows:
 
 
 def _check_rows(path: Path, graph: Graph, identity: PreaggregationIdentity) -> None:
-    """Read the rows of ``graph`` at ``path`` as a whole, once for all processes that map them."""
-    opened = open_rows(path, graph)
-    PREAGGREGATED.check_same(path, asdict(identity), asdict(opened.identity))
+    """Read all rows at ``path`` and verify them, once for all processes that map them."""
+    stored = open_rows(path, graph)
+    PREAGGREGATED.check_same(path, asdict(identity), asdict(stored.identity))
     file = path / "rows.npy"
     try:
-        for first, rows in read_slices(file, opened.rows):
+        for first, rows in read_slices(file, stored.rows):
             check_features(rows, first, file)
     except GraphError as error:
         raise PREAGGREGATED.worded(path, error) from None
 
 
 def open_aggregated(
-    artefacts: Sequence[RunArtifact], graph: Graph, host: FeatureStore
+    artifacts: Sequence[RunArtifact], graph: Graph, host: FeatureStore
 ) -> PreaggregatedFeatures | None:
-    """Open the preaggregated features of ``graph`` among ``artefacts``; None if there are none."""
-    opened = reopen_artifact(
-        artefacts, artifacts.PREAGGREGATED, lambda path: open_rows(path, graph)
+    """Open the preaggregated features of ``graph`` among ``artifacts``; None: there are none."""
+    stored = reopen_artifact(
+        artifacts, run_artifacts.PREAGGREGATED, lambda path: open_rows(path, graph)
     )
-    return None if opened is None else PreaggregatedFeatures(opened.rows, host)
+    return None if stored is None else PreaggregatedFeatures(stored.rows, host)

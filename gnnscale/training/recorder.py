@@ -1,4 +1,4 @@
-"""What a worker records of its steps, and what rank 0 makes of all workers' records."""
+"""Records of a worker's steps, and the epoch records that rank 0 makes of all workers' records."""
 
 from __future__ import annotations
 
@@ -24,29 +24,30 @@ from gnnscale.training.pipeline.slices import BatchSlice
 
 @dataclass(kw_only=True)
 class EpochCounters:
-    """What passed through the pipeline in an epoch, and how long it took."""
+    """Totals of the mini-batches of an epoch, and its duration."""
 
     num_batches: int = 0  #: mini-batches
-    num_seeds: int = 0  #: vertices predicted
+    num_seeds: int = 0  #: seeds
     num_edges: int = 0  #: edges traversed, over all layers
     num_vertices: int = 0  #: vertices traversed, over all layers
     loss: float = 0.0  #: summed over the seeds
     #: when the epoch began, on the performance counter's clock
     start: float = field(default_factory=time.perf_counter)
-    seconds: float = 0.0  #: how long it took; 0 until it is done
-    seeds_of: list[int] = field(default_factory=list)  #: of each device, by its rank, like the next
+    seconds: float = 0.0  #: duration of the epoch; 0 until it ends
+    seeds_of: list[int] = field(default_factory=list)  #: seeds of each device, by rank
+    #: seconds in each stage, by rank
     stages_of: list[StageTimes] = field(default_factory=list)
-    traffic_of: list[Traffic] = field(default_factory=list)
+    traffic_of: list[Traffic] = field(default_factory=list)  #: bytes moved, by rank
 
     @classmethod
     def begin(cls, num_devices: int, sums: records.EpochSums | None = None) -> EpochCounters:
-        """Begin to count, or count on from ``sums`` as if the epoch had begun so long ago."""
+        """Start at zero, or continue from ``sums`` with a clock that includes their seconds."""
         devices = sums.devices if sums is not None else ()
-        known = devices or [records.DeviceTotals() for _ in range(num_devices)]
+        totals = devices or [records.DeviceTotals() for _ in range(num_devices)]
         counters = cls(
-            seeds_of=[each.num_seeds for each in known],
-            stages_of=[replace(each.stages) for each in known],
-            traffic_of=[each.traffic for each in known],
+            seeds_of=[device.num_seeds for device in totals],
+            stages_of=[replace(device.stages) for device in totals],
+            traffic_of=[device.traffic for device in totals],
         )
         if sums is None:
             return counters
@@ -81,8 +82,8 @@ class EpochCounters:
         """End the epoch."""
         self.seconds = self.elapsed()
 
-    def sums(self, own: Mapping[str, float]) -> records.EpochSums:
-        """Return what a checkpoint keeps; ``own`` are the figures of this worker's device."""
+    def sums(self, counters: Mapping[str, float]) -> records.EpochSums:
+        """Return the totals for a checkpoint; ``counters`` are of this worker's device."""
         parts = zip(self.seeds_of, self.stages_of, self.traffic_of, strict=True)
         return records.EpochSums(
             num_batches=self.num_batches,
@@ -95,64 +96,66 @@ class EpochCounters:
                 records.DeviceTotals(num_seeds=seeds, stages=replace(stages), traffic=traffic)
                 for seeds, stages, traffic in parts
             ),
-            counters=dict(own),
+            counters=dict(counters),
         )
 
 
 #: Steps of a run whose spans are kept for the trace.
 _TRACED_STEPS = 2000
-#: Steps between two gatherings at least, if devices count nothing by themselves.
+#: Minimum number of steps between two gatherings if all devices are CPUs.
 _GATHER_EVERY = 32
-#: Seconds for which a look at the proportional set holds: the kernel walks all pages for it, which
+#: Seconds for which a measured proportional set size is reused: measuring it walks all pages, which
 #: takes as long as a short epoch.
 _PSS_EVERY_S = 1.0
 
 
-class WorkerFigures:
-    """Gathers what each worker knows on rank 0, not more often than it is worth.
+class WorkerStats:
+    """Memory, GPU use, counters and spans of all workers, gathered at rank 0.
+
+    Gathering is skipped after short epochs, because it would take longer than the epoch.
 
     Attributes:
-        spans: of the epoch that was ended last, from all devices; complete on rank 0.
-        of_workers: memory and figures of each worker, by rank; on rank 0.
-        counters: figures of this worker's device since they were last gathered.
+        spans: spans of the epoch that ended last, of all devices; complete on rank 0.
+        by_worker: memory, GPU use and counters of each worker, by rank; on rank 0.
+        counters: counters of this worker's device since the last gathering.
     """
 
     def __init__(self, group: Group, start: float, meter: GpuMeter | None) -> None:
-        """Begin; spans count from ``start``, on the performance counter's clock."""
+        """Start; spans count seconds from ``start``, a time of the performance counter."""
         self._meter = meter
         self._gpu: GpuUse | None = None
         self.spans: StructArray = np.empty(0, SPAN)
-        self.of_workers: list[dict[str, Any]] = []
+        self.by_worker: list[dict[str, Any]] = []
         self.counters: Counter[str] = Counter()
         self._group = group
         self._start = start
         self._traced = 0
-        self._steps_since_gathered = _GATHER_EVERY  # those of the first epoch are needed
+        self._steps_since_gathered = _GATHER_EVERY  # the first epoch is gathered
         self._pss: tuple[float, int | None] = (-math.inf, None)
-        self._mine: list[tuple[int, int, int, float, float]] = []
+        self._own_spans: list[tuple[int, int, int, float, float]] = []
 
     def add(self, batch: BatchSlice) -> None:
-        """Take note of this worker's slice of a step."""
+        """Add the counters and spans of this worker's slice of a step."""
         self._steps_since_gathered += 1
         if batch.outcome is not None and batch.outcome.counters:
             self.counters.update(batch.outcome.counters)
         if self._traced < _TRACED_STEPS:
             self._traced += 1
-            self._mine += [
+            self._own_spans += [
                 (self._group.rank, stage, batch.step, start - self._start, end - self._start)
                 for stage, start, end in batch.spans
             ]
 
     def begin_epoch(self) -> None:
-        """Begin to count what the GPU takes."""
+        """Start the measurement of the GPU's energy and utilization."""
         if self._meter is not None:
             self._meter.take()
 
     def end_epoch(self, *, due: bool) -> None:
-        """Gather what is known if it is ``due``, there is one worker, or many steps have passed.
+        """Gather at rank 0 if ``due``, if there is one worker, or after many steps.
 
-        An epoch of few steps on processors alone otherwise keeps the memory of the one before, and
-        leaves spans and counters to the next: to gather takes longer than such an epoch.
+        Otherwise the memory of the last gathering is reported again, and spans and counters are
+        reported with the next gathering.
         """
         self._gpu = None if self._meter is None else self._meter.take()
         if due or self._group.size == 1 or self._steps_since_gathered >= _GATHER_EVERY:
@@ -160,28 +163,28 @@ class WorkerFigures:
             self._steps_since_gathered = 0
         else:
             self.spans = np.empty(0, SPAN)
-            self.of_workers = [{**each, "counters": {}} for each in self.of_workers]
+            self.by_worker = [{**stats, "counters": {}} for stats in self.by_worker]
 
     def _gather(self) -> None:
-        mine = {
+        stats = {
             "peak_rss_bytes": metrics.peak_rss_bytes(),
             "pss_bytes": self._pss_bytes(),
             "gpu": None if self._gpu is None else asdict(self._gpu),
             "counters": dict(self.counters),
         }
-        # One message, for each costs the workers a few turns on the cores.
-        spans = np.array(self._mine, SPAN).tobytes()
-        message = json.dumps(mine).encode() + b"\n" + spans
-        found = [each.partition(b"\n") for each in self._group.gather(message)]
-        self.of_workers = [json.loads(figures) for figures, _, _ in found]
+        # One message for all: each message costs the workers several context switches.
+        spans = np.array(self._own_spans, SPAN).tobytes()
+        message = json.dumps(stats).encode() + b"\n" + spans
+        messages = [gathered.partition(b"\n") for gathered in self._group.gather(message)]
+        self.by_worker = [json.loads(encoded) for encoded, _, _ in messages]
         self.spans = np.concatenate(
-            [np.empty(0, SPAN), *(np.frombuffer(each, SPAN) for _, _, each in found)]
+            [np.empty(0, SPAN), *(np.frombuffer(packed, SPAN) for _, _, packed in messages)]
         )
-        self._mine = []
+        self._own_spans = []
         self.counters.clear()
 
     def _pss_bytes(self) -> int | None:
-        """This process's proportional set, as it was within the last second."""
+        """Return the proportional set size of this process, measured at most a second ago."""
         now = time.perf_counter()
         if now - self._pss[0] >= _PSS_EVERY_S:
             self._pss = now, pss_bytes()
@@ -189,10 +192,12 @@ class WorkerFigures:
 
 
 def pss_bytes() -> int | None:
-    """Return the proportional set size of this process: shared pages count in parts.
+    """Return the proportional set size of this process: shared pages are split among their users.
 
-    The sum over all workers of a run is what they take together. None if the system does not
-    report it (Linux does).
+    The sum over all workers of a run is the memory of the run.
+
+    Returns:
+        Bytes. None: the system does not report it (Linux does).
     """
     try:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
@@ -215,37 +220,39 @@ class StepRecorder:
         start: float,
         meter: GpuMeter | None = None,
     ) -> None:
-        """Begin.
+        """Start to record.
 
         Args:
-            start: when the run began, on the performance counter's clock.
-            meter: of this worker's GPU; None if its device is another, or a lower rank's too.
+            steps_per_epoch: steps of an epoch.
+            start: when the run began, a time of the performance counter.
+            meter: meter of this worker's GPU. None: the worker has no GPU, or a lower rank meters
+                it.
         """
         self._group = group
         self._steps_per_epoch = steps_per_epoch
-        self._figures = WorkerFigures(group, start, meter)
+        self._stats = WorkerStats(group, start, meter)
         self.begin_epoch()
 
     def begin_epoch(self, sums: records.EpochSums | None = None) -> None:
-        """Begin an epoch, or continue the one of ``sums``, in which the run was stopped."""
+        """Begin an epoch, or continue the interrupted epoch of ``sums``."""
         self._counters = EpochCounters.begin(self._group.size, sums)
         self._plan: DevicePlan | None = None
-        self._figures.begin_epoch()
+        self._stats.begin_epoch()
         if sums is not None:
-            self._figures.counters.update(sums.counters)
+            self._stats.counters.update(sums.counters)
 
     def sums(self) -> records.EpochSums:
-        """Return what the epoch has added up so far."""
-        return self._counters.sums(self._figures.counters)
+        """Return the totals of the epoch so far."""
+        return self._counters.sums(self._stats.counters)
 
     @property
     def spans(self) -> StructArray:
         """Spans of the epoch that ``end_epoch`` ended, of all devices; complete on rank 0."""
-        return self._figures.spans
+        return self._stats.spans
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
-        """What each device has moved in the epoch; the same in every worker."""
+        """Bytes that each device has moved in the epoch, by rank; equal in every worker."""
         return tuple(self._counters.traffic_of)
 
     def add(
@@ -270,7 +277,7 @@ class StepRecorder:
                 num_seeds=count, threads=share.threads, stages=stages, traffic=traffic
             )
             devices.append(device)
-        self._figures.add(batch)
+        self._stats.add(batch)
         return records.StepRecord(
             epoch=batch.step // self._steps_per_epoch + 1,
             step=counters.num_batches,
@@ -285,19 +292,19 @@ class StepRecorder:
         )
 
     def end_epoch(self, *, last: bool) -> None:
-        """End the epoch's clock, and gather all figures at rank 0; always if it may be the last."""
+        """Stop the clock of the epoch, and gather statistics at rank 0, always if ``last``."""
         self._counters.stop()
         assert self._plan is not None
-        counts = any(not share.device.on_host for share in self._plan.shares)
-        self._figures.end_epoch(due=counts or last)
+        has_accelerator = any(not share.device.on_host for share in self._plan.shares)
+        self._stats.end_epoch(due=has_accelerator or last)
 
     def epoch_record(self, *, epoch: int, lr: float) -> records.EpochRecord:
-        """Describe the epoch that was ended last, before its validation; on rank 0 only."""
+        """Return the record of the epoch that ended last, before its validation; on rank 0 only."""
         assert self._plan is not None
-        pairs = zip(self._plan.shares, self._figures.of_workers, strict=True)
+        pairs = zip(self._plan.shares, self._stats.by_worker, strict=True)
         devices = tuple(
-            self._device(rank, share.device, asdict(share.threads), figures)
-            for rank, (share, figures) in enumerate(pairs)
+            self._device(rank, share.device, asdict(share.threads), stats)
+            for rank, (share, stats) in enumerate(pairs)
         )
         return records.EpochRecord(
             epoch=epoch,
@@ -314,7 +321,7 @@ class StepRecorder:
         )
 
     def _device(
-        self, rank: int, device: Any, threads: dict[str, int], figures: dict[str, Any]
+        self, rank: int, device: Any, threads: dict[str, int], stats: dict[str, Any]
     ) -> records.DeviceEpoch:
         counters, traffic = self._counters, self._counters.traffic_of[rank]
         times: dict[str, float | None] = asdict(counters.stages_of[rank])
@@ -331,12 +338,12 @@ class StepRecorder:
             stage_times_s=times,
             traffic=traffic,
             host_to_device_bytes=None if device.on_host else traffic.link_bytes,
-            **{**figures, "gpu": None if figures["gpu"] is None else GpuUse(**figures["gpu"])},
+            **{**stats, "gpu": None if stats["gpu"] is None else GpuUse(**stats["gpu"])},
         )
 
 
 def _slowest(devices: Sequence[records.DeviceEpoch]) -> dict[str, float | None]:
-    """Each stage's time on the device that was slowest in it."""
+    """Return each stage's time on its slowest device, in seconds."""
     slowest: dict[str, float | None] = {}
     for stage in devices[0].stage_times_s:
         times = [device.stage_times_s[stage] for device in devices]

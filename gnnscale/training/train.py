@@ -1,4 +1,4 @@
-"""The training loop of one worker: sample, load, transfer, propagate, synchronise."""
+"""Training loop of one worker: sample, load, transfer, propagate, synchronize."""
 
 import math
 import time
@@ -13,114 +13,124 @@ from gnnscale.core import ConfigError
 from gnnscale.distributed.heartbeat import STATUS, TRAINS
 from gnnscale.distributed.process_group import ALONE, Group, trade_values
 from gnnscale.inference.evaluate import Validator
-from gnnscale.run import config as settings
 from gnnscale.run.artifacts import RunArtifact
+from gnnscale.run.config import RunConfig
 from gnnscale.run.records import Observer, RunObserver, TrainResult
-from gnnscale.training import checkpointing as saving
-from gnnscale.training import setup as opening
+from gnnscale.training import checkpointing
 from gnnscale.training.build.gpu_cache_size import MemoryLeft
 from gnnscale.training.gradient_sync import StepTotals
 from gnnscale.training.pipeline.slices import BatchSlice
 from gnnscale.training.recorder import StepRecorder
+from gnnscale.training.setup import open_run
 from gnnscale.training.worker.train_state import TrainState
 
 
 def train(
-    config: settings.RunConfig,
+    config: RunConfig,
     directory: Path,
     observer: Observer,
     *,
     options: dict[str, Any],
     group: Group = ALONE,
-    artefacts: Sequence[RunArtifact] = (),
-    may_leave_out: bool = False,
+    artifacts: Sequence[RunArtifact] = (),
+    may_drop_cpu: bool = False,
 ) -> TrainResult:
-    """Train a model, keep its best weights, and test those: one worker's part of it.
+    """Train one worker's part of a model, keep its best weights, and test the best weights.
 
-    The mini-batches do not depend on the devices: any number of workers learns the same, to the
-    rounding of float32. With the same plan and the same number of threads the weights are the same,
-    bit for bit, whether the run was stopped and resumed or not.
+    The mini-batches do not depend on the devices: runs with any number of workers learn the same
+    weights, up to float32 rounding. With the same plan and the same number of threads the weights
+    are equal bit for bit, also if the run is stopped and resumed.
 
     Args:
         config: the run's options.
-        directory: run directory; checkpoints go below it.
+        directory: run directory; checkpoints are written below it.
         observer: receives every step and epoch, on rank 0.
-        options: ``config`` as plain values, by which a checkpoint recognises its run.
-        group: the workers of the run, one for each device of the plan.
-        artefacts: what the launching process has made; empty for workers that make it themselves.
-        may_leave_out: whether the launching process continues without processors that shorten no
+        options: ``config`` as plain values; a checkpoint stores them to recognize its run.
+        group: the workers of the run, one per device of the plan.
+        artifacts: artifacts made by the launching process; empty if workers make them.
+        may_drop_cpu: whether the launching process continues without CPU workers that shorten no
             step.
 
     Raises:
-        ConfigError: an option that does not fit the graph, a checkpoint of another run, or a loss
-            that is no longer finite.
+        ConfigError: an option does not fit the graph, the checkpoint is of another run, or the loss
+            is not finite.
         GraphError: the graph store is not usable.
-        PeerLostError: another worker is gone.
-        ProcessorsLeftOut: the run is to continue without its processors.
+        PeerLostError: another worker has ended.
+        ProcessorsDropped: the run continues without its CPU workers.
     """
     STATUS.begin("opening the run")
-    with opening.open_run(
-        config, directory, options, group, artefacts, may_leave_out=may_leave_out
-    ) as state:
+    with open_run(config, directory, options, group, artifacts, may_drop_cpu=may_drop_cpu) as state:
         recorder = StepRecorder(
             group,
             steps_per_epoch=state.progress.steps_per_epoch,
             start=time.perf_counter(),
             meter=state.device.meter,
         )
-        validator = Validator(
-            config,
-            state.data.task,
-            state.learning.model,
-            state.device.store,
-            device=state.device.inferring,
-        )
-        asks = isinstance(observer, RunObserver) and observer.may_stop
-        state.may_stop = group.broadcast_json(asks)
-        if group.is_rank0:
-            validator.prepare()
-            observer.started(state.result())
-        if state.awaits_validation:
-            _validate(state, validator, observer)
+        validator = _start(state, observer)
         while not state.finished:
             recorder.begin_epoch(state.progress.resumed)
             state.progress.resumed = None
             STATUS.begin(TRAINS)
             for batch in state.begin_epoch():  # sampled, loaded and transferred ahead of time
                 state.step.propagate(batch)
-                wanted = state.wants_checkpoint(batch.step)
-                finished = state.step.synchronize(batch, checkpoint=wanted)
+                checkpoint = state.wants_checkpoint(batch.step)
+                finished = state.step.synchronize(batch, checkpoint=checkpoint)
                 state.step.update_weights(batch)
-                for each, totals in finished:  # this step, or those of which a device reports late
-                    _finish_step(state, recorder, observer, each, totals)
+                # this step, or earlier steps that a device reports late
+                for done, totals in finished:
+                    _finish_step(state, recorder, observer, done, totals)
             _end_epoch(state, recorder, validator, observer)
         return _test(state, validator)
 
 
-#: Steps that show how much memory they take: queued, recorded, and repeated, in each of two slots.
+def _start(state: TrainState, observer: Observer) -> Validator:
+    """Report the start of the run, and validate an epoch that a checkpoint left unvalidated."""
+    validator = Validator(
+        state.config,
+        state.data.task,
+        state.learning.model,
+        state.device.store,
+        device=state.device.inference_backend,
+    )
+    may_stop = isinstance(observer, RunObserver) and observer.may_stop
+    state.may_stop = state.group.broadcast_json(may_stop)
+    if state.group.is_rank0:
+        validator.prepare()
+        observer.started(state.result())
+    if state.awaits_validation:
+        _validate(state, validator, observer)
+    return validator
+
+
+#: Steps after which memory is at its peak: each of a device's two slots queues a step, records it
+#: as a graph, and repeats it.
 _MEMORY_STEPS = 8
 
 
-def rehearse_memory(
-    config: settings.RunConfig,
+def profile_memory(
+    config: RunConfig,
     directory: Path,
     *,
     options: dict[str, Any],
     group: Group = ALONE,
-    artefacts: Sequence[RunArtifact] = (),
+    artifacts: Sequence[RunArtifact] = (),
 ) -> MemoryLeft:
-    """Do some steps without a cache, and return what they leave of the devices' memory.
+    """Train some steps without a cache, and return the memory left unused on the devices.
 
     Args:
-        directory: an empty one, in which nothing is kept.
+        config: the run's options.
+        directory: an empty directory, for files that nothing reads later.
+        options: ``config`` as plain values.
+        group: the workers of the run.
+        artifacts: artifacts made by the launching process.
     """
-    with opening.open_run(config, directory, options, group, artefacts) as state:
+    with open_run(config, directory, options, group, artifacts) as state:
         for batch in islice(state.begin_epoch(), _MEMORY_STEPS):
             state.step.propagate(batch)
             for finished in state.step.synchronize(batch):
-                state.rebalance(*finished)  # later steps wait for its plan
+                state.rebalance(*finished)  # later steps wait for the plan
             state.step.update_weights(batch)
-        state.step.state_out()  # all steps are done
+        state.step.state_out()  # waits for all steps
         backend, unused = state.device.backend, None
         if backend.device.holds_rows and backend.device.holds_cache:
             unused = cast(DeviceCacheBackend, backend).unused_bytes()
@@ -134,34 +144,35 @@ def _finish_step(
     batch: BatchSlice,
     totals: StepTotals,
 ) -> None:
-    """Manage resources after a step, report it, and write a checkpoint if rank 0 wants one."""
+    """Rebalance resources after a step, record it, and write a checkpoint if it is due."""
     _check_loss(state, totals)
-    decision = state.rebalance(batch, totals)  # dynamic resource management
+    decision = state.rebalance(batch, totals)
     record = recorder.add(batch, totals, decision)
     STATUS.steps += 1
     if state.group.is_rank0:
         with STATUS.at("reporting"):
             observer.stepped(record)
     if totals.checkpoint:
-        saving.save_inside_epoch(state, recorder.sums())
+        checkpointing.save_inside_epoch(state, recorder.sums())
 
 
 def _check_loss(state: TrainState, totals: StepTotals) -> None:
     if not math.isfinite(totals.loss):
         raise ConfigError(
-            f"optimizer.lr={state.config.optimizer.lr}: the loss is {totals.loss} in epoch "
-            f"{state.progress.epoch + 1}, step {state.progress.steps_done}; a lower rate or "
-            "runtime.clip_norm may help"
+            f"optimizer.lr={state.config.optimizer.lr}: expected a finite loss, got {totals.loss} "
+            f"in epoch {state.progress.epoch + 1}, step {state.progress.steps_done}; try a lower "
+            "rate or runtime.clip_norm"
         )
 
 
 def _end_epoch(
     state: TrainState, recorder: StepRecorder, validator: Validator, observer: Observer
 ) -> None:
-    """Write the checkpoint if it is due, and then validate.
+    """Write the checkpoint of an epoch if it is due, and validate.
 
     Raises:
-        GraphError: a file of the graph became shorter; nothing that was read of it is kept.
+        GraphError: a file of the graph became shorter during the epoch, whose results are
+            discarded.
     """
     STATUS.begin("between two epochs")
     state.data.graph.check_files()
@@ -181,7 +192,7 @@ def _write_and_validate(
     *,
     last: bool,
 ) -> None:
-    """Do what is no training; the workers begin the next epoch together, once rank 0 is done."""
+    """Record, save and validate the epoch; no worker begins the next one before rank 0 is done."""
     progress, replanner = state.progress, state.device.replanner
     if replanner is not None:
         replanner.check(progress.epoch, recorder.traffic, state.schedule.slices.plan)
@@ -190,15 +201,15 @@ def _write_and_validate(
         observer.trained()
         record = recorder.epoch_record(epoch=progress.epoch + 1, lr=state.learning.last_rate)
         progress.unvalidated = record
-        # Whatever becomes of the validation, the epoch need not be trained again.
-        saving.save_after_epoch(state, record, last=last)
+        # Saved first: if validation fails, the epoch is not trained again.
+        checkpointing.save_after_epoch(state, record, last=last)
     _validate(state, validator, observer)
 
 
 def _validate(state: TrainState, validator: Validator, observer: Observer) -> None:
     """Validate if it is due, and keep the weights if they are the best so far, on rank 0.
 
-    The other workers learn the metric, and whether an observer ends training.
+    The other workers receive the metric, and whether an observer ends training.
     """
     progress, metric, stopped = state.progress, None, False
     trained = progress.unvalidated
@@ -211,19 +222,19 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
         progress.history = progress.history.appended(record)
         progress.metrics.append(metric)
         progress.unvalidated = None
-        saving.keep_best(state, trained)
+        checkpointing.keep_best(state, trained)
         observer.finished_epoch(record)
         stopped = isinstance(observer, RunObserver) and observer.stop_requested
-    # The others wait here, and not in the first synchronisation of the next epoch.
+    # Other workers wait here, so that the next epoch's first sync time is not inflated.
     metric, state.stopped = state.group.broadcast_json([metric, stopped])
     if trained is not None and stopped:
-        saving.keep_best(state, trained)  # the last epoch's checkpoint is written and waited for
+        checkpointing.keep_best(state, trained)  # writes the last checkpoint and waits for it
     if not state.group.is_rank0:
         progress.metrics.append(metric)
 
 
 def _test(state: TrainState, validator: Validator) -> TrainResult:
-    """Test the best weights, which the model keeps; on rank 0 only."""
+    """Load the best weights into the model and test them, on rank 0 only."""
     STATUS.begin("testing")
     with state.device.rank0_reads():
         if not state.group.is_rank0:

@@ -206,7 +206,7 @@ def _end(network: Network, trial: Trial, agents: dict[str, subprocess.Popen[byte
         lines = trial.log(name).read_text().splitlines()
         if not any(re.match(trial.cause, line) for line in lines):
             silent.append(name)
-        if trial.restarts and not any("no machine has part " in line for line in lines):
+        if trial.restarts and not any("got none for part " in line for line in lines):
             trial.wrong.append(f"{name} does not name the part")
     # Once one has ended, torchrun interrupts the others to start them again.
     if len(silent) > (1 if trial.restarts else 0):

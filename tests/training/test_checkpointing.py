@@ -108,7 +108,7 @@ def test_parts_of_other_workers_are_refused(run: Any, tmp_path: Path, kept: Any)
     whole = load_checkpoint(kept[3] / LAST)
     (part,) = whole["workers"]
     for changes, message in (
-        ({"workers": [part, part]}, "parts of 2 workers"),
+        ({"workers": [part, part]}, "expected 1 workers, got 2"),
         ({"workers": [part | {"buffers": {}}]}, "workers: buffers of another model"),
         ({"workers": []}, "no parts of its workers"),
         ({"sums": whole["sums"] | {"num_batches": 2}}, "3 steps in 0 epochs"),

@@ -236,7 +236,7 @@ def test_a_cache_takes_what_a_rehearsal_leaves(
 
 
 def test_no_memory_is_left_for_a_cache(launched: Any, tmp_path: Path) -> None:
-    with one_line("cuda:0 has no memory left for a cache: of 1.0 MiB, steps without one left 0"):
+    with one_line("cuda:0 has no memory left for a cache: steps without one leave 0 B of 1.0 MiB"):
         launched(tmp_path, plan_of(cuda(memory_bytes=1 << 20)), *SIZES_ITSELF)
 
 
@@ -281,7 +281,7 @@ def test_rows_follow_the_batches_of_each_of_two_devices(launched: Any, tmp_path:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ((HYBRID,), ("rows of cuda:1 follow the batches only if", "beside a processor")),
+        ((HYBRID,), ("got a dynamic cache on cuda:1", "next to a CPU worker")),
         (
             (plan_of(cuda()), "runtime.compute_dtype=bfloat16"),
             ("kept as they are stored", "bfloat16"),

@@ -69,7 +69,7 @@ def test_a_store_replaced_between_launch_and_opening(
         replacement.path.rename(made[0].path)
         return made
 
-    monkeypatch.setattr(launching, "make_artefacts", make_and_replace)
+    monkeypatch.setattr(launching, "make_artifacts", make_and_replace)
     begins = f"{tmp_path / 'store'}: the graph store in it changed since"
     with one_line(error=Exception, begins=begins):
         launching.launch(config, tmp_path, observer, options={})

@@ -6,7 +6,7 @@ import pytest
 
 from gnnscale.core.gpu import GpuUse
 from gnnscale.distributed.process_group import ALONE
-from gnnscale.training.recorder import WorkerFigures
+from gnnscale.training.recorder import WorkerStats
 
 
 class Meter:
@@ -22,10 +22,10 @@ class Meter:
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_energy_is_that_of_training(counted: bool) -> None:
-    figures = WorkerFigures(ALONE, time.perf_counter(), Meter() if counted else None)  # type: ignore[arg-type]
+    figures = WorkerStats(ALONE, time.perf_counter(), Meter() if counted else None)  # type: ignore[arg-type]
     for epoch in range(2):
         figures.begin_epoch()  # what came between two epochs is no training
         figures.end_epoch(due=True)
-        (mine,) = figures.of_workers
+        (mine,) = figures.by_worker
         known = {"energy_j": 2.0 + 2 * epoch, "received_bytes": None, "sent_bytes": None}
         assert mine["gpu"] == (known if counted else None)

@@ -9,7 +9,7 @@ import torch
 from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import usable_cores
 from gnnscale.distributed.process_group import ALONE
-from gnnscale.training.setup import open_run, with_found_devices
+from gnnscale.training.setup import open_run, with_detected_devices
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def warnings_of(settings: Any, tmp_path: Path, caplog: Any) -> Iterator[Callable
 def test_more_workers_than_threads_are_warned_of(warnings_of: Callable[..., list[str]]) -> None:
     num_threads = min(2, usable_cores())
     (line,) = warnings_of("device_plan=cpu_x4", f"num_threads={num_threads}")
-    for part in ("4 workers", f"{num_threads} threads", f"{usable_cores()} cores"):
+    for part in ("4 workers", f"num_threads={num_threads}", f"{usable_cores()} cores"):
         assert part in line
     assert not warnings_of("device_plan=cpu", f"num_threads={usable_cores()}")
 
@@ -48,8 +48,8 @@ def test_options_name_the_gpus_that_were_found(settings: Any, monkeypatch: Any) 
     monkeypatch.setattr("gnnscale.planner.device_plan.find_all_gpus", lambda: 2)
     config = settings("device_plan=cuda_all", "device_plan.options={host_driven:true}")
     options = {"seed": 0, "device_plan": {"devices": [], "split": None}}
-    two = with_found_devices(config, options)
+    two = with_detected_devices(config, options)
     assert two == {"seed": 0, "device_plan": {"devices": ["cuda:0", "cuda:1"], "split": None}}
     monkeypatch.setattr("gnnscale.planner.device_plan.find_all_gpus", lambda: 1)
-    assert with_found_devices(config, options) != two  # another plan than before
-    assert with_found_devices(settings(), options) is options
+    assert with_detected_devices(config, options) != two  # another plan than before
+    assert with_detected_devices(settings(), options) is options

@@ -1,1 +1,1 @@
-"""Caches in a run: planned before workers start, opened by each of them."""
+"""Caches and feature stores of a run: planned before workers start, opened by each worker."""

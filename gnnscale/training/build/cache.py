@@ -1,4 +1,4 @@
-"""One worker's caches: the rows and lists that it keeps, and those that it reads at its peers."""
+"""Caches of one worker: cached rows and adjacency lists, its own and its peers'."""
 
 from __future__ import annotations
 
@@ -27,42 +27,43 @@ from gnnscale.planner import Accelerator, Device
 from gnnscale.planner.cost_model.workload import CacheEffect
 from gnnscale.run.config import RunConfig
 
-#: Maps the rows of the worker of a rank.
+#: Maps the rows that the worker of a rank shares.
 MapRows = Callable[[int], Array]
 
 
 @contextmanager
-def traded_rows(
+def shared_rows(
     num_rows: int | None, width: int, dtype: np.dtype[Any], group: Group
 ) -> Iterator[MapRows]:
-    """Let workers of one machine map each other's rows in the ``with`` block.
+    """Let workers of one machine map each other's rows within the ``with`` block.
 
-    Each fills its own in the block, and reads those of others after it: at its end all workers
-    wait for each other. What is mapped stays mapped, and takes memory until no process maps it.
+    Each worker fills its own rows within the block, and reads its peers' rows after it. At the end
+    of the block all workers wait for each other. Mapped rows stay mapped, and take memory until no
+    process maps them.
 
     Args:
-        num_rows: this worker's rows, all zeros at first; None for none.
-        group: the workers, who all do so at the same time.
+        num_rows: number of this worker's rows, initially zeros; None: this worker shares none.
+        group: the workers, which all enter the block at the same time.
 
     Yields:
-        What returns the rows of the worker of a rank, this one's own among them.
+        A function that returns the rows of the worker of a rank, including this worker.
     """
-    address, mine = None, np.empty((0, width), dtype)
+    address, own_rows = None, np.empty((0, width), dtype)
     if num_rows is not None:
-        mine, address = cached_features.share_rows(num_rows, width, dtype)
+        own_rows, address = cached_features.share_rows(num_rows, width, dtype)
     described = None if address is None else [address.process, address.file, address.num_rows]
-    every = trade_values(described, group)
+    addresses = trade_values(described, group)
 
-    def mapped(rank: int) -> Array:
+    def map_rank(rank: int) -> Array:
         if rank == group.rank:
-            return mine
-        process, file, rows = every[rank]
+            return own_rows
+        process, file, rows = addresses[rank]
         return cached_features.map_rows(
             cached_features.RowsAddress(process=process, file=file, num_rows=rows), width, dtype
         )
 
     try:
-        yield mapped
+        yield map_rank
         group.barrier()
     finally:
         if address is not None:
@@ -71,36 +72,41 @@ def traded_rows(
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedCache:
-    """What one worker's device has in its own memory."""
+    """Cache in the memory of one worker's device."""
 
-    store: FeatureStore  #: reads rows in the cache, at peers, or at the host
-    #: reports where adjacency lists are read; None if the device does not sample
+    store: FeatureStore  #: reads rows from the cache, from peers, or from the host
+    #: counts reads of cached adjacency lists; None: the host samples
     lists: cached_features.CachedAdjacency | None
-    num_bytes: int  #: device memory that rows and lists take
-    #: what the device keeps, if it has its cache in its own memory; ``store`` is the host's then
-    kept: CliqueCache | None = None
-    replay: LookAheadReplay | None = None  #: what the rows of ``kept`` follow
+    num_bytes: int  #: bytes of device memory for rows and lists
+    #: cached rows of the device's clique, if the device fills its own cache; ``store`` then reads
+    #: host memory
+    clique: CliqueCache | None = None
+    #: host replay of a dynamic cache; None: the cache is static
+    replay: LookAheadReplay | None = None
 
     def counters(self) -> Mapping[str, float]:
-        """Return where rows were found since the last call."""
+        """Return the numbers of hits and misses since the last call."""
         store = self.store
         if isinstance(store, cached_features.CachedFeatures | MultiLevelStore):
             return store.take_counters()
         return {}
 
     @property
-    def stacked(self) -> MultiLevelStore | None:
-        """The store, if it lies above a tier of host memory."""
+    def multilevel(self) -> MultiLevelStore | None:
+        """The store, if the cache is above a tiered store in host memory; None otherwise."""
         return self.store if isinstance(self.store, MultiLevelStore) else None
 
     @property
     def look_ahead(self) -> cached_features.LookAheadFeatures | None:
-        """The store, if its rows follow the batches to come."""
+        """The store, if it is a dynamic cache at the host; None otherwise."""
         return self.store if isinstance(self.store, cached_features.LookAheadFeatures) else None
 
 
 def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tuple[Device, ...]:
-    """Return the devices of a run: those with a cache take rows as they are, or aggregated ones."""
+    """Return the devices of a run, with ``host_aggregates`` as the cache plan has it.
+
+    A device caches either raw rows or rows that the host has aggregated.
+    """
     if plan is None:
         return tuple(devices)
     return tuple(
@@ -112,11 +118,10 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
 
 
 def find_uncached(config: RunConfig, plan: CachePlan | None) -> Uncached | None:
-    """Return the devices that cache nothing although the options ask for caches; None if none.
+    """Return the devices that cache nothing although options request caches; None: there are none.
 
     Args:
-        config: options of the run.
-        plan: its cache plan; None: no device of the run holds a cache, or no cache is asked for.
+        plan: its cache plan; None: no device holds a cache, or no cache is requested.
     """
     if plan is not None:
         return plan.uncached
@@ -127,26 +132,26 @@ def find_uncached(config: RunConfig, plan: CachePlan | None) -> Uncached | None:
 
 
 def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]:
-    """Return what each device's cache takes and spares, as the plan predicts."""
+    """Return the memory and the predicted misses of each device's cache."""
     effects = [CacheEffect() for _ in range(num_devices)]
     if plan is None:
         return effects
     for number, cache in enumerate(plan.devices):
         if cache.host_aggregates:
             continue
-        found = CacheEffect(num_bytes=max(cache.num_bytes, 1))
+        effect = CacheEffect(num_bytes=max(cache.num_bytes, 1))
         if plan.predicted is not None:
             traffic = plan.predicted[number]
             rows, lists = sum(traffic.rows), sum(traffic.lists)
-            own = traffic.rows[cache.device]
+            local_rows = traffic.rows[cache.device]
             misses = traffic.rows[-1] / rows if rows else 1.0
-            found = replace(
-                found,
+            effect = replace(
+                effect,
                 row_misses=misses,
-                peer_rows=1 - misses - own / rows if rows else 0.0,
+                peer_rows=1 - misses - local_rows / rows if rows else 0.0,
                 list_misses=traffic.lists[-1] / lists if lists else 1.0,
             )
-        effects[cache.device] = found
+        effects[cache.device] = effect
     return effects
 
 
@@ -158,88 +163,91 @@ def open_caches(
     *,
     tier: TieredStore | None = None,
 ) -> OpenedCache | None:
-    """Fill this worker's cache, and find those of its peers; None if its device has no cache.
-
-    Every worker calls this at the same time.
+    """Fill this worker's cache, and map the caches of its peers; every worker calls this.
 
     Args:
-        tier: what reads the rows that the cache lacks; None for host memory that has all rows.
+        tier: tiered store below the cache. None: host memory has all rows.
+
+    Returns:
+        The cache; None: the device has no cache.
 
     Raises:
         ConfigError: the devices of a clique are on different machines.
-        MemoryError: there is not enough memory on the host that emulates the device.
+        MemoryError: the host that emulates the device has too little memory.
     """
-    below = RowsBelow.of(graph, None if tier is None else tier.rows)
-    found = _static_rows(plan, below, group, holds_rows=device.holds_rows)
-    own = plan.of(group.rank) if plan.has(group.rank) else None
-    if own is None or own.host_aggregates:
+    source = CachedRowSource.from_tier(graph, None if tier is None else tier.rows)
+    static_rows = _static_rows(plan, source, group, holds_rows=device.holds_rows)
+    entry = plan.of(group.rank) if plan.has(group.rank) else None
+    if entry is None or entry.host_aggregates:
         return None
     if device.holds_rows:
-        return _kept_by_device(plan, own, graph, group)
+        return _cache_on_device(plan, entry, graph, group)
     store: FeatureStore
     if tier is not None:
-        store = MultiLevelStore(tier, _device_rows(plan, graph, group, below, found))
-    elif own.look_ahead is not None:
+        store = MultiLevelStore(tier, _device_rows(plan, graph, group, source, static_rows))
+    elif entry.look_ahead is not None:
         priority = out_degree(graph)
         host = HostFeatures.of(graph)
-        store = cached_features.LookAheadFeatures(host, own.look_ahead, priority=priority)
+        store = cached_features.LookAheadFeatures(host, entry.look_ahead, priority=priority)
     else:
-        assert found is not None
-        names, at = _members(plan, group.rank)
+        assert static_rows is not None
+        names, position = _members(plan, group.rank)
         store = cached_features.CachedFeatures(
-            HostFeatures.of(graph), *_with_slots(graph, found), own=at, names=names
+            HostFeatures.of(graph), *_with_slots(graph, static_rows), own=position, names=names
         )
-    lists = None if own.look_ahead is not None else _lists(plan, graph, device, group)
-    return OpenedCache(store=store, lists=lists, num_bytes=own.num_bytes)
+    lists = None if entry.look_ahead is not None else _lists(plan, graph, device, group)
+    return OpenedCache(store=store, lists=lists, num_bytes=entry.num_bytes)
 
 
 def _members(plan: CachePlan, rank: int) -> tuple[list[str], int]:
-    """Return the names of the members of a worker's clique, and which of them its device is."""
+    """Return the names of the devices in a worker's clique, and the device's position in it."""
     clique = plan.clique_of(rank)
-    return [plan.of(each).name for each in clique], clique.index(rank)
+    return [plan.of(member).name for member in clique], clique.index(rank)
 
 
-def _kept_by_device(plan: CachePlan, own: DeviceCache, graph: Graph, group: Group) -> OpenedCache:
-    """Return the cache of a device that fills it by itself."""
-    kept, replay = CliqueCache.of(plan, group.rank), None
-    _check_machine(kept.positions, group)
-    if own.look_ahead is not None:
-        replay = LookAheadReplay(graph.num_vertices, own.look_ahead, priority=out_degree(graph))
+def _cache_on_device(
+    plan: CachePlan, entry: DeviceCache, graph: Graph, group: Group
+) -> OpenedCache:
+    """Return the cache of a device that fills its own cache."""
+    clique, replay = CliqueCache.of(plan, group.rank), None
+    _check_machine(clique.positions, group)
+    if entry.look_ahead is not None:
+        replay = LookAheadReplay(graph.num_vertices, entry.look_ahead, priority=out_degree(graph))
     return OpenedCache(
         store=HostFeatures.of(graph),
         lists=None,
-        num_bytes=own.num_bytes,
-        kept=kept,
+        num_bytes=entry.num_bytes,
+        clique=clique,
         replay=replay,
     )
 
 
 def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Group) -> None:
-    """Fill this worker's cache again, while it may be read; every worker calls this at once."""
-    holds_rows = cache is not None and cache.kept is not None
-    stacked = None if cache is None else cache.stacked
-    below = RowsBelow.of(graph, None if stacked is None else stacked.tier)
-    found = _static_rows(plan, below, group, holds_rows=holds_rows)
+    """Fill this worker's cache again, while it may be read; every worker calls this."""
+    holds_rows = cache is not None and cache.clique is not None
+    multilevel = None if cache is None else cache.multilevel
+    source = CachedRowSource.from_tier(graph, None if multilevel is None else multilevel.tier)
+    static_rows = _static_rows(plan, source, group, holds_rows=holds_rows)
     if cache is None or plan.of(group.rank).look_ahead is not None:
         return
-    if stacked is not None:
-        stacked.replace(_device_rows(plan, graph, group, below, found))
+    if multilevel is not None:
+        multilevel.replace(_device_rows(plan, graph, group, source, static_rows))
     elif isinstance(cache.store, cached_features.CachedFeatures):
-        assert found is not None
-        cache.store.replace(*_with_slots(graph, found))
+        assert static_rows is not None
+        cache.store.replace(*_with_slots(graph, static_rows))
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsBelow:
-    """The rows that caches keep copies of, as they are stored."""
+class CachedRowSource:
+    """Source of the rows that caches copy, in their stored type."""
 
     width: int  #: elements of a row
     dtype: np.dtype[Any]  #: the NumPy type of an element
     read: Callable[[Array, Array], None]  #: copies the row of ``vertices[i]`` to ``rows[i]``
 
     @classmethod
-    def of(cls, graph: Graph, tier: TieredReader | None) -> RowsBelow:
-        """Return the rows of a tier, or those of a graph in host memory."""
+    def from_tier(cls, graph: Graph, tier: TieredReader | None) -> CachedRowSource:
+        """Return the rows of ``tier``; None: the rows of ``graph`` in host memory."""
         if tier is not None:
             return cls(width=tier.source.width, dtype=tier.source.dtype, read=tier.read)
 
@@ -254,85 +262,96 @@ class RowsBelow:
 
 @dataclass(frozen=True, kw_only=True)
 class _StaticRows:
-    """What the devices of a clique keep."""
+    """Static rows of the devices of a clique."""
 
-    rows: list[Array]  #: of each member
-    kept: list[Array]  #: their vertices, in the order of the rows
+    rows: list[Array]  #: rows of each member
+    vertices: list[Array]  #: vertex of each row, by member
 
 
 def _static_rows(
-    plan: CachePlan, below: RowsBelow, group: Group, *, holds_rows: bool
+    plan: CachePlan, source: CachedRowSource, group: Group, *, holds_rows: bool
 ) -> _StaticRows | None:
     """Return the rows of each device of this worker's clique.
 
-    None if the worker's device has no cache, one whose rows do not stay, or one in its own memory.
+    None: the device has no cache, a dynamic cache, or a cache that it fills itself.
     """
-    own = plan.of(group.rank) if plan.has(group.rank) and not holds_rows else None
+    entry = plan.of(group.rank) if plan.has(group.rank) and not holds_rows else None
     if not plan.has_peers:
-        if own is None:
+        if entry is None:
             return None
-        kept = _in_order(own.features)
-        rows: Array = np.empty((len(kept), below.width), below.dtype)
-        below.read(kept, rows)
-        return _StaticRows(rows=[rows], kept=[kept])
-    num_rows = None if own is None else len(own.features)
-    with traded_rows(num_rows, below.width, below.dtype, group) as mapped:
-        if own is not None:
-            below.read(_in_order(own.features), mapped(group.rank))
-        clique = () if own is None else plan.clique_of(group.rank)
+        vertices = _in_order(entry.features)
+        rows: Array = np.empty((len(vertices), source.width), source.dtype)
+        source.read(vertices, rows)
+        return _StaticRows(rows=[rows], vertices=[vertices])
+    num_rows = None if entry is None else len(entry.features)
+    with shared_rows(num_rows, source.width, source.dtype, group) as map_rank:
+        if entry is not None:
+            source.read(_in_order(entry.features), map_rank(group.rank))
+        clique = () if entry is None else plan.clique_of(group.rank)
         _check_machine(clique, group)
-        caches = [mapped(each) for each in clique]
-    if own is None:
+        caches = [map_rank(member) for member in clique]
+    if entry is None:
         return None
-    return _StaticRows(rows=caches, kept=[_in_order(plan.of(each).features) for each in clique])
+    vertices_by_member = [_in_order(plan.of(member).features) for member in clique]
+    return _StaticRows(rows=caches, vertices=vertices_by_member)
 
 
-def _with_slots(graph: Graph, found: _StaticRows) -> tuple[list[Array], ops.RankedSlots]:
-    return found.rows, cached_features.slots_of(graph.num_vertices, found.kept)
+def _with_slots(graph: Graph, static_rows: _StaticRows) -> tuple[list[Array], ops.RankedSlots]:
+    return static_rows.rows, cached_features.slots_of(graph.num_vertices, static_rows.vertices)
 
 
 def _device_rows(
-    plan: CachePlan, graph: Graph, group: Group, below: RowsBelow, found: _StaticRows | None
+    plan: CachePlan,
+    graph: Graph,
+    group: Group,
+    source: CachedRowSource,
+    static_rows: _StaticRows | None,
 ) -> DeviceCacheRows:
-    """Return what this worker's device has above a tier; no rows yet if they follow."""
-    above = DeviceCacheFilter.of(plan, graph, group.rank)
-    assert above is not None
-    names, at = _members(plan, group.rank)
-    ahead = above.look_ahead
-    if ahead is None:
-        assert found is not None
-        return DeviceCacheRows(policy=above.policy(), members=found.rows, own=at, names=names)
-    rows: Array = np.empty((ahead.num_rows, below.width), below.dtype)
+    """Return the device's rows above a tiered store; a dynamic cache has no rows yet."""
+    device_filter = DeviceCacheFilter.of(plan, graph, group.rank)
+    assert device_filter is not None
+    names, position = _members(plan, group.rank)
+    look_ahead = device_filter.look_ahead
+    if look_ahead is None:
+        assert static_rows is not None
+        return DeviceCacheRows(
+            policy=device_filter.policy(), members=static_rows.rows, own=position, names=names
+        )
+    rows: Array = np.empty((look_ahead.num_rows, source.width), source.dtype)
     return DeviceCacheRows(
-        policy=above.policy(), members=[rows], names=names, window=above.window, match=ahead.match
+        policy=device_filter.policy(),
+        members=[rows],
+        names=names,
+        window=device_filter.window,
+        match=look_ahead.match,
     )
 
 
 def _in_order(vertices: Array) -> Array:
-    """Return the order in which a device keeps the rows of ``vertices``, the same for all peers.
+    """Return ``vertices`` in the order of a device's rows, equal for all peers.
 
-    Rows that lie in the order of their vertices are found with least memory.
+    Ascending vertices need the least memory to find their rows.
     """
     return np.sort(vertices)
 
 
 def _check_machine(clique: Sequence[int], group: Group) -> None:
-    machines = {each // group.local_size for each in clique}
+    machines = {rank // group.local_size for rank in clique}
     if len(machines) > 1:
         raise ConfigError(
-            f"cache plan: devices {list(clique)} read each other's memory, but their workers are "
-            f"on {len(machines)} machines"
+            f"cache plan: expected devices {list(clique)}, which read each other's memory, on one "
+            f"machine, got {len(machines)} machines"
         )
 
 
 def _lists(
     plan: CachePlan, graph: Graph, device: Device, group: Group
 ) -> cached_features.CachedAdjacency | None:
-    """Return where a device that samples finds adjacency lists; None if the host samples."""
+    """Return the cached adjacency lists of a device that samples; None: the host samples."""
     if not (isinstance(device, Accelerator) and device.samples):
         return None
     clique = plan.clique_of(group.rank)
-    topology = [_in_order(plan.of(each).topology) for each in clique]
+    topology = [_in_order(plan.of(member).topology) for member in clique]
     return cached_features.CachedAdjacency(
         cached_features.slots_of(graph.num_vertices, topology),
         num_members=len(topology),

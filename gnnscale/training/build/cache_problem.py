@@ -1,4 +1,4 @@
-"""What the caches of a run are planned for: its devices, their links, and its mini-batches."""
+"""Inputs of cache planning: devices of a run, their links, and their mini-batches."""
 
 from dataclasses import replace
 from functools import partial
@@ -33,12 +33,16 @@ def cache_budget(
 ) -> int:
     """Return the bytes that the cache of ``device`` may take.
 
-    If the planner names no budget, it is what the device has left: all its memory, minus what
-    the model and the mini-batches in flight take at their peak, by the first mini-batch, and
-    minus a reserve. If so many do not fit, fewer are in flight.
+    Without a budget or ratio in ``planner``, it is the memory that the device has left: total
+    memory, minus a reserve, minus the model, minus the peak memory of the mini-batches in flight,
+    by the first mini-batch. If these do not fit, fewer mini-batches are in flight.
+
+    Args:
+        first: size of the device's first mini-batch; None: unknown.
+        in_flight: maximum number of mini-batches in flight.
 
     Raises:
-        ConfigError: nothing is left.
+        ConfigError: no memory is left.
     """
     if planner.budget_bytes is not None:
         return planner.budget_bytes
@@ -53,22 +57,25 @@ def cache_budget(
         if free >= count * batch:
             return int(free - count * batch)
     raise ConfigError(
-        f"cache_planner={planner.policy}: {device.label} has no memory left for a cache: of "
-        f"{device.budget_bytes / 1e6:,.1f} MB the model and a mini-batch take "
-        f"{(model + batch) / 1e6:,.1f} MB, and cache_planner.reserve={planner.reserve} keeps a "
-        "part free; a smaller batch_size, fewer neighbours (sampler.fanouts) or "
-        "cache_planner.budget_bytes allow one"
+        f"cache_planner={planner.policy}: {device.label} has no memory left for a cache: the model "
+        f"and a mini-batch take {(model + batch) / 1e6:,.1f} of "
+        f"{device.budget_bytes / 1e6:,.1f} MB, and cache_planner.reserve={planner.reserve} keeps "
+        "a part free; reduce batch_size or sampler.fanouts, or set cache_planner.budget_bytes"
     )
 
 
 def plan_caches(
     config: BatchConfig, graph: Graph, partition: Partition | None, *, force: bool = False
 ) -> Path:
-    """Plan the caches of a run, if that is not done yet, and return the plan's directory.
+    """Plan the caches of a run, unless a plan is stored, and return the plan's directory.
+
+    Args:
+        partition: partition of the graph; None: it is not partitioned.
+        force: whether to replace a stored plan.
 
     Raises:
-        ConfigError: the policy does not go with the run.
-        GraphError: the plan cannot be written, or another one lies in its place.
+        ConfigError: the policy does not fit the run.
+        GraphError: the plan cannot be written, or its directory has another plan.
     """
     return cache.make_plan(
         config.cache_planner,
@@ -79,35 +86,35 @@ def plan_caches(
     )
 
 
-def check_given_plan(
+def check_cache_plan(
     config: RunConfig, graph: Graph, partition: Partition | None, path: Path
 ) -> None:
-    """Refuse a plan that does not fit the graph, its parts, or the devices.
+    """Raise if the plan at ``path`` does not fit the graph, its partition, or the devices.
 
     Raises:
-        GraphError: it is of another graph, of other parts, or of rows of another type.
-        ConfigError: it caches for a device that has no memory of its own.
+        GraphError: the plan is for another graph, another partition, or another feature type.
+        ConfigError: the plan has a cache for a device without a memory of its own.
     """
     stored = cache.read_plan(path, graph)
     cache.check_parts(stored, None if partition is None else partition.content)
     devices = config.device_plan.parsed()
-    positions = {at for at, device in enumerate(devices) if has_memory(device)}
-    for each in stored.plan.devices:
-        if each.device not in positions:
+    positions = {i for i, device in enumerate(devices) if has_memory(device)}
+    for entry in stored.plan.devices:
+        if entry.device not in positions:
             raise ConfigError(
-                f"cache_plan={path}: caches for {each.name} at position {each.device}, where "
-                "device_plan has no device with memory of their own"
+                f"cache_plan={path}: has a cache for {entry.name} at position {entry.device}, "
+                "where device_plan has no device with its own memory"
             )
     for clique in stored.plan.cliques:
         if len(clique) > 1:
-            _check_peers(f"cache_plan={path}", [devices[each] for each in clique])
+            _check_peers(f"cache_plan={path}", [devices[i] for i in clique])
 
 
 def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -> cache.CacheTask:
-    """Return what the caches of a run are planned for.
+    """Return the task of the cache planner for a run.
 
     Raises:
-        ConfigError: the planner's machine has fewer devices than the plan, or devices of a clique
+        ConfigError: the NVLink machine has fewer devices than the plan, or devices of a clique
             cannot read each other's memory.
     """
     graph.check_features()
@@ -119,7 +126,7 @@ def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -
         sampler,
         checked_order(config, seed_order.labelled_vertices(graph, "train"), parts),
         split=partial(device_plan.apportion, split),
-        # Without one the performance model splits them; while training, drm moves them.
+        # Without a split the performance model chooses one, and drm changes it during training.
         fixed=config.device_plan.split is not None and not config.runtime.drm,
         seed=config.seed,
         num_threads=config.num_threads,
@@ -138,18 +145,18 @@ def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -
         draws=draws,
         num_epochs=config.epochs,
         batch_size=config.batch_size,
-        # By these, formulas give what a batch includes.
+        # Formulas compute inclusion probabilities from fan-outs.
         fanouts=tuple(sampler.fanouts) if isinstance(sampler, NeighborSampling) else None,
         replace=bool(getattr(sampler, "replace", False)),
         aggregated_row_bytes=_aggregated_row_bytes(model),
         seed=config.seed,
     )
-    found = _devices(config, graph, unmeasured_workload(graph, model), task)
-    return replace(task, devices=found, cliques=_cliques(config, found))
+    cached = _devices(config, graph, unmeasured_workload(graph, model), task)
+    return replace(task, devices=cached, cliques=_cliques(config, cached))
 
 
 def _aggregated_row_bytes(model: TrainableModel) -> int | None:
-    """Bytes of a row that the host aggregates for the model's first layer, if it can."""
+    """Return the bytes of a row that the host aggregates for the first layer; None: it cannot."""
     first = next(iter(model.layer_costs), None)
     if first is None or not first.aggregates_on_load:
         return None
@@ -159,17 +166,17 @@ def _aggregated_row_bytes(model: TrainableModel) -> int | None:
 def _devices(
     config: BatchConfig, graph: Graph, workload: Workload, task: cache.CacheTask
 ) -> tuple[cache.CacheDevice, ...]:
-    """Return the devices with their own memory, which a link connects."""
+    """Return the devices with their own memory behind a link."""
     runtime = config.runtime
     first_batches = task.first_batches if config.cache_planner.sizes_itself else {}
     in_flight = 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1
-    found = []
+    cached = []
     for position, device in enumerate(config.device_plan.parsed()):
         if not has_memory(device):
             continue
         assert isinstance(device, Accelerator)
         first = first_batches.get(position)
-        found.append(
+        cached.append(
             cache.CacheDevice(
                 position=position,
                 name=device.label,
@@ -188,11 +195,11 @@ def _devices(
                 may_aggregate=device.takes_aggregated,
             )
         )
-    return tuple(found)
+    return tuple(cached)
 
 
 def has_memory(device: Device) -> bool:
-    """Return whether a device has room for a cache in its own memory, which a link connects."""
+    """Return whether a device can have a cache in its own memory, behind a link."""
     return isinstance(device, Accelerator) and device.holds_cache
 
 
@@ -207,37 +214,37 @@ def _cliques(
     links = nvlink.links_of(planner.nvlink, option="cache_planner.nvlink")
     if len(positions) > len(links):
         raise ConfigError(
-            f"{option}: has {len(links)} GPUs, device_plan has {len(positions)} devices with "
-            "memory of their own"
+            f"{option}: expected at least {len(positions)} GPUs, one for each device of "
+            f"device_plan with its own memory, got {len(links)}"
         )
-    among = nvlink.disjoint_cliques(links[: len(positions), : len(positions)])
-    cliques = tuple(tuple(positions[gpu] for gpu in clique) for clique in among)
+    gpu_cliques = nvlink.disjoint_cliques(links[: len(positions), : len(positions)])
+    cliques = tuple(tuple(positions[gpu] for gpu in clique) for clique in gpu_cliques)
     parsed = config.device_plan.parsed()
     for clique in cliques:
         if len(clique) > 1:
-            _check_peers(option, [parsed[each] for each in clique])
+            _check_peers(option, [parsed[i] for i in clique])
     return cliques
 
 
 def _check_peers(option: str, members: list[Any]) -> None:
-    """Refuse a clique of devices that cannot read each other's memory."""
+    """Raise if a device of a clique cannot read the memory of its peers."""
     for device in members:
         if device.peer_bandwidth is None:
-            names = ", ".join(each.label for each in members)
+            names = ", ".join(member.label for member in members)
             raise ConfigError(
                 f"{option}: {names} read each other's caches, but {device.label} has "
-                "peer_bandwidth=null; give it one, or leave the links out"
+                "peer_bandwidth=null; set peer_bandwidth, or remove the links"
             )
 
 
 def _run(config: BatchConfig) -> dict[str, Any]:
-    """Return the options that decide the batches, as plain values."""
+    """Return the options that determine the mini-batches, as plain values."""
     code = code_digest(type(config.sampler))
     return {
         "device_plan.split": plain(config.device_plan.split),
         "sampler": plain(config.sampler),
         **({} if code is None else {"sampler's code": code}),
         "seed_order": plain(config.seed_order),
-        # Plans of releases without the option stay valid.
+        # Only if set, so that plans of releases without the option stay valid.
         **({"drop_last": True} if config.drop_last else {}),
     }

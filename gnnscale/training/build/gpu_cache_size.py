@@ -1,7 +1,7 @@
-"""How large a GPU's cache is: what its allocator has left after a rehearsal (PaGraph, section 3.3).
+"""Size of a GPU's cache: the memory that a profiling run leaves unused (PaGraph, section 3.3).
 
-PaGraph's cache takes a device's memory, less what the first mini-batch used at its peak, less a
-reserve. A GPU's own allocator knows that peak, once some steps were done without a cache.
+PaGraph's cache takes the memory of the device, minus the peak of the first mini-batch, minus a
+reserve. The allocator of the GPU reports this peak after some steps without a cache.
 """
 
 from __future__ import annotations
@@ -16,33 +16,34 @@ from gnnscale.core.artifact.files import size
 from gnnscale.planner import Cuda, Device, DevicePlanConfig
 from gnnscale.run.config import RunConfig
 
-#: A budget is a multiple of this part of the memory: what is free differs a little from run to run,
-#: and each budget has another plan.
-_STEP = 128
+#: Budgets are multiples of the memory divided by this: free memory varies a little between runs,
+#: and each budget needs its own plan.
+_NUM_BUDGETS = 128
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryLeft:
-    """What rehearsed steps without a cache left of a run's devices, in the order of the plan."""
+    """Memory of each device that profiled steps without a cache left unused."""
 
-    unused_bytes: tuple[int | None, ...]  #: None of a device that keeps no rows
+    #: bytes by position in the plan; None: the device caches no rows
+    unused_bytes: tuple[int | None, ...]
 
 
-def is_rehearsed(config: RunConfig) -> bool:
-    """Whether a cache sizes itself by a rehearsal: only GPUs have one, and seconds do not matter.
+def is_profiled(config: RunConfig) -> bool:
+    """Whether a profiling run sizes the caches: all of them are on GPUs, and the run may vary.
 
-    A run that is to repeat goes by the workload's bytes, as emulated devices do.
+    Deterministic runs and emulated devices use the bytes of the workload instead.
     """
     planner = config.cache_planner
     if not planner.caches or not planner.sizes_itself or config.runtime.deterministic:
         return False
-    cached = [each for each in config.device_plan.parsed() if each.holds_cache]
-    return bool(cached) and all(isinstance(each, Cuda) for each in cached)
+    cached = [device for device in config.device_plan.parsed() if device.holds_cache]
+    return bool(cached) and all(isinstance(device, Cuda) for device in cached)
 
 
 def without_caches(config: RunConfig) -> RunConfig:
-    """Return the options of a rehearsal: data lie in the memory that they have beside a cache."""
-    devices = [_entry(each) for each in config.device_plan.parsed()]
+    """Return the options of the profiling run: no caches, and data placed as next to a cache."""
+    devices = [_entry(device) for device in config.device_plan.parsed()]
     return replace(
         config,
         cache_planner=NoCache(),
@@ -56,35 +57,35 @@ def _entry(device: Device) -> dict[str, Any]:
     if isinstance(device, Cuda) and device.holds_cache:
         topology = "device" if device.topology == "device" else "host"
         device = replace(device, features="host", topology=topology)
-    values = {each.name: getattr(device, each.name) for each in fields(device) if each.init}
+    values = {field.name: getattr(device, field.name) for field in fields(device) if field.init}
     return {"kind": device.kind, **values}
 
 
-def sized(config: RunConfig, left: MemoryLeft) -> RunConfig:
-    """Return the options of the run whose caches take what was ``left``, less the reserve.
+def with_cache_budget(config: RunConfig, memory_left: MemoryLeft) -> RunConfig:
+    """Return the options of the run whose caches take ``memory_left``, minus the reserve.
 
-    All GPUs have as much, by the one that has least.
+    All GPUs get the same budget, determined by the GPU with the least unused memory.
 
     Raises:
-        ConfigError: nothing is left.
+        ConfigError: no memory is left for a cache.
     """
     devices, reserve = config.device_plan.parsed(), config.cache_planner.reserve
     budgets = {
         device.label: unused - int(reserve * _budget(device))
-        for device, unused in zip(devices, left.unused_bytes, strict=True)
+        for device, unused in zip(devices, memory_left.unused_bytes, strict=True)
         if unused is not None
     }
-    name = min(budgets, key=lambda each: budgets[each])
-    memory = next(_budget(each) for each in devices if each.label == name)
-    step = max(memory // _STEP, 1)
+    name = min(budgets, key=lambda label: budgets[label])
+    memory = next(_budget(device) for device in devices if device.label == name)
+    step = max(memory // _NUM_BUDGETS, 1)
     budget = budgets[name] // step * step
     if budget <= 0:
         unused = budgets[name] + int(reserve * memory)
         raise ConfigError(
             f"cache_planner={config.cache_planner.policy}: {name} has no memory left for a cache: "
-            f"of {size(memory)}, steps without one left {size(unused)}, and "
-            f"cache_planner.reserve={reserve} keeps a part free; a smaller batch_size, fewer "
-            "neighbours (sampler.fanouts) or cache_planner.budget_bytes allow one"
+            f"steps without one leave {size(unused)} of {size(memory)}, and "
+            f"cache_planner.reserve={reserve} keeps a part free; reduce batch_size or "
+            "sampler.fanouts, or set cache_planner.budget_bytes"
         )
     return replace(config, cache_planner=replace(config.cache_planner, budget_bytes=budget))
 
@@ -94,11 +95,11 @@ def _budget(device: Device) -> int:
     return device.budget_bytes
 
 
-def describe(planned: RunConfig, left: Sequence[int | None]) -> str:
-    """Say in one line how large the caches are."""
-    least = min(each for each in left if each is not None)
+def describe(planned: RunConfig, unused_bytes: Sequence[int | None]) -> str:
+    """Return one line with the size of the caches."""
+    least = min(unused for unused in unused_bytes if unused is not None)
     budget = planned.cache_planner.budget_bytes or 0
     return (
         f"cache_planner={planned.cache_planner.policy}: {size(budget)} for each GPU's cache; steps "
-        f"without one left {size(least)}"
+        f"without a cache left {size(least)} unused"
     )

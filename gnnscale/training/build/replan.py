@@ -1,8 +1,8 @@
-"""Caches planned again between epochs, when their hit rate is far from the predicted one.
+"""Replanning of caches between epochs, if their hit rate differs from the prediction.
 
-A plan may have been made for other seeds, fan-outs or parts than those of the run. Sampling is a
-pure function of the step, so that the next epochs can be drawn in advance: what is kept then is
-what these will read most.
+A plan may have been made for other seeds, fan-outs or parts than the run has. Sampling is a pure
+function of the step, so the next epochs can be sampled in advance, and the new plan caches the rows
+that they read most.
 """
 
 import logging
@@ -23,12 +23,12 @@ from gnnscale.graph import Graph
 from gnnscale.planner import DevicePlan, device_plan
 from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SeedOrder
-from gnnscale.training.build.cache import OpenedCache, refill, traded_rows
+from gnnscale.training.build.cache import OpenedCache, refill, shared_rows
 
-#: How far a hit rate may be from what was predicted.
-_APART = 0.05
-#: Epochs that are drawn to plan for: one of few batches does not predict those that follow.
-_EPOCHS = 4
+#: Maximum difference of measured and predicted hit rate.
+_MAX_GAP = 0.05
+#: Number of epochs presampled for a plan: an epoch of few batches does not predict the next ones.
+_PRESAMPLED_EPOCHS = 4
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 def hit_rate_gap(plan: CachePlan, traffic: Sequence[Traffic]) -> tuple[float, float] | None:
     """Return the measured and the predicted hit rate of the device that differs most.
 
-    None if they do not differ by more than 5 points on any device whose rows stay, and if the
-    prediction is of the run's own batches: epochs differ, and their sum does not.
+    None: no static cache differs by more than 5 points, or the plan is exact. An exact plan
+    predicts the sum over the run's own batches, while single epochs differ.
     """
     if plan.exact:
         return None
@@ -47,11 +47,11 @@ def hit_rate_gap(plan: CachePlan, traffic: Sequence[Traffic]) -> tuple[float, fl
         if cache.look_ahead is None and measured is not None and predicted is not None:
             pairs.append((measured, predicted))
     worst = max(pairs, key=lambda pair: abs(pair[0] - pair[1]), default=None)
-    return worst if worst is not None and abs(worst[0] - worst[1]) > _APART else None
+    return worst if worst is not None and abs(worst[0] - worst[1]) > _MAX_GAP else None
 
 
 class CacheReplanner:
-    """Keeps the caches of a run at what its batches read; used by every worker alike."""
+    """Replanning of the caches of a run after epochs; used by every worker in the same way."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class CacheReplanner:
         plan: CachePlan,
         cache: OpenedCache | None,
     ) -> None:
-        """Begin with the caches as they are opened."""
+        """Start with the opened caches and their plan."""
         self._config = config
         self._graph = graph
         self._order = order
@@ -71,64 +71,64 @@ class CacheReplanner:
         self.plan = plan
 
     def check(self, epoch: int, traffic: Sequence[Traffic], devices: DevicePlan) -> None:
-        """Plan the caches again if they did not hit as predicted.
+        """Plan the caches again if their hit rates differ from the prediction.
 
-        Every worker calls this after the same epoch, with the same traffic.
+        Every worker calls this after the same epoch, with equal ``traffic``.
         """
-        if any(each.holds_rows for each in self._config.device_plan.parsed()):
-            return  # others may be reading a cache that lies in a device's memory
+        if any(device.holds_rows for device in self._config.device_plan.parsed()):
+            return  # peers may be reading the cache in device memory
         gap = hit_rate_gap(self.plan, traffic)
         if gap is None or epoch + 1 >= self._config.epochs:
             return
         start = time.perf_counter()
-        epochs = range(epoch + 1, min(epoch + 1 + _EPOCHS, self._config.epochs))
+        epochs = range(epoch + 1, min(epoch + 1 + _PRESAMPLED_EPOCHS, self._config.epochs))
         self._replan(epochs, devices)
         if self._group.is_rank0:
             log.info(
-                f"epoch {epoch + 1}: caches had {100 * gap[0]:.1f} % of the rows where "
-                f"{100 * gap[1]:.1f} % were predicted; planned anew from the batches of "
-                f"{len(epochs)} epochs to come in {time.perf_counter() - start:.2f} s"
+                f"epoch {epoch + 1}: the hit rate of caches was {100 * gap[0]:.1f} %, predicted "
+                f"{100 * gap[1]:.1f} %; planned again from the batches of the next {len(epochs)} "
+                f"epochs in {time.perf_counter() - start:.2f} s"
             )
 
     def _replan(self, epochs: range, devices: DevicePlan) -> None:
         rank, plan = self._group.rank, self.plan
-        uses = self._count(epochs, devices) if plan.has(rank) else None
-        hotness = self._hotness_of_clique(uses)
+        uses = self._presample(epochs, devices) if plan.has(rank) else None
+        hotness = self._clique_hotness(uses)
         features: dict[int, Array] = {}
-        mine = None
+        own_reads = None
         if uses is not None:
-            features = self._place(plan.clique_of(rank), hotness)
-            mine = self._found(features, uses)
-        every = trade_values(mine, self._group)
+            features = self._choose_rows(plan.clique_of(rank), hotness)
+            own_reads = self._count_reads(features, uses)
+        reads = trade_values(own_reads, self._group)
         self.plan = replace(
             plan,
             devices=tuple(
-                replace(each, features=features.get(each.device, each.features))
-                for each in plan.devices
+                replace(cache, features=features.get(cache.device, cache.features))
+                for cache in plan.devices
             ),
             num_epochs=len(epochs),
             predicted=tuple(
-                replace(traffic, rows=tuple(every[each.device]))
-                for each, traffic in zip(plan.devices, plan.predicted or (), strict=True)
+                replace(traffic, rows=tuple(reads[cache.device]))
+                for cache, traffic in zip(plan.devices, plan.predicted or (), strict=True)
             ),
         )
         refill(self._cache, self.plan, self._graph, self._group)
 
-    def _hotness_of_clique(self, uses: Int32Array | None) -> dict[int, Int32Array]:
-        """Return what each device of this worker's clique will read."""
+    def _clique_hotness(self, uses: Int32Array | None) -> dict[int, Int32Array]:
+        """Return the number of reads of each row, for each device of this worker's clique."""
         rank = self._group.rank
         if not self.plan.has_peers:
             return {} if uses is None else {rank: uses}
         clique = () if uses is None else self.plan.clique_of(rank)
         num_rows = None if uses is None else len(uses)
-        with traded_rows(num_rows, 1, np.dtype(np.int32), self._group) as mapped:
+        with shared_rows(num_rows, 1, np.dtype(np.int32), self._group) as map_rank:
             if uses is not None:
-                mapped(rank)[:, 0] = uses
-            found = {each: mapped(each) for each in clique}
-        return {each: np.ascontiguousarray(rows[:, 0]) for each, rows in found.items()}
+                map_rank(rank)[:, 0] = uses
+            columns = {member: map_rank(member) for member in clique}
+        return {member: np.ascontiguousarray(rows[:, 0]) for member, rows in columns.items()}
 
-    def _count(self, epochs: range, devices: DevicePlan) -> Int32Array:
-        """Count what this worker's device will read in ``epochs``."""
+    def _presample(self, epochs: range, devices: DevicePlan) -> Int32Array:
+        """Return how often this worker's device reads each row in ``epochs``."""
         rank = self._group.rank
         draws = Presampler(
             self._graph,
@@ -140,26 +140,30 @@ class CacheReplanner:
         )
         return presampled.presample(draws, epochs, devices=[rank]).rows_of(rank)
 
-    def _place(self, clique: Sequence[int], hotness: dict[int, Int32Array]) -> dict[int, Array]:
-        """Return the rows of each device of a clique: as many as before, by local preference."""
-        rooms = np.array([len(self.plan.of(each).features) for each in clique], np.int64)
+    def _choose_rows(
+        self, clique: Sequence[int], hotness: dict[int, Int32Array]
+    ) -> dict[int, Array]:
+        """Return the rows of each device of a clique: as many as before, by local hotness."""
+        capacities = np.array([len(self.plan.of(member).features) for member in clique], np.int64)
         total = hotness[clique[0]].copy()
-        for each in clique[1:]:
-            total += hotness[each]
-        num_rows = int(rooms.sum())
+        for member in clique[1:]:
+            total += hotness[member]
+        num_rows = int(capacities.sum())
         degrees = degree.out_degree(self._graph)
         order = ops.hottest(total, degrees, capacity=num_rows, bytes_per_vertex=1, num_threads=1)[
             :num_rows
         ]
-        mine = [hotness[each] for each in clique]
-        shared = ops.share_out(order, mine, capacities=rooms, bytes_per_vertex=1, num_threads=1)
+        local = [hotness[member] for member in clique]
+        shared = ops.share_out(
+            order, local, capacities=capacities, bytes_per_vertex=1, num_threads=1
+        )
         rows = planner.split_by_owner(order, shared.member, len(clique))
         return dict(zip(clique, rows, strict=True))
 
-    def _found(self, features: dict[int, Array], uses: Int32Array) -> list[int]:
-        """Return where this worker's reads will be found, device by device and last at the host."""
-        at = [0] * (self._group.size + 1)
+    def _count_reads(self, features: dict[int, Array], uses: Int32Array) -> list[int]:
+        """Return this worker's number of reads from each device, and last from the host."""
+        reads = [0] * (self._group.size + 1)
         for member, vertices in features.items():
-            at[member] = int(uses[vertices].sum(dtype=np.int64))
-        at[-1] = int(uses.sum(dtype=np.int64)) - sum(at)
-        return at
+            reads[member] = int(uses[vertices].sum(dtype=np.int64))
+        reads[-1] = int(uses.sum(dtype=np.int64)) - sum(reads)
+        return reads

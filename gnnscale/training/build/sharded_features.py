@@ -1,4 +1,4 @@
-"""Host memory as a tier above other machines, which divide the feature rows among them."""
+"""Tiered store in host memory above other machines, over which feature rows are sharded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.cache import CachePlan
 from gnnscale.core import Access, Array, ConfigError, Traffic, shown
 from gnnscale.core.artifact.files import size
 from gnnscale.core.artifact.npy import row_slices
@@ -28,33 +27,26 @@ from gnnscale.features.sharded.exchange import owners_of
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.buffer import MappedRows, slots_of_file
 from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.policies import DeviceCacheFilter, RemoteOnlyPolicy, held_bytes
-from gnnscale.features.tiered.setup import BufferPlan, open_pool, together
+from gnnscale.features.tiered.policies import RemoteOnlyPolicy
+from gnnscale.features.tiered.setup import BufferPlan, open_pool
 from gnnscale.features.tiered.sizing import Horizon, SampledBatches, TierSizes, size_tier
 from gnnscale.features.tiered.source import RowSource
 from gnnscale.features.tiered.store import TieredStore
 from gnnscale.graph import Graph
 from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.graph.store_format import read_meta
-from gnnscale.planner.cost_model.workload import SourceEffect, Workload
+from gnnscale.planner.cost_model.workload import SourceEffect
 from gnnscale.run.config import RunConfig
-from gnnscale.sampling import SamplerConfig, SeedOrder
-from gnnscale.training.build.tiered_features import (
-    OpenedTier,
-    horizon_of,
-    memory_left,
-    priority_below,
-    sample_batches,
-)
+from gnnscale.training.build.tiered_features import OpenedTier, TierInputs
 
 log = logging.getLogger(__name__)
 
-#: Rows of about so many bytes are read at once for evaluation.
+#: Bytes of rows that evaluation reads at a time.
 _READ_BYTES = 16 << 20
 
 
 class SharedFeatures(FeatureStore):
-    """All rows, each read from the machine that has it at once: for evaluation by rank 0."""
+    """Store of all rows for evaluation by rank 0, which reads each row from its machine."""
 
     def __init__(self, rows: ShardedStore) -> None:
         """Read ``rows``."""
@@ -62,7 +54,7 @@ class SharedFeatures(FeatureStore):
 
     @property
     def num_rows(self) -> int:
-        """Number of rows, of all machines."""
+        """Number of rows on all machines."""
         return self._rows.num_rows
 
     @property
@@ -72,7 +64,7 @@ class SharedFeatures(FeatureStore):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row as it is stored."""
+        """Bytes of a row in its stored type."""
         return self._rows.row_bytes
 
     def gather(
@@ -89,182 +81,162 @@ class SharedFeatures(FeatureStore):
 
 @dataclass(frozen=True, kw_only=True)
 class _MachineStore:
-    """What one process says of the store of its machine."""
+    """One process's description of the store on its machine."""
 
-    machine: str  #: its name
-    local_rank: int  #: number of the process there
-    path: str  #: of the store
-    part: int
+    machine: str  #: host name
+    local_rank: int  #: rank of the process on the machine
+    path: str  #: path of the store
+    part: int  #: part whose rows the store has, from 0
     num_parts: int
-    partition: str  #: content of the partition
-    content: str  #: of what all parts have alike
+    partition: str  #: content hash of the partition
+    content: str  #: content hash of the data that all parts share
 
 
 def open_rows(config: RunConfig, graph: Graph, group: Group) -> ShardedStore | None:
-    """Begin to share rows with the other machines; None unless ``features=shared``.
+    """Open the rows that are sharded over machines; None unless ``features=shared``.
 
-    All processes do so at the same time, and raise alike.
+    All processes call this at the same time, and raise equal errors.
 
     Raises:
-        ConfigError: there is one machine, or the stores of the machines are not the parts of one
+        ConfigError: there is a single machine, or the machines' stores are not the parts of one
             partition, each on one machine.
     """
     if not isinstance(config.features, SharedFeaturesConfig):
         return None
     if group.local_size == group.size:
         raise config.features.refused()
-    divided = graph.features
-    here: _MachineStore | None = None
-    if isinstance(divided, ShardedFeatures):
-        here = _MachineStore(
+    shard = graph.features
+    store: _MachineStore | None = None
+    if isinstance(shard, ShardedFeatures):
+        store = _MachineStore(
             machine=socket.gethostname(),
             local_rank=group.local_rank,
-            path=str(divided.path),
-            part=divided.part,
-            num_parts=divided.num_parts,
-            partition=divided.partition,
-            content=read_meta(divided.path).shared_content,
+            path=str(shard.path),
+            part=shard.part,
+            num_parts=shard.num_parts,
+            partition=shard.partition,
+            content=read_meta(shard.path).shared_content,
         )
-    mine = here and asdict(here)
-    every = trade_values([socket.gethostname(), str(graph.path), mine], group)
-    for rank, (machine, path, found) in enumerate(every):
-        if found is None:
+    values = None if store is None else asdict(store)
+    values_by_rank = trade_values([socket.gethostname(), str(graph.path), values], group)
+    for rank, (machine, path, peer_values) in enumerate(values_by_rank):
+        if peer_values is None:
             raise ConfigError(
-                f"features=shared: {shown(path)}, of process {rank} on {shown(machine)}, is not "
-                "the store of a part's rows; gnnscale partition part_stores=rows writes these"
+                f"features=shared: expected the store of a part's rows, got {shown(path)} in "
+                f"process {rank} on {shown(machine)}; write the stores with gnnscale partition "
+                "part_stores=rows"
             )
-    machines = [_MachineStore(**found) for _, _, found in every]
+    machines = [_MachineStore(**peer_values) for _, _, peer_values in values_by_rank]
     check_parts(machines)
-    assert isinstance(divided, ShardedFeatures)
+    assert isinstance(shard, ShardedFeatures)
     return ShardedStore(
-        divided,
+        shard,
         group,
-        owners_of([each.part for each in machines], group.rank),
+        owners_of([machine.part for machine in machines], group.rank),
         dtype_name=graph.feature_dtype,
         num_features=graph.num_features,
     )
 
 
 def check_parts(machines: Sequence[_MachineStore]) -> None:
-    """Refuse parts of different partitions, a part that is missing, and one that is there twice.
+    """Raise unless the machines have the parts of one partition, each part once.
 
     Args:
-        machines: what each process says, in the order of ranks.
+        machines: description by each process, in the order of ranks.
 
     Raises:
-        ConfigError: names the part, or both partitions.
+        ConfigError: names the missing or repeated part, or both partitions.
     """
     first = machines[0]
-    for rank, each in enumerate(machines):
-        for what, theirs, ours in (
-            ("partition", each.partition, first.partition),
-            ("number of parts", each.num_parts, first.num_parts),
-            ("topology, labels and owners", each.content, first.content),
+    for rank, store in enumerate(machines):
+        for name, value, value0 in (
+            ("partition", store.partition, first.partition),
+            ("number of parts", store.num_parts, first.num_parts),
+            ("topology, labels and owners", store.content, first.content),
         ):
-            if theirs != ours:
+            if value != value0:
                 raise ConfigError(
-                    f"features=shared: {what} of {shown(each.path)}, of process {rank} on "
-                    f"{shown(each.machine)}, is {shown(theirs)}, and {shown(ours)} of "
-                    f"{shown(first.path)}, of process 0 on {shown(first.machine)}; the stores of "
-                    "all machines have to be parts of one partition"
+                    f"features=shared: expected parts of one partition, got {name} "
+                    f"{shown(value0)} in {shown(first.path)}, process 0 on {shown(first.machine)}, "
+                    f"and {shown(value)} in {shown(store.path)}, process {rank} on "
+                    f"{shown(store.machine)}"
                 )
-    taken: dict[tuple[int, int], int] = {}
-    for rank, each in enumerate(machines):
-        other = taken.setdefault((each.part, each.local_rank), rank)
+    ranks: dict[tuple[int, int], int] = {}
+    for rank, store in enumerate(machines):
+        other = ranks.setdefault((store.part, store.local_rank), rank)
         if other != rank:
             raise ConfigError(
-                f"features=shared: part {each.part} is that of process {other} on "
-                f"{shown(machines[other].machine)} and of process {rank} on {shown(each.machine)}; "
-                "each machine needs another part (dataset.store)"
+                f"features=shared: expected another part on each machine, got part {store.part} in "
+                f"process {other} on {shown(machines[other].machine)} and in process {rank} on "
+                f"{shown(store.machine)}; set dataset.store on each machine"
             )
-    missing = sorted(set(range(first.num_parts)) - {each.part for each in machines})
+    missing = sorted(set(range(first.num_parts)) - {store.part for store in machines})
     if missing:
         raise ConfigError(
-            f"features=shared: no machine has part {missing[0]} of {first.num_parts}; each needs "
-            "one (dataset.store), and a partition as many parts as there are machines"
+            f"features=shared: expected one machine for each of {first.num_parts} parts, got none "
+            f"for part {missing[0]}; set dataset.store on each machine"
         )
 
 
-def open_shared(
-    rows: ShardedStore,
-    config: RunConfig,
-    graph: Graph,
-    *,
-    sampling: SamplerConfig,
-    order: SeedOrder,
-    workload: Workload,
-    group: Group,
-    caches: CachePlan | None = None,
-) -> OpenedTier:
-    """Open the tier of this worker above the other machines.
-
-    Args:
-        workload: says what memory a mini-batch takes while it computes.
-        caches: what devices above it hold; None for nothing.
+def open_sharded_tier(rows: ShardedStore, inputs: TierInputs) -> OpenedTier:
+    """Open the tiered store of this worker above ``rows``, which are sharded over the machines.
 
     Raises:
-        ConfigError: the rows of a step do not fit into memory.
+        ConfigError: the rows of a step exceed the memory.
     """
-    options = config.features
+    options, group, sample = inputs.config.features, inputs.group, inputs.sample()
     assert isinstance(options, SharedFeaturesConfig)
-    above = DeviceCacheFilter.of(caches, graph, group.rank)
-    sample = sample_batches(config, graph, sampling, order, workload, group, above)
 
     def plan(samples: Sequence[SampledBatches]) -> BufferPlan:
-        every = together(samples)
-        memory = options.memory_bytes
-        if memory is None:
-            held = held_bytes(caches, graph, group)
-            memory = memory_left(config, graph, every, group, name="shared", held_bytes=held)
-        horizon = horizon_of(config, options.window, order, priority_below(caches, graph, group))
-        planned = _plan_beside_own(rows, every, memory, horizon)
-        if planned is None:
-            planned = _plan_over_disk(rows, every, memory, horizon)
+        all_samples, memory, horizon = inputs.buffer_inputs(options, samples)
+        buffer_plan = _plan_remote_rows(rows, all_samples, memory, horizon)
+        if buffer_plan is None:
+            buffer_plan = _plan_over_disk(rows, all_samples, memory, horizon)
         if group.is_rank0:
-            log.info(_describe(rows, planned))
-        return planned
+            log.info(_describe(rows, buffer_plan))
+        return buffer_plan
 
     def open_source(values: Any) -> RowSource:
         if not values["over_disk"]:
             return rows
         return LocalDiskShard(rows, own_file(rows, values["max_gap_bytes"]))
 
-    file = _mapped(rows)
-    opened = open_pool(group, sample, open_source, plan, file=file)
-    if opened.values["over_disk"]:
-        rows.read_own_from(own_file(rows, opened.values["max_gap_bytes"]))
+    file = _mapped_shard(rows)
+    buffer = open_pool(group, sample, open_source, plan, file=file)
+    if buffer.values["over_disk"]:
+        rows.read_own_from(own_file(rows, buffer.values["max_gap_bytes"]))
     elif file is not None:
-        rows.read_own_in(opened.slots[: rows.num_own])
+        rows.read_own_in(buffer.slots[: rows.num_own])
     effect = SourceEffect()
-    if not config.runtime.deterministic:
-        effect = _effect(rows, opened.values, sample)
-    return OpenedTier(store=TieredStore(opened.rows), effect=effect)
+    if not inputs.config.runtime.deterministic:
+        effect = _effect(rows, buffer.values, sample)
+    return OpenedTier(store=TieredStore(buffer.rows), effect=effect)
 
 
 def _effect(rows: ShardedStore, values: Any, sample: SampledBatches) -> SourceEffect:
-    """Return what rows cost that memory lacks; the network is measured by all processes at once."""
-    others_s = rows.seconds_a_row() * (1 - values["own_share"])
+    """Return the cost of rows outside memory; all processes measure the network together."""
+    remote_s = rows.seconds_a_row() * (1 - values["own_share"])
     return SourceEffect(
-        row_misses=values["row_misses"] * sample.asked, row_s=others_s + values["own_s"]
+        row_misses=values["row_misses"] * sample.asked, row_s=remote_s + values["own_s"]
     )
 
 
-def _plan_beside_own(
+def _plan_remote_rows(
     rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> BufferPlan | None:
-    """Plan what own rows leave of memory for those of others; None if a step's do not fit.
+    """Plan a buffer for remote rows, next to this machine's shard; None: a step does not fit.
 
     Raises:
-        ConfigError: there are no own rows, and the others' of a step do not fit.
+        ConfigError: this machine has no rows, and the remote rows of a step exceed the memory.
     """
-    left = memory_bytes - rows.num_own * rows.row_bytes
+    free = memory_bytes - rows.num_own * rows.row_bytes
     try:
-        sizes = _sizes(rows, sample, left, horizon)
+        sizes = _sizes(rows, sample, free, horizon)
     except ConfigError:
         if not rows.num_own:
             raise
         return None
-    file = _mapped(rows)
+    file = _mapped_shard(rows)
     policy = horizon.policy(sizes, sample.num_workers)
     planner = TierPlanner(
         RemoteOnlyPolicy(policy, rows.own_places, num_kept=sizes.num_kept),
@@ -287,12 +259,12 @@ def _plan_beside_own(
 def _plan_over_disk(
     rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> BufferPlan:
-    """Plan a pool for rows of all machines; own ones are read from the disk.
+    """Plan a buffer for rows of all machines, with this machine's shard on disk.
 
     Raises:
-        ConfigError: the rows of a step do not fit.
+        ConfigError: the rows of a step exceed the memory.
     """
-    sizes = _doubled(sample, rows.num_rows, rows.row_bytes, memory_bytes, horizon)
+    sizes = _sizes_with_exchange(sample, rows.num_rows, rows.row_bytes, memory_bytes, horizon)
     disk = DiskShardInfo.of(rows)
     planner = TierPlanner(
         horizon.policy(sizes, sample.num_workers),
@@ -313,29 +285,30 @@ def _plan_over_disk(
 
 
 def _miss_rate(sizes: TierSizes, sample: SampledBatches) -> float:
-    """Return the part of a mini-batch's rows that memory lacks, over an epoch."""
-    needed = np.mean([len(each) for each in sample.vertices]) if sample.vertices else 1
+    """Return the fraction of a mini-batch's rows outside memory, over an epoch."""
+    needed = np.mean([len(vertices) for vertices in sample.vertices]) if sample.vertices else 1
     return min(sizes.misses.mean / max(float(needed), 1), 1)
 
 
 def _sizes(
     rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> TierSizes:
-    """Divide memory among other machines' rows and buffers for these."""
-    others = [each[rows.own_places(each) < 0] for each in sample.vertices]
-    remote = replace(sample, vertices=others)
-    # Own rows are never missed: they are not to count among those that others of a degree are.
-    own = rows.own_places(np.arange(rows.num_rows)) >= 0
-    asked = replace(horizon, priority=np.where(own, np.int32(-1), horizon.priority))
-    return _doubled(remote, rows.num_rows - rows.num_own, rows.row_bytes, memory_bytes, asked)
+    """Split memory between remote rows that stay and buffers for arriving rows."""
+    remote_vertices = [vertices[rows.own_places(vertices) < 0] for vertices in sample.vertices]
+    remote = replace(sample, vertices=remote_vertices)
+    # Rows of this machine are never missed, so their degrees must not count.
+    is_local = rows.own_places(np.arange(rows.num_rows)) >= 0
+    remote_horizon = replace(horizon, priority=np.where(is_local, np.int32(-1), horizon.priority))
+    num_remote = rows.num_rows - rows.num_own
+    return _sizes_with_exchange(remote, num_remote, rows.row_bytes, memory_bytes, remote_horizon)
 
 
-def _doubled(
+def _sizes_with_exchange(
     sample: SampledBatches, num_rows: int, row_bytes: int, memory_bytes: int, horizon: Horizon
 ) -> TierSizes:
-    """Divide memory among rows and buffers of the exchange, in which some arrive."""
+    """Split memory between rows and twice the staging buffers, for rows of the exchange."""
 
-    def sizes(memory_bytes: int) -> TierSizes:
+    def sizes_within(memory_bytes: int) -> TierSizes:
         return size_tier(
             sample,
             horizon,
@@ -344,28 +317,28 @@ def _doubled(
             memory_bytes=max(memory_bytes, 0),
         )
 
-    # Places for what two steps miss become places for four, and there are buffers for two.
-    found = sizes(memory_bytes)
-    found = sizes(memory_bytes - 2 * found.num_staged * row_bytes)
-    return replace(found, num_staged=2 * found.num_staged)
+    # Staging slots for two steps become slots for four; exchange buffers hold two more.
+    sizes = sizes_within(memory_bytes)
+    sizes = sizes_within(memory_bytes - 2 * sizes.num_staged * row_bytes)
+    return replace(sizes, num_staged=2 * sizes.num_staged)
 
 
-def _mapped(rows: ShardedStore) -> MappedRows | None:
-    """Return the file that has this machine's rows; None if there are no such rows."""
+def _mapped_shard(rows: ShardedStore) -> MappedRows | None:
+    """Return the mapped file of this machine's rows; None: it has no rows."""
     if not rows.num_own:
         return None
-    assert isinstance(rows.own, np.memmap)  # that of its store
+    assert isinstance(rows.own, np.memmap)  # mapped from its store
     return rows.own
 
 
-def _describe(rows: ShardedStore, planned: BufferPlan) -> str:
-    sizes = planned.sizes
-    if planned.values["over_disk"]:
+def _describe(rows: ShardedStore, plan: BufferPlan) -> str:
+    sizes = plan.sizes
+    if plan.values["over_disk"]:
         return describe_over_disk(rows, sizes)
-    others = rows.num_rows - rows.num_own
-    part = sizes.num_kept / max(others, 1)
+    num_remote = rows.num_rows - rows.num_own
+    part = sizes.num_kept / max(num_remote, 1)
     return (
         f"features=shared: {size(sizes.num_kept * rows.row_bytes)} of memory hold {part:.0%} of "
-        f"other machines' {size(others * rows.row_bytes)} of rows; those that the next "
-        f"{sizes.window} steps read soonest stay"
+        f"other machines' {size(num_remote * rows.row_bytes)} of rows; rows that the next "
+        f"{sizes.window} steps read soonest stay in memory"
     )

@@ -1,4 +1,4 @@
-"""Host memory as a tier above the disk: chosen, sized and opened for one worker."""
+"""Tiered store in host memory above a disk: chosen, sized and opened for one worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from gnnscale.cache.presampling import Presampler
 from gnnscale.core import ConfigError, Int32Array, find_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
-from gnnscale.features import DiskFeaturesConfig, DiskRows, HostFeaturesConfig, read_from_disk
+from gnnscale.features import (
+    DiskFeaturesConfig,
+    DiskRows,
+    HostFeaturesConfig,
+    SharedFeaturesConfig,
+    read_from_disk,
+)
 from gnnscale.features.disk import features_file
 from gnnscale.features.disk_bandwidth import DiskRates, gap_of, rates_of
 from gnnscale.features.tiered.planner import Policy, TierPlanner
@@ -44,19 +50,19 @@ from gnnscale.sampling import SamplerConfig, SeedOrder
 
 log = logging.getLogger(__name__)
 
-#: Steps that are drawn to learn how large mini-batches are.
+#: Number of steps sampled to measure the size of mini-batches.
 _SAMPLED = 16
-#: The part of the memory that is left to the system, to weights and to what is not counted.
+#: Fraction of memory left to the system, to weights, and to everything not counted.
 RESERVE = 0.15
-#: Steps that a run looks ahead that is to repeat.
-_REPEATED_WINDOW = 8
+#: Look-ahead of deterministic runs, in steps.
+_DETERMINISTIC_WINDOW = 8
 
 
 def chosen_tier(config: RunConfig, graph: Graph) -> DiskFeaturesConfig | None:
-    """Return how rows are read from the disk; None if they are read in memory.
+    """Return how rows are read from disk; None: rows are read in memory.
 
-    A run that does not ask for it does so if its rows exceed the memory, and its devices can; but
-    one that is to repeat does not, whatever memory there is.
+    With ``features=host``, rows are read from disk if they exceed the memory and the devices
+    support it. A deterministic run reads them in memory, however large the memory is.
     """
     if isinstance(config.features, DiskFeaturesConfig):
         return config.features
@@ -68,55 +74,97 @@ def chosen_tier(config: RunConfig, graph: Graph) -> DiskFeaturesConfig | None:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedTier:
-    """Host memory over a slower source, for one worker."""
+    """Tiered store of one worker, with its cost for the performance model."""
 
-    store: TieredStore  #: reads rows in memory, and the others some steps before their use
-    effect: SourceEffect  #: what the performance model needs to know of it
+    store: TieredStore  #: reads rows from memory, and prefetches missing rows some steps ahead
+    effect: SourceEffect  #: miss rate and cost of a row, for the performance model
 
 
-def open_tier(
-    options: DiskFeaturesConfig,
-    config: RunConfig,
-    graph: Graph,
-    *,
-    sampling: SamplerConfig,
-    order: SeedOrder,
-    workload: Workload,
-    group: Group,
-    caches: CachePlan | None = None,
-) -> OpenedTier:
-    """Open the tier of this worker, which the workers of a machine share.
+@dataclass(frozen=True, kw_only=True)
+class TierInputs:
+    """Run, mini-batches and caches for which a tiered store of one worker is sized."""
 
-    Args:
-        workload: says what memory a mini-batch takes while it computes.
-        caches: what devices above it hold; None for nothing.
+    config: RunConfig  #: options of the run
+    graph: Graph  #: the training graph
+    sampling: SamplerConfig  #: sampler of the mini-batches
+    order: SeedOrder  #: the seeds of every step
+    workload: Workload  #: predicts the memory of a mini-batch during computation
+    group: Group  #: all workers
+    caches: CachePlan | None  #: caches of the devices above the store; None: there are none
+
+    def buffer_inputs(
+        self, options: DiskFeaturesConfig | SharedFeaturesConfig, samples: Sequence[SampledBatches]
+    ) -> tuple[SampledBatches, int, Horizon]:
+        """Return the samples of all workers of a machine, the bytes for rows, and the horizon."""
+        graph, group, memory = self.graph, self.group, options.memory_bytes
+        sample = together(samples)
+        if memory is None:
+            cached_bytes = held_bytes(self.caches, graph, group)
+            name = "disk" if isinstance(options, DiskFeaturesConfig) else "shared"
+            memory = memory_left(
+                self.config, graph, sample, group, name=name, held_bytes=cached_bytes
+            )
+        priority = priority_below(self.caches, graph, group)
+        return sample, memory, horizon_of(self.config, options.window, self.order, priority)
+
+    def sample(self) -> SampledBatches:
+        """Sample the first mini-batches of this worker, without rows that its device caches."""
+        config, rank = self.config, self.group.rank
+        device_filter = DeviceCacheFilter.of(self.caches, self.graph, rank)
+        split = config.device_plan.split or [1] * self.group.size
+        presampler = Presampler(
+            self.graph,
+            self.sampling,
+            self.order,
+            split=partial(device_plan.apportion, split),
+            seed=config.seed,
+            num_threads=config.num_threads,
+        )
+        vertices, num_bytes, computing = [], 0, 0.0
+        for draw in islice(presampler.epoch(0, devices={rank}), _SAMPLED):
+            vertices.append(draw.batch.input_vertices)
+            num_bytes = max(num_bytes, draw.batch.num_bytes)
+            computing = max(computing, work.batch_bytes(self.workload, BatchSize.of(draw.batch)))
+        miss_rate = 1.0
+        if device_filter is not None:
+            all_vertices, vertices = vertices, device_filter.lacks(vertices)
+            num_bytes += device_filter.step_bytes(max(map(len, all_vertices), default=0))
+            # A dynamic cache starts empty, so only the second half counts.
+            half = len(all_vertices) // 2
+            num_missing = sum(map(len, vertices[half:]))
+            miss_rate = num_missing / max(sum(map(len, all_vertices[half:])), 1)
+        return SampledBatches(
+            vertices=vertices,
+            num_bytes=num_bytes,
+            computing_bytes=round(computing),
+            asked=miss_rate,
+            window_above=0 if device_filter is None else device_filter.window,
+        )
+
+
+def open_disk_tier(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTier:
+    """Open the tiered store of this worker, which the workers of a machine share.
 
     Raises:
-        ConfigError: the features are in no file, or the rows of a step do not fit into memory.
+        ConfigError: the features are in no file, or the rows of a step exceed the memory.
         OSError: the file cannot be read.
     """
-    above = DeviceCacheFilter.of(caches, graph, group.rank)
-    sample = sample_batches(config, graph, sampling, order, workload, group, above)
+    graph, group, sample = inputs.graph, inputs.group, inputs.sample()
 
     def plan(samples: Sequence[SampledBatches]) -> BufferPlan:
-        every = together(samples)
-        memory = options.memory_bytes
-        if memory is None:
-            held = held_bytes(caches, graph, group)
-            memory = memory_left(config, graph, every, group, held_bytes=held)
-        horizon = horizon_of(config, options.window, order, priority_below(caches, graph, group))
-        return _plan_pool(options, graph, every, horizon, memory, group)
+        all_samples, memory, horizon = inputs.buffer_inputs(options, samples)
+        return _plan_buffer(options, graph, all_samples, horizon, memory, group)
 
     def open_source(values: Any) -> RowSource:
         return DiskRows.of(graph, max_gap_bytes=values["max_gap_bytes"])
 
-    opened = open_pool(group, sample, open_source, plan)
-    effect = SourceEffect(**opened.values["effect"])
+    buffer = open_pool(group, sample, open_source, plan)
+    effect = SourceEffect(**buffer.values["effect"])
     effect = replace(effect, row_misses=effect.row_misses * sample.asked)
-    return OpenedTier(store=TieredStore(opened.rows), effect=effect)
+    return OpenedTier(store=TieredStore(buffer.rows), effect=effect)
 
 
-def _plan_pool(
+def _plan_buffer(
     options: DiskFeaturesConfig,
     graph: Graph,
     sample: SampledBatches,
@@ -124,10 +172,10 @@ def _plan_pool(
     memory_bytes: int,
     group: Group,
 ) -> BufferPlan:
-    """Size the pool of a machine's workers, who have drawn ``sample``, and decide what it holds.
+    """Size the buffer of a machine's workers for ``sample``, and choose its policy and rows.
 
     Raises:
-        ConfigError: the rows of a step do not fit.
+        ConfigError: the rows of a step exceed the memory.
         OSError: the file cannot be read.
     """
     file = features_file(graph)
@@ -136,12 +184,12 @@ def _plan_pool(
     sizes = size_tier(
         sample, horizon, num_rows=source.num_rows, row_bytes=row_bytes, memory_bytes=memory_bytes
     )
-    kept = None
+    static_rows = None
     policy: Policy = horizon.policy(sizes, sample.num_workers)
     if options.policy == "out_degree":
         ordered = np.argsort(-horizon.priority, kind="stable")
-        kept = ordered[: sizes.num_kept].astype(graph.indices.dtype)
-        policy = StaticPolicy(len(ordered), kept)
+        static_rows = ordered[: sizes.num_kept].astype(graph.indices.dtype)
+        policy = StaticPolicy(len(ordered), static_rows)
     planner = TierPlanner(
         policy,
         num_kept=sizes.num_kept,
@@ -152,34 +200,35 @@ def _plan_pool(
         log.info(_describe(options, graph, sizes, row_bytes))
     effect = _effect(sizes.misses, row_bytes, rates_of(file), group)
     values = {"effect": asdict(effect), "max_gap_bytes": gap_of(file)}
-    return BufferPlan(source=source, planner=planner, sizes=sizes, kept=kept, values=values)
+    return BufferPlan(source=source, planner=planner, sizes=sizes, kept=static_rows, values=values)
 
 
 def priority_below(caches: CachePlan | None, graph: Graph, group: Group) -> Int32Array:
-    """Return the order of rows that the workers of this machine read equally soon.
+    """Return the priority of each row among rows that workers read equally soon.
 
-    Rows with most out-neighbours come first, and last those that the devices of all workers have.
+    Rows with most out-neighbors come first. Rows that the devices of all workers cache come last.
     """
     priority = out_degree(graph)
     first = group.rank - group.local_rank
-    above = [DeviceCacheFilter.of(caches, graph, first + each) for each in range(group.local_size)]
-    if any(each is None for each in above):
+    ranks = range(first, first + group.local_size)
+    filters = [DeviceCacheFilter.of(caches, graph, rank) for rank in ranks]
+    if any(device_filter is None for device_filter in filters):
         return priority
-    below = [each.priority_below(priority) for each in above if each is not None]
-    highest: Int32Array = np.maximum.reduce(below)
+    priorities = [f.priority_below(priority) for f in filters if f is not None]
+    highest: Int32Array = np.maximum.reduce(priorities)
     return highest
 
 
 def horizon_of(
     config: RunConfig, window: int | None, order: SeedOrder, priority: Int32Array
 ) -> Horizon:
-    """Return how far a tier looks ahead: ``window`` steps, None for as far as memory allows.
+    """Return how far the tiered store looks ahead: ``window`` steps, or None for the maximum.
 
-    Resource management decides as many steps ahead: of a run that is to repeat, memory must not
-    say how many these are.
+    Resource management decides as many steps ahead. In a deterministic run the amount of memory
+    must not change this number.
     """
     if window is None and config.runtime.deterministic:
-        window = _REPEATED_WINDOW
+        window = _DETERMINISTIC_WINDOW
     return Horizon(
         window=window,
         priority=priority,
@@ -189,52 +238,12 @@ def horizon_of(
 
 
 def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Group) -> SourceEffect:
-    """Return what rows of the disk cost, which the workers of a machine share."""
+    """Return the cost of rows from disk, whose bandwidth the workers of a machine share."""
     if rates is None:
         return SourceEffect()
     requests, num_bytes = misses.requests(row_bytes=row_bytes, max_gap_bytes=rates.max_gap_bytes)
     seconds = rates.seconds(requests, num_bytes) * group.local_size
     return SourceEffect(row_misses=misses.rate, row_s=seconds / max(len(misses.vertices), 1))
-
-
-def sample_batches(
-    config: RunConfig,
-    graph: Graph,
-    sampling: SamplerConfig,
-    order: SeedOrder,
-    workload: Workload,
-    group: Group,
-    above: DeviceCacheFilter | None = None,
-) -> SampledBatches:
-    """Draw the first mini-batches of this worker, without the rows that a cache above has."""
-    split = config.device_plan.split or [1] * group.size
-    draws = Presampler(
-        graph,
-        sampling,
-        order,
-        split=partial(device_plan.apportion, split),
-        seed=config.seed,
-        num_threads=config.num_threads,
-    )
-    vertices, num_bytes, computing = [], 0, 0.0
-    for draw in islice(draws.epoch(0, devices={group.rank}), _SAMPLED):
-        vertices.append(draw.batch.input_vertices)
-        num_bytes = max(num_bytes, draw.batch.num_bytes)
-        computing = max(computing, work.batch_bytes(workload, BatchSize.of(draw.batch)))
-    asked = 1.0
-    if above is not None:
-        whole, vertices = vertices, above.lacks(vertices)
-        num_bytes += above.step_bytes(max(map(len, whole), default=0))
-        # A cache whose rows follow the batches begins without any.
-        half = len(whole) // 2
-        asked = sum(map(len, vertices[half:])) / max(sum(map(len, whole[half:])), 1)
-    return SampledBatches(
-        vertices=vertices,
-        num_bytes=num_bytes,
-        computing_bytes=round(computing),
-        asked=asked,
-        window_above=0 if above is None else above.window,
-    )
 
 
 def memory_left(
@@ -246,35 +255,40 @@ def memory_left(
     name: str = "disk",
     held_bytes: int = 0,
 ) -> int:
-    """Return the memory that rows may take, over all workers of this machine.
+    """Return the bytes that rows may take, over all workers of this machine.
 
-    Left out are the topology, as far as sampling reads it in memory, mini-batches on their way, a
-    reserve, and ``held_bytes`` of rows that are there already.
+    It is the available memory minus the topology that sampling reads in memory, mini-batches in
+    flight, a reserve, and ``held_bytes`` of rows that are in memory already.
+
+    Args:
+        sample: sampled mini-batches of the workers.
+        name: value of ``features``, for messages.
+        held_bytes: bytes of rows in memory.
 
     Raises:
-        ConfigError: nothing is left.
+        ConfigError: no memory is left.
     """
     memory = find_memory()
-    on_their_way = MAX_WINDOW + AHEAD + config.runtime.prefetch_depth + sample.window_above
+    num_in_flight = MAX_WINDOW + AHEAD + config.runtime.prefetch_depth + sample.window_above
     computing = (1 + config.runtime.prefetch_depth) * sample.computing_bytes
-    each = on_their_way * sample.num_bytes + computing
-    left = memory.available - graph.mapped_bytes - held_bytes - RESERVE * memory.total
-    left -= each * group.local_size
-    if left <= 0:
+    batch_bytes = num_in_flight * sample.num_bytes + computing
+    free = memory.available - graph.mapped_bytes - held_bytes - RESERVE * memory.total
+    free -= batch_bytes * group.local_size
+    if free <= 0:
         raise ConfigError(
             f"features={name}: no memory is left for rows: {size(memory.available)} are available, "
             f"the topology takes {size(graph.mapped_bytes)} and mini-batches "
-            f"{size(round(each * group.local_size))}; a smaller batch_size or smaller "
+            f"{size(round(batch_bytes * group.local_size))}; a smaller batch_size or smaller "
             "sampler.fanouts leave more"
         )
-    return int(left)
+    return int(free)
 
 
 def _describe(options: DiskFeaturesConfig, graph: Graph, sizes: TierSizes, row_bytes: int) -> str:
-    held = size((sizes.num_kept + sizes.num_staged) * row_bytes)
+    buffered = size((sizes.num_kept + sizes.num_staged) * row_bytes)
     part = f"{sizes.num_kept / graph.num_vertices:.0%} of {size(graph.feature_bytes)}"
     if options.policy == "out_degree":
-        stay = "those with most out-neighbours stay"
+        policy = "rows with most out-neighbors stay in memory"
     else:
-        stay = f"those that the next {sizes.window} steps read soonest stay"
-    return f"features=disk: {held} of memory hold {part} of rows; {stay}, the disk has the others"
+        policy = f"rows that the next {sizes.window} steps read soonest stay in memory"
+    return f"features=disk: {buffered} of memory hold {part} of rows; {policy}"

@@ -1,4 +1,4 @@
-"""Neighbour lists that exceed memory: chosen, sized and opened for one worker."""
+"""Adjacency lists that exceed memory: chosen, sized and opened for one worker."""
 
 from __future__ import annotations
 
@@ -25,39 +25,38 @@ from gnnscale.training.build.tiered_features import RESERVE
 
 log = logging.getLogger(__name__)
 
-#: The part of the memory that is left which lists take, if nothing else is asked for. Feature rows
-#: and mini-batches have the other one.
-_LISTS_PART = 0.5
+#: Default fraction of free memory for adjacency lists; feature rows and mini-batches use the rest.
+_LISTS_FRACTION = 0.5
 
 
-def topology_read(config: RunConfig, graph: Graph, group: Group) -> Graph:
-    """Return ``graph`` as samplers read it: with neighbour lists on the disk, or as it is.
+def open_topology(config: RunConfig, graph: Graph, group: Group) -> Graph:
+    """Return ``graph`` for sampling: unchanged, or with adjacency lists on disk.
 
-    Lists stay on the disk if ``sampler.memory_bytes`` says what memory has of them, or if the
-    topology exceeds the memory and the run need not repeat. Every worker calls this at once.
+    Lists are read from disk in two cases: ``sampler.memory_bytes`` is set, or the topology exceeds
+    the memory and the run is not deterministic. Every worker calls this at the same time.
 
     Raises:
-        ConfigError: lists are in no file.
-        OSError: their file cannot be read.
+        ConfigError: the lists are in no file.
+        OSError: the file of the lists cannot be read.
     """
     sampler = config.sampler
-    asked = sampler.memory_bytes if isinstance(sampler, NeighborSampling) else None
-    chosen = asked is None and exceeds_memory(config, graph)
-    # What is available differs between workers; they all do the same.
-    if asked is None and not group.largest([int(chosen)])[0]:
+    memory_bytes = sampler.memory_bytes if isinstance(sampler, NeighborSampling) else None
+    chosen = memory_bytes is None and reads_from_disk(config, graph)
+    # Free memory differs between workers, but all must make the same choice.
+    if memory_bytes is None and not group.largest([int(chosen)])[0]:
         return graph
-    memory = lists_memory(graph) if asked is None else asked
-    held = _plan(config, graph, group, memory // group.local_size)
+    memory = lists_memory(graph) if memory_bytes is None else memory_bytes
+    resident = _plan(config, graph, group, memory // group.local_size)
     if group.is_rank0:
-        log.info(_describe(graph, held))
+        log.info(_describe(graph, resident))
     gap = gap_of(indices_file(graph))
-    return replace(graph, lists=open_lists(graph, held.vertices, max_gap_bytes=gap))
+    return replace(graph, lists=open_lists(graph, resident.vertices, max_gap_bytes=gap))
 
 
-def exceeds_memory(config: RunConfig, graph: Graph) -> bool:
-    """Whether the topology does not fit into memory, and this run can leave it on the disk.
+def reads_from_disk(config: RunConfig, graph: Graph) -> bool:
+    """Whether the topology exceeds the memory, and options allow it to stay on disk.
 
-    Memory decides nothing in a run that is to repeat.
+    Free memory decides nothing in a deterministic run.
     """
     if config.runtime.deterministic or not isinstance(graph.indices, np.memmap):
         return False
@@ -68,10 +67,10 @@ def exceeds_memory(config: RunConfig, graph: Graph) -> bool:
 
 
 def lists_memory(graph: Graph) -> int:
-    """Return the memory that lists may take, over all workers of this machine."""
+    """Return the bytes that adjacency lists may take, over all workers of this machine."""
     memory = find_memory()
-    left = memory.available - graph.indptr.nbytes - RESERVE * memory.total
-    return max(int(_LISTS_PART * left), 0)
+    free = memory.available - graph.indptr.nbytes - RESERVE * memory.total
+    return max(int(_LISTS_FRACTION * free), 0)
 
 
 def _plan(config: RunConfig, graph: Graph, group: Group, memory_bytes: int) -> ResidentAdjacency:
@@ -80,13 +79,13 @@ def _plan(config: RunConfig, graph: Graph, group: Group, memory_bytes: int) -> R
         return ResidentAdjacency(
             vertices=np.zeros(0, graph.indices.dtype), part=0.0, expected_hits=0.0
         )
-    # Edges that are predicted have ends anywhere.
+    # Tasks on edges sample around any vertex.
     seeds = np.arange(graph.num_vertices) if config.task.compares_rows else graph.train_idx
     if not len(seeds):
         raise ConfigError(
-            f"sampler.memory_bytes: {graph.path or graph.name} has no vertices to train on"
+            f"sampler.memory_bytes: {graph.path or graph.name} has no training vertices"
         )
-    with progress.track(f"choosing the neighbour lists of {graph.name} that memory holds"):
+    with progress.track(f"choosing the adjacency lists of {graph.name} that stay in memory"):
         expected = inclusion(
             graph,
             seeds,
@@ -98,9 +97,9 @@ def _plan(config: RunConfig, graph: Graph, group: Group, memory_bytes: int) -> R
         return hottest_lists(graph, expected.lists, memory_bytes=memory_bytes)
 
 
-def _describe(graph: Graph, held: ResidentAdjacency) -> str:
+def _describe(graph: Graph, resident: ResidentAdjacency) -> str:
     return (
-        f"sampler: memory holds {held.part:.0%} of {size(graph.indices.nbytes)} of neighbour "
-        f"lists, which are expected to answer {held.expected_hits:.0%} of reads; the disk has the "
-        f"others, and {size(graph.indptr.nbytes)} of offsets stay in memory"
+        f"sampler: memory holds {resident.part:.0%} of {size(graph.indices.nbytes)} of adjacency "
+        f"lists, with an expected hit rate of {resident.expected_hits:.0%}; other lists are read "
+        f"from disk, and {size(graph.indptr.nbytes)} of offsets stay in memory"
     )

@@ -8,22 +8,22 @@ from gnnscale.training.drm.task_times import CPU_TASKS, T_ACCEL, T_LOAD, T_SA, T
 
 @dataclass(frozen=True, kw_only=True)
 class BottleneckMove:
-    """What Algorithm 1 chooses."""
+    """Bottleneck task and kind of move, as Algorithm 1 chooses them."""
 
-    bottleneck: str  #: the task that takes longest
+    bottleneck: str  #: the longest task
     move: str  #: ``balance_work`` or ``balance_thread``
-    #: the CPU tasks, the fastest first, that a thread may be taken from
+    #: CPU tasks, fastest first, that may give a thread
     givers: tuple[str, ...] = ()
 
 
 def algorithm_1(tasks: Mapping[str, float]) -> BottleneckMove:
     """Choose a move for the bottleneck, by Algorithm 1 of HyScale-GNN.
 
-    Tasks that a run does not have are left out of the sorts: an accelerator's sampler that there is
-    not would always be the fastest. Line 1 is in ``TaskTimes.tasks``.
+    Tasks that a run does not have are left out of the sorts; a missing accelerator sampler would
+    otherwise always be the fastest task. Line 1 is in ``TaskTimes.tasks``.
 
     Args:
-        tasks: seconds of each task on the slowest device that has it, by the paper's names.
+        tasks: seconds of each task, by the paper's name, on the slowest device that has the task.
     """
     sorted_all = sorted(tasks, key=lambda task: -tasks[task])  # line 2
     fastest = sorted_all[-1]  # line 3
@@ -32,8 +32,8 @@ def algorithm_1(tasks: Mapping[str, float]) -> BottleneckMove:
     sorted_cpu = [task for task in sorted_all if task in CPU_TASKS]  # line 7
 
     work = BottleneckMove(bottleneck=bottleneck, move="balance_work")
-    # Line 8 takes the last; those before it stand in if it has no thread to spare. Lines 23 and
-    # 31 say "fastest", but threads are there to be taken from CPU tasks only, as the text has it.
+    # Line 8 takes the last CPU task; the next fastest stands in if it has no thread to spare. Lines
+    # 23 and 31 say "fastest", but only CPU tasks have threads to give, as the text says.
     thread = BottleneckMove(
         bottleneck=bottleneck, move="balance_thread", givers=tuple(reversed(sorted_cpu))
     )

@@ -1,4 +1,4 @@
-"""What dynamic resource management remembers between decisions, so that they settle."""
+"""Memory of dynamic resource management between decisions, which makes plans converge."""
 
 from __future__ import annotations
 
@@ -14,118 +14,119 @@ from gnnscale.planner import DevicePlan
 from gnnscale.training.drm.move import Move, ThreadMove
 from gnnscale.training.drm.task_times import SampleTimes
 
-#: Moves that are not expected to save this part of a step are not made.
+#: Minimum fraction of a step that a move must be expected to save.
 DEAD_BAND = 0.02
-#: What a move must promise beyond that while the times were seen only once; it falls with the root
-#: of the number of times, as their mean's error does.
+#: Additional saving required after a single observation; it falls with the root of the number of
+#: observations, like the standard error of their mean.
 _DOUBT = 0.05
-#: Latest decisions over which times are averaged.
-_MEMORY = 8
-#: How much shares may change for times to be averaged across the change.
-_CLOSE = 0.1
-#: How much a device's share must change to derive which part of its time does not depend on it, and
-#: the largest part that is believed.
-_BASE_LINE = 1 / 3
+#: Number of latest decisions over which times are averaged.
+_MAX_DECISIONS = 8
+#: Maximum relative change of a share across which times are still averaged.
+_MAX_CHANGE = 0.1
+#: Minimum relative change of a share that shows the fixed part of a device's time, and the maximum
+#: of that part.
+_MIN_CHANGE = 1 / 3
 _MAX_FIXED = 0.7
-#: The factor by which the gain grows while nothing moves.
-_RESTORE = 1.25
-#: Decisions for which a trade of threads is not taken back, or, if it was of no use, not tried.
+#: Factor by which the gain grows while nothing moves.
+_GAIN_GROWTH = 1.25
+#: Number of decisions for which a thread move is not reversed, or not tried again if it saved no
+#: time.
 _TABU_DECISIONS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A trade of threads that has yet to prove itself."""
+    """Thread move whose effect is not measured yet."""
 
-    trade: ThreadMove  #: the trade
-    step: float  #: seconds of the slowest device before it
-    receiver: float  #: seconds of the lane that got the thread, before it
+    trade: ThreadMove  #: the thread move
+    step: float  #: seconds of the slowest device before the move
+    receiver: float  #: seconds of the receiving task before the move
 
 
 @dataclass(frozen=True, kw_only=True)
 class Damping:
-    """What is remembered between decisions, so that they settle; ``Damping()`` to begin with."""
+    """Memory of resource management between decisions; ``Damping()`` at the start of a run."""
 
-    decisions: Count = 0  #: how many there were
-    plan: DevicePlan | None = None  #: the plan that the last one was about
-    #: each device's time under that plan, the mean of ``count`` decisions
+    decisions: Count = 0  #: number of decisions so far
+    plan: DevicePlan | None = None  #: plan of the last decision
+    #: each device's mean time under ``plan``, in seconds, over ``count`` decisions
     seconds: tuple[Seconds, ...] = ()
-    count: Count = 0  #: see ``seconds``
-    #: the part of each device's time that did not depend on its seeds, as far as moves of work have
-    #: shown
+    count: Count = 0  #: number of decisions averaged in ``seconds``
+    #: seconds of each device that do not depend on its seeds, as measured by moves of seeds
     fixed: tuple[Seconds, ...] = ()
-    #: the part of the way that a move of work goes
+    #: fraction of the way to equal times that a move of seeds goes
     gain: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
-    shift: tuple[int, ...] = ()  #: seeds that each device got with the last move of work
-    #: devices without seeds, because they were too slow for even a few
+    shift: tuple[int, ...] = ()  #: change of seeds of each device in the last move of seeds
+    #: devices left without seeds, because they were too slow for even a few
     excluded_devices: tuple[int, ...] = ()
-    trial: Trial | None = None  #: the trade of threads made last, if it was the last move
-    #: what is known of the seconds in which each device's mini-batches are sampled
+    #: the thread move of the last decision; None: the last move was of another kind
+    trial: Trial | None = None
+    #: measured sampling times of each device
     sampled: tuple[SampleTimes, ...] = ()
-    #: trades that must not be made, each with the decision until which that holds
+    #: forbidden thread moves, each with the last decision for which it is forbidden
     tabu_trades: tuple[tuple[ThreadMove, Count], ...] = ()
 
     def remember(self, sampled: Sequence[SampleTimes]) -> Damping:
-        """Take note of how long mini-batches were sampled; what was not seen stays as it is."""
-        before = self.sampled or tuple(SampleTimes() for _ in sampled)
-        pairs = zip(before, sampled, strict=True)
+        """Return the memory with ``sampled``; a None in it keeps the older time."""
+        times = self.sampled or tuple(SampleTimes() for _ in sampled)
+        pairs = zip(times, sampled, strict=True)
         return replace(self, sampled=tuple(old.updated(new) for old, new in pairs))
 
     def observe(self, plan: DevicePlan, seconds: Sequence[float]) -> Damping:
-        """Take note of each device's time; those under one plan are averaged."""
+        """Return the memory with each device's time; times under the same plan are averaged."""
         number = self.decisions + 1
         tabu_trades = tuple((trade, until) for trade, until in self.tabu_trades if until >= number)
-        known = replace(self, decisions=number, plan=plan, tabu_trades=tabu_trades)
-        before = self._at(plan)
-        if before is None:
+        updated = replace(self, decisions=number, plan=plan, tabu_trades=tabu_trades)
+        previous = self._predict(plan)
+        if previous is None:
             fixed = self._fixed(plan, seconds)
-            return replace(known, seconds=tuple(seconds), count=1, fixed=fixed)
+            return replace(updated, seconds=tuple(seconds), count=1, fixed=fixed)
         count = self.count + 1
-        weight = 1 / min(count, _MEMORY)
-        mean = tuple(b + weight * (s - b) for b, s in zip(before, seconds, strict=True))
-        gain = min(self.gain * _RESTORE, 1.0) if plan == self.plan else self.gain
-        return replace(known, seconds=mean, count=count, gain=gain)
+        weight = 1 / min(count, _MAX_DECISIONS)
+        mean = tuple(p + weight * (s - p) for p, s in zip(previous, seconds, strict=True))
+        gain = min(self.gain * _GAIN_GROWTH, 1.0) if plan == self.plan else self.gain
+        return replace(updated, seconds=mean, count=count, gain=gain)
 
-    def _at(self, plan: DevicePlan) -> tuple[float, ...] | None:
-        """What the mean times would be under ``plan``; None if it is too far from the last."""
+    def _predict(self, plan: DevicePlan) -> tuple[float, ...] | None:
+        """Return the expected times under ``plan``; None: it differs too much from the last."""
         if self.plan is None or plan.with_split(self.plan.split) != self.plan:
             return None
         scaled = []
         for seconds, fixed, old, new in zip(
             self.seconds, self.fixed, self.plan.split, plan.split, strict=True
         ):
-            if abs(new - old) > _CLOSE * old:
+            if abs(new - old) > _MAX_CHANGE * old:
                 return None
             scaled.append(fixed + (seconds - fixed) * new / max(old, 1))
         return tuple(scaled)
 
     def _fixed(self, plan: DevicePlan, seconds: Sequence[float]) -> tuple[float, ...]:
-        """Draw a line through a device's times for its old and its new share, if those differ."""
+        """Return each device's fixed time: the intercept of a line through two shares' times."""
         fixed = list(self.fixed or [0.0] * len(seconds))
         if self.plan is not None:
             for i, (n, m) in enumerate(zip(self.plan.split, plan.split, strict=True)):
-                if min(n, m) > 0 and abs(n - m) >= _BASE_LINE * max(n, m):
+                if min(n, m) > 0 and abs(n - m) >= _MIN_CHANGE * max(n, m):
                     fixed[i] = (self.seconds[i] * m - seconds[i] * n) / (m - n)
         pairs = zip(fixed, seconds, strict=True)
-        return tuple(min(max(each, 0.0), _MAX_FIXED * whole) for each, whole in pairs)
+        return tuple(min(max(time_s, 0.0), _MAX_FIXED * total_s) for time_s, total_s in pairs)
 
     @property
     def threshold(self) -> float:
-        """The part of a step that a move must promise to save."""
-        return DEAD_BAND + _DOUBT / math.sqrt(min(self.count, _MEMORY))
+        """Minimum fraction of a step that a move must promise to save."""
+        return DEAD_BAND + _DOUBT / math.sqrt(min(self.count, _MAX_DECISIONS))
 
     def failed_trade(self, tasks: Sequence[Mapping[str, float]]) -> ThreadMove | None:
-        """Return the trade on trial if it did not make its receiver faster, or the step slower."""
+        """Return the move on trial if it did not speed up its receiver, or slowed the step."""
         if self.trial is None:
             return None
         receiver = self.trial.trade.receiver
         faster = tasks[receiver.device][receiver.task] < self.trial.receiver
-        step = max(max(each.values()) for each in tasks)
+        step = max(max(times.values()) for times in tasks)
         proves_itself = faster and step <= self.trial.step * (1 + DEAD_BAND)
         return None if proves_itself else self.trial.trade
 
     def after(self, move: Move | None, tasks: Sequence[Mapping[str, float]]) -> Damping:
-        """Take note of what was decided."""
+        """Return the memory after ``move``."""
         ended = replace(self, trial=None)
         if move is None:
             return ended
@@ -136,18 +137,18 @@ class Damping:
             receiver = move.trade.receiver
             trial = Trial(
                 trade=move.trade,
-                step=max(max(each.values()) for each in tasks),
+                step=max(max(times.values()) for times in tasks),
                 receiver=tasks[receiver.device][receiver.task],
             )
             return replace(ended._forbid(move.trade.reverse), trial=trial)
         steered = replace(ended, gain=move.gain)
         if not any(move.shift):
             return steered
-        left = move.plan.split
-        dropped = tuple(i for i, n in enumerate(move.shift) if n < 0 and not left[i])
-        return replace(steered, shift=move.shift, excluded_devices=self.excluded_devices + dropped)
+        split = move.plan.split
+        idle = tuple(i for i, n in enumerate(move.shift) if n < 0 and not split[i])
+        return replace(steered, shift=move.shift, excluded_devices=self.excluded_devices + idle)
 
     def _forbid(self, trade: ThreadMove) -> Damping:
-        """Forbid a trade for some decisions."""
+        """Return the memory with ``trade`` forbidden for some decisions."""
         tabu = (trade, self.decisions + _TABU_DECISIONS)
         return replace(self, tabu_trades=(*self.tabu_trades, tabu))

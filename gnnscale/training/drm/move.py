@@ -1,4 +1,4 @@
-"""Moves of dynamic resource management: host threads and seeds that go from device to device."""
+"""Moves of dynamic resource management: host threads and seeds change devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gnnscale.training.drm.task_times import T_SC, T_TC
 
 @dataclass(frozen=True, kw_only=True)
 class HostTask:
-    """A CPU task as one worker runs it, beside its other tasks."""
+    """CPU task of one worker."""
 
     device: int  #: the worker's position in the plan
     task: str  #: one of ``CPU_TASKS``
@@ -18,18 +18,18 @@ class HostTask:
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadMove:
-    """A host thread that goes from one task to another."""
+    """Move of a host thread from one task to another."""
 
-    giver: HostTask  #: has at least two before
-    receiver: HostTask  #: the task that gets it
+    giver: HostTask  #: the task that gives a thread, and has at least two before
+    receiver: HostTask  #: the task that receives the thread
 
     @property
     def reverse(self) -> ThreadMove:
-        """The trade that undoes this one."""
+        """The opposite move."""
         return ThreadMove(giver=self.receiver, receiver=self.giver)
 
     def apply(self, plan: DevicePlan) -> DevicePlan:
-        """Return ``plan`` after the trade; ``host_threads`` stays what it was."""
+        """Return ``plan`` after the move; the total ``host_threads`` is unchanged."""
         shares = list(plan.shares)
         for lane, change in ((self.giver, -1), (self.receiver, 1)):
             share = shares[lane.device]
@@ -42,20 +42,19 @@ class ThreadMove:
 class Move:
     """A change of the plan."""
 
-    plan: DevicePlan  #: the plan after it
-    promise: float  #: the part of a step that it is expected to save
-    #: the thread that goes from one task to another; None if seeds move
+    plan: DevicePlan  #: the plan after the move
+    promise: float  #: expected saving, as a fraction of a step
+    #: the move of a thread; None: another kind of move
     trade: ThreadMove | None = None
-    shift: tuple[int, ...] = ()  #: seeds that each device gets; negative if it gives some
-    gain: float = 1.0  #: the part of the way to equal times that they go
-    #: the device for which the host samples more mini-batches, or fewer; None if something else
-    #: moves
+    shift: tuple[int, ...] = ()  #: change of seeds of each device
+    gain: float = 1.0  #: fraction of the way to equal times that seeds move
+    #: device for which the host samples more or fewer mini-batches; None: another kind of move
     sampling_of: int | None = None
-    takes_back: bool = False  #: whether it undoes a trade that was of no use
+    takes_back: bool = False  #: whether this reverses a thread move that saved no time
 
 
 def num_threads(share: DeviceShare, task: str) -> int:
-    """Host threads of a device's task; 0 if it has no thread to trade."""
+    """Return the host threads of a task; 0: the task has no threads that can move."""
     threads = share.threads
     if share.prefetch in ("none", BY_DEVICE):
         return 0
@@ -70,6 +69,6 @@ def _with_threads(share: DeviceShare, task: str, count: int) -> Threads:
     if task == T_TC:
         return replace(share.threads, propagate=count)
     if share.prefetch == "one_stage":
-        # Sampling and loading take turns, with the same threads.
+        # Sampling and loading run one after the other, on the same threads.
         return replace(share.threads, sample=count, load=count)
     return replace(share.threads, **{"sample" if task == T_SC else "load": count})

@@ -1,12 +1,12 @@
-"""Dynamic resource management: when it decides, what it decides, and what a checkpoint keeps of it.
+"""Dynamic resource management: times of decisions, decisions, and their state in checkpoints.
 
-A decision is a pure function of the stage times, which every worker has alike.
+A decision is a pure function of stage times that are equal in every worker.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -14,11 +14,11 @@ from gnnscale.core import STAGES, Count, StageTimes, decode, shown
 from gnnscale.planner import DevicePlan
 from gnnscale.planner.device_plan import SAMPLED_IN_TURN
 from gnnscale.training.drm import algorithm1, task_times
-from gnnscale.training.drm import balance as balance_work
 from gnnscale.training.drm.balance import (
     BalanceInput,
     balance_sampling,
     balance_thread,
+    propose_work,
     sample_times,
     steps_to_see,
     take_back,
@@ -30,12 +30,12 @@ from gnnscale.training.pipeline.slices import MAX_PLANS, Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What ``rebalance`` decides."""
+    """Result of ``rebalance``."""
 
-    plan: DevicePlan  #: the plan from now on; equal to the one before if nothing is to be gained
-    damping: Damping  #: to be handed to the next decision
-    move: str | None = None  #: what is done and why, one line; None if nothing is
-    #: the paper's name of the task that takes longest; None if nothing was measured
+    plan: DevicePlan  #: the next plan; the current plan if no move helps
+    damping: Damping  #: memory for the next decision
+    move: str | None = None  #: one line with bottleneck and move; None: no move
+    #: the longest task, by the paper's name; None: nothing was measured
     bottleneck: str | None = None
 
 
@@ -50,47 +50,38 @@ def rebalance(
 ) -> Decision:
     """Make one decision of dynamic resource management (HyScale-GNN, section IV-A).
 
-    Algorithm 1 chooses the move. If it chooses ``balance_thread``, work is moved instead if that
-    promises more: in the paper a CPU task serves all devices alike, here every worker has its own,
-    and what one of them is late with may be a matter of its share. Work also moves if no
-    thread can be taken, as on two cores, when every task has one. If an accelerator and the host
-    can both sample its mini-batches, work is sampling as well as seeds.
+    Algorithm 1 chooses the kind of move. If it chooses ``balance_thread``, seeds move instead if
+    that promises more. The reason is a difference from the paper: there one CPU task serves all
+    devices, here every worker has its own, so a late CPU task may result from the worker's share.
+    Seeds also move if no thread can, for example on two cores, where every task has one. If an
+    accelerator and the host can both sample the accelerator's mini-batches, samples move like
+    seeds.
 
-    Moves settle (see ``Damping``). One that promises less than the dead band is not made; work goes
-    a smaller part of its way after each change of direction; a trade of threads that did not make
-    its receiver faster, or made the step slower, is taken back and not tried again for a while, and
-    one that did is not reversed for a while.
+    ``Damping`` makes the plans converge. A move below the dead band is not made. Seeds go a smaller
+    part of their way after each change of direction. A thread move that did not speed up its
+    receiver, or slowed the step, is reversed and not repeated for a while. A useful thread move is
+    not reversed for a while.
 
     Args:
-        movable: whether seeds may move between devices; threads may in any case.
-        counted: whether the times are those of counted work, which the move's line then states.
-        sampled: how long mini-batches took that devices have sampled, and that the host has sampled
-            for them; None if no device can have both.
+        stages: stage times of each device, in seconds.
+        damping: memory of the last decision.
+        movable: whether seeds may move between devices; threads always may.
+        counted: whether the times are of counted work, which the move's line then states.
+        sampled: sampling times of each device and of the host for it; None: no device shares
+            sampling.
     """
-    known = damping.remember(sampled or [task_times.SampleTimes()] * len(plan.shares))
-    parts = zip(plan.shares, stages, known.sampled, strict=True)
-    tasks = [task_times.TaskTimes.of_device(*each).tasks() for each in parts]
-    seconds = [max(each.values()) for each in tasks]
+    remembered = damping.remember(sampled or [task_times.SampleTimes()] * len(plan.shares))
+    parts = zip(plan.shares, stages, remembered.sampled, strict=True)
+    tasks = [task_times.TaskTimes.for_device(*part).tasks() for part in parts]
+    seconds = [max(times.values()) for times in tasks]
     if max(seconds) <= 0:
         return Decision(plan=plan, damping=damping)
-    longest = task_times.TaskTimes.of(plan, stages, known.sampled).tasks()
+    longest = task_times.TaskTimes.from_plan(plan, stages, remembered.sampled).tasks()
     choice = algorithm1.algorithm_1(longest)
-    damping = known.observe(plan, seconds)
-    if (failed := damping.failed_trade(tasks)) is not None:
-        proposals = [take_back(plan, failed)]
-    else:
-        thread = balance_thread(
-            plan,
-            tasks,
-            givers=choice.givers,
-            bottleneck=choice.bottleneck,
-            tabu_trades=[trade for trade, _ in damping.tabu_trades],
-        )
-        work = balance_work.propose_work(plan, damping) if movable else None
-        sampling = balance_sampling(plan, tasks, damping.sampled, gain=damping.gain)
-        proposals = [each for each in (sampling, thread, work) if each is not None]
+    damping = remembered.observe(plan, seconds)
+    proposals = _proposals(plan, tasks, damping, choice, movable=movable)
     bottleneck = f"{choice.bottleneck} {longest[choice.bottleneck] * 1000:.1f}"
-    best = max(proposals, key=lambda each: each.promise, default=None)
+    best = max(proposals, key=lambda proposal: proposal.promise, default=None)
     move = None if best is None or best.promise < damping.threshold else best
     return Decision(
         plan=plan if move is None else move.plan,
@@ -100,49 +91,72 @@ def rebalance(
     )
 
 
+def _proposals(
+    plan: DevicePlan,
+    tasks: Sequence[Mapping[str, float]],
+    damping: Damping,
+    choice: algorithm1.BottleneckMove,
+    *,
+    movable: bool,
+) -> list[Move]:
+    """Return the possible moves, or only the reversal of a thread move that failed."""
+    if (failed := damping.failed_trade(tasks)) is not None:
+        return [take_back(plan, failed)]
+    thread = balance_thread(
+        plan,
+        tasks,
+        givers=choice.givers,
+        bottleneck=choice.bottleneck,
+        tabu_trades=[trade for trade, _ in damping.tabu_trades],
+    )
+    work = propose_work(plan, damping) if movable else None
+    sampling = balance_sampling(plan, tasks, damping.sampled, gain=damping.gain)
+    return [move for move in (sampling, thread, work) if move is not None]
+
+
 def _describe(plan: DevicePlan, move: Move | None, bottleneck: str) -> str | None:
-    """Say in one line what is done and why."""
+    """Return one line with the bottleneck and the move; None: no move."""
     if move is None or move.plan == plan:
         return None
     names = [share.device.label for share in plan.shares]
     if move.trade is not None:
         ends = (move.trade.giver, move.trade.receiver)
-        giver, receiver = (f"{each.task} of {names[each.device]}" for each in ends)
-        what = f"1 thread {'back ' if move.takes_back else ''}from {giver} to {receiver}"
+        giver, receiver = (f"{task.task} of {names[task.device]}" for task in ends)
+        action = f"1 thread {'back ' if move.takes_back else ''}from {giver} to {receiver}"
     elif move.sampling_of is not None:
         count = move.plan.shares[move.sampling_of].host_samples
-        whose = names[move.sampling_of]
-        what = f"the host samples {count} of {SAMPLED_IN_TURN} mini-batches of {whose}"
+        device = names[move.sampling_of]
+        action = f"the host samples {count} of {SAMPLED_IN_TURN} mini-batches of {device}"
     else:
         pairs = list(zip(names, move.shift, strict=True))
         givers = ", ".join(name for name, change in pairs if change < 0)
         takers = ", ".join(name for name, change in pairs if change > 0)
         moved = sum(change for change in move.shift if change > 0)
-        what = f"{'1 seed' if moved == 1 else f'{moved} seeds'} from {givers} to {takers}"
-    return f"{bottleneck} is the bottleneck: {what}"
+        action = f"{'1 seed' if moved == 1 else f'{moved} seeds'} from {givers} to {takers}"
+    return f"{bottleneck} is the bottleneck: {action}"
 
 
-#: Steps whose median is looked at, at least; one slow step is no reason to move work.
+#: Minimum number of steps per decision, whose median is used: one slow step moves nothing.
 WINDOW = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class RebalancerState:
-    """Where resource management stands after a step; ``RebalancerState()`` to begin with."""
+    """State of resource management after a step; ``RebalancerState()`` at the start of a run."""
 
-    applies_from: int = 0  #: the first step whose times are those of the plan decided last
-    #: the steps since the last decision
+    applies_from: int = 0  #: first step that runs under the last decided plan
+    #: steps observed since the last decision
     window: tuple[BalanceInput, ...] = ()
-    damping: Damping = field(default_factory=Damping)  #: what the last decision left
-    #: plans that were decided and do not apply yet, each with its first step
+    damping: Damping = field(default_factory=Damping)  #: memory of the last decision
+    #: decided plans of later steps, each with its first step
     pending: tuple[tuple[int, DevicePlan], ...] = ()
 
     def to_values(self) -> dict[str, Any]:
-        """Return plain values; the devices themselves are in the run's options."""
+        """Return plain values; the devices themselves are stored in the options of the run."""
         plan = self.damping.plan
         values = asdict(replace(self, damping=replace(self.damping, plan=None), pending=()))
         values["damping"]["plan"] = None if plan is None else plan.to_values()
-        values["pending"] = [[first, each.to_values()] for first, each in self.pending]
+        values["pending"] = [[first, pending.to_values()] for first, pending in self.pending]
         return values
 
     @classmethod
@@ -150,31 +164,39 @@ class RebalancerState:
         """Rebuild a state from ``to_values``.
 
         Args:
-            plan: applies to ``step``. Its devices may hold more or fewer seeds than when the
-                values were kept; plans to come go no further than that.
+            plan: the plan of ``step``. Its seed limits, which may differ from the limits in
+                ``values``, apply to pending plans.
+            step: the first step to train.
 
         Raises:
-            ValueError: the values are not those of a state under ``plan``.
+            ValueError: the values do not describe a state under ``plan``.
         """
-        found = decode(_StateValues, _of_this_form(values), source="drm")
-        pending = tuple((first, _plan(plan, each)) for first, each in found.pending)
-        last = pending[-1][1] if pending else plan
-        damping = _damping(last, found.damping)
-        state = cls(**{**vars(found), "damping": damping, "pending": pending})
+        stored = decode(_StateValues, _drop_version_0_2_steps(values), source="drm")
+        pending = tuple((first, _plan(plan, entry)) for first, entry in stored.pending)
+        last_plan = pending[-1][1] if pending else plan
+        damping = _damping(last_plan, stored.damping)
+        state = cls(**{**vars(stored), "damping": damping, "pending": pending})
         state._check(plan, step)
         return state
 
     def _check(self, plan: DevicePlan, step: int) -> None:
         firsts = [step, *(first for first, _ in self.pending)]
         if sorted(set(firsts)) != firsts or len(firsts) > MAX_PLANS:
-            raise ValueError(f"drm.pending: plans from steps {shown(firsts[1:])} on, after {step}")
-        num_devices, most = len(plan.shares), max(WINDOW, SAMPLED_IN_TURN)
-        seen = [each.stages for each in self.window]
-        if len(seen) >= most or any(len(each) != num_devices for each in seen):
-            raise ValueError(f"drm.window: not fewer than {most} steps of all devices")
-        seconds = [s for each in seen for times in each for s in asdict(times).values()]
+            raise ValueError(
+                f"drm.pending: expected up to {MAX_PLANS - 1} ascending steps after {step}, got "
+                f"{shown(firsts[1:])}"
+            )
+        num_devices, limit = len(plan.shares), max(WINDOW, SAMPLED_IN_TURN)
+        steps = [step.stages for step in self.window]
+        if len(steps) >= limit or any(len(stages) != num_devices for stages in steps):
+            raise ValueError(
+                f"drm.window: expected fewer than {limit} steps of {num_devices} devices"
+            )
+        seconds = [s for stages in steps for times in stages for s in asdict(times).values()]
         if min(seconds, default=0.0) < 0:
-            raise ValueError(f"drm.window: {shown(min(seconds))} seconds")
+            raise ValueError(
+                f"drm.window: expected seconds of at least 0, got {shown(min(seconds))}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,68 +216,67 @@ class _StateValues:
     pending: tuple[tuple[Count, Any], ...]
 
 
-def _of_this_form(values: Any) -> Any:
-    """Leave out steps as version 0.2 kept them, without their numbers: the next ones do as well."""
+def _drop_version_0_2_steps(values: Any) -> Any:
+    """Return ``values`` without steps in the form of version 0.2, which has no step numbers."""
     window = values.get("window") if isinstance(values, dict) else None
     if not isinstance(window, list):
         return values
-    return {**values, "window": [each for each in window if not isinstance(each, list)]}
+    return {**values, "window": [step for step in window if not isinstance(step, list)]}
 
 
 def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:
-    """Rebuild what the last decision left, and make sure that the next one can read it."""
-    known = None if values.plan is None else _plan(plan, values.plan)
-    damping = Damping(**{**vars(values), "plan": known})
+    """Rebuild the memory of the last decision, and check that it fits ``plan``."""
+    last_plan = None if values.plan is None else _plan(plan, values.plan)
+    damping = Damping(**{**vars(values), "plan": last_plan})
     num_devices = len(plan.shares)
-    if {len(damping.seconds), len(damping.fixed)} != {0 if known is None else num_devices}:
-        raise ValueError(f"drm.damping.seconds: not of {num_devices} devices")
-    if len(damping.shift) not in (0, num_devices):
-        raise ValueError(f"drm.damping.shift: not of {num_devices} devices")
-    if len(damping.sampled) not in (0, num_devices):
-        raise ValueError(f"drm.damping.sampled: not of {num_devices} devices")
+    if {len(damping.seconds), len(damping.fixed)} != {0 if last_plan is None else num_devices}:
+        raise ValueError(f"drm.damping.seconds: expected values of {num_devices} devices")
+    for name in ("shift", "sampled"):
+        if len(getattr(damping, name)) not in (0, num_devices):
+            raise ValueError(f"drm.damping.{name}: expected values of {num_devices} devices")
     if not set(damping.excluded_devices) <= set(range(num_devices)):
-        raise ValueError(f"drm.damping.excluded_devices: there are {num_devices} devices")
+        raise ValueError(f"drm.damping.excluded_devices: expected positions below {num_devices}")
     if damping.trial is not None:
         _check_trade(damping.trial.trade, plan)
     return damping
 
 
 def _check_trade(trade: ThreadMove, plan: DevicePlan) -> None:
-    """Refuse a trade of threads that could not be taken back under ``plan``."""
+    """Raise if a thread move could not be reversed under ``plan``."""
     for end in (trade.giver, trade.receiver):
         device, tasks = end.device, dict[str, float]()
         if 0 <= device < len(plan.shares) and end.task in task_times.CPU_TASKS:
             share = plan.shares[device]
-            tasks = task_times.TaskTimes.of_device(share, StageTimes()).tasks()
+            tasks = task_times.TaskTimes.for_device(share, StageTimes()).tasks()
         if end.task not in tasks:
-            raise ValueError(f"drm.damping.trial: no {shown(end.task)} of device {shown(device)}")
+            raise ValueError(f"drm.damping.trial: device {shown(device)} has no {shown(end.task)}")
     trade.reverse.apply(plan)
 
 
 def _plan(plan: DevicePlan, values: Any) -> DevicePlan:
-    """Rebuild a plan of the devices and the mini-batch of ``plan``, within their memory."""
-    found = DevicePlan.from_values([share.device for share in plan.shares], values)
-    if found.batch_size != plan.batch_size:
-        raise ValueError(f"drm: a plan shares out {found.batch_size} seeds")
-    pairs = list(zip(found.shares, plan.shares, strict=True))
+    """Rebuild a plan with the devices and batch size of ``plan``, within their seed limits."""
+    stored = DevicePlan.from_values([share.device for share in plan.shares], values)
+    if stored.batch_size != plan.batch_size:
+        raise ValueError(f"drm: expected plans of {plan.batch_size} seeds, got {stored.batch_size}")
+    pairs = list(zip(stored.shares, plan.shares, strict=True))
     if any((old.prefetch, old.machine) != (new.prefetch, new.machine) for old, new in pairs):
-        raise ValueError("drm: a plan prefetches in another way")
+        raise ValueError("drm: expected plans with unchanged prefetching and machines")
     shares = tuple(replace(old, max_seeds=new.max_seeds, depth=new.depth) for old, new in pairs)
-    found = DevicePlan(shares=shares)
-    return found.with_split(found.within_memory(found.split))
+    stored = DevicePlan(shares=shares)
+    return stored.with_split(stored.within_memory(stored.split))
 
 
-#: First steps whose times are not used: memory is touched for the first time.
+#: First steps of a run, whose times are ignored: memory is touched for the first time.
 _WARM_UP = 2
-_BEGINNING = RebalancerState()
+_INITIAL_STATE = RebalancerState()
 
 
 class Rebalancer:
-    """Asks Algorithm 1 every few steps, and settles the plans of the steps to come.
+    """Controller that makes a decision every few steps, and commits the plans of later steps.
 
-    Batches of the next steps are on their way when a step ends, so what is decided after step s
-    applies from step s + ``lead_steps`` on, and is not reconsidered before those steps report.
-    Every process does this with the same times and comes to the same plans.
+    Mini-batches of the next steps are already being prepared when a step ends. A decision after
+    step s therefore applies from step s + 1 + ``lead_steps`` on, and the next decision uses only
+    steps under the new plan. Every process observes equal times, and commits equal plans.
     """
 
     def __init__(
@@ -265,13 +286,15 @@ class Rebalancer:
         first_step: int,
         lead_steps: int,
         counted: bool = False,
-        state: RebalancerState = _BEGINNING,
+        state: RebalancerState = _INITIAL_STATE,
     ) -> None:
-        """Begin with the schedule's plans.
+        """Start with the plans of ``schedule``.
 
         Args:
-            counted: whether times are those of counted work: they are right from the first step on.
-            state: of resource management before ``first_step``.
+            first_step: the first step to train.
+            lead_steps: number of steps that are prepared ahead.
+            counted: whether times are of counted work, which are valid from the first step on.
+            state: state of resource management before ``first_step``.
         """
         self._schedule = schedule
         self._lead_steps = lead_steps
@@ -282,7 +305,7 @@ class Rebalancer:
         self._damping = state.damping
 
     def state(self, step: int) -> RebalancerState:
-        """Return where resource management stands before ``step``, the one to be observed next."""
+        """Return the state of resource management before ``step``, the next step to observe."""
         return RebalancerState(
             applies_from=self._applies_from,
             window=tuple(self._window),
@@ -291,14 +314,14 @@ class Rebalancer:
         )
 
     def observe(self, step: int, stages: Sequence[StageTimes], *, full: bool) -> str | None:
-        """Take note of a ``full`` step, and return what is decided after it, if anything."""
+        """Observe a ``full`` step, and return the line of a move that is made after it, or None."""
         if full and step >= self._applies_from:
             self._window.append(BalanceInput(step=step, stages=tuple(stages)))
         plan, move = self._schedule.plan, None
         if len(self._window) >= steps_to_see(plan, WINDOW):
             decision = rebalance(
                 plan,
-                medians([each.stages for each in self._window]),
+                medians([observed.stages for observed in self._window]),
                 self._damping,
                 movable=self._schedule.movable,
                 counted=self._counted,
@@ -313,7 +336,7 @@ class Rebalancer:
 
 
 def medians(steps: Sequence[Sequence[StageTimes]]) -> tuple[StageTimes, ...]:
-    """Return each device's median time in each stage over ``steps``."""
+    """Return each device's median time in each stage over ``steps``, in seconds."""
     return tuple(
         StageTimes(**{name: statistics.median(getattr(t, name) for t in times) for name in STAGES})
         for times in zip(*steps, strict=True)

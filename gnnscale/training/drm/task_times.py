@@ -1,4 +1,4 @@
-"""The times that dynamic resource management uses (HyScale-GNN, section IV-A)."""
+"""Task times for dynamic resource management (HyScale-GNN, section IV-A)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from gnnscale.core.types import Seconds
 from gnnscale.planner import DevicePlan, DeviceShare
 from gnnscale.planner.device_plan import SAMPLED_IN_TURN
 
-#: What Algorithm 1 sorts, by the paper's names.
+#: Tasks that Algorithm 1 sorts, by the paper's names.
 T_SC, T_SA, T_LOAD, T_TC, T_ACCEL = "T_SC", "T_SA", "T_Load", "T_TC", "T_Accel"
-#: Those that host threads do.
+#: Tasks of host threads.
 CPU_TASKS = (T_SC, T_LOAD, T_TC)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleTimes:
-    """Seconds in which a device's mini-batch is sampled at either place; None if not known."""
+    """Seconds of a sample on the device, and on the host for the device; None: not measured."""
 
     on_device: Seconds | None = None
     on_host: Seconds | None = None
 
     def updated(self, newer: SampleTimes) -> SampleTimes:
-        """Return what is known once ``newer`` was seen."""
+        """Return ``newer``, with times of this object where ``newer`` has None."""
         return SampleTimes(
             on_device=self.on_device if newer.on_device is None else newer.on_device,
             on_host=self.on_host if newer.on_host is None else newer.on_host,
@@ -33,64 +33,65 @@ class SampleTimes:
 
 def sampling_tasks(share: DeviceShare, sampled: SampleTimes) -> dict[str, float]:
     """Return T_SA, and T_SC if the host samples some of an accelerator's mini-batches."""
-    part = share.host_samples / SAMPLED_IN_TURN
-    found = {T_SA: (1 - part) * (sampled.on_device or 0.0)}
-    if part:
-        found[T_SC] = part * (sampled.on_host or 0.0)
-    return found
+    host_part = share.host_samples / SAMPLED_IN_TURN
+    times = {T_SA: (1 - host_part) * (sampled.on_device or 0.0)}
+    if host_part:
+        times[T_SC] = host_part * (sampled.on_host or 0.0)
+    return times
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskTimes:
-    """The input of Algorithm 1, in seconds; None if there is no such task.
+    """Task times in seconds, the input of Algorithm 1; None: the run has no such task.
 
-    The paper's tasks all run at once. Here stages that take turns are one task, since only their
-    sum can be shortened, and what they make up depends on prefetching:
+    In the paper all tasks run at the same time. Stages that run one after the other are one task
+    here, since only their sum can be shortened. The stages of a task depend on prefetching:
 
-    ==========  ======================  ============================  ==================
-    prefetch    T_SC or T_SA            T_Load                        T_TC or T_TA
-    ==========  ======================  ============================  ==================
-    none        --                      --                            all four stages
-    one_stage   --                      sample + load + transfer      propagate
-    two_stage   sample                  load (on the host: and        propagate
-                                        transfer, which takes none)
-    device      as two_stage, by the device's own clock
-    ==========  ======================  ============================  ==================
+        ==========  ======================  ============================  ==================
+        prefetch    T_SC or T_SA            T_Load                        T_TC or T_TA
+        ==========  ======================  ============================  ==================
+        none        --                      --                            all four stages
+        one_stage   --                      sample + load + transfer      propagate
+        two_stage   sample                  load (on the host: and        propagate
+                                            transfer, which takes none)
+        device      as two_stage, by the device's own clock
+        ==========  ======================  ============================  ==================
 
-    If the host samples some mini-batches of an accelerator that samples the others, both T_SC and
-    T_SA are there, each a mean over all mini-batches.
-    T_Tran is an accelerator's transfer with ``two_stage`` and ``device``. Synchronisation is in
-    none of them: it is mostly waiting for the slowest device.
+    If host and accelerator both sample the accelerator's mini-batches, T_SC and T_SA are both means
+    over all mini-batches. T_Tran is an accelerator's transfer with ``two_stage`` and ``device``.
+    Synchronization belongs to no task: it is mostly waiting for the slowest device.
     """
 
     sample_accel: float | None = None  #: T_SA, sampling on an accelerator
-    sample_cpu: float | None = None  #: T_SC, sampling on the host, for whichever device
+    sample_cpu: float | None = None  #: T_SC, sampling on the host for any device
     load: float | None = None  #: T_Load, feature loading
     transfer: float | None = None  #: T_Tran
     train_cpu: float | None = None  #: T_TC, training on the host
     train_accel: float | None = None  #: T_TA, training on an accelerator
 
     @classmethod
-    def of(
+    def from_plan(
         cls,
         plan: DevicePlan,
         stages: Sequence[StageTimes],
         sampled: Sequence[SampleTimes] | None = None,
     ) -> TaskTimes:
-        """Return each task's time on the slowest of the devices that have it."""
+        """Return each task's time on the slowest device that has the task."""
         parts = zip(plan.shares, stages, sampled or [SampleTimes()] * len(stages), strict=True)
-        devices = [cls.of_device(*each) for each in parts]
-        names = [each.name for each in fields(cls)]
-        return cls(**{name: _longest(getattr(each, name) for each in devices) for name in names})
+        devices = [cls.for_device(*part) for part in parts]
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: _longest(getattr(times, name) for times in devices) for name in names})
 
     @classmethod
-    def of_device(
+    def for_device(
         cls, share: DeviceShare, stages: StageTimes, sampled: SampleTimes = SampleTimes()
     ) -> TaskTimes:
-        """Return the tasks of one device.
+        """Return the task times of one device.
 
         Args:
-            sampled: of a device of which the host samples some mini-batches.
+            share: the device's share of the plan.
+            stages: its stage times, in seconds.
+            sampled: its sampling times, used if the host samples some of its mini-batches.
         """
         device = share.device
         train = "train_cpu" if device.on_host else "train_accel"
@@ -111,9 +112,9 @@ class TaskTimes:
         return cls(load=stages.load, transfer=stages.transfer, **times)
 
     def tasks(self) -> dict[str, float]:
-        """Return what Algorithm 1 sorts: the tasks that there are, by the paper's names.
+        """Return the existing tasks by the paper's names, for Algorithm 1.
 
-        Line 1 is here: T_Accel = max(T_Tran, T_TA).
+        This is line 1 of Algorithm 1: T_Accel = max(T_Tran, T_TA).
         """
         times = {
             T_SC: self.sample_cpu,
@@ -126,7 +127,7 @@ class TaskTimes:
 
     @property
     def longest(self) -> float:
-        """Seconds of the longest task: a device's part of a step, if nothing made it wait."""
+        """Seconds of the longest task: a device's time of a step if it never waited."""
         return max(self.tasks().values())
 
 

@@ -1,1 +1,1 @@
-"""One worker process per device: started, listened to and ended."""
+"""Launching of one worker process per device, messages of workers, and failure detection."""

@@ -1,4 +1,4 @@
-"""Agreement of torchrun's processes on which process is lost, by questions in torchrun's store."""
+"""Consensus of torchrun's processes on the process that has failed, through torchrun's store."""
 
 from __future__ import annotations
 
@@ -21,59 +21,59 @@ from gnnscale.distributed.process_group import (
     torchrun_keys,
 )
 
-#: The answer of a process that is there.
-_HERE = "here"
+#: Answer of a live process.
+_ALIVE = "here"
 
-#: Nobody is called as long as this.
+#: Timeout of the wait for a call: longer than any run.
 _NEVER = timedelta(days=7)
 
 
 class FailureConsensus:
-    """Finds out which process is gone once the connections of some are closed.
+    """Consensus on the process that has ended, after some connections are closed.
 
-    A process that loses another one closes its own connections, so that the next one may lose a
-    process that is there. So it calls all of them. Each answers from a separate thread, or has left
-    the reason for which it ended. The first one that knows decides for all.
+    A process that loses a peer closes its own connections, so its neighbors lose a live process.
+    Therefore the process calls all others. Each answers from a separate thread, or has left the
+    reason of its end. The first process with a conclusion decides for all.
     """
 
     def __init__(self, group: Group, names: Sequence[str], *, job: int) -> None:
-        """Prepare to call; all processes do so at the same time.
+        """Connect to the store; all processes call this at the same time.
 
         Args:
-            names: of all processes, in the order of ranks.
+            names: names of all processes, in the order of ranks.
             job: number of the run in its sweep.
         """
         self._rank, self._names = group.rank, names
-        # The store is that of torchrun, or of the process of rank 0, with which it ends.
+        # The store is in torchrun, or in the process of rank 0, and ends with it.
         self._torchruns = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         self._keeps_store = group.is_rank0 and not self._torchruns
         self._prefix = f"{torchrun_keys(job)}/roll-call"
-        # A question that is not answered delays all that comes after it.
+        # Two clients, because an unanswered request blocks all later ones.
         self._called, self._calling = torchrun_client(), torchrun_client()
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Answer a call in the ``with`` block, and say there who is lost if some process is.
+        """Answer calls within the ``with`` block, and name the failed process in a PeerLostError.
 
         Raises:
-            PeerLostError: the block raises one, which gets the name of who is lost.
+            PeerLostError: the block raised one; the new message names the process that has ended.
         """
-        # It is never joined: it may wait for ever.
+        # Daemon thread without join, since it may wait forever.
         threading.Thread(target=self._answer_once, name="roll-call", daemon=True).start()
         try:
             yield
         except PeerLostError as error:
-            hang_up()  # or the others would wait for this process meanwhile
+            hang_up()  # unblocks peers that wait for this process
             if STATUS.verdict is None:
-                raise PeerLostError(self._named(str(error))) from error
-            self._leave(STATUS.verdict)
+                raise PeerLostError(self._name_lost(str(error))) from error
+            self._report_end(STATUS.verdict)
             raise
         except BaseException as error:
-            self._leave(_reason(error))
+            self._report_end(_reason(error))
             raise
 
-    def _leave(self, reason: str) -> None:
-        """Say why this process ends."""
+    def _report_end(self, reason: str) -> None:
+        """Store the reason why this process ends."""
         _in_time(lambda: self._calling.set(self._key(self._rank), reason))
         if self._keeps_store:
             hang_up()
@@ -82,43 +82,43 @@ class FailureConsensus:
     def _answer_once(self) -> None:
         with suppress(RuntimeError):
             self._called.wait([f"{self._prefix}/call"], _NEVER)
-            self._here(self._called)
+            self._answer_alive(self._called)
 
-    def _here(self, store: Store) -> None:
-        """Say that this process is there, unless its end is explained by then."""
-        store.compare_set(self._key(self._rank), "", _HERE)
+    def _answer_alive(self, store: Store) -> None:
+        """Answer that this process is alive, unless its end is stored already."""
+        store.compare_set(self._key(self._rank), "", _ALIVE)
 
     def _key(self, rank: int) -> str:
         return f"{self._prefix}/{rank}"
 
-    def _named(self, line: str) -> str:
-        """Return ``line``, which says that others are lost, with the name of who is."""
+    def _name_lost(self, line: str) -> str:
+        """Return ``line``, a message about lost peers, with the name of the failed process."""
         reason = line.partition("(")[2].rpartition(")")[0] or line
-        found: list[str] = []
-        if not _in_time(lambda: found.append(self._decided(reason))):
+        verdicts: list[str] = []
+        if not _in_time(lambda: verdicts.append(self._decide(reason))):
             if self._torchruns or self._rank == 0:
-                place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-                return f"lost torchrun's store at {place}, and other processes ({reason})"
+                address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+                return f"lost torchrun's store at {address}, and other processes ({reason})"
             return _lost([self._names[0]], reason)
-        return found[0]
+        return verdicts[0]
 
-    def _decided(self, reason: str) -> str:
-        """Return what the first process found which called all; the same in all."""
-        place, store = f"{self._prefix}/decided", self._calling
-        self._here(store)
+    def _decide(self, reason: str) -> str:
+        """Return the conclusion of the first process that has one; equal in all processes."""
+        key, store = f"{self._prefix}/decided", self._calling
+        self._answer_alive(store)
         store.set(f"{self._prefix}/call", "")
         answers: dict[int, str] = {}
         deadline = time.monotonic() + _ANSWER_S
         while len(answers) < len(self._names) and _first_ended(answers) is None:
             if time.monotonic() > deadline:
                 break
-            if store.check([place]):
-                return store.get(place).decode()
+            if store.check([key]):
+                return store.get(key).decode()
             for rank in range(len(self._names)):
                 if rank not in answers and store.check([self._key(rank)]):
                     answers[rank] = store.get(self._key(rank)).decode()
             time.sleep(_LOOK_EVERY_S)
-        decided = store.compare_set(place, "", self._conclusion(answers, reason)).decode()
+        decided = store.compare_set(key, "", self._conclusion(answers, reason)).decode()
         if self._keeps_store:
             time.sleep(_STAY_S)
         return decided
@@ -132,8 +132,8 @@ class FailureConsensus:
 
 
 def _first_ended(answers: Mapping[int, str]) -> int | None:
-    """Return the first process that gave a reason for its end."""
-    return next((rank for rank in sorted(answers) if answers[rank] != _HERE), None)
+    """Return the lowest rank that stored a reason for its end; None: there is none."""
+    return next((rank for rank in sorted(answers) if answers[rank] != _ALIVE), None)
 
 
 def _reason(error: BaseException) -> str:
@@ -147,7 +147,7 @@ def _lost(names: Sequence[str], reason: str) -> str:
 
 
 def _in_time(work: Callable[[], object]) -> bool:
-    """Do ``work`` with the store in a thread; False if it fails, or takes too long."""
+    """Run ``work`` on the store in a thread; False: it failed, or took too long."""
     over, done = threading.Event(), threading.Event()
 
     def try_to() -> None:
@@ -161,8 +161,8 @@ def _in_time(work: Callable[[], object]) -> bool:
     return done.is_set()
 
 
-#: Seconds in which a process answers, and until the store counts as lost.
+#: Seconds to wait for an answer, and for the store.
 _ANSWER_S, _STORE_S = 3.0, 6.0
 
-#: Seconds between two looks at the answers; and for which the others find what was decided.
+#: Seconds between checks of the answers, and for which the store stays up for peers.
 _LOOK_EVERY_S, _STAY_S = 0.05, 0.5

@@ -1,4 +1,4 @@
-"""Who is lost of torchrun's processes: those that are left ask each other in torchrun's store."""
+"""Detection of stalled workers on one machine, and the data that launcher and workers exchange."""
 
 from __future__ import annotations
 
@@ -30,32 +30,38 @@ from gnnscale.run.config import RunConfig
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two pulses of a worker, and between two checks of them.
-_EVERY_S = 1.0
+#: Seconds between a worker's heartbeats, and between checks of them.
+_HEARTBEAT_S = 1.0
 
 
 @contextmanager
-def beating_into(file: Path, rank: int) -> Iterator[None]:
-    """Publish this worker's pulse in a file that ``WorkerWatch`` reads, within a ``with`` block."""
+def writing_heartbeats(file: Path, rank: int) -> Iterator[None]:
+    """Write this worker's heartbeats to a file, within a ``with`` block."""
     descriptor = os.open(file, os.O_WRONLY)
 
-    def publish(pulse: Heartbeat) -> None:
-        os.pwrite(descriptor, pulse.packed(), rank * HEARTBEAT_BYTES)
+    def publish(heartbeat: Heartbeat) -> None:
+        os.pwrite(descriptor, heartbeat.packed(), rank * HEARTBEAT_BYTES)
 
     try:
-        with beating(publish, _EVERY_S):
+        with beating(publish, _HEARTBEAT_S):
             yield
     finally:
         os.close(descriptor)
 
 
 class WorkerWatch:
-    """A thread that logs which worker the others wait for, and kills one that stalls."""
+    """Thread that logs the worker that its peers wait for, and kills a stalled worker."""
 
     def __init__(self, file: Path, names: Sequence[str], *, limit_s: float | None) -> None:
-        """Make the file into which workers write."""
-        self.verdict: str | None = None  #: why the run ends; None as long as no worker has stalled
-        self.file = file  #: where workers write
+        """Prepare to watch the workers.
+
+        Args:
+            file: path of the file to which workers write their heartbeats.
+            names: names of all workers, in the order of ranks.
+            limit_s: seconds without progress after which a worker is killed; None: no limit.
+        """
+        self.verdict: str | None = None  #: why the run ends; None: no worker has stalled
+        self.file = file  #: heartbeats of all workers
         self._num_workers = len(names)
         self._num_bytes = len(names) * HEARTBEAT_BYTES
         self._watch = StallDetector(names, limit_s=limit_s)
@@ -63,7 +69,7 @@ class WorkerWatch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def __enter__(self) -> WorkerWatch:
-        # Of zeros, and not of a hole: no later write needs room on a disk.
+        # Written zeros instead of a hole, so that later writes need no disk space.
         self.file.write_bytes(bytes(self._num_bytes))
         self._descriptor = os.open(self.file, os.O_RDONLY)
         self._thread.start()
@@ -79,66 +85,68 @@ class WorkerWatch:
 
     def _run(self) -> None:
         last = time.monotonic()
-        while self.verdict is None and not self._over.wait(_EVERY_S):
+        while self.verdict is None and not self._over.wait(_HEARTBEAT_S):
             now = time.monotonic()
-            pulses = self._read()
-            stall = self._watch.look(pulses, now - last)
+            heartbeats = self._read()
+            stall = self._watch.look(heartbeats, now - last)
             last = now
             if stall is not None:
-                self._judge(stall, pulses)
+                self._judge(stall, heartbeats)
 
     def _read(self) -> list[Heartbeat | None]:
         content = os.pread(self._descriptor, self._num_bytes, 0)
         starts = range(0, self._num_bytes, HEARTBEAT_BYTES)
         return [Heartbeat.unpacked(content[start : start + HEARTBEAT_BYTES]) for start in starts]
 
-    def _judge(self, stall: Stall, pulses: Sequence[Heartbeat | None]) -> None:
-        """Log who is waited for, and end the run once that takes too long."""
-        if any(is_gone(pulses[rank]) for rank in stall.ranks):
-            return  # its closed connection reports that
+    def _judge(self, stall: Stall, heartbeats: Sequence[Heartbeat | None]) -> None:
+        """Log the worker that its peers wait for, and kill it once the limit is over."""
+        if any(is_gone(heartbeats[rank]) for rank in stall.ranks):
+            return  # its closed connection reports the end
         if self._watch.is_over(stall):
-            self.verdict = self._watch.ended_by(stall, pulses)
+            self.verdict = self._watch.ended_by(stall, heartbeats)
             for rank in stall.ranks:
-                _kill(pulses[rank])
+                _kill_process(heartbeats[rank])
         elif self._watch.is_due(stall):
-            log.warning(self._watch.waiting_line(stall, pulses))
+            log.warning(self._watch.waiting_line(stall, heartbeats))
 
 
-def _kill(pulse: Heartbeat | None) -> None:
-    """Kill a process of this machine, unless it is gone; a stopped one hears of nothing else."""
-    if pulse is not None and not is_gone(pulse):
+def _kill_process(heartbeat: Heartbeat | None) -> None:
+    """Kill a process unless it has ended; a stopped one reacts to SIGKILL only."""
+    if heartbeat is not None and not is_gone(heartbeat):
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(pulse.pid, signal.SIGKILL)
+            os.kill(heartbeat.pid, signal.SIGKILL)
 
 
-#: Exit status of a worker that has no memory left for a message.
+#: Exit status of a worker that has too little memory to send a message.
 OUT_OF_MEMORY = errno.ENOMEM
 
-#: What the launching process answers to a finished epoch: whether training ends with it.
+#: Replies of the launching process to a finished epoch.
 STOP, CONTINUE = b"stop", b"continue"
 
-#: Exit status of a worker that has read a mapped file of which the system has no page any more.
+#: Exit status of a worker that read beyond the end of a shortened mapped file.
 LOST_PAGE = 128 + signal.SIGBUS
 
 
-def _lost_page_file(pulses: Path, rank: int) -> Path:
-    return pulses.with_name(f"{pulses.name}-lost-page-{rank}")
+def _lost_page_file(heartbeat_file: Path, rank: int) -> Path:
+    return heartbeat_file.with_name(f"{heartbeat_file.name}-lost-page-{rank}")
 
 
-def leave_lost_page(pulses: Path, rank: int) -> None:
-    """Let this worker leave the name of a mapped file that became shorter, and end with LOST_PAGE.
+def report_lost_page(heartbeat_file: Path, rank: int) -> None:
+    """Make this worker write the name of a shortened mapped file, and end with LOST_PAGE.
 
     Args:
-        pulses: the file of ``beating_into``, beside which the name is left.
+        heartbeat_file: the heartbeat file, next to which the name is written.
     """
-    file = os.open(_lost_page_file(pulses, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    file = os.open(
+        _lost_page_file(heartbeat_file, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
+    )
     end_on_bus_error(descriptor=file, after=b"", status=LOST_PAGE)
 
 
-def lost_page(pulses: Path, rank: int) -> str | None:
-    """Return the line about the file whose name a worker has left; None if it has left none."""
+def lost_page(heartbeat_file: Path, rank: int) -> str | None:
+    """Return a line about the shortened file that a worker has named; None: there is none."""
     try:
-        name = os.fsdecode(_lost_page_file(pulses, rank).read_bytes())
+        name = os.fsdecode(_lost_page_file(heartbeat_file, rank).read_bytes())
     except OSError:
         return None
     return explain_lost_page(Path(name)) if name else None
@@ -146,32 +154,30 @@ def lost_page(pulses: Path, rank: int) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerTask:
-    """What a worker is started with."""
+    """Arguments of a worker process."""
 
-    config: RunConfig  #: the run's options
+    config: RunConfig  #: options of the run
     directory: Path  #: the run directory
     options: dict[str, Any]  #: ``config`` as plain values
-    rank: int  #: its device's position in the plan
+    rank: int  #: position of the worker's device in the plan
     size: int  #: number of workers
-    #: the file by which they find each other; None for a worker without others
-    meeting: Path | None
-    pulses: Path  #: the file in which each reports its progress
-    backend: str  #: torch.distributed's
-    artefacts: tuple[RunArtifact, ...]  #: what the launching process has made for the run
-    #: devices that the launching process has registered beside the built-in ones
-    kinds: tuple[DeviceKind, ...]
-    #: whether a few steps show how much memory they take, and nothing is trained
-    rehearses_memory: bool = False
-    #: whether an observer may end training, so that each epoch waits for its answer
+    rendezvous: Path | None  #: file through which workers connect; None: there is one worker
+    heartbeats: Path  #: file of all heartbeats
+    backend: str  #: backend of torch.distributed
+    artifacts: tuple[RunArtifact, ...]  #: artifacts made by the launching process
+    kinds: tuple[DeviceKind, ...]  #: custom device kinds that the launching process has registered
+    #: whether to profile memory for a few steps instead of training
+    profiles_memory: bool = False
+    #: whether an observer may end training, so that workers wait for its reply after each epoch
     may_stop: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a worker ends before its time."""
+    """Reason why a worker ends early."""
 
-    #: ``user`` for what the user can mend, ``peer`` if another worker is to blame, ``memory``
-    #: for memory that ran out, ``error`` for everything else
+    #: ``user``: the user can fix it, ``peer``: another worker failed, ``memory``: out of memory,
+    #: ``error``: any other error
     kind: str
     message: str  #: one line
     trace: str  #: the traceback

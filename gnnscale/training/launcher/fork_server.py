@@ -1,6 +1,6 @@
-"""The process that workers are forked from: it imports torch once, for all workers and all runs.
+"""Server process that forks workers: it imports torch once, for all workers and runs.
 
-Nothing of weight is imported here before ``serve`` does so.
+This module imports nothing slow before ``serve`` runs.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from typing import Any, NoReturn
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What a worker takes over from the process that wants it, which may have changed since."""
+    """State that a worker copies from the requesting process, where it may have changed."""
 
-    directory: Path  #: the working directory
-    search_path: list[str]  #: where Python finds modules
-    variables: dict[str, str]  #: the environment
-    program: dict[str, Any]  #: what leads to the program, from which options may name something
+    directory: Path  #: working directory
+    search_path: list[str]  #: ``sys.path``
+    variables: dict[str, str]  #: environment variables
+    program: dict[str, Any]  #: data to import the program, whose classes options may name
 
     @classmethod
-    def of_this_process(cls) -> Environment:
-        """Return those of this process."""
-        from gnnscale.training.launcher.serialization import program_of_this_process
+    def from_this_process(cls) -> Environment:
+        """Return the state of this process."""
+        from gnnscale.training.launcher.serialization import program_data
 
         return cls(
             directory=Path.cwd(),
             search_path=list(sys.path),
             variables=dict(os.environ),
-            program=program_of_this_process(),
+            program=program_data(),
         )
 
-    def take_over(self) -> None:
-        """Make them those of this process."""
+    def apply(self) -> None:
+        """Apply the state to this process."""
         os.chdir(self.directory)
         sys.path[:] = self.search_path
         os.environ.clear()
@@ -56,40 +56,38 @@ class Environment:
 
 
 def begin(descriptor: int) -> None:
-    """Do a worker's task, but end as soon as the process that wants it does.
+    """Run a worker's task; end as soon as the requesting process ends.
 
     Args:
-        descriptor: of the connection to that process. It sends pickled ``Environment``, and then a
-            ``WorkerTask`` as ``serialization.dump`` pickles it.
+        descriptor: connection to the requesting process, which sends a pickled ``Environment`` and
+            a ``WorkerTask`` pickled by ``serialization.dump``.
     """
-    # Ctrl-C and a closed terminal reach every process of it; the one that wants this one decides
-    # what they mean.
+    # A terminal signals all its processes; the requesting process decides how to react.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     connection = Connection(descriptor)
     try:
-        environment, task = connection.recv_bytes(), connection.recv_bytes()
+        pickled_state, pickled_task = connection.recv_bytes(), connection.recv_bytes()
     except (EOFError, OSError):
         return
     replies: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_end_with_parent, args=(connection, replies), daemon=True).start()
-    found: Environment = pickle.loads(environment)
-    found.take_over()
+    state: Environment = pickle.loads(pickled_state)
+    state.apply()
 
     from gnnscale.training.launcher.serialization import load
     from gnnscale.training.launcher.worker import Messages, report_error, work
 
     try:
-        wanted = load(task, found.program)
-    # A class that only the process that sent it can import, or a module or program
-    # that does not come to its end when it is imported.
+        worker_task = load(pickled_task, state.program)
+    # The class cannot be imported here, or importing its program failed or exited.
     except BaseException as error:
         os._exit(report_error(error, Messages(connection)))
-    work(wanted, connection, replies)
+    work(worker_task, connection, replies)
 
 
 def _end_with_parent(connection: Connection, replies: SimpleQueue[bytes]) -> None:
-    """Take what the other end sends until it closes, which it does however its process ends."""
+    """Queue messages until the connection closes, and end the process then."""
     try:
         while True:
             replies.put(connection.recv_bytes())
@@ -97,13 +95,13 @@ def _end_with_parent(connection: Connection, replies: SimpleQueue[bytes]) -> Non
         os._exit(1)
 
 
-#: How a process number, and later the exit code, goes through a status pipe.
+#: Format of the process number and the exit code in a status pipe.
 NUMBER = struct.Struct("=i")
 
 #: Descriptors of a request: connection, status pipe, standard output, standard error.
 NUM_DESCRIPTORS = 4
 
-#: What a worker imports, at once or when it comes to it.
+#: Modules that workers import at some time.
 _PRELOADED = (
     "gnnscale.training.launcher.worker",
     "gnnscale.run.checkpoint.file",
@@ -112,21 +110,25 @@ _PRELOADED = (
     *("numpy.random", "numpy.ctypeslib", "torch.profiler"),
 )
 
-#: Seconds that workers get to end by themselves once the process that wanted them is gone.
+#: Seconds for workers to end after the requesting process has ended.
 _GRACE_S = 2.0
 
 
 def serve(control: int, folder: str) -> None:
     """Fork a worker for every request, until the other end of ``control`` closes.
 
-    A request is one byte with four descriptors: the worker's connection, the pipe into which its
-    process number and, once it has ended, its exit code are written, its standard output, and its
-    standard error.
+    A request is one byte with four descriptors: the worker's connection, its status pipe, its
+    standard output, and its standard error. The server writes the worker's process number to the
+    status pipe, and later its exit code.
+
+    Args:
+        control: descriptor of the socket for requests.
+        folder: directory that is removed at the end.
     """
-    wake, woken = os.pipe()
-    os.set_blocking(woken, False)
+    wake, wake_end = os.pipe()
+    os.set_blocking(wake_end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
     _import_all()
     status_pipes: dict[int, int] = {}
     with socket.socket(fileno=control) as requests:
@@ -136,57 +138,59 @@ def serve(control: int, folder: str) -> None:
                 os.read(wake, 4096)
                 _reap(status_pipes)
             if requests.fileno() in ready:
-                request, found, _, _ = socket.recv_fds(requests, 1, NUM_DESCRIPTORS)
+                request, descriptors, _, _ = socket.recv_fds(requests, 1, NUM_DESCRIPTORS)
                 if not request:
                     break
-                _fork(found, status_pipes, [requests.fileno(), wake, woken])
+                _fork(descriptors, status_pipes, [requests.fileno(), wake, wake_end])
     _end_all(status_pipes)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _import_all() -> None:
-    """Import what a worker needs, without starting a thread: those do not survive a fork."""
+    """Import the workers' modules without starting threads, which would not survive a fork."""
     from gnnscale.core.hardware import let_idle_threads_sleep
 
     let_idle_threads_sleep()
-    # NumPy's own library of products starts threads when it is loaded; products are torch's.
-    name, given = "OPENBLAS_NUM_THREADS", os.environ.get("OPENBLAS_NUM_THREADS")
+    # NumPy's OpenBLAS starts threads when it is loaded, and workers multiply with torch.
+    name, previous = "OPENBLAS_NUM_THREADS", os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ.setdefault(name, "1")
-    # Hardly anything of an import is garbage; looking for it takes a tenth of the time.
+    # Imports create little garbage; collecting it takes a tenth of the time.
     gc.disable()
-    # What is missing or does not fit into memory is for the worker to report.
+    # Each worker reports import errors itself.
     with suppress(Exception):
         import numpy  # noqa: F401
 
-        if given is None:
+        if previous is None:
             del os.environ[name]
 
         for module in _PRELOADED:
             import_module(module)
-    # Nor is it later: workers share the memory of what is imported by now as it is.
+    # Frozen objects are never collected, so workers keep sharing their memory.
     gc.freeze()
     gc.enable()
 
 
-def _fork(found: list[int], status_pipes: dict[int, int], own: list[int]) -> None:
+def _fork(
+    descriptors: list[int], status_pipes: dict[int, int], server_descriptors: list[int]
+) -> None:
     """Fork a worker, and write its process number into its status pipe."""
-    connection, status, *streams = found
+    connection, status, *streams = descriptors
     pid = os.fork()
     if pid == 0:
-        _become_worker(connection, streams, [status, *status_pipes.values(), *own])
-    for each in (connection, *streams):
-        os.close(each)
+        _become_worker(connection, streams, [status, *status_pipes.values(), *server_descriptors])
+    for descriptor in (connection, *streams):
+        os.close(descriptor)
     status_pipes[pid] = status
     _write(status, pid)
 
 
 def _become_worker(connection: int, streams: list[int], inherited: list[int]) -> NoReturn:
-    """Do a worker's task in the process just forked, and end it."""
+    """Run a worker's task in the process just forked, and end the process."""
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for each in inherited:
-            os.close(each)
+        for descriptor in inherited:
+            os.close(descriptor)
         for number, stream in zip((1, 2), streams, strict=True):
             os.dup2(stream, number)
             os.close(stream)
@@ -198,7 +202,7 @@ def _become_worker(connection: int, streams: list[int], inherited: list[int]) ->
 
 
 def _reap(status_pipes: dict[int, int]) -> None:
-    """Pass on the exit codes of the workers that have ended; negative ones are signals."""
+    """Write the exit codes of ended workers to their pipes; a negative code is a signal."""
     for pid in list(status_pipes):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
@@ -213,7 +217,7 @@ def _write(pipe: int, number: int) -> None:
 
 
 def _end_all(status_pipes: dict[int, int]) -> None:
-    """Wait for the workers, which end with their connections, and kill those that do not."""
+    """Wait for the workers, whose connections are closed, and kill workers that are late."""
     deadline = time.monotonic() + _GRACE_S
     while status_pipes and time.monotonic() < deadline:
         _reap(status_pipes)

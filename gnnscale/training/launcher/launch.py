@@ -1,4 +1,4 @@
-"""Starting one worker process per device, listening to them, and ending them all."""
+"""Launching of one worker process per device, handling of their messages, and their end."""
 
 import itertools
 import logging
@@ -19,7 +19,7 @@ from gnnscale.planner.registry import custom_kinds
 from gnnscale.run.checkpoint import remove_parts
 from gnnscale.run.config import RunConfig
 from gnnscale.run.records import DroppedProcessors, Observer, RunObserver, TrainResult
-from gnnscale.training.build import gpu_cache_size as sizing
+from gnnscale.training.build import gpu_cache_size
 from gnnscale.training.launcher import fork_server, serialization
 from gnnscale.training.launcher.failure_detection import (
     CONTINUE,
@@ -33,32 +33,32 @@ from gnnscale.training.launcher.failure_detection import (
 )
 from gnnscale.training.launcher.worker_handles import WorkerProcess, WorkerServer, start_server
 from gnnscale.training.make_artifacts import make_artifacts, share_graph
-from gnnscale.training.planning.drop_cpu import without
+from gnnscale.training.planning.drop_cpu import without_cpu
 
 log = logging.getLogger(__name__)
 
-#: What workers return: a run, who is left out of it, or what a rehearsal leaves of their memory.
-Outcome: TypeAlias = TrainResult | DroppedProcessors | sizing.MemoryLeft
+#: Result of the workers: a run, the CPU workers to drop, or the memory that profiling left.
+Outcome: TypeAlias = TrainResult | DroppedProcessors | gpu_cache_size.MemoryLeft
 
-#: Numbers of the files at which the workers of a run meet, and in which they report.
-_MEETINGS = itertools.count()
-#: Seconds in which other workers may still report what they know, once the first has failed: one
-#: that dies takes its peers' connections with it, and their complaints may arrive first.
-_LAST_WORDS_S = 0.5
-#: Seconds between two checks whether a worker has stalled.
-_LOOK_S = 1.0
-#: Exit status with which the system's loader ends a process that has no memory for the variables
-#: of a new thread; it has reported that on standard error.
+#: Numbers of the rendezvous and heartbeat files.
+_FILE_NUMBERS = itertools.count()
+#: Seconds to wait for other workers' reports after the first failure: a dying worker closes its
+#: peers' connections, and their errors may arrive first.
+_GRACE_S = 0.5
+#: Seconds between checks for a stalled worker.
+_POLL_S = 1.0
+#: Exit status of the system's loader without memory for a new thread's variables, which it reports
+#: on standard error.
 _LOADER_FAILED = 127
-#: When the system sends a signal.
+#: Possible reasons for signals from the system.
 _HINTS = {
     "SIGKILL": "; the system does this when memory runs out",
-    "SIGBUS": "; the system does this when a mapped file, as of the graph store, became shorter, "
-    "or its disk fails",
+    "SIGBUS": "; the system does this when a mapped file, such as the graph store, became "
+    "shorter, or its disk fails",
 }
-#: Signals of a process whose stack, or whose native code, finds no memory.
+#: Signals that a process may get when memory for its stack or native code runs out.
 _WITHOUT_MEMORY = ("SIGSEGV", "SIGABRT")
-#: Which failure is the cause of the others, the likeliest first.
+#: Kinds of failures by likelihood of being the cause, most likely first.
 _CAUSES = ("killed", "memory", "user", "error", "peer")
 
 
@@ -78,43 +78,49 @@ class _RunningWorker:
 def launch(
     config: RunConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
 ) -> TrainResult:
-    """Train with a worker process for each device of the plan, and return what came of it.
+    """Train with a worker process for each device of the plan, and return the result.
 
-    If processors turn out not to shorten the steps, workers are started again without them.
-    Whatever happens, no process is left when this returns or raises.
+    If CPU workers do not shorten the steps, the run starts again without them. No process is left
+    when this returns or raises.
+
+    Args:
+        config: options of the run.
+        directory: the run directory.
+        observer: receives every step and epoch.
+        options: ``config`` as plain values.
 
     Raises:
-        ConfigError: what ``train`` raises.
+        ConfigError: as in ``train``.
         GraphError: the graph store cannot be made.
         WorkerError: a worker failed, died or stalled; the message names it and the reason.
     """
-    found = _launch(_sized(config, options), directory, observer, options=options)
-    left_out = None
-    if isinstance(found, DroppedProcessors):
-        log.info(found.line)
-        left_out = found
-        config, options = without(left_out, config, options)
-        found = _launch(_sized(config, options), directory, observer, options=options)
-    assert isinstance(found, TrainResult), "a device alone has nobody to leave out"
-    return replace(found, layout=replace(found.layout, left_out=left_out))
+    result = _launch(_with_sized_caches(config, options), directory, observer, options=options)
+    dropped = None
+    if isinstance(result, DroppedProcessors):
+        log.info(result.line)
+        dropped = result
+        config, options = without_cpu(dropped, config, options)
+        result = _launch(_with_sized_caches(config, options), directory, observer, options=options)
+    assert isinstance(result, TrainResult), "a single device has no CPU workers to drop"
+    return replace(result, layout=replace(result.layout, left_out=dropped))
 
 
-def _sized(config: RunConfig, options: dict[str, Any]) -> RunConfig:
-    """Let workers rehearse without a cache if that decides how large caches are."""
-    if not sizing.is_rehearsed(config):
+def _with_sized_caches(config: RunConfig, options: dict[str, Any]) -> RunConfig:
+    """Profile memory without caches if it determines their size, and return new options."""
+    if not gpu_cache_size.is_profiled(config):
         return config
-    with TemporaryDirectory(prefix="rehearsal-", dir=start_server().folder) as folder:
-        found = _launch(
-            sizing.without_caches(config),
+    with TemporaryDirectory(prefix="profile-", dir=start_server().folder) as folder:
+        memory = _launch(
+            gpu_cache_size.without_caches(config),
             Path(folder),
             Observer(),
             options=options,
-            rehearses_memory=True,
+            profiles_memory=True,
         )
-    assert isinstance(found, sizing.MemoryLeft)
-    planned = sizing.sized(config, found)
-    log.info(sizing.describe(planned, found.unused_bytes))
-    return planned
+    assert isinstance(memory, gpu_cache_size.MemoryLeft)
+    sized_config = gpu_cache_size.with_cache_budget(config, memory)
+    log.info(gpu_cache_size.describe(sized_config, memory.unused_bytes))
+    return sized_config
 
 
 def _launch(
@@ -123,11 +129,11 @@ def _launch(
     observer: Observer,
     *,
     options: dict[str, Any],
-    rehearses_memory: bool = False,
+    profiles_memory: bool = False,
 ) -> Outcome:
-    """Start workers, listen to them until they are done, and end them all."""
+    """Start workers, handle their messages until they are done, and end them all."""
     serialization.refuse_while_imported()
-    # What workers cannot import is found before anything is made.
+    # Raises for classes that workers cannot import, before anything is made.
     serialization.dump(config)
     devices = config.device_plan.parsed()
     for device in devices:
@@ -137,10 +143,11 @@ def _launch(
     if not server.num_started:
         log.info("starting workers")
     with standard_arithmetic():
-        artefacts = make_artifacts(config)
-        memory, shared = share_graph(config, artefacts)
-    number = next(_MEETINGS)
-    meeting, pulses = (server.folder / f"{name}-{number}" for name in ("meeting", "pulses"))
+        artifacts = make_artifacts(config)
+        memory, shared = share_graph(config, artifacts)
+    number = next(_FILE_NUMBERS)
+    rendezvous = server.folder / f"meeting-{number}"
+    heartbeats = server.folder / f"pulses-{number}"
     names = [device.label for device in devices]
     task = WorkerTask(
         config=config,
@@ -148,66 +155,70 @@ def _launch(
         options=options,
         rank=0,
         size=len(devices),
-        meeting=meeting if len(devices) > 1 else None,
-        pulses=pulses,
-        artefacts=(*artefacts, *shared),
+        rendezvous=rendezvous if len(devices) > 1 else None,
+        heartbeats=heartbeats,
+        artifacts=(*artifacts, *shared),
         kinds=custom_kinds(),
         backend=process_group_backend(devices),
-        rehearses_memory=rehearses_memory,
+        profiles_memory=profiles_memory,
         may_stop=isinstance(observer, RunObserver) and observer.may_stop,
     )
-    environment = pickle.dumps(fork_server.Environment.of_this_process())
+    environment = pickle.dumps(fork_server.Environment.from_this_process())
     try:
-        with WorkerWatch(pulses, names, limit_s=config.runtime.stall_limit_s) as watch:
+        with WorkerWatch(heartbeats, names, limit_s=config.runtime.stall_limit_s) as watch:
             for rank, name in enumerate(names):
                 process = server.start_worker()
                 workers.append(_RunningWorker(name=name, rank=rank, process=process))
-                # A process that is gone already is detected below.
+                # A worker that has ended is detected in _listen.
                 with suppress(BrokenPipeError):
                     process.connection.send_bytes(environment)
                     process.connection.send_bytes(serialization.dump(replace(task, rank=rank)))
             return _listen(workers, observer, directory, watch)
     finally:
-        _end(workers, server)
+        _end_workers(workers, server)
         memory.clear()
-        meeting.unlink(missing_ok=True)
+        rendezvous.unlink(missing_ok=True)
         remove_parts(directory)
 
 
 def _listen(
     workers: Sequence[_RunningWorker], observer: Observer, directory: Path, watch: WorkerWatch
 ) -> Outcome:
-    """Pass on the workers' messages until all are done, or one has failed or stalled."""
+    """Handle the workers' messages until all are done, or one has failed or stalled."""
     result: Outcome | None = None
     kills = KillCounts()
     deadline: float | None = None
     while not all(worker.done for worker in workers):
-        open_ones = {w.process.connection: w for w in workers if not w.done and w.failure is None}
-        left_s = _LOOK_S if deadline is None else deadline - time.monotonic()
-        ready = wait(list(open_ones), min(max(left_s, 0), _LOOK_S)) if open_ones else []
+        connected = {w.process.connection: w for w in workers if not w.done and w.failure is None}
+        left_s = _POLL_S if deadline is None else deadline - time.monotonic()
+        ready = wait(list(connected), min(max(left_s, 0), _POLL_S)) if connected else []
         for connection in ready:
             assert isinstance(connection, Connection)
-            worker = open_ones[connection]
+            worker = connected[connection]
             try:
                 message = worker.process.connection.recv()
             except (EOFError, OSError):  # its process has ended
-                worker.failure = _death(worker.process, kills, lost_page(watch.file, worker.rank))
+                worker.failure = _failure_of_ended(
+                    worker.process, kills, lost_page(watch.file, worker.rank)
+                )
             else:
-                result = _hear(worker, message, observer) or result
+                result = _handle_message(worker, message, observer) or result
         if watch.verdict is not None:
             raise WorkerError(watch.verdict)
         failed = [(w.name, w.failure) for w in workers if w.failure is not None]
         if failed and deadline is None:
-            deadline = time.monotonic() + _LAST_WORDS_S
-        # A process that was killed is no consequence of another's failure.
+            deadline = time.monotonic() + _GRACE_S
+        # A killed process is never the consequence of another worker's failure.
         if failed and (not ready or any(failure.kind == "killed" for _, failure in failed)):
-            raise _error(failed, directory)
+            raise _worker_error(failed, directory)
     assert result is not None
     return result
 
 
-def _hear(worker: _RunningWorker, message: tuple[str, Any], observer: Observer) -> Outcome | None:
-    """Pass on a message of a worker, and return the run's result if it holds that."""
+def _handle_message(
+    worker: _RunningWorker, message: tuple[str, Any], observer: Observer
+) -> Outcome | None:
+    """Handle a worker's message, and return the result of the run if the message has it."""
     event, content = message
     if event == "done":
         worker.done = True
@@ -223,19 +234,20 @@ def _hear(worker: _RunningWorker, message: tuple[str, Any], observer: Observer) 
     else:
         getattr(observer, event)(*content)
         if event == "finished_epoch" and isinstance(observer, RunObserver) and observer.may_stop:
-            # A process that is gone already is detected later.
+            # A worker that has ended is detected later.
             with suppress(OSError):
                 answer = STOP if observer.stop_requested else CONTINUE
                 worker.process.connection.send_bytes(answer)
     return None
 
 
-def _death(process: WorkerProcess, kills: KillCounts, lost_page: str | None) -> Failure:
-    """Return why a process has ended that sent no result.
+def _failure_of_ended(process: WorkerProcess, kills: KillCounts, lost_page: str | None) -> Failure:
+    """Return why a process ended without a result.
 
     Args:
-        kills: counted when the run began.
-        lost_page: the line about a mapped file that the process has left.
+        process: the process.
+        kills: kill counts of the system at the start of the run.
+        lost_page: line about a shortened mapped file, as left by the process; None: it left none.
     """
     code = process.exit_code(timeout=1)
     if code == LOST_PAGE and lost_page is not None:
@@ -263,9 +275,9 @@ def _death(process: WorkerProcess, kills: KillCounts, lost_page: str | None) -> 
     return Failure(kind="killed", message=f"process {process.pid} {message}", trace="")
 
 
-def _error(failed: Sequence[tuple[str, Failure]], directory: Path) -> Exception:
-    """The exception with the cause in one line; tracebacks go to files."""
-    name, failure = min(failed, key=lambda each: _CAUSES.index(each[1].kind))
+def _worker_error(failed: Sequence[tuple[str, Failure]], directory: Path) -> Exception:
+    """Return an exception with the cause in one line; write tracebacks to files."""
+    name, failure = min(failed, key=lambda pair: _CAUSES.index(pair[1].kind))
     if failure.kind == "user":
         return ConfigError(failure.message)
     note = ""
@@ -280,13 +292,13 @@ def _error(failed: Sequence[tuple[str, Failure]], directory: Path) -> Exception:
     return WorkerError(f"worker {name}: {failure.message}{note}")
 
 
-def _end(workers: Sequence[_RunningWorker], server: WorkerServer) -> None:
-    """End all processes. Those that are done get a moment to go by themselves."""
+def _end_workers(workers: Sequence[_RunningWorker], server: WorkerServer) -> None:
+    """End all processes; a worker that is done gets a second to exit."""
     for worker in workers:
         if worker.done:
             worker.process.exit_code(timeout=1)
     if any(worker.process.pid is None for worker in workers):
-        # It has not come to fork them yet, and is not to do so any more.
+        # The server has not forked them yet, and must not do so any more.
         server.stop()
     for worker in workers:
         worker.process.end()

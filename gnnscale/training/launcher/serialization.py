@@ -1,9 +1,9 @@
-"""How a run's options reach its workers: pickled, with classes and functions by their names.
+"""Pickling of a run's options for its workers, with classes and functions by name.
 
-What the launching program itself defines is in ``__main__``, which a worker has not. If options
-name something of it, the worker imports the program, as ``multiprocessing`` does: under another
-name, so that what is below ``if __name__ == "__main__":`` is not run again. What options have named
-as ``FILE.py:NAME`` or ``MODULE:NAME`` the worker loads by that name again.
+Classes of the launching program are in ``__main__``, which a worker does not have. If options name
+such a class, the worker imports the program under another name, as ``multiprocessing`` does, so
+that code below ``if __name__ == "__main__":`` does not run again. A class that an option names as
+``FILE.py:NAME`` or ``MODULE:NAME`` is loaded by this name in the worker.
 """
 
 from __future__ import annotations
@@ -23,67 +23,66 @@ from gnnscale.core.config.user_code import load_named, name_for_workers
 _importing = False
 
 
-def program_of_this_process() -> dict[str, Any]:
-    """Return what leads a worker to this process's program; nothing in an interactive session."""
+def program_data() -> dict[str, Any]:
+    """Return the data to import this process's program; empty in an interactive session."""
     unset = multiprocessing.get_start_method(allow_none=True) is None
-    known = spawn.get_preparation_data("worker")
-    if unset:  # it has been set to the default, so that the program could not choose any more
+    data = spawn.get_preparation_data("worker")
+    if unset:  # the call above has fixed the default, which the program could not change
         multiprocessing.set_start_method(None, force=True)
-    path = known.get("init_main_from_path")
-    if "init_main_from_name" not in known and (path is None or not Path(path).is_file()):
+    path = data.get("init_main_from_path")
+    if "init_main_from_name" not in data and (path is None or not Path(path).is_file()):
         return {}
     names = ("init_main_from_name", "init_main_from_path", "sys_argv")
-    return {name: known[name] for name in names if name in known}
+    return {name: data[name] for name in names if name in data}
 
 
 def dump(options: Any) -> bytes:
     """Pickle ``options``.
 
     Raises:
-        ConfigError: they hold a class or a function that workers cannot import.
+        ConfigError: they contain a class or a function that workers cannot import.
     """
     content = io.BytesIO()
     try:
         _Pickler(content).dump(options)
-    # What has no name, or a wrong one.
+    # Objects without an importable name.
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(f"workers cannot be given what a run uses: {error}") from None
+        raise ConfigError(f"options cannot be sent to workers: {error}") from None
     return content.getvalue()
 
 
 def load(content: bytes, program: Mapping[str, Any]) -> Any:
-    """Undo ``dump``, in a worker of the process with ``program``.
+    """Unpickle ``content`` of ``dump``, in a worker of the process with ``program``.
 
     Raises:
-        ImportError: only the process that pickled a class can import it.
-        AttributeError: likewise.
+        ImportError, AttributeError: a class can be imported only by the process that pickled it.
     """
     unpickler = _Unpickler(io.BytesIO(content))
     unpickler.program = dict(program)
-    # What the program sets when it is imported is for its own computing.
+    # Settings of torch by the program's import must not affect the worker.
     with kept_defaults():
         return unpickler.load()
 
 
 def refuse_while_imported() -> None:
-    """Refuse to start a run while a worker of another run imports the program.
+    """Raise if a worker of another run is importing the program.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: the program starts a run when it is imported.
     """
     if _importing:
         raise ConfigError(
-            "the program starts a run whenever it is imported, and workers import it; put what "
-            'starts it below if __name__ == "__main__":'
+            "the program starts a run when workers import it; start the run below "
+            'if __name__ == "__main__":'
         )
 
 
 class _Pickler(pickle.Pickler):
-    def reducer_override(self, found: Any) -> Any:
-        """Check classes and functions; what options have named is pickled as its name."""
-        if isinstance(found, (type, FunctionType)):
-            _check_importable(found)
-            if (name := name_for_workers(found)) is not None:
+    def reducer_override(self, value: Any) -> Any:
+        """Check classes and functions; pickle a class that an option names as its name."""
+        if isinstance(value, (type, FunctionType)):
+            _check_importable(value)
+            if (name := name_for_workers(value)) is not None:
                 return _load_again, (name,)
         return NotImplemented
 
@@ -92,17 +91,17 @@ def _load_again(name: str) -> Any:
     return load_named(name, option="worker")
 
 
-def _check_importable(found: type | FunctionType) -> None:
-    name = f"{found.__module__}.{found.__qualname__}"
-    if "<" in found.__qualname__:
+def _check_importable(value: type | FunctionType) -> None:
+    name = f"{value.__module__}.{value.__qualname__}"
+    if "<" in value.__qualname__:
         raise ConfigError(
-            f"{shown(name)}: workers import it by name, so that it must be defined at the top "
-            "level of a module or of the program, and be no lambda"
+            f"{shown(name)}: expected a class or function at the top level of a module or of the "
+            "program, which workers can import by name"
         )
-    if found.__module__ == "__main__" and not program_of_this_process():
+    if value.__module__ == "__main__" and not program_data():
         raise ConfigError(
-            f"{shown(name)}: workers import it by name, and cannot import an interactive session; "
-            "define it in a module"
+            f"{shown(name)}: workers cannot import it from an interactive session; define it in a "
+            "module"
         )
 
 
@@ -116,7 +115,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _import(program: dict[str, Any]) -> None:
-    """Make ``program`` this process's ``__main__``, if it is not yet."""
+    """Import ``program`` as this process's ``__main__``, unless it is imported."""
     global _importing
     _importing = True
     try:

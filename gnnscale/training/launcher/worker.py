@@ -1,4 +1,4 @@
-"""A worker process: one device of the plan, from its start to its last message."""
+"""Worker process of one device, from its start to its last message."""
 
 import logging
 import os
@@ -34,36 +34,36 @@ from gnnscale.training.launcher.failure_detection import (
     STOP,
     Failure,
     WorkerTask,
-    beating_into,
-    leave_lost_page,
+    report_lost_page,
+    writing_heartbeats,
 )
 from gnnscale.training.planning.drop_cpu import ProcessorsDropped
 from gnnscale.training.setup import fix_instruction_set
-from gnnscale.training.train import rehearse_memory, train
+from gnnscale.training.train import profile_memory, train
 
-#: Seconds between two messages about steps: a message for each would cost short steps dearly.
-_STEPS_EVERY_S = 0.1
+#: Seconds between messages about steps: a message per step would slow short steps.
+_MESSAGE_INTERVAL_S = 0.1
 
 
 class Messages:
-    """The connection to the launching process, for any thread: a long message goes in two parts."""
+    """Connection to the launching process that several threads can use."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._sending = threading.Lock()
 
     def send(self, event: str, content: Any) -> None:
-        """Send a message, whole."""
-        # Not under the lock: what is logged meanwhile would wait for itself.
+        """Send a message in one piece: a long one takes two writes."""
+        # Pickled without the lock, since pickling may log a message.
         message = ForkingPickler.dumps((event, content))
         with self._sending:
             self._connection.send_bytes(message)
 
 
 class _Forwarder(RunObserver):
-    """An observer that sends every event to the launching process.
+    """Observer that sends every event to the launching process.
 
-    If an observer there may end training, that process answers each epoch.
+    If ``may_stop`` is set, the launching process replies to each epoch.
     """
 
     def __init__(self, messages: Messages, replies: SimpleQueue[bytes], *, may_stop: bool) -> None:
@@ -78,7 +78,7 @@ class _Forwarder(RunObserver):
 
     def stepped(self, record: StepRecord) -> None:
         self._steps.append(record)
-        if record.seconds - self._sent >= _STEPS_EVERY_S or record.seconds < self._sent:
+        if record.seconds - self._sent >= _MESSAGE_INTERVAL_S or record.seconds < self._sent:
             self._flush()
             self._sent = record.seconds
 
@@ -104,7 +104,7 @@ class _Forwarder(RunObserver):
 
 
 class _LogForwarder(logging.Handler):
-    """Hands log lines to the process that started this one, which owns the terminal."""
+    """Handler that sends log lines to the launching process, which owns the terminal."""
 
     def __init__(self, messages: Messages) -> None:
         super().__init__()
@@ -115,11 +115,15 @@ class _LogForwarder(logging.Handler):
 
 
 def work(task: WorkerTask, connection: Connection, replies: SimpleQueue[bytes]) -> None:
-    """Train one device's part and report through ``connection``; the process ends with this.
+    """Train one device's part, report through ``connection``, and end the process.
 
-    Messages are pairs of an event's name and its content: the methods of an observer (from the
-    worker of rank 0), ``log``, and at last ``done`` with the result or ``failed`` with a Failure.
-    ``replies`` has what comes back: of each finished epoch, whether training ends.
+    Messages are pairs of an event's name and its content: the methods of an observer (from rank 0),
+    ``log``, and finally ``done`` with the result or ``failed`` with a Failure.
+
+    Args:
+        task: arguments of the worker.
+        connection: connection to the launching process.
+        replies: replies to finished epochs: whether training ends.
     """
     _end_without_memory()
     messages = Messages(connection)
@@ -130,36 +134,36 @@ def work(task: WorkerTask, connection: Connection, replies: SimpleQueue[bytes]) 
         register_kinds(task.kinds)
         if task.config.runtime.deterministic:
             fix_instruction_set()
-        # By this name others find the worker.
+        # The name of the worker in messages of its peers.
         current_process().name = task.config.device_plan.parsed()[task.rank].label
-        leave_lost_page(task.pulses, task.rank)
-        with beating_into(task.pulses, task.rank), standard_arithmetic():
+        report_lost_page(task.heartbeats, task.rank)
+        with writing_heartbeats(task.heartbeats, task.rank), standard_arithmetic():
             result = _train(task, messages, replies)
             messages.send("done", result)
         status = 0
     except BaseException as error:
         status = report_error(error, messages)
-    # The interpreter would wait for threads that a failed stage may have left in native code.
+    # A normal exit would wait for threads that a failed stage has left in native code.
     os._exit(status)
 
 
 def _train(
     task: WorkerTask, messages: Messages, replies: SimpleQueue[bytes]
 ) -> TrainResult | DroppedProcessors | MemoryLeft | None:
-    """Train with the others, or rehearse; return what came of it at rank 0."""
-    with join(task.rank, task.size, task.meeting, backend=task.backend) as group:
-        parts: dict[str, Any] = {"options": task.options, "artefacts": task.artefacts}
+    """Train with the other workers, or profile memory; return the result on rank 0."""
+    with join(task.rank, task.size, task.rendezvous, backend=task.backend) as group:
+        parts: dict[str, Any] = {"options": task.options, "artifacts": task.artifacts}
         result: TrainResult | DroppedProcessors | MemoryLeft
-        if task.rehearses_memory:
-            result = rehearse_memory(task.config, task.directory, group=group, **parts)
+        if task.profiles_memory:
+            result = profile_memory(task.config, task.directory, group=group, **parts)
         else:
             observer = _Forwarder(messages, replies, may_stop=task.may_stop)
             try:
                 result = train(
-                    task.config, task.directory, observer, group=group, may_leave_out=True, **parts
+                    task.config, task.directory, observer, group=group, may_drop_cpu=True, **parts
                 )
-            except ProcessorsDropped as found:
-                result = found.left_out
+            except ProcessorsDropped as signal:
+                result = signal.dropped
     return result if group.is_rank0 else None
 
 
@@ -173,20 +177,20 @@ def report_error(error: BaseException, messages: Messages) -> int:
 
 
 def _end_without_memory() -> None:
-    """End the process once a thread dies for want of memory; others would wait for it for ever.
+    """End the process when a thread dies of a MemoryError; its peers would wait forever.
 
-    A new thread may not even get its first Python frame. So it is a thread that runs already which
-    uses such exceptions, and what passes them on is native code.
+    A new thread may not get its first Python frame. Therefore a running thread handles the
+    exceptions, and native code passes them to it.
     """
     thrown: SimpleQueue[Any] = SimpleQueue()
     sys.unraisablehook = threading.excepthook = thrown.put
 
     def watch() -> None:
         while True:
-            found = thrown.get()
-            if found.exc_type is MemoryError:
+            info = thrown.get()
+            if info.exc_type is MemoryError:
                 os._exit(OUT_OF_MEMORY)
-            sys.__excepthook__(found.exc_type, found.exc_value, found.exc_traceback)
+            sys.__excepthook__(info.exc_type, info.exc_value, info.exc_traceback)
 
     threading.Thread(target=watch, daemon=True).start()
 

@@ -1,6 +1,6 @@
-"""Worker processes as their run sees them: forked by a server that is started once.
+"""Server of worker processes as the launching process uses it, and handles of workers.
 
-Importing this is quick, so that a command can start the server before it does anything else.
+This module imports quickly, so that a command can start the server first.
 """
 
 from __future__ import annotations
@@ -26,58 +26,59 @@ if TYPE_CHECKING:
 _PROGRAM = (
     "from gnnscale.training.launcher.fork_server import serve; serve(int(sys.argv[1]), sys.argv[2])"
 )
-#: Seconds in which a process that was killed has to be gone. One that waits for a disk or a driver
-#: which does not answer ends once that does, without being waited for.
-_GONE_S = 5.0
+#: Seconds to wait for a killed process. A process that waits for a disk or a driver without answer
+#: ends later, unobserved.
+_KILL_WAIT_S = 5.0
 _server: WorkerServer | None = None
 
 
 class WorkerServer:
-    """A process that has imported torch, or is about to, and forks workers."""
+    """Server process that imports torch and forks workers."""
 
     def __init__(self, folder: Path) -> None:
-        """Start the process, which takes ``folder`` over; returns at once."""
-        #: for files of runs, removed with the server, however it and this process end
+        """Start the process, which removes ``folder`` at its end, and return immediately."""
+        #: files of runs; removed with the server, however it ends
         self.folder = folder
-        self.num_started = 0  #: workers that it was asked for; the first has to wait for torch
+        #: number of requested workers; the first waits for the import of torch
+        self.num_started = 0
         self._owner = os.getpid()
-        self._control, theirs = socket.socketpair()
-        with theirs, _without_signals_of_a_terminal():
+        self._control, server_end = socket.socketpair()
+        with server_end, _blocking_terminal_signals():
             self._process = subprocess.Popen(
-                python_command(_PROGRAM, theirs.fileno(), self.folder),
-                pass_fds=[theirs.fileno()],
+                python_command(_PROGRAM, server_end.fileno(), self.folder),
+                pass_fds=[server_end.fileno()],
                 stdin=subprocess.DEVNULL,
             )
 
     @property
     def usable(self) -> bool:
-        """Whether it is this process's, and there."""
+        """Whether this process started the server, and it runs."""
         return self.is_ours and self._process.poll() is None
 
     def start_worker(self) -> WorkerProcess:
-        """Ask for a worker, which may take until torch is imported.
+        """Request a worker, which may take until torch is imported.
 
-        If the server is gone, the worker's connection is closed.
+        If the server has ended, the connection of the worker is closed.
         """
-        # Imported late: what starts a server wants it to be under way first.
+        # Imported late, so that the server starts first.
         from multiprocessing.connection import Pipe
 
-        ours, theirs = Pipe()
-        status, written = os.pipe()
+        connection, worker_end = Pipe()
+        status, status_end = os.pipe()
         with suppress(BrokenPipeError, ConnectionResetError):
-            socket.send_fds(self._control, [b"w"], [theirs.fileno(), written, 1, 2])
-        theirs.close()
-        os.close(written)
+            socket.send_fds(self._control, [b"w"], [worker_end.fileno(), status_end, 1, 2])
+        worker_end.close()
+        os.close(status_end)
         self.num_started += 1
-        return WorkerProcess(ours, status)
+        return WorkerProcess(connection, status)
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process started it, and not the one that this one was forked from."""
+        """Whether this process started the server, and not the process it was forked from."""
         return os.getpid() == self._owner
 
     def stop(self) -> None:
-        """End the server; its workers are ended by those that started them."""
+        """End the server; the owners of its workers end the workers."""
         self._control.close()
         if self.is_ours:
             self._process.kill()
@@ -85,57 +86,60 @@ class WorkerServer:
 
 
 class WorkerProcess:
-    """A worker process."""
+    """Handle of a worker process."""
 
     def __init__(self, connection: Connection, status: int) -> None:
-        """Take over what a server has made.
+        """Wrap a worker that a server starts.
 
         Args:
-            status: descriptor of a pipe with its process number and its exit code.
+            connection: connection to the worker.
+            status: descriptor of a pipe with the process number and the exit code.
         """
-        self.connection = connection  #: to the worker; it closes when the process ends
+        self.connection = connection  #: connection to the worker, closed when the process ends
         self._status = status
         self._numbers: list[int] = []
 
     @property
     def pid(self) -> int | None:
-        """Its process number, None while it is not started, or if the server died before."""
+        """Process number; None: the worker has not started, or the server died before."""
         self._read(1, timeout=0)
         return self._numbers[0] if self._numbers else None
 
     def exit_code(self, timeout: float | None = None) -> int | None:
-        """Wait for its exit code, negative for a signal; None if no process is left to report it.
+        """Wait for the exit code, which is negative for a signal.
+
+        None: the process still runs, or the server that reports its end is gone.
 
         Args:
-            timeout: seconds to wait, None for no limit.
+            timeout: seconds to wait; None: no limit.
         """
         self._read(2, timeout=timeout)
         return self._numbers[1] if len(self._numbers) > 1 else None
 
     def end(self) -> None:
-        """End the process, and return once it is gone, or does not go for all that is done."""
+        """End the process, and return when it has ended or does not react to SIGKILL."""
         if self.exit_code(timeout=0) is None:
             if (pid := self.pid) is not None:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self.exit_code(timeout=_GONE_S)
+            self.exit_code(timeout=_KILL_WAIT_S)
             self._hang_up()
         self.connection.close()
         os.close(self._status)
 
     def _hang_up(self) -> None:
-        """Close one direction, at which the process ends, and wait until it closes the other.
+        """Close the sending direction, which ends the process, and wait for its side to close.
 
-        Its number or exit code may be unknown: the server is gone.
+        This works without a process number, which is unknown if the server is gone.
         """
         with socket.socket(fileno=os.dup(self.connection.fileno())) as line, suppress(OSError):
             line.shutdown(socket.SHUT_WR)
         with suppress(EOFError, OSError):
-            while self.connection.poll(_GONE_S):
+            while self.connection.poll(_KILL_WAIT_S):
                 self.connection.recv_bytes()
 
     def _read(self, count: int, *, timeout: float | None) -> None:
-        """Read the pipe until ``count`` numbers are known, or it is closed."""
+        """Read the pipe until ``count`` numbers have arrived, or it is closed."""
         from multiprocessing.connection import wait
 
         while len(self._numbers) < count and wait([self._status], timeout):
@@ -146,14 +150,14 @@ class WorkerProcess:
 
 
 def start_server() -> WorkerServer:
-    """Return the server of this process, started if there is none."""
+    """Return the running server of this process, or start one."""
     global _server
     if _server is not None and _server.usable:
         return _server
     folder = None
     if _server is not None:
         _server.stop()
-        # What commands keep there stays.
+        # The files of commands in the folder are kept.
         folder = _server.folder if _server.is_ours else None
     atexit.unregister(stop_server)
     atexit.register(stop_server)
@@ -162,7 +166,7 @@ def start_server() -> WorkerServer:
 
 
 def stop_server() -> None:
-    """End the server of this process, if there is one, and remove its folder."""
+    """End the server of this process, if any, and remove its folder."""
     global _server
     if _server is not None:
         _server.stop()
@@ -172,19 +176,19 @@ def stop_server() -> None:
         atexit.unregister(stop_server)
 
 
-#: What a terminal sends to every process in it: Ctrl-C, and that it is closed.
-_OF_TERMINAL = (signal.SIGINT, signal.SIGHUP)
+#: Signals of a terminal to its processes: Ctrl-C, and closing.
+_TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)
 
 
 @contextmanager
-def _without_signals_of_a_terminal() -> Iterator[None]:
-    """Hold SIGINT and SIGHUP back, and from a process that is started in here for good.
+def _blocking_terminal_signals() -> Iterator[None]:
+    """Block SIGINT and SIGHUP in the ``with`` block, and for good in processes started there.
 
-    A terminal sends them to that one as well, which would complain or end before it can ignore
-    them; the process that starts it decides what they mean.
+    A terminal sends them to a new process as well, which might end before it ignores them. The
+    process that started it decides how to react.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_TERMINAL)
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _TERMINAL_SIGNALS)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)

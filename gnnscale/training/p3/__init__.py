@@ -1,1 +1,1 @@
-"""P3's execution: the first layer is split among devices by columns of the features."""
+"""Push-pull parallelism (P3): a first layer split over the devices by feature columns."""

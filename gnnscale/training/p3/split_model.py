@@ -1,9 +1,9 @@
-"""A model whose first layer is split by columns of the features (P3, Gandhi and Iyer, OSDI 2021).
+"""Model whose first layer is split by feature columns (P3, Gandhi and Iyer, OSDI 2021).
 
-Device r has columns C_r of the features and of W¹. Of every device's mini-batch it multiplies its
-columns with its weights. The owner of a mini-batch adds the partial products of all devices, and
-sends them the gradient of the sum, from which each has the gradient of its weights (section 3.2,
-push-pull parallelism). All other layers are trained data-parallel.
+Device r has the columns C_r of the features and of W¹. It multiplies its feature columns of every
+device's mini-batch with its weights. The device that owns a mini-batch adds the partial products of
+all devices, and sends the gradient of the sum to all devices, which compute the gradients of their
+weights (section 3.2, push-pull parallelism). All other layers are trained data-parallel.
 """
 
 from __future__ import annotations
@@ -22,21 +22,26 @@ from gnnscale.nn.conv.linear import Degrees, LinearAggregationLayer
 from gnnscale.nn.cost import LayerCost
 from gnnscale.sampling import Block
 
-#: Partial products and their gradients are float32, in whatever type they are computed.
+#: Bytes of an element: partial products and their gradients are float32 in every compute type.
 PARTIAL_BYTES = 4
 
 
 class PartialSumExchange(Protocol):
-    """Trades partial products and their gradients."""
+    """Exchange of partial products and of their gradients between devices."""
 
     def sum_of_mine(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Return the sum over all devices of their products for this device's mini-batch."""
+        """Return the sum over all devices of the products for this device's mini-batch."""
         ...
 
     def gradients_of_all(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
-        """Return the gradients of all devices' sums; ``mine`` is ``[num_dst, f^1]`` float32."""
+        """Return the gradients of all devices' sums, by rank.
+
+        Args:
+            mine: ``[num_dst, f^1]`` float32 gradient of this device's sum.
+            rows: number of rows of each device's sum.
+        """
         ...
 
     def take_waited_s(self) -> float:
@@ -45,19 +50,18 @@ class PartialSumExchange(Protocol):
 
 
 class HostPartialSumExchange:
-    """Trades partial products and their gradients, in the thread that trains.
+    """Exchange of partial products and gradients in host memory, by the training thread.
 
-    Sending overlaps with computing: what is done for one device is under way while that for the
-    next is computed.
+    Sending overlaps with computing: the product for one device is sent while the next is computed.
     """
 
     def __init__(self, group: Group) -> None:
-        """Trade over ``group``, whose connections nothing else uses."""
+        """Exchange over ``group``, whose connections are used for nothing else."""
         self.group = group
         self._waited_s = 0.0
 
     def __deepcopy__(self, memo: object) -> HostPartialSumExchange:
-        """A copy of the model trades over the same connections, or by something else."""
+        """Return the exchange itself: a copy of the model uses the same connections."""
         return self
 
     def take_waited_s(self) -> float:
@@ -68,7 +72,7 @@ class HostPartialSumExchange:
     def sum_of_mine(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Return the sum over all devices of their products for this device's mini-batch.
+        """Return the sum over all devices of the products for this device's mini-batch.
 
         Args:
             parts: aggregated rows of each device's mini-batch over this device's columns.
@@ -76,35 +80,37 @@ class HostPartialSumExchange:
         """
         group, rank = self.group, self.group.rank
         sent = []
-        for peer in (each for each in self._peers() if len(parts[each])):
+        for peer in self._peers():
+            if not len(parts[peer]):
+                continue
             product = multiply(parts[peer])
             sent.append((product, group.start_sending(product, peer)))
-        mine = multiply(parts[rank])
-        found = [mine if peer == rank else torch.empty_like(mine) for peer in range(group.size)]
-        givers = self._peers() if len(mine) else []
-        self._wait([group.start_receiving(found[peer], peer) for peer in givers])
-        # In the order of ranks, so that it does not matter who comes first.
-        total = found[0].clone()
-        for each in found[1:]:
-            total += each
+        local = multiply(parts[rank])
+        products = [local if i == rank else torch.empty_like(local) for i in range(group.size)]
+        senders = self._peers() if len(local) else []
+        self._wait([group.start_receiving(products[peer], peer) for peer in senders])
+        # Summed in the order of ranks, so that the order of arrival does not change the bits.
+        total = products[0].clone()
+        for product in products[1:]:
+            total += product
         self._wait([work for _, work in sent])
         return total
 
     def gradients_of_all(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
-        """Return the gradients of all devices' sums; ``mine`` is ``[num_dst, f^1]`` float32."""
+        """Return the gradients of all devices' sums, by rank."""
         group, rank = self.group, self.group.rank
-        found = [
+        gradients = [
             mine if peer == rank else mine.new_empty(count, mine.shape[1])
             for peer, count in enumerate(rows)
         ]
         sent = [group.start_sending(mine, peer) for peer in self._peers() if len(mine)]
-        givers = [peer for peer in self._peers() if rows[peer]]
-        self._wait([group.start_receiving(found[peer], peer) for peer in givers])
+        senders = [peer for peer in self._peers() if rows[peer]]
+        self._wait([group.start_receiving(gradients[peer], peer) for peer in senders])
         self._wait(sent)
-        return found
+        return gradients
 
     def _peers(self) -> list[int]:
-        """The other ranks, the next one first: not all send to the same one at once."""
+        """Return the other ranks, from the next one on, so that sends are spread over peers."""
         size = self.group.size
         return [(self.group.rank + step) % size for step in range(1, size)]
 
@@ -115,71 +121,78 @@ class HostPartialSumExchange:
 
 
 class _SplitProduct(torch.autograd.Function):
-    """The product of aggregated rows with weights that are spread over devices by columns."""
+    """Product of aggregated rows with weights split over devices by columns."""
 
     @staticmethod
     def forward(
-        ctx: Any, weight: torch.Tensor, parts: tuple[torch.Tensor, ...], trade: PartialSumExchange
+        ctx: Any,
+        weight: torch.Tensor,
+        parts: tuple[torch.Tensor, ...],
+        exchange: PartialSumExchange,
     ) -> torch.Tensor:
-        ctx.parts, ctx.trade = parts, trade
+        ctx.parts, ctx.exchange = parts, exchange
         columns = weight.to(parts[0].dtype).t()
-        return trade.sum_of_mine(parts, lambda part: (part @ columns).float().contiguous())
+        return exchange.sum_of_mine(parts, lambda part: (part @ columns).float().contiguous())
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         parts: tuple[torch.Tensor, ...] = ctx.parts
-        every = ctx.trade.gradients_of_all(grads[0].contiguous(), [len(part) for part in parts])
-        total = every[0].new_zeros(every[0].shape[1], parts[0].shape[1])
-        for grad, part in zip(every, parts, strict=True):
+        gradients = ctx.exchange.gradients_of_all(
+            grads[0].contiguous(), [len(part) for part in parts]
+        )
+        total = gradients[0].new_zeros(gradients[0].shape[1], parts[0].shape[1])
+        for grad, part in zip(gradients, parts, strict=True):
             total += (grad.to(part.dtype).t() @ part).float()
         return total, None, None
 
 
 class SplitLayer(LinearAggregationLayer):
-    """The first layer of a model, with the weights of this device's columns alone."""
+    """First layer of a model, with the weights of this device's columns only."""
 
     def __init__(self, layer: LinearAggregationLayer, columns: tuple[int, int], width: int) -> None:
-        """Take ``columns`` of the features, ``(first, last + 1)``, out of ``layer``."""
+        """Copy the weights of the feature columns ``(first, last + 1)`` from ``layer``."""
         super().__init__()
-        whole = layer.linear
-        assert isinstance(whole, nn.Linear)
-        weight = column_slice(whole.weight.detach(), columns, width)
-        #: its weight is ``[f^1, columns]``; its bias is the whole layer's, which all devices have
+        linear = layer.linear
+        assert isinstance(linear, nn.Linear)
+        weight = column_slice(linear.weight.detach(), columns, width)
+        #: weight ``[f^1, columns]``; the bias is the parameter of ``layer``, which all devices have
         self.linear: nn.Linear = nn.utils.skip_init(  # type: ignore[no-untyped-call]
             nn.Linear, weight.shape[1], weight.shape[0]
         )
         self.linear.weight = nn.Parameter(weight)
-        self.linear.bias = whole.bias
+        self.linear.bias = linear.bias
         self.uses_degrees = layer.uses_degrees
-        # In a tuple: a layer that is an attribute would be a part of this one.
-        self._whole = (layer,)
+        # In a tuple, because torch registers a module attribute as a submodule.
+        self._full_layer = (layer,)
         self.rule = layer.rule  # type: ignore[misc]
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
-        """Return the whole layer's coefficients, which do not depend on columns."""
-        return self._whole[0].aggregation(block, degrees)
+        """Return the coefficients of the full layer, which do not depend on columns."""
+        return self._full_layer[0].aggregation(block, degrees)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the whole layer's: a part of the work for all mini-batches is as much."""
-        return self._whole[0].cost(width_in, width_out)
+        """Return the full layer's cost: some columns of all mini-batches cost as much."""
+        return self._full_layer[0].cost(width_in, width_out)
 
 
 class SplitGNN(GNN):
-    """A model of which this device has some columns of the first layer's weights.
+    """Model with this device's columns of the first layer's weights.
 
-    All other parameters are those of the whole model, and not copies.
+    All other parameters are the parameters of the full model, not copies.
     """
 
-    def __init__(self, whole: GNN, columns: tuple[int, int], trade: PartialSumExchange) -> None:
-        """Split ``whole``: this device has ``columns`` of the features, ``(first, last + 1)``."""
-        first = whole.layer(0)
+    def __init__(self, full: GNN, columns: tuple[int, int], exchange: PartialSumExchange) -> None:
+        """Split ``full`` by the columns ``(first, last + 1)``, and sum products by ``exchange``."""
+        first = full.layer(0)
         assert isinstance(first, LinearAggregationLayer)
-        split = SplitLayer(first, columns, whole.widths[0])
-        others = [whole.layer(index) for index in range(1, len(whole.layers))]
-        norms = list(whole.norms)
-        super().__init__([split, *others], norms, whole.dropout, whole.widths, **whole.shared_parts)
+        split = SplitLayer(first, columns, full.widths[0])
+        later_layers = [full.layer(index) for index in range(1, len(full.layers))]
+        norms = list(full.norms)
+        super().__init__(
+            [split, *later_layers], norms, full.dropout, full.widths, **full.shared_parts
+        )
         self._split = (split,)
-        self._trade = trade
+        self._exchange = exchange
 
     @property
     def own_weight(self) -> nn.Parameter:
@@ -189,40 +202,40 @@ class SplitGNN(GNN):
         return weight
 
     def trade_by(self, trade: PartialSumExchange) -> None:
-        """Trade by something else: a device trades what is in its memory."""
-        self._trade = trade
+        """Exchange through ``trade``, for data in device memory."""
+        self._exchange = trade
 
     @property
     def shared_parameters(self) -> list[nn.Parameter]:
-        """All parameters but W¹, of which every device has its columns."""
-        return [each for each in self.parameters() if each is not self.own_weight]
+        """All parameters except W¹, of which each device has different columns."""
+        return [p for p in self.parameters() if p is not self.own_weight]
 
     def take_waited_s(self) -> float:
-        """Return the seconds since the last call in which propagation waited for other devices."""
-        return self._trade.take_waited_s()
+        """Return the seconds that propagation waited for other devices since the last call."""
+        return self._exchange.take_waited_s()
 
     def first(self, block: Block, inputs: Inputs) -> torch.Tensor:
         """Return the first layer's output rows ``[num_dst, f^1]`` of this device's mini-batch."""
         assert inputs.parts is not None
         summed: torch.Tensor = _SplitProduct.apply(  # type: ignore[no-untyped-call]
-            self.own_weight, inputs.parts, self._trade
+            self.own_weight, inputs.parts, self._exchange
         )
-        # Devices have room for more rows, which are traded with those that there are.
+        # Device buffers have capacity for more rows than the mini-batch; padding is exchanged too.
         summed = summed[: block.num_dst]
         bias = self._split[0].linear.bias
         return (summed if bias is None else summed + bias).to(inputs.x.dtype)
 
 
 def column_slice(weight: torch.Tensor, columns: tuple[int, int], width: int) -> torch.Tensor:
-    """Return the columns of W¹ that belong to columns of the features.
+    """Return a copy of the columns of W¹ that belong to some columns of the features.
 
     Args:
-        weight: ``[f^1, n · width]``; GraphSAGE reads a vertex's own row beside the aggregated one,
-            and has n = 2.
+        weight: ``[f^1, n · width]``. n = 2 for GraphSAGE, which reads a vertex's own row and the
+            aggregated row; n = 1 otherwise.
         columns: ``(first, last + 1)`` of the features.
 
     Returns:
-        ``[f^1, n · (last + 1 - first)]``, a copy.
+        ``[f^1, n · (last + 1 - first)]``.
     """
     first, end = columns
     groups = weight.reshape(len(weight), -1, width)

@@ -1,4 +1,4 @@
-"""One worker's part of a run whose first layer is split by columns of the features (P3)."""
+"""One worker's part of a run whose first layer is split by feature columns (P3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,80 +23,82 @@ from gnnscale.training.p3.split_model import (
     column_slice,
 )
 
-#: Destinations, sources, edges, and whether there is each of ``_OPTIONAL``.
+#: Entries of the header: numbers of destinations, sources and edges, and a flag for each of
+#: ``_OPTIONAL``.
 _HEADER = 6
 
-#: float32 arrays that a block may have: for each edge, each edge, and each source.
+#: Optional float32 arrays of a block, of length num_edges, num_edges and num_src.
 _OPTIONAL = ("importance", "edge_weights", "weight_sums")
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputBlock:
-    """What a device needs to aggregate its columns for another one's mini-batch."""
+    """First layer's block of another device's mini-batch, for aggregation of own columns."""
 
     vertices: IntArray  #: ``[num_src]`` vertex of each source
     block: Block  #: the first layer's block
 
 
 def pack(batch: MiniBatch) -> torch.Tensor:
-    """Return the input block of ``batch`` as int32 numbers.
+    """Return the input block of ``batch`` as one int32 tensor.
 
-    Vertex ids of 64 bits take two of them. A destination has fewer than 2^31 edges, so that its
-    count takes the place of its offset.
+    A 64-bit vertex id takes two numbers. The tensor has in-degrees instead of offsets, since an
+    in-degree is below 2^31.
     """
     block = batch.blocks[0]
     optional = [getattr(block, name) for name in _OPTIONAL]
     sizes = [block.num_dst, block.num_src, block.num_edges]
-    header = np.array([*sizes, *(each is not None for each in optional)], np.int32)
+    header = np.array([*sizes, *(array is not None for array in optional)], np.int32)
     parts = [
         header,
         batch.input_vertices.view(np.int32),
         np.diff(block.indptr).astype(np.int32),
         block.indices,
     ]
-    parts += [each.view(np.int32) for each in optional if each is not None]
+    parts += [array.view(np.int32) for array in optional if array is not None]
     return torch.from_numpy(np.concatenate(parts))
 
 
 def unpack(numbers: torch.Tensor, dtype: np.dtype[Any]) -> InputBlock:
-    """Return the input block that ``pack`` has made into ``numbers``."""
+    """Return the input block that ``pack`` packed into ``numbers``; ``dtype`` is of vertex ids."""
     values: Int32Array = numbers.numpy()
-    num_dst, num_src, num_edges, *has = (int(each) for each in values[:_HEADER])
+    num_dst, num_src, num_edges, *flags = (int(value) for value in values[:_HEADER])
     lengths = (num_edges, num_edges, num_src)
-    sizes = (num_src * (dtype.itemsize // 4), num_dst, num_edges, *np.multiply(lengths, has))
+    sizes = (num_src * (dtype.itemsize // 4), num_dst, num_edges, *np.multiply(lengths, flags))
     vertices, counts, indices, *optional = np.split(values[_HEADER:], np.cumsum(sizes)[:-1])
-    parts = zip(_OPTIONAL, optional, has, strict=True)
-    found: dict[str, Any] = {name: each.view(np.float32) for name, each, there in parts if there}
+    parts = zip(_OPTIONAL, optional, flags, strict=True)
+    arrays: dict[str, Any] = {name: array.view(np.float32) for name, array, flag in parts if flag}
     indptr = np.zeros(num_dst + 1, np.int64)
     np.cumsum(counts, out=indptr[1:])
-    block = Block(indptr=indptr, indices=indices, num_src=num_src, **found)
+    block = Block(indptr=indptr, indices=indices, num_src=num_src, **arrays)
     return InputBlock(vertices=vertices.view(dtype), block=block)
 
 
 class InputBlockExchange:
-    """Devices learn each other's input blocks, ahead of propagation (P3, section 3.2).
+    """All-to-all exchange of the devices' input blocks, ahead of propagation (P3, section 3.2).
 
-    What is aggregated depends on no weights. So blocks are traded, and columns read and aggregated,
-    while earlier mini-batches are still being trained; only the products with the weights wait for
-    those (see ``split_model``).
+    Aggregation uses no weights. So blocks are exchanged, and columns read and aggregated, while
+    earlier mini-batches are still training. Only the products with the weights wait for earlier
+    mini-batches (see ``split_model``).
     """
 
     def __init__(self, group: Group, model: SplitGNN, loader: FeatureLoader) -> None:
-        """Trade over ``group``."""
+        """Exchange blocks over ``group``; ``loader`` reads the columns of this device."""
         self._group = group
         self._model = model
         self._loader = loader
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
-        """Return the rows of all devices' mini-batches over this device's columns."""
+        """Return aggregated rows of all devices' mini-batches, over this device's columns."""
         size, rank = self._group.size, self._group.rank
-        mine = pack(batch)
-        packed = self._group.trade([mine] * size)
+        packed = self._group.trade([pack(batch)] * size)
         parts, received = [inputs.x] * size, 0
         traffic = inputs.traffic
-        for peer in (each for each in range(size) if each != rank):
-            found = unpack(packed[peer], batch.input_vertices.dtype)
-            parts[peer], read = self._load(found)
+        for peer in range(size):
+            if peer == rank:
+                continue
+            block = unpack(packed[peer], batch.input_vertices.dtype)
+            parts[peer], read = self._load(block)
             traffic += read
             received += packed[peer].nbytes
         traffic += Traffic(
@@ -104,115 +106,120 @@ class InputBlockExchange:
         )
         return replace(inputs, parts=tuple(parts), traffic=traffic)
 
-    def _load(self, found: InputBlock) -> tuple[torch.Tensor, Traffic]:
+    def _load(self, inputs: InputBlock) -> tuple[torch.Tensor, Traffic]:
         """Aggregate this device's columns for another device's mini-batch."""
         loader = self._loader
         return self._model.layer(0).load(
             loader.store,
-            found.vertices,
-            found.block,
-            loader.degrees_of(found.vertices, found.block),
+            inputs.vertices,
+            inputs.block,
+            loader.degrees_of(inputs.vertices, inputs.block),
             dtype=loader.dtype,
             num_threads=loader.num_threads,
         )
 
     def _partial_bytes(self, parts: list[torch.Tensor]) -> int:
-        """Bytes to receive: of each peer its partial product of own rows, and its gradients."""
-        mine = len(parts[self._group.rank])
-        others = sum(map(len, parts)) - mine
-        rows = (self._group.size - 1) * mine + others
+        """Return the bytes of partial products and gradients that this device receives."""
+        own_rows = len(parts[self._group.rank])
+        peer_rows = sum(map(len, parts)) - own_rows
+        rows = (self._group.size - 1) * own_rows + peer_rows
         return rows * self._model.widths[1] * PARTIAL_BYTES
 
 
 class SplitWeights:
-    """Joins the columns of all devices to the whole W¹, and takes them from it.
+    """Gathering of the full W¹ from the devices' columns, and its distribution to them.
 
-    A checkpoint so is that of the whole model, for any number of devices that write it.
+    A checkpoint thus contains the full model, whatever the number of devices.
     """
 
     def __init__(
         self,
-        whole: GNN,
+        full: GNN,
         split: SplitGNN,
         optimizer: torch.optim.Optimizer,
         columns: Sequence[tuple[int, int]],
         group: Group,
     ) -> None:
-        """Join what ``split`` trains.
+        """Prepare to gather the weights of ``split``.
 
         Args:
-            split: the model that is trained; all but W¹ are parameters of ``whole``.
-            group: the workers; every method that joins is called by all of them.
+            full: the full model.
+            split: the trained model; except for W¹ it has the parameters of ``full``.
+            optimizer: updates the parameters of ``split``.
+            columns: ``(first, last + 1)`` of the feature columns of each device.
+            group: the workers, which all call ``join`` at the same time.
         """
-        self._whole = whole
+        self._full = full
         self._split = split
         self._optimizer = optimizer
         self._columns = columns
         self._group = group
-        #: what an optimizer of the whole model would keep of each parameter, as of the last
-        #: ``join``
+        #: the full model's optimizer state, by position of the parameter, as of the last ``join``
         self.state: dict[int, dict[str, torch.Tensor]] = {}
-        parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        (self._number,) = (i for i, each in enumerate(parameters) if each is split.own_weight)
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        (self._position,) = (i for i, p in enumerate(parameters) if p is split.own_weight)
 
     @torch.no_grad()
     def join(self) -> None:
-        """Bring the whole model's W¹ and ``state`` up to date, in every process."""
-        self._weight.copy_(self._joined(self._split.own_weight))
+        """Update the full model's W¹ and ``state`` in every process."""
+        self._weight.copy_(self._gathered(self._split.own_weight))
         self.state = optimizer_state(self._optimizer)
-        mine = self.state.get(self._number, {})
-        for name, value in mine.items():
+        weight_state = self.state.get(self._position, {})
+        for name, value in weight_state.items():
             if value.shape == self._split.own_weight.shape:
-                mine[name] = self._joined(value)
+                weight_state[name] = self._gathered(value)
 
     @torch.no_grad()
-    def take(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take this device's columns of the whole model, and of its optimizer's state."""
-        self._split.own_weight.copy_(self._mine(self._weight))
+    def restore(self, optimizer: torch.optim.Optimizer) -> None:
+        """Copy this device's columns of the full model, and restore the state of ``optimizer``."""
+        self._split.own_weight.copy_(self._own_columns(self._weight))
         state = optimizer_state(optimizer)
-        state[self._number] = {
-            name: self._mine(value) if value.shape == self._weight.shape else value
-            for name, value in state.get(self._number, {}).items()
+        state[self._position] = {
+            name: self._own_columns(value) if value.shape == self._weight.shape else value
+            for name, value in state.get(self._position, {}).items()
         }
         restore_optimizer(self._optimizer, state)
 
     @property
     def _weight(self) -> torch.Tensor:
-        linear = self._whole.layer(0).linear
+        linear = self._full.layer(0).linear
         assert isinstance(linear, nn.Linear)
         return linear.weight
 
-    def _mine(self, whole: torch.Tensor) -> torch.Tensor:
-        return column_slice(whole, self._columns[self._group.rank], self._whole.widths[0])
+    def _own_columns(self, weight: torch.Tensor) -> torch.Tensor:
+        return column_slice(weight, self._columns[self._group.rank], self._full.widths[0])
 
-    def _joined(self, mine: torch.Tensor) -> torch.Tensor:
-        """Return all devices' columns together; what is not this device's is zeros in the sum."""
+    def _gathered(self, values: torch.Tensor) -> torch.Tensor:
+        """Return all devices' columns, as a sum in which other devices' columns are zeros."""
         first, end = self._columns[self._group.rank]
-        whole = torch.zeros_like(self._weight).reshape(len(mine), -1, self._whole.widths[0])
-        whole[:, :, first:end] = mine.detach().reshape(len(mine), -1, end - first)
-        joined = whole.reshape(self._weight.shape).contiguous()
-        self._group.sum(joined)
-        return joined
+        columns = torch.zeros_like(self._weight).reshape(len(values), -1, self._full.widths[0])
+        columns[:, :, first:end] = values.detach().reshape(len(values), -1, end - first)
+        full = columns.reshape(self._weight.shape).contiguous()
+        self._group.sum(full)
+        return full
 
 
 class SplitRun:
-    """What stands in the place of the whole model, of all features, and of no exchange."""
+    """Split model, feature columns and exchange of a worker, in a run with P3."""
 
-    def __init__(self, whole: GNN, columns: Sequence[tuple[int, int]], group: Group) -> None:
-        """Split ``whole`` among the workers of ``group``, who all do so at the same time.
+    def __init__(self, full: GNN, columns: Sequence[tuple[int, int]], group: Group) -> None:
+        """Split ``full`` among the workers of ``group``, which all call this at the same time.
 
         Args:
-            columns: ``(first, last + 1)`` of the features that each device has.
+            full: the full model.
+            columns: ``(first, last + 1)`` of the feature columns of each device.
         """
-        self._whole = whole
+        self._full = full
         self._columns = columns
         self._group = group
-        mine = columns[group.rank]
+        own_columns = columns[group.rank]
         #: the part of the model that this device trains
-        self.model = SplitGNN(whole, mine, HostPartialSumExchange(group.with_own_connections()))
+        self.model = SplitGNN(
+            full, own_columns, HostPartialSumExchange(group.with_own_connections())
+        )
 
     def store(self, graph: Graph) -> HostFeatures:
-        """Return the device's columns of the features."""
+        """Return this device's columns of the features."""
         return HostFeatures.of(graph, columns=self._columns[self._group.rank])
 
     def exchange(self, loader: FeatureLoader) -> InputBlockExchange:
@@ -220,5 +227,5 @@ class SplitRun:
         return InputBlockExchange(self._group.with_own_connections(), self.model, loader)
 
     def weights(self, optimizer: torch.optim.Optimizer) -> SplitWeights:
-        """Return what joins the devices' weights, which ``optimizer`` updates here."""
-        return SplitWeights(self._whole, self.model, optimizer, self._columns, self._group)
+        """Return the gathering of the weights that ``optimizer`` updates on this device."""
+        return SplitWeights(self._full, self.model, optimizer, self._columns, self._group)

@@ -1,1 +1,1 @@
-"""Stages that run ahead of the trainer, and which slice each of them works on."""
+"""Pipeline of stages that run ahead of the trainer, and the training step after them."""

@@ -1,4 +1,4 @@
-"""Training steps that the device does by itself, of which the host reads the outcomes late."""
+"""Device-driven training steps, whose outcomes the host reads up to four steps late."""
 
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -16,27 +16,28 @@ from gnnscale.planner.cost_model.corrections import WorkCounter
 from gnnscale.training.gradient_sync import (
     StepControl,
     StepTotals,
+    batch_norm_layers,
     combine_statistics,
-    needs_several_rows,
 )
 from gnnscale.training.pipeline.slices import BatchSlice
 from gnnscale.training.pipeline.step import Finished, last_of_updates
 
-#: Steps whose outcome the host may not have read yet.
+#: Largest number of steps whose outcomes the host has not read.
 MAX_LATE = 4
 
 
 def max_late(plan: DevicePlan) -> int:
-    """Return how many steps late an outcome may come under ``plan``."""
-    return MAX_LATE if any(each.prefetch == BY_DEVICE for each in plan.shares) else 0
+    """Return by how many steps an outcome may be late under ``plan``."""
+    return MAX_LATE if any(share.prefetch == BY_DEVICE for share in plan.shares) else 0
 
 
 class DeviceDrivenStep:
-    """Starts the steps of a device that owns them, and reads their outcomes up to four steps late.
+    """Training step that the device executes from sampling to update.
 
-    The host waits for the device only if it is that far ahead, before a checkpoint, and at the end
-    of an epoch. Workers of several devices read the outcome of a step after they have started the
-    same one: what finds no room is then done again by all of them alike.
+    The host starts each step, and reads its outcome up to four steps late. It waits for the device
+    in three cases: it is four steps ahead, a checkpoint is due, or the epoch ends. Several workers
+    read the outcome of a step after they have started equally many steps. If a mini-batch exceeded
+    the capacity of one device, all devices therefore repeat the same steps.
     """
 
     def __init__(
@@ -53,16 +54,15 @@ class DeviceDrivenStep:
         """Train on ``backend``.
 
         Args:
-            model: the host's, which the device's weights are copied to.
-            optimizer: the host's, of which each step's learning rate is read.
+            model: the host's model, to which the device's weights are copied.
+            optimizer: the host's optimizer, from which each step's learning rate is read.
             group: the workers of all devices.
-            work: what the device's work takes by count; None if resource management looks at the
-                clock.
+            work: counts the device's work for resource management. None: it uses measured times.
             accumulate: mini-batches of an update; the last update of an epoch may have fewer.
             steps_per_epoch: mini-batches of an epoch.
         """
         self._model = model
-        self._several = needs_several_rows(model)
+        self._batch_norms = batch_norm_layers(model)
         self._backend = backend
         self._optimizer = optimizer
         self._group = group
@@ -70,14 +70,14 @@ class DeviceDrivenStep:
         self._work = work
         self._accumulate = accumulate
         self._steps_per_epoch = steps_per_epoch
-        self._late: deque[tuple[BatchSlice, PendingOutcome]] = deque()
-        #: Whether a checkpoint is wanted, of which the other workers learn with the next outcome.
-        self._wanted = False
-        #: Rows that each layer wrote since statistics were combined.
+        self._pending: deque[tuple[BatchSlice, PendingOutcome]] = deque()
+        #: Whether a checkpoint is due; the other workers learn it with the next outcome.
+        self._checkpoint_due = False
+        #: Rows that each layer's statistics counted since the last ``combine_statistics``.
         self.rows: Counter[int] = Counter()
 
     def propagate(self, batch: BatchSlice) -> None:
-        """Start the whole step, from sampling to the update."""
+        """Start the complete step, from sampling to the update."""
         with activity("propagate"):
             pending = self._backend.train(
                 batch.seeds,
@@ -86,64 +86,68 @@ class DeviceDrivenStep:
                 rate=self._optimizer.param_groups[0]["lr"],
                 updates=self.updates_after(batch.step),
             )
-        self._late.append((batch, pending))
+        self._pending.append((batch, pending))
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> Iterator[Finished]:
-        """Yield the steps whose outcomes are there; all of them before a checkpoint.
+        """Yield the steps whose outcomes have arrived; before a checkpoint, wait for all of them.
 
         Args:
             batch: the slice of the step that was started last.
-            checkpoint: whether a checkpoint is wanted after it.
+            checkpoint: whether a checkpoint is due after this step.
         """
-        last = (batch.step + 1) % self._steps_per_epoch == 0
-        alone = self._group.size == 1
-        self._wanted |= checkpoint
-        drains = last or (alone and self._wanted)
-        while self._late and (drains or self._is_due(alone)):
-            finished, totals = self._read(*self._late.popleft())
+        ends_epoch = (batch.step + 1) % self._steps_per_epoch == 0
+        is_single = self._group.size == 1
+        self._checkpoint_due |= checkpoint
+        drains = ends_epoch or (is_single and self._checkpoint_due)
+        while self._pending and (drains or self._is_due(is_single)):
+            finished, totals = self._read(*self._pending.popleft())
             drains |= totals.checkpoint
-            saves = drains and totals.checkpoint and not self._late
-            self._wanted &= not saves
+            saves = drains and totals.checkpoint and not self._pending
+            self._checkpoint_due &= not saves
             same = totals.checkpoint == saves
             yield finished, totals if same else replace(totals, checkpoint=saves)
 
-    def _is_due(self, alone: bool) -> bool:
-        """Whether the next outcome is read: it is late, or there and no other worker waits."""
-        return len(self._late) > MAX_LATE or (alone and self._late[0][1].ready)
+    def _is_due(self, is_single: bool) -> bool:
+        """Whether to read the next outcome: it is late, or has arrived at a single worker."""
+        return len(self._pending) > MAX_LATE or (is_single and self._pending[0][1].ready)
 
     def update_weights(self, batch: BatchSlice) -> None:
-        """Nothing to do: the device updates its weights."""
+        """Do nothing: the device has updated its weights."""
 
     def updates_after(self, step: int) -> bool:
         """Whether weights are updated after ``step``, counted over all epochs from 0."""
         return last_of_updates(step, self._accumulate, self._steps_per_epoch)
 
     def combine_statistics(self) -> None:
-        """Bring the host's model up to date, and its running statistics to those of all devices."""
+        """Copy the device's state to the host, and combine running statistics of all devices."""
         self.state_out()
         if combine_statistics(self._model, self.rows, self._group):
             self._backend.load_state()
         self.rows.clear()
 
     def state_out(self) -> None:
-        """Copy weights, buffers and the optimizer's state to the host's."""
+        """Copy weights, buffers and optimizer state from the device to the host."""
         self._backend.state_out()
 
     def _read(self, batch: BatchSlice, pending: PendingOutcome) -> Finished:
-        """Wait for the outcome of a step if it is not there, and trade it with other workers."""
+        """Wait for the outcome of a step, and sum it over all workers."""
         with activity("propagate"):
             outcome = batch.outcome = pending.read()
         for stage, seconds in outcome.seconds.items():
             assert stage in STAGES
             setattr(batch.stages, stage, seconds)
-        for layer, count in outcome.size.rows.items():  # half as long as ``Counter.update``
-            if count != 1 or layer not in self._several:
+        for layer, count in outcome.size.rows.items():  # twice as fast as ``Counter.update``
+            if count != 1 or layer not in self._batch_norms:
                 self.rows[layer] += count
         work = self._work
         counted = None if work is None else work.stage_times(batch.plan, outcome.size)
         if self._group.size == 1:
-            of_one = None if counted is None else (counted,)
-            return batch, StepTotals.of_one(outcome, batch.stages, of_one, checkpoint=self._wanted)
+            counted_times = None if counted is None else (counted,)
+            return batch, StepTotals.of_single_device(
+                outcome, batch.stages, counted_times, checkpoint=self._checkpoint_due
+            )
         with activity("sync"):
-            totals = self._control.trade(outcome, batch.stages, counted, checkpoint=self._wanted)
+            totals = self._control.all_reduce(
+                outcome, batch.stages, counted, checkpoint=self._checkpoint_due
+            )
         return batch, totals

@@ -1,4 +1,4 @@
-"""The schedule: which slice of which mini-batch a worker trains, and under which plan."""
+"""Schedule of a worker's slices of mini-batches, and of the device plans that apply to them."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -11,25 +11,25 @@ from gnnscale.nn import Inputs
 from gnnscale.planner import DevicePlan
 from gnnscale.sampling import MiniBatch, SeedOrder, StepSeeds
 
-#: Plans that are remembered; the schedule is never further ahead of the trainer.
+#: Number of remembered plans: more than the schedule is ever ahead of the trainer.
 MAX_PLANS = 8
 
 
 @dataclass(kw_only=True)
 class BatchSlice:
-    """One worker's slice of one mini-batch, on its way through the stages.
+    """Slice of one mini-batch for one worker, on its way through the stages.
 
     Attributes:
-        batch, inputs, device_batch, outcome: what the stages made of them.
+        batch, inputs, device_batch, outcome: results of the stages so far; None before the stage.
     """
 
-    step: int  #: the step's number in the run, from 0
-    plan: DevicePlan  #: applies to this step
+    step: int  #: number of the step in the run, from 0
+    plan: DevicePlan  #: plan that applies to this step
     counts: tuple[int, ...]  #: seeds of each device in this step
-    seeds: IntArray  #: this worker's seeds, perhaps none
-    #: whether the host samples it for a device that samples others by itself
+    seeds: IntArray  #: this worker's seeds, possibly none
+    #: whether the host samples this slice for a device that also samples
     host_samples: bool = False
-    #: what the host has sampled, until the device takes it
+    #: sample by the host, until it is transferred
     on_host: MiniBatch | None = None
     batch: Sample | None = None
     inputs: Inputs | None = None
@@ -46,15 +46,18 @@ class BatchSlice:
 
     @property
     def weight(self) -> float:
-        """The slice's part of the mini-batch's seeds."""
+        """Fraction of the mini-batch's seeds in this slice."""
         return len(self.seeds) / self.num_seeds
 
 
 class Schedule:
-    """Hands out the worker's slices in the order of steps, over all epochs.
+    """Schedule that yields a worker's slices in the order of steps, over all epochs.
 
-    It owns the plan. The seeds of a step are fixed by the seed order; how they are split may be
-    decided during the run. A step is handed out once its plan is committed.
+    The seed order determines the seeds of each step; resource management may change their split
+    between devices during the run. A step is yielded after its plan is committed.
+
+    With plan A at the start, ``lead_steps=2`` and ``commit_plan(5, B)`` after step 0, steps 0 and 1
+    use A, steps 2 to 4 use B, and step 5 waits.
     """
 
     def __init__(
@@ -68,15 +71,16 @@ class Schedule:
         lead_steps: int | None,
         pending: Sequence[tuple[int, DevicePlan]] = (),
     ) -> None:
-        """Begin with ``plan``.
+        """Start with ``plan``.
 
         Args:
             plan: applies from ``first_step`` on.
             rank: the worker's position in the plan.
-            first_step: the step to begin with, in an epoch or between two.
-            lead_steps: steps handed out before the first ``commit_plan``; None if the plan
-                never changes.
-            pending: plans that were decided before, each with the step from which it applies.
+            first_step: the first step to yield, counted over all epochs from 0.
+            lead_steps: steps yielded before the first ``commit_plan``; None: the plan never
+                changes.
+            pending: plans that a checkpoint has committed for later steps, each with its first
+                step.
         """
         self._order = order
         self._rank = rank
@@ -84,8 +88,8 @@ class Schedule:
         self._first = first_step
         self._plans: list[tuple[int, DevicePlan]] = [(first_step, plan), *pending]
         self._committed = self._last if lead_steps is None else first_step + lead_steps
-        self._handed_out = first_step
-        self._held = False
+        self._next_step = first_step
+        self._paused = False
         self._closed = False
         self._changed = threading.Condition()
 
@@ -101,22 +105,22 @@ class Schedule:
 
     @property
     def plan(self) -> DevicePlan:
-        """The plan that was committed last."""
+        """Plan that was committed last."""
         with self._changed:
             return self._plans[-1][1]
 
     def plan_of(self, step: int) -> DevicePlan:
-        """Return the plan that applies to ``step``, which must be committed."""
+        """Return the plan of ``step``, which must be committed."""
         with self._changed:
             return next(plan for first, plan in reversed(self._plans) if first <= step)
 
     def pending_after(self, step: int) -> tuple[tuple[int, DevicePlan], ...]:
-        """Return the plans that apply from later steps than ``step``, each with the first one."""
+        """Return the plans that apply from a later step than ``step``, each with its first step."""
         with self._changed:
-            return tuple(each for each in self._plans if each[0] > step)
+            return tuple((first, plan) for first, plan in self._plans if first > step)
 
     def commit_plan(self, end: int, plan: DevicePlan) -> None:
-        """Let ``plan`` apply to all steps below ``end`` that were not committed before."""
+        """Apply ``plan`` to all uncommitted steps below ``end``."""
         with self._changed:
             if plan != self._plans[-1][1]:
                 self._plans.append((self._committed, plan))
@@ -125,27 +129,27 @@ class Schedule:
             self._changed.notify_all()
 
     def hold(self) -> int:
-        """Hand out no more steps until ``end_at``, and return how many were handed out."""
+        """Pause until ``end_at``, and return the number of the next step."""
         with self._changed:
-            self._held = True
-            return self._handed_out
+            self._paused = True
+            return self._next_step
 
     def end_at(self, step: int) -> None:
-        """Hand out the steps below ``step``, and then no more."""
+        """Yield the remaining steps below ``step``, and then end."""
         with self._changed:
             self._last = min(self._last, step)
             self._committed = max(self._committed, self._last)
-            self._held = False
+            self._paused = False
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Release those that wait for a step to be committed."""
+        """End, and wake threads that wait for a step to be committed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def slices(self) -> Iterator[BatchSlice]:
-        """Yield the worker's slice of every step from the first on."""
+        """Yield the worker's slice of every step from the first one on."""
         step = self._first
         while step < self._last:
             epoch, done = divmod(step, self.steps_per_epoch)
@@ -168,16 +172,16 @@ class Schedule:
         )
 
     def _wait_for(self, step: int) -> bool:
-        """Wait until ``step`` is committed; False if it is not to be handed out."""
+        """Wait until ``step`` is committed; return False if the schedule has ended before it."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (
                     self._closed
                     or step >= self._last
-                    or (step < self._committed and not self._held)
+                    or (step < self._committed and not self._paused)
                 )
             )
             if self._closed or step >= self._last:
                 return False
-            self._handed_out = step + 1
+            self._next_step = step + 1
             return True

@@ -1,4 +1,4 @@
-"""The stages of training on one device (HyScale-GNN, section III-B), timed."""
+"""Timed stages of training on one device (HyScale-GNN, section III-B)."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,31 +16,31 @@ from gnnscale.training.pipeline.slices import BatchSlice
 
 
 class Stages:
-    """What becomes of a slice before it is propagated.
+    """Stages of a slice before propagation: sample, load, exchange, transfer.
 
-    A slice without seeds passes untouched; if devices trade rows it is an empty mini-batch,
-    since every device takes part.
+    A slice without seeds skips all stages. If devices exchange rows, it becomes an empty mini-batch
+    instead, since every device takes part in the exchange.
     """
 
     def __init__(self, backend: Backend, exchange: Exchange | None = None) -> None:
-        """Run on ``backend``, and trade rows by ``exchange``."""
+        """Run on ``backend``, and exchange rows through ``exchange``."""
         self._backend = backend
         self._exchange = exchange
         self._ended = False
 
     @property
     def exchanges(self) -> bool:
-        """Whether devices trade rows."""
+        """Whether devices exchange rows."""
         return self._exchange is not None
 
     def sample_on_host(self, batch: BatchSlice) -> None:
-        """Let the host sample a slice if that is its part, for a device that samples others."""
+        """Sample a slice on the host if the plan assigns it to the host of a sampling device."""
         if batch.host_samples and len(batch.seeds) and batch.on_host is None:
             with measured(batch, "sample"):
-                batch.on_host = self._taker.sample_on_host(batch.seeds, batch.step)
+                batch.on_host = self._sample_taker.sample_on_host(batch.seeds, batch.step)
 
     def sample(self, batch: BatchSlice) -> None:
-        """Pick the neighbours of the slice's seeds, unless that was done ahead of time."""
+        """Sample the neighbors of the slice's seeds, unless they are sampled already."""
         if batch.batch is not None or not (len(batch.seeds) or self.exchanges):
             return
         self.sample_on_host(batch)
@@ -49,26 +49,26 @@ class Stages:
                 batch.batch = self._backend.sample(batch.seeds, batch.step)
         else:
             with measured(batch, "transfer"):
-                batch.batch = self._taker.take_sample(batch.on_host, batch.seeds)
+                batch.batch = self._sample_taker.take_sample(batch.on_host, batch.seeds)
             batch.on_host = None
 
     @property
-    def _taker(self) -> SampleTaker:
+    def _sample_taker(self) -> SampleTaker:
         assert self._backend.device.takes_samples
         return cast(SampleTaker, self._backend)
 
     def input_vertices(self, batch: BatchSlice) -> Array | None:
-        """Return the vertices whose rows a sampled slice reads, None if it has no seeds."""
+        """Return the input vertices of a sampled slice; None: it has no seeds."""
         return None if batch.batch is None else self._backend.on_host(batch.batch).input_vertices
 
     def load(self, batch: BatchSlice) -> None:
-        """Read their features."""
+        """Read the features of the slice's input vertices."""
         if batch.batch is not None:
             with measured(batch, "load"):
                 batch.inputs = self._backend.load(batch.batch)
 
     def exchange(self, batch: BatchSlice) -> None:
-        """Trade rows with the other devices."""
+        """Exchange rows with the other devices."""
         if self._exchange is not None:
             assert batch.batch is not None
             assert batch.inputs is not None
@@ -77,19 +77,20 @@ class Stages:
                 batch.inputs = self._exchange.trade(sampled, batch.inputs)
 
     def end(self) -> None:
-        """Bring nothing more to the device: what is still on its way is not trained."""
+        """Transfer nothing more to the device: later slices are not trained."""
         self._ended = True
 
     def transfer(self, batch: BatchSlice) -> None:
-        """Bring topology and features to the device.
+        """Copy topology and features to the device.
 
         Raises:
-            DeviceMemoryError: it does not fit beside those in flight; the slice is as before.
+            DeviceMemoryError: they exceed the memory that slices in flight leave; the slice is
+                unchanged.
         """
         if self._ended or batch.batch is None or batch.inputs is None:
             return
         if self._backend.device.on_host:
-            # Handed over, not moved: no stage of its own.
+            # On the host nothing is copied, so the call is not timed as a stage.
             batch.device_batch = self._backend.transfer(batch.batch, batch.inputs)
             return
         seconds, num_spans = batch.stages.transfer, len(batch.spans)
@@ -97,7 +98,7 @@ class Stages:
             with measured(batch, "transfer"):
                 batch.device_batch = self._backend.transfer(batch.batch, batch.inputs)
         except DeviceMemoryError:
-            # Nothing was transferred; resource management looks at what a transfer takes.
+            # A failed attempt must not count as transfer time for resource management.
             batch.stages.transfer = seconds
             del batch.spans[num_spans:]
             raise
@@ -120,12 +121,12 @@ def measured(batch: BatchSlice, stage: str) -> Iterator[None]:
 
 
 def runs_ahead(plan: DevicePlan) -> bool:
-    """Whether the host prepares mini-batches ahead for a device of ``plan``."""
-    return any(each.prefetch not in ("none", BY_DEVICE) for each in plan.shares)
+    """Whether the host prepares mini-batches ahead for any device of ``plan``."""
+    return any(share.prefetch not in ("none", BY_DEVICE) for share in plan.shares)
 
 
 def _nothing(batch: BatchSlice) -> None:
-    """Nothing to do: the source is drawn in the thread of its stage."""
+    """Do nothing: the stage exists for its thread, which draws from the source."""
 
 
 def build_pipeline(
@@ -138,26 +139,24 @@ def build_pipeline(
     draws_ahead: bool = False,
     shares_sampling: bool = False,
 ) -> Pipeline[BatchSlice]:
-    """Arrange the stages before propagation in groups, each of which has a thread.
+    """Arrange the stages before propagation in groups, each with its own thread.
 
-    A mini-batch that does not fit into the device's memory waits in its turn until those before it
-    are trained.
+    A mini-batch that exceeds the free device memory waits until earlier mini-batches are trained.
 
     Args:
-        stages: the stages.
         source: slices in the order of steps.
         prefetch: one of ``PREFETCH``, or ``BY_DEVICE`` for no stage at all. ``two_stage`` loads and
-            transfers in separate groups, so that while a batch propagates the next is on the
-            link and the one after it is being loaded (figure 7); without a link there is nothing to
-            transfer, and no group for it.
-        has_link: whether anything is transferred.
-        limit: batches that may be on their way.
-        draws_ahead: whether ``source`` draws mini-batches, for which it has a thread of a device
-            that overlaps its stages by itself.
-        shares_sampling: whether the host may sample for a device that samples by itself. With
-            ``two_stage`` it does so in a separate group, while the device samples another slice.
+            transfers in separate groups: while a batch propagates, the next one is on the link, and
+            the one after it is being loaded (figure 7). Without a link there is no group for
+            transfers.
+        has_link: whether a link connects the device, so that data is transferred.
+        limit: maximum number of batches in flight.
+        draws_ahead: whether ``source`` samples ahead for the cache of a device with device-driven
+            steps, which takes a thread.
+        shares_sampling: whether the host samples some slices for a device that samples itself. With
+            ``two_stage`` a separate group does so, while the device samples another slice.
     """
-    ahead: list[Callable[[BatchSlice], None]] = [
+    steps: list[Callable[[BatchSlice], None]] = [
         stages.sample,
         stages.load,
         stages.exchange,
@@ -166,12 +165,12 @@ def build_pipeline(
     if prefetch == BY_DEVICE:
         return Pipeline(source, [[_nothing]] if draws_ahead else [], limit=limit)
     if prefetch == "none":
-        return Pipeline(source, [], limit=limit, inline=ahead)
+        return Pipeline(source, [], limit=limit, inline=steps)
     if prefetch == "one_stage":
-        return Pipeline(source, [ahead], limit=limit, no_room=DeviceMemoryError)
-    groups: list[StageGroup[BatchSlice]] = [ahead[:1], ahead[1:3], ahead[3:]]
+        return Pipeline(source, [steps], limit=limit, no_room=DeviceMemoryError)
+    groups: list[StageGroup[BatchSlice]] = [steps[:1], steps[1:3], steps[3:]]
     if not has_link:
-        groups = [ahead[:1], ahead[1:]]
+        groups = [steps[:1], steps[1:]]
     if shares_sampling:
         groups = [[stages.sample_on_host], *groups]
     return Pipeline(source, groups, limit=limit, no_room=DeviceMemoryError)

@@ -1,7 +1,4 @@
-"""One training step of one worker, after the stages that run ahead of it.
-
-Gradients of several mini-batches, of which one update is made.
-"""
+"""Host-driven training step of one worker, and gradient accumulation over mini-batches."""
 
 import time
 from collections import Counter
@@ -17,22 +14,22 @@ from gnnscale.core import STAGES, StageTimes
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.nn import TrainableModel
 from gnnscale.planner.cost_model.corrections import WorkCounter
-from gnnscale.training.gradient_sync import StepTotals, Synchronizer, needs_several_rows
+from gnnscale.training.gradient_sync import StepTotals, Synchronizer, batch_norm_layers
 from gnnscale.training.pipeline.slices import BatchSlice
 from gnnscale.training.pipeline.stages import measured
 
-#: A slice whose step is done, and what all workers know of the step.
+#: A slice whose step is done, and the totals of the step over all workers.
 Finished: TypeAlias = tuple[BatchSlice, StepTotals]
 
 
 class WorkerStep(Protocol):
-    """What a run and a rehearsal do with a slice after the stages that run ahead."""
+    """Interface of a training step after the stages that run ahead."""
 
-    #: Rows that each layer wrote since statistics were combined, and that these count.
+    #: Rows that each layer's statistics counted since the last ``combine_statistics``.
     rows: Counter[int]
 
     def propagate(self, batch: BatchSlice) -> None:
-        """Compute the gradients of the slice; a device may still be at it afterwards."""
+        """Start to compute the gradients of the slice; the device may finish later."""
         ...
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> Iterable[Finished]:
@@ -40,16 +37,17 @@ class WorkerStep(Protocol):
 
         Args:
             batch: this worker's slice.
-            checkpoint: whether rank 0 wants a checkpoint after the step, of which all learn so.
+            checkpoint: whether rank 0 requests a checkpoint after the step; all workers learn it
+                here.
 
         Returns:
-            The steps that are done. An outcome may come some steps late, but not at a checkpoint
-            and at the end of an epoch.
+            The steps that are done. Outcomes may be some steps late, except at a checkpoint and at
+            the end of an epoch.
         """
         ...
 
     def update_weights(self, batch: BatchSlice) -> None:
-        """Apply the gradients to the weights, if their mini-batch is the last of an update."""
+        """Apply the gradients to the weights, if the mini-batch is the last of an update."""
         ...
 
     def updates_after(self, step: int) -> bool:
@@ -57,39 +55,41 @@ class WorkerStep(Protocol):
         ...
 
     def combine_statistics(self) -> None:
-        """Make running statistics those of all devices, by the rows of each since the last time."""
+        """Combine running statistics of all devices, weighted by ``rows``."""
         ...
 
     def state_out(self) -> None:
-        """Bring what the device learns by itself to the host's model."""
+        """Copy the state that the device has trained to the host's model."""
         ...
 
 
 def last_of_updates(step: int, num_batches: int, steps_per_epoch: int) -> bool:
-    """Whether ``step``, counted over all epochs from 0, is the last of its update.
+    """Whether ``step`` is the last of its update.
 
     Args:
+        step: number of the step over all epochs, from 0.
         num_batches: mini-batches of an update.
-        steps_per_epoch: mini-batches of an epoch; an update has none of two epochs.
+        steps_per_epoch: mini-batches of an epoch; an update never spans two epochs.
     """
-    place = step % steps_per_epoch + 1
-    return place % num_batches == 0 or place == steps_per_epoch
+    position = step % steps_per_epoch + 1
+    return position % num_batches == 0 or position == steps_per_epoch
 
 
 class GradientAccumulator:
-    """Sums the gradients of an update's mini-batches, which all devices have summed before.
+    """Sum of the gradients of an update's mini-batches, after the all-reduce of each.
 
-    Each counts by its seeds, so that the gradient is that of the mean over all of them. Weights of
-    one's own (P3) are summed alike.
+    Each mini-batch is weighted by its seeds, so that the result is the gradient of the mean loss
+    over all seeds of the update. The columns of W¹ that only this device has (P3) are accumulated
+    too.
     """
 
     def __init__(self, model: nn.Module, num_batches: int, steps_per_epoch: int) -> None:
-        """Sum for ``model``.
+        """Accumulate for ``model``.
 
         Args:
-            model: what this device trains.
+            model: the model that this device trains.
             num_batches: mini-batches of an update.
-            steps_per_epoch: mini-batches of an epoch; an update has none of two epochs.
+            steps_per_epoch: mini-batches of an epoch; an update never spans two epochs.
         """
         self._parameters = list(model.parameters())
         self._num_batches = num_batches
@@ -102,19 +102,19 @@ class GradientAccumulator:
         return last_of_updates(step, self._num_batches, self._steps_per_epoch)
 
     def complete(self, batch: BatchSlice) -> bool:
-        """Take the gradients of a mini-batch in ``parameter.grad``, its mean over the seeds.
+        """Add the gradients in ``parameter.grad``, which are means over the seeds of ``batch``.
 
         Returns:
-            Whether it is the last of its update: the update's gradients are then in
-            ``parameter.grad``, and those to come are of the next.
+            Whether ``batch`` is the last of its update. If so, ``parameter.grad`` has the update's
+            gradients, and the sum restarts.
         """
         if self._num_batches == 1:
             return True
-        # What is in the gradient is overwritten by the next mini-batch.
-        for place, parameter in enumerate(self._parameters):
+        # Copied, because the next mini-batch overwrites the gradients.
+        for i, parameter in enumerate(self._parameters):
             if parameter.grad is not None:
-                mine, before = parameter.grad * batch.num_seeds, self._sums[place]
-                self._sums[place] = mine if before is None else before.add_(mine)
+                gradient, total = parameter.grad * batch.num_seeds, self._sums[i]
+                self._sums[i] = gradient if total is None else total.add_(gradient)
         self._num_seeds += batch.num_seeds
         if not self.ends_with(batch.step):
             return False
@@ -126,7 +126,7 @@ class GradientAccumulator:
 
 
 class TrainStep:
-    """Propagation on the device; synchronisation and update on the host."""
+    """Host-driven step: propagation on the device, synchronization and update on the host."""
 
     def __init__(
         self,
@@ -143,47 +143,39 @@ class TrainStep:
         """Train ``model`` on ``backend``.
 
         Args:
-            model: what this device trains of the host's weights.
-            backend: the device.
-            synchronizer: sums gradients over all workers.
-            optimizer: updates the host's weights.
-            clip_norm: scale gradients down to this global L2 norm; None leaves them.
-            work: what this device's work takes by count; None if resource management looks at
-                the clock.
+            model: the model that this device trains, in host memory.
+            optimizer: updates the weights of ``model``.
+            clip_norm: global L2 norm that gradients are scaled down to; None: no clipping.
+            work: counts the device's work for resource management. None: it uses measured times.
             accumulate: mini-batches of an update; the last update of an epoch may have fewer.
             steps_per_epoch: mini-batches of an epoch.
         """
         self._model = model
-        self._several = needs_several_rows(model)
+        self._batch_norms = batch_norm_layers(model)
         self._backend = backend
         self._synchronizer = synchronizer
         self._optimizer = optimizer
         self._clip_norm = clip_norm
         self._work = work
-        self._accumulated = GradientAccumulator(model, accumulate, steps_per_epoch)
+        self._accumulator = GradientAccumulator(model, accumulate, steps_per_epoch)
         self._last_sync_s = 0.0
-        #: Rows that each layer wrote since statistics were combined.
+        #: Rows that each layer's statistics counted since the last ``combine_statistics``.
         self.rows: Counter[int] = Counter()
 
     def propagate(self, batch: BatchSlice) -> None:
-        """Compute the gradients of the slice; a device may still be at it afterwards."""
+        """Start to compute the gradients of the slice; the device may finish later."""
         if batch.device_batch is not None:
             with measured(batch, "propagate"):
                 self._backend.propagate(batch.device_batch, batch.weight)
-            # A device that is waited for would otherwise make all others look as slow.
+            # Waiting for a slow peer would make this device look slow, so it counts as exchange.
             waited_s = self._model.take_waited_s()
             batch.stages.propagate -= waited_s
             batch.stages.exchange += waited_s
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> list[Finished]:
-        """Sum the gradients of all workers, and return the step, which is done.
-
-        Args:
-            batch: this worker's slice.
-            checkpoint: whether rank 0 wants a checkpoint after the step, of which all learn so.
-        """
+        """Sum the gradients of all workers, and return the step, which is done."""
         self._finish(batch)
-        # How long this synchronisation takes is not known yet: the previous one is reported.
+        # The duration of this synchronization is unknown, so the previous step's is reported.
         stages = replace(batch.stages, sync=self._last_sync_s)
         counted = None if self._work is None else self._counted(self._work, batch)
         with measured(batch, "sync"):
@@ -198,12 +190,12 @@ class TrainStep:
 
     def updates_after(self, step: int) -> bool:
         """Whether weights are updated after ``step``, counted over all epochs from 0."""
-        return self._accumulated.ends_with(step)
+        return self._accumulator.ends_with(step)
 
     def update_weights(self, batch: BatchSlice) -> None:
-        """Apply the gradients to the weights, if their mini-batch is the last of an update."""
+        """Apply the gradients to the weights, if the mini-batch is the last of an update."""
         with measured(batch, "sync"):
-            complete = self._accumulated.complete(batch)
+            complete = self._accumulator.complete(batch)
             if complete:
                 if self._clip_norm is not None:
                     self._synchronizer.clip_gradients(self._clip_norm)
@@ -216,16 +208,16 @@ class TrainStep:
         self._last_sync_s = batch.stages.sync
 
     def combine_statistics(self) -> None:
-        """Make running statistics those of all devices, by the rows of each since the last time."""
+        """Combine running statistics of all devices, weighted by ``rows``."""
         self._synchronizer.combine_statistics(self.rows)
         self.rows.clear()
 
     def state_out(self) -> None:
-        """Bring the device's buffers to the host's model, whose weights are up to date."""
+        """Copy the device's buffers to the host's model, whose weights are up to date."""
         self._backend.buffers_out()
 
     def _finish(self, batch: BatchSlice) -> None:
-        """Wait for the device; what its own clock says takes the place of the host's."""
+        """Wait for the device; times from the device's clock replace the host's."""
         if batch.device_batch is None:
             return
         start = time.perf_counter()
@@ -233,7 +225,7 @@ class TrainStep:
             batch.outcome = self._backend.finish(batch.device_batch)
         batch.stages.propagate += time.perf_counter() - start
         for layer, count in batch.outcome.size.rows.items():
-            if count != 1 or layer not in self._several:
+            if count != 1 or layer not in self._batch_norms:
                 self.rows[layer] += count
         for stage, seconds in batch.outcome.seconds.items():
             assert stage in STAGES

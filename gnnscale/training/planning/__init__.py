@@ -1,1 +1,1 @@
-"""The device plan that a run begins with: searched by the model, profiled by all workers."""
+"""Search for the device plan of a run, by the performance model and by profiling."""

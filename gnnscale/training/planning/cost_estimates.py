@@ -1,4 +1,4 @@
-"""What the performance model predicts for the plans of a run, before and after rehearsals."""
+"""Predictions of the performance model for the plans of a run, before and after profiling."""
 
 import time
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from gnnscale.planner.platform import Platform
 from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SamplerConfig, SeedOrder
 from gnnscale.training.build.cache import cache_effects
-from gnnscale.training.planning.profiling import PlanProfile, restored
+from gnnscale.training.planning.profiling import PlanProfile, restoring
 
 
 def counted_work(
@@ -44,15 +44,15 @@ def counted_work(
     *,
     rank: int,
 ) -> WorkCounter | None:
-    """Return what the work of device ``rank`` takes by count; None if seconds are measured."""
+    """Return the counter of the work of device ``rank``; None: the run measures seconds instead."""
     if not config.runtime.deterministic:
         return None
     effects = cache_effects(len(devices), caches)
-    workloads = workloads_of(config, unmeasured_workload(graph, model), devices, effects, graph)
+    workloads = device_workloads(config, unmeasured_workload(graph, model), devices, effects, graph)
     return WorkCounter(workloads[rank], rank=rank, cores=config.host_threads)
 
 
-def workloads_of(
+def device_workloads(
     config: RunConfig,
     workload: Workload,
     devices: Sequence[Device],
@@ -62,9 +62,8 @@ def workloads_of(
     """Return the workload of each device.
 
     Args:
-        workload: the graph and the model.
-        effects: what each device's cache takes and spares.
-        graph: which a device may have in its own memory as a whole.
+        effects: memory and hit rates of each device's cache.
+        graph: the graph, which a device may hold in its own memory.
     """
     workload = replace(
         workload,
@@ -75,31 +74,33 @@ def workloads_of(
         workload = replace(workload, num_sharing=len(devices))
     pairs = zip(devices, effects, strict=True)
     return [
-        replace(workload.on(device), cache=_placed(device, effect, workload, graph))
+        replace(workload.on(device), cache=_memory_effect(device, effect, workload, graph))
         for device, effect in pairs
     ]
 
 
-def _placed(device: Device, effect: CacheEffect, workload: Workload, graph: Graph) -> CacheEffect:
-    """Return the effect of a cache, or that of data which a device has in its memory as a whole."""
+def _memory_effect(
+    device: Device, effect: CacheEffect, workload: Workload, graph: Graph
+) -> CacheEffect:
+    """Return the effect of the cache, or of a full copy of topology or features on the device."""
     if effect.num_bytes:
         return effect
     sizes = {"topology": graph.topology_bytes, "features": graph.feature_bytes}
     weights = BYTES_PER_PARAMETER * workload.num_weights
-    held = dict(zip(sizes, device.places(**sizes, kept=weights), strict=True))
+    is_resident = dict(zip(sizes, device.places(**sizes, kept=weights), strict=True))
     return CacheEffect(
-        num_bytes=sum(size for name, size in sizes.items() if held[name]),
-        row_misses=0.0 if held["features"] else 1.0,
-        list_misses=0.0 if held["topology"] else 1.0,
+        num_bytes=sum(size for name, size in sizes.items() if is_resident[name]),
+        row_misses=0.0 if is_resident["features"] else 1.0,
+        list_misses=0.0 if is_resident["topology"] else 1.0,
     )
 
 
-#: Steps that are timed after one to warm up, and the seconds after which no more are.
+#: Steps timed after a warm-up step, and the seconds after which timing ends.
 _STEPS, _BUDGET_S = 3, 0.5
 
 
 class PlanModel:
-    """The performance model of one run (section V): it proposes plans and predicts their steps.
+    """Performance model of one run (section V), which proposes plans and predicts step times.
 
     Attributes:
         devices: the trainers, in the order of ranks.
@@ -118,18 +119,19 @@ class PlanModel:
         effects: Sequence[CacheEffect],
         source: SourceEffect | None = None,
     ) -> None:
-        """Measure what mini-batches take, on the rates of ``gnnscale doctor calibrate=true``.
+        """Measure the workload of mini-batches.
 
-        Without these a quick estimate has its place; with ``runtime.deterministic``, nominal rates.
+        Rates are from ``gnnscale doctor calibrate=true``, or else from a quick estimate. With
+        ``runtime.deterministic`` they are nominal.
 
         Args:
-            config: the run's options, which may fix the split and the kind of prefetching.
-            group: the workers, which may be spread over several machines of the same kind.
-            effects: what each device's cache takes and spares.
-            source: what rows cost that host memory lacks; None if it has all of them.
+            config: options of the run, which may fix the split and the kind of prefetching.
+            group: the workers, possibly on several machines of the same kind.
+            effects: memory and hit rates of each device's cache.
+            source: cost of rows outside host memory. None: all rows are in memory.
 
         Raises:
-            ConfigError: a device cannot hold the seeds that the order gives it.
+            ConfigError: a device cannot hold the seeds that the order assigns to it.
         """
         self.devices = tuple(devices)
         self._config = config
@@ -139,26 +141,26 @@ class PlanModel:
         workload = _workload(config, graph, model, order, sampling, self._platform)
         if source is not None:
             workload = replace(workload, source=source)
-        #: Whether a few steps show what the others take: they do not while memory fills.
+        #: Whether a few steps represent the run: not while a tiered store still fills.
         self.is_steady = source is None
-        self._workloads = workloads_of(config, workload, self.devices, effects, graph)
+        self._workloads = device_workloads(config, workload, self.devices, effects, graph)
         self._first = model.layer(0) if isinstance(model, GNN) else None
         self._id_bytes = graph.indices.itemsize
-        first = next(iter(order.epoch(0)))
-        #: Seeds of each device, if the user or the seed order fixes them.
+        first_step = next(iter(order.epoch(0)))
+        #: Seeds of each device, if an option or the seed order fixes them.
         self._split = config.device_plan.split or (
-            first.counts and device_plan.apportion(first.counts, config.batch_size)
+            first_step.counts and device_plan.apportion(first_step.counts, config.batch_size)
         )
         if self._split is None and owns_steps(self.devices):
-            # Devices that own their steps are alike, and have room for so many seeds alone.
+            # Device-driven steps need equal devices, whose buffers have a fixed capacity.
             self._split = device_plan.apportion([1] * len(self.devices), config.batch_size)
-        if first.counts is not None:
+        if first_step.counts is not None:
             counts = zip(*(step.counts or () for step in order.epoch(0)), strict=True)
-            most, size = [max(each) for each in counts], config.batch_size
-            planner.check_parts(self.devices, self._workloads, most, batch_size=size)
+            max_counts, size = [max(device_counts) for device_counts in counts], config.batch_size
+            planner.check_parts(self.devices, self._workloads, max_counts, batch_size=size)
 
     def proposals(self, correction: Correction | None) -> list[tuple[DevicePlan, Prediction]]:
-        """Return plans with their predictions, the fastest first."""
+        """Return plans with their predictions, fastest first."""
         config, group = self._config, self._group
         return planner.plan_devices(
             self.devices,
@@ -174,18 +176,18 @@ class PlanModel:
         )
 
     def predict(self, plan: DevicePlan, correction: Correction | None = None) -> Prediction:
-        """Return what is predicted of ``plan``: by the rates, or as a rehearsal corrects them."""
+        """Return the prediction of ``plan``, by the rates and an optional ``correction``."""
         return predict(plan, self._workloads, self._platform, correction=correction)
 
     def correction(
-        self, plan: DevicePlan, rehearsed: Sequence[PlanProfile], step_s: float
+        self, plan: DevicePlan, profiles: Sequence[PlanProfile], step_s: float
     ) -> Correction:
-        """Return how far the rates are from what each worker measured of ``plan``."""
-        stages = [each.stages for each in rehearsed]
+        """Return the correction of the rates by all workers' profiles of ``plan``."""
+        stages = [profile.stages for profile in profiles]
         return correct(plan, self._workloads, self._platform, stages, step_s)
 
     def within_limits(self, plan: DevicePlan) -> DevicePlan:
-        """Return a plan that was kept, with what the devices hold now: the depth may be another.
+        """Return a saved plan with the current seed limits and prefetch depths of the devices.
 
         Raises:
             ConfigError: a device cannot hold its part any more.
@@ -202,14 +204,14 @@ class PlanModel:
         return planner.with_depths(DevicePlan(shares=shares), self._workloads, self._in_flight)
 
     def step_bytes(self, plan: DevicePlan) -> StepBytes | None:
-        """Return what a step of ``plan`` moves, data-parallel and with a split first layer.
+        """Return the bytes that a step of ``plan`` moves with data parallelism and with P3.
 
-        None for one device, and if the first layer cannot be split (see ``StepBytes``), or
-        its aggregation is ready.
+        None: there is one device, the first layer cannot be split (see ``StepBytes``), or its rows
+        are preaggregated.
         """
         first = self._first
-        ready = self._config.features.preaggregates
-        if ready or first is None or not first.splits_columns or len(self.devices) < 2:
+        preaggregated = self._config.features.preaggregates
+        if preaggregated or first is None or not first.splits_columns or len(self.devices) < 2:
             return None
         pairs = zip(self._workloads, plan.split, strict=True)
         return step_bytes(
@@ -222,7 +224,7 @@ class PlanModel:
 
     @property
     def _in_flight(self) -> int:
-        """Mini-batches that a device may hold at once."""
+        """Number of mini-batches that a device holds at the same time."""
         runtime = self._config.runtime
         return 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1
 
@@ -235,8 +237,8 @@ def _workload(
     sampling: SamplerConfig,
     platform: Platform,
 ) -> Workload:
-    """Return what a mini-batch takes; nothing that is measured if the run is to repeat."""
-    counts = config.runtime.deterministic
+    """Return the workload of a mini-batch, without measured times if the run is deterministic."""
+    deterministic = config.runtime.deterministic
     workload = measure_workload(
         graph,
         model,
@@ -244,9 +246,9 @@ def _workload(
         order,
         seed=config.seed,
         cores=config.host_threads,
-        num_steps=0 if counts else config.epochs * order.steps_per_epoch,
+        num_steps=0 if deterministic else config.epochs * order.steps_per_epoch,
     )
-    if counts:
+    if deterministic:
         return workload.untimed()
     if workload.counted is not None:
         return with_measured_step(workload, config, graph, model, order, platform)
@@ -261,10 +263,10 @@ def with_measured_step(
     order: SeedOrder,
     platform: Platform,
 ) -> Workload:
-    """Return ``workload`` with the factor between what was counted of a step and what it takes.
+    """Return ``workload`` with the ratio of measured to predicted time of a step.
 
-    A slice as large as a device's is propagated forward and backward a few times. Weights and
-    random numbers stay as they are. The rehearsal corrects what is left.
+    A slice of one device's size is propagated forward and backward a few times. Weights and random
+    state are restored. Profiling corrects the remaining error.
     """
     assert workload.counted is not None
     count = max(1, config.batch_size // len(config.device_plan.parsed()))
@@ -275,7 +277,7 @@ def with_measured_step(
     inputs = FeatureLoader(graph, model, num_threads=threads).load(batch)
     objective = trainable.vertex_objective(graph, config.loss)
     seconds: list[float] = []
-    with restored(model):
+    with restoring(model):
         for _ in range(1 + _STEPS):
             start = time.perf_counter()
             objective(model(batch, inputs), batch).backward()  # type: ignore[no-untyped-call]
@@ -291,5 +293,5 @@ def with_measured_step(
 
 
 def _num_weights(layer: GraphLayer) -> int:
-    """Return the elements of a layer's weights, biases aside: W¹ is what P3 splits."""
-    return sum(each.numel() for each in layer.parameters() if each.dim() > 1)
+    """Return the number of elements of a layer's weights without biases, which P3 splits as W¹."""
+    return sum(p.numel() for p in layer.parameters() if p.dim() > 1)

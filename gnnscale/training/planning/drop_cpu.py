@@ -1,7 +1,8 @@
-"""Processors that do not shorten an accelerator's steps are left out.
+"""Dropping of CPU workers that do not shorten the steps of an accelerator.
 
-An accelerator that owns its steps waits for nobody if it is alone. Beside a processor it waits in
-every step for the sum of gradients, which a fast one does not get back.
+An accelerator with device-driven steps never waits if it trains without other workers. Next to a
+CPU worker it waits for the sum of gradients in every step; on a fast accelerator this wait exceeds
+the gain.
 """
 
 from __future__ import annotations
@@ -17,30 +18,30 @@ from gnnscale.run.records import DroppedProcessors
 
 
 class ProcessorsDropped(Exception):  # noqa: N818  no error: the run continues
-    """A run is to continue without its processors; every worker raises this at the same time."""
+    """Signal to continue without CPU workers, raised by every worker at the same time."""
 
-    def __init__(self, left_out: DroppedProcessors) -> None:
-        """Know who is left out."""
-        super().__init__(left_out.line)
-        self.left_out = left_out
+    def __init__(self, dropped: DroppedProcessors) -> None:
+        """Signal that ``dropped`` leaves the run."""
+        super().__init__(dropped.line)
+        self.dropped = dropped
 
 
-def alone_position(config: RunConfig) -> int | None:
-    """Return the position of the accelerator that could do its steps by itself; None without one.
+def accelerator_position(config: RunConfig) -> int | None:
+    """Return the position of the accelerator that could train without the CPU workers.
 
-    A split that the user gives stays, and so do the devices of a run that is to repeat: seconds do
-    not.
+    None: there is no single accelerator with device-driven steps, ``device_plan.split`` or
+    ``exchange`` is set, or the run is deterministic, since measured times do not repeat.
     """
     devices = config.device_plan.parsed()
-    found = [i for i, device in enumerate(devices) if not device.on_host]
-    if len(found) != 1 or len(devices) == 1 or not owns_steps([devices[found[0]]]):
+    accelerators = [i for i, device in enumerate(devices) if not device.on_host]
+    if len(accelerators) != 1 or len(devices) == 1 or not owns_steps([devices[accelerators[0]]]):
         return None
     fixed = config.device_plan.split is not None or config.exchange is not None
-    return None if fixed or config.runtime.deterministic else found[0]
+    return None if fixed or config.runtime.deterministic else accelerators[0]
 
 
-def plan_alone(device: Device, *, batch_size: int, cores: int) -> DevicePlan:
-    """Return the plan of an accelerator that does its steps by itself."""
+def plan_solo(device: Device, *, batch_size: int, cores: int) -> DevicePlan:
+    """Return the plan of a single accelerator with device-driven steps."""
     threads = Threads(sample=cores, load=cores, propagate=0)
     share = DeviceShare(device=device, num_seeds=batch_size, threads=threads, prefetch=BY_DEVICE)
     return DevicePlan(shares=(share,))
@@ -49,7 +50,7 @@ def plan_alone(device: Device, *, batch_size: int, cores: int) -> DevicePlan:
 def compare(
     devices: Sequence[Device], position: int, *, step_with_s: float, step_without_s: float
 ) -> DroppedProcessors | None:
-    """Return who is left out, by what steps took in rehearsals; None if processors shorten them."""
+    """Return the CPU workers to drop, by profiled step times; None: they shorten the step."""
     if step_with_s < step_without_s:
         return None
     labels = [device.label for device in devices]
@@ -62,20 +63,21 @@ def compare(
     )
 
 
-def without(
-    left_out: DroppedProcessors, config: RunConfig, options: dict[str, Any]
+def without_cpu(
+    dropped: DroppedProcessors, config: RunConfig, options: dict[str, Any]
 ) -> tuple[RunConfig, dict[str, Any]]:
-    """Return the options of the run that continues without its processors.
+    """Return the options of the run that continues without its CPU workers.
 
     Args:
+        dropped: the CPU workers, and the accelerator that continues.
         options: ``config`` as plain values.
 
     Returns:
-        Its configuration, and the same as plain values.
+        The new configuration, and the new plain values.
     """
-    entry = config.device_plan.devices[left_out.position]
+    entry = config.device_plan.devices[dropped.position]
     fields = {"kind": entry} if isinstance(entry, str) else dict(entry)
-    devices = [fields | {"name": left_out.name}]
+    devices = [fields | {"name": dropped.name}]
     plan = options["device_plan"] | {"devices": devices}
     return (
         replace(config, device_plan=DevicePlanConfig(devices=devices)),

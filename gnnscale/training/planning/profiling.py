@@ -1,4 +1,4 @@
-"""A rehearsal: a few mini-batches under a plan, by all workers at once, that leave no trace."""
+"""Profiling run of a device plan: a few mini-batches, after which weights are restoring."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from gnnscale.training.pipeline.slices import Schedule
 from gnnscale.training.pipeline.stages import Stages, build_pipeline, runs_ahead
 from gnnscale.training.pipeline.step import WorkerStep
 
-#: Steps that do not count: memory is touched for the first time, and stages fill.
+#: Steps that are not measured: memory is touched for the first time, and the pipeline fills.
 _WARM_UP = 3
-#: Seconds that the others are to take, and how many there are whatever they take.
+#: Seconds that the measured steps should take, and limits of their number.
 _BUDGET_S = 0.7
 _MIN_STEPS, _MAX_STEPS = 3, 32
-#: Where a device is simulated, a step may take seconds, and its times are the same every time.
+#: Steps on simulated devices: a step may take seconds, and its times always repeat.
 _SIMULATED_WARM_UP, _SIMULATED_STEPS = 1, 1
-#: Mini-batches on their way; more of them would only have to be waited for at the end.
+#: Mini-batches in flight, few because the end of profiling waits for them.
 _DEPTH = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanProfile:
-    """Medians of what one worker measured."""
+    """Median times that one worker measured under a plan."""
 
     stages: StageTimes  #: seconds of each stage
-    step_s: float  #: seconds from the end of a step to that of the next
-    num_steps: int  #: steps that were measured
+    step_s: float  #: seconds between the ends of consecutive steps
+    num_steps: int  #: number of measured steps
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -54,9 +54,9 @@ class PlanProfile:
         return cls(**values | {"stages": StageTimes(**values["stages"])})
 
 
-def rehearsed_steps(plan: DevicePlan, step_s: float) -> int:
-    """Return how many steps of ``step_s`` a rehearsal of ``plan`` measures."""
-    if any(each.device.simulated for each in plan.shares):
+def num_profiled_steps(plan: DevicePlan, step_s: float) -> int:
+    """Return how many steps of ``step_s`` seconds a profiling run of ``plan`` measures."""
+    if any(share.device.simulated for share in plan.shares):
         return _SIMULATED_STEPS
     return min(max(math.ceil(_BUDGET_S / step_s), _MIN_STEPS), _MAX_STEPS)
 
@@ -71,13 +71,15 @@ def profile_plan(
     stages: Stages,
     step: WorkerStep,
 ) -> PlanProfile:
-    """Train for half a second, or a few steps; afterwards the weights are what they were before.
+    """Train for half a second or a few steps, measure the times, and restore the weights.
 
-    Every worker does so at the same time, and all of them stop after the same step.
+    Every worker calls this at the same time, and all of them stop after the same step.
 
     Args:
         order: the seeds of every step, with full mini-batches among them.
-        step: propagation and update, with an optimizer whose state nobody needs afterwards.
+        rank: the worker's position in the plan.
+        model: the model that this device trains.
+        step: propagation and update, with an optimizer that is discarded.
     """
     share, measured = plan.shares[rank], _ProfiledSteps(plan)
     backend.set_threads(share.threads)
@@ -98,7 +100,7 @@ def profile_plan(
         limit=_DEPTH,
     )
     try:
-        with restored(model):
+        with restoring(model):
             for batch in batches:
                 step.propagate(batch)
                 finished = step.synchronize(batch)
@@ -108,7 +110,8 @@ def profile_plan(
                         break
                     measured.add(done.stages, totals.stages)
                     if measured.done:
-                        # The device's memory is free once all that is on its way is trained.
+                        # Slices in flight are trained, so that the memory of the device is free
+                        # afterwards.
                         schedule.end_at(done.step + lead_steps)
                     else:
                         schedule.commit_plan(done.step + 1 + lead_steps, plan)
@@ -120,27 +123,27 @@ def profile_plan(
 
 
 class _ProfiledSteps:
-    """The times of a rehearsal's steps; done after as many as its plan needs."""
+    """Times of the steps of a profiling run, which ends after enough steps."""
 
     def __init__(self, plan: DevicePlan) -> None:
         self._plan = plan
-        self._simulated = any(each.device.simulated for each in plan.shares)
+        self._simulated = any(share.device.simulated for share in plan.shares)
         self._warm_up = _SIMULATED_WARM_UP if self._simulated else _WARM_UP
         self._stages: list[StageTimes] = []
         self._seconds: list[float] = []
         self._ends: list[float] = []
 
-    def add(self, mine: StageTimes, every: Sequence[StageTimes]) -> None:
-        """Take note of a step: this worker's stages, and those of every worker."""
-        self._stages.append(mine)
-        # Known to every worker alike, unlike what its own clock says.
-        parts = zip(every, self._plan.shares, strict=True)
+    def add(self, own_stages: StageTimes, stages: Sequence[StageTimes]) -> None:
+        """Add a step: this worker's stage times, and the stage times of all workers."""
+        self._stages.append(own_stages)
+        # Equal in every worker, unlike a time by the worker's clock.
+        parts = zip(stages, self._plan.shares, strict=True)
         self._seconds.append(max(pipeline_seconds(t, share.prefetch) for t, share in parts))
         self._ends.append(time.perf_counter())
 
     @property
     def done(self) -> bool:
-        """Whether the steps so far will do."""
+        """Whether enough steps are measured."""
         counted = self._seconds[self._warm_up :]
         if self._simulated:
             return len(counted) >= _SIMULATED_STEPS
@@ -149,28 +152,28 @@ class _ProfiledSteps:
         return len(counted) >= _MAX_STEPS or sum(counted) >= _BUDGET_S
 
     def profile(self) -> PlanProfile:
-        """Return the medians of the steps that count."""
+        """Return the medians of the steps after the warm-up."""
         counted, first = self._seconds[self._warm_up :], self._warm_up
-        # What simulating takes is none of the plan's business.
+        # The time of the simulation itself is not the time of the simulated plan.
         times = counted if self._simulated else np.diff(self._ends[first - 1 :])
         return PlanProfile(
-            stages=medians([[each] for each in self._stages[first:]])[0],
+            stages=medians([[stages] for stages in self._stages[first:]])[0],
             step_s=float(np.median(times)),
             num_steps=len(counted),
         )
 
 
 @contextmanager
-def restored(model: nn.Module) -> Iterator[None]:
-    """Give the model back what training in here changes, and torch its random numbers."""
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+def restoring(model: nn.Module) -> Iterator[None]:
+    """Restore the model and torch's random state after the ``with`` block, which trains."""
+    state = {name: value.clone() for name, value in model.state_dict().items()}
     generator = torch.get_rng_state()
     training = model.training
     model.train()
     try:
         yield
     finally:
-        model.load_state_dict(before)
+        model.load_state_dict(state)
         model.train(training)
         model.zero_grad(set_to_none=True)
         torch.set_rng_state(generator)

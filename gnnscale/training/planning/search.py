@@ -1,4 +1,4 @@
-"""The device plan that a run begins with: proposed by the performance model, and rehearsed."""
+"""Search for the initial device plan: proposals of the performance model, and profiling."""
 
 import json
 import logging
@@ -13,27 +13,27 @@ from gnnscale.planner.cost_model import stage_work as work
 from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SeedOrder
 from gnnscale.training.planning.cost_estimates import PlanModel
-from gnnscale.training.planning.profiling import PlanProfile, rehearsed_steps
+from gnnscale.training.planning.profiling import PlanProfile, num_profiled_steps
 
 log = logging.getLogger(__name__)
 
-#: Plans that are rehearsed at most, the seconds that each takes, or the steps if these are
-#: longer, and the part of a run that all of them may take: no plan is that much faster.
-_REHEARSALS = 3
-_REHEARSAL_S = 0.75
-_REHEARSAL_STEPS = 6
-_PART = 0.25
-#: By how much another plan has to promise a shorter step to be rehearsed as well; and what is
-#: enough if it prefetches in another way, which the model knows less of.
+#: Limits of profiling: the number of plans, the seconds or steps that each takes (whichever is
+#: longer), and the fraction of a run that all plans may take.
+_MAX_PROFILES = 3
+_PROFILE_S = 0.75
+_PROFILE_STEPS = 6
+_MAX_FRACTION = 0.25
+#: Predicted step time, relative to the fastest profiled step, below which another plan is profiled.
+#: The second limit is for another kind of prefetching, which the model predicts less accurately.
 _WORTHWHILE = 0.95
 _UNCERTAIN = 1.25
-#: Seconds of a step above which a rehearsal is announced.
+#: Seconds of a step above which profiling is announced.
 _SLOW_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ProfiledPlan:
-    """A plan that was rehearsed: how long its steps took, how many there were, what they taught."""
+    """Profiled plan, with its step time, number of steps, and correction of the model."""
 
     plan: DevicePlan
     step_s: float
@@ -42,16 +42,16 @@ class _ProfiledPlan:
 
 
 class PlanSearch:
-    """Finds the plan that a run begins with (section V), on rank 0.
+    """Search for the initial plan of a run (section V), on rank 0.
 
-    The model proposes a plan. All workers profile it, the model learns from what they measured, and
-    proposes again, until it knows of nothing better or some plans are profiled. The fastest is
-    taken. In a run that is short, has but one plan, or fills memory with rows of a disk while it
-    trains, nothing is profiled.
+    The performance model proposes a plan. All workers profile it, the model is corrected by the
+    measured times, and proposes again. The search ends when the model predicts no better plan, or
+    after three profiles; the fastest plan is chosen. Nothing is profiled if the run is short, has a
+    single possible plan, or reads rows from disk, since its memory fills during training.
 
     Attributes:
-        plan: the proposal, and in the end the choice.
-        predicted: what the model says of it, with all that rehearsals taught so far.
+        plan: the current proposal, and finally the choice.
+        predicted: prediction of ``plan`` by the model, with all corrections so far.
     """
 
     def __init__(
@@ -59,64 +59,69 @@ class PlanSearch:
         config: RunConfig,
         model: PlanModel,
         order: SeedOrder,
-        known: Sequence[dict[str, Any]] | None,
+        saved_plan: Sequence[dict[str, Any]] | None,
     ) -> None:
-        """Propose a plan. With ``runtime.deterministic`` that is what is taken.
+        """Propose a plan, which is the choice if ``runtime.deterministic`` is set.
 
         Args:
-            known: the plan of a run that is resumed, as plain values: nothing is left to choose.
+            saved_plan: the plan of a resumed run, as plain values, which is the choice; None:
+                search.
         """
         self._config = config
         self._model = model
         self._num_steps = config.epochs * order.steps_per_epoch
-        self._tried: list[_ProfiledPlan] = []
-        if known is None:
+        self._profiled: list[_ProfiledPlan] = []
+        if saved_plan is None:
             self.plan, self.predicted = self._model.proposals(None)[0]
         else:
-            self.plan = model.within_limits(DevicePlan.from_values(model.devices, known))
+            self.plan = model.within_limits(DevicePlan.from_values(model.devices, saved_plan))
             self.predicted = self._model.predict(self.plan)
-        nothing_to_choose = known is not None or self._has_one_plan or config.runtime.deterministic
+        nothing_to_choose = (
+            saved_plan is not None or self._has_one_plan or config.runtime.deterministic
+        )
         nothing_to_choose = nothing_to_choose or not model.is_steady
-        # Without a full mini-batch there is nothing that a prediction could be held against.
+        # Predictions are of full mini-batches, so without one there is nothing to compare.
         is_full = len(next(iter(order.epoch(0))).seeds) == config.batch_size
-        self._rehearsals = 0 if nothing_to_choose or not is_full else self._how_many_pay()
-        self.converged = not self._rehearsals
+        self._num_profiles = 0 if nothing_to_choose or not is_full else self._num_worthwhile()
+        self.converged = not self._num_profiles
 
     def step_bytes(self) -> work.StepBytes | None:
-        """Return what a step of ``plan`` moves, as ``PlanModel`` says."""
+        """Return the bytes that a step of ``plan`` moves, see ``PlanModel.step_bytes``."""
         return self._model.step_bytes(self.plan)
 
     @property
-    def rehearsed_s(self) -> float | None:
-        """Seconds of a step of ``plan`` in its rehearsal; None if nothing was rehearsed."""
-        return min((each.step_s for each in self._tried), default=None)
+    def profiled_s(self) -> float | None:
+        """Profiled seconds of a step of ``plan``; None: nothing was profiled."""
+        return min((profiled.step_s for profiled in self._profiled), default=None)
 
     @property
     def predictions(self) -> equations.PlanPredictions:
-        """What is predicted of ``plan``: by the rates, and by a rehearsal of just this plan."""
+        """Predictions of ``plan``: by rates, and corrected by the profile of this plan."""
         by_rates = self._model.predict(self.plan)
-        same = (each for each in self._tried if each.plan == self.plan)
-        tried = min(same, key=lambda each: each.step_s, default=None)
-        if tried is None:
-            steps = rehearsed_steps(self.plan, by_rates.step_s)
+        profiles = (profiled for profiled in self._profiled if profiled.plan == self.plan)
+        fastest = min(profiles, key=lambda profiled: profiled.step_s, default=None)
+        if fastest is None:
+            steps = num_profiled_steps(self.plan, by_rates.step_s)
             return equations.PlanPredictions(by_rates=by_rates, window_steps=steps)
         return equations.PlanPredictions(
             by_rates=by_rates,
-            rehearsed=self._model.predict(self.plan, tried.correction),
-            window_steps=tried.num_steps,
+            rehearsed=self._model.predict(self.plan, fastest.correction),
+            window_steps=fastest.num_steps,
         )
 
-    def learn(self, rehearsed: Sequence[PlanProfile]) -> None:
-        """Take note of what every worker measured of ``plan``, and propose a plan again."""
-        step_s = max(each.step_s for each in rehearsed)
-        correction = self._model.correction(self.plan, rehearsed, step_s)
-        steps = rehearsed[0].num_steps
-        tried = _ProfiledPlan(plan=self.plan, step_s=step_s, num_steps=steps, correction=correction)
-        self._tried.append(tried)
-        best = min(self._tried, key=lambda each: each.step_s)
-        if len(self._tried) < self._rehearsals:
+    def learn(self, profiles: Sequence[PlanProfile]) -> None:
+        """Correct the model by all workers' profiles of ``plan``, and propose the next plan."""
+        step_s = max(profile.step_s for profile in profiles)
+        correction = self._model.correction(self.plan, profiles, step_s)
+        steps = profiles[0].num_steps
+        profiled = _ProfiledPlan(
+            plan=self.plan, step_s=step_s, num_steps=steps, correction=correction
+        )
+        self._profiled.append(profiled)
+        best = min(self._profiled, key=lambda profiled: profiled.step_s)
+        if len(self._profiled) < self._num_profiles:
             for plan, predicted in self._model.proposals(correction):
-                if predicted.step_s < self._promise(plan) * best.step_s:
+                if predicted.step_s < self._worthwhile_ratio(plan) * best.step_s:
                     self.plan, self.predicted = plan, predicted
                     return
         self.plan = best.plan
@@ -125,25 +130,26 @@ class PlanSearch:
 
     @property
     def _has_one_plan(self) -> bool:
-        """Whether the options leave no choice: one device, and when it does what."""
+        """Whether the options allow a single plan: one device and fixed prefetching."""
         config = self._config
         return len(config.device_plan.parsed()) == 1 and config.runtime.prefetch != "auto"
 
-    def _how_many_pay(self) -> int:
-        """How many rehearsals a run of this length is worth."""
+    def _num_worthwhile(self) -> int:
+        """Return how many profiles a run of this length justifies."""
         step_s = self.predicted.step_s
-        each = max(_REHEARSAL_S, _REHEARSAL_STEPS * step_s)
-        return min(_REHEARSALS, int(_PART * self._num_steps * step_s / each))
+        profile_s = max(_PROFILE_S, _PROFILE_STEPS * step_s)
+        return min(_MAX_PROFILES, int(_MAX_FRACTION * self._num_steps * step_s / profile_s))
 
-    def _promise(self, plan: DevicePlan) -> float:
-        """Part of the shortest step so far that ``plan`` has to promise to be rehearsed.
+    def _worthwhile_ratio(self, plan: DevicePlan) -> float:
+        """Return the fraction of the fastest step below which a prediction justifies profiling.
 
-        Several devices correct much of a wrong choice by resource management; one alone cannot.
+        Resource management corrects a wrong choice between several devices, but not for a single
+        device.
         """
         if len(self._model.devices) > 1:
             return _WORTHWHILE
-        tried = {each.plan.shares[0].prefetch for each in self._tried}
-        return _WORTHWHILE if plan.shares[0].prefetch in tried else _UNCERTAIN
+        prefetches = {profiled.plan.shares[0].prefetch for profiled in self._profiled}
+        return _WORTHWHILE if plan.shares[0].prefetch in prefetches else _UNCERTAIN
 
 
 def agree_on_plan(
@@ -157,7 +163,8 @@ def agree_on_plan(
     Every worker calls this at the same time.
 
     Args:
-        search: finds the plan, on rank 0; None on the others.
+        search: the search, on rank 0; None on other ranks.
+        profile: profiles a plan on this worker's device.
     """
     while True:
         proposal = search and (search.plan.to_values(), search.converged)
@@ -167,8 +174,8 @@ def agree_on_plan(
             return plan
         if search is not None and search.predicted.step_s > _SLOW_S:
             expected = search.predicted.step_s
-            log.info(f"rehearsing the device plan: a few steps, about {expected:.1f} s each")
-        mine = json.dumps(profile(plan).to_dict()).encode()
-        every = [PlanProfile.from_dict(json.loads(each)) for each in group.gather(mine)]
+            log.info(f"profiling the device plan: a few steps, about {expected:.1f} s each")
+        own_profile = json.dumps(profile(plan).to_dict()).encode()
+        profiles = [PlanProfile.from_dict(json.loads(p)) for p in group.gather(own_profile)]
         if search is not None:
-            search.learn(every)
+            search.learn(profiles)

@@ -1,1 +1,1 @@
-"""The parts of a training run, each of which opens itself, and where the run stands."""
+"""Parts of one training worker: inputs, model, device, schedule, and progress of the run."""

@@ -1,4 +1,4 @@
-"""What a worker's device is opened with, and the slices of devices that do steps by themselves."""
+"""Inputs that a worker's backend is opened with."""
 
 from __future__ import annotations
 
@@ -17,18 +17,24 @@ from gnnscale.sampling import SeedOrder, StepSeeds
 from gnnscale.training.build.cache import OpenedCache
 from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
-#: Steps that show a device how large mini-batches are.
-_REHEARSED = 16
+#: Steps whose slices show a device the size of mini-batches.
+_PROFILED_STEPS = 16
 
 
-def owning_group(config: RunConfig, group: Group, alone: int | None) -> Group | None:
-    """Return the workers that do steps by themselves, this one among them; None if it does not."""
+def owning_group(config: RunConfig, group: Group, solo_position: int | None) -> Group | None:
+    """Return the group of workers with device-driven steps, to which this worker belongs.
+
+    None: the host starts every operation of this worker's steps.
+
+    Args:
+        solo_position: position of the single device that may train without other workers, or None.
+    """
     if owns_steps(config.device_plan.parsed()):
         return group
-    return ALONE if alone == group.rank else None
+    return ALONE if solo_position == group.rank else None
 
 
-def host_parts(
+def backend_inputs(
     config: RunConfig,
     data: TrainInputs,
     learning: ModelState,
@@ -36,19 +42,21 @@ def host_parts(
     cache: OpenedCache | None,
     owner: Group | None,
 ) -> BackendInputs:
-    """Return what the device is opened with.
+    """Return the inputs of the backend of this worker.
 
     Args:
-        owner: the workers that do steps by themselves; None if the host starts each of them.
+        loader: loads features at the host.
+        cache: cache of this device; None: it has none.
+        owner: the workers with device-driven steps; None: steps are host-driven.
     """
     task = data.task
-    own = None if owner is None else _own_steps(config, data, learning, owner)
+    step_inputs = None if owner is None else _device_step_inputs(config, data, learning, owner)
     sampling = task.sampling(config.trained_sampler, data.order)
     sampler = sampling.sampler(task.graph, seed=config.seed, num_threads=config.num_threads)
     graph = task.graph
-    if own is not None and own.columns is not None:
+    if step_inputs is not None and step_inputs.columns is not None:
         assert data.columns is not None
-        first, end = data.columns[own.columns.rank]
+        first, end = data.columns[step_inputs.columns.rank]
         graph = replace(graph, features=graph.features[:, first:end])
     parts = BackendInputs(
         graph=graph,
@@ -57,44 +65,44 @@ def host_parts(
         sampler=sampler,
         sampling=sampling,
         seed=config.seed,
-        batch_size=config.batch_size if owner is None else _most_seeds(config, data.order, owner),
+        batch_size=config.batch_size if owner is None else _max_seeds(config, data.order, owner),
         loader=loader,
-        own_steps=own,
+        own_steps=step_inputs,
     )
     if cache is None:
         return parts
-    found = CacheInputs(
+    cache_inputs = CacheInputs(
         num_bytes=cache.num_bytes,
         lists=cache.lists,
         counters=cache.counters,
-        kept=cache.kept,
+        kept=cache.clique,
         replay=cache.replay,
     )
-    return replace(parts, cache=found)
+    return replace(parts, cache=cache_inputs)
 
 
-def _own_steps(
+def _device_step_inputs(
     config: RunConfig, data: TrainInputs, learning: ModelState, group: Group
 ) -> DeviceStepInputs:
-    """Return what the device needs to do steps by itself."""
-    first = islice(data.order.epoch(0), _REHEARSED)
-    # NCCL has connections of GPUs alone. Over gloo, steps are summed while others are reported.
+    """Return the inputs that the device needs for device-driven steps."""
+    first_steps = islice(data.order.epoch(0), _PROFILED_STEPS)
+    # NCCL connects GPUs separately. With gloo, gradients are summed while outcomes are exchanged.
     over_gloo = shared_collective(config.device_plan.parsed()) == "cpu:gloo"
     summing = group.with_own_connections() if over_gloo else group
-    divided = learning.split is not None
+    is_split = learning.split is not None
     return DeviceStepInputs(
         build_optimizer=config.optimizer.build,
         host_optimizer=learning.optimizer,
         clip_norm=config.runtime.clip_norm,
-        first_slices=tuple(_slice(config, each, group) for each in first),
-        # What a device sums in the midst of its step does not pass through the host's memory.
+        first_slices=tuple(_slice(config, step, group) for step in first_steps),
+        # Sums inside a step must not pass through host memory.
         sum=None if group.size == 1 else replace(summing, sums=None).sum,
-        columns=summing if divided else None,
+        columns=summing if is_split else None,
     )
 
 
 def _counts(config: RunConfig, step: StepSeeds, group: Group) -> Sequence[int]:
-    """Return each device's seeds of a step, of devices that own theirs."""
+    """Return each device's number of seeds of a step, with device-driven steps."""
     split = step.counts or config.device_plan.split or [1] * group.size
     return apportion(split, len(step.seeds))
 
@@ -106,10 +114,10 @@ def _slice(config: RunConfig, step: StepSeeds, group: Group) -> Array:
     return step.seeds[first : first + counts[group.rank]]
 
 
-def _most_seeds(config: RunConfig, order: SeedOrder, group: Group) -> int:
-    """Return how many seeds a slice of this device has at most, if it owns its steps."""
+def _max_seeds(config: RunConfig, order: SeedOrder, group: Group) -> int:
+    """Return the largest number of seeds of this device's slices, with device-driven steps."""
     if order.movable:
         split = config.device_plan.split or [1] * group.size
         return max(apportion(split, config.batch_size)[group.rank], 1)
     steps = order.epoch(0)
-    return max(1, *(_counts(config, each, group)[group.rank] for each in steps))
+    return max(1, *(_counts(config, step, group)[group.rank] for step in steps))

@@ -1,4 +1,4 @@
-"""A worker's device: its backend and caches, and what becomes of a slice on it."""
+"""A worker's device: its backend, caches, stages and training step."""
 
 from __future__ import annotations
 
@@ -40,16 +40,21 @@ from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SeedOrder
 from gnnscale.training.build.cache import OpenedCache, devices_with_caches, open_caches
 from gnnscale.training.build.replan import CacheReplanner
-from gnnscale.training.build.sharded_features import SharedFeatures, open_shared
-from gnnscale.training.build.tiered_features import OpenedTier, chosen_tier, open_tier
+from gnnscale.training.build.sharded_features import SharedFeatures, open_sharded_tier
+from gnnscale.training.build.tiered_features import (
+    OpenedTier,
+    TierInputs,
+    chosen_tier,
+    open_disk_tier,
+)
 from gnnscale.training.gradient_sync import Synchronizer
 from gnnscale.training.pipeline.device_step import DeviceDrivenStep
 from gnnscale.training.pipeline.stages import Stages
 from gnnscale.training.pipeline.step import TrainStep, WorkerStep
 from gnnscale.training.planning.cost_estimates import counted_work
-from gnnscale.training.planning.drop_cpu import alone_position
+from gnnscale.training.planning.drop_cpu import accelerator_position
 from gnnscale.training.preaggregation import open_aggregated
-from gnnscale.training.worker.backend_inputs import host_parts, owning_group
+from gnnscale.training.worker.backend_inputs import backend_inputs, owning_group
 from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
 log = logging.getLogger(__name__)
@@ -57,25 +62,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerDevice:
-    """One worker's device."""
+    """Device of one worker, and the objects that run training steps on it."""
 
-    devices: tuple[Device, ...]  #: those of all workers, in the order of ranks
+    devices: tuple[Device, ...]  #: devices of all workers, by rank
     group: Group  #: the workers
-    store: FeatureStore  #: the features at the host, without any cache
-    cache: OpenedCache | None  #: what this worker's device keeps; None for nothing
-    #: reads rows from the disk, or from other machines, ahead of their use; None for in memory
+    store: FeatureStore  #: features at the host, without any cache
+    cache: OpenedCache | None  #: cache of this worker's device; None: no cache
+    #: prefetches rows from disk or from other machines. None: all rows are in memory.
     tier: OpenedTier | None
-    rows: ShardedStore | None  #: what machines divide among them; None if each has all rows
-    #: keeps the caches at what the run reads; None if nothing is cached
+    rows: ShardedStore | None  #: rows sharded over the machines. None: each machine has all rows.
+    #: plans the caches again during the run; None: nothing is cached
     replanner: CacheReplanner | None
     backend: Backend  #: the device
-    stages: Stages  #: what becomes of a slice before it is propagated
+    stages: Stages  #: sample, load, exchange and transfer a slice
     synchronizer: Synchronizer  #: sums gradients over all workers
-    step: WorkerStep  #: what a training step does after the stages
-    #: the position of the one accelerator that may do its steps by itself once all others are left
-    #: out; None if they stay
-    alone: int | None
-    has_columns: bool  #: whether it has some columns of the features (P3), and not all
+    step: WorkerStep  #: propagation, synchronization and update of a slice
+    #: position of the only accelerator, which may train without the CPU workers. None: CPU workers
+    #: are never dropped.
+    solo_position: int | None
+    has_columns: bool  #: whether the device has only some columns of the features (P3)
 
     @classmethod
     def open(
@@ -86,50 +91,44 @@ class WorkerDevice:
         group: Group,
         *,
         rows: ShardedStore | None = None,
-        may_leave_out: bool = False,
+        may_drop_cpu: bool = False,
     ) -> WorkerDevice:
-        """Open the device of this worker; all workers do so at the same time.
+        """Open the device of this worker; every worker calls this at the same time.
 
         Args:
-            rows: what machines divide among them; None if each has all rows.
-            may_leave_out: whether the run may continue without its processors.
+            rows: rows sharded over the machines. None: each machine has all rows.
+            may_drop_cpu: whether the run may continue without its CPU workers.
 
         Raises:
-            ConfigError: the device is not there, or does not fit the options.
+            ConfigError: the device is missing, or does not fit the options.
         """
         plan, graph, order = data.caches, data.graph, data.order
         devices = devices_with_caches(config.device_plan.parsed(), plan)
         device, split = devices[group.rank], learning.split
         host = split.store(graph) if split is not None else _host_store(config, graph, rows)
-        tier = None
-        if split is None:
-            tier = _open_tier(config, data, learning, device, group, rows)
-        below = None if tier is None else tier.store
-        cache = None if plan is None else open_caches(plan, graph, device, group, tier=below)
-        loader = loading.FeatureLoader(
-            graph,
-            learning.trained,
-            num_threads=config.num_threads,
-            store=_store(data, learning, host, cache, below),
-            aggregates=device.takes_aggregated,
-            compute_dtype=getattr(torch, config.runtime.compute_dtype),
-        )
-        _check_follows(cache, config, device)
-        alone = None
-        if may_leave_out and order.movable and split is None:
-            alone = alone_position(config)
-        owner = owning_group(config, group, alone)
-        backend = open_backend(device, host_parts(config, data, learning, loader, cache, owner))
+        tier = _open_tier(config, data, learning, device, group, rows) if split is None else None
+        tiered = None if tier is None else tier.store
+        cache = None if plan is None else open_caches(plan, graph, device, group, tier=tiered)
+        store = _feature_store(data, learning, host, cache, tiered)
+        loader = _open_loader(config, data, learning, device, store)
+        _check_dynamic_cache(cache, config, device)
+        may_drop = may_drop_cpu and order.movable and split is None
+        solo_position = accelerator_position(config) if may_drop else None
+        owner = owning_group(config, group, solo_position)
+        backend = open_backend(device, backend_inputs(config, data, learning, loader, cache, owner))
         if plan is not None and plan.has_peers:
-            _join_caches(backend, cache, group)
+            _open_peer_caches(backend, cache, group)
         if not config.runtime.deterministic:
-            devices = _measured(devices, backend, graph, group)
+            devices = _with_measured_rates(devices, backend, graph, group)
         stages = Stages(backend, _open_exchange(config, data, learning, loader, group))
         synchronizer = Synchronizer(
             learning.trained, backend, group, own_collective=shared_collective(devices) is not None
         )
         work = counted_work(config, graph, learning.model, devices, plan, rank=group.rank)
         step = _open_step(learning, backend, synchronizer, devices, work, config, order, group)
+        replanner = (
+            None if plan is None else CacheReplanner(config, graph, order, group, plan, cache)
+        )
         return cls(
             devices=devices,
             group=group,
@@ -137,74 +136,92 @@ class WorkerDevice:
             cache=cache,
             tier=tier,
             rows=rows,
-            replanner=None
-            if plan is None
-            else CacheReplanner(config, graph, order, group, plan, cache),
+            replanner=replanner,
             backend=backend,
             stages=stages,
             synchronizer=synchronizer,
             step=step,
-            alone=alone,
+            solo_position=solo_position,
             has_columns=split is not None,
         )
 
     @property
-    def ahead(self) -> MultiLevelStore | TieredReader | None:
-        """What reads rows of the steps that it expects; None if they are in memory."""
+    def prefetcher(self) -> MultiLevelStore | TieredReader | None:
+        """Reader of the rows that later steps need. None: all rows are in memory."""
         if self.tier is None:
             return None
-        return (self.cache and self.cache.stacked) or self.tier.store.rows
+        return (self.cache and self.cache.multilevel) or self.tier.store.rows
 
     @property
     def meter(self) -> GpuMeter | None:
-        """What counts the energy of this worker's GPU; None if a lower rank has the same one."""
+        """Meter of this worker's GPU. None: it has none, or a lower rank has the same GPU."""
         index = self.devices[self.group.rank].gpu
-        others = [each.gpu for each in self.devices[: self.group.rank]]
-        return GpuMeter.of(None if index in others else index)
+        lower_ranks = [device.gpu for device in self.devices[: self.group.rank]]
+        return GpuMeter.of(None if index in lower_ranks else index)
 
     @property
-    def inferring(self) -> InferenceCapable | None:
-        """The device, if it computes exact rows for evaluation."""
-        # A device with some columns of the features computes no rows of the whole model.
+    def inference_backend(self) -> InferenceCapable | None:
+        """The backend, if it computes exact rows for evaluation; None otherwise."""
+        # With some columns of the features, a device cannot compute rows of the full model.
         infers = self.backend.device.infers and not self.has_columns
         return cast(InferenceCapable, self.backend) if infers else None
 
     def rank0_reads(self) -> AbstractContextManager[None]:
-        """Let rank 0 read ``store`` in the ``with`` block; every process comes here.
+        """Let rank 0 read ``store`` within the ``with`` block; every worker enters the block.
 
-        If machines divide rows, the others serve it, and enter their block after it.
+        If rows are sharded over machines, the other workers first serve rank 0's reads, and then
+        enter their block.
         """
         return nullcontext() if self.rows is None else self.rows.rank0_reads()
 
-    def rehearsal(
-        self, model: TrainableModel, optimizer: torch.optim.Optimizer, *, alone: bool = False
+    def profiling_step(
+        self, model: TrainableModel, optimizer: torch.optim.Optimizer, *, solo: bool = False
     ) -> WorkerStep:
-        """Return what a rehearsal does with a slice; it throws ``optimizer`` away.
+        """Return the training step of a profiling run, whose ``optimizer`` is discarded.
 
         Args:
-            alone: whether this device does its steps by itself, and no other any.
+            model: the model that this device trains.
+            optimizer: updates ``model`` during profiling.
+            solo: whether this device alone trains, with device-driven steps.
         """
-        if alone or owns_steps(self.devices):
-            group = ALONE if alone else self.group
+        if solo or owns_steps(self.devices):
+            group = ALONE if solo else self.group
             return DeviceDrivenStep(model, cast(StepOwner, self.backend), optimizer, group)
         return TrainStep(model, self.backend, self.synchronizer, optimizer)
 
 
-def _store(
+def _open_loader(
+    config: RunConfig,
+    data: TrainInputs,
+    learning: ModelState,
+    device: Device,
+    store: FeatureStore,
+) -> loading.FeatureLoader:
+    return loading.FeatureLoader(
+        data.graph,
+        learning.trained,
+        num_threads=config.num_threads,
+        store=store,
+        aggregates=device.takes_aggregated,
+        compute_dtype=getattr(torch, config.runtime.compute_dtype),
+    )
+
+
+def _feature_store(
     data: TrainInputs,
     learning: ModelState,
     host: FeatureStore,
     cache: OpenedCache | None,
     tier: TieredStore | None,
 ) -> FeatureStore:
-    """Return where the device reads features: learned or aggregated rows, its cache, the host's."""
+    """Return the store that the device reads: embeddings, cache, tiered store, or host memory."""
     if learning.trained.vertex_rows is not None:
         return LearnedFeatureStore(learning.trained.vertex_rows)
     if cache is not None:
         return cache.store
     if tier is not None:
         return tier
-    aggregated = open_aggregated(data.made, data.graph, host)
+    aggregated = open_aggregated(data.artifacts, data.graph, host)
     return host if aggregated is None else aggregated
 
 
@@ -220,42 +237,40 @@ def _open_tier(
     group: Group,
     rows: ShardedStore | None,
 ) -> OpenedTier | None:
-    """Return what reads rows from the disk or other machines; None if they are read in memory."""
-    asked, options = config.features.reads_disk, chosen_tier(config, data.graph)
-    if rows is None and not asked:
-        # What is available differs between workers; they all do the same.
+    """Return the tiered store over disk or other machines. None: all rows are in memory."""
+    is_required, options = config.features.reads_disk, chosen_tier(config, data.graph)
+    if rows is None and not is_required:
+        # Free memory differs between workers, but all must make the same choice.
         chosen = group.largest([int(options is not None)])[0]
         options = DiskFeaturesConfig() if chosen else None
     if options is None and rows is None:
         return None
-    sampling = data.task.sampling(config.trained_sampler, data.order)
-    known = unmeasured_workload(data.graph, learning.model).on(device)
-    run: dict[str, Any] = {
-        "sampling": sampling,
-        "order": data.order,
-        "workload": known,
-        "group": group,
-        "caches": data.caches,
-    }
+    inputs = TierInputs(
+        config=config,
+        graph=data.graph,
+        sampling=data.task.sampling(config.trained_sampler, data.order),
+        order=data.order,
+        workload=unmeasured_workload(data.graph, learning.model).on(device),
+        group=group,
+        caches=data.caches,
+    )
     if rows is not None:
         check_follows(data.caches)
-        return open_shared(rows, config, data.task.graph, **run)
+        return open_sharded_tier(rows, inputs)
     assert options is not None
-    if asked:
-        return open_tier(options, config, data.task.graph, **run)
-    return _open_tier_if_it_fits(options, config, data.task.graph, **run)
+    if is_required:
+        return open_disk_tier(options, inputs)
+    return _open_tier_if_it_fits(options, inputs)
 
 
-def _open_tier_if_it_fits(
-    options: DiskFeaturesConfig, config: RunConfig, graph: Graph, *, group: Group, **run: Any
-) -> OpenedTier | None:
-    """Return the tier that a run chose by itself; None if any worker lacks memory for it."""
+def _open_tier_if_it_fits(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTier | None:
+    """Return a tiered store that no option requires. None: some worker lacks memory for it."""
     tier, problem = None, ""
     try:
-        tier = open_tier(options, config, graph, group=group, **run)
+        tier = open_disk_tier(options, inputs)
     except ConfigError as error:
         problem = str(error)
-    if group.largest([len(problem)])[0] == 0:
+    if inputs.group.largest([len(problem)])[0] == 0:
         return tier
     if tier is not None:
         tier.store.rows.close()
@@ -274,7 +289,7 @@ def _open_step(
     order: SeedOrder,
     group: Group,
 ) -> WorkerStep:
-    """Return what a training step does after the stages: the device all of it, or the host."""
+    """Return the device-driven or host-driven training step."""
     common: dict[str, Any] = {
         "work": work,
         "accumulate": config.runtime.accumulate,
@@ -287,41 +302,42 @@ def _open_step(
     return TrainStep(model, backend, synchronizer, optimizer, clip_norm=clip_norm, **common)
 
 
-def _measured(
+def _with_measured_rates(
     devices: tuple[Device, ...], backend: Backend, graph: Graph, group: Group
 ) -> tuple[Device, ...]:
-    """Return the devices with the rates of their cards; every worker calls this at once."""
-    if all(each.gpu is None for each in devices):
+    """Return the devices with the measured rates of their GPUs; every worker calls this."""
+    if all(device.gpu is None for device in devices):
         return devices
-    rated = devices[group.rank].gpu is not None
-    every = trade_values(asdict(cast(DeviceRates, backend).rates()) if rated else None, group)
+    has_gpu = devices[group.rank].gpu is not None
+    own_rates = asdict(cast(DeviceRates, backend).rates()) if has_gpu else None
+    rates_by_rank = trade_values(own_rates, group)
     row_bytes = graph.feature_bytes // max(graph.num_vertices, 1)
     return tuple(
         decode(CardRates, rates, source="rates").of(cast(Cuda, device), row_bytes=row_bytes)
         if rates is not None
         else device
-        for device, rates in zip(devices, every, strict=True)
+        for device, rates in zip(devices, rates_by_rank, strict=True)
     )
 
 
-def _check_follows(cache: OpenedCache | None, config: RunConfig, device: Device) -> None:
-    """Refuse rows that follow the batches if the host does not start whole steps of the device."""
-    follows = cache is not None and cache.replay is not None
-    if follows and not owns_steps(config.device_plan.parsed()):
+def _check_dynamic_cache(cache: OpenedCache | None, config: RunConfig, device: Device) -> None:
+    """Raise if the cache is dynamic and the steps of its device are host-driven."""
+    is_dynamic = cache is not None and cache.replay is not None
+    if is_dynamic and not owns_steps(config.device_plan.parsed()):
         raise ConfigError(
-            f"cache_planner: the rows of {device.label} follow the batches only if GPUs do whole "
-            "steps by themselves; beside a processor, policies whose rows stay do"
+            f"cache_planner: expected a static policy, got a dynamic cache on {device.label}; "
+            "next to a CPU worker, GPUs have static caches only"
         )
 
 
-def _join_caches(backend: Backend, cache: OpenedCache | None, group: Group) -> None:
-    """Let devices of a clique read each other's memory; every worker calls this at once."""
+def _open_peer_caches(backend: Backend, cache: OpenedCache | None, group: Group) -> None:
+    """Map the memory of the peers in this device's clique; every worker calls this."""
     holder = None
-    if cache is not None and cache.kept is not None:
+    if cache is not None and cache.clique is not None:
         holder = cast(DeviceCacheBackend, backend)
-    every = trade_values(None if holder is None else holder.cache_address, group)
-    if holder is not None and cache is not None and cache.kept is not None:
-        holder.open_peers([every[position] for position in cache.kept.positions])
+    addresses = trade_values(None if holder is None else holder.cache_address, group)
+    if holder is not None and cache is not None and cache.clique is not None:
+        holder.open_peers([addresses[position] for position in cache.clique.positions])
 
 
 def _open_exchange(
@@ -331,9 +347,9 @@ def _open_exchange(
     loader: loading.FeatureLoader,
     group: Group,
 ) -> Exchange | None:
-    """Return what devices trade between loading and transfer: P3's, the user's, or nothing."""
+    """Return the exchange between loading and transfer: P3's, the user's, or None."""
     if learning.split is not None:
-        # Devices that own their steps trade by themselves.
+        # With device-driven steps, the devices exchange data themselves.
         owns = owns_steps(config.device_plan.parsed())
         return None if owns else learning.split.exchange(loader)
     if config.exchange is None:

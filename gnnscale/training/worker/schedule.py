@@ -1,114 +1,39 @@
-"""What a worker trains when: the plan that all workers agree on, and the stages that run ahead."""
+"""Batch schedule of a worker: the agreed plan, and the stages that run ahead of training."""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gnnscale.cache import CachePlan
-from gnnscale.cache.belady import LookAheadReplay
-from gnnscale.core import Array, Pipeline
+from gnnscale.core import Pipeline
 from gnnscale.distributed.process_group import Group, trade_values
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.partition.nvlink import links_between
 from gnnscale.planner import BY_DEVICE, DevicePlan
 from gnnscale.run.config import RunConfig
 from gnnscale.run.records import NetworkStats, RunLayout
-from gnnscale.sampling import Sampler
 from gnnscale.training.build.cache import cache_effects, find_uncached
 from gnnscale.training.drm.balance import shares_sampling
 from gnnscale.training.drm.rebalancer import Rebalancer, RebalancerState
 from gnnscale.training.gradient_sync import StepTotals
 from gnnscale.training.pipeline.device_step import max_late
 from gnnscale.training.pipeline.slices import BatchSlice, Schedule
-from gnnscale.training.pipeline.stages import Stages, build_pipeline, runs_ahead
+from gnnscale.training.pipeline.stages import build_pipeline, runs_ahead
 from gnnscale.training.planning.cost_estimates import PlanModel
-from gnnscale.training.planning.drop_cpu import ProcessorsDropped, compare, plan_alone
+from gnnscale.training.planning.drop_cpu import ProcessorsDropped, compare, plan_solo
 from gnnscale.training.planning.profiling import PlanProfile, profile_plan
 from gnnscale.training.planning.search import PlanSearch, agree_on_plan
 from gnnscale.training.worker.device import WorkerDevice
+from gnnscale.training.worker.look_ahead import CONCURRENT_STEPS, max_window, sampled_slices
 from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
 log = logging.getLogger(__name__)
-
-
-#: Steps that are sampled at once if the disk has their neighbours: those that several of them need
-#: are read once.
-_AT_ONCE = 8
-
-
-def sample_at_once(
-    slices: Iterator[BatchSlice], stages: Stages, *, count: int
-) -> Iterator[BatchSlice]:
-    """Yield ``slices`` with their samples, of which ``count`` are drawn at the same time."""
-    waiting: deque[tuple[BatchSlice, Future[None]]] = deque()
-    with ThreadPoolExecutor(count, "gnnscale-sample") as threads:
-        for batch in slices:
-            waiting.append((batch, threads.submit(stages.sample, batch)))
-            if len(waiting) == count:
-                yield _sampled(*waiting.popleft())
-        while waiting:
-            yield _sampled(*waiting.popleft())
-
-
-def _sampled(batch: BatchSlice, sampling: Future[None]) -> BatchSlice:
-    sampling.result()
-    return batch
-
-
-def look_ahead(
-    slices: Iterator[BatchSlice],
-    stages: Stages,
-    *,
-    window: int,
-    expect: Callable[[Array | None], None],
-    end: Callable[[], None] | None = None,
-) -> Iterator[BatchSlice]:
-    """Yield ``slices`` with their samples, each once the ``window`` slices after it are sampled.
-
-    Args:
-        slices: in the order of steps.
-        window: slices that are sampled ahead of the one that is yielded.
-        expect: takes the input vertices of every slice in this order; None if it has no seeds.
-        end: is called after the last slice.
-    """
-    waiting: deque[BatchSlice] = deque()
-    for batch in slices:
-        stages.sample(batch)
-        expect(stages.input_vertices(batch))
-        waiting.append(batch)
-        if len(waiting) > window:
-            yield waiting.popleft()
-    if end is not None:
-        end()
-    yield from waiting
-
-
-def draw_ahead(
-    slices: Iterator[BatchSlice], sampler: Sampler, replay: LookAheadReplay
-) -> Iterator[BatchSlice]:
-    """Yield ``slices`` of a device that samples by itself, each once those after it are drawn.
-
-    The host draws the same mini-batches, of which it knows what enters the device's cache.
-    """
-    waiting: deque[BatchSlice] = deque()
-    for batch in slices:
-        vertices = None
-        if len(batch.seeds):
-            vertices = sampler.sample(batch.seeds, batch.step).input_vertices
-        replay.expect(vertices)
-        waiting.append(batch)
-        if len(waiting) > replay.window:
-            yield waiting.popleft()
-    yield from waiting
 
 
 def plan_layout(
@@ -117,57 +42,31 @@ def plan_layout(
     learning: ModelState,
     device: WorkerDevice,
     group: Group,
-    known: list[dict[str, Any]] | None,
+    saved_plan: list[dict[str, Any]] | None,
 ) -> RunLayout:
-    """Let rank 0 search for a plan, which all workers profile, or go on with the one known.
+    """Let rank 0 search for a plan, which all workers profile, or use the plan of a checkpoint.
 
     Args:
-        known: the plan of a run that is resumed, as plain values; None to search.
+        saved_plan: the plan of a resumed run, as plain values; None: search for a plan.
 
     Raises:
         ConfigError: a device cannot hold its part.
-        ProcessorsLeftOut: they do not shorten the steps.
+        ProcessorsDropped: the CPU workers do not shorten the steps.
     """
     start = time.perf_counter()
     search = None
     if group.is_rank0:
-        model = PlanModel(
-            config,
-            data.graph,
-            learning.model,
-            group,
-            data.order,
-            sampling=data.task.sampling(config.trained_sampler, data.order),
-            devices=device.devices,
-            effects=cache_effects(len(device.devices), data.caches),
-            # What a disk does is measured, and no part of a run that is to repeat.
-            source=None
-            if device.tier is None or config.runtime.deterministic
-            else device.tier.effect,
-        )
-        search = PlanSearch(config, model, data.order, known)
-
-    def profile(plan: DevicePlan, *, rank: int = group.rank, alone: bool = False) -> PlanProfile:
-        optimizer = config.optimizer.build(learning.trained)  # thrown away
-        return profile_plan(
-            data.order,
-            plan,
-            rank=rank,
-            model=learning.trained,
-            backend=device.backend,
-            stages=device.stages,
-            step=device.rehearsal(learning.trained, optimizer, alone=alone),
-        )
-
-    plan = agree_on_plan(search, device.devices, group, profile)
-    if device.alone is not None:
-        whole = plan_alone(
-            device.devices[device.alone],
+        search = _open_search(config, data, learning, device, group, saved_plan)
+    profile = partial(_profile, config, data, learning, device)
+    plan = agree_on_plan(search, device.devices, group, partial(profile, rank=group.rank))
+    if device.solo_position is not None:
+        solo_plan = plan_solo(
+            device.devices[device.solo_position],
             batch_size=config.batch_size,
             cores=config.host_threads,
         )
-        rehearsed = group.broadcast_json(None if search is None else search.rehearsed_s)
-        _leave_out(device, group, rehearsed, partial(profile, whole, rank=0, alone=True))
+        step_s = group.broadcast_json(None if search is None else search.profiled_s)
+        _drop_cpu(device, group, step_s, partial(profile, solo_plan, rank=0, solo=True))
     if search is None:
         return RunLayout(plan=plan)
     layout = RunLayout(
@@ -186,6 +85,54 @@ def plan_layout(
     return layout
 
 
+def _open_search(
+    config: RunConfig,
+    data: TrainInputs,
+    learning: ModelState,
+    device: WorkerDevice,
+    group: Group,
+    saved_plan: list[dict[str, Any]] | None,
+) -> PlanSearch:
+    source = None
+    if device.tier is not None and not config.runtime.deterministic:
+        source = device.tier.effect  # measured, hence no part of deterministic runs
+    model = PlanModel(
+        config,
+        data.graph,
+        learning.model,
+        group,
+        data.order,
+        sampling=data.task.sampling(config.trained_sampler, data.order),
+        devices=device.devices,
+        effects=cache_effects(len(device.devices), data.caches),
+        source=source,
+    )
+    return PlanSearch(config, model, data.order, saved_plan)
+
+
+def _profile(
+    config: RunConfig,
+    data: TrainInputs,
+    learning: ModelState,
+    device: WorkerDevice,
+    plan: DevicePlan,
+    *,
+    rank: int,
+    solo: bool = False,
+) -> PlanProfile:
+    """Profile ``plan`` on this worker's device, with an optimizer that is then discarded."""
+    optimizer = config.optimizer.build(learning.trained)
+    return profile_plan(
+        data.order,
+        plan,
+        rank=rank,
+        model=learning.trained,
+        backend=device.backend,
+        stages=device.stages,
+        step=device.profiling_step(learning.trained, optimizer, solo=solo),
+    )
+
+
 def _network(rows: ShardedStore, data: TrainInputs) -> NetworkStats:
     return NetworkStats(
         num_machines=rows.num_machines,
@@ -195,70 +142,71 @@ def _network(rows: ShardedStore, data: TrainInputs) -> NetworkStats:
 
 
 def _nvlink(device: WorkerDevice, group: Group) -> tuple[tuple[int, ...], ...] | None:
-    """Return the NVLinks between the GPUs of a run on one machine, as its driver reports them."""
-    gpus = [each.gpu for each in device.devices if each.gpu is not None]
+    """Return the NVLinks between the GPUs of a run on one machine, as the driver reports them."""
+    gpus = [member.gpu for member in device.devices if member.gpu is not None]
     return links_between(gpus) if gpus and group.local_size == group.size else None
 
 
-def _leave_out(
+def _drop_cpu(
     device: WorkerDevice,
     group: Group,
     step_with_s: float | None,
     profile: Callable[[], PlanProfile],
 ) -> None:
-    """Rehearse the accelerator alone, and leave the processors out if that is no slower.
+    """Profile the accelerator without the CPU workers, and drop them if that is no slower.
 
     Args:
-        step_with_s: of the plan that was chosen; None if nothing was rehearsed.
-        profile: of the accelerator alone.
+        step_with_s: seconds of a step under the chosen plan; None: nothing was profiled.
+        profile: profiles the accelerator without the CPU workers.
 
     Raises:
-        ProcessorsLeftOut: in every worker.
+        ProcessorsDropped: in every worker.
     """
-    if step_with_s is None or device.alone is None:
+    position = device.solo_position
+    if step_with_s is None or position is None:
         return
-    mine = profile().step_s if group.rank == device.alone else None
-    step_without_s = trade_values(mine, group)[device.alone]
-    found = compare(
-        device.devices, device.alone, step_with_s=step_with_s, step_without_s=step_without_s
+    step_s = profile().step_s if group.rank == position else None
+    step_without_s = trade_values(step_s, group)[position]
+    dropped = compare(
+        device.devices, position, step_with_s=step_with_s, step_without_s=step_without_s
     )
-    if found is not None:
-        raise ProcessorsDropped(found)
+    if dropped is not None:
+        raise ProcessorsDropped(dropped)
 
 
 def _report_depths(plan: DevicePlan, config: RunConfig) -> None:
-    """Say which devices' memory has room for fewer mini-batches than may be prepared ahead."""
+    """Log the devices whose memory limits the number of mini-batches prepared ahead."""
     for share in plan.shares:
         if share.depth is not None and share.prefetch != "none":
             log.info(
                 f"{share.device.label}: its memory holds {share.depth} mini-batches of "
-                f"{share.num_seeds} seeds at once, so that it prepares {share.depth} ahead at most "
+                f"{share.num_seeds} seeds, so at most {share.depth} are prepared ahead "
                 f"(runtime.prefetch_depth={config.runtime.prefetch_depth})"
             )
 
 
 def _report_bytes(layout: RunLayout, learning: ModelState) -> None:
-    """Say what a step over parts moves, and what it would with the other kind of first layer."""
-    found = layout.step_bytes
-    if found is None or layout.partition is None:
+    """Log the bytes that a step moves with P3 and with data parallelism."""
+    step_bytes = layout.step_bytes
+    if step_bytes is None or layout.partition is None:
         return
-    ways = {"p3": found.p3, "data_parallel": found.data_parallel}
-    mine, other = ("p3", "data_parallel") if learning.split else ("data_parallel", "p3")
+    megabytes = {"p3": step_bytes.p3 / 1e6, "data_parallel": step_bytes.data_parallel / 1e6}
+    chosen, other = ("p3", "data_parallel") if learning.split else ("data_parallel", "p3")
     log.info(
-        f"a step is expected to move {ways[mine] / 1e6:,.1f} MB ({mine}); "
-        f"{ways[other] / 1e6:,.1f} MB as {other}, so that {found.cheaper} moves less"
+        f"a step is expected to move {megabytes[chosen]:,.1f} MB ({chosen}); "
+        f"{megabytes[other]:,.1f} MB as {other}, so that {step_bytes.cheaper} moves less"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSchedule:
-    """The slices of one worker, in the order of steps, and who decides how large they are."""
+    """Schedule of the slices of one worker, and the resource management that sizes them."""
 
     device: WorkerDevice  #: the worker's device
     group: Group  #: the workers
-    slices: Schedule  #: which slice of which mini-batch is trained, and under which plan
-    pipeline: Pipeline[BatchSlice]  #: slices that are sampled, loaded and transferred ahead of time
-    rebalancer: Rebalancer | None  #: dynamic resource management; None without
+    slices: Schedule  #: slices and plans in the order of steps
+    pipeline: Pipeline[BatchSlice]  #: stages that prepare slices ahead of training
+    rebalancer: Rebalancer | None  #: dynamic resource management; None: the plan is fixed
 
     @classmethod
     def open(
@@ -270,17 +218,16 @@ class BatchSchedule:
         plan: DevicePlan,
         *,
         first_step: int,
-        kept: RebalancerState,
+        management: RebalancerState,
     ) -> BatchSchedule:
-        """Let the stages run ahead, from ``first_step`` under ``plan``."""
+        """Start the stages at ``first_step`` under ``plan``.
+
+        Args:
+            first_step: the first step to train, counted over all epochs from 0.
+            management: state of resource management in the checkpoint, or an initial one.
+        """
         share, depth = plan.shares[group.rank], config.runtime.prefetch_depth
-        lead_steps = (depth + 1 if runs_ahead(plan) else 1) + max_late(plan)
-        if device.ahead is not None:
-            lead_steps += max(group.largest([device.ahead.lead]))
-        else:
-            lead_steps += _window(data.caches)
-        if data.graph.lists is not None:
-            lead_steps += _AT_ONCE - 1
+        lead_steps = _lead_steps(config, data, device, group, plan)
         managed = manages(config, plan)
         slices = Schedule(
             data.order,
@@ -289,7 +236,7 @@ class BatchSchedule:
             epochs=config.epochs,
             first_step=first_step,
             lead_steps=lead_steps if managed else None,
-            pending=kept.pending,
+            pending=management.pending,
         )
         rebalancer = None
         if managed:
@@ -298,12 +245,12 @@ class BatchSchedule:
                 first_step=first_step,
                 lead_steps=lead_steps,
                 counted=config.runtime.deterministic,
-                state=kept,
+                state=management,
             )
         device.backend.set_threads(share.threads)
         pipeline = build_pipeline(
             device.stages,
-            _sampled_ahead(slices, device, config, data),
+            sampled_slices(slices, device, config, data),
             prefetch=share.prefetch,
             draws_ahead=device.cache is not None and device.cache.replay is not None,
             has_link=not share.device.on_host,
@@ -316,85 +263,63 @@ class BatchSchedule:
         )
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals, *, full: bool) -> str | None:
-        """Return what resource management decides after a step, ``full`` with all its seeds."""
+        """Return the decision after a step; ``full``: its mini-batch had all seeds."""
         if self.rebalancer is None:
             return None
         decision = self.rebalancer.observe(batch.step, totals.managed, full=full)
-        ahead = self.slices.plan_of(batch.step + 1).shares[self.group.rank].threads
-        if ahead != batch.plan.shares[self.group.rank].threads:
-            self.device.backend.set_threads(ahead)
+        threads = self.slices.plan_of(batch.step + 1).shares[self.group.rank].threads
+        if threads != batch.plan.shares[self.group.rank].threads:
+            self.device.backend.set_threads(threads)
         return decision
 
     def management(self, step: int) -> dict[str, Any] | None:
-        """Return where resource management stands after ``step`` steps; None without."""
+        """Return the state of resource management after ``step`` steps; None: the plan is fixed."""
         return None if self.rebalancer is None else self.rebalancer.state(step).to_values()
 
     def paused(self) -> AbstractContextManager[None]:
-        """Begin no stage of later steps within the ``with`` block, which no epoch's time counts.
+        """Start no stage of later steps within the ``with`` block, which no epoch's time includes.
 
-        Devices that trade rows go on, and so do those that share a pool of rows: one that waits for
-        another's would count that as its own.
+        The stages continue if workers exchange rows or share a buffer of rows: a paused stage would
+        block another worker, whose epoch time would include the wait.
         """
         shares_pool = self.device.tier is not None and self.group.local_size > 1
-        trades = self.device.stages.exchanges or self.device.rows is not None
-        return nullcontext() if trades or shares_pool else self.pipeline.paused()
+        exchanges = self.device.stages.exchanges or self.device.rows is not None
+        return nullcontext() if exchanges or shares_pool else self.pipeline.paused()
 
     def drain(self) -> None:
-        """Let every device come as far as the furthest: it may wait for the others' rows."""
+        """Advance to the furthest worker's step, since workers wait for each other's rows."""
         if not self.device.stages.exchanges:
             return
         self.device.stages.end()
-        held = self.group.gather(json.dumps(self.slices.hold()).encode())
-        self.slices.end_at(self.group.broadcast_json(max(map(json.loads, held), default=0)))
+        positions = self.group.gather(json.dumps(self.slices.hold()).encode())
+        self.slices.end_at(self.group.broadcast_json(max(map(json.loads, positions), default=0)))
         for _ in self.pipeline:
             pass
 
     def leave_rows(self) -> None:
-        """Take part in the exchanges of rows that other machines have begun, and end."""
+        """Serve the row exchanges that other machines have started, and close the sharded store."""
         if self.device.rows is None:
             return
         self.slices.close()
         self.pipeline.stop()
-        self.device.rows.close()  # which a stage may wait for
+        self.device.rows.close()  # unblocks a stage that waits for rows
         self.pipeline.close()
 
 
 def manages(config: RunConfig, plan: DevicePlan) -> bool:
-    """Return whether resource management has anything to decide under ``plan``."""
-    if any(each.prefetch == BY_DEVICE for each in plan.shares):
+    """Return whether resource management has a decision to make under ``plan``."""
+    if any(share.prefetch == BY_DEVICE for share in plan.shares):
         return False
     return config.runtime.drm and (len(plan.shares) > 1 or runs_ahead(plan))
 
 
-def _sampled_ahead(
-    slices: Schedule, device: WorkerDevice, config: RunConfig, data: TrainInputs
-) -> Iterator[BatchSlice]:
-    """Return the worker's slices; drawn ahead if its cache follows the batches to come.
-
-    Or if the disk has their neighbours, or their rows.
-    """
-    opened = device.cache
-    drawn = slices.slices()
-    if data.graph.lists is not None:
-        drawn = sample_at_once(drawn, device.stages, count=_AT_ONCE)
-    if opened is not None and opened.replay is not None:
-        sampling = data.task.sampling(config.trained_sampler, data.order)
-        sampler = sampling.sampler(
-            data.task.graph, seed=config.seed, num_threads=config.num_threads
-        )
-        return draw_ahead(drawn, sampler, opened.replay)
-    if device.ahead is not None:
-        ahead = device.ahead
-        return look_ahead(
-            drawn, device.stages, window=ahead.lead, expect=ahead.expect, end=ahead.end
-        )
-    cache = None if opened is None else opened.look_ahead
-    if cache is None:
-        return drawn
-    return look_ahead(drawn, device.stages, window=cache.window, expect=cache.expect)
-
-
-def _window(plan: CachePlan | None) -> int:
-    """Return the most steps that any worker draws ahead, the same in every process."""
-    policies = () if plan is None else (each.look_ahead for each in plan.devices)
-    return max((each.window for each in policies if each is not None), default=0)
+def _lead_steps(
+    config: RunConfig, data: TrainInputs, device: WorkerDevice, group: Group, plan: DevicePlan
+) -> int:
+    """Return the number of steps that are prepared ahead, equal in every process."""
+    steps = (config.runtime.prefetch_depth + 1 if runs_ahead(plan) else 1) + max_late(plan)
+    if device.prefetcher is not None:
+        steps += max(group.largest([device.prefetcher.lead]))
+    else:
+        steps += max_window(data.caches)
+    return steps if data.graph.lists is None else steps + CONCURRENT_STEPS - 1

@@ -1,4 +1,4 @@
-"""The state of a training run: its open parts, and where it stands."""
+"""State of a training run: its open parts, and its progress."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,68 +26,69 @@ from gnnscale.training.worker.schedule import BatchSchedule
 
 @dataclass(kw_only=True)
 class Progress:
-    """The epochs and steps that are done."""
+    """Progress of a run: finished epochs and steps, metrics and best weights."""
 
     steps_per_epoch: int  #: steps of an epoch
-    steps_done: int = 0  #: over all epochs; with the seed it fixes samples and dropout
-    #: the first validation metric of every epoch done, None for one without
+    #: steps done over all epochs; with the seed it determines samples and dropout
+    steps_done: int = 0
+    #: first validation metric of each finished epoch; None: the epoch was not validated
     metrics: list[float | None] = field(default_factory=list)
-    #: records of the epochs done, on rank 0
+    #: records of the finished epochs, on rank 0
     history: History = field(default_factory=History)
-    #: the record of an epoch that is trained and not done, on rank 0; else None
+    #: record of an epoch that is trained but not yet finished, on rank 0; None otherwise
     unvalidated: records.EpochRecord | None = None
     #: the model's state after the best epoch, on rank 0
     best_weights: dict[str, Tensor] = field(default_factory=dict)
-    #: what the epoch had added up that the run continues; None at the start of an epoch
+    #: totals of the epoch that a checkpoint interrupted; None at the start of an epoch
     resumed: records.EpochSums | None = None
 
     @property
     def epoch(self) -> int:
-        """Epochs done: trained, and validated if that was due."""
+        """Number of finished epochs: trained, and validated if validation was due."""
         return len(self.metrics)
 
     @property
     def steps_left(self) -> int:
-        """Steps of the epoch that is not done; 0 if only its validation is missing."""
+        """Steps left in the current epoch; 0 if only its validation is left."""
         return (self.epoch + 1) * self.steps_per_epoch - self.steps_done
 
 
 @dataclass(kw_only=True)
 class TrainState:
-    """One worker's view of a training run."""
+    """State of a training run in one worker."""
 
-    config: RunConfig  #: its options
+    config: RunConfig  #: options of the run
     group: Group  #: the workers of the run
-    data: TrainInputs  #: what is trained on
+    data: TrainInputs  #: graph, task, partition and cache plan
     learning: ModelState  #: the model and its optimizer
     device: WorkerDevice  #: this worker's device
-    checkpoint: RunCheckpoint  #: where the run is saved
-    progress: Progress  #: how far it has come
-    may_stop: bool = False  #: whether an observer may end training, on every rank alike
-    stopped: bool = False  #: whether one has
-    layout: records.RunLayout = field(init=False)  #: what its devices do and keep
-    schedule: BatchSchedule = field(init=False)  #: what is trained when
+    checkpoint: RunCheckpoint  #: writes and reads checkpoints
+    progress: Progress  #: finished steps and epochs
+    may_stop: bool = False  #: whether an observer may end training; equal on every rank
+    stopped: bool = False  #: whether an observer has ended training
+    layout: records.RunLayout = field(init=False)  #: plan, predictions and caches of the devices
+    schedule: BatchSchedule = field(init=False)  #: slices in the order of steps, prepared ahead
 
     @property
     def step(self) -> WorkerStep:
-        """What a training step does after the stages."""
+        """Propagation, synchronization and update of a slice."""
         return self.device.step
 
     @property
     def metric(self) -> str:
-        """What decides which epoch is the best."""
+        """Name of the metric that decides which epoch is the best."""
         return self.data.task.measures[0]
 
     @property
     def awaits_validation(self) -> bool:
-        """Whether an epoch is trained that is not done: the run continues from its checkpoint."""
+        """Whether the run resumes after an epoch that is trained but not validated."""
         return self.progress.steps_left <= 0
 
     def wants_checkpoint(self, step: int) -> bool:
-        """Whether a checkpoint is due after ``step``; rank 0 says so for all.
+        """Whether a checkpoint is due after ``step``; False on ranks other than 0, which decides.
 
-        It must be a step after which weights are updated, since no gradients are kept, and not the
-        last one of an epoch, which ends with a separate decision.
+        ``step`` must update the weights, because a checkpoint has no gradients. The last step of an
+        epoch has a separate decision.
 
         Raises:
             OSError: the last checkpoint could not be written.
@@ -107,7 +108,7 @@ class TrainState:
 
     @property
     def out_of_patience(self) -> bool:
-        """Whether ``runtime.patience`` validations in a row brought nothing better."""
+        """Whether the last ``runtime.patience`` validations brought no improvement."""
         patience = self.config.runtime.patience
         return (
             patience is not None and records.waited(self.progress.metrics, self.metric) >= patience
@@ -115,35 +116,35 @@ class TrainState:
 
     @property
     def may_end_early(self) -> bool:
-        """Whether any epoch may turn out to be the last, on every rank alike."""
+        """Whether any epoch may become the last; equal on every rank."""
         return self.may_stop or self.follows_metrics
 
     @property
     def follows_metrics(self) -> bool:
-        """Whether validation decides how the run continues, on every rank alike."""
+        """Whether validation metrics decide how the run continues; equal on every rank."""
         config = self.config
         return config.runtime.patience is not None or config.optimizer.follows_metrics
 
     @property
     def learning_rate(self) -> float:
-        """Learning rate of the epoch to come, after its warm-up."""
-        metrics = [each for each in self.progress.metrics if each is not None]
+        """Learning rate of the next epoch, after its warm-up."""
+        metrics = [metric for metric in self.progress.metrics if metric is not None]
         return self.config.optimizer.learning_rate(
             self.progress.epoch, epochs=self.config.epochs, metrics=metrics, metric=self.metric
         )
 
     def begin_epoch(self) -> Iterator[BatchSlice]:
-        """Yield the epoch's slices: sampled, loaded, transferred; and set each step's rate."""
+        """Yield the epoch's prepared slices, and set each step's learning rate."""
         self.learning.trained.train()
         rate, num_steps = self.learning_rate, self.progress.steps_per_epoch
         for _ in range(self.progress.steps_left):
             batch = next(self.schedule.pipeline)
-            part = self.config.optimizer.warm_up(batch.step, steps_per_epoch=num_steps)
-            self.learning.set_rate(rate * part)
+            factor = self.config.optimizer.warm_up(batch.step, steps_per_epoch=num_steps)
+            self.learning.set_rate(rate * factor)
             yield batch
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals) -> str | None:
-        """Let dynamic resource management look at a step, and return what it decides."""
+        """Return the decision of dynamic resource management after a step."""
         self.progress.steps_done = batch.step + 1
         full = batch.num_seeds == self.data.order.batch_size
         return self.schedule.rebalance(batch, totals, full=full)
@@ -153,7 +154,7 @@ class TrainState:
         test_metrics: dict[str, float | None] | None = None,
         test_classes: ClassCounts | None = None,
     ) -> records.TrainResult:
-        """Describe the run so far."""
+        """Return the result of the run so far."""
         graph, progress = self.data.graph, self.progress
         return records.TrainResult(
             dataset=graph.name,
@@ -163,7 +164,7 @@ class TrainState:
             measures=self.data.task.measures,
             ceiling=ceiling(graph, self.metric),
             history=progress.history,
-            graph=_figures_of(self.data.task),
+            graph=_graph_stats(self.data.task),
             test_metrics=test_metrics or {},
             test_classes=test_classes,
             stopped_early=(self.out_of_patience or self.stopped)
@@ -173,11 +174,11 @@ class TrainState:
         )
 
 
-def _figures_of(task: Task) -> records.GraphStats:
-    """Count what a run trains on, validates and tests."""
-    graph, of_edges = task.graph, isinstance(task, EdgeTask)
+def _graph_stats(task: Task) -> records.GraphStats:
+    """Return the sizes of the graph and of the training, validation and test sets."""
+    graph, is_edge_task = task.graph, isinstance(task, EdgeTask)
     labels: SplitLabels = task.labels if isinstance(task, EdgeTask) else graph
-    parts = (
+    sets = (
         (task.split.train, task.split.valid, task.split.test)
         if isinstance(task, LinkTask)
         else (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
@@ -189,6 +190,6 @@ def _figures_of(task: Task) -> records.GraphStats:
         feature_dtype=graph.feature_dtype,
         num_classes=labels.num_classes,
         split_of="edges" if isinstance(task, LinkTask | EdgeTask) else "vertices",
-        split=tuple(len(each) for each in parts),
-        classes=read_classes(graph, edges=of_edges),
+        split=tuple(len(ids) for ids in sets),
+        classes=read_classes(graph, edges=is_edge_task),
     )

@@ -26,7 +26,7 @@ from gnnscale.training.build.cache import (
     find_uncached,
     open_caches,
     refill,
-    traded_rows,
+    shared_rows,
 )
 
 DEVICE = Emulated(macs_per_s=1e10, memory_bandwidth=5e9, memory_bytes=1 << 30, link_bandwidth=1e9)
@@ -161,7 +161,7 @@ FAR: Any = SimpleNamespace(
 
 def test_a_clique_over_two_machines_is_refused(tiny_graph: Graph) -> None:
     shared = plan(cache(0), cache(1), cliques=((0, 1),), alphas=(None,))
-    message = r"^cache plan: devices \[0, 1\] read each other's mem.* workers are on 2 machines$"
+    message = r"^cache plan: expected devices \[0, 1\], .* on one machine, got 2 machines$"
     with pytest.raises(ConfigError, match=message):
         open_caches(shared, tiny_graph, DEVICE, FAR)
 
@@ -173,7 +173,7 @@ def test_several_processes_map_each_others_rows(together: Callable[..., None]) -
 
 def test_one_process_has_its_own_rows() -> None:
     assert trade_values([1], ALONE) == [[1]]
-    with traded_rows(2, 3, np.dtype(np.int32), ALONE) as mapped:
+    with shared_rows(2, 3, np.dtype(np.int32), ALONE) as mapped:
         mapped(0)[:] = [[1, 2, 3], [4, 5, 6]]
     assert mapped(0).tolist() == [[1, 2, 3], [4, 5, 6]]
 
@@ -185,11 +185,11 @@ def test_a_cache_above_a_tier_is_filled_from_its_source(random_graph: Any) -> No
     planner = TierPlanner(policy, num_kept=2, num_staged=4, window=0)
     tier = TieredStore(WorkerPool(source, planner, window=0, ahead=1))
     found = open_caches(plan(cache()), graph, DEVICE, ALONE, tier=tier)
-    assert found.stacked is found.store
+    assert found.multilevel is found.store
     assert source.asked == [[1, 4]]
-    assert tier.rows.lead == found.stacked.lead
+    assert tier.rows.lead == found.multilevel.lead
     step = ids(4, 0)
-    found.stacked.expect(step)
+    found.multilevel.expect(step)
     rows, traffic = found.store.gather(step, dtype=torch.float32, num_threads=1)
     assert np.array_equal(rows.numpy(), ROWS[step])
     assert (traffic.rows.hits, traffic.rows.misses, traffic.tier.misses) == (1, 1, 1)
@@ -199,7 +199,7 @@ def test_a_cache_above_a_tier_is_filled_from_its_source(random_graph: Any) -> No
     refill(found, plan(cache(features=ids(2, 0))), graph, ALONE)
     assert source.asked == [[1, 4], [0], [0, 2]]
     again = ids(4, 0)
-    found.stacked.expect(again)
+    found.multilevel.expect(again)
     rows, traffic = found.store.gather(again, dtype=torch.float32, num_threads=1)
     assert np.array_equal(rows.numpy(), ROWS[again])
     assert (traffic.rows.hits, traffic.rows.misses) == (1, 1)
@@ -213,12 +213,12 @@ def test_a_cache_above_a_tier_looks_ahead_of_it(random_graph: Any) -> None:
     look_ahead = LookAhead(window=3, num_rows=2, match=True)
     ahead = cache(look_ahead=look_ahead, features=ids(), topology=ids())
     found = open_caches(plan(ahead), graph, DEVICE, ALONE, tier=tier)
-    assert found.stacked is not None
+    assert found.multilevel is not None
     assert found.look_ahead is None
-    assert found.stacked.lead == 3 + 1 + 2
+    assert found.multilevel.lead == 3 + 1 + 2
     steps = [ids(1, 2), ids(2, 3)]
     for each in steps:
-        found.stacked.expect(each)
+        found.multilevel.expect(each)
     refill(found, plan(ahead), graph, ALONE)  # rows that follow are left alone
     hits = []
     for each in steps:

@@ -6,7 +6,12 @@ import pytest
 from devices import accelerator, plan_of
 from one_line import one_line
 
-from gnnscale.training.build.gpu_cache_size import MemoryLeft, is_rehearsed, sized, without_caches
+from gnnscale.training.build.gpu_cache_size import (
+    MemoryLeft,
+    is_profiled,
+    with_cache_budget,
+    without_caches,
+)
 
 GPU = "{kind:cuda,host_driven:true,memory_bytes:1280000}"
 PAGRAPH = "cache_planner=pagraph"
@@ -26,7 +31,7 @@ PAGRAPH = "cache_planner=pagraph"
     ],
 )
 def test_who_is_rehearsed(settings: Any, overrides: Any, expected: bool) -> None:
-    assert is_rehearsed(settings(*overrides)) == expected
+    assert is_profiled(settings(*overrides)) == expected
 
 
 def test_a_rehearsal_has_its_data_where_they_lie_beside_a_cache(settings: Any) -> None:
@@ -45,6 +50,6 @@ def test_the_budget_is_what_is_left_less_the_reserve(settings: Any) -> None:
     config = settings(plan_of("cpu", GPU, GPU), PAGRAPH, "cache_planner.reserve=0.25")
     left = MemoryLeft(unused_bytes=(None, 1_000_000, 905_000))
     # 905,000 less a quarter of 1,280,000, in steps of 10,000.
-    assert sized(config, left).cache_planner.budget_bytes == 580_000
+    assert with_cache_budget(config, left).cache_planner.budget_bytes == 580_000
     with one_line("cuda:2 has no memory left", "reserve=0.25 keeps a part free"):
-        sized(config, MemoryLeft(unused_bytes=(None, 1_000_000, 320_000)))
+        with_cache_budget(config, MemoryLeft(unused_bytes=(None, 1_000_000, 320_000)))

@@ -72,9 +72,9 @@ def test_a_plan_for_other_fanouts_is_made_anew(settings, launched, tmp_path, cap
     with caplog.at_level(logging.INFO):
         found = launched(tmp_path / "given", *common, f"cache_plan={path}")
     assert found.losses == expected.losses
-    (line,) = (each for each in caplog.messages if "planned anew" in each)
-    assert line.startswith("epoch 1: caches had ")
-    assert "planned anew from the batches of 2 epochs to come" in line
+    (line,) = (each for each in caplog.messages if "planned again" in each)
+    assert line.startswith("epoch 1: the hit rate of caches was ")
+    assert "planned again from the batches of the next 2 epochs" in line
     first, second, third = (
         sum((device.traffic for device in epoch.devices), Traffic()).rows.hit_rate
         for epoch in found.result.history

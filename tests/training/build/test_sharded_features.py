@@ -44,26 +44,26 @@ def test_each_machine_has_another_part() -> None:
     [
         (
             machines([0, 0]),
-            "part 0 is that of process 0 on a and of process 1 on b; each machine needs another "
-            r"part \(dataset\.store\)",
+            "expected another part on each machine, got part 0 in process 0 on a and in process 1 "
+            r"on b; set dataset\.store on each machine",
         ),
         (
             machines([0, 2], num_parts=3),
-            r"no machine has part 1 of 3; each needs one \(dataset\.store\), and a partition as "
-            "many parts as there are machines",
+            "expected one machine for each of 3 parts, got none for part 1; "
+            r"set dataset\.store on each machine",
         ),
         (
             [machines([0, 1])[0], replace(machines([0, 1])[1], partition="q")],
-            "partition of /rows-1, of process 1 on b, is q, and p of /rows-0, of process 0 on a; "
-            "the stores of all machines have to be parts of one partition",
+            "expected parts of one partition, got partition p in /rows-0, process 0 on a, and q in "
+            "/rows-1, process 1 on b",
         ),
         (
             [machines([0, 1])[0], replace(machines([0, 1])[1], num_parts=3)],
-            "number of parts of /rows-1, of process 1 on b, is 3, and 2 of /rows-0, .*",
+            ".* got number of parts 2 in /rows-0, .*, and 3 in /rows-1, process 1 on b",
         ),
         (
             [machines([0, 1])[0], replace(machines([0, 1])[1], content="d")],
-            "topology, labels and owners of /rows-1, of process 1 on b, is d, and c of .*",
+            ".* got topology, labels and owners c in .*, and d in /rows-1, process 1 on b",
         ),
     ],
 )
@@ -124,7 +124,7 @@ def test_own_rows_stay_in_memory_if_a_step_of_others_fits_beside(
     sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)] * 2, num_bytes=0)
     sample = replace(sample, num_workers=2)
     rows.own = np.lib.format.open_memmap(tmp_path / "own.npy", "w+", np.uint8, (20, 1 << 20))
-    planned = shared._plan_beside_own(rows, sample, memory_bytes, HORIZON)
+    planned = shared._plan_remote_rows(rows, sample, memory_bytes, HORIZON)
     assert (planned is not None) == fits
 
 
@@ -133,7 +133,7 @@ def test_without_own_rows_a_step_has_to_fit() -> None:
     rows.own_places = lambda vertices: np.full(len(vertices), -1)
     sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)], num_bytes=0)
     with pytest.raises(ConfigError, match="the rows of a step do not fit"):
-        shared._plan_beside_own(rows, sample, 1 << 20, HORIZON)
+        shared._plan_remote_rows(rows, sample, 1 << 20, HORIZON)
 
 
 def test_evaluation_reads_all_rows() -> None:

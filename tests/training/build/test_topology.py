@@ -13,7 +13,7 @@ from gnnscale.core.hardware import Memory
 from gnnscale.distributed.process_group import ALONE
 from gnnscale.graph import Graph
 from gnnscale.training.build import topology
-from gnnscale.training.build.topology import exceeds_memory, lists_memory, topology_read
+from gnnscale.training.build.topology import lists_memory, open_topology, reads_from_disk
 
 REPEATS = "runtime.deterministic=true"
 
@@ -34,13 +34,13 @@ def test_memory_decides_unless_the_run_is_to_repeat(
 ) -> None:
     # Offsets take 48 bytes, neighbours 24, and the reserve is 15.
     has(monkeypatch, 87)
-    assert not exceeds_memory(settings(), stored)
+    assert not reads_from_disk(settings(), stored)
     has(monkeypatch, 86)
-    assert exceeds_memory(settings(), stored)
-    assert not exceeds_memory(settings(REPEATS), stored)
-    assert not exceeds_memory(settings(), tiny_graph)
-    assert not exceeds_memory(settings("sampler=labor"), stored)
-    assert not exceeds_memory(settings("device_plan=cuda"), stored)
+    assert reads_from_disk(settings(), stored)
+    assert not reads_from_disk(settings(REPEATS), stored)
+    assert not reads_from_disk(settings(), tiny_graph)
+    assert not reads_from_disk(settings("sampler=labor"), stored)
+    assert not reads_from_disk(settings("device_plan=cuda"), stored)
 
 
 def test_lists_get_half_of_what_is_left(stored: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,16 +57,16 @@ def test_a_graph_is_read_as_it_was_asked(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert topology_read(settings(), stored, ALONE) is stored
+    assert open_topology(settings(), stored, ALONE) is stored
     with caplog.at_level("INFO"):
-        asked = topology_read(settings("sampler.memory_bytes=1000", REPEATS), stored, ALONE)
+        asked = open_topology(settings("sampler.memory_bytes=1000", REPEATS), stored, ALONE)
     assert caplog.messages[-1].startswith("sampler: memory holds 100% of 0.0 MiB of neighbour")
     assert asked.lists.num_bytes == 16 + 6 * 4 + 5 * 8
     assert asked.mapped_bytes == 48
     assert stored.mapped_bytes == 72
-    nothing = topology_read(settings("sampler.memory_bytes=0"), stored, ALONE)
+    nothing = open_topology(settings("sampler.memory_bytes=0"), stored, ALONE)
     assert nothing.lists.num_bytes == 16 + 8
     has(monkeypatch, 60)
-    assert topology_read(settings(), stored, ALONE).lists is not None
+    assert open_topology(settings(), stored, ALONE).lists is not None
     with pytest.raises(ConfigError, match=r"^sampler.memory_bytes: expected adjacency lists"):
-        topology_read(settings("sampler.memory_bytes=0"), tiny_graph, ALONE)
+        open_topology(settings("sampler.memory_bytes=0"), tiny_graph, ALONE)

@@ -29,8 +29,8 @@ def hybrid(device: Device = ABLE, prefetch: str = "two_stage", **fields: int) ->
 def tasks_of(plan: DevicePlan, known: SampleTimes) -> list[dict[str, float]]:
     """Both devices train for 4 s; the accelerator samples as is ``known``."""
     times = StageTimes(sample=known.on_device or 0.0, propagate=4.0)
-    cpu = TaskTimes.of_device(plan.shares[0], StageTimes(sample=1.0, propagate=4.0))
-    return [cpu.tasks(), TaskTimes.of_device(plan.shares[1], times, known).tasks()]
+    cpu = TaskTimes.for_device(plan.shares[0], StageTimes(sample=1.0, propagate=4.0))
+    return [cpu.tasks(), TaskTimes.for_device(plan.shares[1], times, known).tasks()]
 
 
 def moved(plan: DevicePlan, known: SampleTimes) -> tuple[int, float] | None:

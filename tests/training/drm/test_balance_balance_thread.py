@@ -20,7 +20,7 @@ def trade(
 ) -> tuple[ThreadMove, float] | None:
     plan = plan_of(*shares)
     pairs = zip(shares, stages, strict=True)
-    tasks = [TaskTimes.of_device(each, times).tasks() for each, times in pairs]
+    tasks = [TaskTimes.for_device(each, times).tasks() for each, times in pairs]
     move = balance_thread(
         plan, tasks, givers=givers, bottleneck=bottleneck, tabu_trades=tabu_trades
     )

@@ -183,7 +183,7 @@ class Simulated:
 
     def step(self, plan: DevicePlan) -> float:
         pairs = zip(plan.shares, self.costs, strict=True)
-        return max(TaskTimes.of_device(each, _times(each, cost)).longest for each, cost in pairs)
+        return max(TaskTimes.for_device(each, _times(each, cost)).longest for each, cost in pairs)
 
     def best_step(self, plan: DevicePlan) -> float:
         """The shortest step of any split, with the threads of ``plan``."""
@@ -193,7 +193,7 @@ class Simulated:
             while low < high:
                 middle = (low + high + 1) // 2
                 times = _times(replace(plan.shares[i], num_seeds=middle), self.costs[i])
-                fits = TaskTimes.of_device(plan.shares[i], times).longest <= seconds
+                fits = TaskTimes.for_device(plan.shares[i], times).longest <= seconds
                 low, high = (middle, high) if fits else (low, middle - 1)
             return low
 

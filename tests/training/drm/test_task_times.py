@@ -27,14 +27,14 @@ class Sampling(Device):
     ],
 )
 def test_stages_that_take_turns_are_one_task(device, prefetch, expected) -> None:
-    found = TaskTimes.of_device(share(device, prefetch=prefetch), STAGES)
+    found = TaskTimes.for_device(share(device, prefetch=prefetch), STAGES)
     assert found == expected
     assert found.longest == (15 if prefetch == "none" else 8)
 
 
 def test_one_stage_of_preparation_counts_as_a_whole() -> None:
     stages = StageTimes(sample=3, load=3, transfer=3, propagate=8)
-    assert TaskTimes.of_device(share(accelerator(), prefetch="one_stage"), stages).longest == 9
+    assert TaskTimes.for_device(share(accelerator(), prefetch="one_stage"), stages).longest == 9
 
 
 def test_each_task_is_the_slowest_of_its_devices() -> None:
@@ -45,7 +45,7 @@ def test_each_task_is_the_slowest_of_its_devices() -> None:
         StageTimes(sample=2, load=2, propagate=7),
     ]
     slowest = TaskTimes(sample_cpu=5, load=4, transfer=3, train_cpu=7, train_accel=9)
-    assert TaskTimes.of(plan, stages) == slowest
+    assert TaskTimes.from_plan(plan, stages) == slowest
 
 
 def test_transfer_and_training_of_an_accelerator_are_one() -> None:

@@ -53,7 +53,7 @@ class GoesOn(logging.Handler):
 
 def test_a_stopped_worker_is_told_of_and_may_go_on(settings, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(stalls, "_SAY_AFTER_S", 2.0)
-    monkeypatch.setattr(watching, "_EVERY_S", 0.1)
+    monkeypatch.setattr(watching, "_HEARTBEAT_S", 0.1)
     observer = Stopping(1)
     handler = GoesOn(observer)
     monkeypatch.setattr(watching.log, "handlers", [handler])

@@ -214,7 +214,7 @@ def test_a_class_that_workers_do_not_find_is_named(
 
 
 SHORTER = (
-    "process 7 killed by SIGBUS; the system does this when a mapped file, as of the graph store, "
+    "process 7 killed by SIGBUS; the system does this when a mapped file, such as the graph store, "
     "became shorter, or its disk fails"
 )
 KILLED = "process 7 killed by SIGKILL; the system does this when memory runs out"
@@ -234,7 +234,9 @@ KILLED = "process 7 killed by SIGKILL; the system does this when memory runs out
 def test_what_a_worker_died_of(code: int, kind: str, message: str) -> None:
     found: Any = SimpleNamespace(pid=7, exit_code=lambda timeout: code)
     counts: Any = SimpleNamespace(reason=lambda: None)
-    assert launching._death(found, counts, None) == Failure(kind=kind, message=message, trace="")
+    assert launching._failure_of_ended(found, counts, None) == Failure(
+        kind=kind, message=message, trace=""
+    )
 
 
 LIMIT = "the cgroup's memory limit of 1,500 MiB (/sys/fs/cgroup/a)"
@@ -259,7 +261,7 @@ def test_a_control_group_is_named_as_the_reason(
 ) -> None:
     found: Any = SimpleNamespace(pid=pid, exit_code=lambda timeout: code)
     counts: Any = SimpleNamespace(reason=lambda: LIMIT)
-    assert launching._death(found, counts, None) == Failure(
+    assert launching._failure_of_ended(found, counts, None) == Failure(
         kind="killed", message=message, trace=""
     )
 
@@ -280,7 +282,7 @@ def test_the_limit_of_address_space_is_named_as_the_reason(
     found: Any = SimpleNamespace(pid=7, exit_code=lambda timeout: code)
     counts: Any = SimpleNamespace(reason=lambda: None)
     reason = "; the limit on address space (ulimit -v 4000) is the reason"
-    assert launching._death(found, counts, None).message == message + reason
+    assert launching._failure_of_ended(found, counts, None).message == message + reason
 
 
 def test_a_mapped_file_that_became_shorter_is_named() -> None:
@@ -288,7 +290,7 @@ def test_a_mapped_file_that_became_shorter_is_named() -> None:
     counts: Any = SimpleNamespace(reason=lambda: None)
     line = "/a/features.npy: became shorter while it was in use: 3 bytes, not 9"
     message = f"process 7 has lost a page of a mapped file: {line}"
-    assert launching._death(found, counts, line) == Failure(
+    assert launching._failure_of_ended(found, counts, line) == Failure(
         kind="killed", message=message, trace=""
     )
 

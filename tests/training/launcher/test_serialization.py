@@ -15,7 +15,7 @@ from one_line import one_line
 
 from gnnscale.core.config.user_code import load_named
 from gnnscale.nn.scatter_gather import Custom
-from gnnscale.training.launcher.serialization import dump, load, program_of_this_process
+from gnnscale.training.launcher.serialization import dump, load, program_data
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -49,9 +49,9 @@ def test_what_has_no_name_is_refused_in_one_line() -> None:
         pass
 
     for given, message in [
-        (Custom(functions=Local), ["Local: workers import it by name, so that it must be defined"]),
-        (partial(lambda: 0), ["<lambda>: workers import it by name", " and be no lambda"]),
-        ((each for each in "ab"), ["workers cannot be given what a run uses: cannot pickle"]),
+        (Custom(functions=Local), ["Local: expected a class or function at the top level"]),
+        (partial(lambda: 0), ["<lambda>: expected a class or function", "import by name"]),
+        ((each for each in "ab"), ["options cannot be sent to workers: cannot pickle"]),
     ]:
         with one_line(*message):
             dump(given)
@@ -74,7 +74,7 @@ def test_a_class_that_its_module_no_longer_has_is_refused(monkeypatch: Any) -> N
 )
 def test_the_program_is_what_python_was_started_with(main, is_one, monkeypatch) -> None:
     monkeypatch.setattr(spawn, "get_preparation_data", lambda name: {"name": name, **main})
-    assert program_of_this_process() == (main if is_one else {})
+    assert program_data() == (main if is_one else {})
 
 
 def run(stores: Path, *command: object, stdin: str | None = None) -> Any:
@@ -98,7 +98,7 @@ def test_a_program_that_trains_whenever_it_is_imported(stores: Path, tmp_path: P
     program.write_text(PROGRAM.read_text().replace('if __name__ == "__main__":', "if True:"))
     done = run(stores, program, tmp_path / "run")
     assert done.returncode == 1
-    assert "the program starts a run whenever it is imported" in done.stderr.splitlines()[-1]
+    assert "the program starts a run when workers import it" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "run").exists()
 
 
@@ -107,7 +107,7 @@ def test_a_layer_of_an_interactive_session(stores: Path, tmp_path: Path) -> None
     done = run(stores, "-", tmp_path / "run", stdin=PROGRAM.read_text())
     assert done.returncode == 1
     line = done.stderr.splitlines()[-1]
-    assert "__main__.Own: workers import it by name, and cannot import an interactive" in line
+    assert "__main__.Own: workers cannot import it from an interactive session" in line
     assert not (tmp_path / "run").exists()
 
 

@@ -140,8 +140,8 @@ def test_the_commands_of_the_page(start: Start, tmp_path: Path) -> None:
 def test_machines_with_other_options_are_refused(start: Start, tmp_path: Path) -> None:
     machine = socket.gethostname()
     line = (
-        f"seed=4 in process 1 on {machine}, and 0 in process 0 on {machine}; all processes of "
-        "torchrun need the same"
+        f"seed=4 in process 1 on {machine}: expected 0 as in process 0 on {machine}; start all "
+        "processes of torchrun with the same values"
     )
     for node in machines_of_the_page(start, *ON_CPUS, second="seed=4"):
         _, errors = node.communicate(timeout=200)
@@ -305,8 +305,8 @@ def test_machines_with_the_same_rows_are_refused(start: Start) -> None:
     divide(start)
     machine = socket.gethostname()
     line = (
-        f"features=shared: part 0 is that of process 0 on {machine} and of process 1 on {machine}; "
-        "each machine needs another part (dataset.store)"
+        f"features=shared: expected another part on each machine, got part 0 in process 0 on "
+        f"{machine} and in process 1 on {machine}; set dataset.store on each machine"
     )
     store = "dataset.store=parts/rows/0"
     for node in machines_of_the_page(start, *OTHERS, second=store, name=DIVIDED):
@@ -321,7 +321,7 @@ def test_a_process_of_torchrun_that_is_stopped(together: Callable[..., None]) ->
 
 
 def test_a_process_ends_with_its_torchrun(start: Start) -> None:
-    ending = "from gnnscale.training.launcher import torchrun; torchrun._end_with_torchrun()"
+    ending = "from gnnscale.training.launcher import torchrun; torchrun._exit_with_torchrun()"
     child = f"import os, time; {ending}; print(os.getpid(), flush=True); time.sleep(100)"
     parent = start(
         "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"

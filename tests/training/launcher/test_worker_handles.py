@@ -28,7 +28,7 @@ from gnnscale.training.launcher.worker_handles import start_server
 
 server = start_server()
 worker = server.start_worker()
-worker.connection.send_bytes(pickle.dumps(Environment.of_this_process()))
+worker.connection.send_bytes(pickle.dumps(Environment.from_this_process()))
 while worker.pid is None:
     time.sleep(0.01)
 print(server._process.pid, worker.pid, server.folder, flush=True)
@@ -48,7 +48,7 @@ class Doing:
 
 def started(server: Any, task: Doing | None = None) -> WorkerProcess:
     worker = server.start_worker()
-    worker.connection.send_bytes(pickle.dumps(Environment.of_this_process()))
+    worker.connection.send_bytes(pickle.dumps(Environment.from_this_process()))
     if task is not None:
         worker.connection.send_bytes(pickle.dumps(task))
     return worker

@@ -11,7 +11,7 @@ from gnnscale.planner.cost_model.predict import Host, accelerator_seconds
 from gnnscale.planner.cost_model.workload import CacheEffect, measure_workload, unmeasured_workload
 from gnnscale.run.inputs import checked_order
 from gnnscale.sampling.seed_order import labelled_vertices
-from gnnscale.training.planning.cost_estimates import with_measured_step, workloads_of
+from gnnscale.training.planning.cost_estimates import device_workloads, with_measured_step
 
 
 def test_the_host_takes_what_was_measured(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,17 +54,20 @@ def test_data_in_a_gpus_memory_cross_no_link(settings: Any) -> None:
     effects = [CacheEffect()] * 3 + [cached]
     found = [
         each.cache
-        for each in workloads_of(config, workload, [*devices, devices[1]], effects, graph)
+        for each in device_workloads(config, workload, [*devices, devices[1]], effects, graph)
     ]
     sizes = (graph.topology_bytes + graph.feature_bytes, graph.topology_bytes, 0)
     assert [each.num_bytes for each in found[:3]] == list(sizes)
     assert [each.row_misses for each in found] == [0.0, 1.0, 1.0, 0.5]
     assert [each.list_misses for each in found[:3]] == [0.0, 0.0, 1.0]
     assert found[3] == cached
-    assert workloads_of(config, workload, [Cpu()], [CacheEffect()], graph)[0].cache == CacheEffect()
+    assert (
+        device_workloads(config, workload, [Cpu()], [CacheEffect()], graph)[0].cache
+        == CacheEffect()
+    )
     # The model reads the rows at the rate of the device's memory, and nothing over the link.
     slow = replace(devices[0], link_bandwidth=1.0)
-    (on_device,) = workloads_of(config, workload, [slow], [CacheEffect()], graph)
+    (on_device,) = device_workloads(config, workload, [slow], [CacheEffect()], graph)
     size = BatchSize(vertices=(500, 100, 20), edges=(1000, 200))
     times = accelerator_seconds(slow, on_device, size)
     assert times.load == pytest.approx(500 * workload.row_bytes / slow.memory_bandwidth)

@@ -8,7 +8,7 @@ import torch
 from gnnscale.distributed.process_group import ALONE
 from gnnscale.sampling import ShuffledOrder
 from gnnscale.training.pipeline.step import TrainStep
-from gnnscale.training.planning.profiling import PlanProfile, profile_plan, rehearsed_steps
+from gnnscale.training.planning.profiling import PlanProfile, num_profiled_steps, profile_plan
 from gnnscale.training.setup import open_run
 from gnnscale.training.worker.train_state import TrainState
 
@@ -99,7 +99,7 @@ def test_slow_steps_are_few(settings, tmp_path, monkeypatch, request, prefetch, 
         monkeypatch.setattr(run.device.backend, "propagate", slow)
         found = rehearsed(run)
         assert found.step_s == pytest.approx(0.25)
-        assert found.num_steps == rehearsed_steps(run.layout.plan, 0.25) == 3
+        assert found.num_steps == num_profiled_steps(run.layout.plan, 0.25) == 3
         # Three to warm up, three that count, and what was on its way.
         assert trained == steps
 

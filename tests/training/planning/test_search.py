@@ -270,7 +270,7 @@ def test_rehearsals_take_a_part_of_the_run_only(begun, num_steps, step_s, rehear
     planning = begun()
     planning._num_steps = num_steps
     planning.predicted = replace(planning.predicted, step_s=step_s)
-    assert planning._how_many_pay() == rehearsals
+    assert planning._num_worthwhile() == rehearsals
 
 
 DEVICES = (Cpu(name="cpu:0"),)

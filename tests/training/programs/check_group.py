@@ -20,8 +20,8 @@ from gnnscale.nn.optim.dense import PlainAdam
 from gnnscale.nn.optim.sparse import RowSums, RowWiseAdagrad
 from gnnscale.planner import Cpu
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.training.gradient_sync import Synchronizer, share_row_gradients
-from gnnscale.training.setup import check_alike
+from gnnscale.training.gradient_sync import Synchronizer, sum_embedding_gradients
+from gnnscale.training.setup import check_equal_values
 
 
 def check_exchanges(group: Group) -> None:
@@ -203,7 +203,7 @@ def check_rows(group: Group) -> None:
         if rank < size - 1:
             ids = np.array([rank + 1, 0], np.int32)
             rows.gradient = ids, RowSums.of(torch.full((2, 2), rank + 1.0))
-        share_row_gradients(rows, group)
+        sum_embedding_gradients(rows, group)
         assert rows.gradient is not None
         vertices, sums = rows.gradient
         assert vertices.tolist() == list(range(size))
@@ -211,7 +211,7 @@ def check_rows(group: Group) -> None:
         expected = [[each, each] for each in (sum(ranks), *ranks)]
         assert sums.total(torch.float32, num_threads=1).tolist() == expected
         rows.gradient = None
-    share_row_gradients(rows, group)
+    sum_embedding_gradients(rows, group)
     assert rows.gradient is not None
     assert len(rows.gradient[0]) == 0
     rows.update(PlainAdam([rows.weight], lr=0.1))
@@ -221,14 +221,14 @@ def check_rows(group: Group) -> None:
 def check_refusals(group: Group) -> None:
     """All processes raise if one has other values, and nobody if those may differ."""
     values = {"seed": 1, "model": {"hidden": 8, "name": f"of {group.rank}"}, "threads": group.rank}
-    check_alike(group, values, ignore=("model.name", "threads"))
+    check_equal_values(group, values, ignore=("model.name", "threads"))
     machine = socket.gethostname()
     line = (
-        f"model.name=of 1 in process 1 on {machine}, and of 0 in process 0 on {machine}; all "
-        "processes of torchrun need the same"
+        f"model.name=of 1 in process 1 on {machine}: expected of 0 as in process 0 on {machine}; "
+        "start all processes of torchrun with the same values"
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(line)}$"):
-        check_alike(group, values, ignore=("threads",))
+        check_equal_values(group, values, ignore=("threads",))
 
 
 def run(rank: int, size: int, meeting: Path) -> None:

@@ -11,8 +11,8 @@ import torch
 
 from gnnscale.distributed.heartbeat import STATUS, TRAINS
 from gnnscale.distributed.process_group import Group, join_torchrun
-from gnnscale.training.launcher import failure_detection as roll_call
-from gnnscale.training.launcher.torchrun import watching_peers
+from gnnscale.training.launcher import failure_consensus
+from gnnscale.training.launcher.torchrun import monitoring_peers
 
 NAMES = ("cpu:0", "cpu:1", "cpu:2")
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "rows")
@@ -21,7 +21,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "rows")
 def sum_until_lost(group: Group) -> str:
     """Sum until another process is lost, and return the error."""
     try:
-        with watching_peers(group, NAMES, limit_s=60, job=0):
+        with monitoring_peers(group, NAMES, limit_s=60, job=0):
             STATUS.begin(TRAINS)
             while True:
                 group.sum(torch.zeros(1))
@@ -32,7 +32,7 @@ def sum_until_lost(group: Group) -> str:
 def end(group: Group, how: str) -> None:
     """Sum ten times, and end."""
     with suppress(OSError):
-        with watching_peers(group, NAMES, limit_s=60, job=0):
+        with monitoring_peers(group, NAMES, limit_s=60, job=0):
             for _ in range(10):
                 group.sum(torch.zeros(1))
             time.sleep(0.2)  # the others wait
@@ -47,7 +47,7 @@ def run(rank: int, size: int, meeting: Path, port: str, lost: str, how: str) -> 
     place = {"RANK": rank, "LOCAL_RANK": 0, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": 1}
     os.environ.update({name: str(value) for name, value in place.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
-    roll_call._ANSWER_S = 2.0
+    failure_consensus._ANSWER_S = 2.0
     with join_torchrun(size, backend="gloo") as group:
         if rank == int(lost):
             end(group, how)

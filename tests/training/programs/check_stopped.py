@@ -9,21 +9,21 @@ import torch
 from gnnscale.distributed.heartbeat import STATUS, TRAINS
 from gnnscale.distributed.process_group import PeerLostError, join_torchrun
 from gnnscale.training.launcher import torchrun
-from gnnscale.training.launcher.torchrun import watching_peers
+from gnnscale.training.launcher.torchrun import monitoring_peers
 
 
 def run(rank: int, size: int, meeting: Path, port: str) -> None:
     where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
     os.environ.update({name: str(value) for name, value in where.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
-    torchrun._EVERY_PEER_S = 0.2
+    torchrun._HEARTBEAT_S = 0.2
     names = ("cpu:0", "cpu:1")
     lost = ""
     if rank == 1:
         torchrun._end_process = _leave  # type: ignore[assignment]
     with (
         join_torchrun(size, backend="gloo") as group,
-        watching_peers(group, names, limit_s=10, job=0),
+        monitoring_peers(group, names, limit_s=10, job=0),
     ):
         numbers = [int(each) for each in group.gather(str(os.getpid()).encode())]
         STATUS.begin(TRAINS)

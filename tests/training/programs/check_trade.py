@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from gnnscale.distributed.process_group import Group, join, trade_values
-from gnnscale.training.build.cache import traded_rows
+from gnnscale.training.build.cache import shared_rows
 
 
 def check_values(group: Group) -> None:
@@ -18,7 +18,7 @@ def check_rows(group: Group) -> None:
     """Every worker but the last has one row more than its rank."""
     last = group.size - 1
     num_rows = None if group.rank == last else group.rank + 1
-    with traded_rows(num_rows, 2, np.dtype(np.float32), group) as mapped:
+    with shared_rows(num_rows, 2, np.dtype(np.float32), group) as mapped:
         if num_rows is not None:
             mapped(group.rank)[:] = group.rank
         found = [mapped(rank) for rank in range(last)]

@@ -9,7 +9,7 @@ from small_plans import plan_of, share
 from gnnscale.sampling import MiniBatch
 from gnnscale.training.pipeline.slices import BatchSlice
 from gnnscale.training.pipeline.stages import Stages
-from gnnscale.training.worker.schedule import look_ahead, sample_at_once
+from gnnscale.training.worker.look_ahead import look_ahead, sample_concurrently
 
 
 class Drawing:
@@ -87,7 +87,7 @@ class Meeting(Drawing):
 
 def test_several_slices_are_sampled_at_once() -> None:
     device: Any = Meeting()
-    found = list(sample_at_once(slices([1] * 6), Stages(device), count=3))
+    found = list(sample_concurrently(slices([1] * 6), Stages(device), count=3))
     assert [each.step for each in found] == list(range(6))
     assert [each.batch.step for each in found if each.batch is not None] == list(range(6))
     assert sorted(device.drawn) == list(range(6))
@@ -102,7 +102,7 @@ def test_slices_are_taken_no_further_ahead_than_they_are_sampled() -> None:
             yield each
 
     device: Any = Drawing()
-    found = sample_at_once(noting(), Stages(device), count=2)
+    found = sample_concurrently(noting(), Stages(device), count=2)
     assert [(each.step, len(taken)) for each in found] == [(0, 2), (1, 3), (2, 4), (3, 5), (4, 5)]
     assert sorted(device.drawn) == [0, 2, 3, 4]
 
@@ -115,7 +115,7 @@ def test_a_slice_that_cannot_be_sampled_raises_in_its_turn() -> None:
             return super().sample(seeds, step)
 
     device: Any = Failing()
-    found = sample_at_once(slices([1] * 3), Stages(device), count=3)
+    found = sample_concurrently(slices([1] * 3), Stages(device), count=3)
     assert next(found).step == 0
     with pytest.raises(OSError, match="the file ends"):
         next(found)
