@@ -224,7 +224,7 @@ TINY_OPTIONS = (
         ("features.dim=70000", "features.dim=70000: must be at least 1 and at most 65,536"),
         ("features.optimizer=sgd", "features.optimizer=sgd: allowed are adagrad, adam"),
         ("features.lr=0", "features.lr=0.0: must be above 0, or null for the default"),
-        ("features.lr=nan", "features.lr=nan: must be a finite number"),
+        ("features.lr=nan", "features.lr=nan: expected a finite number"),
         ("device_plan=emulated_x4", "device_plan has emulated:0, .*; devices of kind cpu alone go"),
         ("device_plan=hybrid_cuda", "device_plan has cuda:1; devices of kind cpu alone go with it"),
         ("partitioner=hash", "partitioner=hash"),
