@@ -1,6 +1,6 @@
-"""Sampled mini-batch training of graph neural networks on one heterogeneous machine.
+"""Sampled mini-batch training of graph neural networks on heterogeneous machines.
 
-What is exported here is imported when first used, so that the command line starts without torch.
+Exported names are imported on first use, so that the command line starts without torch.
 """
 
 from __future__ import annotations

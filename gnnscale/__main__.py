@@ -1,4 +1,4 @@
-"""``python -m gnnscale``."""
+"""Entry point of ``python -m gnnscale``."""
 
 import sys
 

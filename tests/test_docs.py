@@ -17,7 +17,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tools import make_docs
 
-from gnnscale.cli import commands as tasks
+from gnnscale.cli.commands.predict import take_graph
 from gnnscale.core.config.typed import typed
 from gnnscale.core.config.user_code import GROUPS
 from gnnscale.core.hardware import usable_cores
@@ -356,7 +356,7 @@ def _compose(command: str, words: list[str]) -> None:
     of_a_run = command in ("evaluate", "predict", "export")
     node = compose(command, [*options, *(["run=DIR"] if of_a_run else [])])
     if command == "predict":
-        tasks.take_graph(node)
+        take_graph(node)
     typed(node, make_docs.COMMANDS[command])
 
 

@@ -1,4 +1,4 @@
-"""The command line: one Hydra application per command."""
+"""Command line of gnnscale: one Hydra application for each command."""
 
 import os
 import sys
@@ -22,17 +22,17 @@ def main() -> int:
         interruption.interrupt_on_signals()
         trains = _trains(arguments)
         if trains:
-            # Importing torch takes longest: the process that does so is started before anything
-            # else, and a signal that arrives meanwhile would leave it or its folder.
+            # Importing torch takes longest, so the process that does it starts first. A signal
+            # during the start would leave the process or its folder behind.
             with interruption.signals_held_back():
                 start_server()
-        if _works(arguments):
+        if _runs_task(arguments):
             streams.announce(at_once=trains)
         from gnnscale.cli.command import main as run
 
         try:
             status = run()
-        except SystemExit as leave:  # Hydra's, after its help, and that of a sweep's table
+        except SystemExit as leave:  # from Hydra after its help, or from a sweep's table
             status = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
         streams.flush()
         return UNREAD if streams.unread and not status else status
@@ -40,20 +40,20 @@ def main() -> int:
         interruption.tell_interrupted()
         return interruption.INTERRUPTED
     finally:
-        streams.said()
+        streams.cancel_notice()
         stop_server()
 
 
-def _works(arguments: Sequence[str]) -> bool:
-    """Whether a command is, at first sight, more than a question."""
-    flags = [each for each in arguments if each.startswith("-")]
-    return bool(arguments) and set(flags) <= {"-m", "--multirun", "--calibrate"}
+def _runs_task(arguments: Sequence[str]) -> bool:
+    """Whether the arguments, without a check, run a task and do not only print help."""
+    flags = {argument for argument in arguments if argument.startswith("-")}
+    return bool(arguments) and flags <= {"-m", "--multirun", "--calibrate"}
 
 
 def _trains(arguments: Sequence[str]) -> bool:
-    """Whether a command is, at first sight, a run with worker processes of its own."""
-    # torchrun, and a launcher's processes, start workers themselves.
+    """Whether the arguments, without a check, train with workers that this process starts."""
+    # torchrun and the processes of a launcher start workers themselves.
     elsewhere = "RANK" in os.environ or any(
-        each.startswith("hydra/launcher=") for each in arguments
+        argument.startswith("hydra/launcher=") for argument in arguments
     )
-    return arguments[:1] == ["train"] and _works(arguments) and not elsewhere
+    return arguments[:1] == ["train"] and _runs_task(arguments) and not elsewhere

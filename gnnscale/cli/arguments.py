@@ -1,7 +1,4 @@
-"""The arguments of a command, checked before Hydra or a file that they name is touched.
-
-Also which launchers and sweepers of Hydra may be chosen, and completion for shells.
-"""
+"""Checks of a command's arguments before Hydra or a named file is touched, and shell completion."""
 
 import contextlib
 import io
@@ -17,19 +14,19 @@ from gnnscale.core import ConfigError, one_line, printable, shown
 from gnnscale.core.config import user_code
 from gnnscale.core.config.compose import config_groups
 
-#: Groups of Hydra that may be chosen from; their names are those of installed packages.
+#: Groups of Hydra with choices from installed plugins.
 PLUGIN_GROUPS = ("hydra/launcher", "hydra/sweeper", "hydra/sweeper/sampler")
-#: Single options of Hydra that may be given.
+#: Allowed single options of Hydra.
 _OPTIONS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.verbose")
 _OF_PLUGINS = ("hydra.launcher.", "hydra.sweeper.")
-#: What options of plugins may not hold: code to import, references to it, other options, and
-#: studies that somebody stored (some samplers unpickle those).
+#: Refused content of plugin options: code to import, references, search spaces, and stored studies
+#: (some samplers unpickle them).
 _NOT_PLAIN = re.compile(
     r"_target_|_partial_|_args_|_recursive_|_convert_|custom_search_space|\$\{"
     r"|^[+]*hydra\.sweeper\.(?:params|search_space|storage)"
 )
 _MAX_FAILURE_RATE = "hydra.sweeper.max_failure_rate="
-#: What has the plugins that are known, by their groups and names.
+#: Package of each known plugin, by group and name.
 _PACKAGES = {
     ("hydra/launcher", "joblib"): "hydra-joblib-launcher",
     ("hydra/launcher", "submitit_local"): "hydra-submitit-launcher",
@@ -43,20 +40,22 @@ _PACKAGES = {
 
 
 def check_hydra_option(argument: str, key: str) -> None:
-    """Raise ConfigError for an option of Hydra that names files or code, or is a command's own.
+    """Raise ConfigError for an option of Hydra that names files or code, or is set by the command.
 
-    ``argument`` is as typed, ``key`` its name, which begins with ``hydra``.
+    Args:
+        argument: the option as typed.
+        key: name of the option, which begins with ``hydra``.
     """
     if key == "hydra" or key.startswith("hydra.searchpath"):
         raise ConfigError(f"{shown(argument)}: not allowed, files of your own are config=FILE.yaml")
-    of_plugin = key.startswith(_OF_PLUGINS)
-    if not (of_plugin or key in _OPTIONS or key in PLUGIN_GROUPS):
+    is_plugin_option = key.startswith(_OF_PLUGINS)
+    if not (is_plugin_option or key in _OPTIONS or key in PLUGIN_GROUPS):
         raise ConfigError(
             f"{shown(argument)}: not allowed; of Hydra's options there are output=DIR, "
             f"{', '.join((*PLUGIN_GROUPS[:2], *_OPTIONS[2:]))}, hydra.launcher.* and "
             "hydra.sweeper.*"
         )
-    if of_plugin and _NOT_PLAIN.search(argument):
+    if is_plugin_option and _NOT_PLAIN.search(argument):
         raise ConfigError(
             f"{shown(argument)}: not allowed; options of plugins are plain values, what is "
             "searched is typed as options, such as optimizer.lr=interval(1e-3,1e-1), and a study "
@@ -65,45 +64,47 @@ def check_hydra_option(argument: str, key: str) -> None:
 
 
 def check_search(arguments: Sequence[str]) -> None:
-    """Raise ConfigError for a search by Optuna that does not say what is better."""
-    given = dict(argument.lstrip("+").split("=", 1) for argument in arguments if "=" in argument)
-    if given.get("hydra/sweeper") == "optuna" and "hydra.sweeper.direction" not in given:
+    """Raise ConfigError for a search by Optuna without a direction."""
+    options = dict(argument.lstrip("+").split("=", 1) for argument in arguments if "=" in argument)
+    if options.get("hydra/sweeper") == "optuna" and "hydra.sweeper.direction" not in options:
         raise ConfigError(
-            "hydra/sweeper=optuna: say which validation metric is better, "
+            "hydra/sweeper=optuna: expected the direction of the validation metric, "
             "hydra.sweeper.direction=maximize (accuracy, F1) or minimize (an error)"
         )
 
 
 def defaults_of_search(arguments: Sequence[str]) -> list[str]:
-    """Return options that a search has here unless others are typed: failed jobs do not end it."""
-    asked = any(each.startswith(_MAX_FAILURE_RATE) for each in arguments)
-    return [f"{_MAX_FAILURE_RATE}1.0"] if "hydra/sweeper=optuna" in arguments and not asked else []
+    """Return default options of a search by Optuna: failed jobs do not end the search."""
+    is_typed = any(argument.startswith(_MAX_FAILURE_RATE) for argument in arguments)
+    if "hydra/sweeper=optuna" in arguments and not is_typed:
+        return [f"{_MAX_FAILURE_RATE}1.0"]
+    return []
 
 
 def explain_missing_plugin(group: str, name: str) -> str | None:
-    """Return what to install for a plugin that is not there; None for one that nobody knows."""
+    """Return the message for a plugin that is not installed. None: the plugin is unknown."""
     package = _PACKAGES.get((group, name))
     return None if package is None else f"{group}={name}: not installed, pip install {package}"
 
 
 def lets_jobs_stop(command: str, arguments: Sequence[str]) -> bool:
-    """Return whether Hydra judges a job of a sweep that fails.
+    """Whether failed jobs of a sweep raise, so that Hydra decides whether the sweep ends.
 
-    It does if an option says how many may fail; and if a launcher runs jobs in other processes,
-    and no ``summary.json`` records how they ended.
+    True if an option limits the rate of failures; also if a launcher runs the jobs in other
+    processes and no ``summary.json`` records their failures.
     """
-    return any(each.startswith(_MAX_FAILURE_RATE) for each in arguments) or (
-        command != "train" and any(each.startswith("hydra/launcher=") for each in arguments)
+    return any(argument.startswith(_MAX_FAILURE_RATE) for argument in arguments) or (
+        command != "train" and any(argument.startswith("hydra/launcher=") for argument in arguments)
     )
 
 
-#: Flags of Hydra's own parser, without and with a value; anything else with dashes is a mistake.
+#: Allowed flags of Hydra's parser, without and with a value.
 HYDRA_FLAGS = (
     *("--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r"),
     *("--multirun", "-m", "--shell-completion", "-sc"),
 )
 HYDRA_FLAGS_WITH_VALUE = ("--cfg", "-c", "--package", "-p", "--info", "-i")
-#: Flags by which a file could give Hydra its settings, or be unpickled; and what does it instead.
+#: Flags by which a file could set Hydra or be unpickled, and the alternative for each.
 REFUSED_FLAGS = {
     **dict.fromkeys(
         ("--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"),
@@ -112,7 +113,7 @@ REFUSED_FLAGS = {
     "--experimental-rerun": "use gnnscale train resume=DIR",
 }
 
-#: More is no option that anybody typed. Hydra's grammar takes a second for 1,000 characters.
+#: Limits on typed options. Hydra's grammar takes a second for 1,000 characters.
 _MAX_LENGTH = 1 << 12
 _MAX_TOTAL = 1 << 14
 _MAX_JOBS = 10_000
@@ -120,22 +121,23 @@ _CHOICE = re.compile(r"[\w-]+", re.ASCII)
 
 
 def check_text(arguments: Sequence[str]) -> None:
-    """Raise ConfigError for the first argument that is no text, or too much of it."""
+    """Raise ConfigError for the first empty, too long or unprintable argument."""
     for argument in arguments:
         if not argument.strip() or argument.lstrip("+~").startswith("="):
-            raise ConfigError(f"{shown(argument)!r}: no option, write option=value")
+            raise ConfigError(f"{shown(argument)!r}: expected option=value")
         if len(argument) > _MAX_LENGTH:
             raise ConfigError(
-                f"{shown(argument)}: {len(argument):,} characters, allowed are {_MAX_LENGTH:,}"
+                f"{shown(argument)}: expected at most {_MAX_LENGTH:,} characters, got "
+                f"{len(argument):,}"
             )
         if not printable(argument):
             raise ConfigError(f"{shown(argument)}: holds control characters, or is not UTF-8")
     if (total := sum(map(len, arguments))) > _MAX_TOTAL:
-        raise ConfigError(f"{total:,} characters of options: allowed are {_MAX_TOTAL:,}")
+        raise ConfigError(f"options: expected at most {_MAX_TOTAL:,} characters, got {total:,}")
 
 
 def check_flag(argument: str, command: str) -> None:
-    """Raise ConfigError for what begins with a dash and is no flag of a command; names another."""
+    """Raise ConfigError, with an alternative, for an unknown or refused flag."""
     if not argument.startswith("-") or argument in HYDRA_FLAGS:
         return
     name, equals, _ = argument.partition("=")
@@ -149,7 +151,7 @@ def check_flag(argument: str, command: str) -> None:
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
-    """Move flags before options; Hydra's parser takes options in one piece only."""
+    """Return the arguments with flags first: Hydra's parser needs all options in one block."""
     flags: list[str] = []
     options: list[str] = []
     awaits_value = False
@@ -161,7 +163,7 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
 
 
 def check_flags(arguments: Sequence[str]) -> None:
-    """Raise ConfigError, in one line, for flags that Hydra's parser would refuse in several."""
+    """Raise ConfigError for flags that Hydra's parser refuses, in one line in place of several."""
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
@@ -176,9 +178,11 @@ def check_flags(arguments: Sequence[str]) -> None:
 
 
 def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
-    """Raise ConfigError for options that Hydra cannot read, name files, or make too many jobs.
+    """Raise ConfigError for options that Hydra cannot parse, name files, or make too many jobs.
 
-    ``arguments`` are options as typed, without flags; ``sweep`` is whether there are several jobs.
+    Args:
+        arguments: options as typed, without flags.
+        sweep: whether the command is a sweep of several jobs.
     """
     num_jobs = 1
     for argument in arguments:
@@ -193,22 +197,27 @@ def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
         num_jobs *= _num_jobs(override, argument)
         if num_jobs > _MAX_JOBS:
             raise ConfigError(
-                f"{shown(argument)}: a sweep of {num_jobs:,} jobs, allowed are {_MAX_JOBS:,}"
+                f"{shown(argument)}: expected a sweep of at most {_MAX_JOBS:,} jobs, got "
+                f"{num_jobs:,}"
             )
     check_search(arguments)
 
 
 def directory_of(argument: str) -> str:
-    """Return the folder that an option of Hydra names; raise ConfigError if it is no text."""
+    """Return the folder that an option of Hydra names.
+
+    Raises:
+        ConfigError: the value is not a text.
+    """
     override = _parsed(argument)
     value = getattr(override.value(), "text", override.value())
     if not isinstance(value, (str, int, float)):
-        raise ConfigError(f"{shown(argument)}: must be the name of a folder")
+        raise ConfigError(f"{shown(argument)}: expected the name of a folder")
     return str(value)
 
 
 def _check_choice(argument: str, group: str, override: Any) -> None:
-    """Refuse what is no name in a group; the names are those of files that ship."""
+    """Raise ConfigError unless the choices of a group are names of packaged files or of code."""
     value = override.value()
     if override.is_delete() or isinstance(value, dict):
         return
@@ -216,16 +225,17 @@ def _check_choice(argument: str, group: str, override: Any) -> None:
         if group in user_code.GROUPS and user_code.is_name(choice):
             user_code.check_name(choice, option=group)
         elif not isinstance(choice, str) or not _CHOICE.fullmatch(choice):
-            known = config_groups().get(group)
-            names = f", one of {', '.join(known)}" if known else ""
-            raise ConfigError(f"{shown(argument)}: the name of a {group} is needed{names}")
+            choices = config_groups().get(group)
+            names = f", one of {', '.join(choices)}" if choices else ""
+            raise ConfigError(f"{shown(argument)}: expected the name of a {group}{names}")
 
 
 def named_code(arguments: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield what options, as typed, name of the user's code for groups that take it.
+    """Yield the user code that typed options name for groups of user code.
 
-    As ``(group, name, chosen)``; ``chosen`` is whether it is a choice of the group, and not the
-    group's ``_target_``. Options that cannot be read name nothing.
+    Yields:
+        ``(group, name, chosen)``; ``chosen`` is True for ``group=NAME`` and False for
+        ``group._target_=NAME``.
     """
     for argument in arguments:
         group = argument.partition("=")[0].lstrip("+")
@@ -238,16 +248,16 @@ def named_code(arguments: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
 
 
 def _parsed(argument: str) -> Any:
-    """Parse one option as Hydra does."""
+    """Return one option as parsed by Hydra."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     if "=" not in argument and not argument.startswith("~"):
-        raise ConfigError(f"{shown(argument)}: cannot be read as an option, write option=value")
+        raise ConfigError(f"{shown(argument)}: expected option=value")
     try:
         return OverridesParser.create().parse_override(argument)
     except RecursionError:
         raise ConfigError(f"{shown(argument)}: nested too deeply") from None
-    # Hydra's parser is a foreign one, and evaluates: it may raise whatever a value brings about.
+    # Hydra's parser evaluates functions in the value and may raise any exception.
     except Exception as error:
         reason = one_line(str(error).partition("\n")[0], 120)
         quotes = texts.working_quotes(argument)
@@ -258,20 +268,20 @@ def _parsed(argument: str) -> Any:
 
 
 def _choices(value: Any) -> Iterator[Any]:
-    """What the value of a group chooses; anything but text is no choice."""
+    """Yield the choices in the value of a group, sweeps and lists included."""
     from hydra.core.override_parser.types import ChoiceSweep, Glob, QuotedString
 
     if isinstance(value, QuotedString):
         yield value.text
     elif isinstance(value, (list, tuple, ChoiceSweep)):
-        for each in value.list if isinstance(value, ChoiceSweep) else value:
-            yield from _choices(each)
+        for element in value.list if isinstance(value, ChoiceSweep) else value:
+            yield from _choices(element)
     elif not isinstance(value, Glob):
         yield value
 
 
 def _num_jobs(override: Any, argument: str) -> int:
-    """How many jobs an option stands for."""
+    """Return the number of values over which an option sweeps; 1 without a sweep."""
     from hydra.core.override_parser.types import ChoiceSweep, RangeSweep
 
     if not override.is_sweep_override():
@@ -281,8 +291,9 @@ def _num_jobs(override: Any, argument: str) -> int:
         return max(len(value.list), 1)
     if not isinstance(value, RangeSweep):
         return 1
-    start, stop, step = (float(each or 0) for each in (value.start, value.stop, value.step))
-    if not (math.isfinite(start) and math.isfinite(stop) and math.isfinite(step) and step):
+    bounds = (value.start, value.stop, value.step)
+    start, stop, step = (float(number or 0) for number in bounds)
+    if not (all(map(math.isfinite, (start, stop, step))) and step):
         raise ConfigError(f"{shown(argument)}: the range has no end")
     return max(math.ceil((stop - start) / step), 1)
 
@@ -290,10 +301,14 @@ def _num_jobs(override: Any, argument: str) -> int:
 def complete(
     arguments: Sequence[str], commands: Collection[str], run: Callable[[str, Sequence[str]], int]
 ) -> int:
-    """Complete the command line in ``COMP_LINE``; Hydra completes options, given their command.
+    """Print completions of the command line in ``COMP_LINE``, and return the exit status.
 
-    A line that is half typed is no error: nothing is printed about it. The shell calls it with
-    ``-sc query=SHELL``, or ``-sc install=SHELL``; ``run`` runs a command with arguments.
+    Hydra completes the options of a command. An incomplete line causes no error message.
+
+    Args:
+        arguments: ``-sc query=SHELL`` or ``-sc install=SHELL``, from the shell.
+        commands: names of all commands.
+        run: runs a command with arguments.
     """
     if not arguments[1:2] or not arguments[1].startswith("query="):
         return run("train", arguments)
@@ -307,20 +322,20 @@ def complete(
     if command == "train" and last.startswith("config="):
         print(" ".join(f"config={name}" for name in config_groups()["experiment"]))
         return 0
-    before = words[2:] if not last else words[2:-1]
-    known = [word for word in before if _known_to_hydra(word, command)]
-    os.environ["COMP_LINE"] = " ".join([words[0], *known, last])
+    preceding = words[2:] if not last else words[2:-1]
+    options = [word for word in preceding if _is_hydra_option(word, command)]
+    os.environ["COMP_LINE"] = " ".join([words[0], *options, last])
     with contextlib.redirect_stderr(io.StringIO()):
         run(command, arguments)
     return 0
 
 
-def _known_to_hydra(word: str, command: str) -> bool:
-    """Whether a word in front of the one to complete is an option that names no file."""
+def _is_hydra_option(word: str, command: str) -> bool:
+    """Whether a word is a valid option that names neither a file nor code."""
     if word.startswith(("config=", "resume=")):
         return False
     try:
-        if any(named_code([word])):  # nothing is imported for what is half typed
+        if any(named_code([word])):  # completion imports no user code
             return False
         check_text([word])
         check_flag(word, command)

@@ -1,4 +1,4 @@
-"""Which command is meant, and how its arguments reach Hydra."""
+"""Dispatch of ``gnnscale COMMAND``: help, composition of options by Hydra, and the task."""
 
 import logging
 import os
@@ -12,30 +12,28 @@ from pathlib import Path
 from typing import NoReturn
 
 from gnnscale.cli import arguments as cli_arguments
-from gnnscale.cli import config_files as staging
-from gnnscale.cli import exit_status as exits
-from gnnscale.cli import interruption, texts
-from gnnscale.cli import stdio as streams
-from gnnscale.cli.commands import TASKS, CommandJob, failures, left_by
+from gnnscale.cli import config_files, exit_status, interruption, stdio, texts
+from gnnscale.cli.commands import TASKS
+from gnnscale.cli.commands.job import CommandJob, exit_error, failures
 from gnnscale.cli.help import help_text
 from gnnscale.core import leads_machine, restarting_run, torchrun_rank, unfinished_folder
 from gnnscale.core.config import user_code
 from gnnscale.core.config.compose import CONFIGS, compose, register_resolvers, resolved_now
-from gnnscale.core.config.run_directory import check_unused, taken_back
+from gnnscale.core.config.run_directory import check_unused, removed_on_error
 from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
 from gnnscale.core.locks import sole_writer
 
 COMMANDS = {
-    "prepare": "raw files to a graph store",
-    "partition": "a graph to parts, one for each device",
-    "plan-cache": "what accelerators keep of a graph in their own memory",
+    "prepare": "convert raw files to a graph store",
+    "partition": "partition a graph, one part for each device",
+    "plan-cache": "plan the caches in the accelerators' memory",
     "train": "train a model, by default a small one on a synthetic graph",
     "evaluate": "measure the best checkpoint of a run: run=DIR",
-    "predict": "classes or embeddings of vertices in a file: run=DIR out=FILE",
-    "export": "weights for other programs: run=DIR format=pyg",
+    "predict": "write classes or embeddings of vertices: run=DIR out=FILE",
+    "export": "write weights for other programs: run=DIR format=pyg",
     "simulate": "predict training on a platform, without training",
     "generate": "explore designs of an FPGA card, and write one for Vitis",
-    "doctor": "what was found on this machine, what each feature still needs",
+    "doctor": "examine this machine, and list what each feature still needs",
 }
 
 _USAGE = """\
@@ -60,7 +58,7 @@ def main() -> int:
     """Run ``gnnscale`` with the arguments of the process and return its exit status."""
     arguments = sys.argv[1:]
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        # torch would warn of each lost connection, with a trace of its C++ code.
+        # Otherwise torch logs a C++ stack trace for each lost connection.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if arguments[:1] in (["-sc"], ["--shell-completion"]):
         return cli_arguments.complete(arguments, COMMANDS, _run)
@@ -72,9 +70,8 @@ def main() -> int:
         return 0
     command = arguments[0]
     if command not in COMMANDS:
-        known = f"; commands are {', '.join(COMMANDS)}"
-        guess = nearest(command[:100], COMMANDS) or known
-        print(f"{shown(command)}: unknown command{guess}", file=streams.last_words())
+        hint = nearest(command[:100], COMMANDS) or f"; commands are {', '.join(COMMANDS)}"
+        print(f"{shown(command)}: unknown command{hint}", file=stdio.last_words())
         return 2
     status = _run(command, arguments[1:])
     if torchrun_rank() is not None:
@@ -83,9 +80,9 @@ def main() -> int:
 
 
 def _leave(status: int) -> NoReturn:
-    """End the process without taking the interpreter down.
+    """End the process without finalizing the interpreter.
 
-    A thread of gloo may still let go of a tensor; without an interpreter it would abort.
+    A gloo thread may still release a tensor, which aborts after finalization.
     """
     logging.shutdown()
     sys.stdout.flush()
@@ -98,23 +95,23 @@ def _command_list() -> str:
 
 
 def _run(command: str, arguments: Sequence[str]) -> int:
-    """Run a command, and turn what the user can mend into one line and an exit status."""
+    """Run a command and return its exit status; print a user's error as one line."""
     interruption.interrupt_on_signals()
     warnings.filterwarnings("ignore", module=r"hydra\.")
     try:
         if not {"-h", "--help"}.isdisjoint(arguments):
             print(_help(command, arguments), end="")
             return 0
-        translated = staging.translate(command, arguments)
+        translated = config_files.translate(command, arguments)
         cli_arguments.check_flags(cli_arguments.flags_first(translated.arguments))
-        with _elsewhere(command, translated) as folder:
+        with _rank_folder(command, translated) as folder:
             if translated.sweep or any(
-                each.startswith("-") and each not in ("-r", "--run")
-                for each in translated.arguments
+                argument.startswith("-") and argument not in ("-r", "--run")
+                for argument in translated.arguments
             ):
-                _hydra(command, translated, folder)
+                _run_hydra(command, translated, folder)
             else:
-                _single(command, translated, folder)
+                _run_single(command, translated, folder)
     except KeyboardInterrupt:
         interruption.tell_interrupted()
         return interruption.INTERRUPTED
@@ -122,40 +119,44 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         message = explain(error)
         if message is None:
             raise
-        print(one_line(message), file=streams.last_words())
+        print(one_line(message), file=stdio.last_words())
         return 1
     return 0
 
 
 def _help(command: str, arguments: Sequence[str]) -> str:
-    """Return the help of a command: of the groups that are named, or of all.
+    """Return the help of a command, for the named groups of options or for all.
 
     Raises:
-        ConfigError: an argument is not allowed.
+        ConfigError: an argument is invalid.
     """
-    rest = [each for each in arguments if each not in ("-h", "--help")]
-    topics = [each for each in rest if "=" not in each and each[:1] not in "-~"]
-    translated = staging.translate(command, [each for each in rest if each not in topics])
-    overrides = [each for each in translated.arguments if not each.startswith("-")]
+    words = [argument for argument in arguments if argument not in ("-h", "--help")]
+    topics = [word for word in words if "=" not in word and word[:1] not in "-~"]
+    options = [word for word in words if word not in topics]
+    translated = config_files.translate(command, options)
     try:
-        return help_text(command, translated.config, overrides, topics)
-    except Exception as error:  # whatever was typed
-        raise ConfigError(exits.explain_hydra(error)) from error
+        return help_text(command, translated.config, translated.overrides, topics)
+    except Exception as error:  # any error in the typed options
+        raise ConfigError(exit_status.explain_hydra(error)) from error
 
 
 @contextmanager
-def _elsewhere(command: str, translated: staging.TranslatedArguments) -> Iterator[str | None]:
-    """Yield where processes of torchrun write other than the first: nowhere that stays.
+def _rank_folder(
+    command: str, translated: config_files.TranslatedArguments
+) -> Iterator[str | None]:
+    """Yield the output folder that torchrun imposes: a temporary one for ranks above 0.
 
-    If they may be started again, the first of each machine writes into the run directory, since
-    that machine may be the only one that is left.
+    If torchrun restarts failed processes, local rank 0 of each machine uses the run directory,
+    since its machine may be the only one that remains. None: the command's normal folder.
     """
     run = restarting_run() if command == "train" else None
     if run is not None and translated.sweep:
         raise ConfigError("torchrun --max-restarts: a sweep is not started again; 0 goes with -m")
     if run is not None and leads_machine():
-        typed = any(each.startswith("hydra.run.dir=") for each in translated.arguments)
-        yield None if typed or translated.output is not None else f"outputs/train/{run}"
+        is_typed = translated.output is not None or any(
+            argument.startswith("hydra.run.dir=") for argument in translated.arguments
+        )
+        yield None if is_typed else f"outputs/train/{run}"
         return
     if not torchrun_rank():
         yield None
@@ -164,37 +165,40 @@ def _elsewhere(command: str, translated: staging.TranslatedArguments) -> Iterato
         yield folder
 
 
-def _single(command: str, translated: staging.TranslatedArguments, elsewhere: str | None) -> None:
+def _run_single(
+    command: str, translated: config_files.TranslatedArguments, rank_folder: str | None
+) -> None:
     """Compose the options of a command, and run its task.
 
     Raises:
-        ConfigError: Hydra does not take the options.
-        Exception: what the task raises.
+        ConfigError: Hydra refuses the options.
+        Exception: the task fails.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.core.utils import configure_log
 
-    overrides = [each for each in translated.arguments if not each.startswith("-")]
     try:
         options, hydra = compose(
-            translated.config, overrides, directory=elsewhere or translated.output
+            translated.config, translated.overrides, directory=rank_folder or translated.output
         )
         configure_log(hydra.hydra.job_logging, hydra.hydra.verbose)
-    except Exception as error:  # whatever was typed
-        raise ConfigError(exits.explain_hydra(error)) from error
+    except Exception as error:  # any error in the typed options
+        raise ConfigError(exit_status.explain_hydra(error)) from error
     HydraConfig.instance().set_config(hydra)
-    exits.name_lost_files()
+    exit_status.name_lost_files()
     try:
         TASKS[command](options)
     except SystemExit as leave:
-        raise left_by(leave) from leave
+        raise exit_error(leave) from leave
 
 
-def _hydra(command: str, translated: staging.TranslatedArguments, elsewhere: str | None) -> None:
+def _run_hydra(
+    command: str, translated: config_files.TranslatedArguments, rank_folder: str | None
+) -> None:
     """Let Hydra show help or a configuration, complete a line, or run the jobs of a sweep.
 
     Raises:
-        ConfigError: Hydra does not take the options.
+        ConfigError: Hydra refuses the options.
         SystemExit: with status 1 if jobs have failed.
     """
     import hydra
@@ -202,11 +206,11 @@ def _hydra(command: str, translated: staging.TranslatedArguments, elsewhere: str
     arguments = list(translated.arguments)
     folder = None
     if translated.sweep:
-        asked = elsewhere or translated.output or staging.run_directory(command, sweep=True)
-        # Hydra makes it before it composes the jobs.
-        folder = None if elsewhere else resolved_now(asked)
-        arguments.append(f"hydra.sweep.dir={texts.quoted(folder or asked)}")
-        if elsewhere:
+        output = translated.output or config_files.run_directory(command, sweep=True)
+        # Hydra creates the folder before it composes the jobs.
+        folder = None if rank_folder else resolved_now(output)
+        arguments.append(f"hydra.sweep.dir={texts.quoted(rank_folder or folder or output)}")
+        if rank_folder:
             arguments.append("hydra.output_subdir=null")
     job = CommandJob(
         command=command,
@@ -215,24 +219,24 @@ def _hydra(command: str, translated: staging.TranslatedArguments, elsewhere: str
     )
     arguments += cli_arguments.defaults_of_search(arguments)
     register_resolvers()
-    # Hydra then lets its own exceptions through.
+    # Makes Hydra raise its exceptions, not print them.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     sys.argv = ["gnnscale", *cli_arguments.flags_first(arguments)]
     failures.clear()
     try:
         with ExitStack() as stack:
             if folder is not None:
-                place = Path(os.path.abspath(folder))
-                mine = stack.enter_context(taken_back(place))
-                stack.enter_context(sole_writer(place, option="output"))
+                directory = Path(os.path.abspath(folder))
+                new_names = stack.enter_context(removed_on_error(directory))
+                stack.enter_context(sole_writer(directory, option="output"))
                 if translated.fresh:
-                    check_unused(place, jobs=True)
-                mine.add("multirun.yaml")
+                    check_unused(directory, jobs=True)
+                new_names.add("multirun.yaml")
             path = f"pkg://{CONFIGS}"
             hydra.main(version_base="1.3", config_path=path, config_name=translated.config)(job)()
-    # What a job raises is caught there; this is Hydra, composing whatever was typed.
+    # CommandJob handles errors of jobs; without failed jobs this is an error of Hydra.
     except Exception as error:
         if not failures:
-            raise ConfigError(exits.explain_hydra(error)) from error
+            raise ConfigError(exit_status.explain_hydra(error)) from error
     if failures:
         raise SystemExit(1)

@@ -1,7 +1,7 @@
-"""``config=`` and ``resume=``: files that give options, turned into what Hydra may compose.
+"""Translation of typed arguments, ``config=FILE`` and ``resume=DIR`` to arguments of Hydra.
 
-No text of such a file reaches Hydra. Its values are read, checked, and handed to Hydra's store of
-configurations, which the processes of a launcher get too.
+No text of a user's file reaches Hydra. The values are read, checked, and put into Hydra's
+ConfigStore, which the processes of a launcher get, too.
 """
 
 import re
@@ -15,8 +15,7 @@ from typing import Any
 from gnnscale.cli import arguments as cli_arguments
 from gnnscale.cli import texts
 from gnnscale.core import ConfigError, nearest, shown
-from gnnscale.core.config import compose, user_code
-from gnnscale.core.config import untrusted as found
+from gnnscale.core.config import compose, untrusted, user_code
 from gnnscale.core.config.run_directory import (
     CONFIG_FILE,
     check_run_directory,
@@ -25,11 +24,11 @@ from gnnscale.core.config.run_directory import (
 )
 from gnnscale.core.config.yaml_file import check_known, check_references, read_yaml
 
-#: Where the options of a resumed run are, for Hydra to compose.
+#: Name in Hydra's ConfigStore of a resumed run's options.
 _RESUMED = "resumed_run"
 
-#: Mappings with whatever names the user's code takes: Hydra adds to them without a plus sign.
-_FREE = ("model.arguments",)
+#: Mappings with arbitrary keys; users add keys without Hydra's plus sign.
+_FREE_MAPPINGS = ("model.arguments",)
 
 #: Commands that read a run directory.
 _OF_RUNS = ("evaluate", "predict", "export")
@@ -39,43 +38,49 @@ _NAME = re.compile(r"\w+", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class TranslatedArguments:
-    """What the arguments of a command mean."""
+    """Arguments of a command, translated for Hydra."""
 
-    arguments: tuple[str, ...]  #: those of Hydra
-    config: str  #: the configuration to compose
-    #: the folder to write into, which may refer to options; None for the command's default
+    arguments: tuple[str, ...]  #: arguments of Hydra
+    config: str  #: name of the configuration to compose
+    #: output folder, which may refer to options. None: the command's default
     output: str | None = None
-    sweep: bool = False  #: whether the command has several jobs
-    fresh: bool = True  #: whether a folder that holds a sweep is refused
+    sweep: bool = False  #: whether the command is a sweep of several jobs
+    fresh: bool = True  #: whether an output folder that holds a sweep is refused
+
+    @property
+    def overrides(self) -> list[str]:
+        """Arguments without flags."""
+        return [argument for argument in self.arguments if not argument.startswith("-")]
 
 
 def translate(command: str, arguments: Sequence[str]) -> TranslatedArguments:
-    """Turn the arguments of a command, as typed, into those of Hydra.
+    """Translate the typed arguments of a command to arguments of Hydra.
 
-    Raises ConfigError if an argument, or a file that it names, is not allowed.
+    Raises:
+        ConfigError: an argument, or a file that it names, is invalid.
     """
     cli_arguments.check_text(arguments)
     for argument in arguments:
         if not (command == "doctor" and argument == "--calibrate"):
             cli_arguments.check_flag(argument, command)
-    resumes = [each for each in arguments if command == "train" and _resumes(each)]
-    configs = [each for each in arguments if command == "train" and each.startswith("config=")]
+    trains = command == "train"
+    resumes = [argument for argument in arguments if trains and _resumes(argument)]
+    configs = [argument for argument in arguments if trains and argument.startswith("config=")]
     sweep = not {"-m", "--multirun"}.isdisjoint(arguments)
     special = {*configs, *resumes, *filter(_is_board_file, arguments)}
     arguments = [
-        each if each in special else texts.as_typed(each, command, sweep=sweep)
-        for each in arguments
+        argument if argument in special else texts.as_typed(argument, command, sweep=sweep)
+        for argument in arguments
     ]
-    outputs = [each for each in arguments if _is_output(each, command, sweep=sweep)]
+    outputs = [argument for argument in arguments if _is_output(argument, command, sweep=sweep)]
     for several in (resumes, configs, outputs):
         if len(several) > 1:
             raise ConfigError(f"{shown(several[-1])}: given twice")
-    for other in (*configs, *outputs):
-        if resumes:
-            raise ConfigError(f"{shown(other)}: cannot be given with resume")
+    if resumes and (excluded := (*configs, *outputs)):
+        raise ConfigError(f"{shown(excluded[0])}: cannot be given with resume")
     translated = TranslatedArguments(arguments=(), config=command, sweep=sweep)
     typed: list[str] = []
-    outputs = [each for each in outputs if not each.startswith("hydra.run.dir=")]
+    outputs = [argument for argument in outputs if not argument.startswith("hydra.run.dir=")]
     special = {*configs, *resumes, *outputs, *filter(_is_board_file, arguments)}
     value_of_flag = False
     for argument in arguments:
@@ -88,7 +93,7 @@ def translate(command: str, arguments: Sequence[str]) -> TranslatedArguments:
             translated = _resume(translated, Path(argument.partition("=")[2]), arguments)
         else:
             more: Sequence[str] = ()
-            # Commands that read a run have no such groups: what is named is the run's.
+            # Commands that read a run take user code from the run's options.
             if command not in _OF_RUNS or not any(cli_arguments.named_code([argument])):
                 more = _options(argument, command, resumes=bool(resumes))
             translated = replace(translated, arguments=(*translated.arguments, *more))
@@ -99,7 +104,7 @@ def translate(command: str, arguments: Sequence[str]) -> TranslatedArguments:
 
 
 def _take_code(typed: Sequence[str], *, stored: bool) -> None:
-    """Let options name the user's code that is typed, and Hydra choose it for groups if stored."""
+    """Allow the user code that is typed; if ``stored``, make it a choice of its group in Hydra."""
     for group, name, chosen in cli_arguments.named_code(typed):
         if chosen and stored:
             compose.store_code(group, name)
@@ -107,7 +112,7 @@ def _take_code(typed: Sequence[str], *, stored: bool) -> None:
 
 
 def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
-    """Return what an argument is to Hydra."""
+    """Return the arguments of Hydra for one typed argument."""
     name, _, value = argument.partition("=")
     if argument == "--calibrate":
         return ["calibrate=true"]
@@ -119,39 +124,39 @@ def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
         return [f"{name}._target_={value}"]
     if resumes and not value.startswith("{"):
         if name == "device_plan":
-            return ()  # it takes the place of the run's own, below
+            return ()  # _resume replaces the run's device plan
         if name == "logger":
             return [_loggers(value)]
         if name in _train_options()[0]:
             raise ConfigError(
-                f"{shown(argument)}: resume=DIR goes on with the {name} of the run; what may "
-                f"change is device_plan=NAME, logger=NAME, and {_changeable()}"
+                f"{shown(argument)}: resume=DIR continues with the {name} of the run; options "
+                f"that may change are device_plan=NAME, logger=NAME, and {_changeable()}"
             )
     return [f"++{argument}" if _is_free(name) else argument]
 
 
 def _changeable() -> str:
-    """Return the options that may be others when a run goes on."""
+    """Return the options that may change when a run is resumed."""
     from gnnscale.run.checkpoint.file import FREE_OPTIONS
 
-    whole = {name: f"{name}.*" for name in (*_train_options()[0], "device_plan")}
-    return ", ".join(whole.get(name, name) for name in FREE_OPTIONS if name != "resume")
+    groups = {name: f"{name}.*" for name in (*_train_options()[0], "device_plan")}
+    return ", ".join(groups.get(name, name) for name in FREE_OPTIONS if name != "resume")
 
 
 def _is_output(argument: str, command: str, *, sweep: bool) -> bool:
-    """Whether an argument names the folder that a command writes into."""
+    """Whether an argument names the output folder of a command."""
     if sweep and argument.startswith("hydra.sweep.dir="):
         return True
-    own = "output=" if sweep else ("output=", "hydra.run.dir=")
-    return argument.startswith(own) and run_directory(command) != "."
+    prefixes = "output=" if sweep else ("output=", "hydra.run.dir=")
+    return argument.startswith(prefixes) and run_directory(command) != "."
 
 
 def _to_output(translated: TranslatedArguments, argument: str) -> TranslatedArguments:
-    """Take note of the folder that is asked for."""
+    """Return the translated arguments with the output folder that ``argument`` names."""
     name, _, value = argument.partition("=")
     output = value if name == "output" else cli_arguments.directory_of(argument)
     if not output or output == "null":
-        raise ConfigError(f"{argument}: names no folder")
+        raise ConfigError(f"{argument}: expected a folder")
     if translated.sweep:
         for folder in (Path(output), *Path(output).glob("[0-9]*")):
             check_run_directory(folder)
@@ -160,13 +165,13 @@ def _to_output(translated: TranslatedArguments, argument: str) -> TranslatedArgu
 
 @cache
 def run_directory(command: str, *, sweep: bool = False) -> str:
-    """Return the default folder of a command; ``.`` if a run has none."""
+    """Return the default output folder of a command; ``.``: the command has none."""
     return str(_packaged(command)["hydra"]["sweep" if sweep else "run"]["dir"])
 
 
 @cache
 def _train_options() -> tuple[frozenset[str], frozenset[str]]:
-    """The groups of ``train``, and the names of all its options at the top."""
+    """Return the groups of ``train``, and the names of all its top-level options."""
     content = _packaged("train")
     groups = {
         name
@@ -175,12 +180,12 @@ def _train_options() -> tuple[frozenset[str], frozenset[str]]:
         for name in entry
         if _NAME.fullmatch(name) and name != "experiment"
     }
-    # An algorithm sets options of other groups, and is none itself.
+    # ``algorithm`` only sets options of other groups.
     return frozenset(groups), frozenset({*groups, *content} - {"defaults", "hydra", "algorithm"})
 
 
 def _packaged(name: str) -> Any:
-    """Return what a configuration that ships holds."""
+    """Return the content of a packaged configuration."""
     import yaml  # type: ignore[import-untyped]
 
     return yaml.safe_load((resources.files(compose.CONFIGS) / f"{name}.yaml").read_text())
@@ -193,7 +198,7 @@ def _is_board_file(argument: str) -> bool:
 
 
 def _board(file: Path) -> str:
-    """Select the FPGA card that a user's own file describes."""
+    """Return the option that selects the FPGA card described by a user's file."""
     from gnnscale.planner.fpga_board import board_values
 
     staged = "file_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]
@@ -202,19 +207,19 @@ def _board(file: Path) -> str:
 
 
 def _configs(value: str) -> str:
-    """Select the experiments that ``config=`` means."""
+    """Return the option that selects the experiments of ``config=``."""
     names = [_experiment(name, number) for number, name in enumerate(value.split(","))]
     return f"experiment={','.join(names)}"
 
 
 def _experiment(name: str, number: int) -> str:
-    """Return the name of an experiment; that of a user's own file, which becomes one."""
-    known = compose.config_groups()["experiment"]
-    if name in known:
+    """Return the experiment ``name``, or register a user's file as an experiment."""
+    experiments = compose.config_groups()["experiment"]
+    if name in experiments:
         return name
     file = Path(name)
     if file.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"config={shown(name)}: no such experiment{nearest(name, known)}")
+        raise ConfigError(f"config={shown(name)}: no such experiment{nearest(name, experiments)}")
     try:
         values = read_yaml(file, raw=("defaults",), is_text=_is_text)
     except FileNotFoundError:
@@ -240,11 +245,11 @@ def _is_text(option: str) -> bool:
 
 
 def _defaults(file: Path, entries: Any) -> list[Any]:
-    """Check the defaults list of a user's file: groups of options and experiments that ship."""
+    """Check the defaults list of a user's file: groups of options, and packaged experiments."""
     groups = _train_options()[0]
     allowed = f"'_self_', 'override /GROUP: NAME' with a group of {', '.join(sorted(groups))}"
     if not isinstance(entries, list):
-        raise ConfigError(f"{file}: defaults={shown(entries)}: must be a list of {allowed}")
+        raise ConfigError(f"{file}: defaults={shown(entries)}: expected a list of {allowed}")
     for entry in entries:
         if isinstance(entry, str) and (
             entry == "_self_" or entry in compose.config_groups()["experiment"]
@@ -257,14 +262,14 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
             compose.store_code(group[1], name)
             continue
         if group is None or group[1] not in groups or not named:
-            raise ConfigError(f"{file}: defaults: {shown(entry)}: allowed are {allowed}")
+            raise ConfigError(f"{file}: defaults: expected {allowed}, got {shown(entry)}")
     return entries
 
 
 def _resume(
     translated: TranslatedArguments, directory: Path, typed: Sequence[str]
 ) -> TranslatedArguments:
-    """Make the options that a run was started with the defaults of this one, in its directory."""
+    """Return arguments that resume a run: its options become defaults, its directory the output."""
     if translated.sweep:
         raise ConfigError(f"resume={directory}: cannot be part of a sweep")
     values = read_run(directory, _train_options()[1], option="resume")
@@ -288,28 +293,23 @@ def _resume(
 
 
 def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:
-    """Refuse to resume a run that names what it may not, unless the command line does so again."""
-    # Not for commands that resume nothing: they are to be quick.
+    """Check the paths and code that a resumed run names, except options typed again."""
+    # Imported here so that other commands start quickly.
     from gnnscale.run.config import RunConfig
 
-    given = dict(each.lstrip("+").split("=", 1) for each in arguments if "=" in each)
-    # A mapping is merged with what was found, and so says nothing of the options that it lacks.
-    given = {option: value for option, value in given.items() if not value.startswith("{")}
+    typed = dict(argument.lstrip("+").split("=", 1) for argument in arguments if "=" in argument)
+    # A typed mapping is merged with the run's, so it does not replace all of its options.
+    typed = {option: value for option, value in typed.items() if not value.startswith("{")}
     for group, name, _ in cli_arguments.named_code(arguments):
-        given[f"{group}._target_"] = name
-    if "device_plan" in given:
-        given["device_plan.devices"] = given["device_plan"]
-    found.check_found(
-        values,
-        RunConfig,
-        directory=directory,
-        given=given,
-    )
+        typed[f"{group}._target_"] = name
+    if "device_plan" in typed:
+        typed["device_plan.devices"] = typed["device_plan"]
+    untrusted.check_found(values, RunConfig, directory=directory, given=typed)
 
 
 def _is_free(name: str) -> bool:
-    """Whether an option is a mapping, or in one, whose names are not known before."""
-    return any(name == each or name.startswith(f"{each}.") for each in _FREE)
+    """Whether an option is one of ``_FREE_MAPPINGS`` or belongs to one."""
+    return any(name == mapping or name.startswith(f"{mapping}.") for mapping in _FREE_MAPPINGS)
 
 
 def _resumes(argument: str) -> bool:
@@ -317,22 +317,22 @@ def _resumes(argument: str) -> bool:
 
 
 def _loggers(value: str) -> str:
-    """Return the option that sets the loggers of a run that goes on, in place of those it had."""
-    known = [name for name in compose.config_groups()["logger"] if name != "none"]
-    wanted = [name.strip() for name in value.removeprefix("[").removesuffix("]").split(",")]
-    for name in wanted:
-        if name not in ("", "none", *known):
-            raise ConfigError(f"logger={shown(name)}: no such logger{nearest(name, known)}")
-    chosen = ",".join(f"{name}:{str(name in wanted).lower()}" for name in known)
-    return f"++logger={{{chosen}}}"
+    """Return the option that replaces the loggers of a resumed run."""
+    loggers = [name for name in compose.config_groups()["logger"] if name != "none"]
+    enabled = [name.strip() for name in value.removeprefix("[").removesuffix("]").split(",")]
+    for name in enabled:
+        if name not in ("", "none", *loggers):
+            raise ConfigError(f"logger={shown(name)}: no such logger{nearest(name, loggers)}")
+    switches = ",".join(f"{name}:{str(name in enabled).lower()}" for name in loggers)
+    return f"++logger={{{switches}}}"
 
 
 def _device_plan(name: str) -> Any:
-    """Return the options of the device plan ``name``; a resumed run has no groups to choose from.
+    """Return the options of the device plan ``name``, for a resumed run.
 
-    It and the loggers are the only groups of a run that may change.
+    The device plan and the loggers are the only groups of a resumed run that may change.
     """
-    known = compose.config_groups()["device_plan"]
-    if name not in known:
-        raise ConfigError(f"device_plan={shown(name)}: no such device plan{nearest(name, known)}")
+    plans = compose.config_groups()["device_plan"]
+    if name not in plans:
+        raise ConfigError(f"device_plan={shown(name)}: no such device plan{nearest(name, plans)}")
     return _packaged(f"device_plan/{name}")

@@ -1,4 +1,4 @@
-"""How a command ends by an error of Hydra's: one line that says what is wrong."""
+"""One-line messages for errors of Hydra, and for SIGBUS on mapped files."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 
 from gnnscale.cli.arguments import explain_missing_plugin
 from gnnscale.core import address_space_reason, explain, nearest, shown
-from gnnscale.core.config import typed as config
+from gnnscale.core.config.typed import unknown_option
 
 
 def name_lost_files() -> None:
-    """Let the process end with a line that names the file if a mapped file became shorter.
+    """Install a SIGBUS handler that names the file if a mapped file became shorter.
 
-    The system sends SIGBUS to a process that reads such a file. The command imports NumPy anyway;
-    products are torch's, and NumPy's own library of them would start threads, whose memory a limit
-    on address space may refuse.
+    The handler's module imports NumPy. Under a limit on address space OpenBLAS gets one thread,
+    since the stacks of more threads may not fit; torch computes the products anyway.
     """
-    name, given = "OPENBLAS_NUM_THREADS", os.environ.get("OPENBLAS_NUM_THREADS")
+    name = "OPENBLAS_NUM_THREADS"
+    user_value = os.environ.get(name)
     if address_space_reason():
         os.environ.setdefault(name, "1")
     from gnnscale.ops import end_on_bus_error
 
-    if given is None:
+    if user_value is None:
         os.environ.pop(name, None)
 
     reason = b": a mapped file became shorter, or its disk fails or is full\n"
@@ -32,13 +32,13 @@ def name_lost_files() -> None:
 
 
 def explain_hydra(error: Exception) -> str:
-    """Return one line for whatever Hydra raises while it composes and starts a command."""
+    """Return the message for any exception of Hydra during composition."""
     from hydra.errors import MissingConfigException
     from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-    known = explain(error)
-    if known is not None:
-        return known
+    message = explain(error)
+    if message is not None:
+        return message
     if isinstance(error, MissingConfigException):
         return _explain_missing(error)
     if isinstance(error, RecursionError):
@@ -47,9 +47,9 @@ def explain_hydra(error: Exception) -> str:
     if isinstance(cause, OSError):
         return explain(cause) or str(cause)
     if isinstance(cause, (ConfigAttributeError, ConfigKeyError)):
-        return config.unknown_option(shown(cause.full_key), _options(cause))
+        return unknown_option(shown(cause.full_key), _options(cause))
     if isinstance(cause, OmegaConfBaseException):
-        # The lines after the first one repeat the key and its type once more.
+        # Later lines only repeat the key and its type.
         lines = str(cause).strip().splitlines()[:1]
     else:
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
@@ -68,19 +68,19 @@ def explain_hydra(error: Exception) -> str:
 
 
 def _explain_missing(error: Any) -> str:
-    wanted = str(error.missing_cfg_file)
-    group, _, name = wanted.rpartition("/")
+    config = str(error.missing_cfg_file)
+    group, _, name = config.rpartition("/")
     if (missing := explain_missing_plugin(group, name)) is not None:
         return missing
     if not error.options:
-        return f"{wanted}: no such configuration"
+        return f"{config}: no such configuration"
     options = sorted(error.options)
     guess = nearest(name, options) or f"; there are {', '.join(options)}"
     return f"{group}={name}: no such {group}{guess}"
 
 
 def _options(error: Any) -> list[str]:
-    """All dotted options of the configuration in which a key was not found."""
+    """Return all dotted options of the configuration that lacks a key."""
     node = error.parent_node
     while node is not None and node._get_parent() is not None:
         node = node._get_parent()

@@ -1,7 +1,7 @@
-"""``gnnscale COMMAND --help``: every option with its value and meaning, by groups.
+"""Text of ``gnnscale COMMAND --help``: every option with its value and meaning, by group.
 
-The meanings are those of the docstrings of the options' classes. Importing these would import
-torch, so ``scripts/tools/make_docs.py`` writes them to ``meanings.json``.
+The meanings are docstrings of options classes. Importing the classes would import torch, so
+``scripts/make_docs.py`` writes the meanings to ``meanings.json``.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 from gnnscale.core.config.compose import compose, config_groups
 from gnnscale.core.errors import ConfigError, nearest, shown
 
-#: Width of the column of names and values, and that of a line at most.
+#: Width of the column of names and values, and maximum width of a line.
 _NAMES, _MAX_WIDTH = 38, 110
 
 
@@ -22,22 +22,20 @@ def help_text(command: str, config: str, overrides: Sequence[str], topics: Seque
     """Return the help of a command.
 
     Args:
-        config: name of its configuration.
-        overrides: options as typed; those that they choose are shown.
-        topics: groups to show alone, with what each choice is; all groups if empty.
+        command: name of the command.
+        config: name of the command's configuration.
+        overrides: options as typed; the help shows their values.
+        topics: groups to show, with a description of each choice; all groups if empty.
 
     Raises:
-        ConfigError: a topic is no group of the command.
-        Exception: what Hydra raises when it does not take the overrides.
+        ConfigError: a topic is not a group of the command.
+        Exception: Hydra refuses the overrides.
     """
     options, hydra = compose(config, list(overrides))
     meanings = json.loads((resources.files("gnnscale.cli") / "meanings.json").read_text())
-    known = config_groups()
-    chosen = {
-        group: hydra.hydra.runtime.choices[group]
-        for group in known
-        if group in hydra.hydra.runtime.choices
-    }
+    groups = config_groups()
+    choices = hydra.hydra.runtime.choices
+    chosen = {group: choices[group] for group in groups if group in choices}
     for topic in topics:
         if topic not in chosen:
             guess = nearest(topic, chosen) or f"; there are {', '.join(sorted(chosen))}"
@@ -47,8 +45,10 @@ def help_text(command: str, config: str, overrides: Sequence[str], topics: Seque
         lines += [hydra.hydra.help.header.rstrip(), ""]
         lines += [*_own_options(command, options, chosen, meanings), ""]
     for group in topics or sorted(chosen):
-        lines += _group(group, chosen[group], options, meanings, known[group], alone=bool(topics))
-        lines.append("")
+        described = _describe_choices if topics else _list_choices
+        lines.append(group if chosen[group] is None else f"{group}={chosen[group]}")
+        lines += described(group, groups[group], meanings)
+        lines += [*_group_options(group, options, meanings), ""]
     if chosen and not topics:
         lines.append(f"gnnscale {command} --help GROUP shows one group, and what its choices are.")
     if not topics:
@@ -59,7 +59,7 @@ def help_text(command: str, config: str, overrides: Sequence[str], topics: Seque
 def _own_options(
     command: str, options: Any, chosen: Mapping[str, str], meanings: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Options of the command itself; those that belong together have one meaning."""
+    """Yield the help of the command's options outside of groups."""
     texts = meanings["commands"][command]
     yield "Options"
     for name in options:
@@ -68,24 +68,23 @@ def _own_options(
         yield from _with_meanings(_leaves(options, name), texts, 0)
 
 
-def _group(
-    group: str,
-    choice: str,
-    options: Any,
-    meanings: Mapping[str, Any],
-    names: Sequence[str],
-    *,
-    alone: bool,
+def _describe_choices(
+    group: str, names: Sequence[str], meanings: Mapping[str, Any]
 ) -> Iterator[str]:
-    """The choices of a group, and the options of the one that is chosen."""
-    yield f"{group}={choice}" if choice is not None else group
-    if alone:
-        for name in names:
-            yield from _line(f"{group}={name}", meanings["choices"][group].get(name, ""))
-        yield ""
-    else:
-        others = f"choices: {', '.join(names)}"
-        yield from textwrap.wrap(others, _width(), initial_indent="  ", subsequent_indent="    ")
+    """Yield the choices of a group, each with its meaning."""
+    for name in names:
+        yield from _line(f"{group}={name}", meanings["choices"][group].get(name, ""))
+    yield ""
+
+
+def _list_choices(group: str, names: Sequence[str], meanings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of a group's choices."""
+    text = f"choices: {', '.join(names)}"
+    yield from textwrap.wrap(text, _width(), initial_indent="  ", subsequent_indent="    ")
+
+
+def _group_options(group: str, options: Any, meanings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the help of the options of a group's chosen class."""
     node = options.get(group)
     target = node.get("_target_") if hasattr(node, "get") else None
     texts = meanings["classes"].get(target, {})
@@ -94,15 +93,16 @@ def _group(
 
 
 def _with_meanings(
-    found: Iterable[tuple[str, Any]], texts: Mapping[str, str], skipped: int
+    leaves: Iterable[tuple[str, Any]], texts: Mapping[str, str], skipped: int
 ) -> Iterator[str]:
-    """Options with their meanings; those of one mapping may have one, at the first of them.
+    """Yield options with their meanings; a mapping's meaning stands at its first option.
 
     Args:
-        skipped: characters of the name of an option that ``texts`` leaves out.
+        leaves: dotted options and their values.
+        texts: meanings by name, without the first ``skipped`` characters of an option.
     """
     explained = set()
-    for option, value in found:
+    for option, value in leaves:
         name = option[skipped:]
         block = name.partition(".")[0]
         meaning = texts.get(name) or ("" if block in explained else texts.get(block, ""))
@@ -111,37 +111,37 @@ def _with_meanings(
 
 
 def _leaves(options: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Options below ``name`` and their values; lists and what they hold stay in one piece."""
+    """Yield the dotted options in ``name`` and their values; a list is one value."""
     from omegaconf import DictConfig, OmegaConf
 
     if OmegaConf.is_missing(options, name):
-        yield name, "needed"
+        yield name, "required"
         return
     value = options[name]
     if not isinstance(value, DictConfig) or not value:
         plain = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
         yield name, plain
         return
-    for each in value:
-        if each != "_target_":
-            yield from ((f"{name}.{rest}", found) for rest, found in _leaves(value, str(each)))
+    for key in value:
+        if key != "_target_":
+            yield from ((f"{name}.{leaf}", plain) for leaf, plain in _leaves(value, str(key)))
 
 
-def _line(left: str, meaning: str) -> Iterator[str]:
-    """An option or a choice, and beside it what it means; below if there is no room beside."""
-    left = f"  {left}"
-    beside = textwrap.wrap(meaning, max(_width() - _NAMES, 30)) or [""]
-    if len(left) > _NAMES - 2:
-        yield left
-        left = ""
-    for line in beside:
-        if left or line:
-            yield f"{left:<{_NAMES}}{line}".rstrip()
-        left = ""
+def _line(option: str, meaning: str) -> Iterator[str]:
+    """Yield the lines of an option and its meaning in two columns."""
+    name = f"  {option}"
+    lines = textwrap.wrap(meaning, max(_width() - _NAMES, 30)) or [""]
+    if len(name) > _NAMES - 2:  # too long for its column
+        yield name
+        name = ""
+    for line in lines:
+        if name or line:
+            yield f"{name:<{_NAMES}}{line}".rstrip()
+        name = ""
 
 
 def _written(value: Any) -> str:
-    """A value as it is typed."""
+    """Return a value as typed on the command line."""
     text = json.dumps(value, separators=(",", ":"), default=str)
     return shown(text.replace('"', ""))
 

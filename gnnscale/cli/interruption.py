@@ -1,6 +1,6 @@
-"""How a command ends by a signal, from its first moment on and even while native code runs.
+"""Handling of SIGINT, SIGTERM and SIGHUP, also while native code or imports run.
 
-Importing this is quick: a command does so before it starts or writes anything.
+This module imports quickly, since a command installs the handlers first.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from gnnscale.cli.stdio import last_words
 #: Exit status of an interrupted command.
 INTERRUPTED = 130
 
-#: Ctrl-C, what batch systems and torchrun send, and what a terminal sends when it is closed.
+#: Signals of Ctrl-C, of batch systems and torchrun, and of a closed terminal.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Seconds that the main thread gets to hear of a signal. torchrun kills after thirty.
+#: Seconds for the main thread to handle a signal. torchrun kills after thirty.
 _PATIENCE_S = 3.0
-#: Seconds between two signals to a main thread that imports.
+#: Seconds between two signals sent to a main thread that imports.
 _PAUSE_S = 0.05
-#: Seconds in which a second signal means the same: a terminal and torchrun send one each, and what
-#: cleans up after the first is not to be interrupted.
+#: Seconds in which a second signal is ignored: a terminal and torchrun send one each, and the
+#: cleanup after the first must not be interrupted.
 _TOGETHER_S = 5.0
 _SHOW_CURSOR = b"\x1b[?25h"
 
@@ -35,27 +35,27 @@ _interruption: _Interruption | None = None
 
 
 class _Interruption:
-    """Raises KeyboardInterrupt in the main thread, and ends the process if that is too slow."""
+    """Signal handler that interrupts the main thread, or ends the process after a timeout."""
 
     def __init__(self) -> None:
         self._main_thread = threading.get_ident()
         self._heard = threading.Event()
         self._heard_at = 0.0
         self._is_held = self._is_pending = self._is_importing = False
-        self._told, told = os.pipe()
-        os.set_blocking(told, False)
-        # Python writes the number of each signal there, whatever the main thread is doing.
-        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        self._signal_pipe, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        # Python writes each signal's number to the pipe even while native code runs.
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         for number in _SIGNALS:
-            # A shell starts background jobs with SIGINT ignored; whoever sends one means it.
-            # nohup ignores SIGHUP, and means that.
+            # Shells ignore SIGINT in background jobs; it is handled anyway if sent explicitly.
+            # nohup ignores SIGHUP, which stays ignored.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._raise)
         threading.Thread(target=self._watch, name="interruption", daemon=True).start()
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt after the ``with`` block for a signal that arrives in it."""
+        """Delay signals: KeyboardInterrupt is raised after the ``with`` block."""
         self._is_held = True
         try:
             yield
@@ -66,10 +66,7 @@ class _Interruption:
             raise KeyboardInterrupt
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
-        """Raise KeyboardInterrupt, on which a command stops its workers and writes its summary.
-
-        An import or a block of ``held_back`` ends first.
-        """
+        """Raise KeyboardInterrupt, unless an import or a ``held_back`` block delays it."""
         now = time.monotonic()
         if self._heard.is_set() and now - self._heard_at < _TOGETHER_S:
             return
@@ -84,16 +81,16 @@ class _Interruption:
         raise KeyboardInterrupt
 
     def _watch(self) -> None:
-        """Wait for signals; the first that is not heard of is the end."""
-        while told := os.read(self._told, 64):
-            numbers = set(told) & set(_SIGNALS)
+        """Wait for signals, and end the process if the main thread does not handle one."""
+        while content := os.read(self._signal_pipe, 64):
+            numbers = set(content) & set(_SIGNALS)
             if numbers and not self._is_heard(numbers.pop()):
                 _end()
 
     def _is_heard(self, number: int) -> bool:
-        """Return whether the main thread handles a signal in ``_PATIENCE_S``.
+        """Return whether the main thread handles a signal within ``_PATIENCE_S``.
 
-        The signal is sent again as long as the main thread imports.
+        The signal is sent again while the main thread imports a module.
         """
         until = time.monotonic() + _PATIENCE_S
         while not self._heard.wait(_PAUSE_S):
@@ -106,10 +103,10 @@ class _Interruption:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Return whether ``frame`` runs inside an import.
+    """Whether ``frame`` runs inside an import.
 
-    The native code of torch runs Python during its import. KeyboardInterrupt in there is lost, or
-    makes Python end by SIGINT even if the command has caught the exception.
+    torch's native code runs Python during its import. A KeyboardInterrupt there is lost, or makes
+    Python end by SIGINT even if the command has caught the exception.
     """
     while frame is not None:
         if frame.f_globals.get("__name__") == "importlib._bootstrap":
@@ -119,11 +116,11 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 def interrupt_on_signals() -> None:
-    """Let SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, which calls this.
+    """Let SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, the caller.
 
-    An import is finished first. Where that or native code takes the main thread seconds, the
-    process is ended without it: what it has not finished is removed, and the cursor shown. A second
-    call changes nothing.
+    An import finishes first. If an import or native code blocks the main thread for seconds, the
+    process ends at once: unfinished folders are removed, and the cursor is shown. A second call
+    has no effect.
     """
     global _interruption
     if _interruption is None:
@@ -132,19 +129,19 @@ def interrupt_on_signals() -> None:
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """Let a signal that arrives in the ``with`` block interrupt the main thread after it."""
+    """Delay signals that arrive in the ``with`` block until its end."""
     assert _interruption is not None
     with _interruption.held_back():
         yield
 
 
 def tell_interrupted() -> None:
-    """Say that the command was interrupted, and what continues its run."""
+    """Print that the command was interrupted, and the command that resumes its run."""
     print(_last_words(), file=last_words())
 
 
 def _last_words() -> str:
-    # A command that has not come to import these has no run to go on with.
+    # Without this module the command has not started a run.
     if "gnnscale.core.config.run_directory" not in sys.modules:
         return "interrupted"
     from gnnscale.core.config.run_directory import resume_command
@@ -154,7 +151,7 @@ def _last_words() -> str:
     if command is None or torchrun_rank():
         return "interrupted"
     if torchrun_rank() is not None:
-        # How the processes are started is for whoever started them.
+        # The torchrun command line is unknown here.
         return f"interrupted; under torchrun as before, this goes on:\n{command}"
     return f"interrupted; this goes on with the run:\n{command}"
 
@@ -164,7 +161,7 @@ def _end() -> NoReturn:
 
     remove_unfinished_folders()
     line = f"{_last_words()}\n".encode()
-    # A terminal hides it under a bar, which has also taken the place of ``sys.stderr``.
+    # A progress bar hides the cursor and replaces ``sys.stderr``.
     line = _SHOW_CURSOR + b"\n" + line if os.isatty(2) else line
     with suppress(OSError):
         os.write(2, line)

@@ -1,6 +1,6 @@
-"""Standard output and standard error: readers that go away, and silence until something is written.
+"""Standard streams of a command: closed readers, and a notice while a command starts.
 
-Importing this is quick: it is the first thing that a command does.
+This module imports quickly, since a command imports it first.
 """
 
 from __future__ import annotations
@@ -16,79 +16,82 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-#: Exit status of a command whose standard output nobody reads any more, as a shell gives it.
+#: Exit status if the reader of standard output is gone, as a shell reports SIGPIPE.
 UNREAD = 128 + 13
 
-#: Seconds of silence after which a command says that it has started.
+#: Seconds without output after which a command prints that it is starting.
 _ON_TERMINAL_S = 0.5
 _ELSEWHERE_S = 2.0
 _NOTICE = b"starting"
 _CLEAR_LINE = b"\r\x1b[K"
 #: Names of the standard streams, in the order of their descriptors.
 _STREAMS = ("stdin", "stdout", "stderr")
-#: Those that the command was started without.
+#: Streams that were closed when the command started.
 _closed: set[str] = set()
 
 
 class StandardStreams:
-    """Stands in for ``sys.stdout`` and ``sys.stderr`` while a command runs.
+    """Replacement of ``sys.stdout`` and ``sys.stderr`` while a command runs.
 
-    Where the reader of a pipe has gone, what is written is dropped: a run goes on, whoever looks.
+    If the reader of a pipe is gone, output is dropped and the run continues.
     """
 
     def __init__(self) -> None:
-        """Take the streams over; those that are no descriptors of this process are left alone."""
+        """Replace the streams, except streams without a descriptor."""
         _open_closed()
         self._lock = threading.Lock()
-        self._said = threading.Event()
-        self._shown = False
+        self._has_output = threading.Event()
+        self._notice_visible = False
         self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self._raw = {name: self._take_over(name) for name in ("stdout", "stderr")}
 
     @property
     def unread(self) -> bool:
-        """Whether nobody reads standard output any more."""
+        """Whether the reader of standard output is gone."""
         raw = self._raw["stdout"]
         return raw is not None and raw.unread
 
     def flush(self) -> None:
-        """Write what is not yet written."""
+        """Flush both streams."""
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
                 stream.flush()
 
     def announce(self, *, at_once: bool) -> None:
-        """Report on standard error that the command has started, unless it has printed before.
+        """Print on standard error, after a delay without output, that the command is starting.
 
-        On a terminal, the next output takes its place, and ``at_once`` does not wait.
+        On a terminal the next output replaces the notice.
+
+        Args:
+            at_once: do not wait on a terminal.
         """
         if self._is_terminal and at_once:
             self._show()
             return
         threading.Thread(target=self._wait, name="announcement", daemon=True).start()
 
-    def said(self) -> None:
-        """Take the announcement away, or back: something is about to be said."""
-        if self._said.is_set():
+    def cancel_notice(self) -> None:
+        """Remove or cancel the notice, since output follows."""
+        if self._has_output.is_set():
             return
         with self._lock:
-            self._said.set()
-            if self._shown and self._is_terminal:
-                with suppress(OSError):  # it is closed
+            self._has_output.set()
+            if self._notice_visible and self._is_terminal:
+                with suppress(OSError):  # standard error is closed
                     os.write(2, _CLEAR_LINE)
 
     def _wait(self) -> None:
-        if not self._said.wait(_ON_TERMINAL_S if self._is_terminal else _ELSEWHERE_S):
+        if not self._has_output.wait(_ON_TERMINAL_S if self._is_terminal else _ELSEWHERE_S):
             self._show()
 
     def _show(self) -> None:
         with self._lock:
-            if not self._said.is_set():
-                self._shown = True
+            if not self._has_output.is_set():
+                self._notice_visible = True
                 try:
                     os.write(2, _NOTICE + (b"" if self._is_terminal else b"\n"))
-                except OSError:  # nobody reads it
-                    self._said.set()
+                except OSError:  # the reader is gone
+                    self._has_output.set()
 
     def _take_over(self, name: str) -> _Raw | None:
         stream = getattr(sys, name)
@@ -108,14 +111,14 @@ class StandardStreams:
 
 
 def last_words() -> TextIO:
-    """Return where a command says why it ends: standard output if it has no standard error."""
+    """Return the stream for the final message: standard output if standard error is closed."""
     return sys.stdout if "stderr" in _closed and "stdout" not in _closed else sys.stderr
 
 
 def _open_closed() -> None:
-    """Let streams that the command was started without (``2>&-``) lead nowhere.
+    """Open closed standard streams (``2>&-``) on the null device.
 
-    The next file to be opened would get their descriptor otherwise, and be written into.
+    Otherwise the next opened file would get their descriptor and receive their output.
     """
     for descriptor, name in enumerate(_STREAMS):
         if getattr(sys, name) is not None:
@@ -123,17 +126,17 @@ def _open_closed() -> None:
         _closed.add(name)
         nowhere = os.open(os.devnull, os.O_RDWR)
         try:
-            os.fstat(descriptor)  # this very one, as a rule
+            os.fstat(descriptor)  # usually ``nowhere`` itself
         except OSError:
             os.dup2(nowhere, descriptor)
-        # Processes that are started take it over.
+        # Child processes inherit standard streams.
         os.set_inheritable(nowhere, nowhere == descriptor)
         mode = "r" if name == "stdin" else "w"
         setattr(sys, name, open(nowhere, mode, closefd=False))  # noqa: SIM115
 
 
 class _Raw(io.FileIO):
-    """A descriptor that leads nowhere once its reader has gone, or its terminal is closed."""
+    """Stream that switches to the null device once its reader is gone or its terminal closed."""
 
     def __init__(self, descriptor: int, streams: StandardStreams) -> None:
         super().__init__(descriptor, "w", closefd=False)
@@ -142,8 +145,8 @@ class _Raw(io.FileIO):
         self._was_terminal = os.isatty(descriptor)
 
     def write(self, content: Buffer, /) -> int:
-        """Write ``content``, or drop it."""
-        self._streams.said()
+        """Write ``content``, or drop it if the reader is gone."""
+        self._streams.cancel_notice()
         try:
             return super().write(content)
         except OSError as error:

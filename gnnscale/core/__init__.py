@@ -1,13 +1,13 @@
-"""What all packages use: stages, errors, files, progress, the machine.
+"""Foundation of all packages: stages, errors, files, progress, hardware.
 
-A name is imported when it is first used: a command that only asks has no NumPy.
+A name is imported on first use, so that ``gnnscale --help`` imports no NumPy.
 """
 
 from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names
 
-# Type checkers see all of each module; what a program finds is below.
+# For type checkers; at runtime lazy_names resolves the names below.
 if TYPE_CHECKING:
     from gnnscale.core.errors import *  # noqa: F403
     from gnnscale.core.files import *  # noqa: F403
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gnnscale.core.progress import *  # noqa: F403
     from gnnscale.core.stages import *  # noqa: F403
     from gnnscale.core.torch_state import *  # noqa: F403
-    from gnnscale.core.types import *  # noqa: F403  # noqa: F403
+    from gnnscale.core.types import *  # noqa: F403
     from gnnscale.core.word import *  # noqa: F403
 
 __getattr__ = lazy_names(

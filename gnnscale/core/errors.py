@@ -1,4 +1,7 @@
-"""Messages for the user: one line, whatever a file or a library put into it."""
+"""Errors that the user can fix, and their one-line messages.
+
+Messages follow one grammar: ``OPTION=VALUE: expected X, got Y; HINT``.
+"""
 
 import difflib
 import errno
@@ -8,40 +11,40 @@ from typing import Any
 
 from gnnscale.core.memory import address_space_reason
 
-#: The largest count that any option takes: what native code keeps in 32 bits.
+#: Largest count that an option takes: native code stores counts in 32 bits.
 MAX_COUNT = 2**31 - 1
-#: The largest seed of a run.
+#: Largest seed of a run.
 MAX_SEED = 2**63 - 1
-#: What the system's linker says if a library finds no memory.
+#: Message of the dynamic linker if it cannot map a library for lack of memory.
 _NOT_MAPPED = "failed to map segment from shared object"
-#: Characters of a whole message, and of one value in it.
+#: Maximum number of characters of a message, and of one value in a message.
 _MAX_MESSAGE = 600
 _MAX_VALUE = 60
-#: Of gnnscale.training, which imports torch and is not to be imported for this.
+#: Classes of gnnscale.training, by name: importing that package would import torch.
 _WORKER_ERRORS = ("WorkerError", "PeerLostError")
 
 
 class UserError(ValueError):
-    """An error that the user can fix; the message is one line that a terminal may print."""
+    """Error that the user can fix; its message is one printable line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
 
 
 def explain(error: BaseException) -> str | None:
-    """Return one line for an error that the user can fix, None for one of the program's."""
+    """Return a one-line message for an error that the user can fix; None for a program error."""
     if isinstance(error, UserError) or type(error).__name__ in _WORKER_ERRORS:
         return str(error)
     if is_out_of_memory(error):
         return f"out of memory{_memory_detail(error)}{address_space_reason()}"
     if isinstance(error, OSError) and error.strerror:
-        # What the system refuses: a full disk, a folder that is a file, a name that is too long.
+        # For example a full disk, or a file name that is too long.
         return f"{error.filename or 'output'}: {error.strerror}"
     return None
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, by the messages of NumPy, torch, the system and its linker."""
+    """Whether memory ran out, judged by messages of NumPy, torch, the system and its linker."""
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
@@ -52,13 +55,13 @@ def is_out_of_memory(error: BaseException) -> bool:
         return "without exception set" in text
     if isinstance(error, ImportError):
         return _NOT_MAPPED in text
-    # A thread cannot start if its stack finds no memory; a limit of threads reads the same.
+    # A thread without memory for its stack fails with the message of a thread limit.
     texts = ("can't allocate memory", "not enough memory", "bad_alloc", "can't start new thread")
     return isinstance(error, RuntimeError) and any(text_part in text for text_part in texts)
 
 
 def _memory_detail(error: BaseException) -> str:
-    """Return, in parentheses, the line of a message that says what found no memory."""
+    """Return the line of the message that names the failed allocation, in parentheses."""
     lines = str(error).splitlines()
     if isinstance(error, MemoryError) or not lines:
         return ""
@@ -68,19 +71,19 @@ def _memory_detail(error: BaseException) -> str:
 def one_line(text: object, limit: int = _MAX_MESSAGE) -> str:
     """Return ``text`` as one line of at most ``limit`` characters.
 
-    Control characters, line ends and lone surrogates are escaped, so that no file can move a
-    terminal's cursor or fake a second line. The middle of a long text is cut: a message begins with
-    the file and ends with what is allowed.
+    Control characters, line ends and lone surrogates are escaped, so that the content of a file
+    cannot move the terminal's cursor or fake a second line. A long text is cut in the middle: a
+    message begins with the file and ends with the expected values.
     """
     text = str(text).strip()
     if len(text) > limit:
         text = f"{text[: limit * 2 // 3]} ... {text[-(limit // 3) :]}"
-    escaped = "".join(each if each.isprintable() else _escape(each) for each in text)
+    escaped = "".join(char if char.isprintable() else _escape(char) for char in text)
     return escaped if len(escaped) <= 4 * limit else f"{escaped[: 4 * limit]} ..."
 
 
 def shown(value: object) -> str:
-    """Return a value from a file, short and on one line, for a message."""
+    """Return ``value`` as one line of at most 60 characters, for a message."""
     return one_line(value, _MAX_VALUE)
 
 
@@ -89,34 +92,38 @@ def _escape(character: str) -> str:
 
 
 class ConfigError(UserError):
-    """An option is unknown or has a value that is not allowed."""
+    """Error in a configuration: an unknown option, or an option with an invalid value."""
 
 
 class GraphError(UserError):
-    """A graph, or a file that should hold one, is not usable."""
+    """Error in a graph or in a file that stores one."""
 
 
-#: Names that people give to what is called differently here.
-_MEANT = {"gpu": "cuda", "nvidia": "cuda", "hybrid_gpu": "hybrid_cuda"}
+#: Common wrong names of options, and the option meant.
+_ALIASES = {"gpu": "cuda", "nvidia": "cuda", "hybrid_gpu": "hybrid_cuda"}
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ``", did you mean 'x'?"`` for the known name closest to ``name``, or nothing."""
-    if _MEANT.get(name) in (known := list(known)):
-        return f", did you mean {_MEANT[name]!r}?"
-    match = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return ``", did you mean 'x'?"`` for the entry of ``names`` closest to ``name``.
+
+    Returns:
+        An empty text if no entry is similar.
+    """
+    if _ALIASES.get(name) in (names := list(names)):
+        return f", did you mean {_ALIASES[name]!r}?"
+    match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f", did you mean {match[0]!r}?" if match else ""
 
 
 def check_choice(option: str, value: str, allowed: Iterable[str]) -> None:
-    """Raise a ConfigError that names ``option``, ``value`` and ``allowed`` unless it is allowed."""
+    """Raise ConfigError unless ``value`` is one of ``allowed``."""
     allowed = tuple(allowed)
     if value not in allowed:
         raise ConfigError(f"{option}={shown(value)}: allowed are {', '.join(allowed)}")
 
 
 def check_range(option: str, value: float, minimum: float, maximum: float = MAX_COUNT) -> None:
-    """Raise a ConfigError that names ``option`` unless ``minimum <= value <= maximum``."""
+    """Raise ConfigError unless ``minimum <= value <= maximum``."""
     if not minimum <= value <= maximum:
         raise ConfigError(
             f"{option}={shown(value)}: must be at least {minimum} and at most {maximum:,}"
@@ -124,18 +131,23 @@ def check_range(option: str, value: float, minimum: float, maximum: float = MAX_
 
 
 def listed_numbers(option: str, values: Any, example: str) -> list[int]:
-    """Return whole numbers of a list, a tuple, or an array or tensor with one axis, as a list.
+    """Return integers from a sequence, or from an array or tensor with one axis, as a list.
+
+    Args:
+        option: name in the error.
+        values: the value of ``option``.
+        example: a valid value, for the error.
 
     Raises:
-        ConfigError: ``option`` is something else; ``example`` is an allowed value.
+        ConfigError: ``values`` is not such a sequence.
     """
     is_list = isinstance(values, Sequence) and not isinstance(values, (str, bytes))
     if is_list or getattr(values, "ndim", None) == 1:
         try:
-            numbers = [int(each) for each in values]
-            if all(number == each for number, each in zip(numbers, values, strict=True)):
+            numbers = [int(value) for value in values]
+            if all(number == value for number, value in zip(numbers, values, strict=True)):
                 return numbers
-        except Exception:  # an element of any library is asked for its number
+        except Exception:  # elements may be of any library
             pass
     hint = f"; [{values}] is a list of one" if isinstance(values, int) else ""
     raise ConfigError(
@@ -144,5 +156,5 @@ def listed_numbers(option: str, values: Any, example: str) -> list[int]:
 
 
 def printable(text: str) -> bool:
-    """Return whether ``text`` has neither control characters nor lone surrogates."""
+    """Whether ``text`` has neither control characters nor lone surrogates."""
     return not any(unicodedata.category(character) in ("Cc", "Cs") for character in text)

@@ -1,4 +1,4 @@
-"""The one way to write a file, whole or not at all; and folders that go unless finished."""
+"""Atomic writes of files, and temporary folders that are removed unless completed."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from typing import IO
 from gnnscale.core import locks
 from gnnscale.core.errors import ConfigError
 
-#: Folders that this process fills at the moment.
+#: Folders that this process is filling.
 _unfinished_folders: set[Path] = set()
 
 
@@ -24,31 +24,34 @@ def write_atomically(
     durable: bool = False,
     shared: bool = False,
 ) -> None:
-    """Write a text (as UTF-8), bytes, or an iterator's parts to ``file`` as ``whole_file`` does."""
-    whole = content.encode() if isinstance(content, str) else content
-    parts = iter([whole]) if isinstance(whole, bytes) else whole
+    """Write ``content`` to ``file`` atomically; a str is encoded as UTF-8.
+
+    ``durable`` and ``shared`` are as for ``whole_file``.
+    """
+    data = content.encode() if isinstance(content, str) else content
     with whole_file(file, durable=durable, shared=shared) as stream:
-        stream.writelines(parts)
+        stream.writelines([data] if isinstance(data, bytes) else data)
 
 
 @contextmanager
 def whole_file(
     file: Path, *, durable: bool = False, shared: bool = False, wait: bool = True
 ) -> Iterator[IO[bytes]]:
-    """Open a temporary sibling of ``file``, whose folder exists; rename it to ``file`` at the end.
+    """Open a temporary file next to ``file``, and rename it to ``file`` at the end of the block.
 
-    A killed process leaves the sibling, and ``file`` as it was. The next call replaces the
-    sibling. An exception removes it; an OSError gets the name of ``file``. The sibling is locked: a
-    second process that writes ``file`` waits for the first.
+    An exception in the block removes the temporary file. A killed process leaves it, and the next
+    call replaces it; in both cases ``file`` is unchanged. The temporary file is locked, so a second
+    process that writes ``file`` waits for the first. An OSError names ``file``.
 
     Args:
-        durable: wait until the disk has the file.
-        shared: make the sibling's name unique, so that nobody waits and the last rename counts.
-        wait: wait for another process that writes the file.
+        file: the file to write; its folder exists.
+        durable: call fsync before the rename.
+        shared: use a unique temporary name: writers do not wait, and the last rename wins.
+        wait: wait for another process that writes ``file``.
 
     Raises:
-        ConfigError: another process writes it, and ``wait`` is false.
-        OSError: it cannot be written.
+        ConfigError: another process writes ``file``, and ``wait`` is false.
+        OSError: ``file`` cannot be written.
     """
     unfinished = _unfinished(file)
     lock: int | None = None
@@ -59,7 +62,9 @@ def whole_file(
         else:
             lock = locks.create_locked(unfinished, wait=wait)
             if lock is None:
-                raise ConfigError(f"{file}: is being written by another process")
+                raise ConfigError(
+                    f"{file}: is being written by another process; wait until it ends"
+                )
             handle = os.dup(lock)
         try:
             with os.fdopen(handle, "wb") as stream:
@@ -79,40 +84,38 @@ def whole_file(
 
 
 def expanded(path: str) -> Path:
-    """Return a path that was typed, with ``~`` and ``~user`` replaced by home directories.
+    """Return ``path`` with ``~`` and ``~user`` replaced by home directories.
 
-    A file or folder that is called ``~x`` itself is meant if there is no user ``x``.
+    ``~x`` is a file name if there is no user ``x`` but a file or folder named ``~x``.
 
     Raises:
-        RuntimeError: there is neither.
+        RuntimeError: there is neither such a user nor such a file.
     """
-    typed = Path(path)
+    literal = Path(path)
     try:
-        return typed.expanduser()
+        return literal.expanduser()
     except RuntimeError:
-        if os.path.lexists(typed.parts[0]):
-            return typed
+        if os.path.lexists(literal.parts[0]):
+            return literal
         raise
 
 
 def remove_unfinished(file: Path) -> None:
-    """Remove the sibling that a killed process left of ``file``."""
+    """Remove the temporary file that a killed writer of ``file`` left."""
     _unfinished(file).unlink(missing_ok=True)
 
 
 def check_private(path: Path) -> None:
-    """Check that only this user and root can have written a file, or what is in a folder.
-
-    Links are followed.
+    """Check that only this user and root may write to a file or folder; links are followed.
 
     Raises:
-        PermissionError: it belongs to another user, or a group or everybody may write to it.
-        OSError: its status cannot be read.
+        PermissionError: ``path`` belongs to another user, or is writable by a group or by others.
+        OSError: the status of ``path`` cannot be read.
     """
-    found = path.stat()
-    if found.st_uid not in (os.getuid(), 0):
-        why = f"it belongs to user {found.st_uid}"
-    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status = path.stat()
+    if status.st_uid not in (os.getuid(), 0):
+        why = f"it belongs to user {status.st_uid}"
+    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         why = "others may write to it (chmod go-w)"
     else:
         return
@@ -121,7 +124,10 @@ def check_private(path: Path) -> None:
 
 @contextmanager
 def unfinished_folder(folder: Path) -> Iterator[None]:
-    """Remove ``folder`` if the block raises; ``remove_unfinished_folders`` if it never ends."""
+    """Remove ``folder`` if the block raises.
+
+    If the process ends within the block, ``remove_unfinished_folders`` removes it.
+    """
     _unfinished_folders.add(folder)
     try:
         yield
@@ -133,7 +139,7 @@ def unfinished_folder(folder: Path) -> Iterator[None]:
 
 
 def remove_unfinished_folders() -> None:
-    """Remove what this process has not finished, just before it ends; any thread may call it."""
+    """Remove the folders of open ``unfinished_folder`` blocks; any thread may call it at exit."""
     for folder in tuple(_unfinished_folders):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""This machine's GPUs by NVML: nothing of CUDA is initialised, so that processes may fork."""
+"""GPUs of this machine, read through NVML. CUDA is not initialized, so processes may fork."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from gnnscale.core.errors import one_line
 
 
 class NvmlError(RuntimeError):
-    """NVML cannot be asked: there is no driver, or it does not answer. The message is one line."""
+    """NVML is unavailable: no driver, or the driver does not answer. The message is one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU of this machine."""
+    """Description of one GPU."""
 
-    index: int  #: NVML's number: by PCI address, hidden ones included
-    name: str  #: of the product
+    index: int  #: NVML index: in the order of PCI addresses, hidden GPUs included
+    name: str  #: product name
     uuid: str  #: as ``nvidia-smi -L`` shows it
-    memory: int | None  #: bytes that it has; None if it shares the host's memory
-    free: int | None  #: bytes that no process has taken; None likewise
-    capability: tuple[int, int]  #: compute capability, (9, 0) of an H100
-    #: whether it lets no further process in: one has it for itself, or nobody may compute on it
+    memory: int | None  #: total bytes. None: the GPU shares the host's memory
+    free: int | None  #: free bytes. None: the GPU shares the host's memory
+    capability: tuple[int, int]  #: compute capability, (9, 0) for an H100
+    #: whether no further process may use the GPU: another process has it in exclusive mode, or its
+    #: compute mode is ``prohibited``
     taken: bool
 
 
@@ -34,16 +35,16 @@ class Gpus:
     """The driver, and the GPUs that a process may use."""
 
     driver: str  #: the driver's version
-    cuda: tuple[int, int]  #: the newest CUDA version that it runs
-    devices: tuple[Gpu, ...]  #: those that ``CUDA_VISIBLE_DEVICES`` does not hide
+    cuda: tuple[int, int]  #: newest CUDA version that the driver supports
+    devices: tuple[Gpu, ...]  #: GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible
 
 
 @contextmanager
 def opened() -> Iterator[Any]:
-    """Let NVML be asked within the ``with`` block, through the module ``pynvml``.
+    """Initialize NVML for the ``with`` block and yield the module ``pynvml``.
 
     Raises:
-        NvmlError: there is no driver, or a question is not answered.
+        NvmlError: there is no driver, or an NVML call in the block fails.
     """
     import pynvml
 
@@ -60,18 +61,18 @@ def opened() -> Iterator[Any]:
 
 
 def find_gpus() -> Gpus:
-    """Return the GPUs of this machine.
+    """Return the driver and the visible GPUs of this machine.
 
     Raises:
         NvmlError: there is no driver, or it does not answer.
     """
     with opened() as nvml:
         cuda = nvml.nvmlSystemGetCudaDriverVersion()
-        found = [_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+        gpus = [_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
         return Gpus(
             driver=nvml.nvmlSystemGetDriverVersion(),
             cuda=(cuda // 1000, cuda % 1000 // 10),
-            devices=tuple(visible(found, os.environ.get("CUDA_VISIBLE_DEVICES"))),
+            devices=tuple(visible(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))),
         )
 
 
@@ -90,12 +91,12 @@ def _gpu(nvml: Any, index: int) -> Gpu:
 
 
 def _memory(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
-    """Return total and free bytes; a GPU that shares the host's memory does not report any."""
+    """Return total and free bytes. None: the GPU shares the host's memory."""
     try:
-        found = nvml.nvmlDeviceGetMemoryInfo(handle)
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError_NotSupported:
         return None, None
-    return int(found.total), int(found.free)
+    return int(memory.total), int(memory.free)
 
 
 def _is_taken(nvml: Any, handle: Any) -> bool:
@@ -109,24 +110,27 @@ def _is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal()
 
 
-def visible(gpus: list[Gpu], wanted: str | None) -> list[Gpu]:
-    """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves, in its order; None leaves all.
+def visible(gpus: list[Gpu], cuda_visible_devices: str | None) -> list[Gpu]:
+    """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` selects, in its order.
 
-    As CUDA reads it, a GPU is named by its number or by the beginning of its UUID, and what follows
-    a name that no GPU has, or that comes twice, does not count. Numbers are taken as NVML's, which
-    CUDA's are with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, and on machines whose GPUs are alike.
+    As in CUDA, a GPU is named by its number or by a prefix of its UUID. The list ends before the
+    first name that is unknown or repeated. Numbers are NVML indices: CUDA counts in this order with
+    ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, and on machines with GPUs of one model.
+
+    Args:
+        cuda_visible_devices: value of the variable. None: all GPUs are visible.
     """
-    if wanted is None:
+    if cuda_visible_devices is None:
         return gpus
-    found: list[Gpu] = []
-    for name in (each.strip() for each in wanted.split(",")):
-        by_number = [each for each in gpus if _is_number(name) and each.index == int(name)]
-        by_uuid = [each for each in gpus if name and each.uuid.startswith(name)]
+    selected: list[Gpu] = []
+    for name in (entry.strip() for entry in cuda_visible_devices.split(",")):
+        by_number = [gpu for gpu in gpus if _is_number(name) and gpu.index == int(name)]
+        by_uuid = [gpu for gpu in gpus if name and gpu.uuid.startswith(name)]
         named = by_number or (by_uuid if len(by_uuid) == 1 else [])
-        if not named or named[0] in found:
+        if not named or named[0] in selected:
             break
-        found += named
-    return found
+        selected += named
+    return selected
 
 
 Number = TypeVar("Number", int, float)
@@ -134,18 +138,18 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True, kw_only=True)
 class GpuUse:
-    """What a GPU took; None for what its driver does not count."""
+    """Energy and PCIe traffic of a GPU over a time. None: the driver has no such counter."""
 
     energy_j: float | None = None  #: joules
     received_bytes: int | None = None  #: over PCIe, from the host
     sent_bytes: int | None = None  #: over PCIe, to the host
 
-    def since(self, before: GpuUse) -> GpuUse:
-        """Return what came after ``before``."""
+    def since(self, earlier: GpuUse) -> GpuUse:
+        """Return the difference from an ``earlier`` reading of the counters."""
         return GpuUse(
-            energy_j=_less(self.energy_j, before.energy_j),
-            received_bytes=_less(self.received_bytes, before.received_bytes),
-            sent_bytes=_less(self.sent_bytes, before.sent_bytes),
+            energy_j=_difference(self.energy_j, earlier.energy_j),
+            received_bytes=_difference(self.received_bytes, earlier.received_bytes),
+            sent_bytes=_difference(self.sent_bytes, earlier.sent_bytes),
         )
 
     def __add__(self, other: GpuUse) -> GpuUse:
@@ -157,46 +161,46 @@ class GpuUse:
 
 
 class GpuMeter:
-    """Reads the counters of one GPU, which count for all processes that use it.
+    """Meter of one GPU's counters, which include all processes that use the GPU.
 
-    NVML stays open: to open it takes longer than an epoch may.
+    NVML stays initialized: initializing it may take longer than an epoch.
     """
 
     def __init__(self, index: int) -> None:
-        """Begin to count.
+        """Read the counters for the first time.
 
         Args:
-            index: among the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves.
+            index: position among the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible.
 
         Raises:
             NvmlError: there is no driver, it does not answer, or there is no such GPU.
         """
-        found = find_gpus().devices
-        if index >= len(found):
+        gpus = find_gpus().devices
+        if index >= len(gpus):
             raise NvmlError(f"there is no GPU {index}")
-        self._opened = opened()
-        self._library: Any = self._opened.__enter__()
-        self._handle = self._library.nvmlDeviceGetHandleByIndex(found[index].index)
-        self._before = self._read()
+        self._nvml_block = opened()
+        self._library: Any = self._nvml_block.__enter__()
+        self._handle = self._library.nvmlDeviceGetHandleByIndex(gpus[index].index)
+        self._last_reading = self._read()
 
     @classmethod
     def of(cls, index: int | None) -> GpuMeter | None:
-        """Return the meter of a GPU; None if ``index`` is, or if the driver does not answer."""
+        """Return the meter of a GPU. None: ``index`` is None, or the driver does not answer."""
         if index is not None:
             with suppress(NvmlError):
                 return cls(index)
         return None
 
     def take(self) -> GpuUse:
-        """Return what the GPU took since the last call."""
-        now = self._read()
-        used, self._before = now.since(self._before), now
-        return used
+        """Return the use since the last call, or since the meter was made."""
+        reading = self._read()
+        use, self._last_reading = reading.since(self._last_reading), reading
+        return use
 
     def close(self) -> None:
-        """Close NVML."""
+        """Shut NVML down."""
         with suppress(NvmlError):
-            self._opened.__exit__(None, None, None)
+            self._nvml_block.__exit__(None, None, None)
 
     def _read(self) -> GpuUse:
         library = self._library
@@ -211,8 +215,8 @@ class GpuMeter:
         with suppress(library.NVMLError):
             answers = library.nvmlDeviceGetFieldValues(self._handle, fields)
             counts = [
-                int(each.value.ullVal) if each.nvmlReturn == library.NVML_SUCCESS else None
-                for each in answers
+                int(answer.value.ullVal) if answer.nvmlReturn == library.NVML_SUCCESS else None
+                for answer in answers
             ]
         return GpuUse(
             energy_j=None if millijoules is None else millijoules / 1000,
@@ -221,8 +225,8 @@ class GpuMeter:
         )
 
 
-def _less(now: Number | None, before: Number | None) -> Number | None:
-    return None if now is None or before is None else now - before
+def _difference(later: Number | None, earlier: Number | None) -> Number | None:
+    return None if later is None or earlier is None else later - earlier
 
 
 def _sum(one: Number | None, other: Number | None) -> Number | None:

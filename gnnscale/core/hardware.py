@@ -1,4 +1,4 @@
-"""What this machine has: cores, memory, processor features, devices, software; and its Python."""
+"""Cores, memory, processor features and software of this machine, and torchrun's environment."""
 
 import importlib.util
 import os
@@ -13,15 +13,15 @@ from pathlib import Path
 from gnnscale.core.errors import ConfigError, shown
 from gnnscale.core.memory import Memory, find_memory
 
-#: Processor flags, as Linux names them, of instructions that multiply bfloat16.
+#: Processor flags of bfloat16 multiplication, as Linux names them.
 BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16", "svebf16")
-#: Those of them without which oneDNN, which multiplies for torch, uses none of the others.
+#: Flags of which oneDNN, torch's library, needs at least one to multiply bfloat16 in hardware.
 _NEEDED_BF16_FLAGS = ("avx512_bf16", "bf16")
-#: Where a user limits the instructions of oneDNN, and limits under which it takes bfloat16, but
-#: multiplies it more slowly than float32.
+#: Variables that limit oneDNN's instruction set, and limits under which its bfloat16 products are
+#: slower than float32.
 _ONEDNN_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 _LIMITS_WITHOUT_BF16 = ("AVX512_CORE", "AVX512_CORE_VNNI", "AVX2_VNNI_2")
-#: Makers of processors as Linux names them.
+#: Processor vendors, as Linux names them, on which MKL does not use its fast kernels.
 _MKL_IS_SLOW_ON = ("AuthenticAMD", "HygonGenuine")
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
@@ -30,20 +30,20 @@ _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What was found, without importing torch."""
+    """Description of this machine, obtained without importing torch."""
 
     processor: str  #: model name
-    cores: int  #: logical cores this process may use
+    cores: int  #: logical cores that this process may use
     memory: Memory  #: main memory
     bf16: tuple[str, ...]  #: the processor's bfloat16 instructions, a subset of ``BF16_FLAGS``
-    home: Path  #: where graph stores live, ``GNNSCALE_HOME``
-    home_free: int  #: bytes free on the disk that holds, or would hold, ``home``
+    home: Path  #: directory of graph stores, ``GNNSCALE_HOME``
+    home_free: int  #: free bytes on the disk of ``home``
     python: str  #: version of the interpreter
     system: str  #: kernel and architecture
 
 
 def usable_cores(cgroup: Path = _CGROUP) -> int:
-    """Return how many cores this process may use: its affinity, or a container's CPU quota."""
+    """Return the number of usable cores: the smaller of CPU affinity and the cgroup's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cores = cores or 1
     try:
@@ -54,9 +54,9 @@ def usable_cores(cgroup: Path = _CGROUP) -> int:
 
 
 def busy_seconds(stat: Path = _PROC / "stat") -> float:
-    """Return the seconds that this process's cores have worked since the system started.
+    """Return the busy seconds of the usable cores since the system started; 0 if unknown.
 
-    Other programs count, and so do other virtual machines that took a core's time; 0 if unknown.
+    Time of other programs, and time stolen by other virtual machines, counts as busy.
     """
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     ticks = 0
@@ -72,7 +72,7 @@ def busy_seconds(stat: Path = _PROC / "stat") -> float:
 
 
 def cache_bytes(folder: Path = _CPU_CACHES) -> int:
-    """Return the size of the first core's last-level cache; 16 MiB if the system hides it."""
+    """Return the bytes of the first core's last-level cache; 16 MiB if the system hides it."""
     sizes = [0]
     for file in folder.glob("index*/size"):
         number, unit = file.read_text().strip()[:-1], file.read_text().strip()[-1:]
@@ -84,7 +84,7 @@ def home() -> Path:
     """Return the directory of graph stores, ``${GNNSCALE_HOME:-~/.cache/gnnscale}``.
 
     Raises:
-        ConfigError: it begins with an unknown ``~user``.
+        ConfigError: the path begins with an unknown ``~user``.
     """
     path = os.environ.get("GNNSCALE_HOME") or "~/.cache/gnnscale"
     try:
@@ -94,9 +94,12 @@ def home() -> Path:
 
 
 def installed(distribution: str, module: str | None = None) -> str | None:
-    """Return the version of an installed package, or None; only its parents are imported.
+    """Return the version of an installed package; None if it is not installed.
 
-    ``module`` is searched if the package, named as on the package index, has no version.
+    Args:
+        distribution: name on the package index.
+        module: module to search if the distribution has no metadata; its version is then
+            ``unknown version``. Only parents of the module are imported.
     """
     try:
         return metadata.version(distribution)
@@ -105,7 +108,7 @@ def installed(distribution: str, module: str | None = None) -> str | None:
 
 
 def _is_importable(module: str) -> bool:
-    """Whether a module is found; its parents are imported, and may be missing."""
+    """Whether a module exists; imports its parents."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
@@ -113,18 +116,18 @@ def _is_importable(module: str) -> bool:
 
 
 def find_machine() -> Machine:
-    """Return what this machine has; takes milliseconds."""
+    """Return the description of this machine; takes milliseconds."""
     flags = _cpu_flags()
-    place = home()
-    while not place.exists():
-        place = place.parent
+    existing = home()
+    while not existing.exists():
+        existing = existing.parent
     return Machine(
         processor=_cpu_field("model name", "CPU part") or platform.processor() or "unknown",
         cores=usable_cores(),
         memory=find_memory(),
         bf16=tuple(flag for flag in BF16_FLAGS if flag in flags),
         home=home(),
-        home_free=shutil.disk_usage(place).free,
+        home_free=shutil.disk_usage(existing).free,
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
     )
@@ -132,10 +135,10 @@ def find_machine() -> Machine:
 
 @cache
 def multiplies_bfloat16() -> bool:
-    """Whether torch multiplies bfloat16 by the processor's instructions for it (imports torch).
+    """Whether torch multiplies bfloat16 by hardware instructions (imports torch).
 
-    Without them its product of bfloat16 takes up to 50 times as long as that of float32. Flags
-    decide, not a timing, so that a repeated run multiplies in the same type.
+    In software a bfloat16 product takes up to 50 times as long as a float32 product. The decision
+    follows processor flags, not a timing, so that a repeated run uses one data type.
     """
     import torch
 
@@ -150,10 +153,10 @@ def multiplies_bfloat16() -> bool:
 
 @cache
 def multiplies_by_onednn() -> bool:
-    """Whether oneDNN multiplies float32 faster than MKL, torch's own choice (imports torch).
+    """Whether oneDNN multiplies float32 faster than MKL, torch's default (imports torch).
 
-    MKL takes its fast kernels on Intel's processors alone. The maker decides, not a timing, so that
-    a repeated run multiplies with the same library.
+    MKL uses its fast kernels only on Intel processors. The decision follows the processor's vendor,
+    not a timing, so that a repeated run uses one library.
     """
     import torch
 
@@ -170,7 +173,7 @@ def _cpu_flags() -> list[str]:
 
 
 def _cpu_field(*names: str) -> str:
-    """The first core's entry in /proc/cpuinfo under any of ``names``, empty if there is none."""
+    """Return the first core's entry in /proc/cpuinfo under any of ``names``; empty if missing."""
     try:
         lines = (_PROC / "cpuinfo").read_text().splitlines()
     except OSError:
@@ -186,41 +189,41 @@ _TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADD
 
 
 def torchrun_rank() -> int | None:
-    """Return this process's rank if ``torchrun`` started it, else None."""
+    """Return this process's rank. None: ``torchrun`` did not start it."""
     return int(os.environ["RANK"]) if os.environ.keys() >= _TORCHRUN else None
 
 
 def restarting_run() -> str | None:
-    """Return the name of torchrun's run, if it starts processes again after a failure, else None.
+    """Return torchrun's ``--rdzv-id`` if torchrun restarts failed processes, else None.
 
     Raises:
-        ConfigError: the name is not given by ``--rdzv-id``, or no name for a folder.
+        ConfigError: ``--rdzv-id`` is missing, or cannot be the name of a folder.
     """
     if torchrun_rank() is None or os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0":
         return None
     name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
     if name == "none":
         raise ConfigError(
-            "torchrun --max-restarts: name the run by --rdzv-id=NAME, each run by another one; "
-            "processes that are started again find it by that name"
+            "torchrun --max-restarts: expected --rdzv-id=NAME, unique for each run; "
+            "restarted processes find the run by this name"
         )
     if not re.fullmatch(r"\w[\w.-]{0,99}", name, re.ASCII):
         raise ConfigError(
-            f"torchrun --rdzv-id={shown(name)}: may have letters, digits, '_', '.' and '-', with "
+            f"torchrun --rdzv-id={shown(name)}: expected letters, digits, '_', '.' and '-' with "
             "--max-restarts"
         )
     return name
 
 
 def leads_machine() -> bool:
-    """Return whether ``torchrun`` started this process as the first one of its machine."""
+    """Whether ``torchrun`` started this process as local rank 0."""
     return os.environ.get("LOCAL_RANK") == "0"
 
 
 def let_idle_threads_sleep() -> None:
-    """Make OpenMP threads, also torch's, sleep between parallel regions.
+    """Make OpenMP threads, including torch's, sleep between parallel regions.
 
-    By default they spin for a while, on cores that the sampling and loading threads need. It works
-    only before torch is imported; the user's value is kept.
+    By default they spin on cores that the sampling and loading threads need. Call this before torch
+    is imported. A value of ``OMP_WAIT_POLICY`` set by the user stays.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,7 +1,7 @@
-"""Locks on files and folders: one process holds each, until it releases it or ends.
+"""Exclusive locks on files and folders (flock).
 
-The system releases the locks of a process that ends, however it does. Such a process leaves the
-locked file or folder, and the next process that locks it takes its place.
+The system releases the locks of a process that ends for any reason. The locked file or folder
+remains, and the next process that locks it takes it over.
 """
 
 import errno
@@ -20,32 +20,33 @@ from gnnscale.core.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
 
-#: The file of a folder that names its writer, who holds a lock on it.
+#: Lock file of a folder; it names the process that holds the lock.
 LOCK_FILE = ".lock"
-#: Content of that file: process number and machine.
+#: Content of the lock file: process id and host name.
 _WRITER = re.compile(r"(\d{1,10}) ([\w.-]{1,253})\n", re.ASCII)
 _MAX_WRITER_BYTES = 300
-#: Seconds in which a process that has just locked a folder writes its number.
-_NAMED_WITHIN_S = 0.5
+#: Seconds to wait until the process that has just locked a folder writes its process id.
+_WRITER_TIMEOUT_S = 0.5
 #: Seconds between two attempts to lock a folder.
-_AGAIN_S = 0.05
-#: Seconds in which the lock of a machine that is lost expires on a shared disk: twice NFS's lease.
+_RETRY_S = 0.05
+#: Seconds after which the lock of a lost machine has expired on a shared disk: twice NFS's lease.
 RESTART_WAIT_S = 180.0
 #: Errors of file systems without locks.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-#: Descriptors of the files and folders that this process has locked.
+#: Descriptors of files and folders that this process has locked.
 _locked: set[int] = set()
 
 
 def lock(descriptor: int, path: Path, *, wait: bool = True) -> bool:
-    """Lock an open file or folder, and return whether this process holds it now.
+    """Lock an open file or folder, and return whether this process holds the lock.
 
-    A lock belongs to the descriptor: another one of the same process waits, too. A file system
-    without locks is a warning, and counts as locked.
+    A lock belongs to the descriptor: a second descriptor of this process waits, too. On a file
+    system without locks the function logs a warning and returns True.
 
     Args:
-        path: its name, for the warning.
-        wait: wait for the process that holds it; else return False.
+        descriptor: of the open file or folder.
+        path: name of the file or folder, for the warning.
+        wait: wait for the process that holds the lock; else return False.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -63,17 +64,17 @@ def lock(descriptor: int, path: Path, *, wait: bool = True) -> bool:
 
 
 def release(descriptor: int) -> None:
-    """Release a lock, and close the descriptor."""
+    """Release a lock and close its descriptor."""
     if descriptor in _locked:
         _locked.discard(descriptor)
-        # A process that was forked otherwise, as by a library, may have the descriptor, too.
+        # Unlock explicitly: a process forked by a library may hold the descriptor, too.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
 def is_at(path: Path, descriptor: int) -> bool:
-    """Whether an open file or folder is what ``path`` names."""
+    """Whether ``path`` names the open file or folder."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
@@ -81,21 +82,21 @@ def is_at(path: Path, descriptor: int) -> bool:
 
 
 class KnownFolder:
-    """A folder that this command writes, by the writer that its lock names.
+    """Folder that this command writes, identified by the process id in its lock file.
 
-    The folder may be moved, or the lock removed, and another command begin to write by that name.
-    The number of a file would show this as well, but some file systems number their files again.
+    The folder may be moved or its lock removed, and another command may then write a folder of this
+    name. Inode numbers do not identify the folder, since some file systems reuse them.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._writer = self._read()  # None: nobody has locked it
+        self._writer = self._read()  # None: no process has locked it
 
     def check(self) -> None:
-        """Raise ConfigError if the lock file is missing or names another writer than at first."""
+        """Raise ConfigError if the lock file is missing or names another writer."""
         if self._writer is None:
             return
-        with suppress(OSError):  # a disk that fails now fails what is written, too
+        with suppress(OSError):  # the next write reports a failing disk
             if self._read() != self._writer:
                 raise ConfigError(
                     f"{self._path}: was moved, or lost its {LOCK_FILE}, while this command wrote "
@@ -110,50 +111,50 @@ class KnownFolder:
 
 
 def create_locked(file: Path, *, wait: bool) -> int | None:
-    """Make an empty file, locked, in place of the one that a killed process has left.
+    """Create and lock an empty file; a file left by a killed process is replaced.
 
-    No link is followed, and nothing is written into a file that was there before.
+    Links are not followed, and an existing file is not written to.
 
     Args:
-        wait: wait for the process that holds the file; else return None.
+        wait: wait for the process that holds the lock; else return None.
 
     Returns:
-        The descriptor, to read and to write, for ``release``; None if another process holds it.
+        A readable and writable descriptor for ``release``. None: another process holds the lock.
 
     Raises:
-        OSError: the file cannot be made.
+        OSError: the file cannot be created.
     """
     while True:
         with suppress(FileExistsError):
-            own = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            # Another process may have found it before it was locked, and removed it.
-            if lock(own, file, wait=wait) and is_at(file, own):
-                return own
-            _close(own)
+            new = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            # Another process may have locked and removed the new file first.
+            if lock(new, file, wait=wait) and is_at(file, new):
+                return new
+            _close(new)
             continue
-        found = _open_regular(file)
-        if found is None:
+        existing = _open_regular(file)
+        if existing is None:
             continue
-        if not lock(found, file, wait=wait):
-            os.close(found)
+        if not lock(existing, file, wait=wait):
+            os.close(existing)
             return None
-        if is_at(file, found):
+        if is_at(file, existing):
             file.unlink()
-        release(found)
+        release(existing)
 
 
 def _open_regular(file: Path) -> int | None:
-    """Open a file that is there; remove anything else, and what this user cannot open: None."""
+    """Open an existing regular file; remove anything else of this name and return None."""
     try:
-        found = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError:  # a link, a socket, a folder, another user's
         file.unlink(missing_ok=True)
         return None
-    if stat.S_ISREG(os.fstat(found).st_mode):
-        return found
-    os.close(found)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
     file.unlink(missing_ok=True)
     return None
 
@@ -167,20 +168,19 @@ def _close(descriptor: int) -> None:
 
 @contextmanager
 def sole_writer(folder: Path, *, option: str, wait_s: float = 0.0) -> Iterator[None]:
-    """Let this process alone write into ``folder``, which exists, during the ``with`` block.
+    """Lock an existing ``folder`` for writing during the ``with`` block.
 
     Args:
-        option: names the folder in errors.
-        wait_s: seconds to wait for the process that writes now.
+        option: option that names the folder, for errors.
+        wait_s: seconds to wait for another writer.
 
     Raises:
-        ConfigError: another process writes, whose number and machine it names; or nothing can be
-            written there.
+        ConfigError: another process writes to the folder, or the folder is not writable.
     """
     file = folder / LOCK_FILE
     descriptor = _locked_within(file, option, wait_s)
     try:
-        # A full disk takes away no more than the name of the writer.
+        # On a full disk only the writer's name is missing.
         with suppress(OSError):
             os.write(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
         yield
@@ -200,24 +200,24 @@ def _locked_within(file: Path, option: str, wait_s: float) -> int:
             raise ConfigError(f"{file}: {error.strerror}") from None
         if descriptor is not None:
             return descriptor
-        found = f"{option}={file.parent}: is being written by {_writer(file)}"
+        conflict = f"{option}={file.parent}: is being written by {_writer(file)}"
         if time.monotonic() >= deadline:
-            raise ConfigError(f"{found}; wait until it ends, or end it")
+            raise ConfigError(f"{conflict}; wait until it ends, or end it")
         if not logged:
-            _LOG.warning(f"{found}; waiting up to {wait_s:.0f} s for its end")
+            _LOG.warning(f"{conflict}; waiting up to {wait_s:.0f} s for its end")
         logged = True
-        time.sleep(_AGAIN_S)
+        time.sleep(_RETRY_S)
 
 
 @contextmanager
 def sole_maker(folder: Path) -> Iterator[None]:
-    """Let this process alone make or replace ``folder`` during the ``with`` block; others wait.
+    """Lock the creation or replacement of ``folder`` for the ``with`` block; other processes wait.
 
-    The lock is a file next to the folder. If nothing can be written there, nothing is made,
-    and there is no lock.
+    The lock is a file next to the folder. Without permission to write there, the block runs
+    unlocked: it cannot create the folder either.
 
     Raises:
-        OSError: the lock cannot be made for another reason.
+        OSError: the lock cannot be created for another reason.
     """
     file = folder.with_name(f".{folder.name}{LOCK_FILE}")
     try:
@@ -238,15 +238,15 @@ def sole_maker(folder: Path) -> Iterator[None]:
 
 
 def _writer(file: Path) -> str:
-    """Return which process holds a folder, by the file in it, which may say anything."""
-    deadline = time.monotonic() + _NAMED_WITHIN_S
+    """Return the process that a lock file names, for a message; the content is not trusted."""
+    deadline = time.monotonic() + _WRITER_TIMEOUT_S
     while True:
-        found = _WRITER.fullmatch(_text(file))
-        if found is not None:
-            return f"process {found[1]} on {found[2]}"
+        writer = _WRITER.fullmatch(_text(file))
+        if writer is not None:
+            return f"process {writer[1]} on {writer[2]}"
         if time.monotonic() >= deadline:
             return "another process"
-        time.sleep(_AGAIN_S)
+        time.sleep(_RETRY_S)
 
 
 def _text(file: Path) -> str:
@@ -265,7 +265,7 @@ def _content(file: Path) -> bytes:
 
 
 def _forget_locks() -> None:
-    """Close the locks of the process that this one was forked from: it alone holds them."""
+    """Close inherited descriptors after a fork: the locks stay with the parent process."""
     for descriptor in tuple(_locked):
         with suppress(OSError):
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Memory that this process may use, and the limits that end a process which takes more."""
+"""Memory available to this process, and limits by control groups and address space."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
-#: Bytes that the system may ask a control group for at a time: its use never reaches its limit.
+#: Granularity in bytes at which the kernel charges a control group: its use stays below its limit.
 _CHARGED_BYTES = 1 << 20
-#: Addresses without which NumPy and PyTorch are not imported. Below that NumPy's library of
-#: products may end the process, or wait without end.
-_LEAST_ADDRESSES = 1 << 30
+#: Bytes of address space that importing NumPy and PyTorch takes. With less, NumPy's BLAS may abort
+#: or hang.
+_MIN_ADDRESS_SPACE = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
     """Main memory in bytes."""
 
-    total: int  #: what this process and others of its container may take
-    #: what of it is left, the page cache counted as such; at most the address space that is left
-    available: int
-    installed: int  #: what the machine has, ``total`` without a limit
+    total: int  #: limit of this process and its container
+    available: int  #: free memory and page cache within ``total`` and within the address space
+    installed: int  #: memory of the machine, without limits
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Files:
-    """Names of the files of a control group, which its version decides."""
+    """File names of a control group's memory controller, by cgroup version."""
 
     limit: str
     used: str
-    peak: str  #: the most that was ever used, with the page cache
+    peak: str  #: highest use so far, page cache included
     cache: str  #: prefix of the page cache's entries in ``memory.stat``
-    kills: str  #: file that counts processes killed for want of memory
-    refusals: tuple[tuple[str, str | None], ...]  #: files that count refused memory, and the entry
+    kills: str  #: file that counts processes killed by the OOM killer
+    refusals: tuple[tuple[str, str | None], ...]  #: files and entries that count refused requests
 
 
 _VERSION_1 = _Files(
@@ -60,7 +59,7 @@ _VERSION_2 = _Files(
 
 @dataclass(frozen=True, kw_only=True)
 class _Group:
-    """A control group to which this process belongs, directly or through its children."""
+    """Control group of this process, or an ancestor of its control group."""
 
     folder: Path
     files: _Files
@@ -70,7 +69,7 @@ class _Group:
 
         Raises:
             OSError: the group has no such file.
-            ValueError: it holds no such number, or "max".
+            ValueError: the file has no such number, or holds "max".
         """
         text = (self.folder / file).read_text()
         if entry is None:
@@ -83,12 +82,12 @@ class _Group:
 
     @property
     def limit(self) -> int:
-        """Bytes that processes of the group may take; raises as ``number``."""
+        """Limit of the group in bytes; raises as ``number``."""
         return self.number(self.files.limit)
 
     @property
     def used(self) -> int:
-        """Bytes that they take, without the page cache; raises as ``number``."""
+        """Bytes in use without the page cache; raises as ``number``."""
         names = (f"{self.files.cache}inactive_file", f"{self.files.cache}active_file")
         entries = (line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
         cached = sum(int(value) for name, value in entries if name in names)
@@ -96,14 +95,14 @@ class _Group:
 
     @property
     def kills(self) -> int | None:
-        """Number of processes that the system has killed for want of memory; None if unknown."""
+        """Number of processes killed by the OOM killer; None if unknown."""
         with suppress(OSError, ValueError):
             return self.number(self.files.kills, "oom_kill")
         return None
 
     @property
     def refusals(self) -> int:
-        """Number of requests that the group's limit has refused; 0 on systems that do not count."""
+        """Number of requests refused by the group's limit; 0 if the system does not count them."""
         count = 0
         for file, entry in self.files.refusals:
             with suppress(OSError, ValueError):
@@ -112,42 +111,40 @@ class _Group:
 
     @property
     def is_full(self) -> bool:
-        """Whether its processes have ever taken all that the limit allows."""
+        """Whether the use has ever reached the limit."""
         with suppress(OSError, ValueError):
             return self.number(self.files.peak) > self.limit - _CHARGED_BYTES
         return False
 
 
 def _groups(proc: Path, cgroup: Path) -> Iterator[_Group]:
-    """Yield this process's control groups of memory, from its own up to the topmost.
+    """Yield this process's memory control groups, from the innermost to the root.
 
-    A container that sees its group as the topmost may still get the name that the machine uses for
-    it, of which no folder exists.
+    In a container the group may carry the host's name, for which no folder exists.
     """
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
         return
     for line in lines:
-        number, _, rest = line.partition(":")
-        controllers, _, name = rest.partition(":")
-        if number == "0":  # version 2, beside version 1 or alone
+        number, controllers, name = [*line.split(":", 2), "", ""][:3]
+        if number == "0":  # version 2, possibly together with version 1
             tops, files = [cgroup, cgroup / "unified"], _VERSION_2
         elif "memory" in controllers.split(","):
             tops, files = [cgroup / "memory"], _VERSION_1
         else:
             continue
-        own = Path(name.lstrip("/"))
+        innermost = Path(name.lstrip("/"))
         for top in tops:
-            for folder in (own, *own.parents):
+            for folder in (innermost, *innermost.parents):
                 yield _Group(folder=top / folder, files=files)
 
 
 def find_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
     """Return the memory that this process may use.
 
-    It is the machine's, or the smallest limit of the control groups of this process, which are
-    nested, or that of its address space (RLIMIT_AS).
+    The total is the smallest of the machine's memory, the limits of this process's nested control
+    groups, and the limit of its address space (RLIMIT_AS).
     """
     page = os.sysconf("SC_PAGE_SIZE")
     total = installed = os.sysconf("SC_PHYS_PAGES") * page
@@ -171,24 +168,24 @@ def find_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
 
 
 def _address_space_limit() -> int | None:
-    """Return the bytes of addresses that this process may have (RLIMIT_AS); None: no limit."""
+    """Return the limit of the address space in bytes (RLIMIT_AS). None: no limit."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if limit == resource.RLIM_INFINITY else limit
 
 
 def address_space_problem() -> str | None:
-    """Return why PyTorch cannot be imported, if the limit on addresses is too low; else None."""
+    """Return a message if the address-space limit is too low to import PyTorch, else None."""
     limit = _address_space_limit()
-    if limit is None or limit >= _LEAST_ADDRESSES:
+    if limit is None or limit >= _MIN_ADDRESS_SPACE:
         return None
     return f"imports take up to 1 GiB of addresses{address_space_reason()}"
 
 
 def address_space_reason() -> str:
-    """Return the end of a line about memory that ran out: the limit on this process's addresses.
+    """Return the end of an out-of-memory message that names the limit on address space.
 
     Returns:
-        Nothing if the process has no such limit. Others inherit it from their parents.
+        An empty text if the process has no such limit.
     """
     limit = _address_space_limit()
     if limit is None:
@@ -197,10 +194,7 @@ def address_space_reason() -> str:
 
 
 class KillCounts:
-    """Finds out whether the limit of a control group is why a process of it was killed.
-
-    The counters are compared with those at the time when this is made.
-    """
+    """Detector of OOM kills: compares the control groups' counters with their initial values."""
 
     def __init__(self, proc: Path = _PROC, cgroup: Path = _CGROUP) -> None:
         self._groups = list(_groups(proc, cgroup))
@@ -208,18 +202,14 @@ class KillCounts:
         self._refusals = [group.refusals for group in self._groups]
 
     def reason(self) -> str | None:
-        """Return by which limit of memory a process was killed since; None if it was not."""
+        """Return the memory limit that killed a process since construction; None: no kill."""
         kills = zip(self._groups, self._kills, strict=True)
-        if not any(before is not None and (group.kills or 0) > before for group, before in kills):
+        if not any(start is not None and (group.kills or 0) > start for group, start in kills):
             return None
         counts = zip(self._groups, self._refusals, strict=True)
-        refused = [group for group, before in counts if group.refusals > before]
+        refused = [group for group, start in counts if group.refusals > start]
         for group in (*refused, *(group for group in self._groups if group.is_full)):
             with suppress(OSError, ValueError):
-                limit = _shown_size(group.limit)
+                limit = f"{group.limit / 2**20:,.0f} MiB"
                 return f"the cgroup's memory limit of {limit} ({group.folder})"
         return "the system, whose memory ran out"
-
-
-def _shown_size(num_bytes: int) -> str:
-    return f"{num_bytes / 2**20:,.0f} MiB"

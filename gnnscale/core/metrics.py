@@ -1,4 +1,4 @@
-"""What a run measures: throughput, memory, and how good its predictions are."""
+"""Metrics of a run: throughput, peak memory, and quality of predictions."""
 
 import resource
 from collections.abc import Callable, Iterator
@@ -22,16 +22,16 @@ def nvtps(num_vertices: int, seconds: float) -> float:
 
 
 def peak_rss_bytes() -> int:
-    """Largest resident set of this process so far, in bytes (file-backed pages included)."""
+    """Return the largest resident set of this process so far, file-backed pages included."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def accuracy(scores: Array, labels: Array) -> float:
-    """Fraction of right decisions: one for each vertex, or one for each of its possible labels.
+    """Return the fraction of right decisions, one a vertex, or one a label for multilabel.
 
     Args:
-        scores: ``[n, num_classes]`` logits. The first highest is the class; with several labels
-            every positive logit is a label.
+        scores: ``[n, num_classes]`` logits. The first maximum is the class; for multilabel every
+            positive logit is a label.
         labels: ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1.
     """
     if labels.ndim == 2:
@@ -40,25 +40,25 @@ def accuracy(scores: Array, labels: Array) -> float:
 
 
 def micro_f1(scores: Array, labels: Array) -> float:
-    """F1 of all decisions pooled, 2 TP / (2 TP + FP + FN); 0 if nothing is or should be chosen.
+    """Return the F1 of all decisions pooled, 2 TP / (2 TP + FP + FN); 0 without positives.
 
-    Arguments as for ``accuracy``, which equals micro-F1 if a vertex has one label.
+    Arguments are as for ``accuracy``, which equals micro-F1 if a vertex has one label.
     """
     if labels.ndim == 1:
         return accuracy(scores, labels)
-    chosen, wanted = scores > 0, labels > 0
-    true_positives = int(np.count_nonzero(chosen & wanted))
-    decisions = int(np.count_nonzero(chosen)) + int(np.count_nonzero(wanted))
+    predicted, actual = scores > 0, labels > 0
+    true_positives = int(np.count_nonzero(predicted & actual))
+    decisions = int(np.count_nonzero(predicted)) + int(np.count_nonzero(actual))
     return 2 * true_positives / decisions if decisions else 0.0
 
 
 def roc_auc(scores: Array, labels: Array) -> float:
-    """Area under the ROC curve: the chance that a positive outranks a negative, ties half.
+    """Return the area under the ROC curve; ties count half.
 
     Args:
-        scores: ``[n]`` of the positive class, or ``[n, 2]`` logits, or ``[n, num_classes]`` for
-            several labels: the mean over the classes that have both positives and negatives counts
-            (as OGB does for ogbn-proteins).
+        scores: ``[n]`` scores of the positive class, or ``[n, 2]`` logits, or ``[n, num_classes]``
+            for multilabel: the result is the mean over classes with positives and negatives, as in
+            OGB for ogbn-proteins.
         labels: ``[n]`` of 0 and 1, or ``[n, num_classes]`` of 0 and 1.
 
     Returns:
@@ -72,16 +72,16 @@ def _mean_over_labels(
 ) -> float:
     """Return the measure of two classes, or its mean over the labels for which it is defined."""
     if labels.ndim == 2:
-        found = [measure(scores[:, c], labels[:, c]) for c in range(labels.shape[1])]
-        known = [each for each in found if not np.isnan(each)]
-        return float(np.mean(known)) if known else float("nan")
+        values = [measure(scores[:, c], labels[:, c]) for c in range(labels.shape[1])]
+        defined = [value for value in values if not np.isnan(value)]
+        return float(np.mean(defined)) if defined else float("nan")
     if scores.ndim == 2:
         scores = scores[:, 1].astype(np.float64) - scores[:, 0]
     return measure(scores, labels)
 
 
 def _rank_auc(scores: Array, labels: Array) -> float:
-    """The Mann-Whitney statistic; equal scores share the mean of their ranks."""
+    """Return the Mann-Whitney statistic; equal scores share the mean of their ranks."""
     positive = labels > 0
     num_positive = int(np.count_nonzero(positive))
     num_negative = len(labels) - num_positive
@@ -96,71 +96,71 @@ def _rank_auc(scores: Array, labels: Array) -> float:
 
 
 def macro_f1(scores: Array, labels: Array) -> float:
-    """Mean over classes of F1, 2 TP / (2 TP + FP + FN), each class with equal weight.
+    """Return the unweighted mean over classes of F1, 2 TP / (2 TP + FP + FN).
 
     Args:
         scores: ``[n, num_classes]`` logits, as for ``micro_f1``.
-        labels: ``[n]`` classes, of which those count that a vertex has or is given; or
-            ``[n, num_classes]`` of 0 and 1, of which all count, with 0 for one that no vertex has.
+        labels: ``[n]`` classes; a class without labels and predictions does not count. Or
+            ``[n, num_classes]`` of 0 and 1; all classes count, an empty class with 0.
     """
     if labels.ndim == 1:
         classes = np.arange(scores.shape[1])
-        chosen = scores.argmax(axis=1)
-        right = np.bincount(labels[chosen == labels], minlength=len(classes))
-        decisions = np.bincount(chosen, minlength=len(classes))
+        predicted = scores.argmax(axis=1)
+        right = np.bincount(labels[predicted == labels], minlength=len(classes))
+        decisions = np.bincount(predicted, minlength=len(classes))
         decisions = decisions + np.bincount(labels, minlength=len(classes))
         counts = decisions > 0
         return float(np.mean(2 * right[counts] / decisions[counts]))
-    chosen, wanted = scores > 0, labels > 0
-    right = np.count_nonzero(chosen & wanted, axis=0)
-    decisions = np.count_nonzero(chosen, axis=0) + np.count_nonzero(wanted, axis=0)
+    predicted, actual = scores > 0, labels > 0
+    right = np.count_nonzero(predicted & actual, axis=0)
+    decisions = np.count_nonzero(predicted, axis=0) + np.count_nonzero(actual, axis=0)
     return float(np.mean(2 * right / np.maximum(decisions, 1)))
 
 
-#: More classes are too many for a table of which is taken for which.
+#: Largest number of classes for which a confusion matrix is reported.
 MAX_CONFUSION = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassCounts:
-    """How predictions meet labels, class by class."""
+    """Counts of labels and predictions by class, and the confusion matrix."""
 
-    wanted: tuple[int, ...]  #: vertices that have the class
-    chosen: tuple[int, ...]  #: vertices that are predicted to have it
-    right: tuple[int, ...]  #: those of both
-    #: ``[num_classes][num_classes]`` vertices of the row's class that are predicted to be of the
-    #: column's; None for multilabel, and above ``MAX_CONFUSION`` classes
+    wanted: tuple[int, ...]  #: vertices labeled with the class
+    chosen: tuple[int, ...]  #: vertices predicted to have the class
+    right: tuple[int, ...]  #: true positives
+    #: ``[num_classes][num_classes]`` vertices by actual class (row) and predicted class (column).
+    #: None: multilabel, or more than ``MAX_CONFUSION`` classes
     confusion: tuple[tuple[int, ...], ...] | None = None
 
     def scores(self, number: int) -> dict[str, float | None]:
-        """Return precision, recall and F1 of a class; None for one that divides by 0."""
-        wanted, chosen, right = self.wanted[number], self.chosen[number], self.right[number]
+        """Return precision, recall and F1 of class ``number``. None: division by 0."""
+        actual, predicted, right = self.wanted[number], self.chosen[number], self.right[number]
         return {
-            "precision": right / chosen if chosen else None,
-            "recall": right / wanted if wanted else None,
-            "f1": 2 * right / (wanted + chosen) if wanted + chosen else None,
+            "precision": right / predicted if predicted else None,
+            "recall": right / actual if actual else None,
+            "f1": 2 * right / (actual + predicted) if actual + predicted else None,
         }
 
 
 def count_classes(scores: Array, labels: Array) -> ClassCounts:
-    """Count the decisions of each class.
+    """Count labels, predictions and true positives of each class.
 
     Args:
         scores: ``[n, num_classes]`` logits, as for ``accuracy``.
         labels: ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1.
     """
     if labels.ndim == 2:
-        chosen, wanted = scores > 0, labels > 0
-        found = (wanted, chosen, wanted & chosen)
-        counts = [np.count_nonzero(each, axis=0).tolist() for each in found]
+        positive, actual = scores > 0, labels > 0
+        matrices = (actual, positive, actual & positive)
+        counts = [np.count_nonzero(matrix, axis=0).tolist() for matrix in matrices]
         return ClassCounts(wanted=(*counts[0],), chosen=(*counts[1],), right=(*counts[2],))
     width = scores.shape[1]
-    picked = scores.argmax(axis=1)
-    found_of = (labels, picked, labels[picked == labels])
-    counts = [np.bincount(each, minlength=width).tolist() for each in found_of]
+    predicted = scores.argmax(axis=1)
+    class_lists = (labels, predicted, labels[predicted == labels])
+    counts = [np.bincount(classes, minlength=width).tolist() for classes in class_lists]
     confusion = None
     if width <= MAX_CONFUSION:
-        pairs = np.bincount(labels * width + picked, minlength=width * width)
+        pairs = np.bincount(labels * width + predicted, minlength=width * width)
         confusion = tuple((*row,) for row in pairs.reshape(width, width).tolist())
     return ClassCounts(
         wanted=(*counts[0],), chosen=(*counts[1],), right=(*counts[2],), confusion=confusion
@@ -168,62 +168,64 @@ def count_classes(scores: Array, labels: Array) -> ClassCounts:
 
 
 def average_precision(scores: Array, labels: Array) -> float:
-    """Sum of precisions at each threshold times the growth of the recall; NaN without any label.
+    """Return the sum over thresholds of precision times increase in recall; NaN without positives.
 
-    Arguments as for ``roc_auc``. Of several labels, classes that some vertex has count.
+    Arguments are as for ``roc_auc``. For multilabel the result is the mean over non-empty classes.
     """
     return _mean_over_labels(_precision, scores, labels)
 
 
 def _precision(scores: Array, labels: Array) -> float:
-    """Average precision of one class; equal scores are one threshold."""
+    """Return the average precision of one class; equal scores are one threshold."""
     order = np.argsort(-scores, kind="stable")
     right = np.cumsum(labels[order] > 0)
     if not len(right) or not right[-1]:
         return float("nan")
     last = np.append(np.diff(scores[order]) != 0, True)
-    right, chosen = right[last], np.flatnonzero(last) + 1
-    return float(np.sum(np.diff(right, prepend=0) * right / chosen) / right[-1])
+    right, predicted = right[last], np.flatnonzero(last) + 1
+    return float(np.sum(np.diff(right, prepend=0) * right / predicted) / right[-1])
 
 
 def rmse(scores: Array, labels: Array) -> float:
-    """Mean over columns of the root mean squared error; NaN if no label is known.
+    """Return the mean over columns of the root mean squared error; NaN without labels.
 
     Args:
-        scores: ``[n, width]`` predicted numbers.
-        labels: ``[n]`` or ``[n, width]`` numbers; unknown ones are NaN and do not count.
+        scores: ``[n, width]`` predictions.
+        labels: ``[n]`` or ``[n, width]`` targets; NaN targets are unknown and do not count.
     """
-    return _of_columns(lambda errors: float(np.sqrt(np.mean(errors**2))), scores, labels)
+    return _mean_over_columns(lambda errors: float(np.sqrt(np.mean(errors**2))), scores, labels)
 
 
 def mae(scores: Array, labels: Array) -> float:
-    """Mean absolute error of each column, and their mean; arguments and result as of ``rmse``."""
-    return _of_columns(lambda errors: float(np.mean(np.abs(errors))), scores, labels)
+    """Return the mean over columns of the mean absolute error; arguments as for ``rmse``."""
+    return _mean_over_columns(lambda errors: float(np.mean(np.abs(errors))), scores, labels)
 
 
-def _of_columns(measure: Callable[[Float64Array], float], scores: Array, labels: Array) -> float:
-    """Measure the errors of each column whose labels are known, and return the mean."""
+def _mean_over_columns(
+    measure: Callable[[Float64Array], float], scores: Array, labels: Array
+) -> float:
+    """Return the mean of ``measure`` over the errors of each column with known labels."""
     labels = labels.reshape(len(labels), -1)
     errors = scores.reshape(labels.shape).astype(np.float64) - labels
-    known = [column[~np.isnan(column)] for column in errors.T]
-    found = [measure(column) for column in known if len(column)]
-    return float(np.mean(found)) if found else float("nan")
+    known_errors = [column[~np.isnan(column)] for column in errors.T]
+    values = [measure(column) for column in known_errors if len(column)]
+    return float(np.mean(values)) if values else float("nan")
 
 
 @dataclass(frozen=True)
 class Metric:
-    """How good predictions are."""
+    """Quality metric of predictions."""
 
-    #: from ``[n, width]`` float32 outputs and labels
+    #: takes ``[n, width]`` float32 outputs, and labels
     function: Callable[[Array, Array], float]
-    #: the labels that it is of: ``classes``, ``multilabel`` or ``regression``
+    #: kinds of labels: ``classes``, ``multilabel`` or ``regression``
     labels: tuple[str, ...]
-    lower_is_better: bool = False  #: an error, and no score
-    two_classes: bool = False  #: with one label a vertex, whether it is of two classes alone
+    lower_is_better: bool = False
+    two_classes: bool = False  #: whether single-label graphs must have two classes
 
 
 _CLASSES = ("classes", "multilabel")
-#: By the name that options, stores and reports have for it.
+#: Quality metrics by their name in options, stores and reports.
 QUALITY = {
     "accuracy": Metric(accuracy, _CLASSES),
     "macro_f1": Metric(macro_f1, _CLASSES),
@@ -236,43 +238,42 @@ QUALITY = {
 
 
 def score(metric: str, scores: Array, labels: Array) -> float:
-    """Compute ``metric``, one of ``QUALITY``; NaN if it is not defined."""
+    """Return the value of ``metric``, one of ``QUALITY``; NaN if it is undefined."""
     return QUALITY[metric].function(scores, labels)
 
 
 def better(metric: str, value: float, than: float) -> bool:
-    """Whether ``value`` of ``metric`` is better than another: of ``QUALITY``, or of ranks."""
-    known = QUALITY.get(metric)
-    return value < than if known is not None and known.lower_is_better else value > than
+    """Whether ``value`` is better than ``than``; a ``metric`` outside ``QUALITY`` is maximized."""
+    quality = QUALITY.get(metric)
+    return value < than if quality is not None and quality.lower_is_better else value > than
 
 
 _PROC = Path("/proc/self")
-#: Written to clear_refs, it makes the peak begin anew (proc(5)).
+#: Content for ``clear_refs`` that resets the peak of the resident set (proc(5)).
 _RESET_PEAK = "5"
 
 
 class PeakMemory:
-    """The max memory of this process and a child of it since it was watched."""
+    """Peak memory of this process, and of a child process, since construction."""
 
     def __init__(self, proc: Path = _PROC) -> None:
         self._proc = proc
         self._with_child = 0
-        #: bytes that the process held at first; None if the system does not tell
+        #: resident bytes at construction; None if unknown
         self.before = _status_bytes(proc, "VmRSS")
-        #: whether the peak could not be made to begin anew, so that it counts from the start of the
-        #: process
+        #: whether the peak counts from the start of the process: the system could not reset it
         self.since_start = not _reset(proc)
 
     @property
     def bytes(self) -> int | None:
-        """The peak; None if the system does not report it."""
-        own = _status_bytes(self._proc, "VmHWM")
-        return None if own is None else max(own, self._with_child)
+        """Peak in bytes; None if unknown."""
+        peak = _status_bytes(self._proc, "VmHWM")
+        return None if peak is None else max(peak, self._with_child)
 
     def add_child(self, num_bytes: int) -> None:
-        """Count a child that held ``num_bytes`` while this process held what it holds now."""
-        own = _status_bytes(self._proc, "VmRSS") or 0
-        self._with_child = max(self._with_child, own + num_bytes)
+        """Count a child process of ``num_bytes`` on top of this process's current memory."""
+        resident = _status_bytes(self._proc, "VmRSS") or 0
+        self._with_child = max(self._with_child, resident + num_bytes)
 
 
 _watched: list[PeakMemory] = []
@@ -280,7 +281,7 @@ _watched: list[PeakMemory] = []
 
 @contextmanager
 def watch_peak() -> Iterator[PeakMemory]:
-    """Watch the memory of the ``with`` block."""
+    """Measure the peak memory of the ``with`` block."""
     peak = PeakMemory()
     _watched.append(peak)
     try:
@@ -290,7 +291,7 @@ def watch_peak() -> Iterator[PeakMemory]:
 
 
 def note_child(num_bytes: int) -> None:
-    """Record the max memory of a child process; for partitioners that start one."""
+    """Record the peak memory of a child process, for partitioners that start one."""
     for peak in _watched:
         peak.add_child(num_bytes)
 
@@ -308,5 +309,5 @@ def _status_bytes(proc: Path, name: str) -> int | None:
         lines = (proc / "status").read_text().splitlines()
     except OSError:
         return None
-    found = next((line for line in lines if line.startswith(f"{name}:")), None)
-    return None if found is None else int(found.split()[1]) * 1024
+    entry = next((line for line in lines if line.startswith(f"{name}:")), None)
+    return None if entry is None else int(entry.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""Imports of optional packages, with one line that says how to install a missing one."""
+"""Imports of optional packages, with a one-line hint to install a missing package."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ def import_dgl() -> Any:
     """Return the module ``dgl``.
 
     Raises:
-        ImportError: it is not installed.
+        ImportError: DGL is not installed.
     """
     try:
         import dgl

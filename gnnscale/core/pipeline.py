@@ -1,7 +1,4 @@
-"""The pipeline: stages that run ahead of their consumer in separate threads (HyScale-GNN IV-B).
-
-It knows stages and queues, and no devices.
-"""
+"""Pipeline of stages that prefetch items in threads (HyScale-GNN, section IV-B)."""
 
 from __future__ import annotations
 
@@ -36,14 +33,16 @@ class PrefetchDepth:
         self._patience = _FULL
         self._went_down = False
 
-    def observe(self, length_when_taken: int, waited: bool) -> int:
-        """Record one taking from a queue of ``length_when_taken``, and return the depth to use.
+    def observe(self, queue_length: int, consumer_waited: bool) -> int:
+        """Record that the consumer took an item, and return the depth to use.
 
-        ``waited`` is whether the consumer had to wait, since the queue was empty.
+        Args:
+            queue_length: number of finished items before the consumer took one.
+            consumer_waited: whether the queue was empty, so that the consumer had to wait.
         """
-        full = not waited and length_when_taken >= self.depth
+        full = not consumer_waited and queue_length >= self.depth
         self._full = self._full + 1 if full else 0
-        self._waits = 0 if full else self._waits + waited
+        self._waits = 0 if full else self._waits + consumer_waited
         if self._waits >= _WAITS:
             self._waits = 0
             if self._went_down:
@@ -59,17 +58,22 @@ class PrefetchDepth:
 
 
 _T = TypeVar("_T")
-#: Stages that one thread runs in turn on each item, changing the item.
+#: Stages that one thread runs one after the other on each item, in place.
 StageGroup = Sequence[Callable[[_T], None]]
 
 
 class Pipeline(Generic[_T]):
-    """Passes items through groups of stages, a bounded number of them at a time.
+    """Iterator that prefetches items through groups of stages, a bounded number at a time.
 
-    Each group has threads and passes its items to the next group. The consumer gets them after the
-    last, in the order of the source. Without groups nothing runs ahead. Native stages run without
-    the GIL, so groups overlap. What the source or a stage raises is raised to the consumer, in the
-    item's turn.
+    Each group has threads and passes its items to the next group. The consumer gets the items in
+    the order of the source. Without groups the consumer's thread does all work. Groups overlap,
+    since native stages release the GIL. An exception of the source or of a stage is raised to the
+    consumer in place of its item.
+
+    Example:
+        >>> groups = [[sample], [load, transfer]]
+        >>> with Pipeline(iter(batches), groups, limit=4) as pipeline:
+        ...     for batch in pipeline: train(batch)  # 4 batches in flight at most
     """
 
     def __init__(
@@ -83,33 +87,33 @@ class Pipeline(Generic[_T]):
         adaptive: bool = True,
         no_room: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> None:
-        """Prepare; threads start with the first item asked for.
+        """Prepare the pipeline; its threads start when the first item is requested.
 
         Args:
             source: items, taken by the threads of the first group, one at a time.
             groups: stages of each group. An empty first group only fetches from the source.
-            limit: max number of items on their way, all groups and queues together.
-            inline: stages that the consumer's thread runs on each item that it asks for.
+            limit: maximum number of items in flight, in all groups and queues.
+            inline: stages that the consumer's thread runs on each item that it requests.
             num_threads: threads of each group, which work on different items.
-            adaptive: whether fewer than ``limit`` may do (see ``PrefetchDepth``).
-            no_room: raised by a stage without room for an item beside those before it. It is tried
-                again when the consumer asks for another item, and so has finished one more. What it
-                raises when all before it are finished is raised to the consumer.
+            adaptive: whether ``PrefetchDepth`` may use fewer items than ``limit``.
+            no_room: exceptions of a stage that lacks memory for one more item. The stage runs again
+                after the consumer has finished an earlier item. The exception reaches the consumer
+                if no earlier item is in use.
         """
         self._source = source
         self._groups = groups
         self._inline = inline
         self._num_threads = num_threads
-        #: What each group has finished, by the item's number.
+        #: Finished items of each group, by item number.
         self._finished: list[dict[int, _T | BaseException]] = [{} for _ in groups]
-        #: The number of the item that each group takes next, and then that of the consumer.
+        #: Next item number of each group, then of the consumer.
         self._next = [0] * (len(groups) + 1)
         self._no_room = no_room
-        #: The number of the item that was asked for last: those below it are done with.
-        self._asked = -1
+        #: Item number that the consumer requested last; it has finished all earlier items.
+        self._requested = -1
         self._depth = PrefetchDepth(limit=limit) if adaptive else None
-        self._allowed = limit
-        self._ahead = 0
+        self._max_in_flight = limit
+        self._in_flight = 0
         self._closed = False
         self._paused = False
         self._changed = threading.Condition()
@@ -126,7 +130,7 @@ class Pipeline(Generic[_T]):
         return self
 
     def __next__(self) -> _T:
-        """Return the next finished item, waiting for it if need be."""
+        """Return the next finished item; wait until it is finished."""
         item = self._next_finished() if self._groups else next(self._source)
         for stage in self._inline:
             stage(item)
@@ -137,25 +141,25 @@ class Pipeline(Generic[_T]):
             self._start()
         with self._changed:
             finished, number = self._finished[-1], self._next[-1]
-            self._asked = number
+            self._requested = number
             self._changed.notify_all()
-            waited, found = number not in finished, len(finished)
+            must_wait, queue_length = number not in finished, len(finished)
             self._changed.wait_for(lambda: number in finished)
             item = finished[number]
             if isinstance(item, BaseException):
-                # It stays: the next call raises it again.
+                # The error stays in the queue: the next call raises it again.
                 raise item
             del finished[number]
             self._next[-1] += 1
-            self._ahead -= 1
+            self._in_flight -= 1
             if self._depth is not None:
-                self._allowed = self._depth.observe(found, waited)
+                self._max_in_flight = self._depth.observe(queue_length, must_wait)
             self._changed.notify_all()
             return item
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Begin no stage within the ``with`` block; running ones finish."""
+        """Start no stage within the ``with`` block; running stages finish."""
         self._paused = True
         try:
             yield
@@ -165,16 +169,16 @@ class Pipeline(Generic[_T]):
                 self._changed.notify_all()
 
     def stop(self) -> None:
-        """Let each thread end with the stage it is in."""
+        """Let each thread end after its current stage."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Stop the threads, and wait for their end."""
+        """Stop the threads and wait for their end."""
         self.stop()
         for thread in self._threads:
-            # A garbage collection may run in one of the threads.
+            # The garbage collector may call this in one of the threads.
             if thread is not threading.current_thread():
                 thread.join()
 
@@ -192,12 +196,12 @@ class Pipeline(Generic[_T]):
                 self._threads.append(thread)
 
     def _run(self, group: int, stages: StageGroup[_T]) -> None:
-        """Take items, run the stages and pass them on; exceptions travel like items."""
+        """Run the stages of a group on its items; an exception is passed on like an item."""
         while True:
-            taken = self._take_from_source() if group == 0 else self._take(group)
-            if taken is None:
+            numbered_item = self._take_from_source() if group == 0 else self._take(group)
+            if numbered_item is None:
                 return
-            number, item = taken
+            number, item = numbered_item
             if not isinstance(item, BaseException):
                 try:
                     for stage in stages:
@@ -211,20 +215,20 @@ class Pipeline(Generic[_T]):
                 return
 
     def _run_stage(self, stage: Callable[[_T], None], number: int, item: _T) -> None:
-        """Run a stage on an item, again while there is no room and items before it are in use."""
+        """Run a stage on an item; retry while it lacks memory and earlier items are in use."""
         while True:
             self._wait_while_paused()
-            asked = self._asked
+            requested = self._requested
             try:
                 return stage(item)
             except self._no_room:
-                if asked >= number or not self._wait_for_more(asked):
+                if requested >= number or not self._wait_for_request(requested):
                     raise
 
-    def _wait_for_more(self, asked: int) -> bool:
-        """Wait until an item beyond ``asked`` is asked for; False when the pipeline is closed."""
+    def _wait_for_request(self, number: int) -> bool:
+        """Wait until an item after ``number`` is requested; False: the pipeline is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._asked > asked)
+            self._changed.wait_for(lambda: self._closed or self._requested > number)
             return not self._closed
 
     def _wait_while_paused(self) -> None:
@@ -233,13 +237,15 @@ class Pipeline(Generic[_T]):
                 self._changed.wait_for(lambda: self._closed or not self._paused)
 
     def _take_from_source(self) -> tuple[int, _T | BaseException] | None:
-        """The next item and its number; None when the pipeline is closed."""
+        """Return the next item of the source and its number. None: the pipeline is closed."""
         with self._taking:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._ahead < self._allowed)
+                self._changed.wait_for(
+                    lambda: self._closed or self._in_flight < self._max_in_flight
+                )
                 if self._closed:
                     return None
-                self._ahead += 1
+                self._in_flight += 1
                 number = self._next[0]
                 self._next[0] += 1
             self._wait_while_paused()
@@ -249,12 +255,12 @@ class Pipeline(Generic[_T]):
                 return number, error
 
     def _take(self, group: int) -> tuple[int, _T | BaseException] | None:
-        """What the group before has finished, in the order of items; None when closed."""
-        before = self._finished[group - 1]
+        """Return the previous group's next item and its number. None: the pipeline is closed."""
+        finished = self._finished[group - 1]
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._next[group] in before)
+            self._changed.wait_for(lambda: self._closed or self._next[group] in finished)
             if self._closed:
                 return None
             number = self._next[group]
             self._next[group] += 1
-            return number, before.pop(number)
+            return number, finished.pop(number)

@@ -1,4 +1,4 @@
-"""What the system knows of a process of this machine."""
+"""State of processes, read from ``/proc``, and the command that starts a Python program."""
 
 import os
 import sys
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def process_stat(number: int) -> list[str]:
-    """Return the fields of ``/proc/NUMBER/stat`` after the name: the state first.
+    """Return the fields of ``/proc/NUMBER/stat`` after the name: the state is the first.
 
     Returns:
-        No fields if there is no such process.
+        An empty list if there is no such process.
     """
     try:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
@@ -19,7 +19,7 @@ def process_stat(number: int) -> list[str]:
 
 
 def start_of(number: int) -> int:
-    """Return when a process started, in the system's clock ticks; 0 if there is no such process."""
+    """Return the start time of a process in clock ticks; 0 if there is no such process."""
     stat = process_stat(number)
     return int(stat[19]) if stat else 0
 
@@ -33,18 +33,18 @@ def process_age_s() -> float | None:
 
 
 def own_process() -> tuple[int, int]:
-    """Return this process's number, and when it started: both together are never given again."""
+    """Return this process's id and start time, which together identify it uniquely."""
     return os.getpid(), start_of(os.getpid())
 
 
 def has_ended(number: int, start: int) -> bool:
-    """Whether a process of this machine has ended, by what ``own_process`` returned there."""
+    """Whether the process identified by the result of its ``own_process`` has ended."""
     stat = process_stat(number)
     return not stat or int(stat[19]) != start or stat[0] in ("Z", "X")
 
 
-#: ``python -c`` searches modules in the working directory first, until these words are executed:
-#: they take the path of the process that starts this one, and import nothing (``sys`` is built in).
+#: Statements that set ``sys.path`` to that of the parent process. Until then ``python -c`` searches
+#: modules in the working directory; ``sys`` is built in.
 _PATH = (
     "import sys; count = int(sys.argv[1]); "
     "sys.path[:] = sys.argv[2 : 2 + count]; del sys.argv[1 : 2 + count]; "
@@ -54,7 +54,7 @@ _PATH = (
 def python_command(program: str, *arguments: object) -> list[str]:
     """Return the command that runs ``program``, one line of statements, with this ``sys.path``.
 
-    The program finds ``arguments``, converted to texts, in ``sys.argv[1:]``.
+    The program finds ``arguments``, converted to str, in ``sys.argv[1:]``.
     """
-    given = map(str, (len(sys.path), *sys.path, *arguments))
-    return [sys.executable, "-c", f"{_PATH}{program}", *given]
+    words = map(str, (len(sys.path), *sys.path, *arguments))
+    return [sys.executable, "-c", f"{_PATH}{program}", *words]

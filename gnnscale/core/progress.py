@@ -18,7 +18,7 @@ _advances = 0
 
 
 class _ProgressState:
-    """How far a piece of work has come."""
+    """Progress of one ``track`` block."""
 
     def __init__(self, description: str, total: int | None, unit: str) -> None:
         self.description = description
@@ -44,7 +44,7 @@ class _ProgressState:
 
 
 class _Bars:
-    """The one live display of the process; nested work becomes further bars."""
+    """Live display of the process; nested work adds bars."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ _BARS = _Bars()
 
 
 def num_advances() -> int:
-    """Return how often any work of this process advanced: it grows while there is progress."""
+    """Return the number of advances of all work in this process, as a progress count."""
     return _advances
 
 
@@ -104,14 +104,18 @@ def _log(work: _ProgressState, finished: threading.Event) -> None:
 def track(
     description: str, total: int | None = None, unit: str = ""
 ) -> Iterator[Callable[[int], None]]:
-    """Show the progress of the ``with`` block, once it has taken more than a second.
+    """Show the progress of the ``with`` block after its first second.
 
-    On a terminal this is a bar, which disappears at the end; otherwise a line through ``logging``
-    every few seconds. A thread shows it, so that one long native call is not silent. Blocks may be
-    nested. ``total`` is the number of units, None if unknown.
+    A terminal shows a bar, which disappears at the end; otherwise ``logging`` gets a line every few
+    seconds. A thread shows the progress, also during one long native call. Blocks may be nested.
+
+    Args:
+        description: name of the work.
+        total: number of units. None: unknown.
+        unit: name of the units.
 
     Yields:
-        A function to call with the number of units done since the last call.
+        A function to call with the number of units done since its last call.
     """
     work = _ProgressState(description, total, unit)
     finished = threading.Event()

@@ -1,4 +1,4 @@
-"""Host memory that processes share: one writable file without a name, filled once (memfd)."""
+"""Host memory shared by processes: an anonymous writable file (memfd)."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from gnnscale.core.memory import find_memory
 from gnnscale.core.progress import track
 from gnnscale.core.types import Array
 
-#: Bytes that are copied at a time while memory is filled.
+#: Bytes copied at a time while memory is filled.
 CHUNK_BYTES = 64 << 20
 
 
 class _Map(mmap.mmap):
-    """A map that leads to its memory, as arrays over it lead to the map."""
+    """Mapping that refers to its ``SharedMemory``; arrays refer to the mapping as their base."""
 
     memory: SharedMemory
 
 
 class SharedMemory:
-    """Memory that each process maps which has its file. Its size is sealed.
+    """Block of shared memory of a fixed size.
 
-    It is freed with the last process that maps it, however that ends.
+    The system frees the memory when the last process that maps it ends, for any reason.
     """
 
     def __init__(self, descriptor: int) -> None:
-        """Map a file, and own ``descriptor`` from now on.
+        """Map a file and take ownership of its ``descriptor``.
 
         Raises:
-            ConfigError: it is read-only.
+            ConfigError: the file is read-only.
         """
         self.descriptor = descriptor  #: the file
         self._close = weakref.finalize(self, os.close, descriptor)
@@ -51,10 +51,10 @@ class SharedMemory:
 
     @classmethod
     def empty(cls, num_bytes: int) -> SharedMemory:
-        """Return new memory of zeros, a page at least.
+        """Return new memory filled with zeros, one page at least.
 
         Raises:
-            ConfigError: there is not as much memory.
+            ConfigError: less than ``num_bytes`` of memory is available.
         """
         available = find_memory().available
         if num_bytes > available:
@@ -67,7 +67,7 @@ class SharedMemory:
 
     @classmethod
     def reserved(cls, num_bytes: int) -> SharedMemory:
-        """Return new memory of zeros, a page at least, which is taken when it is first written."""
+        """Return new memory of zeros, one page at least, allocated on the first write."""
         pages = max(-(-num_bytes // mmap.PAGESIZE), 1)
         descriptor = os.memfd_create("gnnscale", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -81,7 +81,7 @@ class SharedMemory:
 
     @classmethod
     def filled(cls, source: Array) -> SharedMemory:
-        """Return new memory with the elements of ``source``, which may be a map of a file."""
+        """Return new memory with a copy of ``source``, which may be a mapped file."""
         memory = cls.empty(source.nbytes)
         target = memory.array(source.shape, source.dtype)
         step = max(1, CHUNK_BYTES // max(1, source[:1].nbytes))
@@ -94,34 +94,34 @@ class SharedMemory:
 
     @classmethod
     def open(cls, path: Path) -> SharedMemory:
-        """Map that of another process, by ``path`` there.
+        """Map the shared memory of another process, given its ``path`` there.
 
         Raises:
-            OSError: it is gone, or another user's.
+            OSError: the process has ended, or belongs to another user.
         """
         return cls(os.open(path, os.O_RDWR | os.O_CLOEXEC))
 
     @property
     def path(self) -> Path:
-        """What processes of the same user open, as long as this one has it."""
+        """Path by which processes of this user open the memory while this process has it open."""
         return Path(f"/proc/{os.getpid()}/fd/{self.descriptor}")
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return it as an array, without a copy.
+        """Return an array over the beginning of the memory, without a copy.
 
         Raises:
-            ConfigError: it is smaller.
+            ConfigError: the memory is smaller than the array.
         """
         count = int(np.prod(shape, dtype=np.int64))
         if count * dtype.itemsize > len(self.map):
             needed = count * dtype.itemsize
             raise ConfigError(f"segment: {shape} {dtype} needs {needed:,} B, has {len(self.map):,}")
-        found: Array = np.frombuffer(self.map, dtype, count).reshape(shape)
-        return found
+        array: Array = np.frombuffer(self.map, dtype, count).reshape(shape)
+        return array
 
 
 def shared_memory_of(array: Any) -> SharedMemory | None:
-    """Return the shared memory whose beginning ``array`` has; None if it lies in other memory."""
+    """Return the shared memory at whose beginning ``array`` starts. None: it is elsewhere."""
     base = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -1,4 +1,4 @@
-"""State of the process that several threads set at the same time."""
+"""Process-wide settings that several threads set at a time."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 
 class SharedSetting:
-    """A state that the first of several ``with`` blocks sets, and the last one restores."""
+    """Setting that the first of several overlapping blocks sets, and the last one restores."""
 
     def __init__(self, begin: Callable[[], Callable[[], None]]) -> None:
-        """Share what ``begin`` sets; it returns what restores the state before."""
+        """Share a setting. ``begin`` sets it and returns the function that restores it."""
         self._begin = begin
         self._lock = threading.Lock()
         self._num_blocks = 0
@@ -17,7 +17,7 @@ class SharedSetting:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the state in a ``with`` block."""
+        """Keep the setting during the ``with`` block."""
         with self._lock:
             if not self._num_blocks:
                 self._restore = self._begin()

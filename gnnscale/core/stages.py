@@ -17,16 +17,16 @@ from gnnscale.core.types import Count
 class StageTimes:
     """Seconds spent in each stage of the training pipeline (HyScale-GNN, section III)."""
 
-    sample: float = 0.0  #: neighbours of the seeds are picked
-    load: float = 0.0  #: features are read from host memory
-    exchange: float = 0.0  #: devices trade rows; only in runs that do
-    transfer: float = 0.0  #: the mini-batch crosses the link
+    sample: float = 0.0  #: sampling of neighbors
+    load: float = 0.0  #: reading of features from host memory
+    exchange: float = 0.0  #: exchange of feature rows between devices; 0 without one
+    transfer: float = 0.0  #: transfer of the mini-batch over the link
     propagate: float = 0.0  #: forward and backward propagation
-    sync: float = 0.0  #: gradients are summed, and the weights updated
+    sync: float = 0.0  #: all-reduce of gradients, and update of the weights
 
     def add(self, other: StageTimes) -> None:
         """Add ``other`` stage by stage, in place."""
-        # Written out, as sums of every step are: a loop over names takes three times as long.
+        # Written out: this runs each step, and a loop over names takes three times as long.
         self.sample += other.sample
         self.load += other.load
         self.exchange += other.exchange
@@ -53,16 +53,16 @@ SPAN = np.dtype(
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Where rows, or adjacency lists, came from, and what that moved."""
+    """Cache hits and data movement of reading feature rows or adjacency lists."""
 
-    hits: Count = 0  #: found in the device's own cache
-    peer_hits: Count = 0  #: found in the cache of a peer device
-    misses: Count = 0  #: found in neither. Without a cache there are neither hits nor misses
-    host_bytes: Count = 0  #: bytes of distinct rows, or lists, that were read in the host's memory
+    hits: Count = 0  #: hits in the device's cache
+    peer_hits: Count = 0  #: hits in the cache of a peer device
+    misses: Count = 0  #: misses in all caches. Without a cache there are neither hits nor misses
+    host_bytes: Count = 0  #: bytes of distinct rows, or lists, read from the host's memory
     link_bytes: Count = 0  #: bytes over the link between host and device
-    link_requests: Count = 0  #: requests over that link, of the size that the device names
+    link_requests: Count = 0  #: requests over that link, of the device's request size
     peer_bytes: Count = 0  #: bytes from peers
-    waited_us: Count = 0  #: microseconds that loading waited for them
+    waited_us: Count = 0  #: microseconds that loading waited for the data
 
     def __add__(self, other: Access) -> Access:
         if other is NO_ACCESS:
@@ -80,29 +80,29 @@ class Access:
 
     @property
     def hit_rate(self) -> float | None:
-        """The part that a cache answered, the device's or a peer's; None without a cache."""
-        asked = self.hits + self.peer_hits + self.misses
-        return (self.hits + self.peer_hits) / asked if asked else None
+        """Fraction of lookups that hit the device's or a peer's cache; None without a cache."""
+        lookups = self.hits + self.peer_hits + self.misses
+        return (self.hits + self.peer_hits) / lookups if lookups else None
 
 
 _COUNTS = tuple(field.name for field in fields(Access))
-#: Nothing was read.
+#: Access without any read.
 NO_ACCESS = Access()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What one batch on one device moved."""
+    """Data movement of one mini-batch on one device."""
 
     rows: Access = NO_ACCESS  #: feature rows, and rows of hidden features
-    lists: Access = NO_ACCESS  #: adjacency lists, and blocks of sampled ones
-    #: feature rows that the host reads from a disk, or from other machines: hits are rows that its
-    #: memory holds, the link is the one to the disk or the machines
+    lists: Access = NO_ACCESS  #: adjacency lists, and sampled blocks
+    #: feature rows that the host reads from its tiered store: hits are rows in the memory buffer,
+    #: the link is the one to the disk or to other machines
     tier: Access = NO_ACCESS
-    #: neighbours that the host samples of lists on a disk: hits are in lists that memory holds, the
-    #: link is the one to the disk
+    #: neighbors sampled from lists on disk: hits are lists in memory, the link is the one to the
+    #: disk
     neighbors: Access = NO_ACCESS
-    #: the misses of ``tier`` that are read from the disk, if its others come from other machines
+    #: misses of ``tier`` read from the local disk, if its other misses come from other machines
     disk: Access = NO_ACCESS
 
     def __add__(self, other: Traffic) -> Traffic:
@@ -118,46 +118,42 @@ class Traffic:
 
     @property
     def link_bytes(self) -> int:
-        """Bytes over the link, rows and lists together."""
+        """Sum of the bytes of rows and lists over the link."""
         return self.rows.link_bytes + self.lists.link_bytes
 
     @property
     def link_requests(self) -> int:
-        """Requests over the link, rows and lists together."""
+        """Sum of the requests for rows and lists over the link."""
         return self.rows.link_requests + self.lists.link_requests
 
     def counts(self) -> list[int]:
-        """Return all counts as a list, for ``from_counts``."""
-        every = (self.rows, self.lists, self.tier, self.neighbors, self.disk)
-        return [getattr(each, name) for each in every for name in _COUNTS]
+        """Return all counts as a flat list, for ``from_counts``."""
+        accesses = (self.rows, self.lists, self.tier, self.neighbors, self.disk)
+        return [getattr(access, name) for access in accesses for name in _COUNTS]
 
     @classmethod
     def from_counts(cls, counts: list[int]) -> Traffic:
-        """Rebuild the record from ``counts``."""
+        """Return the record for the result of ``counts``."""
         size = len(_COUNTS)
-        starts = range(0, 5 * size, size)
-        rows, lists, tier, neighbors, disk = (counts[first : first + size] for first in starts)
-        return cls(
-            rows=Access(**dict(zip(_COUNTS, rows, strict=True))),
-            lists=Access(**dict(zip(_COUNTS, lists, strict=True))),
-            tier=Access(**dict(zip(_COUNTS, tier, strict=True))),
-            neighbors=Access(**dict(zip(_COUNTS, neighbors, strict=True))),
-            disk=Access(**dict(zip(_COUNTS, disk, strict=True))),
+        rows, lists, tier, neighbors, disk = (
+            Access(**dict(zip(_COUNTS, counts[first : first + size], strict=True)))
+            for first in range(0, 5 * size, size)
         )
+        return cls(rows=rows, lists=lists, tier=tier, neighbors=neighbors, disk=disk)
 
     def with_link(self, *, row_bytes: int, list_bytes: int, request_bytes: int) -> Traffic:
-        """Return this traffic and a transfer over the link, in requests of ``request_bytes``."""
+        """Return this traffic plus a transfer over the link in requests of ``request_bytes``."""
 
-        def crossed(access: Access, num_bytes: int) -> Access:
+        def add_transfer(access: Access, num_bytes: int) -> Access:
             return replace(
                 access,
                 link_bytes=access.link_bytes + num_bytes,
                 link_requests=access.link_requests + -(-num_bytes // request_bytes),
             )
 
-        rows, lists = crossed(self.rows, row_bytes), crossed(self.lists, list_bytes)
+        rows, lists = add_transfer(self.rows, row_bytes), add_transfer(self.lists, list_bytes)
         return replace(self, rows=rows, lists=lists)
 
 
-#: Nothing was moved.
+#: Traffic without any movement.
 NO_TRAFFIC = Traffic()

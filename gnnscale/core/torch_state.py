@@ -1,4 +1,4 @@
-"""The state of torch and NumPy that a program sets, and that no result may depend on."""
+"""Process state of torch and NumPy on which no result may depend."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def _set_default_type(dtype: Any) -> None:
 
 
 def _begin_float32() -> Callable[[], None]:
-    """Make float32 torch's default type, which belongs to the process."""
+    """Make float32 torch's process-wide default type; return the function that restores it."""
     import torch
 
-    before = torch.get_default_dtype()
+    dtype = torch.get_default_dtype()
     _set_default_type(torch.float32)
-    return lambda: _set_default_type(before)
+    return lambda: _set_default_type(dtype)
 
 
 _FLOAT32 = SharedSetting(_begin_float32)
-#: Devices on which models compute; each has its own switch of automatic mixed precision.
+#: Device types of models; each has its own switch of automatic mixed precision.
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 #: NumPy's handling of floating-point errors in a fresh process.
 _NUMPY_ERRORS: dict[str, Any] = {
@@ -40,7 +40,7 @@ _NUMPY_ERRORS: dict[str, Any] = {
 
 @contextmanager
 def standard_numpy_errors() -> Iterator[None]:
-    """Let NumPy handle floating-point errors in a ``with`` block as a fresh process does."""
+    """Let NumPy handle floating-point errors in the ``with`` block as in a fresh process."""
     import numpy as np
 
     with np.errstate(**_NUMPY_ERRORS):
@@ -49,17 +49,17 @@ def standard_numpy_errors() -> Iterator[None]:
 
 @contextmanager
 def standard_arithmetic() -> Iterator[None]:
-    """Compute in a ``with`` block, or a decorated function, as a fresh process does.
+    """Compute in the ``with`` block, or in a decorated function, as in a fresh process.
 
-    In the block torch's default type is float32 and its default device the processor; gradients are
-    recorded, and neither inference mode nor automatic mixed precision is on; NumPy warns of
-    floating-point errors. The state before is restored at the end. All of it belongs to the calling
-    thread, except the default type: until the block ends, other threads see float32.
+    In the block torch's default type is float32 and its default device the CPU; gradients are
+    recorded, inference mode and automatic mixed precision are off, and NumPy warns of
+    floating-point errors. The end of the block restores the former state. The state is per thread,
+    except the default type: other threads see float32 until the block ends.
     """
     torch: Any = sys.modules.get("torch")
     with ExitStack() as block:
         block.enter_context(standard_numpy_errors())
-        if torch is None:  # it has no state yet
+        if torch is None:  # not imported, so without state
             yield
             return
         block.enter_context(_FLOAT32.held())
@@ -77,10 +77,10 @@ def standard_arithmetic() -> Iterator[None]:
 
 @contextmanager
 def kept_defaults() -> Iterator[None]:
-    """Restore what a module that is imported in a ``with`` block changes for the whole process.
+    """Restore process-wide defaults after the ``with`` block, which may import foreign modules.
 
-    That is torch's default type and device, whether it records gradients, and NumPy's handling of
-    floating-point errors.
+    The defaults are torch's default type and device, its recording of gradients, and NumPy's
+    handling of floating-point errors.
     """
     import numpy as np
 

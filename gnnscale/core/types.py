@@ -1,4 +1,4 @@
-"""Records from plain values or JSON that somebody else wrote: each field has its declared type."""
+"""Strict decoding of dataclasses from untrusted plain values or JSON, and array types."""
 
 import math
 import re
@@ -14,7 +14,7 @@ from gnnscale.core.errors import one_line, shown
 
 _T = TypeVar("_T")
 
-#: A number of things: an integer of 64 bits that is not negative.
+#: Non-negative integer of 64 bits.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -24,20 +24,22 @@ _PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`\Z")
 
 
 def decode(cls: type[_T], values: Any, *, source: str) -> _T:
-    """Build a record from a mapping or from JSON.
+    """Return a record built from plain values or from the bytes of JSON.
 
-    No value is converted: a bool is no int, and a str is no number. But an int is a float, a list a
-    tuple, and the text of a key an int. Integers have 64 bits, and floats are finite, except in
-    fields declared as ``Any``. Unknown keys are ignored, and of equal keys in JSON the last is
-    taken. Callers bound the size of JSON.
+    Values are not converted: a bool is not an int, and a str is not a number. Exceptions: an int is
+    accepted as a float, a list as a tuple, and the text of a key as an int. Integers have 64 bits
+    and floats are finite, except in fields declared as ``Any``. Unknown keys are ignored; the last
+    of several equal keys in JSON counts. The caller bounds the size of the JSON.
 
-    ``cls`` is a dataclass, or a list, tuple or dict of them. ``Annotated[..., msgspec.Meta(...)]``
-    declares limits, and a ``ValueError`` of ``__post_init__`` is reported with its path. ``values``
-    are plain, or the bytes of JSON.
+    Args:
+        cls: a dataclass, or a list, tuple or dict of dataclasses. ``Annotated[...,
+            msgspec.Meta(...)]`` declares limits of a field.
+        values: plain values, or the bytes of JSON.
+        source: name of the file or request, for the error.
 
     Raises:
-        ValueError: a field is missing or has another type or value; the message is one line that
-            begins with ``source`` and the path to the field.
+        ValueError: a field is missing or invalid, or ``__post_init__`` raised a ValueError. The
+            message is one line that begins with ``source`` and the path to the field.
     """
     try:
         if isinstance(values, bytes):
@@ -59,11 +61,11 @@ def decode(cls: type[_T], values: Any, *, source: str) -> _T:
 
 
 class _NumberError(ValueError):
-    """The path to a number, and what is wrong with it."""
+    """Error in a number; the message begins with the path to the number."""
 
 
 def _check_numbers(value: Any, path: str) -> None:
-    """Refuse integers beyond 64 bits, which no array holds, and floats that are not finite."""
+    """Raise _NumberError for an integer beyond 64 bits, and for a float that is not finite."""
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
             raise _NumberError(f"{path}: Expected an integer of 64 bits")
@@ -71,12 +73,12 @@ def _check_numbers(value: Any, path: str) -> None:
         if not math.isfinite(value):
             raise _NumberError(f"{path}: Expected a finite number, got {value}")
     elif isinstance(value, Mapping):
-        for key, each in value.items():
+        for key, element in value.items():
             _check_numbers(key, f"{path}[...]")
-            _check_numbers(each, f"{path}.{shown(key)}")
+            _check_numbers(element, f"{path}.{shown(key)}")
     elif isinstance(value, (list, tuple)):
-        for i, each in enumerate(value):
-            _check_numbers(each, f"{path}[{i}]")
+        for i, element in enumerate(value):
+            _check_numbers(element, f"{path}[{i}]")
     elif is_dataclass(value):
         for field in fields(value):
             if not _ANY.search(str(field.type)):

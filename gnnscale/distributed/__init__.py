@@ -1,1 +1,1 @@
-"""The process group of a run, and what its workers sum, gather and trade."""
+"""Process group of a run: collectives between its workers, heartbeats and messages."""

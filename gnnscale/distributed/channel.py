@@ -1,4 +1,4 @@
-"""Messages between two processes of one machine, over a socket without a name in any folder."""
+"""Messages between two processes of one machine, over an abstract Unix socket."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ import numpy as np
 
 from gnnscale.core import Array, Int32Array
 
-#: A message begins with its kind, the elements that follow and the bytes of each, and numbers.
+#: Header of a message: its type, number and size of the elements, and three numbers.
 _HEADER = struct.Struct("=iqqqqq")
 _NUM_NUMBERS = 3
 _DTYPES: dict[int, np.dtype[Any]] = {
-    each.itemsize: each for each in map(np.dtype, (np.uint8, np.int32, np.int64))
+    dtype.itemsize: dtype for dtype in map(np.dtype, (np.uint8, np.int32, np.int64))
 }
-#: Process, user and group of the other end, as the system knows them.
+#: Process id, user id and group id of the peer, from the system.
 _CREDENTIALS = struct.Struct("3i")
 _NO_NUMBERS = (0,) * _NUM_NUMBERS
 
 
 class MessageType(IntEnum):
-    """What a message says."""
+    """Type of a message between a worker and the server of feature rows."""
 
-    SETUP = 1  #: plain values before the first step
-    EXPECT = 2  #: the vertices of a worker's next step
-    NOTHING = 3  #: its next step reads no rows
-    END = 4  #: no step follows those that are expected
-    READ = 5  #: a worker is to read these vertices of its next step, into these slots
-    SKIP = 6  #: its next step reads no rows
-    DONE = 7  #: what it was to read for its next step is there
-    READY = 8  #: slots of the rows of the next step, which are there; rows, bytes, requests read
-    SERVED = 9  #: the worker has taken its rows
-    LEAVE = 10  #: it wants no more
-    FAILED = 11  #: no more rows arrive, and why
+    SETUP = 1  #: plain values, before the first step
+    EXPECT = 2  #: worker: vertices of the worker's next step
+    NOTHING = 3  #: worker: the next step reads no rows
+    END = 4  #: worker: no further steps
+    READ = 5  #: server: the worker reads these vertices of its next step into these slots
+    SKIP = 6  #: server: the worker reads no rows for its next step
+    DONE = 7  #: worker: the rows of READ are in their slots
+    READY = 8  #: server: slots of the next step's rows; numbers of rows, bytes and requests read
+    SERVED = 9  #: worker: the rows of READY are copied
+    LEAVE = 10  #: worker: no further requests
+    FAILED = 11  #: server: no further rows, with the reason
 
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """What arrived."""
+    """Received message."""
 
     kind: MessageType
     numbers: tuple[int, ...] = _NO_NUMBERS
@@ -54,27 +54,27 @@ class Message:
 
     @property
     def rows(self) -> tuple[Array, Int32Array]:
-        """Vertices, ``[n]``, and the slot of each."""
+        """``[n]`` vertices and ``[n]`` slots of a message of ``send_rows``."""
         count, itemsize, _ = self.numbers
         vertices = self.array[: count * itemsize].view(_DTYPES[itemsize])
         return vertices, self.array[count * itemsize :].view(np.int32)
 
     @property
     def values(self) -> Any:
-        """Plain values."""
+        """Plain values of a message of ``send_values``."""
         return json.loads(self.array.tobytes())
 
 
 class Channel:
-    """One end of a connection; any thread may send, and one receives."""
+    """One end of a connection. Any thread may send, one thread receives."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Own ``connection`` from now on."""
+        """Take ownership of ``connection``."""
         self._socket = connection
         self._sending = threading.Lock()
 
     def fileno(self) -> int:
-        """Return the descriptor that can be waited for."""
+        """Return the descriptor, for ``select``."""
         return self._socket.fileno()
 
     def send(
@@ -87,7 +87,9 @@ class Channel:
         """Send a message.
 
         Args:
-            array: ``[n]`` of 1, 4 or 8 bytes an element.
+            kind: type of the message.
+            numbers: three numbers for the header.
+            array: ``[n]`` with elements of 1, 4 or 8 bytes.
 
         Raises:
             OSError: the other end is gone.
@@ -100,17 +102,17 @@ class Channel:
                 self._socket.sendall(content.view(np.uint8).data)
 
     def send_rows(self, kind: MessageType, vertices: Array, slots: Int32Array) -> None:
-        """Send vertices and the slot of each.
+        """Send ``[n]`` vertices and their ``[n]`` slots.
 
         Raises:
             OSError: the other end is gone.
         """
-        parts = [np.ascontiguousarray(each).view(np.uint8) for each in (vertices, slots)]
+        parts = [np.ascontiguousarray(ids).view(np.uint8) for ids in (vertices, slots)]
         numbers = (len(vertices), vertices.itemsize, 0)
         self.send(kind, numbers=numbers, array=np.concatenate(parts))
 
     def send_values(self, kind: MessageType, values: Any) -> None:
-        """Send plain values.
+        """Send plain values as JSON.
 
         Raises:
             OSError: the other end is gone.
@@ -118,7 +120,7 @@ class Channel:
         self.send(kind, array=np.frombuffer(json.dumps(values).encode(), np.uint8))
 
     def receive(self) -> Message | None:
-        """Wait for the next message; None if the other end is gone."""
+        """Wait for the next message. None: the other end is gone."""
         header = self._read(bytearray(_HEADER.size))
         if header is None:
             return None
@@ -130,18 +132,18 @@ class Channel:
         return Message(kind=MessageType(kind), numbers=tuple(numbers), array=array)
 
     def send_file(self, descriptor: int) -> None:
-        """Give the other process a file.
+        """Send a file descriptor.
 
         Raises:
-            OSError: it is gone.
+            OSError: the other end is gone.
         """
         socket.send_fds(self._socket, [b"\0"], [descriptor])
 
     def receive_file(self) -> int:
-        """Return a descriptor of the file that the other process gives.
+        """Receive a file descriptor.
 
         Raises:
-            ConnectionError: it is gone.
+            ConnectionError: the other end is gone.
         """
         _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
         if not descriptors:
@@ -149,17 +151,17 @@ class Channel:
         return descriptors[0]
 
     def refuse(self) -> None:
-        """Receive nothing any more; a thread that waits for a message gets none."""
+        """Stop receiving: ``receive`` in another thread returns None."""
         with suppress(OSError):  # the other end is gone
             self._socket.shutdown(socket.SHUT_RD)
 
     def hang_up(self) -> None:
-        """Send nothing any more, either; a thread that sends fails."""
+        """Stop receiving and sending: ``send`` in another thread fails."""
         with suppress(OSError):  # the other end is gone
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Release the connection, which no thread uses any more."""
+        """Close the connection; no thread may use it afterwards."""
         self._socket.close()
 
     def _read(self, into: bytearray) -> bytearray | None:
@@ -182,34 +184,34 @@ def pair() -> tuple[Channel, Channel]:
 
 
 class Rendezvous:
-    """A name by which other processes of this user, on this machine, find this one."""
+    """Listening socket for processes of this user on this machine."""
 
     def __init__(self) -> None:
-        """Listen."""
+        """Listen under a random ``name``."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.name = f"gnnscale-{os.getpid()}-{secrets.token_hex(8)}"
         self._socket.bind(f"\0{self.name}")
         self._socket.listen()
 
     def accept(self) -> Channel:
-        """Wait for a process of this user."""
+        """Wait for a connection from a process of this user."""
         while True:
             connection, _ = self._socket.accept()
-            found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            if _CREDENTIALS.unpack(found)[1] == os.getuid():
+            peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            if _CREDENTIALS.unpack(peer)[1] == os.getuid():
                 return Channel(connection)
             connection.close()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._socket.close()
 
 
 def connect(name: str) -> Channel:
-    """Connect to the process that listens by ``name``.
+    """Connect to the process that listens under ``name``.
 
     Raises:
-        OSError: nobody does.
+        OSError: no process listens.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -21,51 +21,52 @@ from threading import get_ident
 from gnnscale.core.process import own_process, process_stat
 from gnnscale.core.progress import num_advances
 
-#: What a process does. Only training has a limit: the rest may take hours, and reports that itself.
+#: The activity that ``runtime.stall_limit_s`` limits; other activities may take hours.
 TRAINS = "training"
 
 _DOING = (TRAINS, "starting", "opening the run", "between two epochs", "reporting", "testing")
 
 _RECORD = struct.Struct("=9q")
 
-#: Seconds in which the last pulse has to be published; a network may take it no more.
+#: Seconds to wait for the thread that publishes; a network may block it.
 _END_S = 5.0
 
-#: Bytes of a packed pulse.
+#: Bytes of a packed heartbeat.
 HEARTBEAT_BYTES = _RECORD.size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Heartbeat:
-    """The last report of a process."""
+    """Report of a process."""
 
-    beat: int  #: counts its reports; a stopped process sends no reports
-    signs: int  #: counts what it has begun or done; it grows as long as the process makes progress
+    beat: int  #: sequence number of the report; 0 for the last report
+    signs: int  #: progress count: grows while the process makes progress
     steps: int  #: training steps done
-    waiting: bool  #: whether one of its threads waits for another process
-    doing: str  #: one of ``_DOING``
-    left: bool  #: whether it is done and left the run
+    waiting: bool  #: whether a thread waits for another process
+    doing: str  #: current activity, one of ``_DOING``
+    left: bool  #: whether the process has left the run
     pid: int
-    start: int  #: when it started, in the system's clock ticks
-    machine: int  #: distinguishes processes that do not see each other's numbers
+    start: int  #: start time of the process in clock ticks
+    machine: int  #: number of the machine, or of its PID namespace
 
     def packed(self) -> bytes:
-        """Return it as ``HEARTBEAT_BYTES`` bytes."""
+        """Return the heartbeat as ``HEARTBEAT_BYTES`` bytes."""
         numbers = (self.beat, self.signs, self.steps, self.waiting, _DOING.index(self.doing))
         return _RECORD.pack(*numbers, self.left, self.pid, self.start, self.machine)
 
     @classmethod
     def unpacked(cls, content: bytes) -> Heartbeat | None:
-        """Undo ``packed``; None for one that was never written, which is of zeros."""
+        """Return the heartbeat in ``content``. None: ``content`` is zeros, never written."""
         if len(content) != HEARTBEAT_BYTES or not any(content):
             return None
-        found = dict(zip((each.name for each in fields(cls)), _RECORD.unpack(content), strict=True))
-        states = {"waiting": bool(found["waiting"]), "left": bool(found["left"])}
-        return cls(**found | states | {"doing": _DOING[found["doing"]]})
+        names = (field.name for field in fields(cls))
+        values = dict(zip(names, _RECORD.unpack(content), strict=True))
+        flags = {"waiting": bool(values["waiting"]), "left": bool(values["left"])}
+        return cls(**values | flags | {"doing": _DOING[values["doing"]]})
 
     @property
     def state(self) -> str | None:
-        """The letter of its state: ``T`` is stopped, ``Z`` ended; None on another machine."""
+        """State letter of the process: ``T`` stopped, ``Z`` ended. None: on another machine."""
         if self.machine != machine():
             return None
         stat = process_stat(self.pid)
@@ -74,19 +75,19 @@ class Heartbeat:
 
 @dataclass(kw_only=True)
 class ProcessStatus:
-    """What this process is at."""
+    """Status of this process, from which its heartbeats are made."""
 
-    signs: int = 0  #: counts stages and the like that were begun
+    signs: int = 0  #: progress count of this module; ``num_advances`` adds to it
     steps: int = 0  #: training steps done
-    doing: str = "starting"  #: one of ``_DOING``
+    doing: str = "starting"  #: current activity, one of ``_DOING``
     waiting: set[int] = field(default_factory=set)  #: threads that wait for other processes
-    verdict: str | None = None  #: why the run ends, once this process has found another one stalled
+    verdict: str | None = None  #: reason for which this process ends the run; None while it runs
 
     @contextmanager
     def waits(self) -> Iterator[None]:
-        """Say that this thread waits for another process within the ``with`` block."""
+        """Mark this thread as waiting for another process during the ``with`` block."""
         thread = get_ident()
-        if thread in self.waiting:  # within another such block
+        if thread in self.waiting:  # nested block
             yield
             return
         self.waiting.add(thread)
@@ -97,23 +98,23 @@ class ProcessStatus:
             self.signs += 1
 
     def begin(self, doing: str) -> None:
-        """Say what this process is at from now on."""
+        """Set the current activity."""
         self.doing = doing
         self.signs += 1
 
     @contextmanager
     def at(self, doing: str) -> Iterator[None]:
-        """Say what this process is at within the ``with`` block."""
-        before, self.doing = self.doing, doing
+        """Set the current activity for the ``with`` block."""
+        outer, self.doing = self.doing, doing
         self.signs += 1
         try:
             yield
         finally:
-            self.doing = before
+            self.doing = outer
             self.signs += 1
 
     def pulse(self, beat: int, *, left: bool = False) -> Heartbeat:
-        """Return what is to be published."""
+        """Return the heartbeat with sequence number ``beat``."""
         pid, start = own_process()
         return Heartbeat(
             beat=beat,
@@ -128,17 +129,18 @@ class ProcessStatus:
         )
 
 
-#: What this process is at; a process takes part in one run at a time.
+#: Status of this process, which takes part in one run at a time.
 STATUS = ProcessStatus()
 
 
 @contextmanager
 def beating(publish: Callable[[Heartbeat], None], every_s: float) -> Iterator[None]:
-    """Publish ``STATUS`` from a thread, within the ``with`` block; and once more after it.
+    """Publish heartbeats from a thread during the ``with`` block, and a last one after it.
 
     Args:
-        publish: takes a pulse. What it raises is dropped: a run does not end because no report
-            can be sent.
+        publish: sends a heartbeat. An OSError or RuntimeError is ignored, so that a failed report
+            does not end the run.
+        every_s: seconds between two heartbeats.
     """
     over = threading.Event()
 
@@ -166,7 +168,7 @@ def beating(publish: Callable[[Heartbeat], None], every_s: float) -> Iterator[No
 
 @cache
 def machine() -> int:
-    """Return a number that processes have in common which see each other's process numbers."""
+    """Return a number that is equal in processes of one machine and PID namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
         names = os.readlink("/proc/self/ns/pid")
@@ -175,27 +177,27 @@ def machine() -> int:
     return int.from_bytes(hashlib.blake2b(f"{boot}{names}".encode(), digest_size=7).digest(), "big")
 
 
-#: Seconds after which a line names a process that is waited for, and again after twice as many.
+#: Seconds of a stall after which it is logged; logged again after each doubling.
 _SAY_AFTER_S = 30.0
 
-#: Seconds between two looks that count at most. More have passed if the process that checks was
-#: itself stopped, by Ctrl-Z with all others, or had no processor.
+#: Maximum seconds that count between two checks. More time has passed if the checking process was
+#: itself stopped, for example by Ctrl-Z.
 MAX_LOOK_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stall:
-    """Processes that the others wait for."""
+    """Stalled processes of a run."""
 
-    ranks: tuple[int, ...]  #: their numbers; several if all wait for each other
-    seconds: float  #: how long they have made no progress
-    silent: bool  #: whether they send no reports, or the same one again and again
-    limited: bool  #: whether the run ends for it at last
+    ranks: tuple[int, ...]  #: stalled ranks; several if all wait for each other
+    seconds: float  #: seconds without progress
+    silent: bool  #: whether the process sends no new heartbeats
+    limited: bool  #: whether ``runtime.stall_limit_s`` applies, so that the run may end
 
 
 @dataclass(kw_only=True)
 class _LastSeen:
-    """When a process last sent a report, when a new one, and its content."""
+    """Last heartbeat and last progress of a process, with their times."""
 
     beat: int = 0
     beat_at: float = 0.0
@@ -204,62 +206,72 @@ class _LastSeen:
 
 
 class StallDetector:
-    """Follows the pulses of a run's processes.
+    """Detector of stalled processes, from the heartbeats of a run.
 
-    To blame is a process that sends no reports; or, while others wait, one that does not
-    wait and makes no progress; or, if all wait, those with the fewest steps.
+    A process is stalled if it sends no heartbeats. While other processes wait, a process that does
+    not wait and makes no progress is stalled. If all wait, the processes with the fewest steps are.
     """
 
     def __init__(self, names: Sequence[str], *, limit_s: float | None) -> None:
-        """Follow the processes of the devices ``names`` under ``runtime.stall_limit_s``."""
+        """Start without heartbeats.
+
+        Args:
+            names: device names of the processes, for messages.
+            limit_s: ``runtime.stall_limit_s``. None: no limit.
+        """
         self._names = names
-        self._seen = [_LastSeen() for _ in names]
+        self._last_seen = [_LastSeen() for _ in names]
         self._limit_s = limit_s
         self._after_s = min(_SAY_AFTER_S, limit_s or _SAY_AFTER_S)
         self._now = 0.0
-        self._said: tuple[int, ...] = ()
+        self._logged_ranks: tuple[int, ...] = ()
         self._since, self._next_s = 0.0, 0.0
 
     def look(self, pulses: Sequence[Heartbeat | None], seconds: float) -> Stall | None:
-        """Return who is waited for, by the last report of each process, None before the first."""
+        """Return the current stall, or None.
+
+        Args:
+            pulses: last heartbeat of each process. None: before the first.
+            seconds: seconds since the last call.
+        """
         self._now += min(seconds, MAX_LOOK_S)
-        for seen, pulse in zip(self._seen, pulses, strict=True):
-            if pulse is not None and pulse.beat != seen.beat:
-                seen.beat, seen.beat_at = pulse.beat, self._now
-            if pulse is not None and pulse.signs != seen.signs:
-                seen.signs, seen.signs_at = pulse.signs, self._now
-        there = {i: each for i, each in enumerate(pulses) if each is None or not each.left}
-        return self._silent(there) or self._stuck(there)
+        for last, pulse in zip(self._last_seen, pulses, strict=True):
+            if pulse is not None and pulse.beat != last.beat:
+                last.beat, last.beat_at = pulse.beat, self._now
+            if pulse is not None and pulse.signs != last.signs:
+                last.signs, last.signs_at = pulse.signs, self._now
+        active = {i: pulse for i, pulse in enumerate(pulses) if pulse is None or not pulse.left}
+        return self._silent(active) or self._stuck(active)
 
     def is_over(self, stall: Stall) -> bool:
-        """Whether the run is to end."""
+        """Whether a stall has reached the limit, so that the run ends."""
         return stall.limited and self._limit_s is not None and stall.seconds >= self._limit_s
 
     def is_due(self, stall: Stall) -> bool:
-        """Whether a line about it is due, which then counts as logged."""
+        """Return whether to log a stall now; the stall then counts as logged."""
         since = self._now - stall.seconds
-        if self._said != stall.ranks or since > self._since:
-            self._said, self._since, self._next_s = stall.ranks, since, _SAY_AFTER_S
+        if self._logged_ranks != stall.ranks or since > self._since:
+            self._logged_ranks, self._since, self._next_s = stall.ranks, since, _SAY_AFTER_S
         due = stall.seconds >= self._next_s
         while self._next_s <= stall.seconds:
             self._next_s *= 2
         return due
 
     def waiting_line(self, stall: Stall, pulses: Sequence[Heartbeat | None]) -> str:
-        """Return the line that names who is waited for."""
+        """Return the log line that names the stalled processes."""
         who = self._who(stall, pulses)
         if len(stall.ranks) > 1:
             return f"{who} wait for each other since {stall.seconds:.0f} s"
         return f"waiting for {who} since {stall.seconds:.0f} s"
 
     def ended_by(self, stall: Stall, pulses: Sequence[Heartbeat | None]) -> str:
-        """Return the line that gives the cause if the run ends."""
+        """Return the message for a run that ends because of a stall."""
         if len(stall.ranks) > 1:
-            what = "have waited for each other"
+            cause = "have waited for each other"
         else:
-            what = "has given no sign of life" if stall.silent else "has made no progress"
+            cause = "has given no sign of life" if stall.silent else "has made no progress"
         option = f"runtime.stall_limit_s={self._limit_s:g}; null waits without end"
-        return f"{self._who(stall, pulses)} {what} for {stall.seconds:.0f} s ({option})"
+        return f"{self._who(stall, pulses)} {cause} for {stall.seconds:.0f} s ({option})"
 
     def _who(self, stall: Stall, pulses: Sequence[Heartbeat | None]) -> str:
         names = [self._names[i] for i in stall.ranks]
@@ -271,56 +283,57 @@ class StallDetector:
         doing = "stopped" if pulse.state in ("T", "t") else pulse.doing
         return f"worker {names[0]} (process {pulse.pid}, {doing})"
 
-    def _silent(self, there: dict[int, Heartbeat | None]) -> Stall | None:
-        last = {i: self._now - self._seen[i].beat_at for i in there}
-        silent = [i for i in there if last[i] >= self._after_s]
+    def _silent(self, pulses: dict[int, Heartbeat | None]) -> Stall | None:
+        """Return the stall of a process that sends no heartbeats."""
+        ages = {i: self._now - self._last_seen[i].beat_at for i in pulses}
+        silent = [i for i in pulses if ages[i] >= self._after_s]
         if not silent:
             return None
-        first = max(silent, key=lambda i: (there[i] is not None, last[i]))
-        # One that has not started may still wait for the disk.
+        first = max(silent, key=lambda i: (pulses[i] is not None, ages[i]))
+        # A process without any heartbeat may still be loading from disk.
         return Stall(
-            ranks=(first,), seconds=last[first], silent=True, limited=there[first] is not None
+            ranks=(first,), seconds=ages[first], silent=True, limited=pulses[first] is not None
         )
 
-    def _stuck(self, there: dict[int, Heartbeat | None]) -> Stall | None:
-        """Return who does not get on while others wait for it."""
-        found = {i: each for i, each in there.items() if each is not None}
-        last = {i: self._now - self._seen[i].signs_at for i in found}
-        stuck = [i for i in found if last[i] >= self._after_s]
-        waiting = [i for i in stuck if found[i].waiting]
+    def _stuck(self, pulses: dict[int, Heartbeat | None]) -> Stall | None:
+        """Return the stall of processes without progress while other processes wait."""
+        started = {i: pulse for i, pulse in pulses.items() if pulse is not None}
+        ages = {i: self._now - self._last_seen[i].signs_at for i in started}
+        stuck = [i for i in started if ages[i] >= self._after_s]
+        waiting = [i for i in stuck if started[i].waiting]
         if not waiting:
             return None
-        if len(waiting) == len(there):
-            fewest = min(each.steps for each in found.values())
-            ranks = tuple(i for i in found if found[i].steps == fewest)
-            seconds = min(last[i] for i in ranks)
+        if len(waiting) == len(pulses):
+            fewest = min(pulse.steps for pulse in started.values())
+            ranks = tuple(i for i in started if started[i].steps == fewest)
+            seconds = min(ages[i] for i in ranks)
             return Stall(ranks=ranks, seconds=seconds, silent=False, limited=True)
         busy = [i for i in stuck if i not in waiting]
         if not busy:
             return None
-        first = max(busy, key=lambda i: (found[i].doing == TRAINS, last[i]))
-        limited = found[first].doing == TRAINS
-        return Stall(ranks=(first,), seconds=last[first], silent=False, limited=limited)
+        first = max(busy, key=lambda i: (started[i].doing == TRAINS, ages[i]))
+        limited = started[first].doing == TRAINS
+        return Stall(ranks=(first,), seconds=ages[first], silent=False, limited=limited)
 
 
 def is_gone(pulse: Heartbeat | None) -> bool:
-    """Whether a process of this machine has ended; its connections report this to all that wait."""
+    """Whether a process of this machine has ended; waiting peers then get a connection error."""
     return pulse is not None and pulse.state in ("Z", "X")
 
 
-#: What each thread of this process is in, by its identifier: a stage, ``validate`` or
-#: ``checkpoint``; a thread that is in none of them is missing.
+#: Current activity by thread identifier: a stage, ``validate`` or ``checkpoint``. Threads without
+#: an activity are missing.
 CURRENT_ACTIVITIES: dict[int, str] = {}
 
 
-class activity(ContextDecorator):  # noqa: N801  as ``contextmanager`` would call it
-    """Say in ``CURRENT_ACTIVITIES`` what the ``with`` block, or the decorated function, does.
+class activity(ContextDecorator):  # noqa: N801  used like a contextmanager function
+    """Context manager and decorator that records an activity in ``CURRENT_ACTIVITIES``.
 
-    A class: a step passes some of these, and generators take three times as long.
+    A class, since a generator would take three times as long in each training step.
     """
 
     def __init__(self, name: str) -> None:
-        """Call it ``name``."""
+        """Prepare the activity ``name``."""
         self._name = name
 
     def __enter__(self) -> None:

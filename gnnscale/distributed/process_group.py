@@ -1,4 +1,4 @@
-"""The processes of a run as a group: who belongs to it, and what they exchange."""
+"""Process group of a run: collectives over gloo, NCCL or shared memory, and torchrun."""
 
 from __future__ import annotations
 
@@ -23,79 +23,84 @@ from torch import Tensor
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore, rendezvous
 
 from gnnscale.core import ConfigError, restarting_run
-from gnnscale.distributed import sockets as connections
+from gnnscale.distributed import sockets
 from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.shm_allreduce import SharedSums
 from gnnscale.distributed.sockets import check_address, connecting
 
 log = logging.getLogger(__name__)
 
-#: Nothing is waited for as long as this: a process that dies closes its connections, and its peers
-#: learn of it at once; a validation over a large graph may take hours. Of a machine that vanishes
-#: the system reports (``connecting``), and of a process that stalls its pulse.
+#: Effectively none, since a validation may take hours. Dead processes close their connections;
+#: keepalive detects lost machines (``connecting``), and heartbeats detect stalled processes.
 _TIMEOUT = timedelta(days=7)
-#: Sums of more bytes over gloo go round a ring, which shares the work. Smaller ones meet at rank 0:
-#: two messages one after the other, in place of twice as many as there are processes.
-_MAX_MEETING_BYTES = 1 << 18
-#: How long to wait for all processes to appear.
+#: Up to this size gloo sums go through rank 0, in two sequential messages; a ring would take twice
+#: the number of processes. Larger sums use the ring, which shares the work.
+_MAX_RANK0_BYTES = 1 << 18
+#: Timeout for all processes to join.
 _RENDEZVOUS = timedelta(minutes=5)
-#: Seconds in which threads of gloo end that still send to a process, and in which they do so once
-#: its connections are closed.
+#: Seconds for gloo's sending threads to end, before and after their connections are closed.
 _LEAVE_S, _HANG_UP_S = 5.0, 1.0
 
-#: What gloo adds to the reasons that it gives: the place in its source, and advice.
+#: Parts of gloo's messages to remove: the location in its source, and advice.
 _GLOO_PLACE, _GLOO_ADVICE = re.compile(r"^\[[^\]]*:\d+\] *"), " This is typically caused"
 
-#: Tensors of the last collectives, more than gloo has threads. A thread of gloo lets go of a tensor
-#: after it is done, and if that was the last reference it waits for Python's lock, which
-#: ``destroy_process_group`` of some releases of torch (2.6) holds while it waits for the thread.
+#: References to tensors of the last collectives, more than gloo has threads. Otherwise a gloo
+#: thread may drop the last reference and wait for the GIL, which torch 2.6 holds while it joins it.
 _outliving: deque[Tensor] = deque(maxlen=32)
-#: The sums of this process in shared memory, in which the others may wait for it.
+#: Shared-memory sums of this process, on which other processes may wait.
 _sums: list[SharedSums] = []
 
 
 class PeerLostError(RuntimeError):
-    """Another process of the group is gone; the cause is with that one."""
+    """Loss of another process of the group, which reports the cause itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """This process among those of the run; every method is called by all of them alike."""
+    """Process group of a run, seen from one process; methods are collective calls.
 
-    rank: int  #: this process's number, which is its device's position in the plan
+    Example:
+        >>> group.rank, group.size
+        (1, 2)
+        >>> group.sum(gradient)  # in place; all processes get equal bits
+        >>> group.largest([3, group.rank])
+        [3, 1]
+    """
+
+    rank: int  #: number of this process: the position of its device in the plan
     size: int  #: number of processes
-    local_rank: int  #: its number among those of the same machine
-    local_size: int  #: number of those
-    restarts: bool = False  #: whether torchrun starts the processes again after a failure
-    #: torch's process group, which torch keeps until it is left; None for the default one. The
-    #: last reference waits for threads (``_destroy``)
+    local_rank: int  #: number of this process on its machine
+    local_size: int  #: number of processes on its machine
+    restarts: bool = False  #: whether torchrun restarts failed processes
+    #: torch's process group. None: the default group. A weak reference, since the last strong one
+    #: waits for threads (``_destroy``)
     own_connections: ReferenceType[Any] | None = field(default=None, repr=False, compare=False)
-    #: sums in shared memory; None if the processes are on several machines
+    #: all-reduce in shared memory. None: the processes are on several machines
     sums: SharedSums | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_rank0(self) -> bool:
-        """Whether this process plans, validates, writes checkpoints and reports for all."""
+        """Whether this process is rank 0, which plans, validates, checkpoints and reports."""
         return self.rank == 0
 
     @property
     def connections(self) -> Any:
-        """Torch's process group; None for the default one.
+        """Process group of torch. None: the default group.
 
         Raises:
             RuntimeError: this process has left it.
         """
         if self.own_connections is None:
             return None
-        connections = self.own_connections()
-        if connections is None:
+        torch_group = self.own_connections()
+        if torch_group is None:
             raise RuntimeError("this process has left the group")
-        return connections
+        return torch_group
 
     def sum(self, values: Tensor) -> None:
-        """Replace ``values`` by their sum over all processes; bit for bit the same in each.
+        """All-reduce ``values`` in place by sum; bitwise equal in all processes.
 
-        On one machine values of the host are summed in shared memory, in the order of ranks.
+        Host tensors on one machine are summed in shared memory, in the order of ranks.
         """
         if self.size == 1:
             return
@@ -103,16 +108,16 @@ class Group:
             with _peers():
                 self.sums.sum(values)
             return
-        meet = self.size > 2 and values.device.type == "cpu" and values.nbytes <= _MAX_MEETING_BYTES
+        is_small = values.device.type == "cpu" and values.nbytes <= _MAX_RANK0_BYTES
         with _peers():
-            if meet:
+            if self.size > 2 and is_small:
                 self._sum_at_rank0(values)
             else:
                 _outliving.append(values)
                 dist.all_reduce(values, group=self.connections)
 
     def _sum_at_rank0(self, values: Tensor) -> None:
-        """Sum at rank 0, in the order of ranks, and send everyone the result."""
+        """Sum at rank 0, in the order of ranks, and send the result to all ranks."""
         peers = range(1, self.size)
         if not self.is_rank0:
             dist.send(values, 0, group=self.connections)
@@ -126,7 +131,7 @@ class Group:
         self.finish([self.start_sending(values, peer) for peer in peers])
 
     def broadcast(self, content: bytes | None) -> bytes:
-        """Return what rank 0 passes; the others pass None."""
+        """Return the bytes that rank 0 passes; other ranks pass None."""
         if self.size == 1:
             assert content is not None
             return content
@@ -142,35 +147,37 @@ class Group:
         return buffer.numpy().tobytes()
 
     def gather(self, content: bytes) -> list[bytes]:
-        """Return what each process passes, in the order of ranks; empty but at rank 0."""
+        """Return at rank 0 the bytes of all processes by rank; an empty list at other ranks."""
         if self.size == 1:
             return [content]
         lengths = torch.zeros(self.size, dtype=torch.int64)
         lengths[self.rank] = len(content)
         self.sum(lengths)
         with _peers():
-            mine = torch.zeros(int(lengths.max()), dtype=torch.uint8)
+            padded = torch.zeros(int(lengths.max()), dtype=torch.uint8)
             if content:
-                mine[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-            every = [torch.empty_like(mine) for _ in range(self.size)] if self.is_rank0 else None
-            _outliving.extend((mine, *(every or ())))
-            dist.gather(mine, every, 0, group=self.connections)
-        pairs = zip(every or (), lengths.tolist(), strict=False)
+                padded[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            buffers = (
+                [torch.empty_like(padded) for _ in range(self.size)] if self.is_rank0 else None
+            )
+            _outliving.extend((padded, *(buffers or ())))
+            dist.gather(padded, buffers, 0, group=self.connections)
+        pairs = zip(buffers or (), lengths.tolist(), strict=False)
         return [buffer[:length].numpy().tobytes() for buffer, length in pairs]
 
     def broadcast_json(self, content: Any) -> Any:
-        """As ``broadcast``, of plain values."""
+        """Return the plain value that rank 0 passes."""
         return json.loads(self.broadcast(json.dumps(content).encode() if self.is_rank0 else None))
 
     def trade(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Give ``parts[r]`` to rank r, and return what each rank gives to this one.
+        """All-to-all exchange of tensors: send ``parts[r]`` to rank r.
 
         Args:
-            parts: one tensor for each rank, of one dtype and with the same columns everywhere; the
-                number of rows may differ.
+            parts: one tensor for each rank. Data type and columns are equal everywhere, numbers of
+                rows may differ.
 
         Returns:
-            The tensors for this rank, in the order of ranks.
+            The tensors received from each rank, in the order of ranks.
         """
         if self.size == 1:
             return list(parts)
@@ -178,23 +185,23 @@ class Group:
         rows[self.rank] = torch.tensor([len(part) for part in parts])
         self.sum(rows)
         with _peers():
-            mine, counts = parts[self.rank], rows[:, self.rank].tolist()
-            given = [mine.new_empty(count, *mine.shape[1:]) for count in counts]
-            given[self.rank] = mine
-            self._trade_with_peers(parts, given)
-        return given
+            local, counts = parts[self.rank], rows[:, self.rank].tolist()
+            received = [local.new_empty(count, *local.shape[1:]) for count in counts]
+            received[self.rank] = local
+            self._exchange_with_peers(parts, received)
+        return received
 
-    def gather_into(self, into: Tensor, mine: Tensor) -> None:
-        """Write what each process passes into ``into[rank]``; all are of one shape."""
+    def gather_into(self, into: Tensor, values: Tensor) -> None:
+        """All-gather ``values``, of one shape everywhere, into ``into[rank]``."""
         with _peers():
-            _outliving.extend((into, mine))
-            if mine.device.type == "cpu":
-                dist.all_gather(list(into.unbind()), mine, group=self.connections)
+            _outliving.extend((into, values))
+            if values.device.type == "cpu":
+                dist.all_gather(list(into.unbind()), values, group=self.connections)
             else:
-                dist.all_gather_into_tensor(into, mine, group=self.connections)
+                dist.all_gather_into_tensor(into, values, group=self.connections)
 
     def swap_into(self, into: Tensor, parts: Tensor) -> None:
-        """Give ``parts[r]`` to rank r, and write what each gives into ``into[rank]``."""
+        """All-to-all exchange: send ``parts[r]`` to rank r, receive from rank r in ``into[r]``."""
         with _peers():
             _outliving.extend((into, parts))
             dist.all_to_all_single(into, parts, group=self.connections)
@@ -205,13 +212,15 @@ class Group:
         values: Tensor,
         rows: tuple[Sequence[int], Sequence[int]] | None = None,
     ) -> dist.Work:
-        """Begin to give each rank its part of ``values``, and to write what it gives into ``into``.
-
-        Both are contiguous, have their parts in the order of ranks, and are kept until the end.
+        """Start an all-to-all exchange of ``values`` into ``into``.
 
         Args:
-            rows: how many rows come from each rank, and how many go to each; None for as many with
-                all.
+            into: contiguous, in the order of ranks; not read or freed before the end.
+            values: contiguous, in the order of ranks; not changed or freed before the end.
+            rows: numbers of rows from each rank and to each rank. None: equal for all ranks.
+
+        Returns:
+            The operation, for ``finish``.
         """
         arriving, leaving = (None, None) if rows is None else map(list, rows)
         work: dist.Work = dist.all_to_all_single(
@@ -220,30 +229,30 @@ class Group:
         return work
 
     def largest(self, counts: Sequence[int]) -> list[int]:
-        """Return the largest of each number over all processes."""
+        """All-reduce ``counts`` by maximum."""
         if self.size == 1:
             return list(counts)
-        mine = torch.tensor(counts, dtype=torch.int64)
-        every = torch.zeros(self.size, len(mine), dtype=torch.int64)
-        self.gather_into(every, mine)
-        largest: list[int] = every.amax(0).tolist()
+        local = torch.tensor(counts, dtype=torch.int64)
+        gathered = torch.zeros(self.size, len(local), dtype=torch.int64)
+        self.gather_into(gathered, local)
+        largest: list[int] = gathered.amax(0).tolist()
         return largest
 
-    def _trade_with_peers(self, parts: Sequence[Tensor], given: Sequence[Tensor]) -> None:
-        """Send and receive what is not empty, all at once."""
+    def _exchange_with_peers(self, parts: Sequence[Tensor], received: Sequence[Tensor]) -> None:
+        """Send and receive all non-empty tensors concurrently."""
         works = []
         sent = [part.contiguous() for part in parts]
         for peer in (rank for rank in range(self.size) if rank != self.rank):
-            if given[peer].numel():
-                works.append(self.start_receiving(given[peer], peer))
+            if received[peer].numel():
+                works.append(self.start_receiving(received[peer], peer))
             if sent[peer].numel():
                 works.append(self.start_sending(sent[peer], peer))
         self.finish(works)
 
     def start_sending(self, values: Tensor, peer: int, *, tag: int = 0) -> dist.Work:
-        """Begin to send ``values``, contiguous and kept until ``finish``, to rank ``peer``.
+        """Start to send ``values``, contiguous and unchanged until ``finish``, to rank ``peer``.
 
-        What is sent under one ``tag`` arrives in its order.
+        Messages with one ``tag`` arrive in order.
         """
         with _peers():
             work = dist.isend(values, peer, group=self.connections, tag=tag)
@@ -251,28 +260,28 @@ class Group:
         return work
 
     def start_receiving(self, into: Tensor, peer: int, *, tag: int = 0) -> dist.Work:
-        """Begin to receive what rank ``peer`` sends, of the shape and dtype of ``into``."""
+        """Start to receive a tensor from rank ``peer``, of the shape and dtype of ``into``."""
         with _peers():
             work = dist.irecv(into, peer, group=self.connections, tag=tag)
         assert work is not None  # this process is part of the group
         return work
 
     def finish(self, works: Sequence[dist.Work]) -> None:
-        """Wait until all that was begun is done."""
+        """Wait for the end of started operations."""
         with _peers():
             for work in works:
                 work.wait()
 
     def with_own_connections(self) -> Group:
-        """Return the same processes over connections that nothing else uses."""
+        """Return a new group of these processes with connections of its own."""
         if self.size == 1:
             return self
         with _peers(), connecting():
-            own = dist.new_group(list(range(self.size)), backend="gloo", timeout=_TIMEOUT)
-        return replace(self, own_connections=ref(own), sums=None)._with_sums()
+            new_group = dist.new_group(list(range(self.size)), backend="gloo", timeout=_TIMEOUT)
+        return replace(self, own_connections=ref(new_group), sums=None)._with_sums()
 
     def _with_sums(self) -> Group:
-        """Return the same processes, which sum in memory of their own if all are on one machine."""
+        """Return the group with shared-memory sums if all processes are on one machine."""
         if self.size > self.local_size:
             return self
         with _peers():
@@ -286,40 +295,42 @@ class Group:
         _sums.append(sums)
         return replace(self, sums=sums)
 
-    def _all(self, is_so: bool) -> bool:
+    def _all(self, value: bool) -> bool:
         """Return whether all processes pass True."""
-        others = torch.tensor([int(not is_so)])
-        self.sum(others)
-        return not others.item()
+        num_false = torch.tensor([int(not value)])
+        self.sum(num_false)
+        return not num_false.item()
 
     def barrier(self) -> None:
-        """Wait until every process has come here."""
+        """Wait until every process calls this."""
         self.sum(torch.zeros(1))
 
 
-def trade_values(mine: Any, group: Group) -> list[Any]:
-    """Return the plain values of each worker, in the order of ranks."""
-    gathered = group.gather(json.dumps(mine).encode())
-    every = [json.loads(each) for each in gathered] if group.is_rank0 else None
-    found: list[Any] = group.broadcast_json(every)
-    return found
+def trade_values(value: Any, group: Group) -> list[Any]:
+    """All-gather a plain value of each process, in the order of ranks."""
+    gathered = group.gather(json.dumps(value).encode())
+    decoded = [json.loads(content) for content in gathered] if group.is_rank0 else None
+    values: list[Any] = group.broadcast_json(decoded)
+    return values
 
 
-#: The group of a run in one process.
+#: Group of a run in one process.
 ALONE = Group(rank=0, size=1, local_rank=0, local_size=1)
 
 
 @contextmanager
 def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[Group]:
-    """Join the group that ``torchrun`` set up in the environment.
+    """Join the group of torchrun's processes, described by environment variables.
 
     Args:
-        job: number of the run in its sweep, the same in every process.
+        num_devices: number of devices in the plan.
+        backend: ``gloo`` or another backend of torch.
+        job: number of the run in its sweep, equal in every process.
 
     Raises:
-        ConfigError: it started another number of processes than the plan has devices, or this
-            machine would offer the others an address that they do not reach.
-        PeerLostError: not all of them have come.
+        ConfigError: the number of processes differs from ``num_devices``, or other machines cannot
+            reach this machine's address.
+        PeerLostError: not all processes have joined in time.
     """
     size = int(os.environ["WORLD_SIZE"])
     if size != num_devices:
@@ -340,7 +351,7 @@ def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[G
     if group.local_size < size:
         check_address()
         if group.restarts:
-            _check_meeting_point()
+            _check_agent_store()
     with _peers():
         store = PrefixStore(torchrun_keys(job), _torchrun_store())
         with connecting():
@@ -351,25 +362,24 @@ def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[G
 
 
 def torchrun_keys(job: int) -> str:
-    """Return what the keys of a run begin with in torchrun's store.
+    """Return the prefix of a run's keys in torchrun's store.
 
-    What another run of the sweep has left there is of no use, nor is what processes have that
-    torchrun started before. If the store is not torchrun's own, it is new, and machines may count
-    starts differently.
+    The prefix separates runs of a sweep and restarts. A store other than the agent's is new after
+    each restart, and machines may count restarts differently; it has no restart in the prefix.
     """
-    own = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if own else "0"
+    is_agent_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if is_agent_store else "0"
     return f"start-{start}/job-{job}"
 
 
-def _check_meeting_point() -> None:
-    """Refuse torchrun's own store for processes of several machines that are started again.
+def _check_agent_store() -> None:
+    """Refuse the agent's store for restarts on several machines.
 
-    With it, torchrun 2.13 keeps the address of the machine that was the first one at the start,
-    and processes would look for each other there after that machine is lost.
+    torchrun 2.13 keeps the address of the initial first machine for it, so restarted processes
+    could not join after that machine is lost.
 
     Raises:
-        ConfigError: it is used.
+        ConfigError: the agent's store is used.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         raise ConfigError(
@@ -380,36 +390,36 @@ def _check_meeting_point() -> None:
 
 @cache
 def _torchrun_store() -> Store:
-    """Return the meeting point of torchrun's processes: one port for all runs of a sweep."""
+    """Return torchrun's store, at one port for all runs of a sweep."""
     store: Store = next(rendezvous("env://", timeout=_RENDEZVOUS))[0]
     return store
 
 
 def torchrun_client() -> Store:
-    """Return a separate connection to torchrun's meeting point, for another thread."""
+    """Return a separate connection to torchrun's store, for another thread."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     with _peers():
         return TCPStore(address, port, timeout=_RENDEZVOUS, wait_for_workers=False)
 
 
 def _leave_sums() -> None:
-    for each in _sums:
-        each.leave()
+    for sums in _sums:
+        sums.leave()
 
 
 def hang_up() -> None:
-    """Close the connections to torchrun's other processes: all that wait for them fail."""
+    """Close the connections to torchrun's other processes, so that all waiting calls fail."""
     _leave_sums()
-    connections.shut_down()
+    sockets.shut_down()
     _abort_on_devices()
 
 
 def _abort_on_devices() -> None:
-    """End what GPUs sum among them: a kernel of NCCL waits for a lost peer without end."""
+    """Abort NCCL: its kernels would wait for a lost peer without end."""
     if not dist.is_initialized() or "nccl" not in dist.get_backend_config():
         return
-    with suppress(RuntimeError):  # it was aborted before, or never began
-        # Neither the process group nor its abort is public.
+    with suppress(RuntimeError):  # already aborted, or not yet started
+        # Neither the process group nor its abort is a public API.
         device = torch.device("cuda")
         dist.group.WORLD._get_backend(device).abort()  # type: ignore[union-attr]
 
@@ -419,14 +429,16 @@ def join(rank: int, size: int, meeting: Path | None, *, backend: str) -> Iterato
     """Join the group of ``size`` processes of this machine as ``rank``.
 
     Args:
-        meeting: a file, missing at first, by which the processes find each other; None for one
-            process alone.
+        rank: number of this process.
+        size: number of processes.
+        meeting: file for the rendezvous, initially missing. None: the group has one process.
+        backend: backend of torch.
     """
     group = Group(rank=rank, size=size, local_rank=rank, local_size=size)
     if meeting is None:
         yield group
         return
-    # gloo would resolve the machine's own name, which not every machine can.
+    # Otherwise gloo resolves the host name, which fails on some machines.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with _peers():
         store = FileStore(str(meeting), size)
@@ -436,12 +448,12 @@ def join(rank: int, size: int, meeting: Path | None, *, backend: str) -> Iterato
 
 
 def _destroy() -> None:
-    """End the process group, but leave it once that takes too long.
+    """Destroy the process group, or abandon it after a timeout.
 
-    Its destructor waits for threads that send to another process. A process that is stopped never
-    reads, and gloo loses a send whose connection closes while it is handed over (torch 2.13).
+    The destructor waits for threads that send to another process. A stopped process never reads,
+    and gloo loses a send whose connection closes during the handover (torch 2.13).
     """
-    # Never joined for good: it may wait without end.
+    # A daemon thread with a timeout, since it may wait without end.
     ending = threading.Thread(target=dist.destroy_process_group, name="destroy", daemon=True)
     ending.start()
     ending.join(_LEAVE_S)
@@ -461,13 +473,13 @@ def _until_left(group: Group) -> Iterator[Group]:
         _leave_sums()
         _destroy()
         _outliving.clear()
-        connections.forget()
+        sockets.forget()
         _sums.clear()
 
 
 @contextmanager
 def _peers() -> Iterator[None]:
-    """Say that this process waits for others, and what a lost connection means."""
+    """Mark this thread as waiting, and turn a lost connection into PeerLostError."""
     try:
         with STATUS.waits():
             yield
@@ -476,9 +488,9 @@ def _peers() -> Iterator[None]:
 
 
 def blame(error: BaseException) -> None:
-    """Let this process end with ``error`` as its reason, even if others leave for it before.
+    """Record ``error`` as the reason for which this process ends the run.
 
-    The loss of another process is no reason of this one.
+    A PeerLostError is ignored, since its cause is in another process.
     """
     if isinstance(error, PeerLostError):
         return
@@ -489,7 +501,7 @@ def blame(error: BaseException) -> None:
 
 
 def peer_lost(error: RuntimeError) -> PeerLostError:
-    """Return what an error means that ends the work of several processes."""
+    """Return the PeerLostError for an error of a collective, with the recorded reason if any."""
     if isinstance(error, PeerLostError):
         return error
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]

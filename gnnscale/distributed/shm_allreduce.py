@@ -1,4 +1,4 @@
-"""Sums over the processes of one machine, through memory that they share."""
+"""All-reduce between the processes of one machine, in shared memory."""
 
 from __future__ import annotations
 
@@ -16,33 +16,37 @@ from gnnscale.ops import SharedSum
 if TYPE_CHECKING:
     import torch
 
-#: Numbers by which the others recognise a process: its id, and when it started.
-_OF_PROCESS = 2
+#: Numbers that identify a process: its id and start time.
+_IDENTITY_NUMBERS = 2
 
 
 class SharedSums:
-    """This process's part in the sums of several: the same bits in each, added in rank order.
+    """All-reduce sum in shared memory; values are added in rank order, bitwise equal everywhere.
 
-    The memory has no name, and is freed with the last process that maps it, however that ends.
+    The memory is anonymous. The system frees it when the last process that maps it ends.
     """
 
     def __init__(self, memory: SharedMemory, rank: int, size: int) -> None:
-        """Take part as ``rank`` of ``size``; the others do so before the first sum.
+        """Join as ``rank`` of ``size`` processes; all join before the first sum.
 
         Args:
-            memory: ``num_bytes(size)`` bytes, which every process maps; zeros at first.
+            memory: ``num_bytes(size)`` bytes that every process maps, initially zeros.
+            rank: number of this process.
+            size: number of processes.
         """
         self._rank = rank
         num_bytes = SharedSum.num_bytes(size)
         area: UInt8Array = memory.array((self.num_bytes(size),), np.dtype(np.uint8))
         self._sum = SharedSum(area[:num_bytes], rank=rank, size=size)
-        self._processes: Int64Array = area[num_bytes:].view(np.int64).reshape(size, _OF_PROCESS)
+        self._processes: Int64Array = (
+            area[num_bytes:].view(np.int64).reshape(size, _IDENTITY_NUMBERS)
+        )
         self._processes[rank] = own_process()
 
     @classmethod
     def num_bytes(cls, size: int) -> int:
-        """Return the bytes of shared memory of ``size`` processes."""
-        return SharedSum.num_bytes(size) + size * _OF_PROCESS * 8
+        """Return the bytes of shared memory for ``size`` processes."""
+        return SharedSum.num_bytes(size) + size * _IDENTITY_NUMBERS * 8
 
     @classmethod
     def open(
@@ -53,14 +57,14 @@ class SharedSums:
         broadcast: Callable[[Any], Any],
         agree: Callable[[bool], bool],
     ) -> SharedSums | None:
-        """Let the processes of one machine share memory; each calls this.
+        """Create the shared memory at rank 0 and map it in all processes; a collective call.
 
         Args:
             broadcast: returns the plain value that rank 0 passes.
-            agree: returns whether all processes pass True, once all have called it.
+            agree: returns whether all processes pass True; waits for all.
 
         Returns:
-            None in every process if one of them may not map the memory of rank 0.
+            None in every process if one process may not map the memory of rank 0.
         """
         memory = SharedMemory.empty(cls.num_bytes(size)) if rank == 0 else None
         path = broadcast(None if memory is None else str(memory.path))
@@ -68,12 +72,12 @@ class SharedSums:
             sums = cls(memory or SharedMemory.open(Path(path)), rank, size)
         except OSError:
             sums = None
-        # Rank 0 keeps its descriptor, which the others open, until then.
+        # agree also keeps rank 0's descriptor open until every process has opened it.
         return sums if agree(sums is not None) else None
 
     @classmethod
     def can_sum(cls, values: torch.Tensor) -> bool:
-        """Whether they are of a type that is summed, in host memory, without gaps."""
+        """Whether ``values`` are contiguous float32, float64 or int64 in host memory."""
         return (
             values.device.type == "cpu"
             and values.is_contiguous()
@@ -84,17 +88,17 @@ class SharedSums:
         """Replace ``values`` by their sum over all processes.
 
         Raises:
-            RuntimeError: another process has ended or left, or passes another number or type of
-                values.
+            RuntimeError: another process has ended or left, or passes values of another number or
+                type.
         """
-        self._sum.add(values.detach().view(-1).numpy(), self._look)
+        self._sum.add(values.detach().view(-1).numpy(), self._check_processes)
 
     def leave(self) -> None:
-        """Let all sums fail from now on, which others wait for, or another thread."""
+        """Make current and future sums fail, also in other processes and threads."""
         self._sum.leave()
 
-    def _look(self) -> None:
-        """Raise an error if a process that may be waited for has ended."""
+    def _check_processes(self) -> None:
+        """Raise RuntimeError if another process has ended."""
         for rank, (number, start) in enumerate(self._processes.tolist()):
             if rank != self._rank and has_ended(number, start):
                 raise RuntimeError(f"process {number} of rank {rank} has ended")

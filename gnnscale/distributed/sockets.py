@@ -1,4 +1,4 @@
-"""The sockets of a process of torchrun: on which address they are, and what the system asks."""
+"""Connections between torchrun's processes: address checks, keepalive, and shutdown."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from contextlib import contextmanager, suppress
 
 from gnnscale.core import ConfigError
 
-#: Seconds after which a silent machine is probed, between two such
-#: questions, and how many stay without an answer before its connections count as lost.
-_ASK_AFTER_S, _ASK_EVERY_S, _QUESTIONS = 20, 10, 4
-#: The same for a machine that something was sent to.
-_ANSWER_S = _ASK_AFTER_S + _ASK_EVERY_S * _QUESTIONS
-#: The sockets over which processes of torchrun exchange tensors, as the system names them.
+#: TCP keepalive: seconds of silence before the first probe, seconds between probes, and number of
+#: unanswered probes after which a connection is lost.
+_IDLE_S, _INTERVAL_S, _PROBES = 20, 10, 4
+#: Seconds after which sent but unacknowledged data makes a connection lost.
+_ANSWER_S = _IDLE_S + _INTERVAL_S * _PROBES
+#: Sockets for tensors between torchrun's processes, by their name in /proc.
 _links: set[str] = set()
 
 
 def check_address() -> None:
-    """Refuse the loopback interface for several machines: gloo offers what its name resolves to.
+    """Check that other machines can reach the address that gloo publishes.
+
+    gloo publishes the address to which this machine's name resolves.
 
     Raises:
-        ConfigError: it does, and torchrun's own address is not of it.
+        ConfigError: that is a loopback address, or none, and ``MASTER_ADDR`` is not loopback.
     """
     if os.environ.get("GLOO_SOCKET_IFNAME") or _is_loopback(os.environ["MASTER_ADDR"]):
         return
@@ -41,7 +43,7 @@ def check_address() -> None:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether ``host`` is an address of the loopback interface; of a name, ``localhost``."""
+    """Whether ``host`` is a loopback address or ``localhost``."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -50,52 +52,51 @@ def _is_loopback(host: str) -> bool:
 
 @contextmanager
 def connecting() -> Iterator[None]:
-    """Take note of the connections that are made in the ``with`` block.
+    """Record the connections made in the ``with`` block, and enable TCP keepalive on them.
 
-    The system then asks this process's peers whether they are there, while nothing is sent: a
-    machine that vanishes, or its network, closes no connection. After a minute without an answer
-    those to it are lost, as those to a process that died are.
+    A machine or network that fails closes no connections. With keepalive the connections to it are
+    lost after a minute without an answer.
     """
-    before = {name for name, _ in _sockets()}
+    existing = {name for name, _ in _sockets()}
     yield
     for name, descriptor in _sockets():
-        if name not in before:
+        if name not in existing:
             _links.add(name)
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
             inet = connection.family in (socket.AF_INET, socket.AF_INET6)
             if inet and connection.type == socket.SOCK_STREAM:
-                _watch(connection)
+                _enable_keepalive(connection)
 
 
 def _sockets() -> Iterator[tuple[str, int]]:
-    """Yield this process's sockets: their names, and their descriptors."""
+    """Yield name and descriptor of each socket of this process."""
     for entry in os.scandir("/proc/self/fd"):
-        with suppress(OSError):  # closed by now
+        with suppress(OSError):  # closed in the meantime
             name = os.readlink(entry.path)
             if name.startswith("socket:"):
                 yield name, int(entry.name)
 
 
-def _watch(connection: socket.socket) -> None:
+def _enable_keepalive(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
-        (socket.TCP_KEEPIDLE, _ASK_AFTER_S),
-        (socket.TCP_KEEPINTVL, _ASK_EVERY_S),
-        (socket.TCP_KEEPCNT, _QUESTIONS),
+        (socket.TCP_KEEPIDLE, _IDLE_S),
+        (socket.TCP_KEEPINTVL, _INTERVAL_S),
+        (socket.TCP_KEEPCNT, _PROBES),
         (socket.TCP_USER_TIMEOUT, 1000 * _ANSWER_S),
     ):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def shut_down() -> None:
-    """Close the connections between processes of torchrun: all that wait for them fail."""
+    """Shut down the recorded connections, so that processes waiting on them fail."""
     for name, descriptor in _sockets():
         if name in _links:
             with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
-                connection.getpeername()  # fails for one that listens, which gloo cannot do without
+                connection.getpeername()  # fails for listening sockets, which gloo still needs
                 connection.shutdown(socket.SHUT_RDWR)
 
 
 def forget() -> None:
-    """Forget the connections, which are closed."""
+    """Clear the record of connections after they are closed."""
     _links.clear()

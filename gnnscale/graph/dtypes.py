@@ -1,4 +1,4 @@
-"""The types in which features are stored, and rows of whole numbers with a scale (int8, int4)."""
+"""Data types of stored features, and quantization to int8 and int4 with a scale for each row."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from gnnscale.core import Array, BoolArray, Float32Array, UInt8Array
 
-#: How features may be stored, and the NumPy type of the array that carries them. bfloat16 has no
-#: NumPy type; its bits are stored as uint16. A row of int8 or int4 is bytes.
+#: NumPy type of the stored array by feature type. bfloat16 is stored as uint16 bits, and a row of
+#: int8 or int4 as bytes.
 FEATURE_DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
     "float16": np.dtype(np.float16),
@@ -16,14 +16,14 @@ FEATURE_DTYPES: dict[str, np.dtype[Any]] = {
     "int8": np.dtype(np.uint8),
     "int4": np.dtype(np.uint8),
 }
-#: The largest whole number of the types whose rows have a scale each.
+#: Largest integer of the quantized types.
 MAX_QUANTIZED = {"int8": 127, "int4": 7}
-#: A row of these begins with its scale, float32.
+#: Bytes of the float32 scale at the beginning of a quantized row.
 SCALE_BYTES = 4
 
 
 def row_length(dtype: str, num_features: int) -> int:
-    """Return how many elements of ``FEATURE_DTYPES[dtype]`` carry a row of ``num_features``."""
+    """Return the number of ``FEATURE_DTYPES[dtype]`` elements in a row of ``num_features``."""
     if dtype == "int8":
         return SCALE_BYTES + num_features
     return SCALE_BYTES + (num_features + 1) // 2 if dtype == "int4" else num_features
@@ -35,25 +35,26 @@ def row_bytes(dtype: str, num_features: int) -> int:
 
 
 def quantized(rows: Float32Array, dtype: str) -> UInt8Array:
-    """Return finite ``rows`` ``[n, f]`` as rows of whole numbers, symmetric around 0.
+    """Return finite ``rows`` quantized symmetrically around 0.
 
-    A row is its scale, max|x| / 127 (int8) or max|x| / 7 (int4), and then x / scale, rounded to the
-    nearest, ties to even; so no value moves by more than half of the scale. The scale is float32,
-    0 in a row of zeros and not subnormal in others. Of two int4 in a byte, the first is in the
-    lower half; the last upper half of an odd row is 0.
+    A quantized row is its float32 scale, max|x| / 127 (int8) or max|x| / 7 (int4), followed by
+    x / scale rounded to nearest, ties to even: the error is at most scale / 2. The scale of a row
+    of zeros is 0; other scales are normal numbers. A byte holds two int4, the first in its lower
+    half; an odd row ends with a half of 0.
 
     Args:
+        rows: ``[n, f]`` float32, finite.
         dtype: ``int8`` or ``int4``.
 
     Returns:
         ``[n, row_length(dtype, f)]`` uint8.
     """
-    most, limits = MAX_QUANTIZED[dtype], np.finfo(np.float32)
-    # Beyond this, the largest number times the scale would overflow.
-    largest = np.nextafter(limits.max / np.float32(most), np.float32(0))
+    maximum, limits = MAX_QUANTIZED[dtype], np.finfo(np.float32)
+    # With a larger scale, scale * maximum could overflow.
+    largest = np.nextafter(limits.max / np.float32(maximum), np.float32(0))
     peaks = np.abs(rows).max(axis=1, initial=0)
-    scales = np.clip(peaks / np.float32(most), limits.tiny, largest)
-    # float32 would round some quotients to a tie.
+    scales = np.clip(peaks / np.float32(maximum), limits.tiny, largest)
+    # float64, since float32 would round some quotients to a tie.
     numbers = np.rint(rows / scales[:, None].astype(np.float64)).astype(np.int8)
     scales[peaks == 0] = 0
     encoded = np.empty((len(rows), row_length(dtype, rows.shape[1])), np.uint8)
@@ -68,12 +69,12 @@ def quantized(rows: Float32Array, dtype: str) -> UInt8Array:
 
 
 def scales_of(encoded: UInt8Array) -> Float32Array:
-    """Return ``[n]`` the scales of rows of int8 or int4."""
+    """Return the ``[n]`` scales of int8 or int4 rows."""
     return np.ascontiguousarray(encoded[:, :SCALE_BYTES]).view("<f4")[:, 0].astype(np.float32)
 
 
 def numbers_of(encoded: UInt8Array, dtype: str, num_features: int) -> Array:
-    """Return ``[n, num_features]`` int8, the whole numbers of rows of int8 or int4."""
+    """Return the ``[n, num_features]`` int8 numbers of int8 or int4 rows."""
     numbers = np.ascontiguousarray(encoded[:, SCALE_BYTES:])
     if dtype == "int8":
         return numbers.view(np.int8)
@@ -93,16 +94,16 @@ def as_float32(rows: Array, dtype: str, num_features: int) -> Float32Array:
 
 
 def finite(rows: Array, dtype: str) -> BoolArray:
-    """Return which elements of stored ``rows`` are finite.
+    """Return whether each element of stored ``rows`` is finite.
 
-    Of int8 and int4 it is one column: whether the row's scale is finite, not negative, and small
-    enough for its whole numbers.
+    Returns:
+        ``[n, f]`` bool; for int8 and int4 ``[n, 1]``, whether the row's scale is valid: finite,
+        not negative, and small enough for its numbers.
     """
     if dtype in MAX_QUANTIZED:
         scales = scales_of(rows)
         with np.errstate(over="ignore", invalid="ignore"):
             products = scales * np.float32(MAX_QUANTIZED[dtype])
         return np.asarray(np.isfinite(products) & (scales >= 0))[:, None]
-    # An exponent with all bits set is of no finite number.
-    found = (rows & 0x7F80) != 0x7F80 if dtype == "bfloat16" else np.isfinite(rows)
-    return np.asarray(found)
+    # All bits of the exponent are set for infinity and NaN.
+    return np.asarray((rows & 0x7F80) != 0x7F80 if dtype == "bfloat16" else np.isfinite(rows))

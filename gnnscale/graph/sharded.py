@@ -1,4 +1,4 @@
-"""Feature rows that are divided among machines, of which a store has one part."""
+"""Sharded feature matrix: a store on each machine has the rows of one part."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gnnscale.core.artifact.npy import row_slices
 
 
 class ShardedFeatures:
-    """The features of a graph: the rows of one part, and whose part has each of the others.
+    """Feature rows of one part, with the owner of every vertex.
 
-    It has the form of the whole matrix, ``[num_vertices, num_features]``, and stands in its place.
-    Reading it as a matrix raises a GraphError: most rows are not here.
+    The object replaces the full matrix ``[num_vertices, num_features]`` in a ``Graph`` and has its
+    shape. Reading it as a matrix raises GraphError, since most rows are on other machines.
     """
 
     ndim = 2
@@ -23,18 +23,19 @@ class ShardedFeatures:
     def __init__(
         self, rows: Array, owner: Array, *, part: int, num_parts: int, partition: str, path: Path
     ) -> None:
-        """Take the arrays of a store.
+        """Check and store the arrays.
 
         Args:
-            rows: ``[n, num_features]`` rows of the part's vertices, in ascending order of these.
-            owner: ``[num_vertices]`` int16, the part that has each vertex.
-            part: of the store, from 0.
-            num_parts: of the partition.
-            partition: the content of the partition.
-            path: of the store.
+            rows: ``[n, num_features]`` rows of the part's vertices, in ascending order of vertices.
+            owner: ``[num_vertices]`` int16, the part that owns each vertex.
+            part: number of the store's part, from 0.
+            num_parts: number of parts of the partition.
+            partition: digest of the partition's content.
+            path: path of the store.
 
         Raises:
-            GraphError: a vertex belongs to no part, or the part has other vertices than rows.
+            GraphError: an owner is out of range, or the part's number of vertices differs from its
+                number of rows.
         """
         self.rows, self.owner, self.path = rows, owner, path
         self.part, self.num_parts, self.partition = part, num_parts, partition
@@ -45,7 +46,7 @@ class ShardedFeatures:
         self._check()
 
     def _check(self) -> None:
-        found = 0
+        num_owned = 0
         for part in row_slices(len(self.owner), self.owner.itemsize):
             owner = np.asarray(self.owner[part])
             outside = (owner < 0) | (owner >= self.num_parts)
@@ -55,30 +56,30 @@ class ShardedFeatures:
                     f"{self.path / 'owner.npy'}: vertex {part.start + vertex} belongs to part "
                     f"{owner[vertex]}, allowed are 0 to {self.num_parts - 1}"
                 )
-            found += int((owner == self.part).sum())
-        if found != len(self.rows):
+            num_owned += int((owner == self.part).sum())
+        if num_owned != len(self.rows):
             raise GraphError(
                 f"{self.path / 'features.npy'}: {len(self.rows)} rows, part {self.part} has "
-                f"{found} vertices"
+                f"{num_owned} vertices"
             )
 
     def __len__(self) -> int:
         return len(self.owner)
 
     def places(self) -> IntArray:
-        """Return ``[num_vertices]`` the row of each vertex in ``rows``, -1 for those elsewhere."""
+        """Return ``[num_vertices]`` the row of each vertex in ``rows``; -1 for remote vertices."""
         dtype = np.int32 if len(self.rows) < 2**31 else np.int64
-        places = np.full(len(self.owner), -1, dtype)
-        own = np.flatnonzero(np.asarray(self.owner) == self.part)
-        places[own] = np.arange(len(own), dtype=dtype)
-        return places
+        row_numbers = np.full(len(self.owner), -1, dtype)
+        local = np.flatnonzero(np.asarray(self.owner) == self.part)
+        row_numbers[local] = np.arange(len(local), dtype=dtype)
+        return row_numbers
 
     def refused(self) -> GraphError:
         """Return the error for a reader that needs all rows."""
         return GraphError(
-            f"{self.path}: has the rows of part {self.part} of {self.num_parts} alone; "
-            "features=shared reads the others from the machines that have them, everything else "
-            "needs the store of the whole graph (dataset.store)"
+            f"{self.path}: has only the rows of part {self.part} of {self.num_parts}; "
+            "features=shared reads remote rows from their machines, everything else needs the "
+            "store of the whole graph (dataset.store)"
         )
 
     def __getitem__(self, index: object) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The files of a graph store: what each must hold, checked before anything is taken from it."""
+"""Format of graph stores: arrays and ``meta.json``, checked when a store is opened."""
 
 import math
 import os
@@ -13,32 +13,32 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from gnnscale.core import Array, BoolArray, GraphError, Int64Array, IntArray, UInt32Array, shown
-from gnnscale.core.artifact import artifact_type as kind
 from gnnscale.core.artifact import files, header
+from gnnscale.core.artifact.artifact_type import ArtifactType, Form
 from gnnscale.core.artifact.npy import ArrayEntry, row_slices, write_array
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, row_length
 
 METRICS = ("accuracy", "micro_f1", "roc_auc", "rmse")
 SPLIT_ARRAYS = ("train_idx", "valid_idx", "test_idx")
 ARRAYS = ("indptr", "indices", "features", "labels", *SPLIT_ARRAYS)
-#: What the store of a part has beside them.
+#: Further array of a part's store: degrees in the full graph.
 DEGREES = "degrees"
-#: And that of a part which has rows alone, beside the whole topology: whose each vertex is.
+#: Further array of a shard, a store with the full topology and the feature rows of one part.
 OWNER = "owner"
-#: What the store of a graph whose edges have weights has beside them.
+#: Further array of a graph with edge weights.
 WEIGHTS = "edge_weights"
-#: And of one whose edges have features: the row of each edge, and the rows.
+#: Further arrays of a graph with edge features: the row of each edge, and the rows.
 EDGE_ROWS, EDGE_FEATURES = "edge_rows", "edge_features"
-#: And of one whose edges have features or labels: both ends of each row; the labels, and a split.
+#: Further arrays of a graph with edge features or labels: both ends of each row, labels, split.
 EDGE_ENDS, EDGE_LABELS = "edge_ends", "edge_labels"
 EDGE_SPLITS = ("edge_train_rows", "edge_valid_rows", "edge_test_rows")
 EDGE_ARRAYS = (WEIGHTS, EDGE_ROWS, EDGE_FEATURES, EDGE_ENDS, EDGE_LABELS, *EDGE_SPLITS)
-#: A row's number has 32 bits.
+#: Limit of a row's number, which has 32 bits.
 MAX_EDGE_ROWS = 1 << 32
-#: More classes than that no model here can tell apart; longer rows fit no layer.
+#: Limits of the models.
 MAX_CLASSES = 1 << 20
 MAX_FEATURES = 1 << 16
-GRAPH_STORE = kind.ArtifactType(
+GRAPH_STORE = ArtifactType(
     name="graph store",
     header="meta.json",
     version=5,
@@ -50,24 +50,24 @@ GRAPH_STORE = kind.ArtifactType(
     max_bytes=4 << 20,
 )
 _SLICE_ENTRIES = 1 << 20
-#: Bytes of labels, and of the numbers of their vertices, that are looked at in one go.
+#: Bytes of labels and vertex ids checked at a time.
 _LABEL_BYTES = 1 << 22
 
 
 def vertex_dtype(num_vertices: int) -> np.dtype[Any]:
-    """Return int32 if it can hold every vertex id, else int64."""
+    """Return int32 if every vertex id fits, else int64."""
     return np.dtype(np.int32 if num_vertices < 2**31 else np.int64)
 
 
 def has_label(labels: Array) -> BoolArray:
-    """Return ``[n]``, whether each row of ``labels``, in the form of a Graph's, is known.
+    """Return ``[n]``, whether each row of ``labels``, in a form of ``Graph.labels``, is known.
 
-    Unknown are the class -1, and regression targets that are all NaN: one known target of several
-    is a label, as losses and metrics leave out single ones. Zeros and ones are known.
+    Class -1 is unknown, and so is a row of regression targets that are all NaN. Multilabel rows are
+    always known.
     """
     if labels.dtype.kind == "f":
-        known: BoolArray = ~np.isnan(labels)
-        return known if labels.ndim == 1 else np.asarray(known.any(axis=1))
+        is_number: BoolArray = ~np.isnan(labels)
+        return is_number if labels.ndim == 1 else np.asarray(is_number.any(axis=1))
     if labels.ndim == 2:
         return np.ones(len(labels), np.bool_)
     return np.asarray(labels >= 0)
@@ -76,26 +76,26 @@ def has_label(labels: Array) -> BoolArray:
 def refuse_unlabelled(
     labels: Array, ids: Array, *, source: object, of: str, part: str = "", cure: str = ""
 ) -> None:
-    """Raise GraphError, with the first vertex or edge that has no label and the number of all such.
+    """Check that vertices or edges have labels.
 
     Args:
-        labels: of all vertices or edges, in the form of a Graph's.
-        ids: ``[n]``, those that need a label.
-        source: name of the graph or file that a message begins with.
+        labels: labels of all vertices or edges, in a form of ``Graph.labels``.
+        ids: ``[n]`` vertices or edges to check.
+        source: name of the graph or file, for the error.
         of: ``vertex`` or ``edge``.
-        part: name of the part of a split that ``ids`` are, unless ``source`` says it.
+        part: name of the split's part that ``ids`` are, unless ``source`` names it.
         cure: end of the message.
 
     Raises:
-        GraphError: one of ``ids`` has no label.
+        GraphError: one of ``ids`` has no label; names the first, and the number of all.
     """
     first, count = None, 0
     row_bytes = ids[:1].nbytes + labels[:1].nbytes
     for rows in row_slices(len(ids), row_bytes, _LABEL_BYTES):
-        labelled = has_label(labels[ids[rows]])
-        count += len(labelled) - np.count_nonzero(labelled)
-        if first is None and not labelled.all():
-            first = int(ids[rows][labelled.argmin()])
+        labeled = has_label(labels[ids[rows]])
+        count += len(labeled) - np.count_nonzero(labeled)
+        if first is None and not labeled.all():
+            first = int(ids[rows][labeled.argmin()])
     if first is not None:
         of_part = f" of {part}" if part else ""
         raise GraphError(
@@ -105,13 +105,13 @@ def refuse_unlabelled(
 
 @dataclass(frozen=True, kw_only=True)
 class PartEntry:
-    """Which part of a graph a store holds."""
+    """Entry of ``meta.json`` for a store that holds one part of a graph."""
 
     index: Annotated[int, Meta(ge=0)]
     num_parts: Annotated[int, Meta(le=1 << 15)]
-    of: Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")]  #: content of the whole graph's store
-    #: content of the partition, if the store has the part's rows of features beside the topology of
-    #: the whole; None if it has the part's neighbourhoods
+    of: Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")]  #: digest of the full graph's store
+    #: digest of the partition, if the store is a shard: full topology, and the part's feature rows.
+    #: None: the store has the part's neighborhoods
     rows_of: Annotated[str, Meta(pattern="^[0-9a-f]{32}\\Z")] | None = None
 
     def __post_init__(self) -> None:
@@ -121,7 +121,7 @@ class PartEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeLabelEntry:
-    """What the labels of edges are."""
+    """Entry of ``meta.json`` for edge labels."""
 
     num_classes: Annotated[int, Meta(ge=1, le=MAX_CLASSES)]  #: 1 for regression
     metric: Literal["accuracy", "roc_auc", "rmse"]
@@ -129,21 +129,21 @@ class EdgeLabelEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreMeta:
-    """What ``meta.json`` of a store says, every entry of the type and in the range it must have."""
+    """Content of a store's ``meta.json``, with checked types and ranges."""
 
     name: Annotated[str, Meta(min_length=1, max_length=200)]
     num_vertices: Annotated[int, Meta(ge=1, le=1 << 40)]
     num_edges: Annotated[int, Meta(ge=0, le=1 << 47)]  #: directed edges
     num_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)]  #: 0 without features
-    num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]  #: or targets; 0 without labels
+    num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]  #: or regression targets; 0: no labels
     feature_dtype: Literal["float32", "float16", "bfloat16", "uint8", "int8", "int4"]
     metric: Literal["accuracy", "micro_f1", "roc_auc", "rmse"]
-    #: an entry for each of ``ARRAYS``, for ``DEGREES`` of a part, for what edges have of
-    #: ``EDGE_ARRAYS``
+    #: entries by array name: all of ``ARRAYS``, and those of ``DEGREES``, ``OWNER`` and
+    #: ``EDGE_ARRAYS`` that the store has
     arrays: dict[str, ArrayEntry]
-    part: PartEntry | None = None  #: None for a whole graph
-    edge_labels: EdgeLabelEntry | None = None  #: None if edges have no labels
-    #: what the generator of the graph allows, None if not known
+    part: PartEntry | None = None  #: None: the store has the full graph
+    edge_labels: EdgeLabelEntry | None = None  #: None: edges have no labels
+    #: best accuracy that the graph's generator allows. None: unknown
     attainable_accuracy: Annotated[float, Meta(ge=0, le=1)] | None = None
     entries: dict[str, Any] = field(default_factory=dict)  #: all of ``meta.json``, unchecked
 
@@ -153,30 +153,30 @@ class StoreMeta:
 
     @property
     def content(self) -> str:
-        """Hex digest of shapes, types and checksums, which differs if the data do."""
+        """Hex digest of shapes, types and checksums of all arrays."""
         return self._digest(self.arrays)
 
     @property
     def graph_content(self) -> str:
-        """The content of the graph: that of the whole, if the store has the rows of a part."""
+        """Digest of the full graph for a shard, else ``content``."""
         return self.part.of if self.part is not None and self.part.rows_of else self.content
 
     @property
     def shared_content(self) -> str:
-        """As ``content``, of what all parts have alike that a graph is divided into by rows."""
+        """Digest of the arrays that are equal in all shards: all but the features."""
         return self._digest({name for name in self.arrays if name != "features"})
 
     @property
     def divides_rows(self) -> bool:
-        """Whether it is the store of a part that has rows alone, beside the whole topology."""
+        """Whether the store is a shard: the full topology, and the feature rows of one part."""
         return self.part is not None and self.part.rows_of is not None
 
     def _digest(self, names: Collection[str]) -> str:
-        known = sorted((name, self.arrays[name]) for name in names)
+        arrays = sorted((name, self.arrays[name]) for name in names)
         entries: list[tuple[object, ...]] = [
-            (name, each.shape, each.dtype, each.crc32) for name, each in known
+            (name, array.shape, array.dtype, array.crc32) for name, array in arrays
         ]
-        if self.feature_dtype in MAX_QUANTIZED:  # bytes, which say neither
+        if self.feature_dtype in MAX_QUANTIZED:  # arrays of bytes do not show type and width
             entries.append((self.feature_dtype, self.num_features))
         return header.digest(entries)
 
@@ -185,22 +185,24 @@ def read_meta(path: Path) -> StoreMeta:
     """Read and check ``meta.json`` of the store at ``path``.
 
     Raises:
-        GraphError: it is missing, of another version, or an entry is not what it must be.
+        GraphError: the file is missing, of another version, or has an invalid entry.
     """
     entries = GRAPH_STORE.read_header(path)
-    known = {key: value for key, value in entries.items() if key != "entries"}
-    meta = GRAPH_STORE.record(StoreMeta, known, path)
+    values = {key: value for key, value in entries.items() if key != "entries"}
+    meta = GRAPH_STORE.record(StoreMeta, values, path)
     return replace(meta, entries=entries)
 
 
 def write_meta(
     folder: Path, arrays: Mapping[str, ArrayEntry], *, name: str, **entries: object
 ) -> None:
-    """Write ``meta.json`` of a store into ``folder``, which has the arrays.
+    """Write ``meta.json`` into ``folder``, which has the arrays.
 
-    ``entries`` are other fields of ``StoreMeta`` that do not follow from the arrays, and what else
-    is to be recorded; those that are None are left out. ``num_features`` is needed if rows are of
-    int8 or int4.
+    Args:
+        arrays: entries by array name.
+        name: name of the graph.
+        entries: fields of ``StoreMeta`` that do not follow from the arrays, and further values;
+            None is omitted. ``num_features`` is required for int8 and int4.
     """
     sizes = {
         "num_vertices": arrays["indptr"].shape[0] - 1,
@@ -211,47 +213,52 @@ def write_meta(
     GRAPH_STORE.write_header(folder, {"name": name, **sizes, **more, "arrays": arrays})
 
 
-#: What a store says of its vertices, its features and its labels, beside the arrays.
+#: Metadata in ``meta.json``, and the data that each entry describes.
 _NOTES = {"ids": "vertices", "columns": "features", "scaling": "features", "classes": "labels"}
 _NOTES |= dict.fromkeys(("edge_columns", "edge_scaling"), "edge_features")
 _NOTES |= {"edge_classes": "edge_labels"}
-#: Files of the users' ids: whole numbers, and texts. A store has one of them, or neither.
+#: Files of the users' vertex ids: integers, and texts. A store has at most one of them.
 ID_FILES = ("ids.npy", "ids.parquet")
 
 
 def kept_notes(path: Path, unchanged: Collection[str]) -> tuple[dict[str, Any], list[Path]]:
-    """Return what the store at ``path`` says that is true of a copy too, and the files of it.
+    """Return the metadata of the store at ``path`` that applies to a copy, and its files.
 
     Args:
-        unchanged: which of ``vertices``, ``features``, ``labels``, ``edge_features`` and
-            ``edge_labels`` the copy has as they are.
+        unchanged: data that is equal in the copy: any of ``vertices``, ``features``, ``labels``,
+            ``edge_features`` and ``edge_labels``.
 
     Raises:
         GraphError: ``meta.json`` cannot be read.
     """
     entries = read_meta(path).entries
-    kept = {n: entries[n] for n, of in _NOTES.items() if n in entries and of in unchanged}
-    ids = kept.get("ids")
+    notes = {n: entries[n] for n, of in _NOTES.items() if n in entries and of in unchanged}
+    ids = notes.get("ids")
     name = ids.get("file") if isinstance(ids, dict) else None
-    return kept, [path / name] if name in ID_FILES else []
+    return notes, [path / name] if name in ID_FILES else []
 
 
 def write_store(
     path: Path, arrays: Mapping[str, Array], *, copied: Sequence[Path] = (), **entries: Any
 ) -> None:
-    """Write a graph that is in memory as a store, and check it before it appears at ``path``.
+    """Write a graph in memory to a new store at ``path``, checked and atomically.
 
-    ``arrays`` are all of ``ARRAYS``, and what edges have of ``EDGE_ARRAYS``, in the types of a
-    store; ``entries`` are those of ``write_meta``, and ``copied`` files that they name.
+    Args:
+        path: a new or empty directory.
+        arrays: all of ``ARRAYS``, and further ``EDGE_ARRAYS``, in the types of a store.
+        copied: files to copy into the store.
+        entries: as for ``write_meta``.
 
     Raises:
-        GraphError: ``path`` holds something, or cannot be written; or a store must not hold that.
+        GraphError: ``path`` is not empty or not writable, or the data is invalid.
     """
     path = Path(os.path.abspath(path))
     with files.new_folder(path) as folder:
         if folder is None:
             raise GraphError(f"{path}: exists already; name another directory, or remove it")
-        written = {name: write_array(folder / f"{name}.npy", each) for name, each in arrays.items()}
+        written = {
+            name: write_array(folder / f"{name}.npy", array) for name, array in arrays.items()
+        }
         for file in copied:
             with files.open_regular(file) as source, (folder / file.name).open("wb") as copy:
                 shutil.copyfileobj(source, copy)
@@ -263,34 +270,34 @@ def write_store(
 
 
 def _check_written(folder: Path) -> None:
-    """Open what was written, and look at the neighbours too."""
+    """Check all arrays of a new store, including the ids of neighbors."""
     meta = read_meta(folder)
     arrays = map_arrays(folder, meta)
-    _check_range(f"{folder}: neighbour", arrays["indices"], meta.num_vertices - 1)
+    _check_range(f"{folder}: neighbor", arrays["indices"], meta.num_vertices - 1)
     if EDGE_ROWS in arrays:
-        what = f"{folder}: row of edge features"
-        _check_range(what, arrays[EDGE_ROWS], len(arrays[EDGE_FEATURES]) - 1)
+        last_row = len(arrays[EDGE_FEATURES]) - 1
+        _check_range(f"{folder}: row of edge features", arrays[EDGE_ROWS], last_row)
     if EDGE_ENDS in arrays:
         _check_range(f"{folder}: end of an edge", arrays[EDGE_ENDS], meta.num_vertices - 1)
 
 
-def _check_range(what: str, ids: Array, last: int) -> None:
+def _check_range(name: str, ids: Array, last: int) -> None:
     for part in row_slices(len(ids), ids[:1].nbytes):
         low, high = ids[part].min(), ids[part].max()
         if low < 0 or high > last:
             raise GraphError(
-                f"{what} {low if low < 0 else high} is out of range, allowed are 0 to {last}"
+                f"{name} {low if low < 0 else high} is out of range, allowed are 0 to {last}"
             )
 
 
 def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
-    """Map all arrays of a store read-only, and check all but ``indices``, features and edges' data.
+    """Map all arrays of a store read-only, and check small arrays.
 
-    Costs a scan of ``indptr``, the labels, the split and the degrees. The ids in ``indices`` and
-    ``edge_rows`` are checked when they are read; ``gnnscale doctor`` looks at everything.
+    The check scans ``indptr``, labels, splits and degrees. Ids in ``indices`` and ``edge_rows`` are
+    checked when they are read; ``gnnscale doctor`` checks everything.
 
     Raises:
-        GraphError: a file is missing, truncated, or holds not what it must.
+        GraphError: a file is missing, truncated or invalid.
     """
     arrays = GRAPH_STORE.arrays(path, meta.arrays, _forms(meta))
     check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)
@@ -308,10 +315,10 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
     return arrays
 
 
-def _forms(meta: StoreMeta) -> dict[str, kind.Form]:
-    """Return type and shape that each array must have; a split's length is free."""
+def _forms(meta: StoreMeta) -> dict[str, Form]:
+    """Return the expected type and shape of each array; a split has any length."""
     rows, ids = meta.num_vertices, vertex_dtype(meta.num_vertices)
-    forms: dict[str, kind.Form] = {
+    forms: dict[str, Form] = {
         "indptr": (np.dtype(np.int64), (rows + 1,)),
         "indices": (ids, (meta.num_edges,)),
         "features": (
@@ -342,7 +349,7 @@ def _forms(meta: StoreMeta) -> dict[str, kind.Form]:
     return forms
 
 
-def _label_form(meta: StoreMeta) -> kind.Form:
+def _label_form(meta: StoreMeta) -> Form:
     labels = meta.arrays.get("labels")
     rows, columns = meta.num_vertices, meta.num_classes
     matrix = labels is not None and len(labels.shape) == 2
@@ -354,18 +361,18 @@ def _label_form(meta: StoreMeta) -> kind.Form:
 
 
 def _slices(array: Array, overlap: int = 0) -> Iterator[tuple[int, Array]]:
-    """Yield the rows of ``array`` and the first one's number, in slices of bounded memory."""
+    """Yield the first row's number and the rows of slices of ``array`` of bounded size."""
     step = max(1, _SLICE_ENTRIES // max(1, math.prod(array.shape[1:])))
     for first in range(0, len(array), step):
         yield first, array[first : first + step + overlap]
 
 
 def check_offsets(file: Path, indptr: Int64Array, num_edges: int) -> None:
-    """Raise GraphError unless ``indptr`` rises from 0 to ``num_edges``; names ``file``."""
+    """Raise GraphError unless ``indptr``, read from ``file``, rises from 0 to ``num_edges``."""
     if indptr[0] != 0 or indptr[-1] != num_edges:
         raise GraphError(
-            f"{file}: goes from {indptr[0]} to {indptr[-1]}, "
-            f"allowed is from 0 to {num_edges}, the number of edges"
+            f"{file}: expected offsets from 0 to {num_edges}, the number of edges, got "
+            f"{indptr[0]} to {indptr[-1]}"
         )
     for first, part in _slices(indptr, overlap=1):
         falls = part[1:] < part[:-1]
@@ -378,15 +385,14 @@ def check_offsets(file: Path, indptr: Int64Array, num_edges: int) -> None:
 
 
 def _check_degrees(file: Path, degrees: UInt32Array, indptr: Int64Array) -> None:
-    """Refuse degrees that differ from the lengths of the lists that are there."""
+    """Raise GraphError for a degree that differs from the length of a non-empty list."""
     for first, part in _slices(degrees):
         lengths = np.diff(indptr[first : first + len(part) + 1])
         wrong = (lengths > 0) & (lengths != part)
         if wrong.any():
-            place = int(wrong.argmax())
+            i = int(wrong.argmax())
             raise GraphError(
-                f"{file}: vertex {first + place} has degree {part[place]}, "
-                f"and {lengths[place]} neighbours"
+                f"{file}: vertex {first + i} has degree {part[i]}, and {lengths[i]} neighbors"
             )
 
 
@@ -400,7 +406,7 @@ def _check_edge_features(path: Path, arrays: Mapping[str, Array], num_edges: int
         raise GraphError(
             f"{file}: {rows} rows for {num_edges} edges, allowed are {least} to {MAX_EDGE_ROWS}"
         )
-    # A row of zeros may follow those of the published edges.
+    # A row of zeros may follow the rows of published edges.
     if EDGE_ENDS in arrays and rows - len(arrays[EDGE_ENDS]) not in (0, 1):
         raise GraphError(f"{file}: {rows} rows, edge_ends.npy has {len(arrays[EDGE_ENDS])}")
 
@@ -423,9 +429,9 @@ def _check_labels(file: Path, labels: IntArray, num_classes: int, of: str = "ver
     low, high = (0, 1) if labels.ndim == 2 else (-1, num_classes - 1)
     for first, part in _slices(labels):
         if part.min() < low or part.max() > high:
-            place = tuple(np.argwhere((part < low) | (part > high))[0])
+            index = tuple(np.argwhere((part < low) | (part > high))[0])
             raise GraphError(
-                f"{file}: label {part[place]} of {of} {first + place[0]} is out of range, "
+                f"{file}: label {part[index]} of {of} {first + index[0]} is out of range, "
                 f"allowed are {low} to {high}"
             )
 
@@ -433,9 +439,9 @@ def _check_labels(file: Path, labels: IntArray, num_classes: int, of: str = "ver
 def _check_targets(file: Path, labels: NDArray[np.floating], of: str = "vertex") -> None:
     for first, part in _slices(labels):
         if np.isinf(part).any():
-            place = tuple(np.argwhere(np.isinf(part))[0])
+            index = tuple(np.argwhere(np.isinf(part))[0])
             raise GraphError(
-                f"{file}: label {part[place]} of {of} {first + place[0]}, allowed are finite "
+                f"{file}: label {part[index]} of {of} {first + index[0]}, allowed are finite "
                 "numbers, and NaN if unknown"
             )
 
@@ -447,9 +453,9 @@ def _check_splits(
     labels: str = "labels",
     of: str = "vertex",
 ) -> None:
-    """Refuse a split whose parts are empty, overlap, or name what is no labelled vertex, or edge.
+    """Raise GraphError for a split with an empty part, overlaps, or unlabeled vertices or edges.
 
-    All three may be empty: the graph has no split then. Every worker does this, in bounded memory.
+    A split with three empty parts is valid. Each worker runs this check, in bounded memory.
     """
     if not any(len(arrays[name]) for name in names):
         return
@@ -474,13 +480,14 @@ def _check_splits(
 
 
 def _check_disjoint(parts: Mapping[Path, Array], first: int, last: int, of: str) -> None:
-    """Refuse a vertex or edge of [first, last) in two parts; the ids of each part rise."""
-    seen = np.zeros(last - first, np.bool_)
+    """Raise GraphError for an id in [first, last) that is in two parts; ids of a part rise."""
+    in_earlier_part = np.zeros(last - first, np.bool_)
     for file, ids in parts.items():
-        # Of the same type: NumPy would copy all ids for another one.
+        # With bounds of another type NumPy would copy all ids.
         begin, end = np.searchsorted(ids, np.array([first, last], ids.dtype))
-        places = ids[begin:end] - first
-        if seen[places].any():
-            found = first + places[seen[places].argmax()]
-            raise GraphError(f"{file}: {of} {found} is in an earlier part of the split too")
-        seen[places] = True
+        offsets = ids[begin:end] - first
+        repeated = in_earlier_part[offsets]
+        if repeated.any():
+            duplicate = first + offsets[repeated.argmax()]
+            raise GraphError(f"{file}: {of} {duplicate} is in an earlier part of the split too")
+        in_earlier_part[offsets] = True

@@ -1,6 +1,6 @@
-"""The native operations, which ``_native.pyi`` documents. This package alone imports them.
+"""Native operations, documented in ``_native.pyi``; only this package imports them.
 
-They work on NumPy arrays and on torch CPU tensors; who brings a tensor imports torch.
+They accept NumPy arrays and torch CPU tensors, and do not import torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnscale.ops._native import *  # noqa: F403 (this package is what exports them)
+from gnnscale.ops._native import *  # noqa: F403 (re-exported)
 from gnnscale.ops._native import TopologyError, damaged, gather, read_ahead
 
 if TYPE_CHECKING:
@@ -25,10 +25,13 @@ else:
 
 @contextmanager
 def naming_graph(graph: object) -> Iterator[None]:
-    """Name the graph, by its path or its name, in the error of a damaged topology.
+    """Turn a TopologyError of native code in the ``with`` block into a GraphError.
+
+    Args:
+        graph: path or name of the graph, for the error.
 
     Raises:
-        GraphError: native code came across an offset or an id that is out of range.
+        GraphError: an offset or an id of the topology is out of range.
     """
     try:
         yield
@@ -36,36 +39,36 @@ def naming_graph(graph: object) -> Iterator[None]:
         raise damaged(graph, str(error)) from None
 
 
-#: Pages that are asked for together: more than a disk's queue takes, and no more than any memory
-#: holds until they are copied; and threads that ask, which wait more than they work.
-_PAGES_AHEAD = 512
-_WAITING_THREADS = 8
+#: Pages to prefetch at a time: more than a disk's queue depth, but few enough to stay in memory.
+_PREFETCH_PAGES = 512
+#: Threads that prefetch; they mostly wait for the disk.
+_PREFETCH_THREADS = 8
 
 
 def gather_from_disk(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch.Tensor:
-    """Do as ``gather`` does if most rows of ``x``, a mapped file, are not in memory.
+    """Gather rows of ``x``, a mapped file that is mostly not in memory.
 
-    Rows are asked for some way ahead of those that are copied. A thread that touches a row waits
-    for the disk, and so would have but one on its way.
+    The result is that of ``gather``. Rows are prefetched in blocks ahead of the copy; otherwise a
+    copying thread would wait for each row, with one request in flight.
     """
-    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or len(ids) <= _PAGES_AHEAD:
-        read_ahead(x, ids, num_threads=_WAITING_THREADS)
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or len(ids) <= _PREFETCH_PAGES:
+        read_ahead(x, ids, num_threads=_PREFETCH_THREADS)
         return gather(x, ids, out=out, num_threads=num_threads)
-    ahead = _rows_ahead(x, ids)
-    read_ahead(x, ids[:ahead], num_threads=_WAITING_THREADS)
-    for first in range(0, len(ids), ahead):
-        last = first + ahead
-        read_ahead(x, ids[last : last + ahead], num_threads=_WAITING_THREADS)
-        # The last part has all rows of out that are left, so that too many are refused.
+    block = _prefetch_rows(x, ids)
+    read_ahead(x, ids[:block], num_threads=_PREFETCH_THREADS)
+    for first in range(0, len(ids), block):
+        last = first + block
+        read_ahead(x, ids[last : last + block], num_threads=_PREFETCH_THREADS)
+        # The last part gets all remaining rows of out, so that gather refuses surplus rows.
         part = out[first:last] if last < len(ids) else out[first:]
         gather(x, ids[first:last], out=part, num_threads=num_threads)
     return out
 
 
-def _rows_ahead(x: Rows, ids: Array) -> int:
-    """Return how many rows ``_PAGES_AHEAD`` pages have: many of each if ``ids`` rise slowly."""
+def _prefetch_rows(x: Rows, ids: Array) -> int:
+    """Return the number of rows in ``_PREFETCH_PAGES`` pages; one row a page for unsorted ids."""
     if (ids[1:] < ids[:-1]).any():
-        return _PAGES_AHEAD
+        return _PREFETCH_PAGES
     row_bytes = x[0].strides[0] if isinstance(x, tuple) else x.stride(0) * x.element_size()
     num_bytes = (int(ids[-1]) - int(ids[0]) + 1) * row_bytes
-    return _PAGES_AHEAD * max(1, len(ids) * mmap.PAGESIZE // max(num_bytes, 1))
+    return _PREFETCH_PAGES * max(1, len(ids) * mmap.PAGESIZE // max(num_bytes, 1))

@@ -1,8 +1,8 @@
-"""Products of float32 rows with weights, by the faster of the two libraries that torch brings.
+"""Linear layers in float32 by MKL or oneDNN, whichever is faster on this processor.
 
-torch multiplies float32 with MKL, which takes its fast kernels on Intel's processors alone. On
-AMD's, oneDNN's take about half as long: 10,000 rows of 1,024 features with 256 outputs 14 ms beside
-29 ms on two Zen 5 cores, and the gradient of the weights 15 ms beside 27 ms.
+torch multiplies float32 with MKL, which uses its fast kernels only on Intel processors. On AMD,
+oneDNN takes about half the time: for 10,000 rows, 1,024 inputs and 256 outputs 14 ms in place of
+29 ms on two Zen 5 cores, and 15 ms in place of 27 ms for the gradient of the weights.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from torch.autograd.function import once_differentiable
 
 from gnnscale.core.hardware import multiplies_by_onednn
 
-#: Multiply-accumulates from which oneDNN is faster: it compiles each new shape in 0.2 ms, and the
-#: rows of every mini-batch are another shape.
+#: Multiply-accumulates from which oneDNN is faster: it compiles each new shape in 0.2 ms, and
+#: mini-batches differ in their number of rows.
 _MIN_MACS = 50_000_000
-#: Inputs from which it is faster for the gradient of the weights.
+#: Number of inputs from which oneDNN is faster for the gradient of the weights.
 _MIN_INPUTS = 256
 
 
 def product(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
-    """Return ``x W^T + b`` of ``layer``, differentiable as the layer is.
+    """Return ``x W^T + b`` of a linear layer, differentiable.
 
     Args:
-        layer: its weights are float32.
+        layer: a layer with float32 weights.
         x: ``[..., in_features]`` float32, on any device.
     """
     if not torch.is_grad_enabled():
@@ -40,7 +40,7 @@ def product(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
 def multiply(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return ``x W^T + b`` of ``weight`` ``[outputs, inputs]``, without gradients."""
+    """Return ``x W^T + b`` without gradients; ``weight`` is ``[outputs, inputs]``."""
     with torch.no_grad():
         if _takes_onednn(x, weight.numel()):
             return _multiply(x, weight, bias)
@@ -60,12 +60,12 @@ def _takes_onednn(x: torch.Tensor, num_weights: int) -> bool:
 def _multiply(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return ``x W^T + b`` by oneDNN; any strides are allowed."""
+    """Return ``x W^T + b`` by oneDNN, for any strides."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")  # type: ignore[no-any-return]
 
 
 class _Product(torch.autograd.Function):
-    """``x W^T + b`` and its gradients."""
+    """Autograd function of ``x W^T + b`` by oneDNN."""
 
     @staticmethod
     def forward(
@@ -89,11 +89,16 @@ class _Product(torch.autograd.Function):
 
 
 def weight_gradient(x: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
-    """Return ``grad^T x``, ``[outputs, inputs]``, of ``x`` ``[n, inputs]`` and its product's."""
+    """Return ``grad^T x``, the ``[outputs, inputs]`` gradient of a linear layer's weights.
+
+    Args:
+        x: ``[n, inputs]`` inputs of the layer.
+        grad: ``[n, outputs]`` gradient of its outputs.
+    """
     inputs, outputs = x.shape[1], grad.shape[1]
     if inputs < _MIN_INPUTS or not _takes_onednn(x, inputs * outputs):
         return grad.t() @ x
-    # The longer side of the result as its rows' length is up to twice as fast as the other way.
+    # Up to twice as fast if the longer side of the result is its row length.
     if inputs >= outputs:
         return _multiply(grad.t(), x.t())
     return _multiply(x.t(), grad.t()).t()

@@ -174,7 +174,7 @@ def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
             gnnscale.train(planted, **given)
     assert not (tmp_path / "outputs").exists()
     for read in (gnnscale.load, gnnscale.evaluate):
-        with pytest.raises(ConfigError, match="not a run directory"):
+        with pytest.raises(ConfigError, match="expected a run directory"):
             read(tmp_path / "none")
 
 

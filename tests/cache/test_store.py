@@ -220,11 +220,11 @@ def cliques(*devices: list[int], alpha: float | None = None) -> dict[str, Any]:
         (cliques([0, 2], [2, 3]), "are not those of the cliques [0, 2, 2, 3]"),
         (cliques([0, 2], [3], []), "entry.cliques[2].devices: Expected `array` of length >= 1"),
         (cliques([0], alpha=1.5), "entry.cliques[0].alpha: Expected `float` <= 1"),
-        ({"arrays": {}}, "arrays are [], allowed are ['features_0', "),
+        ({"arrays": {}}, "arrays: expected ['features_0', "),
         ({"identity": {"options": 3}}, "entry.identity.options: Expected `object`, got `int`"),
         ({"predicted": {}}, "entry.predicted: Object missing required field `pcie_transactions`"),
         ({"curve": [{"alpha": 0.5, "n_t": 1, "n_f": 1e300, "n_total": 3}]}, "entry.curve[0].n_f: "),
-        ({"notes": ["\x1b[2J"]}, "'\\\\x1b[2J' is no line of up to 1000 characters"),
+        ({"notes": ["\x1b[2J"]}, "expected a line of up to 1000 characters, got '\\\\x1b[2J'"),
         ({"num_cached_topology": 6}, "devices.2 caches 6 topology, tiny has 5 vertices"),
     ],
 )
@@ -303,9 +303,9 @@ def test_figures_as_they_should_be(tiny_graph: Graph, plan: CachePlan) -> None:
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        (plan_of(planner="a\nb"), r"'a\\\\nb' is no line of up to 1000 characters"),
-        (plan_of(notes=("x" * 1001,)), "is no line of up to 1000 characters"),
-        (plan_of(cache={"name": "\x1b"}), r"is no line of up to 1000 characters"),
+        (plan_of(planner="a\nb"), r"expected a line of up to 1000 characters, got 'a\\\\nb'"),
+        (plan_of(notes=("x" * 1001,)), "expected a line of up to 1000 characters"),
+        (plan_of(cache={"name": "\x1b"}), r"expected a line of up to 1000 characters"),
         (plan_of(cache={"feature_bytes": 8}), r"\.feature_bytes: expected 16 .* got 8"),
         (plan_of(cache={"topology_bytes": 0}), r"\.topology_bytes: expected 16 .* got 0"),
         (
@@ -316,11 +316,11 @@ def test_figures_as_they_should_be(tiny_graph: Graph, plan: CachePlan) -> None:
             plan_of(
                 devices=(AHEAD,), cache={"look_ahead": LookAhead(window=1, num_rows=6, match=False)}
             ),
-            "devices.1.look_ahead.num_rows is 6, allowed is a number from 0 to 5",
+            "devices.1.look_ahead.num_rows: expected 0 to 5, got 6",
         ),
         (
             plan_of(devices=(AHEAD,), cache={"matched_bytes": 41}),
-            "devices.1.matched_bytes is 41, allowed is a number from 0 to 40",
+            "devices.1.matched_bytes: expected 0 to 40, got 41",
         ),
         (plan_of(cache={"matched_bytes": 1}), "matched_bytes is 1, allowed is .* from 0 to 0"),
         (plan_of(told={"rows": ()}), r"got \[0, 3\]"),

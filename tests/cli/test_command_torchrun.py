@@ -41,7 +41,7 @@ def test_the_same_command_goes_on(gnnscale: Any, started_again: Any, tmp_path: P
     other = started_again | {"TORCHELASTIC_RUN_ID": "other"}
     refused = gnnscale("train", *TINY, "epochs=3", f"output={directory}", **other)
     assert refused.returncode == 1
-    assert "--rdzv-id=mine has begun, and this is --rdzv-id=other" in refused.stderr
+    assert "--rdzv-id=mine, got --rdzv-id=other" in refused.stderr
     for name in ("last.safetensors", "best.safetensors"):
         assert (directory / "checkpoints" / name).exists()
 
@@ -51,7 +51,7 @@ def test_a_run_without_a_name_and_a_sweep_are_refused(gnnscale: Any, started_aga
     refused = gnnscale("train", *TINY, **nameless)
     assert refused.returncode == 1
     (line,) = refused.stderr.splitlines()
-    assert line.startswith("torchrun --max-restarts: name the run by --rdzv-id=NAME")
+    assert line.startswith("torchrun --max-restarts: expected --rdzv-id=NAME")
     refused = gnnscale("train", "-m", "seed=0,1", *TINY, **started_again)
     assert refused.returncode == 1
     (line,) = refused.stderr.splitlines()

@@ -68,7 +68,7 @@ def test_a_card_of_ones_own(gnnscale, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(text.replace("power_w: 50", ""))
     done = gnnscale("generate", "board=mine.yaml", "output=other")
     assert done.returncode == 1
-    assert "board.power_w: required, and not given" in done.stderr
+    assert "board.power_w: required" in done.stderr
     assert not (tmp_path / "other").exists()
 
 

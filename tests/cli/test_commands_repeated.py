@@ -5,7 +5,7 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from gnnscale.cli.commands import _repeated
+from gnnscale.cli.commands.train import _repeat_command
 from gnnscale.cli.texts import as_typed
 
 
@@ -22,8 +22,8 @@ from gnnscale.cli.texts import as_typed
 def test_the_line_that_repeats_a_run(monkeypatch, typed: list[str], line: str) -> None:
     hydra = OmegaConf.create({"overrides": {"task": typed}})
     monkeypatch.setattr(HydraConfig, "get", staticmethod(lambda: hydra))
-    assert _repeated(None) == line
-    assert _repeated(Path("run")) is None
+    assert _repeat_command(None) == line
+    assert _repeat_command(Path("run")) is None
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_shell_reads_the_line_as_what_was_typed(monkeypatch, text: str) -> Non
     typed = as_typed(f"dataset.label={text}", "train", sweep=False)
     hydra = OmegaConf.create({"overrides": {"task": [typed]}})
     monkeypatch.setattr(HydraConfig, "get", staticmethod(lambda: hydra))
-    line = _repeated(None)
+    line = _repeat_command(None)
     assert line is not None
     shell = subprocess.run(
         ["bash", "-c", line.replace("gnnscale train", "printf %s", 1)],

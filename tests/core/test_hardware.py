@@ -124,13 +124,13 @@ def test_the_run_that_torchrun_starts_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert restarting_run() is None  # not of torchrun
     for name in hardware._TORCHRUN:
         monkeypatch.setenv(name, "0")
-    with one_line("torchrun --max-restarts: name the run by --rdzv-id=NAME"):
+    with one_line("torchrun --max-restarts: expected --rdzv-id=NAME"):
         restarting_run()
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "run_1.a-b")
     assert restarting_run() == "run_1.a-b"
     for name in ("../x", ".x", "a b", "x" * 101, "a\nb"):
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
-        with one_line("may have letters, digits", begins="torchrun --rdzv-id="):
+        with one_line("expected letters, digits", begins="torchrun --rdzv-id="):
             restarting_run()
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "0")
     assert restarting_run() is None

@@ -179,7 +179,7 @@ def test_a_file_that_is_not_waited_for(tmp_path: Path) -> None:
     file = tmp_path / "rows.npy"
     with whole_file(file) as stream:
         stream.write(b"first")
-        message = rf"^{file}: is being written by another process$"
+        message = rf"^{file}: is being written by another process; wait until it ends$"
         with pytest.raises(ConfigError, match=message), whole_file(file, wait=False):
             raise AssertionError("never here")
     assert file.read_bytes() == b"first"

@@ -351,7 +351,7 @@ def test_from_dgl():
         ({"edge_features": EDGE_FEATURES * np.nan}, "graph: feature 0 of edge 0 is nan, features"),
         ({"edge_features": EDGE_FEATURES[None]}, r"features of edges: float32\[1, 4, 2\] has 3 ax"),
         ({"edge_features": 7}, r"features of edges: int64\[\] has 0 axes"),
-        ({"edge_features": ["a"] * 4}, r"features of edges: <U1\[4, 1\], needed are numbers"),
+        ({"edge_features": ["a"] * 4}, r"features of edges: expected numbers, got <U1\[4, 1\]"),
         ({"edge_features": torch.eye(4).to_sparse()}, "edge features: torch.sparse_coo on cpu"),
         ({"edge_labels": [1, 2]}, "labels of edges: 2 labels for 4 edges"),
         ({"edge_labels": ["a"] * 4}, r"labels of edges: labels are <U1\[4\], expected"),

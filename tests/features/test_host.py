@@ -98,7 +98,7 @@ def test_rows_are_asked_for_ahead(mapped: Mapped, monkeypatch: pytest.MonkeyPatc
     store = HostFeatures.of(graph)
     assert read_at_random(graph.features)
     ahead = mock.Mock(wraps=ops.read_ahead)
-    monkeypatch.setattr("gnnscale.ops._PAGES_AHEAD", 7)
+    monkeypatch.setattr("gnnscale.ops._PREFETCH_PAGES", 7)
     monkeypatch.setattr("gnnscale.ops.read_ahead", ahead)
     for size in (0, 7, 40):
         vertices = np.random.default_rng(0).integers(graph.num_vertices, size=size)
@@ -138,7 +138,7 @@ def test_aggregating_rows_that_exceed_memory(mapped: Mapped) -> None:
 def test_rows_that_share_pages_are_asked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rows a page: each request has as many pages, whatever the order."""
     asked: list[int] = []
-    monkeypatch.setattr("gnnscale.ops._PAGES_AHEAD", 8)
+    monkeypatch.setattr("gnnscale.ops._PREFETCH_PAGES", 8)
     monkeypatch.setattr("gnnscale.ops.read_ahead", lambda x, ids, **_: asked.append(len(ids)))
     width = mmap.PAGESIZE // 16
     features = torch.arange(256 * width, dtype=torch.float32).view(256, width)

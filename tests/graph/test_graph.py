@@ -13,6 +13,7 @@ from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays
 from gnnscale.graph import EdgeData, Graph
 from gnnscale.graph import graph as graph_module
+from gnnscale.graph import weights as weights_module
 from gnnscale.graph.store_format import GRAPH_STORE, vertex_dtype
 
 ARRAYS = {
@@ -124,14 +125,14 @@ def test_features_of_edges(store):
     for rows, expected in (
         (EDGE_FEATURES[:, :0], "edge_features.npy: 0 features an edge, allowed are 1 to 65536"),
         (EDGE_FEATURES[:0], "edge_features.npy: 0 rows for 3 edges, allowed are 1 to 4294967296"),
-        (EDGE_FEATURES[0], "edge_features.npy: float32[2], must be float32[n, n]"),
-        (EDGE_FEATURES.astype(np.float64), "edge_features.npy: float64[2, 2], must be float32[n,"),
+        (EDGE_FEATURES[0], "edge_features.npy: expected float32[n, n], got float32[2]"),
+        (EDGE_FEATURES.astype(np.float64), "expected float32[n, n], got float64[2, 2]"),
     ):
         put(store, "edge_features", rows)
         assert refused(store).startswith(expected)
     put(store, "edge_features", EDGE_FEATURES)
     put(store, "edge_rows", np.array([1, 0], np.uint32))
-    assert refused(store) == "edge_rows.npy: uint32[2], must be uint32[3]"
+    assert refused(store) == "edge_rows.npy: expected uint32[3], got uint32[2]"
 
 
 def test_labels_of_regression(store):
@@ -206,9 +207,9 @@ def test_meta_with_wrong_sizes(store, key, value):
     if (key, value) == ("num_classes", 0):
         assert "label 0 of vertex 0 is out of range, allowed are -1 to -1" in refused(store)
     elif (key, value) == ("num_features", 0):
-        assert "features.npy: float32[3, 2], must be float32[3, 0]" in refused(store)
+        assert "features.npy: expected float32[3, 0], got float32[3, 2]" in refused(store)
     elif (key, value) == ("num_edges", 0):
-        assert "indices.npy: int32[3], must be int32[0]" in refused(store)
+        assert "indices.npy: expected int32[0], got int32[3]" in refused(store)
     else:
         line = refused(store)
         assert line.startswith((f"meta.json: entry.{key}: ", "meta.json: cannot be read as JSON"))
@@ -232,12 +233,12 @@ def test_meta_with_wrong_values(store, key, value):
     ("name", "array", "message"),
     [
         ("indptr", np.array([0, 3, 1, 3]), "falls from 3 to 1 after vertex 1"),
-        ("indptr", np.array([1, 1, 3, 3]), "goes from 1 to 3, allowed is from 0 to 3"),
+        ("indptr", np.array([1, 1, 3, 3]), "the number of edges, got 1 to 3"),
         ("indptr", np.array([0, 2**62, 2**62, 3]), "falls from 4611686018427387904 to 3"),
-        ("indptr", np.array([0, 1, 3, 3, 3]), "int64[5], must be int64[4]"),
-        ("indices", np.array([1, 0, 2]), "int64[3], must be int32[3]"),
+        ("indptr", np.array([0, 1, 3, 3, 3]), "expected int64[4], got int64[5]"),
+        ("indices", np.array([1, 0, 2]), "expected int32[3], got int64[3]"),
         ("indices", np.ones((3, 1), np.int32), "int32[3, 1], must be"),
-        ("edge_weights", WEIGHTS[:2], "float32[2], must be float32[3]"),
+        ("edge_weights", WEIGHTS[:2], "expected float32[3], got float32[2]"),
         ("features", np.ones((3, 2), np.float64), "float64[3, 2], must be"),
         ("labels", np.array([0, 1, 2]), "label 2 of vertex 2 is out of range, allowed are -1 to 1"),
         ("labels", np.array([0, -2, 1]), "label -2 of vertex 1 is out of range"),
@@ -318,7 +319,7 @@ def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> N
         edges=EdgeData(weights=weights),
     )
     for together in (1, 2, 100):
-        monkeypatch.setattr(graph_module, "_LISTS", together)
+        monkeypatch.setattr(weights_module, "_LISTS", together)
         found = replace(graph).weight_sums
         assert found.tolist() == [0, 3, 0, 28, 0]
         assert found.dtype == np.float32

@@ -113,7 +113,7 @@ def with_ends(ends: list[list[int]], num_classes: int = 3, **split: list[int]) -
     ("graph", "message"),
     [
         (tiny(name="a\nb"), "/meta.json: entry: name is 'a.*', allowed is a printable text"),
-        (replace(tiny(), indices=np.array([1, 0, 2, 9])), ": neighbour 9 is out of range"),
+        (replace(tiny(), indices=np.array([1, 0, 2, 9])), ": neighbor 9 is out of range"),
         (with_rows([0, 1, 0, 3], 3), ": row of edge features 3 is out of range, allowed are 0 to"),
         (with_rows([0] * 4, 0), "/edge_features.npy: 0 rows for 4 edges, allowed are 1 to 42949"),
         (with_ends([[0, 1]] * 3 + [[4, 0]]), ": end of an edge 4 is out of range, allowed are 0"),

@@ -84,14 +84,14 @@ def test_sampled_predictions_do_not_depend_on_their_company(settings: Any) -> No
 
 
 def test_what_is_no_run(finished: Any, tmp_path: Path) -> None:
-    with one_line("run=", "none: not a run directory, it has no config.yaml"):
+    with one_line("run=", "none: expected a run directory, it has no config.yaml"):
         evaluated(tmp_path / "none")
     file = tmp_path / "config.yaml"
     for text, message in (
         ("seed: [1", "not valid YAML in line 2"),
-        ("- 1", "holds no options"),
-        ("seed: 1", "required, and not given"),
-        ("dataset: {_target_: os.system}", "not a class of gnnscale"),
+        ("- 1", "expected a mapping of options"),
+        ("seed: 1", ": required"),
+        ("dataset: {_target_: os.system}", "expected a class of gnnscale"),
     ):
         file.write_text(text)
         with one_line(message, str(file)):

@@ -175,7 +175,7 @@ def test_functions_are_refused(labeled: Callable[..., Graph], name: str, message
 
 @pytest.mark.parametrize("name", ["loss", "os.system", ":x", "a b:c", ""])
 def test_what_is_no_name(name: Any) -> None:
-    with pytest.raises(ConfigError, match=r"loss\.function=.*: must be MODULE:NAME"):
+    with pytest.raises(ConfigError, match=r"loss\.function=.*: expected MODULE:NAME"):
         CustomLoss(function=name)
 
 

@@ -139,8 +139,8 @@ def test_what_forward_returns_is_checked(forward, said) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"module": "SAGE"}, "model.module=SAGE: must be MODULE:NAME"),
-        ({"module": 3}, "model.module=3: must be MODULE:NAME"),
+        ({"module": "SAGE"}, "model.module=SAGE: expected MODULE:NAME"),
+        ({"module": 3}, "model.module=3: expected MODULE:NAME"),
         ({"form": "pygg"}, "model.form=pygg: allowed are auto, pyg, pyg_bipartite"),
         ({"hidden": 0}, "model.hidden=0: must be at least 1"),
         ({"dropout": 1.0}, "model.dropout=1.0: expected at least 0 and below 1"),

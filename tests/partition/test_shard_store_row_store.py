@@ -117,7 +117,7 @@ def test_rows_are_as_stored_and_what_edges_carry_is_there(dtype: Any, tmp_path: 
 
 def test_rows_that_are_elsewhere_are_not_read(graph: Graph, tmp_path: Path) -> None:
     part = Graph.open(write(graph, divided(Hash(), graph, 2), tmp_path)[1])
-    line = f"{tmp_path / '1'}: has the rows of part 1 of 2 alone; features=shared reads the others"
+    line = f"{tmp_path / '1'}: has only the rows of part 1 of 2; features=shared reads remote rows"
     reads: list[Callable[[], object]] = [
         lambda: part.features[3],
         lambda: np.asarray(part.features),

@@ -43,7 +43,7 @@ def test_what_computes_where_the_features_lie() -> None:
         ([7], "x.0=7: expected a kind, or options with a kind"),
         ([{"name": "a"}], "expected a kind, or options with a kind"),
         ([{"kind": "cpu", "macs_per_s": 1.0}], "x.0.macs_per_s: unknown option"),
-        ([without("memory_bytes")], "x.0.memory_bytes: required, and not given"),
+        ([without("memory_bytes")], "x.0.memory_bytes: required"),
         ([ACCELERATOR | {"memory_bytes": "much"}], "x.0.memory_bytes: Value 'much'"),
         ([ACCELERATOR | {"macs_per_s": 0}], "x.0.macs_per_s=0.0: expected a number above 0"),
         (

@@ -78,7 +78,7 @@ def test_memory_of_a_container() -> None:
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
-    [("calibrate", None, "calibrate=null"), ("store", "", "store=: names no file or folder")],
+    [("calibrate", None, "calibrate=null"), ("store", "", "store=: expected a file or folder")],
 )
 def test_bad_options(option: str, value: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

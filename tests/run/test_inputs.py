@@ -224,7 +224,7 @@ TINY_OPTIONS = (
         ("features.dim=70000", "features.dim=70000: must be at least 1 and at most 65,536"),
         ("features.optimizer=sgd", "features.optimizer=sgd: allowed are adagrad, adam"),
         ("features.lr=0", "features.lr=0.0: expected a number above 0, or null for the default"),
-        ("features.lr=nan", "features.lr=nan: must be a finite number"),
+        ("features.lr=nan", "features.lr=nan: expected a finite number"),
         ("device_plan=emulated_x4", "expected devices of kind cpu, .* got emulated:0,"),
         ("device_plan=hybrid_cuda", "expected devices of kind cpu, .* got cuda:1;"),
         ("partitioner=hash", "partitioner=hash"),

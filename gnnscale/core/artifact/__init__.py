@@ -1,1 +1,1 @@
-"""Artefacts: made once, identified by what decides them, checked, and reopened."""
+"""Artifacts: directories of arrays, identified by their options, made once and checked on reuse."""

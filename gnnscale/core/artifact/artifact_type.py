@@ -1,6 +1,6 @@
-"""A kind of artefact: a directory of arrays with a header, made once, checked, and reopened.
+"""Types of artifacts: directories of arrays with a header, made once and checked on reuse.
 
-Nothing in such a directory is executed. Sizes are those of the files before memory is taken.
+Nothing in an artifact is executed. File sizes are checked before memory is allocated.
 """
 
 import os
@@ -20,7 +20,7 @@ from gnnscale.core.artifact.header import digest, header_text, parse_json
 from gnnscale.core.artifact.npy import ArrayEntry, map_npy
 
 T = TypeVar("T")
-#: Type and shape of an array; None is an axis of any length.
+#: Data type and shape of an array; None is an axis of any length.
 Form = tuple[np.dtype[Any], tuple[int | None, ...]]
 
 _MAX_NAME = 100
@@ -28,31 +28,41 @@ _MAX_NAME = 100
 
 @dataclass(frozen=True, kw_only=True)
 class ArtifactType:
-    """How artefacts of one kind are kept."""
+    """Storage format of one type of artifact, and the operations on its directories.
 
-    name: str  #: what messages call one
-    header: str  #: name of the header's file, JSON
-    version: int  #: of the format, which the header records
-    folder: str  #: of ``GNNSCALE_HOME``, for all of this kind
-    option: str | None = None  #: names the directory; None if the user cannot
-    command: str | None = None  #: of the user, that makes one; None if runs alone do
-    files: str = ""  #: regular expression of names of files that a directory of this kind may hold
-    max_bytes: int = 64 << 20  #: of the header
+    Example:
+        >>> path = GRAPH_STORE.place(None, "ogbn-arxiv", None, {"seed": 0})
+        >>> path.parent.name, path.name
+        ('graphs', 'ogbn-arxiv-1a2b3c4d')
+    """
+
+    name: str  #: name in messages, such as ``graph store``
+    header: str  #: file name of the header, which is JSON
+    version: int  #: version of the format, stored in the header
+    folder: str  #: folder below ``GNNSCALE_HOME`` for all artifacts of this type
+    option: str | None = None  #: option that names the directory. None: there is no such option
+    command: str | None = None  #: command that makes an artifact. None: only runs make it
+    files: str = ""  #: regular expression of file names that an artifact may contain
+    max_bytes: int = 64 << 20  #: maximum size of the header
 
     def place(
-        self, store: str | None, graph: str, how: str | None, identity: Mapping[str, Any]
+        self, store: str | None, graph: str, method: str | None, identity: Mapping[str, Any]
     ) -> Path:
-        """Return the directory of an artefact: ``store``, or if None one in ``GNNSCALE_HOME``.
+        """Return the directory of an artifact.
 
-        Its name there depends on the printable name of the ``graph``, on ``how`` it is made, a word
-        or None, and on the plain values that decide how it comes out.
+        Args:
+            store: the directory that the user chose. None: one below ``GNNSCALE_HOME``, named by
+                the other arguments.
+            graph: printable name of the graph.
+            method: one word for how the artifact is made, or None.
+            identity: plain values that determine the content.
         """
         if store is not None:
             assert self.option is not None
             return store_place(store, option=self.option)
         key = digest({"format": self.version, **identity}, size=4)
         name = re.sub(r"[^A-Za-z0-9._+-]", "_", graph)[:_MAX_NAME].lstrip(".")
-        return home() / self.folder / "-".join(filter(None, (name, how, key)))
+        return home() / self.folder / "-".join(filter(None, (name, method, key)))
 
     @contextmanager
     def making(
@@ -63,11 +73,15 @@ class ArtifactType:
         force: bool = False,
         holds: Callable[[Path], bool] = lambda entry: False,
     ) -> Iterator[Path | None]:
-        """Fill ``path`` atomically in the ``with`` block unless that is done.
+        """Make the artifact at ``path`` in the ``with`` block, atomically, unless it exists.
 
-        ``fits`` raises GraphError unless the artefact at ``path`` is the wanted one; ``force``
-        makes it again in any case; ``holds`` returns whether a directory of this kind may hold an
-        entry beside ``files``. Yields the directory to fill, None if the artefact is there.
+        Args:
+            fits: raises GraphError unless the existing artifact at ``path`` can be reused.
+            force: make the artifact again even if it exists.
+            holds: whether an artifact may contain an entry that ``files`` does not match.
+
+        Yields:
+            The directory to fill. None: the artifact exists.
 
         Raises:
             GraphError: ``path`` holds something else, or cannot be written.
@@ -86,36 +100,40 @@ class ArtifactType:
     def check_replaceable(
         self, path: Path, holds: Callable[[Path], bool] = lambda entry: False
     ) -> None:
-        """Raise GraphError if a directory holds anything else: it is not replaced even by force."""
+        """Raise GraphError if a directory has entries that do not belong to an artifact.
+
+        Such a directory is not replaced, even by ``force=true``.
+        """
         for entry in sorted(path.iterdir()):
             file = re.fullmatch(self.files, entry.name) and not entry.is_dir()
             if not (file or holds(entry)):
                 raise GraphError(
-                    f"{path}: holds {shown(entry.name)}, which is no file of a {self.name}, so it "
-                    f"is not replaced; name another {self.option}, or move that away"
+                    f"{path}: expected only files of a {self.name}, got {shown(entry.name)}, so "
+                    f"that it is not replaced; name another {self.option}, or move the file away"
                 )
 
     def write_header(self, folder: Path, entries: Mapping[str, Any]) -> None:
-        """Write the header into ``folder``, which exists, after all arrays.
+        """Write the header into an existing ``folder``, after all arrays.
 
-        ``entries`` are plain values, and an ``ArrayEntry`` for each array as ``arrays``.
+        Args:
+            entries: plain values, and under ``arrays`` an ``ArrayEntry`` by array name.
         """
         arrays = {name: asdict(entry) for name, entry in entries["arrays"].items()}
         content = {"format_version": self.version, **entries, "arrays": arrays}
         write_atomically(folder / self.header, header_text(content))
 
     def read_header(self, path: Path) -> dict[str, Any]:
-        """Return the entries of the header of the artefact at ``path``, plain values.
+        """Return the entries of the header of the artifact at ``path``, as plain values.
 
         Raises:
-            GraphError: it is missing, too large, no JSON object, or of another version.
+            GraphError: the header is missing, too large, not a JSON object, or of another version.
         """
         file = path / self.header
         try:
             size = file_bytes(file)
         except GraphError:
-            closed = os.path.isdir(path) and not os.access(path, os.X_OK)
-            if closed or os.path.exists(file):  # False for a path that cannot be one
+            unreadable = os.path.isdir(path) and not os.access(path, os.X_OK)
+            if unreadable or os.path.exists(file):
                 raise
             raise GraphError(f"{path}: not a {self.name}, it has no {self.header}") from None
         if size > self.max_bytes:
@@ -129,10 +147,10 @@ class ArtifactType:
         return entries
 
     def record(self, cls: type[T], entries: Mapping[str, Any], path: Path) -> T:
-        """Return entries of the header of the artefact at ``path`` as the record ``cls``.
+        """Return header entries of the artifact at ``path`` as the dataclass ``cls``.
 
         Raises:
-            GraphError: an entry is missing, or not of the type that it must have.
+            GraphError: an entry is missing or invalid.
         """
         try:
             return decode(cls, entries, source="entry")
@@ -147,16 +165,19 @@ class ArtifactType:
         *,
         load: bool = False,
     ) -> dict[str, Array]:
-        """Return the arrays of the artefact at ``path``, mapped, or read and checked if ``load``.
+        """Return the arrays of the artifact at ``path`` by name.
 
-        ``entries`` are what its header records of each, ``forms`` their types and shapes.
+        Args:
+            entries: entries of the header by array name.
+            forms: expected type and shape by array name.
+            load: read the arrays and verify their checksums; else map them.
 
         Raises:
-            GraphError: one is missing, or not what the header records, or of another form.
+            GraphError: an array is missing, or differs from the header or from its form.
         """
         if entries.keys() != forms.keys():
             raise self.refused(
-                path, f"arrays are {shown(sorted(entries))}, allowed are {shown(sorted(forms))}"
+                path, f"arrays: expected {shown(sorted(forms))}, got {shown(sorted(entries))}"
             )
         return {
             name: self._array(path / f"{name}.npy", entries[name], form, load)
@@ -170,19 +191,19 @@ class ArtifactType:
                     f"{file}: {size} bytes, {self.header} says {entry.bytes} (truncated?)"
                 )
             array = map_npy(file)
-            found = f"{array.dtype}{list(array.shape)}"
+            stored = f"{array.dtype}{list(array.shape)}"
             dtype, shape = form
             axes = zip(array.shape, shape, strict=False)
             if (
                 array.dtype != dtype
                 or array.ndim != len(shape)
-                or any(wanted not in (None, size) for size, wanted in axes)
+                or any(expected not in (None, size) for size, expected in axes)
             ):
-                needed = ", ".join("n" if size is None else str(size) for size in shape)
-                raise GraphError(f"{file}: {found}, must be {dtype}[{needed}]")
+                sizes = ", ".join("n" if size is None else str(size) for size in shape)
+                raise GraphError(f"{file}: expected {dtype}[{sizes}], got {stored}")
             if (array.shape, str(array.dtype)) != (entry.shape, entry.dtype):
                 recorded = f"{shown(entry.dtype)}{shown(list(entry.shape))}"
-                raise GraphError(f"{file}: {found}, {self.header} says {recorded}")
+                raise GraphError(f"{file}: {stored}, {self.header} says {recorded}")
             if not array.flags.aligned:
                 raise GraphError(
                     f"{file}: its header has an odd size, NumPy's have a multiple of 64 bytes"
@@ -196,31 +217,36 @@ class ArtifactType:
             return array
         except GraphError as error:
             if os.path.exists(file) and not os.access(file, os.R_OK):
-                raise  # making it again is no remedy
+                raise  # making the artifact again would not help
             raise self.worded(file.parent, error) from None
 
     def check_same(
-        self, path: Path, now: Mapping[str, object], before: Mapping[str, object]
+        self, path: Path, options: Mapping[str, object], stored: Mapping[str, object]
     ) -> None:
-        """Raise GraphError if what decided the artefact at ``path`` differs; names the first."""
-        for name in (*now, *before):
-            if now.get(name) != before.get(name):
+        """Raise GraphError, naming the first difference, if ``options`` differ from the artifact's.
+
+        Args:
+            options: current values that determine the content.
+            stored: values with which the artifact at ``path`` was made.
+        """
+        for name in (*options, *stored):
+            if options.get(name) != stored.get(name):
                 raise GraphError(
-                    f"{path}: made with {shown(name)}={shown(before.get(name))}, now "
-                    f"{shown(name)}={shown(now.get(name))}; {self.otherwise(path)}"
+                    f"{path}: made with {shown(name)}={shown(stored.get(name))}, now "
+                    f"{shown(name)}={shown(options.get(name))}; {self.otherwise(path)}"
                 )
 
     def otherwise(self, path: Path) -> str:
-        """Return what a user can do who needs another artefact than the one at ``path``."""
+        """Return the hint for a user who needs a different artifact than the one at ``path``."""
         if self.command is None:
             return f"remove {path}, and it is made again"
         return f"name another {self.option}, or run {self.command} with force=true"
 
     def refused(self, path: Path, problem: object) -> GraphError:
-        """Return the error for a header of the artefact at ``path`` that is not what it must be."""
+        """Return the error for a ``problem`` in the header of the artifact at ``path``."""
         return self.worded(path, f"{path / self.header}: {problem}")
 
     def worded(self, path: Path, problem: object) -> GraphError:
-        """Return an error that ends with what makes the artefact at ``path`` anew."""
+        """Return the error for a ``problem``, with the command that makes the artifact again."""
         again = f"run {self.command} again with force=true"
         return GraphError(f"{problem}; {again if self.command else self.otherwise(path)}")

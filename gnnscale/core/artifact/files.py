@@ -1,4 +1,4 @@
-"""Regular files, directories that appear atomically, and checks of room before it is filled."""
+"""Reading of regular files, atomic creation of directories, and checks of free space."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ from gnnscale.core import (
 from gnnscale.core.files import expanded
 
 _MAX_BYTES = 2 << 30
-#: Longer than the two renames take by which a directory takes the place of another.
+#: Upper bound in seconds for the two renames that replace a directory.
 _PUBLISHING_S = 0.05
 
 
@@ -31,28 +31,28 @@ def file_bytes(path: Path) -> int:
     """Return the size of a regular file.
 
     Raises:
-        GraphError: it is missing, or a folder, a pipe or a device, which might never end.
+        GraphError: the file is missing, or is not a regular file. A pipe might never end.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         raise GraphError(f"{path}: missing") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise GraphError(f"{path}: cannot be read ({_reason(error)})") from None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise GraphError(f"{path}: not a regular file")
-    return found.st_size
+    return status.st_size
 
 
 def open_regular(path: Path) -> FileIO:
-    """Open a regular file to read bytes, unbuffered, without waiting.
+    """Open a regular file to read bytes, unbuffered, without blocking.
 
     Raises:
-        GraphError: it is missing, cannot be read, or is a folder, a pipe or a device.
+        GraphError: the file is missing, cannot be read, or is a folder, a pipe or a device.
     """
     file_bytes(path)
     try:
-        # It may have become a pipe since: opening one waits for who writes into it.
+        # O_NONBLOCK: the path may have become a pipe since, and opening a pipe blocks.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise GraphError(f"{path}: cannot be read ({_reason(error)})") from None
@@ -68,24 +68,24 @@ def total_bytes(paths: list[Path]) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """Return the content of a file that has to fit in memory as a whole.
+    """Return the content of a file of at most 2 GiB.
 
     Raises:
-        GraphError: it cannot be read, or has more than 2 GiB.
+        GraphError: the file cannot be read, or is larger.
     """
     size = file_bytes(path)
     if size > _MAX_BYTES:
-        raise GraphError(f"{path}: {size} bytes, allowed are {_MAX_BYTES}")
+        raise GraphError(f"{path}: expected at most {_MAX_BYTES} bytes, got {size}")
     try:
-        with open_regular(path) as stream, BufferedReader(stream) as whole:
-            return whole.read(size)  # not read(): the file may grow for ever
+        with open_regular(path) as stream, BufferedReader(stream) as buffered:
+            return buffered.read(size)  # not read(): the file may grow without end
     except OSError as error:
         raise GraphError(f"{path}: cannot be read ({_reason(error)})") from None
 
 
 @contextmanager
 def readable(source: object) -> Iterator[None]:
-    """Turn whatever zipfile, gzip and zlib raise on damaged input into one line."""
+    """Turn any exception, as zipfile and zlib raise on damaged input, into GraphError."""
     try:
         yield
     except GraphError:
@@ -105,36 +105,38 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iterator[Path | None]:
-    """Fill a temporary sibling of ``path`` in the ``with`` block, then rename it to ``path``.
+    """Fill a temporary directory in the ``with`` block, then rename it to ``path``.
 
-    The sibling is locked while it is filled. A second process waits for the first, and what a
-    killed process left is cleared. If the block is left by an exception, Ctrl-C included,
-    nothing is left. An empty directory counts as none.
+    The temporary directory is locked: a second process waits for the first. Leftovers of a killed
+    process are removed, and an exception in the block, Ctrl-C included, leaves nothing.
 
-    ``replace`` decides whether a directory that exists is filled again. It is called once more
-    after the sibling is locked, since another process may just have done so. Yields the temporary
-    directory; None if ``path`` exists and stays.
+    Args:
+        replace: whether to replace an existing, non-empty directory. It is called again under the
+            lock, since another process may just have replaced the directory. None: never.
+
+    Yields:
+        The temporary directory. None: ``path`` exists and is not replaced.
 
     Raises:
-        GraphError: the directory cannot be written, for instance because the disk is full.
+        GraphError: the directory cannot be written, for example because the disk is full.
     """
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if _stays_unlocked(path, replace):
+        if _is_final_unlocked(path, replace):
             yield None
             return
-        lock = _lock(partial)
+        lock = _lock_empty(partial)
         try:
             with unfinished_folder(partial):
-                if _stays(path, replace):
+                if _is_final(path, replace):
                     shutil.rmtree(partial, ignore_errors=True)
                     yield None
                     return
                 yield partial
                 _publish(partial, path)
         finally:
-            # Once it is published, a sibling of this name is another process's.
+            # After the rename a directory of this name belongs to another process.
             locks.release(lock)
     except OSError as error:
         if error.errno in _FULL:
@@ -146,73 +148,74 @@ def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iter
 
 
 def check_no_link(folder: Path) -> None:
-    """Raise GraphError for a link in place of a folder that is written into."""
+    """Raise GraphError if ``folder``, an output directory, is a symbolic link."""
     if folder.is_symlink():
-        raise GraphError(f"{folder}: a link, and nothing is written through it; remove it")
+        raise GraphError(f"{folder}: expected a folder, got a link; remove it")
 
 
 def check_place(store: str, *, option: str = "dataset.store") -> None:
-    """Raise ConfigError for a directory that cannot be the place of a store or another artefact.
+    """Raise ConfigError if an artifact's directory is one that holds other things.
 
-    Such are the file system's root, the home directory, and the folders of all artefacts of a kind.
+    Reserved directories are the file system's root, the user's home, ``GNNSCALE_HOME``, and its
+    folders of stores, partitions, cache plans and downloads.
     """
     path = store_place(store, option=option)
-    taken = {
+    reserved = {
         "the file system's root": Path("/"),
         "the home directory": Path("~").expanduser(),
         "GNNSCALE_HOME": home(),
-        "where all stores go": home() / "graphs",
-        "where all partitions go": home() / "partitions",
-        "where all cache plans go": home() / "cache_plans",
-        "where downloads go": home() / "raw",
+        "the folder of all stores": home() / "graphs",
+        "the folder of all partitions": home() / "partitions",
+        "the folder of all cache plans": home() / "cache_plans",
+        "the folder of downloads": home() / "raw",
     }
-    for what, place in taken.items():
-        if path == Path(os.path.realpath(place)):
-            raise ConfigError(f"{option}={store}: is {what}, name a directory of its own")
+    for role, directory in reserved.items():
+        if path == Path(os.path.realpath(directory)):
+            raise ConfigError(f"{option}={store}: expected a directory of its own, got {role}")
 
 
 def store_place(store: str, *, option: str = "dataset.store") -> Path:
-    """Return the directory that ``option`` means, links followed."""
+    """Return the directory ``store``, the value of ``option``, with links resolved."""
     try:
         return Path(os.path.realpath(expanded(store)))
     except (RuntimeError, OSError, ValueError) as error:  # an unknown ~user, a zero byte
         raise ConfigError(f"{option}={shown(store)}: not a path ({error})") from None
 
 
-def _stays(path: Path, replace: Callable[[], bool] | None) -> bool:
-    """Whether ``path`` exists and is to be left as it is."""
-    try:  # one call: between two of them another process may put a new directory there
+def _is_final(path: Path, replace: Callable[[], bool] | None) -> bool:
+    """Whether ``path`` exists, is not empty, and is not to be replaced."""
+    try:  # one system call: another process may replace the directory between two
         empty = not os.listdir(path)
     except FileNotFoundError:
         return False
     except NotADirectoryError:
-        raise GraphError(f"{path}: is no directory") from None
+        raise GraphError(f"{path}: expected a directory, got a file") from None
     return not empty and (replace is None or not replace())
 
 
-def _stays_unlocked(path: Path, replace: Callable[[], bool] | None) -> bool:
-    """Whether ``path`` stays as it is, which needs no lock, and no right to write beside it."""
+def _is_final_unlocked(path: Path, replace: Callable[[], bool] | None) -> bool:
+    """Return ``_is_final`` without the lock, so that no write permission is needed."""
     try:
-        return _stays(path, replace)
+        return _is_final(path, replace)
     except GraphError:
-        # Another process may have put a new directory there while this one looked.
+        # Another process may have replaced the directory during the check.
         time.sleep(_PUBLISHING_S)
-        return _stays(path, replace)
+        return _is_final(path, replace)
 
 
-def _lock(partial: Path) -> int:
-    """Make ``partial`` an empty directory that this process holds."""
+def _lock_empty(partial: Path) -> int:
+    """Create ``partial`` as an empty directory, lock it, and return its descriptor."""
     while True:
-        # Not exist_ok: it raises if another process renames the directory at this moment.
+        # exist_ok would raise if another process renames the directory at this moment.
         with suppress(FileExistsError):
             partial.mkdir()
         try:
-            # Not through a link, which somebody else may have laid: the directory is emptied.
+            # O_NOFOLLOW: the directory is emptied, and another user may have placed a link.
             lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:  # another process has just renamed or removed it
+        except FileNotFoundError:  # another process has just renamed or removed the directory
             continue
         locks.lock(lock, partial)
-        # The process that held it before has renamed or removed it, or was killed and left it here.
+        # The former owner has renamed or removed the directory, or was killed.
         if locks.is_at(partial, lock):
             _empty(partial)
             return lock
@@ -241,28 +244,35 @@ def _publish(partial: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-#: Less than this is not worth a look.
+#: Bytes of memory below which ``check_space`` does not ask the system.
 _SMALL = 64 << 20
 
 
 class NoSpaceError(errors.GraphError):
-    """The work needs more memory or disk than there is; the files are not to blame."""
+    """Error for a lack of memory or disk space; the input files are intact."""
 
 
-def check_space(what: object, folder: Path, *, memory: int = 0, disk: int = 0) -> None:
-    """Raise NoSpaceError if ``what`` needs more memory, or disk in ``folder``, than there is."""
-    found = []
+def check_space(task: object, folder: Path, *, memory: int = 0, disk: int = 0) -> None:
+    """Raise NoSpaceError if a task needs more space than is available.
+
+    Args:
+        task: name of the task or file, for the error.
+        folder: output directory.
+        memory: bytes of memory that the task needs.
+        disk: bytes of disk that the task needs in ``folder``.
+    """
+    problems = []
     if memory > _SMALL and memory > (available := hardware.find_machine().memory.available):
-        found.append(f"{size(memory)} of memory, and {size(available)} are available")
+        problems.append(f"{size(memory)} of memory, and {size(available)} are available")
     if disk > (free := shutil.disk_usage(folder).free):
-        # The folder itself may be hidden, until it is whole.
-        place = folder.parent if folder.name.startswith(".") else folder
-        found.append(f"{size(disk)} of disk, and {size(free)} are free in {place}")
-    if found:
-        raise NoSpaceError(f"{what}: needs {'; '.join(found)}")
+        # Do not name a hidden temporary folder.
+        disk_folder = folder.parent if folder.name.startswith(".") else folder
+        problems.append(f"{size(disk)} of disk, and {size(free)} are free in {disk_folder}")
+    if problems:
+        raise NoSpaceError(f"{task}: needs {'; '.join(problems)}")
 
 
 def size(num_bytes: int) -> str:
-    """Return a number of bytes for a message."""
+    """Return a number of bytes in MiB or GiB, for a message."""
     unit, name = (1 << 30, "GiB") if num_bytes >= 1 << 30 else (1 << 20, "MiB")
     return f"{num_bytes / unit:,.1f} {name}"

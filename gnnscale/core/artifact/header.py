@@ -1,4 +1,4 @@
-"""Headers of artefacts: JSON, strictly read, and digests of options and files."""
+"""Headers of artifacts in strict JSON, and digests of options and files."""
 
 import hashlib
 import json
@@ -15,11 +15,11 @@ from gnnscale.core.config.renamed import stored_path
 
 
 def parse_json(data: bytes, *, source: object) -> dict[str, Any]:
-    """Return the object that ``data`` holds.
+    """Return the JSON object in ``data``.
 
     Raises:
-        GraphError: it is not UTF-8 or not JSON, nests too deeply, holds NaN, names a key of an
-            object twice, or is anything but an object.
+        GraphError: ``data`` is not UTF-8, not JSON, or not an object; or it is nested too deeply,
+            contains NaN, or repeats a key.
     """
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_object)
@@ -28,35 +28,34 @@ def parse_json(data: bytes, *, source: object) -> dict[str, Any]:
         reason = str(error) or type(error).__name__
         raise GraphError(f"{source}: cannot be read as JSON ({reason})") from None
     if not isinstance(value, dict):
-        raise GraphError(f"{source}: holds a {type(value).__name__}, not an object")
+        raise GraphError(f"{source}: expected a JSON object, got a {type(value).__name__}")
     return value
 
 
 def header_text(entries: Mapping[str, Any]) -> str:
-    """Return an object as JSON with a line for each entry: a matrix takes one line, too."""
+    """Return an object as JSON with one line for each entry."""
     lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def check_lines(file: Path, texts: Iterable[str], max_characters: int) -> None:
-    """Raise GraphError for texts that are no printable line of up to ``max_characters``."""
+    """Raise GraphError for a text that is not printable or exceeds ``max_characters``."""
     for text in texts:
         if len(text) > max_characters or not printable(text):
             raise GraphError(
-                f"{file}: {shown(text)!r} is no line of up to {max_characters} characters"
+                f"{file}: expected a line of up to {max_characters} characters, got {shown(text)!r}"
             )
 
 
 def check_limits(file: Path, limits: Iterable[tuple[str, float | None, float]]) -> None:
-    """Raise GraphError for figures that are below 0 or above their max; None has no limits.
+    """Raise GraphError for a value below 0 or above its maximum.
 
-    ``limits`` are name, value and max of each.
+    Args:
+        limits: name, value and maximum of each number; a value of None is not checked.
     """
     for name, value, limit in limits:
         if value is not None and not 0 <= value <= limit:
-            raise GraphError(
-                f"{file}: {name} is {shown(value)}, allowed is a number from 0 to {limit}"
-            )
+            raise GraphError(f"{file}: {name}: expected 0 to {limit}, got {shown(value)}")
 
 
 def _refuse(constant: str) -> None:
@@ -71,7 +70,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-#: Few enough to be in the cache still when they are hashed.
+#: Bytes read at a time: they stay in the processor's cache until they are hashed.
 _CHUNK_BYTES = 1 << 18
 
 
@@ -82,7 +81,7 @@ def digest(values: object, *, size: int = 16) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return options as JSON would give them back; those within others name their class."""
+    """Return options as plain JSON values; a nested options object also names its class."""
     if is_dataclass(value) and not isinstance(value, type):
         inner = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
         return {"_target_": stored_path(type(value)), **inner}
@@ -92,14 +91,17 @@ def plain(value: Any) -> Any:
 def file_sha256(file: Path, stop: threading.Event | None = None) -> str:
     """Return the SHA-256 of a file's content as hex digits, showing progress.
 
-    Setting ``stop`` ends the work early, with a useless result. A file that is not regular, or
-    cannot be opened, is a GraphError.
+    Args:
+        stop: ends the work early when set; the result is then meaningless.
+
+    Raises:
+        GraphError: the file is not regular, or cannot be opened.
     """
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     total = file.stat().st_size
     chunk = memoryview(bytearray(_CHUNK_BYTES))
     with track(f"checking {file.name}", total, "bytes") as advance, open_regular(file) as stream:
         while (count := stream.readinto(chunk)) and not (stop and stop.is_set()):
-            found.update(chunk[:count])
+            sha256.update(chunk[:count])
             advance(count)
-    return found.hexdigest()
+    return sha256.hexdigest()

@@ -1,4 +1,4 @@
-"""Arrays on disk, in NumPy's .npy files: written row by row, mapped after the header is checked."""
+"""Arrays in .npy files: written row by row, and mapped after a strict check of the header."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from msgspec import Meta
 from gnnscale.core import Array, GraphError
 from gnnscale.core.artifact.files import open_regular
 
-#: About how much is read or written in one go.
+#: Approximate bytes read or written at a time.
 SLICE_BYTES = 64 << 20
 #: Real headers have about 100 bytes; NumPy pads them to 128.
 _MAX_HEADER_BYTES = 4096
-#: What a .npy file of version 1.0 begins with; and a block of a disk, which the header of rows
-#: fills.
+#: First bytes of a .npy file of version 1.0, and the bytes of a disk block, to which headers of
+#: matrices are padded.
 _START = b"\x93NUMPY\x01\x00"
 _BLOCK = 4096
 _MAX_AXES = 4
-#: Booleans, whole numbers and floating point; no objects, records, strings or dates.
+#: NumPy's kinds of bool, int and float; objects, records, strings and dates are refused.
 _KINDS = "biuf"
 _KIND_NAMES = {
     "iu": "whole numbers",
@@ -40,20 +40,20 @@ _KIND_NAMES = {
     "biuf": "numbers",
     "b": "booleans",
 }
-#: What no header has: Python's parser would warn of it, whatever else it says.
+#: Characters that no valid header contains, and for which Python's parser would print a warning.
 _NOT_IN_HEADER = re.compile(rb"\\|[0-9][A-Za-z_]|[^\t\n -~]")
 
 
 class NpyError(ValueError):
-    """A file is no .npy file of numbers. The message says why, not which file."""
+    """Error in a .npy file of numbers; the message does not name the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NpyHeader:
-    """What a .npy file holds."""
+    """Header of a .npy file."""
 
-    shape: tuple[int, ...]  #: of the array, in C order
-    dtype: np.dtype[Any]  #: of its elements: numbers in the machine's byte order
+    shape: tuple[int, ...]  #: shape of the array, in C order
+    dtype: np.dtype[Any]  #: a numeric type in the machine's byte order
     offset: int  #: bytes before the first element
 
     @property
@@ -64,18 +64,18 @@ class NpyHeader:
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayEntry:
-    """What a header records of one array."""
+    """Entry of one array in an artifact's header."""
 
     shape: tuple[Annotated[int, Meta(ge=0, le=1 << 47)], ...]
-    dtype: str  #: NumPy's name of its type
-    bytes: Annotated[int, Meta(ge=0)]  #: size of its file, the file's header included
-    crc32: Annotated[int, Meta(ge=0, lt=1 << 32)]  #: checksum of its elements
+    dtype: str  #: NumPy's name of the type
+    bytes: Annotated[int, Meta(ge=0)]  #: size of the .npy file, header included
+    crc32: Annotated[int, Meta(ge=0, lt=1 << 32)]  #: checksum of the elements
 
 
 class NpyWriter:
-    """Writes a .npy file whose number of rows is known only at the end.
+    """Writer of a .npy file whose number of rows is known only at the end.
 
-    A context manager, which closes the file when an exception leaves it unfinished.
+    As a context manager it closes the file after an exception.
     """
 
     def __init__(self, path: Path, dtype: np.dtype[Any], row_shape: tuple[int, ...] = ()) -> None:
@@ -87,7 +87,7 @@ class NpyWriter:
         self._write_header()
 
     def _write_header(self) -> None:
-        # NumPy pads the header for the first axis to grow, so that its size stays the same.
+        # NumPy pads the header, so its size does not depend on the number of rows.
         write_header(self._file, (self._num_rows, *self._row_shape), self._dtype)
 
     def append(self, rows: Array) -> None:
@@ -100,7 +100,7 @@ class NpyWriter:
         self._num_rows += len(data)
 
     def close(self) -> ArrayEntry:
-        """Finish the file."""
+        """Write the final header, close the file and return its entry."""
         num_bytes = self._file.tell()
         self._file.seek(0)
         self._write_header()
@@ -116,15 +116,15 @@ class NpyWriter:
         return self
 
     def __exit__(self, *reason: object) -> None:
-        with suppress(OSError):  # on a full disk even closing can fail
+        with suppress(OSError):  # closing can fail on a full disk
             self._file.close()
 
 
 def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Write the header of a .npy file.
 
-    That of rows fills a block of the disk: rows of whole sectors then straddle none, and are read
-    past the page cache without what lies beside them.
+    The header of a matrix fills one disk block. Rows whose size is a multiple of the sector size
+    are then aligned to sectors, as direct I/O needs.
     """
     descr = np.lib.format.dtype_to_descr(dtype)
     header = {"descr": descr, "fortran_order": False, "shape": shape}
@@ -147,37 +147,38 @@ def write_rows(
 
 
 def write_array(file: Path, array: Array) -> ArrayEntry:
-    """Write a .npy file slice by slice, so that a mapped array is not read as a whole."""
+    """Write a .npy file slice by slice, so that a mapped array is never fully in memory."""
     slices = row_slices(len(array), array[:1].nbytes)
     return write_rows(file, (array[part] for part in slices), array.dtype, array.shape[1:])
 
 
 def row_slices(num_rows: int, row_bytes: int, slice_bytes: int = SLICE_BYTES) -> Iterator[slice]:
-    """Cut ``num_rows`` rows into slices of about ``slice_bytes``."""
+    """Yield slices of about ``slice_bytes`` that cover ``num_rows`` rows."""
     step = max(1, slice_bytes // max(1, row_bytes))
     for first in range(0, num_rows, step):
         yield slice(first, min(first + step, num_rows))
 
 
 def read_header(stream: IO[bytes]) -> NpyHeader:
-    """Read a .npy header from the start of ``stream``, which is left at the first element.
+    """Read a .npy header from ``stream``, and leave the stream at the first element.
 
     Raises:
-        NpyError: it is none, or of an array that this program has no use for.
+        NpyError: the header is invalid, or describes an unsupported array.
     """
     start = stream.read(6)
     if start != b"\x93NUMPY":
         raise NpyError(f"begins with {start!r}, not as a .npy file does")
     version = tuple(stream.read(2))
     if version not in ((1, 0), (2, 0), (3, 0)):
-        raise NpyError(f"format version {'.'.join(map(str, version))}, known are 1.0 to 3.0")
+        got = ".".join(map(str, version))
+        raise NpyError(f"format version: expected 1.0 to 3.0, got {got}")
     kind = "<H" if version == (1, 0) else "<I"
     size_field = stream.read(struct.calcsize(kind))
     if len(size_field) != struct.calcsize(kind):
         raise NpyError("ends within its header")
     (size,) = struct.unpack(kind, size_field)
     if size > _MAX_HEADER_BYTES:
-        raise NpyError(f"header of {size} bytes, allowed are {_MAX_HEADER_BYTES}")
+        raise NpyError(f"header: expected at most {_MAX_HEADER_BYTES} bytes, got {size}")
     text = stream.read(size)
     if len(text) != size:
         raise NpyError("ends within its header")
@@ -188,20 +189,22 @@ def read_header(stream: IO[bytes]) -> NpyHeader:
 def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) -> Array:
     """Map a .npy file read-only.
 
-    The array must have ``axes``, if that is no None, and a type whose kind is in ``kinds``, letters
-    of NumPy; None allows all numbers.
+    Args:
+        path: the file.
+        axes: expected number of axes. None: any.
+        kinds: NumPy's letters of the expected kinds of numbers. None: all numbers.
 
     Raises:
-        GraphError: the file is missing, of another size than its header says, or holds anything
-            but numbers of such a form.
+        GraphError: the file is missing, its size differs from its header, or the array has other
+            axes or elements.
     """
     try:
         with open_regular(path) as stream:
             header = read_header(stream)
-            found = os.fstat(stream.fileno()).st_size - header.offset
-        if found != header.num_bytes:
-            wanted = header.num_bytes
-            raise NpyError(f"{found} bytes of data, its header says {wanted} (truncated?)")
+            size = os.fstat(stream.fileno()).st_size - header.offset
+        if size != header.num_bytes:
+            expected = header.num_bytes
+            raise NpyError(f"{size} bytes of data, its header says {expected} (truncated?)")
         array = (
             np.memmap(path, header.dtype, "r", header.offset, header.shape)
             if header.num_bytes
@@ -216,46 +219,46 @@ def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) ->
 def check_length(array: Array) -> None:
     """Raise GraphError if the file of a mapped array became shorter since it was mapped.
 
-    The rest of its last page reads as zeros, and the system ends a process that reads later pages.
-    An array in memory passes.
+    The remainder of the last page then reads as zeros, and reading later pages raises SIGBUS. An
+    array in memory passes.
     """
     root: Any = array
     while isinstance(root.base, np.ndarray):
         root = root.base
-    # The mapping knows its file, whatever the name of that leads to by now.
+    # The mapping refers to its file even if the name now leads to another file.
     if not isinstance(root, np.memmap) or not isinstance(root.base, mmap.mmap):
         return
-    found, expected = root.base.size(), root.offset + root.nbytes
-    if found < expected:
+    size, expected = root.base.size(), root.offset + root.nbytes
+    if size < expected:
         raise GraphError(
-            f"{root.filename}: became shorter while it was in use: {found} bytes, it had "
+            f"{root.filename}: became shorter while it was in use: {size} bytes, it had "
             f"{expected} when it was opened"
         )
 
 
 def explain_lost_page(file: Path) -> str:
-    """Return one line that says why the system has no page of a mapped file.
+    """Return one line that explains a SIGBUS on a mapped file.
 
     Args:
-        file: as the system names it; of a file that was removed, the name has an end.
+        file: name in ``/proc/self/maps``, which has a suffix for a removed file.
     """
     with suppress(NpyError, GraphError, OSError), open_regular(file) as stream:
-        header, found = read_header(stream), os.fstat(stream.fileno()).st_size
+        header, size = read_header(stream), os.fstat(stream.fileno()).st_size
         expected = header.offset + header.num_bytes
-        if found < expected:
-            return f"{file}: became shorter while it was in use: {found} bytes, not {expected}"
+        if size < expected:
+            return f"{file}: became shorter while it was in use: {size} bytes, not {expected}"
     return f"{file}: a mapped file became shorter, or its disk fails or is full"
 
 
 def read_slices(
     file: Path, array: Array, slice_bytes: int = SLICE_BYTES
 ) -> Iterator[tuple[int, Array]]:
-    """Yield slices of a mapped array, and the number of their first row.
+    """Yield the first row's number and the rows of each slice of a mapped array.
 
-    They are read from ``file``: mapped pages would count as memory of this process.
+    The slices are read from ``file``: mapped pages would count as memory of this process.
 
     Raises:
-        GraphError: the file became shorter meanwhile.
+        GraphError: the file became shorter during the reads.
     """
     with file.open("rb") as stream:
         stream.seek(file.stat().st_size - array.nbytes)
@@ -268,7 +271,7 @@ def read_slices(
 
 
 class _Shaped(Protocol):
-    """An array, or the header of one."""
+    """Array, or header of an array."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -280,25 +283,31 @@ class _Shaped(Protocol):
 def check_array(
     array: _Shaped, *, axes: int | tuple[int, ...] | None, kinds: str | None, source: object
 ) -> None:
-    """Raise GraphError unless an array has so many axes and elements of one of these kinds."""
+    """Raise GraphError unless an array has the expected axes and kind of elements.
+
+    Args:
+        axes: allowed numbers of axes. None: any.
+        kinds: NumPy's letters of allowed kinds. None: all.
+        source: name in the error.
+    """
     form = f"{array.dtype}{list(array.shape)}"
     allowed = (axes,) if isinstance(axes, int) else axes
     if allowed is not None and len(array.shape) not in allowed:
         raise GraphError(
-            f"{source}: {form} has {len(array.shape)} axes, needed are "
-            f"{' or '.join(map(str, allowed))}"
+            f"{source}: expected {' or '.join(map(str, allowed))} axes, got {form} with "
+            f"{len(array.shape)}"
         )
     if kinds is not None and array.dtype.kind not in kinds:
-        raise GraphError(f"{source}: {form}, needed are {_KIND_NAMES.get(kinds, kinds)}")
+        raise GraphError(f"{source}: expected {_KIND_NAMES.get(kinds, kinds)}, got {form}")
 
 
 def _parse(text: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and type from the text of a header, a Python dictionary of three entries."""
+    """Return shape and data type from the text of a header, a Python dictionary."""
     if strange := _NOT_IN_HEADER.search(text):
         raise NpyError(f"header is not a dictionary (holds {strange[0]!r})")
     try:
         entries = ast.literal_eval(text.decode("ascii").strip())
-    # Damaged text makes the parser raise almost anything, MemoryError and RecursionError included.
+    # On damaged text the parser may raise even MemoryError and RecursionError.
     except Exception as error:
         raise NpyError(f"header is not a dictionary ({type(error).__name__})") from None
     if not isinstance(entries, dict) or set(entries) != {"descr", "fortran_order", "shape"}:
@@ -310,24 +319,24 @@ def _parse(text: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
         and all(type(axis) is int and 0 <= axis < 2**47 for axis in shape)
         and math.prod(shape) < 2**47
     ):
-        raise NpyError(f"shape is {shape!r}, allowed are up to {_MAX_AXES} sizes below 2^47")
+        raise NpyError(f"shape: expected up to {_MAX_AXES} sizes below 2^47, got {shape!r}")
     if type(fortran) is not bool or (fortran and len(shape) > 1):
         raise NpyError(
-            f"fortran_order is {fortran!r}, read is C order, as numpy.ascontiguousarray gives it"
+            f"fortran_order: expected C order, got {fortran!r}; numpy.ascontiguousarray converts"
         )
     return shape, _parse_dtype(descr)
 
 
 def _parse_dtype(descr: object) -> np.dtype[Any]:
-    # A list would describe records; a name such as "O" or "int" is not what NumPy writes.
+    # A list would describe records; NumPy does not write names such as "O" or "int".
     if not isinstance(descr, str) or len(descr) > 4:
-        raise NpyError(f"elements are {descr!r}, allowed are numbers")
+        raise NpyError(f"elements: expected numbers, got {descr!r}")
     try:
         dtype = np.dtype(descr)
     except Exception:
-        raise NpyError(f"elements are {descr!r}, which is no type") from None
+        raise NpyError(f"elements: expected numbers, got {descr!r}") from None
     if dtype.kind not in _KINDS or dtype.itemsize > 8:
-        raise NpyError(f"elements are {dtype}, allowed are numbers of up to 64 bits")
+        raise NpyError(f"elements: expected numbers of up to 64 bits, got {dtype}")
     if not dtype.isnative:
-        raise NpyError(f"elements are {descr!r}, allowed is the machine's byte order")
+        raise NpyError(f"elements: expected the machine's byte order, got {descr!r}")
     return dtype

@@ -1,6 +1,6 @@
-"""Options from ``gnnscale/configs``, composed by Hydra: the one way, for command and program.
+"""Composition of options from ``gnnscale/configs`` by Hydra, for commands and programs.
 
-Hydra is imported when it composes: whoever names a group needs no Hydra.
+Hydra is imported only for the composition.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 CONFIGS = "gnnscale.configs"
 
-#: Marks what this package keeps in Hydra's store.
+#: Provider of this package's entries in Hydra's ConfigStore.
 _PROVIDER = "gnnscale"
-#: Hydra's state belongs to the process: one thread composes at a time.
+#: Hydra's state is process-wide, so one thread composes at a time.
 _COMPOSING = threading.RLock()
 
 
@@ -37,12 +37,12 @@ def register_resolvers() -> None:
 
 @contextmanager
 def separate_hydra() -> Iterator[None]:
-    """Compose in a ``with`` block beside the program's own Hydra, which is restored at its end.
+    """Give the ``with`` block a Hydra state of its own, and restore the program's state at its end.
 
     A program that is a Hydra application has one ``GlobalHydra``, ``HydraConfig``, version base,
-    ``ConfigStore`` and set of resolvers. The block begins without the first three, with a copy of
-    the store that lacks the program's configurations, whose names may be those of options here,
-    and with a copy of the resolvers. What is resolved is resolved in the block.
+    ``ConfigStore`` and set of resolvers. The block starts without the first three, with a copy of
+    the resolvers, and with a copy of the store without the program's configurations, whose names
+    could collide with options. References must be resolved within the block.
     """
     from hydra.core.config_store import ConfigStore
     from hydra.core.global_hydra import GlobalHydra
@@ -54,7 +54,7 @@ def separate_hydra() -> Iterator[None]:
     with _COMPOSING:
         instances, resolvers = Singleton._instances, BaseContainer._resolvers
         replaced: tuple[type, ...] = (GlobalHydra, HydraConfig, VersionBase)
-        separate = {cls: each for cls, each in instances.items() if cls not in replaced}
+        separate = {cls: object for cls, object in instances.items() if cls not in replaced}
         if ConfigStore in separate:
             program: Any = separate[ConfigStore]
             separate[ConfigStore] = store = copy.copy(program)
@@ -68,13 +68,13 @@ def separate_hydra() -> Iterator[None]:
 
 def _without_program(repo: dict[str, Any]) -> dict[str, Any]:
     """Return the entries of a ``ConfigStore`` that Hydra, its plugins or this package stored."""
-    kept: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for name, entry in repo.items():
         if isinstance(entry, dict):
-            kept[name] = entry if name == "hydra" else _without_program(entry)
+            entries[name] = entry if name == "hydra" else _without_program(entry)
         elif entry.provider in ("hydra", _PROVIDER):
-            kept[name] = entry
-    return kept
+            entries[name] = entry
+    return entries
 
 
 def compose(
@@ -82,12 +82,17 @@ def compose(
 ) -> tuple[DictConfig, DictConfig]:
     """Compose the options of a command, or of a configuration in Hydra's store.
 
-    ``overrides`` are in Hydra's grammar; ``directory`` may refer to options. Returns the options,
-    which take more names, and a mapping with Hydra's own under ``hydra``, its ``run.dir`` resolved.
+    Args:
+        name: name of the configuration, such as ``train``.
+        overrides: options in Hydra's grammar.
+        directory: the run directory, which may refer to options. None: Hydra's default.
+
+    Returns:
+        The options, and a mapping with Hydra's settings under ``hydra``, ``run.dir`` resolved.
 
     Raises:
-        ConfigError: ``directory`` refers to an option that does not exist.
-        Exception: what Hydra raises when it does not take the overrides.
+        ConfigError: ``directory`` refers to an unknown option.
+        Exception: Hydra refuses the overrides.
     """
     import hydra
     from hydra.types import RunMode
@@ -98,44 +103,46 @@ def compose(
     with hydra.initialize_config_module(CONFIGS, version_base="1.3"):
         node = hydra.compose(name, list(overrides), return_hydra_config=True)
     OmegaConf.set_struct(node, False)
-    own = node.hydra
-    own.mode = RunMode.RUN
+    settings = node.hydra
+    settings.mode = RunMode.RUN
     if directory is not None:
-        own.run.dir = directory
+        settings.run.dir = directory
     try:
-        own.run.dir = str(own.run.dir or "")
+        settings.run.dir = str(settings.run.dir or "")
     except OmegaConfBaseException as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(f"output={shown(directory)}: {shown(reason)}") from None
-    own = OmegaConf.masked_copy(node, "hydra")
+    hydra_node = OmegaConf.masked_copy(node, "hydra")
     del node["hydra"]
-    return node, own
+    return node, hydra_node
 
 
-def store(name: str, values: Mapping[str, Any], **place: str) -> None:
-    """Let Hydra find ``values``, here and in the processes of a launcher."""
+def store(name: str, values: Mapping[str, Any], **location: str) -> None:
+    """Register ``values`` as configuration ``name``, also for the processes of a launcher.
+
+    Args:
+        location: ``group`` and ``package`` of the configuration, as Hydra defines them.
+    """
     from hydra.core.config_store import ConfigStore
 
-    ConfigStore.instance().store(name, values, provider=_PROVIDER, **place)
+    ConfigStore.instance().store(name, values, provider=_PROVIDER, **location)
 
 
 def store_code(group: str, name: str) -> None:
-    """Make a class of the user's, ``FILE.py:NAME`` or ``MODULE:NAME``, a choice of ``group``.
-
-    The user has named it: it is imported, and options may name it from now on.
+    """Import a user's class, ``FILE.py:NAME`` or ``MODULE:NAME``, as a choice of ``group``.
 
     Raises:
-        ConfigError: it cannot be imported.
+        ConfigError: the class cannot be imported.
     """
     user_code.allow([name])
     values = user_code.default_options(name, group=group)
-    # Hydra takes the name for a path.
-    *folders, last = (each for each in name.split("/") if each)
+    # Hydra treats the name as a path.
+    *folders, last = (part for part in name.split("/") if part)
     store(last, values, group="/".join([group, *folders]))
 
 
 def resolved_now(folder: str) -> str | None:
-    """Return the name of a folder with the time in it; None if it refers to options."""
+    """Return the name of a folder with ``${now:}`` resolved. None: it refers to options."""
     from hydra.core.utils import setup_globals
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -149,8 +156,8 @@ def resolved_now(folder: str) -> str | None:
 
 @cache
 def config_groups() -> dict[str, list[str]]:
-    """Return the groups of options that ship, and the names in each."""
-    folders = (each for each in resources.files(CONFIGS).iterdir() if each.is_dir())
+    """Return the names of the packaged configurations by group."""
+    folders = (folder for folder in resources.files(CONFIGS).iterdir() if folder.is_dir())
     return {
         folder.name: sorted(
             file.name[: -len(".yaml")] for file in folder.iterdir() if file.name.endswith(".yaml")

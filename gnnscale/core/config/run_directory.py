@@ -1,4 +1,4 @@
-"""Run directories: made once options are accepted, and checked when somebody hands one in."""
+"""Run directories: creation, locks, log file, and checks of directories from other users."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-#: The options of a run, in its directory.
+#: Options of the run.
 CONFIG_FILE = "config.yaml"
-#: A line for each of its epochs.
+#: One line for each epoch.
 METRICS_FILE = "metrics.jsonl"
-#: A line for each of its steps.
+#: One line for each step.
 STEPS_FILE = "steps.jsonl"
-#: What came of it.
+#: Results of the run.
 SUMMARY_FILE = "summary.json"
-#: The name of torchrun's run, if torchrun starts its processes again.
+#: torchrun's ``--rdzv-id`` of a run whose processes torchrun restarts.
 TORCHRUN_FILE = "rdzv-id"
-#: Bytes of such a name.
+#: Maximum bytes of ``TORCHRUN_FILE``.
 _MAX_NAME = 1000
 _LOG_FILE = "train.log"
-#: What Hydra composed for a run.
+#: Folder of the options that Hydra composed.
 COMPOSED = ".hydra"
-#: What a run directory has as soon as there is a run in it.
+#: Entries that mark a directory as a run directory.
 _OF_RUN = (CONFIG_FILE, METRICS_FILE, SUMMARY_FILE, "checkpoints", COMPOSED)
-#: What a run writes at the top of its directory beside that, and what its loggers do.
+#: Further files that a run and its loggers write into the directory.
 _WRITTEN_BY_RUN = (
     *(STEPS_FILE, "trace.json", "report.html", _LOG_FILE, "evaluation.json"),
     *("metrics.csv", "tensorboard"),
 )
-#: What a sweep writes beside the folders of its jobs, whose names are numbers.
+#: Files of a sweep's directory; the folders of its jobs are named by numbers.
 _OF_SWEEP = ("multirun.yaml", "results.json", "results.csv", "results.svg", "report.html")
 
-#: The run directory that this process wrote into last.
+#: Run directory that this process wrote to last.
 _in_use: Path | None = None
 
 
@@ -61,32 +61,34 @@ def made_directory(
     option: str = "output",
     wait_s: float = 0.0,
 ) -> Iterator[Path]:
-    """Make a run directory, with ``.hydra`` and the log file in it, and yield its absolute path.
+    """Create and lock a run directory with ``.hydra`` and a log file; yield its absolute path.
 
-    No other command writes there during the ``with`` block. If the block raises before anything
-    else is in there, all that is removed again.
+    If the block raises before it writes other files, the new files and folders are removed.
 
     Args:
         folder: the run directory.
-        options: what Hydra composed.
-        hydra: Hydra's own options, as ``compose`` returns them.
-        fresh: refuse a directory that holds a run, or a file of a run's name.
-        option: names the folder in errors.
-        wait_s: seconds to wait for another command that writes there.
+        options: options that Hydra composed.
+        hydra: Hydra's settings, as ``compose`` returns them.
+        fresh: refuse a directory that contains files of a run.
+        option: option that names the folder, for errors.
+        wait_s: seconds to wait for another command that writes to the directory.
 
     Raises:
-        ConfigError: another command writes there; or the directory holds a run, which ``fresh``
-            refuses, or a link, which could lead out of it; or it cannot be made.
+        ConfigError: another command writes to the directory; or the directory contains a run and
+            ``fresh`` is true, or a link, which could lead elsewhere; or it cannot be created.
     """
     directory = Path(os.path.abspath(folder))
     if not fresh:
         check_run_directory(directory)
-    with taken_back(directory) as mine, sole_writer(directory, option=option, wait_s=wait_s):
+    with (
+        removed_on_error(directory) as new_names,
+        sole_writer(directory, option=option, wait_s=wait_s),
+    ):
         if fresh:
             check_unused(directory, option=option)
             check_output(directory, _WRITTEN_BY_RUN, option=option)
         (directory / COMPOSED).mkdir(exist_ok=True)
-        mine.update((COMPOSED, _LOG_FILE))
+        new_names.update((COMPOSED, _LOG_FILE))
         write_composed(directory, options, hydra)
         with logged(directory):
             yield directory
@@ -96,53 +98,57 @@ def made_directory(
 def made_output(
     folder: str | Path, names: Collection[str], *, option: str = "output", force: bool | None = None
 ) -> Iterator[Path]:
-    """Make a folder for files with these ``names``, and yield its absolute path.
+    """Create a folder for files called ``names``, lock it, and yield its absolute path.
 
-    If the ``with`` block raises, all that it has made is removed again. ``option`` names the folder
-    in errors; ``force`` first removes files of these names that are there. No other command writes
-    there during the block.
+    If the ``with`` block raises, the new files and folders are removed.
+
+    Args:
+        folder: the output folder.
+        names: names of the files that the block writes.
+        option: option that names the folder, for errors.
+        force: first remove existing files called ``names``.
 
     Raises:
-        ConfigError: as ``check_output``; or another command writes there, or the folder cannot be
-            made.
+        ConfigError: as for ``check_output``; or another command writes to the folder, or it cannot
+            be created.
     """
     directory = Path(os.path.abspath(folder))
-    with taken_back(directory) as mine, sole_writer(directory, option=option):
+    with removed_on_error(directory) as new_names, sole_writer(directory, option=option):
         check_output(directory, names, option=option, force=force)
         if force:
             for name in names:
                 _remove(directory / name)
-        mine.update(names)
+        new_names.update(names)
         yield directory
 
 
 def check_output(
     directory: Path, names: Collection[str], *, option: str = "output", force: bool | None = None
 ) -> None:
-    """Check that writing files with these ``names`` replaces nothing, and follows no link.
+    """Check that writing files called ``names`` overwrites nothing and follows no link.
 
     Args:
-        directory: it may be missing.
-        option: names it in errors.
-        force: whether files of these names may be replaced if nothing else is in there; None if
-            the command has no such option.
+        directory: the output folder, which may be missing.
+        option: option that names the folder, for errors.
+        force: whether existing files called ``names`` may be replaced, provided that the folder
+            contains nothing else. None: the command has no such option.
 
     Raises:
-        ConfigError: the directory holds one of the names; or with ``force`` anything else beside
-            them, or a link.
+        ConfigError: the directory contains one of ``names``; or with ``force`` another entry, or a
+            link.
     """
-    held = [name for name in names if os.path.lexists(directory / name)]
-    if not held:
+    existing = [name for name in names if os.path.lexists(directory / name)]
+    if not existing:
         return
-    other = "name another folder" + (", or add force=true" if force is False else "")
     if not force:
+        hint = "name another folder" + (", or add force=true" if force is False else "")
         raise ConfigError(
-            f"{option}={directory}: holds {held[0]}, which would be overwritten; {other}"
+            f"{option}={directory}: holds {existing[0]}, which would be overwritten; {hint}"
         )
-    others = sorted(_names(directory) - {*names, LOCK_FILE})
-    if others:
+    foreign = sorted(_names(directory) - {*names, LOCK_FILE})
+    if foreign:
         raise ConfigError(
-            f"{option}={directory}: holds {shown(others[0])}, which is not of this command, so "
+            f"{option}={directory}: holds {shown(foreign[0])}, which is not of this command, so "
             "that the folder is not replaced; name another folder, or move that away"
         )
     for folder, folders, files in os.walk(directory):
@@ -152,27 +158,31 @@ def check_output(
 
 
 @contextmanager
-def taken_back(directory: Path) -> Iterator[set[str]]:
-    """Make a folder; if the ``with`` block raises, remove what was made, new parents included.
+def removed_on_error(directory: Path) -> Iterator[set[str]]:
+    """Create a folder; if the ``with`` block raises, remove new entries and new parents.
 
-    Yields the names of what may be removed unless it existed, for the caller to add to; if more
-    was made, all of it stays. A folder that cannot be made is a ConfigError.
+    Yields:
+        A set to which the caller adds the names that may be removed. If the block created other
+        entries, nothing is removed.
+
+    Raises:
+        ConfigError: the folder cannot be created.
     """
-    around = (directory, *directory.parents)
-    missing = list(takewhile(lambda each: not os.path.lexists(each), around))
-    before, mine = _names(directory), set[str]()
+    folders = (directory, *directory.parents)
+    missing = list(takewhile(lambda folder: not os.path.lexists(folder), folders))
+    initial_names, removable = _names(directory), set[str]()
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{directory}: {error.strerror}") from None
     try:
-        yield mine
+        yield removable
     except BaseException:
-        made = _names(directory) - before
-        if made <= mine:
-            for name in made:
+        new_names = _names(directory) - initial_names
+        if new_names <= removable:
+            for name in new_names:
                 _remove(directory / name)
-            with suppress(OSError):  # another command has something in it
+            with suppress(OSError):  # not empty: another command writes there
                 for folder in missing:
                     folder.rmdir()
         raise
@@ -180,9 +190,9 @@ def taken_back(directory: Path) -> Iterator[set[str]]:
 
 @contextmanager
 def logged(directory: Path) -> Iterator[None]:
-    """Log into a file of a run directory as well, and keep in mind that it is in use.
+    """Log to a file of a run directory during the ``with`` block, and record the directory as used.
 
-    A program that does not ask for what is logged gets no more of it than before.
+    The handlers and levels of the program's own logging stay in effect.
     """
     global _in_use
     _in_use = directory
@@ -196,20 +206,20 @@ def logged(directory: Path) -> Iterator[None]:
 
 
 def _begin_to_log() -> Callable[[], None]:
-    """Let the package log lines of the level INFO, and return what undoes it.
+    """Enable INFO lines of the package, and return the function that restores the logger.
 
-    If a program asks for them, they reach the root logger as they are.
+    Without a change if the program has enabled INFO: the lines then reach the root logger.
     """
     package = logging.getLogger("gnnscale")
     if package.isEnabledFor(logging.INFO):
         return lambda: None
-    level, propagate, onwards = package.level, package.propagate, _ForwardingHandler()
+    level, propagate, forwarding = package.level, package.propagate, _ForwardingHandler()
     package.setLevel(logging.INFO)
     package.propagate = False
-    package.addHandler(onwards)
+    package.addHandler(forwarding)
 
     def restore() -> None:
-        package.removeHandler(onwards)
+        package.removeHandler(forwarding)
         package.setLevel(level)
         package.propagate = propagate
 
@@ -217,17 +227,17 @@ def _begin_to_log() -> Callable[[], None]:
 
 
 _LOGS = SharedSetting(_begin_to_log)
-#: Threads that wait for a run each, which has its log file.
+#: Threads that run a training in this process; each run has a log file.
 _threads_of_runs: list[int] = []
 
 
 @contextmanager
 def _written_to(file: logging.Handler) -> Iterator[None]:
-    """Log to ``file`` in a ``with`` block, but not what the thread of another run logs."""
+    """Log to ``file`` in the ``with`` block, except lines from the threads of other runs."""
     thread = threading.get_ident()
     file.addFilter(lambda record: record.thread == thread or record.thread not in _threads_of_runs)
     with _LOGS.held():
-        # Above it, a program's own lines are in the file as well, if it asks for ours.
+        # At the root logger, the file also gets the program's own lines.
         package = logging.getLogger("gnnscale")
         log = logging.getLogger() if package.propagate else package
         _threads_of_runs.append(thread)
@@ -240,7 +250,7 @@ def _written_to(file: logging.Handler) -> Iterator[None]:
 
 
 class _ForwardingHandler(logging.Handler):
-    """Hands to the program's own handlers what they ask for."""
+    """Handler that forwards records to the program's handlers at the program's level."""
 
     def emit(self, record: logging.LogRecord) -> None:
         root = logging.getLogger()
@@ -252,15 +262,15 @@ class _ForwardingHandler(logging.Handler):
 def writing_into_run(run: Path, file: Path | None = None) -> Iterator[None]:
     """Lock a run directory while a command writes ``file`` into it.
 
-    A file that lies elsewhere needs no lock. A folder without a run is not locked: its reader
-    refuses it.
+    A file outside of the directory needs no lock. A folder without a run is not locked, since the
+    command refuses it.
 
     Args:
         run: the run directory.
-        file: the file to write; None: one in the run directory.
+        file: the file to write. None: a file in the run directory.
 
     Raises:
-        ConfigError: another command writes there, as one that trains the run.
+        ConfigError: another command, such as the training, writes to the directory.
     """
     inside = file is None or Path(os.path.realpath(file)).is_relative_to(os.path.realpath(run))
     is_run = os.path.lexists(run / CONFIG_FILE)
@@ -271,12 +281,13 @@ def writing_into_run(run: Path, file: Path | None = None) -> Iterator[None]:
 def check_unused(directory: Path, *, option: str = "output", jobs: bool = False) -> None:
     """Raise ConfigError if ``directory``, which may be missing, holds a run.
 
-    ``option`` names it in errors; ``jobs`` means that it is for a sweep, whose jobs
-    have a folder each in there.
+    Args:
+        option: option that names the directory, for errors.
+        jobs: whether the directory is for a sweep; an earlier sweep in it is refused, too.
     """
     if any(os.path.lexists(directory / name) for name in _OF_RUN):
         raise ConfigError(
-            f"{option}={directory}: holds a run; resume={directory} goes on with it, or name "
+            f"{option}={directory}: holds a run; resume={directory} continues it, or name "
             "another folder"
         )
     if jobs and any(name in _OF_SWEEP or name.isdecimal() for name in _names(directory)):
@@ -284,12 +295,12 @@ def check_unused(directory: Path, *, option: str = "output", jobs: bool = False)
 
 
 def claim(directory: Path, run: str) -> None:
-    """Make a directory that of torchrun's ``run``, whose processes may be started again.
+    """Create the directory of torchrun's run ``run``, whose processes may be restarted.
 
-    Every machine's first process calls this; they may share the directory.
+    The first process of each machine calls this; the machines may share the directory.
 
     Raises:
-        ConfigError: it holds another run, or cannot be made.
+        ConfigError: the directory holds another run, or cannot be created.
     """
     file = directory / TORCHRUN_FILE
     if _claimed_by(file) == run:
@@ -297,15 +308,15 @@ def claim(directory: Path, run: str) -> None:
     try:
         check_unused(directory)
     except ConfigError:
-        # Another machine may have made it meanwhile.
+        # Another machine may have created the directory in the meantime.
         owner = _claimed_by(file)
         if owner == run:
             return
         if owner is None:
             raise
         raise ConfigError(
-            f"output={directory}: holds the run that torchrun --rdzv-id={shown(owner)} has begun, "
-            f"and this is --rdzv-id={run}; name another folder, or give that name"
+            f"output={directory}: holds the run of torchrun --rdzv-id={shown(owner)}, "
+            f"got --rdzv-id={run}; name another folder, or pass that id"
         ) from None
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -315,7 +326,7 @@ def claim(directory: Path, run: str) -> None:
 
 
 def _claimed_by(file: Path) -> str | None:
-    """Return whose directory it is; None if it is nobody's."""
+    """Return the ``--rdzv-id`` in ``file``. None: there is no such file."""
     try:
         return read_regular(file, limit=_MAX_NAME).decode(errors="replace")
     except FileNotFoundError:
@@ -325,14 +336,14 @@ def _claimed_by(file: Path) -> str | None:
 
 
 def resume_command() -> str | None:
-    """Return what to type to go on with the run of this process; None if nothing can be."""
+    """Return the command line that continues this process's run. None: there is no run."""
     if _in_use is None or not (_in_use / CONFIG_FILE).exists():
         return None
     return f"gnnscale train {shlex.quote(f'resume={_in_use}')}"
 
 
 def check_run_directory(directory: Path) -> None:
-    """Raise ConfigError for a run directory in which writing could follow a link to elsewhere."""
+    """Raise ConfigError for a run directory with links, which writes could follow elsewhere."""
     for folder in (directory, directory / "checkpoints", directory / ".hydra"):
         try:
             entries = list(os.scandir(folder))
@@ -346,13 +357,16 @@ def check_run_directory(directory: Path) -> None:
                 )
 
 
-def read_run(directory: Path, known: Collection[str], *, option: str) -> dict[str, Any]:
-    """Return the options that a run was started with; what its directory holds is not trusted.
+def read_run(directory: Path, names: Collection[str], *, option: str) -> dict[str, Any]:
+    """Return the options in a run directory, whose content is not trusted.
 
-    ``known`` are the names of options, ``option`` names the directory in errors.
+    Args:
+        names: names of the valid options.
+        option: option that names the directory, for errors.
 
     Raises:
-        ConfigError: it is no run directory, or ``config.yaml`` holds other than values of options.
+        ConfigError: ``directory`` is not a run directory, or ``config.yaml`` contains anything but
+            values of options.
     """
     file = directory / CONFIG_FILE
     try:
@@ -360,24 +374,24 @@ def read_run(directory: Path, known: Collection[str], *, option: str) -> dict[st
         values = read_yaml(file)
     except FileNotFoundError:
         raise ConfigError(
-            f"{option}={directory}: not a run directory, it has no {CONFIG_FILE}"
+            f"{option}={directory}: expected a run directory, it has no {CONFIG_FILE}"
         ) from None
     except OSError as error:
         raise ConfigError(f"{option}={directory}: {error.strerror}") from None
-    check_known(file, values, known)
+    check_known(file, values, names)
     check_references(file, values, allowed=False)
     return values
 
 
 def check_store_of_run(file: Path, store: str | None) -> None:
-    """Raise ConfigError if the store that ``file`` names does not exist: a run makes none."""
+    """Raise ConfigError if the graph store that ``file`` names does not exist."""
     if store is None:
         return
     try:
-        found = (Path(store).expanduser() / "meta.json").is_file()
-    except (RuntimeError, OSError):  # ~ of nobody, or a name that is too long
-        found = False
-    if not found:
+        exists = (Path(store).expanduser() / "meta.json").is_file()
+    except (RuntimeError, OSError):  # an unknown ~user, or a name that is too long
+        exists = False
+    if not exists:
         raise ConfigError(
             f"{file}: dataset.store={store}: no such graph store; gnnscale prepare makes "
             "it, or name it on the command line"
@@ -385,22 +399,22 @@ def check_store_of_run(file: Path, store: str | None) -> None:
 
 
 def write_composed(directory: Path, options: DictConfig, hydra: DictConfig) -> None:
-    """Write what Hydra composed as it does itself: the options, its own, and those typed."""
+    """Write the composed options, Hydra's settings and the overrides, in Hydra's file layout."""
     from omegaconf import OmegaConf
 
-    own = OmegaConf.create({"hydra": hydra})
-    for node in (own.hydra, own.hydra.runtime):
+    root = OmegaConf.create({"hydra": hydra})
+    for node in (root.hydra, root.hydra.runtime):
         OmegaConf.set_readonly(node, False)
-    own.hydra.run.dir = own.hydra.runtime.output_dir = str(directory)
-    own.hydra.output_subdir = COMPOSED
+    root.hydra.run.dir = root.hydra.runtime.output_dir = str(directory)
+    root.hydra.output_subdir = COMPOSED
     folder = directory / COMPOSED
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(options))
-    write_atomically(folder / "hydra.yaml", OmegaConf.to_yaml(own))
-    write_atomically(folder / "overrides.yaml", OmegaConf.to_yaml(own.hydra.overrides.task))
+    write_atomically(folder / "hydra.yaml", OmegaConf.to_yaml(root))
+    write_atomically(folder / "overrides.yaml", OmegaConf.to_yaml(root.hydra.overrides.task))
 
 
 def _names(directory: Path) -> set[str]:
-    """Return the names in a folder, none if there is none."""
+    """Return the names in a folder; empty if it does not exist."""
     try:
         return set(os.listdir(directory))
     except OSError:
@@ -408,7 +422,7 @@ def _names(directory: Path) -> set[str]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder that this process has made."""
+    """Remove a file or a folder."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,4 +1,4 @@
-"""Typed configuration: from what Hydra composed to frozen dataclasses that check themselves."""
+"""Conversion of composed configurations to frozen dataclasses with checked values."""
 
 import difflib
 import inspect
@@ -21,35 +21,38 @@ T = TypeVar("T")
 
 
 def typed(node: Any, base: type[T], *, group: str = "") -> T:
-    """Turn a configuration node into the frozen dataclass that its ``_target_`` names.
+    """Return the frozen dataclass that a configuration node describes.
 
     Types are checked against the dataclass's annotations, values by its ``__post_init__``; a nested
-    dataclass is built from its own node. A node without ``_target_`` is a ``base``. Only subclasses
-    of ``base`` can be named that gnnscale has imported already, or that the user has named for this
-    process (``user_code.allow``), so that a configuration found in another user's run directory
-    cannot make the program import or call anything else. A float that is whole is an integer.
+    dataclass is built from its own node. A float with an integer value is accepted as an int.
+    Numbers fit into 64 bits and are finite (a class with ``allows_infinite = True`` accepts
+    infinity), text has no control characters, and no path is empty.
 
-    Numbers fit into 64 bits and are finite (infinite ones are allowed if the class sets
-    ``allows_infinite = True``), text has no control characters, and no path is empty. ``group`` is
-    the prefix of options in errors; empty at the top.
+    ``_target_`` may name a subclass of ``base`` that gnnscale has already imported, or that the
+    user has named for this process (``user_code.allow``). A configuration from another user's run
+    directory thus cannot import or call other code.
+
+    Args:
+        node: an OmegaConf mapping.
+        base: class of a node without ``_target_``.
+        group: dotted name of the node, for errors; empty at the top.
 
     Raises:
-        ConfigError: unknown key, wrong type, or a value the class refuses.
+        ConfigError: an unknown key, a wrong type, or a value that the class refuses.
     """
     if not isinstance(node, DictConfig) or node._is_none() or node._is_missing():
-        raise ConfigError(f"{group}={_text(node)}: a group of options, not a value")
+        raise ConfigError(f"{group}={_text(node)}: expected a group of options, got a value")
     cls = _target(node, base, group)
     prefix = f"{group}." if group else ""
-    known = {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]
+    options = {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]
     hints = get_type_hints(cls)
-    nested = {name: record for name in known if (record := record_of(hints[name])) is not None}
+    nested = {name: record for name in options if (record := record_of(hints[name])) is not None}
     listed = {name for name in nested if get_origin(hints[name]) is list}
     for key in node:
-        if key != "_target_" and key not in known:
-            inner = (f"{name}.{each.name}" for name in nested for each in fields(nested[name]))
-            raise ConfigError(
-                unknown_option(f"{prefix}{key!s}", (f"{prefix}{each}" for each in (*known, *inner)))
-            )
+        if key != "_target_" and key not in options:
+            inner = (f"{name}.{field.name}" for name in nested for field in fields(nested[name]))
+            names = (f"{prefix}{name}" for name in (*options, *inner))
+            raise ConfigError(unknown_option(f"{prefix}{key!s}", names))
     values = _convert(node, _plain_options(cls), prefix)  # type: ignore[arg-type]
     for name, value in values.items():
         _check_plain(f"{prefix}{name}", value, infinite=getattr(cls, "allows_infinite", False))
@@ -63,15 +66,15 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
             continue
         optional = value is None and hints[name] is not record
         values[name] = None if optional else typed(value, record, group=option)
-    for name, field in known.items():
+    for name, field in options.items():
         if name not in values and _required(field):
-            raise ConfigError(f"{prefix}{name}: required, and not given")
+            raise ConfigError(f"{prefix}{name}: required")
     return cls(**values)
 
 
 def _typed_list(node: Any, record: type[T], option: str) -> list[T]:
     if not isinstance(node, ListConfig):
-        raise ConfigError(f"{option}={_text(node)}: a list of groups of options")
+        raise ConfigError(f"{option}={_text(node)}: expected a list of groups of options")
     return [
         typed(_get(node, position, f"{option}."), record, group=f"{option}.{position}")
         for position in range(len(node))
@@ -79,15 +82,15 @@ def _typed_list(node: Any, record: type[T], option: str) -> list[T]:
 
 
 def record_of(hint: Any) -> Any:
-    """Return the dataclass that a field holds, may hold, or lists; None if it holds none."""
-    return next((each for each in (hint, *get_args(hint)) if is_dataclass(each)), None)
+    """Return the dataclass in a type hint: ``D``, ``D | None`` or ``list[D]``; else None."""
+    return next((cls for cls in (hint, *get_args(hint)) if is_dataclass(cls)), None)
 
 
 def _target(node: DictConfig, base: type[T], group: str) -> type[T]:
     target = _get(node, "_target_", f"{group}." if group else "") if "_target_" in node else None
     if target is None:
         if inspect.isabstract(base):
-            raise ConfigError(f"{group}._target_: required, the class of gnnscale that is meant")
+            raise ConfigError(f"{group}._target_: required; name a class of gnnscale")
         return base
     return options_class(target, base, group=group)
 
@@ -95,36 +98,41 @@ def _target(node: DictConfig, base: type[T], group: str) -> type[T]:
 def options_class(target: object, base: type[T], *, group: str) -> type[T]:
     """Return the class of options that a ``_target_`` names.
 
-    It must be imported already, or code that the user has named.
+    The class must already be imported, or be a user's class that the user has named.
+
+    Args:
+        target: value of ``_target_``.
+        base: required base class.
+        group: dotted name of the group, for errors.
 
     Raises:
-        ConfigError: it is no subclass of ``base`` in gnnscale or of the user's; names ``group``.
+        ConfigError: ``target`` is not a subclass of ``base`` in gnnscale or in the user's code.
     """
     if user_code.is_name(target):
         return user_code.own_class(str(target), base, group=group)
     option = f"{group}._target_={shown(target)}"
     module, _, name = current_path(str(target)).rpartition(".")
     if not module.startswith("gnnscale."):
-        raise ConfigError(f"{option}: not a class of gnnscale")
-    # What is not imported by now is imported for no file.
+        raise ConfigError(f"{option}: expected a class of gnnscale")
+    # No module is imported because a file names it.
     cls = getattr(sys.modules.get(module), name, None)
     if cls is None:
         raise ConfigError(f"{option}: no such class")
     if not (isinstance(cls, type) and issubclass(cls, base) and is_dataclass(cls)):
-        raise ConfigError(f"{option}: not a {base.__name__}")
+        raise ConfigError(f"{option}: expected a subclass of {base.__name__}")
     if inspect.isabstract(cls):
-        raise ConfigError(f"{option}: a base of others, name one of those")
+        raise ConfigError(f"{option}: expected a subclass, got an abstract class")
     if getattr(cls, "only_in_programs", False):
-        raise ConfigError(f"{option}: has a class of a program, which no option names")
+        raise ConfigError(f"{option}: can be set by a program only")
     return cast("type[T]", cls)
 
 
 def _get(node: DictConfig | ListConfig, name: Any, prefix: str) -> Any:
-    """Return ``node[name]``, resolved; what OmegaConf raises becomes one line."""
+    """Return ``node[name]``, resolved; an error of OmegaConf becomes a ConfigError."""
     try:
         return node[name]
     except MissingMandatoryValue:
-        raise ConfigError(f"{prefix}{name}: required, and not given") from None
+        raise ConfigError(f"{prefix}{name}: required") from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"{prefix}{name}: {_first_line(error)}") from None
     except RecursionError:
@@ -133,7 +141,7 @@ def _get(node: DictConfig | ListConfig, name: Any, prefix: str) -> Any:
 
 @cache
 def _plain_options(cls: type) -> type:
-    """Return a dataclass of those fields of ``cls`` that hold no dataclass, without its checks."""
+    """Return a dataclass of the fields of ``cls`` that contain no dataclass, without its checks."""
     hints = get_type_hints(cls)
     names = [field.name for field in fields(cls) if field.init]
     plain = [(name, hints[name]) for name in names if record_of(hints[name]) is None]
@@ -153,13 +161,13 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
             if OmegaConf.is_config(value):
                 value = OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
             if value is None and type(None) not in get_args(hints[name]):
-                raise ConfigError(f"{prefix}{name}=null: a value is required")
+                raise ConfigError(f"{prefix}{name}=null: expected a value")
             if value == "" and Path in (hints[name], *get_args(hints[name])):
-                raise ConfigError(f"{prefix}{name}=: names no file or folder")
+                raise ConfigError(f"{prefix}{name}=: expected a file or folder")
             schema[name] = _whole(value, hints[name])
             values[name] = schema[name]
         except MissingMandatoryValue:
-            raise ConfigError(f"{prefix}{name}: required, and not given") from None
+            raise ConfigError(f"{prefix}{name}: required") from None
         except OmegaConfBaseException as error:
             raise ConfigError(f"{prefix}{name}: {_first_line(error)}") from None
         except (OverflowError, RecursionError):
@@ -170,32 +178,34 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
 
 
 def _whole(value: Any, hint: Any) -> Any:
-    """Return ``value`` with whole floats, such as 1e9, as integers if ``hint`` asks for such."""
+    """Return ``value`` with floats such as 1e9 as integers if ``hint`` is an integer type."""
     if isinstance(value, list) and get_origin(hint) is list:
-        return [_whole(each, get_args(hint)[0]) for each in value]
-    wanted = (hint, *get_args(hint))
+        return [_whole(element, get_args(hint)[0]) for element in value]
+    types = (hint, *get_args(hint))
     whole = isinstance(value, float) and value.is_integer()
-    return int(value) if whole and int in wanted and float not in wanted else value
+    return int(value) if whole and int in types and float not in types else value
 
 
 def _check_plain(option: str, value: Any, *, infinite: bool) -> None:
-    """Refuse numbers, texts and paths that have no meaning."""
+    """Raise ConfigError for numbers that are not finite or too large, and unprintable text."""
     if isinstance(value, (list, dict)):
-        for each in value.items() if isinstance(value, dict) else value:
-            for part in each if isinstance(each, tuple) else (each,):
-                _check_plain(option, part, infinite=infinite)
+        parts = (
+            [part for item in value.items() for part in item] if isinstance(value, dict) else value
+        )
+        for part in parts:
+            _check_plain(option, part, infinite=infinite)
     elif isinstance(value, float):
         if math.isnan(value) or (math.isinf(value) and not infinite):
-            raise ConfigError(f"{option}={value}: must be a finite number")
+            raise ConfigError(f"{option}={value}: expected a finite number")
     elif isinstance(value, int):
         if not -(2**63) <= value < 2**63:
-            raise ConfigError(f"{option}={_text(value)}: must fit into 64 bits")
+            raise ConfigError(f"{option}={_text(value)}: expected a number of 64 bits")
     elif isinstance(value, (str, Path)) and not printable(str(value)):
         raise ConfigError(f"{option}={shown(value)}: holds control characters, or is not UTF-8")
 
 
 def _text(value: Any) -> str:
-    """Return a value for a message; a number of thousands of digits has no text in Python."""
+    """Return a value for a message; ``...`` for numbers too long for Python to format."""
     try:
         return "null" if value is None else shown(value)
     except (ValueError, RecursionError):
@@ -210,16 +220,16 @@ def _required(field: Field[Any]) -> bool:
     return field.init and field.default is MISSING and field.default_factory is MISSING
 
 
-def unknown_option(name: str, known: Iterable[str]) -> str:
-    """Return one line: ``name`` is no option, and which of ``known`` is closest.
+def unknown_option(name: str, options: Iterable[str]) -> str:
+    """Return the message for an unknown option ``name``, with the closest of ``options``.
 
-    The last part of a dotted name counts most: ``lr`` stands for ``optimizer.lr``.
+    The last part of a dotted name counts most: ``lr`` suggests ``optimizer.lr``.
     """
-    known = list(known)
-    inside = [option for option in known if option.endswith(f".{name}")]
-    guess = f", did you mean {inside[0]!r}?" if inside else nearest(name, known)
+    options = list(options)
+    inside = [option for option in options if option.endswith(f".{name}")]
+    guess = f", did you mean {inside[0]!r}?" if inside else nearest(name, options)
     if not guess:
-        tails = {option.rpartition(".")[2]: option for option in known}
+        tails = {option.rpartition(".")[2]: option for option in options}
         close = difflib.get_close_matches(name.rpartition(".")[2], tails, n=1, cutoff=0.75)
         guess = f", did you mean {tails[close[0]]!r}?" if close else ""
     return f"{name}: unknown option{guess}"
@@ -230,17 +240,20 @@ def differences(
 ) -> list[tuple[str, Any, Any]]:
     """Return ``(dotted key, new value, old value)`` for every option in which two runs differ.
 
-    ``new`` and ``old`` are nested plain dictionaries; an absent key counts as None. ``ignore`` are
-    dotted keys, or groups of keys, that may differ; ``prefix`` is used by the recursion.
+    Args:
+        new: nested plain dictionary; an absent key counts as None.
+        old: nested plain dictionary, likewise.
+        ignore: dotted keys of options or groups that may differ.
+        prefix: prefix of dotted keys, for the recursion.
     """
     ignore = tuple(ignore)
-    found: list[tuple[str, Any, Any]] = []
+    changes: list[tuple[str, Any, Any]] = []
     for key in {**new, **old}:
-        name, left, right = f"{prefix}{key}", new.get(key), old.get(key)
-        if name in ignore or left == right:
+        name, new_value, old_value = f"{prefix}{key}", new.get(key), old.get(key)
+        if name in ignore or new_value == old_value:
             continue
-        if isinstance(left, Mapping) and isinstance(right, Mapping):
-            found += differences(left, right, ignore=ignore, prefix=f"{name}.")
+        if isinstance(new_value, Mapping) and isinstance(old_value, Mapping):
+            changes += differences(new_value, old_value, ignore=ignore, prefix=f"{name}.")
         else:
-            found.append((name, left, right))
-    return found
+            changes.append((name, new_value, old_value))
+    return changes

@@ -1,12 +1,12 @@
-"""What a run directory that was found may name: the one rule, and the options that it is about.
+"""Checks of untrusted run directories: paths, addresses and code that their options may name.
 
-A path, an address or a device file is used only if it lies inside the run directory or a folder of
-``GNNSCALE_HOME``, or if the user names it again. Code, and a program for a card, is used only if
-the user names it again. Options that the user's own ``gnnscale train`` wrote to this place count as
-named, but for code: what its name means is only known when it is imported.
+A path, an address or a device file is used only if it lies in the run directory or in a folder of
+``GNNSCALE_HOME``, or if the user names it again. Code, and an FPGA program, is used only if the
+user names it again. Options that this user's ``gnnscale train`` wrote count as named, except code,
+since its meaning is known only after the import.
 
-Fields of options classes declare by ``names`` what their texts mean; a ``Path`` is a place by its
-type. Undeclared texts are places if they look like one.
+Fields of options classes declare by ``names`` how their texts are interpreted. A field of type
+``Path`` holds paths. An undeclared text is a path if it looks like one.
 """
 
 import hashlib
@@ -16,27 +16,25 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from gnnscale.core import ConfigError, check_private, home, one_line, shown, write_atomically
-from gnnscale.core.config import run_directory, user_code
-from gnnscale.core.config import typed as config
-from gnnscale.core.config import yaml_file as file
+from gnnscale.core.config import run_directory, typed, user_code, yaml_file
 
-#: What texts of an option may be: a name of code (``MODULE:NAME``); the file of a program for a
-#: card; a path or an address; arguments of code, any of which may be a place; or none of these.
+#: Interpretations of an option's texts: a name of code (``MODULE:NAME``); the file of an FPGA
+#: program; a path or an address; arguments of code, possibly paths; or plain text.
 KINDS = ("code", "program", "place", "arguments", "text")
-#: Runs whose options this user has written, in the home of all stores.
-_OWN = "runs"
-#: Folders of that home in which nothing may be made, or looked for, because a run says so.
-_TRUSTED = (_OWN, "csim")
+#: Folder of ``GNNSCALE_HOME`` with digests of the options that this user has written.
+_DIGESTS = "runs"
+#: Folders of ``GNNSCALE_HOME`` with trusted content, which options of a run may not name.
+_TRUSTED = (_DIGESTS, "csim")
 _DIGEST_BYTES = 64
 _METADATA = "gnnscale.names"
-#: The name of a module of the user's, and the arguments of its constructor.
+#: Options of a user's module and of the arguments of its constructor.
 _MODULE, _ARGUMENTS = "model.module", "model.arguments."
 #: Values that Hydra reads without quotes.
 _PLAIN = re.compile(r"[\w./:@+-]+", re.ASCII)
@@ -45,101 +43,118 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Declared:
-    """What the texts of a field name."""
+    """Declared interpretation of a field's texts."""
 
     what: str  #: one of ``KINDS``
-    known: tuple[str, ...] = ()  #: texts that stand for what ships with the package
-    unless: str | None = None  #: a field beside it; if that one is typed, this one is not needed
-    #: returns the places that the field's value means, and what is typed again; None for its texts
-    #: and the value itself
+    known: tuple[str, ...] = ()  #: texts that name a part of the package, not a path
+    unless: str | None = None  #: a sibling field; if the user types it, this field is dropped
+    #: returns the paths in the field's value, and the value for the user to type again. None: the
+    #: paths are the value's texts
     places: Callable[[Any], tuple[list[str], Any]] | None = None
-    #: returns the option mappings in the field's value, each with its class
+    #: returns the nested mappings of options in the field's value, with the class of each
     entries: Callable[[Any], list[tuple[Mapping[str, Any], type]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedOption:
-    """An option that names something."""
+    """Option that names code, a program, a path or an address."""
 
-    option: str  #: its dotted name
-    what: str  #: one of ``KINDS``, without ``text``
-    texts: tuple[str, ...]  #: what it names
-    value: Any  #: what is to be typed again, the option's whole value
-    unless: str | None = None  #: an option which, typed, makes this one needless
+    option: str  #: dotted name
+    what: str  #: one of ``KINDS``, except ``text``
+    texts: tuple[str, ...]  #: the names, paths or addresses
+    value: Any  #: full value of the option, for the user to type again
+    unless: str | None = None  #: an option that replaces this one if the user types it
 
 
 def names(what: str, **details: Any) -> dict[str, Any]:
-    """Return the ``metadata`` of a field whose texts name something, or declaredly nothing.
+    """Return the ``metadata`` of a dataclass field that declares how its texts are interpreted.
 
-    ``what`` is one of ``KINDS``, ``details`` are further fields of ``_Declared``.
+    Args:
+        what: one of ``KINDS``.
+        details: further fields of ``_Declared``.
     """
     assert what in KINDS
     return {_METADATA: _Declared(what=what, **details)}
 
 
 def declared(options: type, name: str) -> str | None:
-    """Return which of ``KINDS`` a field is declared to name, None if undeclared."""
-    (found,) = (each for each in fields(options) if each.name == name)
-    how = _declaration(found, get_type_hints(options)[name])
-    return None if how is None else how.what
+    """Return which of ``KINDS`` a field declares. None: the field declares nothing."""
+    (field,) = (field for field in fields(options) if field.name == name)
+    declaration = _declaration(field, get_type_hints(options)[name])
+    return None if declaration is None else declaration.what
 
 
 def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iterator[NamedOption]:
-    """Yield what options, plain values such as those in a run's ``config.yaml``, name.
+    """Yield the options that name code, programs, paths or addresses.
 
-    ``options`` is their class; a group's ``_target_`` may name another, and is a ConfigError if it
-    is unknown. ``prefix`` of dotted names is used by the recursion.
+    Args:
+        values: plain values, such as the content of a run's ``config.yaml``.
+        options: class of the options; a ``_target_`` in ``values`` may name a subclass.
+        prefix: prefix of dotted names, for the recursion.
+
+    Raises:
+        ConfigError: a ``_target_`` is unknown.
     """
     target, cls, group = values.get("_target_"), options, prefix.rstrip(".")
     if user_code.is_name(target) and group in user_code.GROUPS:
-        # A class of a user's is not imported here: its options may be places if they look like one.
+        # A user's class is not imported here, so its options are undeclared.
         yield NamedOption(
             option=f"{prefix}_target_", what="code", texts=(str(target),), value=target
         )
-        known = {each.name for each in fields(options)} | {"_target_"}
-        for name in values.keys() - known:
+        declared_names = {field.name for field in fields(options)} | {"_target_"}
+        for name in values.keys() - declared_names:
             yield from _named(None, f"{prefix}{name}", values[name], prefix)
     elif target is not None:
-        cls = config.options_class(target, options, group=group)
+        cls = typed.options_class(target, options, group=group)
     hints = get_type_hints(cls)
-    for each in fields(cls):
-        value = values.get(each.name)
+    for field in fields(cls):
+        value = values.get(field.name)
         if value is None or value in ("", [], {}):
             continue
-        record = config.record_of(hints[each.name])
-        if record is not None:
-            if isinstance(value, Mapping):
-                yield from named_in(value, record, f"{prefix}{each.name}.")
-            for entry in value if isinstance(value, list) else ():
-                # Nothing types a single record of a list again: the list is the option.
-                for inner in named_in(entry, record) if isinstance(entry, Mapping) else ():
-                    option = f"{prefix}{each.name}"
-                    yield NamedOption(
-                        option=option, what=inner.what, texts=inner.texts, value=value
-                    )
+        option = f"{prefix}{field.name}"
+        record = typed.record_of(hints[field.name])
+        if record is None:
+            yield from _named(_declaration(field, hints[field.name]), option, value, prefix)
             continue
-        how = _declaration(each, hints[each.name])
-        yield from _named(how, f"{prefix}{each.name}", value, prefix)
+        if isinstance(value, Mapping):
+            yield from named_in(value, record, f"{option}.")
+        entries = value if isinstance(value, list) else []
+        # The user types the whole list again, not one of its entries.
+        mappings = [(entry, record) for entry in entries if isinstance(entry, Mapping)]
+        yield from _named_in_entries(mappings, option, value)
 
 
-def _named(how: _Declared | None, option: str, value: Any, prefix: str) -> Iterator[NamedOption]:
-    if how is None:
-        texts = tuple(each for each in _texts(value) if _looks_like_place(each))
+def _named_in_entries(
+    entries: Iterable[tuple[Mapping[str, Any], type]], option: str, value: Any
+) -> Iterator[NamedOption]:
+    """Yield the named options in the entries of an option, as options called ``option``."""
+    for entry, cls in entries:
+        for inner in named_in(entry, cls):
+            yield NamedOption(option=option, what=inner.what, texts=inner.texts, value=value)
+
+
+def _named(
+    declaration: _Declared | None, option: str, value: Any, prefix: str
+) -> Iterator[NamedOption]:
+    """Yield the named options in one value."""
+    if declaration is None:
+        texts = tuple(text for text in _texts(value) if _looks_like_place(text))
         if texts:
             yield NamedOption(option=option, what="place", texts=texts, value=value)
-    elif how.entries is not None:
-        for entry, cls in how.entries(value):
-            for each in named_in(entry, cls):
-                yield NamedOption(option=option, what=each.what, texts=each.texts, value=value)
-    elif how.what == "arguments":
+    elif declaration.entries is not None:
+        yield from _named_in_entries(declaration.entries(value), option, value)
+    elif declaration.what == "arguments":
         for key, argument in value.items() if isinstance(value, Mapping) else ():
             yield from _named(None, f"{option}.{key}", argument, prefix)
-    elif how.what != "text":
-        found, value = (_texts(value), value) if how.places is None else how.places(value)
-        texts = tuple(each for each in found if each not in how.known)
-        unless = None if how.unless is None else f"{prefix}{how.unless}"
+    elif declaration.what != "text":
+        find_paths = declaration.places
+        paths, value = (_texts(value), value) if find_paths is None else find_paths(value)
+        texts = tuple(path for path in paths if path not in declaration.known)
+        unless = None if declaration.unless is None else f"{prefix}{declaration.unless}"
         if texts:
-            yield NamedOption(option=option, what=how.what, texts=texts, value=value, unless=unless)
+            yield NamedOption(
+                option=option, what=declaration.what, texts=texts, value=value, unless=unless
+            )
 
 
 def check_found(
@@ -151,41 +166,51 @@ def check_found(
     in_program: bool = False,
     used: tuple[str, ...] = ("",),
 ) -> None:
-    """Check the options of a run directory, plain ``values``, by the rule for what was found.
+    """Check the options of an untrusted run directory.
 
-    A place that is neither allowed nor needed becomes None. ``given`` are options that the user
-    named again, by dotted name; ``in_program`` means that ``gnnscale.load`` was called, and no
-    command; ``used`` are prefixes of the options that are used.
+    An option that names a forbidden path, and that the user replaced by another option, becomes
+    None in ``values``.
+
+    Args:
+        values: plain values of ``config.yaml``.
+        options: class of the options.
+        directory: the run directory.
+        given: options that the user named again, by dotted name.
+        in_program: whether ``gnnscale.load`` was called, and not a command; for the hint.
+        used: prefixes of the options that are used; other options are not checked.
 
     Raises:
-        ConfigError: the run names what it may not, with what to type; or a group's class is
-            unknown.
+        ConfigError: an option names a forbidden path or code, with a hint to name it again; or a
+            ``_target_`` is unknown.
     """
     source = directory / run_directory.CONFIG_FILE
     try:
-        found = [each for each in named_in(values, options) if each.option.startswith(used)]
+        named_options = [
+            named for named in named_in(values, options) if named.option.startswith(used)
+        ]
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
-    own = wrote_it(directory, values)
-    asked: dict[str, NamedOption] = {}
-    for each in found:
-        if each.what != "code" and (own or _allowed(each, directory)):
+    is_own_run = wrote_it(directory, values)
+    refused: dict[str, NamedOption] = {}
+    for named in named_options:
+        if named.what != "code" and (is_own_run or _allowed(named, directory)):
             continue
-        if each.option not in given and each.unless in given:
-            _drop(values, each.option)
+        if named.option not in given and named.unless in given:
+            _drop(values, named.option)
         else:
-            asked.setdefault(each.option, each)
-    missing = [each for option, each in asked.items() if option not in given]
+            refused.setdefault(named.option, named)
+    missing = [named for option, named in refused.items() if option not in given]
     if missing:
-        again = (_given_again if in_program else _typed_again)([*asked.values()])
-        raise ConfigError(f"{source}: {_reason(missing)}; if you trust it, {again}")
+        make_hint = _load_hint if in_program else _command_hint
+        hint = make_hint([*refused.values()])
+        raise ConfigError(f"{source}: {_reason(missing)}; if you trust it, {hint}")
 
 
 def write_own(directory: Path, options: Mapping[str, Any]) -> None:
-    """Write ``config.yaml`` into a run directory, atomically, and ``remember_own`` it.
+    """Write ``config.yaml`` into a run directory atomically, and record it by ``remember_own``.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     from omegaconf import OmegaConf
 
@@ -194,88 +219,88 @@ def write_own(directory: Path, options: Mapping[str, Any]) -> None:
 
 
 def remember_own(directory: Path) -> None:
-    """Record that this process has written the ``config.yaml`` in a run directory.
+    """Record a digest of the run's ``config.yaml``, which this user's process has written.
 
-    If that fails, a warning is logged, and the user names the run's places again later.
+    A failure is logged as a warning; the user must then name the run's paths again later.
     """
-    place = _record_of(directory)
+    record = _record_file(directory)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomically(
-            place, _digest(file.read_yaml(directory / run_directory.CONFIG_FILE)), shared=True
-        )
+        record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        values = yaml_file.read_yaml(directory / run_directory.CONFIG_FILE)
+        write_atomically(record, _digest(values), shared=True)
     except (OSError, ConfigError) as error:
         reason = getattr(error, "strerror", None) or error
-        _LOG.warning("%s: cannot note that the run is yours (%s)", place, reason)
+        _LOG.warning("%s: cannot note that the run is yours (%s)", record, reason)
 
 
 def forget_own(directory: Path) -> None:
     """Remove the record of ``remember_own`` for a run that was refused."""
     with suppress(OSError):
-        place = _record_of(directory)
-        place.unlink(missing_ok=True)
-        place.parent.rmdir()  # if there is no other
+        record = _record_file(directory)
+        record.unlink(missing_ok=True)
+        record.parent.rmdir()  # fails if there are further records
 
 
 def wrote_it(directory: Path, values: Mapping[str, Any]) -> bool:
-    """Return whether this user's ``gnnscale train`` has written these options to this place."""
-    place = _record_of(directory)
+    """Whether ``gnnscale train`` of this user has written these options to ``directory``."""
+    record = _record_file(directory)
     try:
-        check_private(place.parent)
-        check_private(place)
-        noted = file.read_regular(place, limit=_DIGEST_BYTES)
+        check_private(record.parent)
+        check_private(record)
+        digest = yaml_file.read_regular(record, limit=_DIGEST_BYTES)
     except (OSError, ConfigError):
         return False
-    return noted.decode(errors="replace") == _digest(values)
+    return digest.decode(errors="replace") == _digest(values)
 
 
 def _digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def _record_of(directory: Path) -> Path:
+def _record_file(directory: Path) -> Path:
     real = os.fsencode(os.path.realpath(directory))
-    return home() / _OWN / hashlib.blake2b(real, digest_size=16).hexdigest()
+    return home() / _DIGESTS / hashlib.blake2b(real, digest_size=16).hexdigest()
 
 
 def _allowed(named: NamedOption, directory: Path) -> bool:
-    """Whether all that an option names lies in a place that a found directory may name."""
+    """Whether a run directory may name all texts of an option."""
     if named.what == "program":
         return False
-    # Whether ~ is somebody's home or a folder's name is for each option to say.
-    paths = [each for each in named.texts if not is_address(each) and not each.startswith("~")]
-    found = (_in_home(each) or _in_run(each, directory) for each in paths)
-    return len(paths) == len(named.texts) and all(found)
+    # Each option decides whether ~ is a home directory or a folder's name.
+    paths = [text for text in named.texts if not is_address(text) and not text.startswith("~")]
+    return len(paths) == len(named.texts) and all(
+        _in_home(path) or _in_run(path, directory) for path in paths
+    )
 
 
 def _in_home(path: str) -> bool:
-    """Whether ``path`` is in a folder of ``GNNSCALE_HOME``; links there are the user's own.
+    """Whether ``path`` is in an untrusted folder of ``GNNSCALE_HOME``.
 
-    Not in those whose content is trusted, and not in the home itself, which has files of its own.
+    Links are not resolved: only the user can place links in the home.
     """
-    place, root = Path(path).absolute(), home().absolute()
-    if ".." in place.parts or not place.is_relative_to(root):
+    target, root = Path(path).absolute(), home().absolute()
+    if ".." in target.parts or not target.is_relative_to(root):
         return False
-    folder, *inside = place.relative_to(root).parts or ("",)
+    folder, *inside = target.relative_to(root).parts or ("",)
     return bool(inside) and folder not in _TRUSTED
 
 
 def _in_run(path: str, directory: Path) -> bool:
-    """Whether ``path`` is in a run directory, from which no link leads out."""
+    """Whether ``path`` is in a run directory and contains no links."""
     try:
-        place = Path(os.path.realpath(path))
-        within = place.is_relative_to(os.path.realpath(directory))
-        return within and all(map(_is_plain, _below(place)))
+        target = Path(os.path.realpath(path))
+        within = target.is_relative_to(os.path.realpath(directory))
+        return within and all(map(_is_plain, _walk(target)))
     except (OSError, ValueError):  # a zero byte, a name that is too long
         return False
 
 
-def _below(place: Path) -> Iterator[Path]:
-    """Yield ``place`` if it exists, and all that is in it; no link is followed."""
-    if os.path.lexists(place):
-        yield place
-    for folder, folders, files in os.walk(place):
-        yield from (Path(folder, each) for each in (*folders, *files))
+def _walk(path: Path) -> Iterator[Path]:
+    """Yield ``path`` if it exists, and all entries of its tree; links are not followed."""
+    if os.path.lexists(path):
+        yield path
+    for folder, folders, files in os.walk(path):
+        yield from (Path(folder, name) for name in (*folders, *files))
 
 
 def _is_plain(path: Path) -> bool:
@@ -284,12 +309,12 @@ def _is_plain(path: Path) -> bool:
 
 
 def is_address(text: str) -> bool:
-    """Whether ``text`` is an address such as ``s3://bucket/folder``, or a chain, and no path."""
+    """Whether ``text`` is an address such as ``s3://bucket/folder``, or a chain of addresses."""
     return "://" in text or "::" in text
 
 
 def _looks_like_place(text: str) -> bool:
-    return any(each in text for each in ("/", "\\", "::")) or text.startswith("~")
+    return any(mark in text for mark in ("/", "\\", "::")) or text.startswith("~")
 
 
 def _drop(values: dict[str, Any], option: str) -> None:
@@ -300,8 +325,8 @@ def _drop(values: dict[str, Any], option: str) -> None:
 
 
 def _reason(missing: list[NamedOption]) -> str:
-    """Return what is wrong with what a run names."""
-    code = [each.option for each in missing if each.what == "code"]
+    """Return why the options of a run are refused."""
+    code = [named.option for named in missing if named.what == "code"]
     if code:
         return (
             f"{', '.join(code)}: names code, and nothing is imported because a file that was found "
@@ -315,37 +340,43 @@ def _reason(missing: list[NamedOption]) -> str:
     return f"{named_option}: {where}, and not used because a file that was found says so"
 
 
-def _typed_again(asked: list[NamedOption]) -> str:
-    """Return what a command is to be given in addition."""
-    typed = " ".join(
-        shlex.quote(f"{each.option}={written(each.value, quotes=each.what != 'code')}")
-        for each in asked
+def _command_hint(refused: list[NamedOption]) -> str:
+    """Return the options to add to a command."""
+    options = " ".join(
+        shlex.quote(f"{named.option}={written(named.value, quotes=named.what != 'code')}")
+        for named in refused
     )
-    # The arguments of a module that a program has built are in no file.
-    own = any(each.option == _MODULE for each in asked)
-    more = f" (and {_ARGUMENTS}NAME=VALUE if the class needs more arguments)" if own else ""
-    return f"add {typed}{more}"
+    # No file stores the arguments of a module that a program has built.
+    has_module = any(named.option == _MODULE for named in refused)
+    more = f" (and {_ARGUMENTS}NAME=VALUE if the class needs more arguments)" if has_module else ""
+    return f"add {options}{more}"
 
 
-def _given_again(asked: list[NamedOption]) -> str:
-    """Return what ``gnnscale.load`` is to be given in addition."""
-    values = {each.option: one_line(repr(each.value), 400) for each in asked}
+def _load_hint(refused: list[NamedOption]) -> str:
+    """Return the arguments to add to a call of ``gnnscale.load``."""
+    values = {named.option: one_line(repr(named.value), 400) for named in refused}
     module = values.pop(_MODULE, None)
-    given = [] if module is None else [f"module={module}"]
+    keywords = [] if module is None else [f"module={module}"]
     for keyword, prefix in (("arguments", _ARGUMENTS), ("options", "")):
-        some = [each for each in values if each.startswith(prefix)]
-        pairs = ", ".join(f"{each.removeprefix(prefix)!r}: {values.pop(each)}" for each in some)
-        given += [f"{keyword}={{{pairs}}}"] if pairs else []
+        options = [option for option in values if option.startswith(prefix)]
+        pairs = ", ".join(
+            f"{option.removeprefix(prefix)!r}: {values.pop(option)}" for option in options
+        )
+        keywords += [f"{keyword}={{{pairs}}}"] if pairs else []
     more = " (and arguments={'NAME': VALUE} if the class needs more)" if module else ""
-    return f"call load(..., {', '.join(given)}){more}"
+    return f"call load(..., {', '.join(keywords)}){more}"
 
 
 def written(value: Any, *, quotes: bool = True) -> str:
-    """Return a value as it is typed on the command line, with ``quotes`` around odd texts."""
+    """Return a value in the grammar of the command line.
+
+    Args:
+        quotes: put quotes around texts that Hydra would not read as plain text.
+    """
     if isinstance(value, (list, tuple)):
-        return f"[{','.join(written(each, quotes=quotes) for each in value)}]"
+        return f"[{','.join(written(element, quotes=quotes) for element in value)}]"
     if isinstance(value, Mapping):
-        pairs = (f"{key}:{written(each, quotes=quotes)}" for key, each in value.items())
+        pairs = (f"{key}:{written(element, quotes=quotes)}" for key, element in value.items())
         return f"{{{','.join(pairs)}}}"
     if isinstance(value, str) and quotes and not _PLAIN.fullmatch(value):
         return "'" + value.replace("'", "\\'") + "'"
@@ -356,16 +387,15 @@ def written(value: Any, *, quotes: bool = True) -> str:
 
 def _texts(value: Any) -> list[str]:
     """Return all texts in the value of an option; numbers are converted to texts."""
-    if isinstance(value, Mapping):
-        return [text for each in value.values() for text in _texts(each)]
-    if isinstance(value, (list, tuple)):
-        return [text for each in value for text in _texts(each)]
+    if isinstance(value, (Mapping, list, tuple)):
+        elements = value.values() if isinstance(value, Mapping) else value
+        return [text for element in elements for text in _texts(element)]
     return [] if value is None else [str(value)]
 
 
-def _declaration(of: Field[Any], hint: Any) -> _Declared | None:
-    """Return what is declared of a field; a ``Path`` is a place by its type."""
-    found: _Declared | None = of.metadata.get(_METADATA)
-    if found is None and Path in (hint, *get_args(hint)):
+def _declaration(field: Field[Any], hint: Any) -> _Declared | None:
+    """Return the declaration of a field. None: the field is undeclared and not a ``Path``."""
+    declaration: _Declared | None = field.metadata.get(_METADATA)
+    if declaration is None and Path in (hint, *get_args(hint)):
         return _Declared(what="place")
-    return found
+    return declaration

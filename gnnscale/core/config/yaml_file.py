@@ -1,7 +1,7 @@
-"""Options from a YAML file: values of known options, and nothing that anybody would execute.
+"""Strict reading of options from untrusted YAML files.
 
-A file is read here before Hydra or OmegaConf sees any of it. It holds a mapping of plain values.
-Anchors, tags, settings of Hydra and resolvers are refused.
+A file is a mapping of plain values. Anchors, tags, settings of Hydra and resolvers are refused
+before Hydra or OmegaConf sees the content.
 """
 
 import math
@@ -21,7 +21,7 @@ _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 24
 _MAX_VALUES = 100_000
 _KEY = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-#: What a file may refer to: another option, or the number of cores.
+#: Allowed references: another option, or ``${usable_cores:}``.
 _REFERENCE = re.compile(r"\$\{\s*(?:\.*[A-Za-z_][\w.]*|usable_cores:)\s*\}", re.ASCII)
 _FLOAT = "tag:yaml.org,2002:float"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
@@ -32,10 +32,10 @@ _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):  # type: ignore[misc]
-    """Reads scalars as OmegaConf does: ``1e-3`` is a number, and a date is text."""
+    """Loader that reads scalars as OmegaConf does: ``1e-3`` is a number, and a date is text."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """Refuse keys that are given twice."""
+        """Raise ConstructorError for a repeated key."""
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if len(set(keys)) < len(keys):
             twice = Counter(keys).most_common(1)[0][0]
@@ -59,10 +59,11 @@ _Loader.add_implicit_resolver(
 
 
 def read_regular(file: Path, *, limit: int) -> bytes:
-    """Return the content of a file of at most ``limit`` bytes.
+    """Return the content of a regular file of at most ``limit`` bytes.
 
-    Raises OSError if it cannot be read, and ConfigError if it is larger or not regular: a pipe or
-    device could block for ever.
+    Raises:
+        OSError: the file cannot be read.
+        ConfigError: the file is larger, or is not regular: a pipe or device could block.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -78,14 +79,16 @@ def read_regular(file: Path, *, limit: int) -> bytes:
 
 
 def load_yaml(file: Path, *, is_text: Callable[[str], bool] = lambda option: False) -> Any:
-    """Return what a YAML file holds: no anchors, no tags, nothing deep.
+    """Return the plain values of a YAML file without anchors and tags.
 
-    ``is_text`` returns whether an option, by its dotted name, is a text or a list of texts: it is
-    then what the file says, such as ``true`` and ``007``, and null alone is no text.
+    Args:
+        file: the file.
+        is_text: whether an option, given its dotted name, is a text or a list of texts. Scalars of
+            such options, for example ``true`` and ``007``, are read as text; only null is not.
 
     Raises:
-        FileNotFoundError: there is none.
-        ConfigError: it cannot be read, is no YAML, or holds more than plain values.
+        FileNotFoundError: the file does not exist.
+        ConfigError: the file cannot be read, is not YAML, or contains more than plain values.
     """
     try:
         text = read_regular(file, limit=_MAX_BYTES).decode()
@@ -107,40 +110,43 @@ def read_yaml(
 ) -> dict[str, Any]:
     """Return the options in a YAML file: a mapping of names to values, lists and mappings.
 
-    Values of ``raw`` names at the top are returned as they are, for the caller to check.
-    ``is_text`` is that of ``load_yaml``.
+    Args:
+        file: the file.
+        raw: top-level names whose values are returned unchecked.
+        is_text: as for ``load_yaml``.
 
     Raises:
-        FileNotFoundError: there is none.
-        ConfigError: as ``load_yaml``, or it is no mapping, or holds what no option can be.
+        FileNotFoundError: the file does not exist.
+        ConfigError: as for ``load_yaml``; or the file is not a mapping, or has an invalid value.
     """
     values = load_yaml(file, is_text=is_text)
     if values is None:
         return {}
     if not isinstance(values, dict):
-        found = "a list" if isinstance(values, list) else "a single value"
-        raise ConfigError(f"{file}: holds no options, but {found}")
-    kept = {key: values.pop(key) for key in raw if key in values}
+        kind = "a list" if isinstance(values, list) else "a single value"
+        raise ConfigError(f"{file}: expected a mapping of options, got {kind}")
+    unchecked = {key: values.pop(key) for key in raw if key in values}
     _check_plain(file, values, "")
-    return values | kept
+    return values | unchecked
 
 
-def check_known(file: Path, values: dict[str, Any], known: Collection[str]) -> None:
-    """Raise ConfigError, naming the file, for the first option that it may not give."""
+def check_known(file: Path, values: dict[str, Any], names: Collection[str]) -> None:
+    """Raise ConfigError for the first key of ``values`` that is not in ``names``."""
     for key in values:
-        if key not in known:
+        if key not in names:
             if key in ("hydra", "defaults"):
                 raise ConfigError(
-                    f"{file}: {key}: a file gives values to options alone; settings of Hydra are "
-                    "typed on the command line"
+                    f"{file}: {key}: expected values of options only; type settings of Hydra on "
+                    "the command line"
                 )
-            raise ConfigError(f"{file}: {shown(key)}: unknown option{nearest(key, known)}")
+            raise ConfigError(f"{file}: {shown(key)}: unknown option{nearest(key, names)}")
 
 
 def check_references(file: Path, values: Any, *, allowed: bool) -> None:
-    """Raise ConfigError, naming ``file``, for text in plain values that OmegaConf would evaluate.
+    """Raise ConfigError for text in plain values that OmegaConf would evaluate.
 
-    If ``allowed``, an option may refer to another one, and to ``${usable_cores:}``.
+    Args:
+        allowed: whether values may refer to other options and to ``${usable_cores:}``.
     """
     hint = (
         "refer to options as ${seed}, and to nothing else" if allowed else "it holds values alone"
@@ -151,7 +157,7 @@ def check_references(file: Path, values: Any, *, allowed: bool) -> None:
 
 
 def _check_events(file: Path, text: str) -> None:
-    """Refuse what would cost much, or mean more than it says, before anything is built of it."""
+    """Raise ConfigError for anchors, tags and excessive size, before values are constructed."""
     depth = count = 0
     try:
         for event in yaml.parse(text, Loader=_Loader):
@@ -160,11 +166,11 @@ def _check_events(file: Path, text: str) -> None:
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > _MAX_DEPTH or count > _MAX_VALUES:
                 limits = f"{_MAX_DEPTH} levels or {_MAX_VALUES:,} values"
-                raise ConfigError(f"{file}: more than {limits}")
+                raise ConfigError(f"{file}: expected at most {limits}")
             if (anchor := getattr(event, "anchor", None)) is not None:
                 raise ConfigError(f"{file}: anchor {shown(anchor)}: write the values out instead")
             if (tag := getattr(event, "tag", None)) not in (None, "!"):
-                raise ConfigError(f"{file}: tag {shown(tag)}: plain values are allowed")
+                raise ConfigError(f"{file}: tag {shown(tag)}: expected plain values")
     except yaml.YAMLError as error:
         raise _not_yaml(file, error) from None
 
@@ -177,7 +183,7 @@ def _parse(file: Path, text: str, is_text: Callable[[str], bool]) -> Any:
         return None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise _not_yaml(file, error) from None
-    # A number of thousands of digits, or of a form that means none.
+    # A number of thousands of digits, or an invalid number.
     except (ValueError, OverflowError, TypeError):
         raise ConfigError(
             f"{file}: cannot be read as YAML (a number is none, or too long)"
@@ -185,7 +191,7 @@ def _parse(file: Path, text: str, is_text: Callable[[str], bool]) -> Any:
 
 
 def _read_as_texts(node: Any, option: str, is_text: Callable[[str], bool]) -> None:
-    """Let scalars of options that are texts mean what the file says, but for null."""
+    """Tag scalars of text options as text, except null."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             name = f"{option}.{key.value}" if option else str(key.value)
@@ -207,31 +213,34 @@ def _not_yaml(file: Path, error: Any) -> ConfigError:
 
 
 def _check_plain(file: Path, value: Any, option: str) -> None:
-    """Refuse what no option can be; YAML without tags has no types but those of JSON."""
+    """Raise ConfigError for invalid names of options and invalid values.
+
+    YAML without tags has only the types of JSON.
+    """
     if isinstance(value, dict):
-        for key, each in value.items():
+        for key, element in value.items():
             name = f"{option}.{shown(key)}" if option else shown(key)
             if not isinstance(key, str) or not _KEY.fullmatch(key):
-                raise ConfigError(f"{file}: {shown(name)}: no name of an option")
-            _check_plain(file, each, name)
+                raise ConfigError(f"{file}: {shown(name)}: expected the name of an option")
+            _check_plain(file, element, name)
     elif isinstance(value, list):
-        for i, each in enumerate(value):
-            _check_plain(file, each, f"{option}.{i}")
+        for i, element in enumerate(value):
+            _check_plain(file, element, f"{option}.{i}")
     elif isinstance(value, str) and not printable(value):
-        said = f"{shown(option)}={shown(value)}"
-        raise ConfigError(f"{file}: {said}: control characters are not allowed")
+        setting = f"{shown(option)}={shown(value)}"
+        raise ConfigError(f"{file}: {setting}: control characters are not allowed")
     elif isinstance(value, float) and math.isnan(value):
-        raise ConfigError(f"{file}: {shown(option)}=nan: must be a number")
+        raise ConfigError(f"{file}: {shown(option)}=nan: expected a number")
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ConfigError(f"{file}: {shown(option)}: must fit into 64 bits")
+        raise ConfigError(f"{file}: {shown(option)}: expected a number of 64 bits")
 
 
 def _texts(values: Any) -> Iterator[str]:
     if isinstance(values, str):
         yield values
     elif isinstance(values, dict):
-        for each in values.values():
-            yield from _texts(each)
+        for value in values.values():
+            yield from _texts(value)
     elif isinstance(values, list):
-        for each in values:
-            yield from _texts(each)
+        for value in values:
+            yield from _texts(value)

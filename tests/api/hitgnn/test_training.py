@@ -176,7 +176,7 @@ COLUMNS = {
         ({"partition": "hash"}, "^partition=hash: expected the result of graph_partition"),
         ({"features": "host"}, "^features=host: expected the result of feature_storing"),
         ({"directory": "/proc/nowhere"}, "^/proc/nowhere: No such file or directory"),
-        ({"resume": "nowhere"}, "resume=nowhere: not a run directory"),
+        ({"resume": "nowhere"}, "resume=nowhere: expected a run directory"),
         ({"partition": THREE}, r"n: <lambda>: int64 of shape \[3\], must be an integ"),
         ({"partition": LABELS}, "n: <lambda>: owners from 0 to 3, allowed are 0 to 0"),
         ({**COLUMNS, "platform": "cpu_x2"}, "partitioner=p3"),

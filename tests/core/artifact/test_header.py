@@ -15,7 +15,7 @@ from gnnscale.core.errors import GraphError
         (b'{"a": 1, "b": 2, "a": 3}', "key 'a' stands twice in one object"),
         (b'{"a": "\xff"}', "cannot be read as JSON ('utf-8' codec"),
         (b"\xef\xbb\xbf{}", "cannot be read as JSON"),
-        (b"[1, 2]", "holds a list, not an object"),
+        (b"[1, 2]", "expected a JSON object, got a list"),
         (b"{} {}", "cannot be read as JSON"),
     ],
 )
@@ -37,7 +37,9 @@ def test_a_line_for_each_entry():
 @pytest.mark.parametrize("text", ["a\nb", "\x1b[2J", "x" * 11])
 def test_texts_that_are_no_line(text):
     check_lines("f", ["good", "0123456789"], 10)
-    with pytest.raises(GraphError, match=r"^f: .* is no line of up to 10 characters") as error:
+    with pytest.raises(
+        GraphError, match=r"^f: expected a line of up to 10 characters, got "
+    ) as error:
         check_lines("f", ["good", text], 10)
     assert str(error.value).isprintable()
 
@@ -45,5 +47,5 @@ def test_texts_that_are_no_line(text):
 @pytest.mark.parametrize("value", [-1, 5.5, float("nan")])
 def test_figures_out_of_range(value):
     check_limits("f", [("a", 0, 5), ("b", 5, 5), ("c", None, 5)])
-    with pytest.raises(GraphError, match=f"^f: b is {value}, allowed is a number from 0 to 5$"):
+    with pytest.raises(GraphError, match=f"^f: b: expected 0 to 5, got {value}$"):
         check_limits("f", [("a", 1, 5), ("b", value, 5)])

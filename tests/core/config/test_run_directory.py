@@ -15,8 +15,8 @@ from gnnscale.core.config.run_directory import (
     made_directory,
     made_output,
     read_run,
+    removed_on_error,
     resume_command,
-    taken_back,
 )
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.locks import LOCK_FILE
@@ -34,7 +34,7 @@ def test_the_options_of_a_run(tmp_path: Path) -> None:
     for name in ("none", "run/config.yaml"):
         with pytest.raises(ConfigError, match=r"config\.yaml"):
             read_run(tmp_path / name, ("seed",), option="run")
-    with pytest.raises(ConfigError, match=r"resume=.*none: not a run directory"):
+    with pytest.raises(ConfigError, match=r"resume=.*none: expected a run directory"):
         read_run(tmp_path / "none", ("seed",), option="resume")
 
 
@@ -114,14 +114,14 @@ def interrupted(directory: Path, *made: str) -> None:
 
 
 def make(directory: Path, *made: str) -> None:
-    with taken_back(directory) as mine:
+    with removed_on_error(directory) as mine:
         mine.update(("a", "b"))
         for name in made:
             (directory / name).touch()
         raise KeyboardInterrupt
 
 
-def test_what_was_made_is_taken_back(tmp_path: Path) -> None:
+def test_what_was_made_is_removed_again(tmp_path: Path) -> None:
     interrupted(tmp_path / "x" / "y", "a", "b")
     assert os.listdir(tmp_path) == []
 
@@ -155,7 +155,7 @@ def test_a_directory_of_torchruns_run(tmp_path: Path) -> None:
     claim(directory, "first")
     run(directory)
     claim(directory, "first")
-    with pytest.raises(ConfigError, match=r"torchrun --rdzv-id=first has begun, and this is --rdz"):
+    with pytest.raises(ConfigError, match=r"torchrun --rdzv-id=first, got --rdz"):
         claim(directory, "other")
     (directory / TORCHRUN_FILE).unlink()
     with pytest.raises(ConfigError, match=r"^output=.*/run: holds a run"):
@@ -226,7 +226,7 @@ def fill_half(directory: Path) -> None:
         raise OSError("full")
 
 
-def test_an_output_that_is_not_finished_is_taken_back(tmp_path: Path) -> None:
+def test_an_output_that_is_not_finished_is_removed_again(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="full"):
         fill_half(tmp_path / "a" / "out")
     assert os.listdir(tmp_path) == []

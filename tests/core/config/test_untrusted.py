@@ -500,7 +500,7 @@ def test_code_of_a_part_that_takes_none(home: Path, run: Path, watch: Watch) -> 
         (run / "config.yaml").write_text(OmegaConf.to_yaml(values))
         for command in (lambda: load_run(run), lambda: translate("train", [f"resume={run}"])):
             with pytest.raises(
-                ConfigError, match=rf"{group}\._target_=.*: not a class of gnnscale"
+                ConfigError, match=rf"{group}\._target_=.*: expected a class of gnnscale"
             ):
                 watch("x.py", command)
 

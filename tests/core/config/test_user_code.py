@@ -65,12 +65,12 @@ def test_a_file_finds_what_lies_beside_it_and_is_read_once(folder: Path) -> None
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("SAGE", "must be MODULE:NAME, as in mypkg.models:SAGE, or FILE.py:NAME"),
-        (".relative:SAGE", "must be MODULE:NAME"),
+        ("SAGE", "expected MODULE:NAME, as in mypkg.models:SAGE, or FILE.py:NAME"),
+        (".relative:SAGE", "expected MODULE:NAME"),
         ("no_such_module:SAGE", "no module no_such_module, neither installed nor in "),
         ("json.no_such:SAGE", "no module json.no_such, neither"),
         ("json:SAGE", "__init__.py has no SAGE"),
-        ("math:pi", "is a float, must be a class or a function"),
+        ("math:pi", "expected a class or a function, got a float"),
         ("none.py:SAGE", "no such file, "),
         ("needs:SAGE", "importing it fails with ModuleNotFoundError: No module named 'absent'"),
         ("fails:SAGE", "importing it fails with ZeroDivisionError: division by zero ("),
@@ -126,7 +126,7 @@ def test_a_class_of_options_is_imported_if_it_was_named(part: str) -> None:
     assert (found.__name__, found.__mro__[1]) == ("Mine", Hash)
     with pytest.raises(ConfigError, match=r"code goes with partitioner, cache_planner, sampler, f"):
         own_class(part, PartitionerConfig, group="optimizer")
-    with pytest.raises(ConfigError, match=r"must inherit from gnnscale\.cache\.base\.CachePl"):
+    with pytest.raises(ConfigError, match=r"expected a subclass of gnnscale\.cache\.base\.CachePl"):
         own_class(part, CachePlannerConfig, group="cache_planner")
 
 
@@ -157,5 +157,5 @@ def test_workers_load_it_by_its_file(part: str, folder: Path) -> None:
 
 
 def test_a_name_is_text() -> None:
-    with pytest.raises(ConfigError, match=r"model.module=3: must be MODULE:NAME"):
+    with pytest.raises(ConfigError, match=r"model.module=3: expected MODULE:NAME"):
         check_name(3, option="model.module")

@@ -30,7 +30,7 @@ def test_slices(tmp_path, save):
         assert npz.names == ["pairs", "rows"]
         assert "rows" in npz
         assert "row" not in npz
-        with pytest.raises(GraphError, match=r"rows.npy: float64\[20, 3\], needed are whole"):
+        with pytest.raises(GraphError, match=r"rows.npy: expected whole numbers, got float64"):
             list(npz.pairs("rows"))
 
 
@@ -44,13 +44,13 @@ def test_what_arrays_are_refused(tmp_path):
     np.savez(tmp_path / "x.npz", **arrays)
     cases = {
         "objects": "not a readable array",
-        "fortran": "not a readable array (fortran_order is True",
+        "fortran": "not a readable array (fortran_order: expected C order, got True",
         "records": "not a readable array",
         "text": "not a readable array",
-        "point": "int64[] has 0 axes, needed are 1",
-        "cube": "int64[1, 2, 3] has 3 axes, needed are 1",
-        "flags": "bool[3], needed are whole numbers",
-        "pairs": "int64[3, 2] has 2 axes, needed are 1",
+        "point": "expected 1 axes, got int64[] with 0",
+        "cube": "expected 1 axes, got int64[1, 2, 3] with 3",
+        "flags": "expected whole numbers, got bool[3]",
+        "pairs": "expected 1 axes, got int64[3, 2] with 2",
         "none": "has no array 'none', only objects",
     }
     with NpzReader(tmp_path / "x.npz") as npz:

@@ -201,8 +201,8 @@ def test_rows_are_those_of_a_slow_reference(
         (1, [[1, 2], [1, 2]], "raw: 2 features from edge 2 on, before 1"),
         (1, [[0], [np.nan]], "raw: feature 0 of edge 3 is nan, features must be finite"),
         (1, [[1e39], [0]], "raw: feature 0 of edge 2 is 1e+39, float32 cannot hold it"),
-        (1, [1, 2], r"raw: features of edges: int64[2] has 1 axes, needed are 2"),
-        (1, [["a"], ["b"]], "raw: features of edges: <U1[2, 1], needed are numbers"),
+        (1, [1, 2], r"raw: features of edges: expected 2 axes, got int64[2] with 1"),
+        (1, [["a"], ["b"]], "raw: features of edges: expected numbers, got <U1[2, 1]"),
     ],
 )
 def test_features_of_edges_that_are_refused(writer, before, features, message):

@@ -79,7 +79,7 @@ def test_refused_options(trained: Trained, tmp_path: Path, monkeypatch: pytest.M
     ):
         with pytest.raises(ConfigError, match=message):
             predicted(run, out, **options)
-    with pytest.raises(ConfigError, match=r"run=.*: not a run directory"):
+    with pytest.raises(ConfigError, match=r"run=.*: expected a run directory"):
         predicted(tmp_path, out)
     full = shutil.disk_usage("/")._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)

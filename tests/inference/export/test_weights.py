@@ -256,6 +256,6 @@ def test_what_is_refused(trained: Trained, tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             export(ExportConfig(run=run, **options))
-    with pytest.raises(ConfigError, match="not a run directory"):
+    with pytest.raises(ConfigError, match="expected a run directory"):
         export(ExportConfig(run=tmp_path, out=tmp_path / "new.safetensors"))
     assert not file.read_bytes()

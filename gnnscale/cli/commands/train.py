@@ -1,0 +1,162 @@
+"""Task of ``gnnscale train``."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnnscale.cli.commands.output import in_sweep, job_directory, job_number, typed_options
+from gnnscale.cli.commands.predict import format_metric
+from gnnscale.core import explain
+from gnnscale.core.config import run_directory
+from gnnscale.core.config.typed import typed
+from gnnscale.core.hardware import (
+    leads_machine,
+    let_idle_threads_sleep,
+    restarting_run,
+    torchrun_rank,
+)
+from gnnscale.core.locks import RESTART_WAIT_S, sole_writer
+from gnnscale.core.process import process_age_s
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from gnnscale.report.run_report import RunTraining
+    from gnnscale.run.records import TrainResult
+
+
+def train(options: DictConfig) -> float | None:
+    """Train, and write ``summary.json`` into the run directory, also after a failure.
+
+    Returns:
+        The validation metric of the best epoch. None: the metric is undefined.
+    """
+    # The time of a sweep's job starts now, otherwise with the process.
+    began = time.monotonic() - (0.0 if in_sweep() else process_age_s() or 0.0)
+    try:
+        return _train(options, began)
+    except Exception as error:
+        if in_sweep():
+            # For the sweep's table of results.
+            _write_failure(job_directory(), explain(error) or repr(error))
+        raise
+
+
+def _train(options: DictConfig, began: float) -> float | None:
+    let_idle_threads_sleep()
+
+    from omegaconf import OmegaConf
+    from rich.console import Console
+
+    from gnnscale.report.formatting import network_line
+    from gnnscale.report.run_report import train_and_report
+    from gnnscale.run.config import RunConfig
+    from gnnscale.training.launcher.launch import launch
+
+    config = typed(options, RunConfig)
+    values: dict[str, Any] = OmegaConf.to_container(options, resolve=True) | {"resume": None}  # type: ignore[operator, assignment]
+    command, run = _repeat_command(config.resume), restarting_run()
+    if run is not None:
+        if config.resume is None and leads_machine():
+            run_directory.claim(job_directory(), run)
+        # Without a checkpoint the run starts from the beginning.
+        config = replace(config, resume=job_directory())
+    if torchrun_rank():
+        from gnnscale.training.launcher.torchrun import train_other_rank
+
+        train_other_rank(config, job_directory(), options=values, job=job_number())
+        return None
+    run_training: RunTraining = launch
+    if torchrun_rank() is not None:
+        from gnnscale.training.launcher.torchrun import train_rank0
+
+        run_training = partial(train_rank0, job=job_number())
+    with _locked_run_directory(options) as directory:
+        result = train_and_report(
+            config,
+            directory,
+            options=values,
+            run_training=run_training,
+            began=began,
+            table=Console(),
+            command=command,
+        )
+        if (line := network_line(result)) is not None:
+            print(line)
+        print(_result_line(result))
+        print(directory)
+    return result.valid_metric
+
+
+@contextmanager
+def _locked_run_directory(options: DictConfig) -> Iterator[Path]:
+    """Create and lock the run directory, and log into it; a sweep has created its jobs' folders."""
+    from hydra.core.hydra_config import HydraConfig
+
+    if in_sweep():
+        directory = job_directory()
+        with (
+            sole_writer(directory, option="hydra.sweep.dir"),
+            run_directory.logged(directory),
+        ):
+            yield directory
+        return
+    hydra: Any = HydraConfig.get()
+    is_typed = any(option.startswith("hydra.run.dir=") for option in typed_options("hydra"))
+    resumes, restarts = options.get("resume") is not None, bool(restarting_run())
+    with run_directory.made_directory(
+        hydra.run.dir,
+        options,
+        hydra,
+        fresh=not (is_typed or resumes or restarts),
+        option="resume" if resumes else "output",
+        wait_s=RESTART_WAIT_S if restarts else 0.0,
+    ) as directory:
+        yield directory
+
+
+def _repeat_command(resume: Path | None) -> str | None:
+    """Return the command line that repeats this job. None: the job resumes a run."""
+    if resume is not None:
+        return None
+    words = []
+    for word in typed_options("task"):
+        name, _, value = word.lstrip("+").partition("=")
+        if name == "experiment":  # Hydra's name of ``config=``
+            file = re.fullmatch(r"file\d+_(.+)", value)
+            word = f"config={file[1]}.yaml" if file else f"config={value}"
+        words.append(word)
+    return shlex.join(["gnnscale", "train", *words])
+
+
+def _write_failure(directory: Path, message: str) -> None:
+    """Write ``summary.json`` for a failed job, unless the run has written it."""
+    from gnnscale.report.summary import write_json
+
+    file = directory / run_directory.SUMMARY_FILE
+    if not file.exists():
+        write_json(file, {"status": "failed", "error": message})
+
+
+def _result_line(result: TrainResult) -> str:
+    """Return the test metrics and the best epoch in one line."""
+    if result.test_metric is None:
+        return f"test {result.metric} is not defined on {result.dataset}"
+    attainable = "" if result.ceiling is None else f" of {result.ceiling:.4f} attainable"
+    further = "".join(
+        f"{name} {format_metric(value)}, "
+        for name, value in result.test_metrics.items()
+        if name != result.metric
+    )
+    return (
+        f"test {result.metric} {result.test_metric:.4f}{attainable}, {further}"
+        f"with the weights of epoch {result.best_epoch} of {len(result.history)}"
+    )
