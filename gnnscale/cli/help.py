@@ -1,7 +1,7 @@
 """Text of ``gnnscale COMMAND --help``: every option with its value and meaning, by group.
 
 The meanings are docstrings of options classes. Importing the classes would import torch, so
-``scripts/make_docs.py`` writes the meanings to ``meanings.json``.
+``scripts/tools/make_docs.py`` writes the meanings to ``meanings.json``.
 """
 
 import json

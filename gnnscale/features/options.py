@@ -131,7 +131,7 @@ class SharedFeaturesConfig(FeatureStoreConfig):
         """Return the error for a run on one machine."""
         return ConfigError(
             "features=shared: expected a run on several machines, got one; torchrun starts its "
-            "processes on several (docs/several-machines.md)"
+            "processes on several (docs/distributed.md)"
         )
 
 

@@ -241,7 +241,7 @@ class Graph:
         if not self.num_features:
             raise GraphError(
                 f"{self.path or self.name}: its vertices have no features; features=learned, "
-                "degrees or projections gives them some (docs/no-features.md)"
+                "degrees or projections gives them some (docs/featureless-graphs.md)"
             )
 
     def with_split(self, **parts: IntArray) -> Graph:

@@ -21,8 +21,9 @@ class LaborSampler:
     A vertex keeps each of its edges with probability ``k / d``, as in uniform sampling. So a mean
     over what is kept is unbiased, and blocks have no ``importance``; but what two vertices keep is
     not independent: a mean over the vertices of a mini-batch has a larger variance, 2 to 20 times
-    that of uniform sampling, the more so the more neighbors they share (docs/choices.md). Over
-    two hops that holds of a single vertex, too, whose neighbors keep the same ones of theirs.
+    that of uniform sampling, growing with the neighbors that they share
+    (docs/choosing-options.md). Over two hops it holds for a single vertex, too: its neighbors keep
+    the same vertices.
 
     Copies of a neighbor follow each other in a sorted list. Copy ``i`` has a number of ``t`` and
     ``i``, the same in all lists: with one number for all copies, the edges of such a neighbor

@@ -154,7 +154,7 @@ class ReadChances:
 AHEAD = 4
 
 #: Rows of the window, in multiples of the rows in memory. With a longer window, Belady's choices
-#: are no better (docs/larger-than-memory.md).
+#: are no better (docs/out-of-core.md).
 _WINDOW_ROWS = 5
 MIN_WINDOW, MAX_WINDOW = 2, 32
 

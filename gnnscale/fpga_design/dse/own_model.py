@@ -1,7 +1,7 @@
 """Models of our kernels' designs: resources of their processes, and bandwidth of C simulation.
 
 Throughput follows equations 5 to 9 with rows of whole words and the bank bandwidth of C simulation.
-``scripts/bench fpga_cycles`` measures the rest, above all pipeline fill and drain.
+``scripts/benchmarks fpga_cycles`` measures the rest, above all pipeline fill and drain.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from gnnscale.fpga_design.resources.primitives import (
 )
 from gnnscale.planner.fpga_board import Resources, total
 
-# Bits of the tokens in streams (``tokens.hpp``).
+# Bits of the tokens in streams (``messages.hpp``).
 _EDGE, _NEED, _ROW, _MESSAGE, _PRODUCT = 97, 34, WORD + 32, WORD + 33, WORD + 256 + 66
 _FIFO, _SWITCH_FIFO, _BANK_FIFO = 32, 8, 4  # depths, ``engines.hpp``
 _OUTSTANDING, _BURST = 4, 64  # of a port, ``step.cpp``

@@ -31,8 +31,8 @@ from gnnscale.planner.graphs.degrees import Degrees, expected_size, share_of_hot
 ALGORITHMS = ("distdgl", "pagraph", "p3")
 #: With K parts by METIS (in DGL), K^-0.66 of a mini-batch's inputs are local: 65, 40, 25 and 16 %
 #: for 2, 4, 8 and 16 parts, the mean over tolokers, soc-Slashdot0902 and MUSAE GitHub with fan-outs
-#: 25 and 10 (``scripts/reproduce_tables.py --locality``). Web graphs have better cuts: 96 % for 4
-#: parts of cnr-2000.
+#: 25 and 10 (``scripts/benchmarks/paper_tables --locality``). Web graphs have better cuts: 96 % for
+#: 4 parts of cnr-2000.
 LOCALITY = -0.66
 #: A cache of fraction p of the vertices has hit rate p^0.43, fitted to PaGraph's 50 % at p = 0.2
 #: (section 1). GNNLab's hit rates, for larger mini-batches: 75 % on ogbn-papers100M at 0.2, 19 % on
