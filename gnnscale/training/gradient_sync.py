@@ -387,7 +387,7 @@ class Synchronizer:
         nn.utils.clip_grads_with_norm_(parameters, max_norm, squares.sum().sqrt())
 
     def combine_statistics(self, rows: Mapping[int, int]) -> None:
-        """Combine the running statistics of all devices; ``rows`` has this device's row counts."""
+        """Combine the running statistics of all devices, weighted by their ``rows`` by layer."""
         self._backend.buffers_out()
         if combine_statistics(self._model, rows, self._group):
             self._backend.load_state()

@@ -32,12 +32,10 @@ from gnnscale.graph import Graph
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.learned_embeddings import LearnedFeatureStore
 from gnnscale.planner import Cuda, Device
-from gnnscale.planner.cost_model.corrections import WorkCounter
 from gnnscale.planner.cost_model.workload import unmeasured_workload
 from gnnscale.planner.device_spec import owns_steps, shared_collective
 from gnnscale.planner.gpu_rates import CardRates
 from gnnscale.run.config import RunConfig
-from gnnscale.sampling import SeedOrder
 from gnnscale.training.build.cache import OpenedCache, devices_with_caches, open_caches
 from gnnscale.training.build.replan import CacheReplanner
 from gnnscale.training.build.sharded_features import SharedFeatures, open_sharded_tier
@@ -124,8 +122,7 @@ class WorkerDevice:
         synchronizer = Synchronizer(
             learning.trained, backend, group, own_collective=shared_collective(devices) is not None
         )
-        work = counted_work(config, graph, learning.model, devices, plan, rank=group.rank)
-        step = _open_step(learning, backend, synchronizer, devices, work, config, order, group)
+        step = _open_step(config, data, learning, backend, synchronizer, devices, group)
         replanner = (
             None if plan is None else CacheReplanner(config, graph, order, group, plan, cache)
         )
@@ -280,20 +277,20 @@ def _open_tier_if_it_fits(options: DiskFeaturesConfig, inputs: TierInputs) -> Op
 
 
 def _open_step(
+    config: RunConfig,
+    data: TrainInputs,
     learning: ModelState,
     backend: Backend,
     synchronizer: Synchronizer,
     devices: Sequence[Device],
-    work: WorkCounter | None,
-    config: RunConfig,
-    order: SeedOrder,
     group: Group,
 ) -> WorkerStep:
     """Return the device-driven or host-driven training step."""
+    full_model, caches = learning.model, data.caches
     common: dict[str, Any] = {
-        "work": work,
+        "work": counted_work(config, data.graph, full_model, devices, caches, rank=group.rank),
         "accumulate": config.runtime.accumulate,
-        "steps_per_epoch": order.steps_per_epoch,
+        "steps_per_epoch": data.order.steps_per_epoch,
     }
     model, optimizer = learning.trained, learning.optimizer
     if owns_steps(devices):

@@ -107,7 +107,7 @@ def check(group: Group, config: ModelConfig, update: OptimizerConfig) -> None:
     whole_optimizer.load_state_dict(whole_optimizer.state_dict() | {"state": weights.state})
     with torch.no_grad():
         split.model.own_weight.fill_(float("nan"))
-    weights.take(whole_optimizer)
+    weights.restore(whole_optimizer)
     assert torch.equal(split.model.own_weight, own)
     for number, kept in optimizer_state(optimizer).items():
         assert all(torch.equal(value, state[number][name]) for name, value in kept.items())
