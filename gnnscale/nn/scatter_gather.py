@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gnnscale.core import ConfigError, Int32Array, shown
-from gnnscale.nn import functional, options
+from gnnscale.nn import options
 from gnnscale.nn.conv.linear import Degrees, GraphLayer, warn_unweighted
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.device_block import DeviceBlock, MessageSums
@@ -64,12 +64,6 @@ class CustomLayer(GraphLayer):
         self.scatters_per_edge = _num_parameters(functions.scatter) == 2
         # Sampled sums are scaled by degrees, and a gather method may sum.
         self.uses_degrees = functions.gather not in ("mean", "max")
-
-    def prepare(
-        self, h: torch.Tensor, block: Block, degrees: Degrees, act: functional.Activation | None
-    ) -> torch.Tensor:
-        """Return ``h``, activated."""
-        return h if act is None else functional.relu_dropout(h, act)
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Scatter, gather and update.

@@ -18,7 +18,6 @@ from gnnscale.nn.conv.linear import (
 )
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.device_block import DeviceBlock
-from gnnscale.nn.functional import Activation, relu_dropout
 from gnnscale.nn.segment_ops import Segments
 from gnnscale.sampling import Block
 
@@ -88,12 +87,6 @@ class AttentionLayer(GraphLayer):
         """Return the projection of every source, and the attention of every head."""
         cost = super().cost(width_in, width_out)
         return replace(cost, attention=self.num_heads)
-
-    def prepare(
-        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
-    ) -> torch.Tensor:
-        """Return ``h``, activated."""
-        return h if act is None else relu_dropout(h, act)
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Project, attend, and concatenate or average the heads."""

@@ -7,7 +7,7 @@ from torch import nn
 
 from gnnscale.nn.conv.linear import Degrees, GraphLayer, edge_attr_of, linear
 from gnnscale.nn.cost import LayerCost
-from gnnscale.nn.functional import Activation, relu_dropout, sampling_totals
+from gnnscale.nn.functional import sampling_totals
 from gnnscale.nn.segment_ops import Segments, cut_block, take
 from gnnscale.sampling import Block
 
@@ -51,12 +51,6 @@ class GINELayer(GraphLayer):
             message_products=(edges,),
             messages_per_edge=True,
         )
-
-    def prepare(
-        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
-    ) -> torch.Tensor:
-        """Return ``h``, activated."""
-        return h if act is None else relu_dropout(h, act)
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Sum the messages, and apply the two-layer perceptron."""

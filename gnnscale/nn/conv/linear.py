@@ -13,7 +13,13 @@ from gnnscale.features import Aggregation, FeatureStore
 from gnnscale.graph import list_sums
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.device_block import DeviceBlock, Rule
-from gnnscale.nn.functional import Activation, aggregate, sampling_totals, sum_scale
+from gnnscale.nn.functional import (
+    Activation,
+    aggregate,
+    relu_dropout,
+    sampling_totals,
+    sum_scale,
+)
 from gnnscale.ops.products import product
 from gnnscale.sampling import Block
 
@@ -72,8 +78,11 @@ class GraphLayer(nn.Module):
     def prepare(
         self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
     ) -> torch.Tensor:
-        """Activate ``h`` ``[num_src, f]``, and return the ``x`` of ``update``, with gradient."""
-        raise NotImplementedError
+        """Activate ``h`` ``[num_src, f]``, and return the ``x`` of ``update``, with gradient.
+
+        By default ``x`` is the activated ``h``, for layers that aggregate in ``update``.
+        """
+        return h if act is None else relu_dropout(h, act)
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Return the output rows ``[num_dst, f_out]``.

@@ -5,7 +5,6 @@ from torch import nn
 
 from gnnscale.nn.conv.linear import Degrees, GraphLayer, linear, warn_unweighted
 from gnnscale.nn.cost import LayerCost
-from gnnscale.nn.functional import Activation, relu_dropout
 from gnnscale.nn.segment_ops import neighbor_max
 from gnnscale.sampling import Block
 
@@ -38,12 +37,6 @@ class PoolingLayer(GraphLayer):
             message_products=((width_in, width_in),),
             host_makes_edge_rows=False,
         )
-
-    def prepare(
-        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
-    ) -> torch.Tensor:
-        """Return ``h``, activated."""
-        return h if act is None else relu_dropout(h, act)
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
         """Pool, and multiply the concatenation ``h_v ‖ pooled row`` with the weights."""

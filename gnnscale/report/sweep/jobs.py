@@ -52,12 +52,12 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     - ``status``, ``error``, ``metric`` and the metrics of ``summary.json``; ``epoch_time_s``, the
       median; ``figures``, the kind of its times; ``started`` and ``ended`` in ISO 8601;
     - ``speed_up``: the ``epoch_time_s`` of the first job with the same work, divided by this job's.
-      The same work means that options differ in execution only. None: the job is the only one with
-      this work or is executed like the first (different caches, while neither job caches);
+      The same work means that options differ in execution only. None: a time is missing, no other
+      job has this work, or the first is executed equally (caches differ, and neither job caches);
     - ``edge_cut_fraction`` and ``replication_factor`` of its partition; ``step_mb``, MB per step
       read in host memory, moved over links, and from other devices; ``link_mb``, MB per step over
       links; hit rates over all its devices;
-    - ``caching``: number of devices that cache; ``uncached``: why the others do not.
+    - ``caching``: number of devices that cache; ``uncached``: why devices do not cache.
     """
     numbered_jobs = []
     for file in directory.glob(f"*/{SUMMARY_FILE}"):
