@@ -1,13 +1,13 @@
-"""The processor-accelerator protocol (HyScale-GNN, section III-C) and its devices.
+"""Processor-accelerator protocol (HyScale-GNN, section III-C) and the devices that implement it.
 
-A name is imported when it is first used: a program that only drives a board needs no torch.
+Names are imported on first use, so that a program that only drives a board does not import torch.
 """
 
 from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names
 
-# Type checkers see all of each module; what a program finds is below.
+# For type checkers; at run time ``lazy_names`` resolves the names.
 if TYPE_CHECKING:
     from gnnscale.backend.base import *  # noqa: F403
     from gnnscale.backend.cpu import *  # noqa: F403

@@ -1,6 +1,15 @@
-"""The processor-accelerator training protocol (HyScale-GNN, section III-C and figure 5)."""
+"""Processor-accelerator training protocol (HyScale-GNN, section III-C and figure 5).
 
-import threading
+The host drives every device through ``Backend``. One step of a device is ::
+
+    sample = backend.sample(seeds, step)
+    batch = backend.transfer(sample, backend.load(sample))
+    backend.propagate(batch, weight)
+    backend.gradients_out(gradients)  # the host averages them, and its optimizer steps
+    backend.update_weights()
+    outcome = backend.finish(batch)
+"""
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -10,34 +19,32 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import nn
 
+from gnnscale.backend.device_memory import DeviceError as DeviceError
+from gnnscale.backend.device_memory import DeviceMemory as DeviceMemory
+from gnnscale.backend.device_memory import DeviceMemoryError as DeviceMemoryError
 from gnnscale.backend.feature_loading import FeatureLoader, Vertices
 from gnnscale.cache.belady import LookAheadReplay
 from gnnscale.cache.plan import CliqueCache
-from gnnscale.core import Array, ConfigError, errors, stages
+from gnnscale.core import Array, ConfigError, Traffic
 from gnnscale.features.cached import CachedAdjacency
 from gnnscale.graph import Graph
 from gnnscale.nn import Inputs, TrainableModel
-from gnnscale.nn import base as trainable
-from gnnscale.planner import Accelerator, Device, Threads, registry
+from gnnscale.nn.base import Objective
+from gnnscale.planner import Device, Threads, registry
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.gpu_rates import CardRates
 from gnnscale.sampling import MiniBatch, Sampler, SamplerConfig
 
 
-class DeviceError(errors.ConfigError):
-    """A device does not do what it should. The message is one line."""
-
-
-class DeviceMemoryError(DeviceError):
-    """A mini-batch does not fit into a device's memory. The message is one line."""
-
-
 class ColumnExchange(Protocol):
-    """What devices trade that have columns of the features each (P3); all call it alike."""
+    """Collectives of devices that have some columns of all features each (P3).
+
+    All devices call the methods in one order, with tensors of equal shapes.
+    """
 
     @property
     def rank(self) -> int:
-        """The device's position."""
+        """Rank of the device, in ``[0, size)``."""
         ...
 
     @property
@@ -46,97 +53,129 @@ class ColumnExchange(Protocol):
         ...
 
     def gather_into(self, into: torch.Tensor, mine: torch.Tensor) -> None:
-        """Write what each device passes into ``into[rank]``; all are of one shape."""
+        """All-gather: write the tensor that device r passes as ``mine`` into ``into[r]``."""
         ...
 
     def swap_into(self, into: torch.Tensor, parts: torch.Tensor) -> None:
-        """Give ``parts[r]`` to device r, and write what each gives into ``into[rank]``."""
+        """All-to-all: send ``parts[r]`` to device r, and receive from device r into ``into[r]``."""
         ...
 
     def largest(self, counts: Sequence[int]) -> list[int]:
-        """Return the largest of each number over all devices."""
+        """All-reduce: return the elementwise maximum of ``counts`` over all devices."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceStepInputs:
-    """What a device needs beside the host's parts to do whole steps by itself."""
+    """Inputs of device-driven steps: the device updates its own copy of the weights.
 
-    #: makes an optimizer of the device's own copy of the weights
+    Attributes:
+        build_optimizer: makes an optimizer of the device's copy of the model.
+        host_optimizer: optimizer of the host's model. Checkpoints store its state.
+        clip_norm: scale gradients down to this global L2 norm. None: no clipping.
+        first_slices: the device's seeds of the first steps, from which it estimates batch sizes.
+        sum: all-reduces a tensor of the device in place. None: the run has one device.
+        columns: collectives of P3, whose devices have the columns of the features that are in
+            ``BackendInputs.graph``. None: each device reads full rows.
+    """
+
     build_optimizer: Callable[[nn.Module], torch.optim.Optimizer]
-    #: the host's, whose state checkpoints keep and resumptions restore
     host_optimizer: torch.optim.Optimizer
-    #: scale gradients down to this global L2 norm; None leaves them
     clip_norm: float | None
-    #: this device's seeds of the run's first steps, which show how large mini-batches are
     first_slices: tuple[Array, ...] = ()
-    #: adds up a tensor of the device over all devices, in place; None for a device alone
     sum: Callable[[torch.Tensor], None] | None = None
-    #: of devices that have columns of the features each, in ``BackendInputs.graph``; None of others
     columns: ColumnExchange | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheInputs:
-    """A device's cache, as the host knows it."""
+    """Cache of a device, as planned by the host.
 
-    num_bytes: int = 0  #: device memory that rows and lists take
-    #: where a device that samples by itself finds adjacency lists; None for all of them at the host
+    Attributes:
+        num_bytes: device memory of cached rows and adjacency lists.
+        lists: adjacency lists cached on a device that samples. None: it reads all from the host.
+        counters: returns the cache's counters since the previous call, by name.
+        kept: contents of a cache in the device's own memory (``Device.holds_rows``). None: the
+            device has no cache, or the host has it on the device's behalf.
+        replay: updates of a dynamic cache, step by step. None: the cache is static.
+    """
+
+    num_bytes: int = 0
     lists: CachedAdjacency | None = None
-    #: returns figures of the cache since it was last called, by name
     counters: Callable[[], Mapping[str, float]] = dict
-    #: what a device keeps that has its cache in its own memory (``Device.holds_rows``); None if the
-    #: host has it for the device, or without a cache
     kept: CliqueCache | None = None
-    #: what the rows of ``kept`` follow; None if they stay
     replay: LookAheadReplay | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackendInputs:
-    """What a backend is opened with."""
+    """Inputs of ``open_backend``.
 
-    #: that is trained on; its features are the device's columns if ``own_steps.columns`` is given
+    Attributes:
+        graph: training graph. In P3 its features are the columns of this device.
+        model: the host's model, whose weights the host's optimizer updates.
+        objective: loss of a mini-batch.
+        sampler: sampler of the host.
+        sampling: options of ``sampler``, for devices that sample.
+        seed: random seed of the run.
+        batch_size: maximum number of seeds of the device in a step.
+        loader: reads feature rows of the host, or of a cache that the host has for the device.
+        cache: cache of the device.
+        own_steps: inputs of device-driven steps. None: the host averages gradients and updates
+            the weights.
+    """
+
     graph: Graph
-    model: TrainableModel  #: the host's weights, which the optimizer updates
-    objective: trainable.Objective  #: the loss of a mini-batch
-    sampler: Sampler  #: the host's sampler
-    sampling: SamplerConfig  #: what made it, for devices that sample by themselves
-    seed: int  #: of the run
-    batch_size: int  #: seeds of a slice at most
-    loader: FeatureLoader  #: reads the host's features, or the cache that the host has for a device
+    model: TrainableModel
+    objective: Objective
+    sampler: Sampler
+    sampling: SamplerConfig
+    seed: int
+    batch_size: int
+    loader: FeatureLoader
     cache: CacheInputs = field(default_factory=CacheInputs)
-    own_steps: DeviceStepInputs | None = (
-        None  #: None if the host sums gradients and updates weights
-    )
+    own_steps: DeviceStepInputs | None = None
 
 
-#: A mini-batch as its backend has sampled it: a ``MiniBatch`` if the host samples. Others lie on
-#: the device, and even their sizes may be known only once they are done.
+#: Sampled mini-batch of a backend: a ``MiniBatch`` if the host samples, arrays of the device
+#: otherwise. Their sizes may be unknown to the host until the step is done.
 Sample: TypeAlias = Any
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceBatch:
-    """A mini-batch in the memory in which its device computes."""
+    """Mini-batch in the memory of the device that computes it.
 
-    batch: Sample  #: its topology
-    inputs: Inputs  #: the first layer's input
-    traffic: stages.Traffic  #: what bringing it here moved
-    num_bytes: int = 0  #: device memory that it takes until it is finished; 0 on the host
+    Attributes:
+        batch: topology.
+        inputs: input of the first layer.
+        traffic: bytes and requests of loading and transferring it.
+        num_bytes: device memory that it occupies until ``finish``; 0 on the host.
+    """
+
+    batch: Sample
+    inputs: Inputs
+    traffic: Traffic
+    num_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOutcome:
-    """What a device reports of a mini-batch that is done."""
+    """Result of a trained mini-batch.
 
-    loss: float  #: the slice's weighted loss
-    size: BatchSize  #: vertices and edges of each layer, which may be known no sooner
-    traffic: stages.Traffic  #: what the mini-batch moved
-    #: seconds of stages, by the device's own clock; the host times the others
+    Attributes:
+        loss: mean loss of the slice times its weight.
+        size: vertices and edges of each layer, inputs first.
+        traffic: bytes and requests of the mini-batch.
+        seconds: durations of stages by the device's clock. The host times stages without one.
+        counters: metrics of this kind of device, such as ``late_s``. Reports sum them over an
+            epoch.
+    """
+
+    loss: float
+    size: BatchSize
+    traffic: Traffic
     seconds: Mapping[str, float] = field(default_factory=dict)
-    #: figures that only this kind of device has, such as ``late_s``; reports add them up over an
-    #: epoch
     counters: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -151,29 +190,29 @@ class BatchOutcome:
 
 
 class Backend(Protocol):
-    """A device as the runtime sees it; it knows nothing of queues and of other devices.
+    """Training device, independent of pipeline queues and of other devices.
 
-    ``sample``, ``load`` and ``transfer`` may run in separate threads, each in one thread at a
-    time and ahead of ``propagate``; the others are called from the thread that trains.
+    ``sample``, ``load`` and ``transfer`` may run in a separate thread each, for steps later than
+    the one that ``propagate`` computes. All other methods run in the training thread.
 
-    A backend may own a copy of the model. It computes with the weights of the last ``load_state``
-    or ``update_weights``.
+    A backend computes with the host's model or with a copy. A copy has the weights of the last
+    ``load_state`` or ``update_weights``.
     """
 
     @property
     def device(self) -> Device:
-        """The device of the plan that this is."""
+        """Device of the plan that the backend drives."""
         ...
 
     def sample(self, seeds: Array, step: int) -> Sample:
-        """Return the mini-batch of ``seeds`` at ``step``."""
+        """Return the mini-batch of ``seeds`` (``[n]`` vertices) at ``step``.
+
+        The result is a pure function of the run's seed, ``seeds`` and ``step``.
+        """
         ...
 
     def on_host(self, batch: Sample) -> MiniBatch:
-        """Return the host's form of a sample, for those who read its arrays.
-
-        A device that samples by itself may have it drawn again: sampling is a pure function.
-        """
+        """Return a sample as arrays of the host; a device that samples may sample it again."""
         ...
 
     def load(self, batch: Sample) -> Inputs:
@@ -181,46 +220,47 @@ class Backend(Protocol):
         ...
 
     def transfer(self, batch: Sample, inputs: Inputs) -> DeviceBatch:
-        """Bring a mini-batch to the device.
+        """Copy a mini-batch to the device.
 
         Raises:
-            DeviceMemoryError: it does not fit beside those in flight.
+            DeviceMemoryError: it exceeds the memory that batches in flight leave.
         """
         ...
 
     def propagate(self, batch: DeviceBatch, weight: float) -> None:
-        """Forward and backward propagation of the slice's mean loss times ``weight``.
+        """Start forward and backward propagation of the slice's mean loss times ``weight``.
 
-        It may return before the device is done.
+        May return before the device has finished.
         """
         ...
 
     def gradients_out(self, into: list[torch.Tensor]) -> None:
-        """Copy the gradients of the shared parameters since this was called last.
+        """Wait for the device, and copy the gradients of the shared parameters.
 
-        Waits for the device. The gradients of a step without seeds are zeros. A backend with a
-        copy of the model forgets its own here; those of the host's model are the optimizer's.
+        Gradients accumulate since the previous call; without seeds they are zeros. A backend
+        with a copy of the model resets its gradients. The optimizer resets those of the host's
+        model.
 
         Args:
-            into: tensors of those parameters' shapes, in host memory, or on the device if
-                ``Device.collective`` says so.
+            into: tensors shaped as the shared parameters, written. They are in device memory if
+                ``Device.collective``, in host memory otherwise.
         """
         ...
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
-        """Wait for a batch that was propagated, free its memory, and return its outcome."""
+        """Wait for a propagated batch, free its memory, and return its outcome."""
         ...
 
     def load_state(self) -> None:
-        """Take over the host's parameters and buffers: at the start, and whenever these change.
+        """Copy the parameters and buffers of the host's model to the device.
 
-        Called before the first step, after a resumption, after a rehearsal, and when the devices
-        have combined their buffers.
+        Called before the first step, on resumption, after profiling, and after the devices have
+        averaged their buffers.
         """
         ...
 
     def update_weights(self) -> None:
-        """Take over the parameters that the host's optimizer has just updated."""
+        """Copy the parameters that the host's optimizer has updated to the device."""
         ...
 
     def buffers_out(self) -> None:
@@ -228,39 +268,36 @@ class Backend(Protocol):
         ...
 
     def set_threads(self, threads: Threads) -> None:
-        """Use so many host threads from now on."""
+        """Set the number of host threads of each stage."""
         ...
 
     def close(self) -> None:
-        """Release the device's memory, and wake all that wait for it."""
+        """Release the device's memory, and wake all threads that wait for it."""
         ...
 
 
 class SampleTaker(Backend, Protocol):
-    """A backend of a device that takes what the host has sampled (``Device.takes_samples``)."""
+    """Backend that also trains mini-batches sampled by the host (``Device.takes_samples``)."""
 
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the mini-batch that ``sample`` would, sampled by the host.
-
-        It runs in another thread than ``sample``, at the same time.
-        """
+        """Sample on the host, with the result of ``sample``; may run at the same time."""
         ...
 
     def take_sample(self, batch: MiniBatch, seeds: Array) -> Sample:
-        """Bring the host's sample of ``seeds`` to the device."""
+        """Copy a mini-batch of ``seeds`` from the host to the device."""
         ...
 
 
 class PendingOutcome(Protocol):
-    """The outcome of a step that a device may still be at."""
+    """Future of a step's outcome."""
 
     @property
     def ready(self) -> bool:
-        """Whether ``read`` would return at once."""
+        """Whether ``read`` returns without waiting."""
         ...
 
     def read(self) -> BatchOutcome:
-        """Wait for the step, and return its outcome, with the seconds of all stages.
+        """Wait for the step, and return its outcome with the seconds of all stages.
 
         Raises:
             DeviceError: the step failed.
@@ -269,124 +306,81 @@ class PendingOutcome(Protocol):
 
 
 class StepOwner(Backend, Protocol):
-    """A backend whose device does whole steps by itself (``Device.owns_step``).
+    """Backend of device-driven steps (``Device.owns_step``).
 
-    It has copies of the weights and of the optimizer's state, which ``load_state`` overwrites with
-    the host's and ``state_out`` copies to the host's.
+    The device has copies of the weights and of the optimizer's state. ``load_state`` copies both
+    from the host, ``state_out`` to the host.
     """
 
     def train(
         self, seeds: Array, step: int, *, num_seeds: int, rate: float, updates: bool
     ) -> PendingOutcome:
-        """Start the step of ``seeds``: sample, load, propagate, and update the weights.
+        """Start a step without waiting: sample, load, propagate, update the weights.
 
-        It does not wait for the device. Of several devices, each sums its gradients with those of
-        the others, and counts its loss by its part of the seeds.
+        Several devices all-reduce their gradients. Each weights its loss by its fraction of the
+        seeds.
 
         Args:
-            num_seeds: of the mini-batch over all devices.
+            seeds: ``[n]`` seeds of this device.
+            step: step of the run.
+            num_seeds: seeds of the mini-batch over all devices.
             rate: learning rate of the update.
-            updates: whether the weights are updated; gradients count for the next update otherwise,
-                each mini-batch by its seeds.
+            updates: whether the step updates the weights. Otherwise gradients accumulate for the
+                next update, weighted by the number of seeds.
         """
         ...
 
     def state_out(self) -> None:
-        """Copy weights, buffers and the optimizer's state to the host's, after all steps so far."""
+        """Wait for all started steps, and copy weights, buffers and optimizer state to the host."""
         ...
 
 
 class InferenceCapable(Backend, Protocol):
-    """A backend whose device computes exact rows for evaluation (``Device.infers``)."""
+    """Backend whose device computes exact inference (``Device.infers``)."""
 
     def inferred_rows(
         self, model: TrainableModel, needed: Sequence[Vertices]
     ) -> Iterator[torch.Tensor]:
-        """Yield the last layer's rows of ``needed[-1]``, some after the other, in host memory.
+        """Yield the last layer's rows of ``needed[-1]`` in order, in chunks, in host memory.
 
         Args:
-            model: the host's, in evaluation mode; its weights are copied.
-            needed: vertices whose rows each layer computes over all neighbours, inputs first.
+            model: the host's model in evaluation mode. Its weights are copied.
+            needed: for each layer, inputs first, the vertices whose rows it computes over all
+                neighbors.
         """
         ...
 
 
 class DeviceRates(Backend, Protocol):
-    """A backend of a GPU, whose rates are measured (``Device.gpu``)."""
+    """Backend of a GPU that measures its rates (``Device.gpu``)."""
 
     def rates(self) -> CardRates:
-        """Return the rates of the card, measured once and kept."""
+        """Return the rates of the card. The first call measures them and stores them on disk."""
         ...
 
 
 class DeviceCacheBackend(Backend, Protocol):
-    """A backend that has its cache in its device's memory (``Device.holds_rows``)."""
+    """Backend with a cache in device memory that peers read (``Device.holds_rows``)."""
 
     @property
     def cache_address(self) -> str | None:
-        """What peers open its cache by; None without one."""
+        """Address by which peers open the cache. None: the device has no cache."""
         ...
 
     def unused_bytes(self) -> int:
-        """Return the bytes of the device's memory that were never in use so far."""
+        """Return the device memory in bytes that was free at the peak of its use."""
         ...
 
     def open_peers(self, addresses: Sequence[str]) -> None:
-        """Read the caches of peers from now on.
+        """Open the caches of all members of the clique for reading.
 
         Args:
-            addresses: of all members of the clique, in the order of the plan, its own among them.
+            addresses: ``cache_address`` of each member, this device included, in plan order.
 
         Raises:
-            DeviceError: the device cannot reach one.
+            DeviceError: a cache cannot be opened.
         """
         ...
-
-
-class DeviceMemory:
-    """Counts bytes against ``memory_bytes``; several threads may take and free them."""
-
-    def __init__(self, device: Accelerator) -> None:
-        """Count the memory of ``device``, of which nothing is in use."""
-        self._device = device
-        self._in_use = self._kept = 0
-        self._lock = threading.Lock()
-
-    @property
-    def room(self) -> int:
-        """Bytes that what comes and goes may take, all together."""
-        return self._device.budget_bytes - self._kept
-
-    def keep(self, num_bytes: int, what: str) -> None:
-        """Take ``num_bytes`` for ``what``, which stays.
-
-        Raises:
-            DeviceMemoryError: they do not fit beside what is in use.
-        """
-        self.reserve(num_bytes, what)
-        self._kept += num_bytes
-
-    def reserve(self, num_bytes: int, what: str) -> None:
-        """Take ``num_bytes`` for ``what``, until they are freed.
-
-        Raises:
-            DeviceMemoryError: they do not fit beside what is in use.
-        """
-        budget = self._device.budget_bytes
-        with self._lock:
-            if self._in_use + num_bytes > budget:
-                raise DeviceMemoryError(
-                    f"{self._device.label}: out of device memory: {what} needs "
-                    f"{num_bytes / 1e6:,.1f} MB beside {self._in_use / 1e6:,.1f} MB in use, and "
-                    f"memory_bytes is {budget / 1e6:,.1f} MB; a smaller share, fewer neighbours "
-                    "or a smaller cache take less"
-                )
-            self._in_use += num_bytes
-
-    def free(self, num_bytes: int) -> None:
-        """Give back ``num_bytes`` that were reserved."""
-        with self._lock:
-            self._in_use -= num_bytes
 
 
 def open_backend(device: Device, host: BackendInputs) -> Backend:
@@ -394,13 +388,13 @@ def open_backend(device: Device, host: BackendInputs) -> Backend:
 
     Raises:
         ConfigError: its opener cannot be imported.
-        DeviceMemoryError: the model alone does not fit.
+        DeviceMemoryError: the model exceeds the device's memory.
     """
     opener = registry.device_kind(device.kind).opener
     module, _, name = opener.partition(":")
     try:
-        open_it = attrgetter(name)(import_module(module))
+        open_device = attrgetter(name)(import_module(module))
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{device.label}: {opener} cannot be imported ({error})") from error
-    opened: Backend = open_it(device, host)
-    return opened
+    backend: Backend = open_device(device, host)
+    return backend

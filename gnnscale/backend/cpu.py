@@ -1,4 +1,4 @@
-"""Cores of this machine as a training device: nothing is transferred."""
+"""CPU cores of this machine as a training device, without transfers."""
 
 import torch
 
@@ -11,10 +11,10 @@ from gnnscale.sampling import MiniBatch
 
 
 class CpuBackend:
-    """Trains the host's own copy of the model, where features and weights lie."""
+    """Backend that trains the host's own model on features in host memory."""
 
     def __init__(self, device: Device, host: BackendInputs) -> None:
-        """Open ``device`` over the parts of the host."""
+        """Open ``device``."""
         self.device = device
         self._model = host.model
         self._objective = host.objective
@@ -27,24 +27,24 @@ class CpuBackend:
         return self._sampler.sample(seeds, step)
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Read the first layer's input from feature storage, unless it is learned.
+        """Read the first layer's input from feature storage, unless it is a learned embedding.
 
-        Rows that are learned are read by ``propagate``: a step before may be yet to update them.
+        ``propagate`` reads learned embeddings, since the previous step may still update them.
         """
         if self._model.vertex_rows is None:
             return self._loader.load(batch)
         return self._loader.without_rows(batch)
 
     def on_host(self, batch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch: it is the host's."""
+        """Return ``batch``, which is in host memory."""
         return batch
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> DeviceBatch:
-        """Hand the mini-batch over; it is where it is needed."""
+        """Wrap the mini-batch without a copy."""
         return DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
 
     def propagate(self, batch: DeviceBatch, weight: float) -> None:
-        """Forward and backward propagation in torch."""
+        """Run forward and backward propagation in torch."""
         inputs = batch.inputs
         if self._model.vertex_rows is not None:
             inputs = self._loader.read(batch.batch, inputs.degrees)
@@ -54,7 +54,7 @@ class CpuBackend:
         self._loss = loss.item()
 
     def gradients_out(self, into: list[torch.Tensor]) -> None:
-        """Copy the gradients of shared parameters; one without counts as 0."""
+        """Copy the gradients of shared parameters; a missing gradient is zeros."""
         for target, parameter in zip(into, self._model.shared_parameters, strict=True):
             if parameter.grad is None:
                 target.zero_()
@@ -62,7 +62,7 @@ class CpuBackend:
                 target.copy_(parameter.grad)
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
-        """Return the outcome of the batch that was propagated last."""
+        """Return the outcome of the last propagated batch."""
         return BatchOutcome(
             loss=self._loss,
             size=BatchSize.of(batch.batch),
@@ -70,19 +70,19 @@ class CpuBackend:
         )
 
     def load_state(self) -> None:
-        """Nothing to do: this is the host's model."""
+        """Do nothing: the device computes with the host's model."""
 
     def update_weights(self) -> None:
-        """Nothing to do: the optimizer updates this very model."""
+        """Do nothing: the optimizer has updated the device's model."""
 
     def buffers_out(self) -> None:
-        """Nothing to do: this is the host's model."""
+        """Do nothing: the buffers are in the host's model."""
 
     def set_threads(self, threads: Threads) -> None:
-        """Use so many host threads from now on."""
+        """Set the number of host threads of each stage."""
         self._sampler.num_threads = threads.sample
         self._loader.num_threads = threads.load
         torch.set_num_threads(max(threads.propagate, 1))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the backend has no resources of its own."""

@@ -1,4 +1,4 @@
-"""An accelerator, or a processor, that computes on the host and takes its metadata's time."""
+"""Emulated accelerator: computes on the host, and takes the time and memory of its metadata."""
 
 import logging
 import threading
@@ -14,18 +14,21 @@ from gnnscale.core import Access, Array, Traffic
 from gnnscale.features.cached import CachedAdjacency
 from gnnscale.nn import Inputs
 from gnnscale.planner import Accelerator
-from gnnscale.planner.cost_model import equations, workload
-from gnnscale.planner.cost_model import stage_work as work
+from gnnscale.planner.cost_model import equations, stage_work, workload
 from gnnscale.sampling import MiniBatch
 
 
 def passes(
     batch: MiniBatch, seeds: range, fits: Callable[[equations.BatchSize], bool]
 ) -> tuple[equations.BatchSize, ...] | None:
-    """Halve ``seeds`` until what leads to each part fits; None if one seed alone does not.
+    """Return the sizes of the parts of ``seeds``, halved until each satisfies ``fits``.
 
     Args:
-        seeds: positions of seeds in it, one at least.
+        seeds: positions of at least one seed in ``batch``.
+        fits: whether a part of this size fits into the device's memory.
+
+    Returns:
+        The sizes in seed order. None: a single seed does not fit.
     """
     size = size_of_part(batch, seeds)
     if fits(size):
@@ -33,20 +36,20 @@ def passes(
     if len(seeds) == 1:
         return None
     half = len(seeds) // 2
-    halves = [passes(batch, each, fits) for each in (seeds[:half], seeds[half:])]
+    halves = [passes(batch, half_seeds, fits) for half_seeds in (seeds[:half], seeds[half:])]
     return None if halves[0] is None or halves[1] is None else halves[0] + halves[1]
 
 
 def size_of_part(batch: MiniBatch, seeds: range) -> equations.BatchSize:
-    """Return the size of the mini-batch that leads to some seeds of ``batch``."""
+    """Return the size of the sub-batch that the ``seeds`` (positions) of ``batch`` depend on."""
     needed = np.arange(seeds.start, seeds.stop, dtype=np.int64)
     vertices, edges = [len(needed)], []
     for block in reversed(batch.blocks):
         read = np.zeros(block.num_src, np.bool_)
         read[needed] = True
-        # Destinations are the first of the sources, so that a mask over these finds their edges.
-        wanted = np.repeat(read[: block.num_dst], np.diff(block.indptr))
-        sources = block.indices[wanted]
+        # Destinations are the first sources, so that the mask of sources selects their edges.
+        is_read = np.repeat(read[: block.num_dst], np.diff(block.indptr))
+        sources = block.indices[is_read]
         read[sources] = True
         needed = np.flatnonzero(read)
         vertices.append(len(needed))
@@ -59,37 +62,36 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Resident(base.DeviceBatch):
-    """A mini-batch on the device."""
+    """Mini-batch on the device."""
 
-    #: of the parts in which it is trained, one after the other; one if it fits
+    #: size of each part trained separately; one part if the mini-batch fits into memory
     sizes: tuple[equations.BatchSize, ...]
 
 
 class EmulatedBackend(cpu.CpuBackend):
-    """Every stage ends no sooner than the performance model predicts for the mini-batch at hand.
+    """Backend whose stages take at least the time predicted by the performance model.
 
-    The answers are the host's own, exact; only time and memory are the emulated device's. If the
-    host is slower than that, the stage takes the host's time, and ``late_s`` and ``late_stages``
-    among the counters report this.
+    Results are exact, since the host computes them; time and memory are those of the emulated
+    device. A stage on a host slower than the prediction takes the host's time, and the counters
+    ``late_s`` and ``late_stages`` report the excess.
 
-    A mini-batch that is larger than what the device has beside its model and its cache is trained
-    in parts of its seeds, each with its own transfer and launch. Gradients are those of the
-    whole.
+    A mini-batch larger than the memory that model and cache leave is trained in parts of its seeds,
+    each with its own transfer and launch. Gradients are those of the full mini-batch.
     """
 
     def __init__(self, device: Accelerator, host: base.BackendInputs) -> None:
-        """Open ``device`` over the parts of the host."""
+        """Open ``device``, and reserve memory for the model and the cache."""
         super().__init__(device, host)
         self._accelerator = device
         self._workload = workload.unmeasured_workload(host.graph, host.model).on(device)
         self._memory = base.DeviceMemory(device)
         self._counters = host.cache.counters
         self._lists = host.cache.lists or CachedAdjacency.none(device.link_request_bytes)
-        #: What sampling read of each step that is on its way.
+        #: adjacency lists read by each step in flight
         self._sampled: dict[int, Access] = {}
         self._late_s, self._late_stages = 0.0, 0
         self._told_of_parts = False
-        #: Whether the first half of the synchronisation under way was late.
+        #: whether ``gradients_out``, the first half of the synchronization, was late
         self._sync_late = False
         # load, transfer and propagate may run in separate threads.
         self._lock = threading.Lock()
@@ -97,7 +99,7 @@ class EmulatedBackend(cpu.CpuBackend):
         self._memory.keep(host.cache.num_bytes, "the cache")
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
-        """Sample on the host; a device that samples by itself takes its own time and its link's."""
+        """Sample on the host; a device that samples takes its own time and that of its link."""
         start = time.perf_counter()
         batch = super().sample(seeds, step)
         device = self._accelerator
@@ -109,20 +111,20 @@ class EmulatedBackend(cpu.CpuBackend):
         return batch
 
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
-        """Sample in the host's own time."""
+        """Sample without emulated time."""
         return super().sample(seeds, step)
 
     def take_sample(self, batch: MiniBatch, seeds: Array) -> MiniBatch:
-        """Take what the host has sampled, which crosses the link in ``transfer``."""
+        """Return the host's sample, which ``transfer`` sends over the link."""
         return batch
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Read from feature storage: at the emulated host's bandwidth (eq. 7), or over the link."""
+        """Read feature storage at the emulated host's bandwidth (eq. 7), or over the link."""
         start = time.perf_counter()
         inputs = super().load(batch)
         device, rows = self._accelerator, inputs.traffic.rows
         row_bytes = self._loader.store.row_bytes
-        # Without a cache every row is read at the host.
+        # Without a cache every row is read from the host.
         missed = len(batch.input_vertices) if rows.hit_rate is None else rows.misses
         seconds = device.cache_seconds(rows.hits * row_bytes, rows.peer_bytes)
         num_edges = batch.num_edges if inputs.edge_attr else 0
@@ -142,19 +144,22 @@ class EmulatedBackend(cpu.CpuBackend):
         return inputs
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> base.DeviceBatch:
-        """Take the link's time for the mini-batch (eq. 8), and device memory."""
+        """Reserve device memory, and take the link's time for the mini-batch (eq. 8)."""
         start = time.perf_counter()
         device = self._accelerator
         row_bytes, list_bytes = link_bytes(batch, inputs)
-        activations = int(work.activation_bytes(self._workload, equations.BatchSize.of(batch)))
+        full_size = equations.BatchSize.of(batch)
+        activations = int(stage_work.activation_bytes(self._workload, full_size))
         num_bytes = inputs.num_bytes + list_bytes + activations
-        sizes: tuple[equations.BatchSize, ...] = (equations.BatchSize.of(batch),)
+        sizes: tuple[equations.BatchSize, ...] = (full_size,)
         if num_bytes > self._memory.room:
-            sizes, whole = self._parts(batch, num_bytes), sizes[0]
-            num_bytes = int(max(work.batch_bytes(self._workload, each) for each in sizes))
-            list_bytes = int(sum(work.transfer_bytes(self._workload, each)[1] for each in sizes))
-            again = sum(self._num_rows(each) for each in sizes) / self._num_rows(whole)
-            row_bytes = int(row_bytes * again)
+            sizes = self._parts(batch, num_bytes)
+            num_bytes = int(max(stage_work.batch_bytes(self._workload, size) for size in sizes))
+            list_bytes = int(
+                sum(stage_work.transfer_bytes(self._workload, size)[1] for size in sizes)
+            )
+            growth = sum(self._num_rows(size) for size in sizes) / self._num_rows(full_size)
+            row_bytes = int(row_bytes * growth)
         self._memory.reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
         by_device = self._sampled.pop(batch.step, None)
         traffic = inputs.traffic + Traffic(lists=by_device or Access())
@@ -163,7 +168,7 @@ class EmulatedBackend(cpu.CpuBackend):
         )
         if device.link_bandwidth is None:
             return arrived
-        # What the device has read by itself is there already.
+        # Rows and lists that the device has read are in its memory already.
         sent = (0 if device.loads else row_bytes, list_bytes if by_device is None else 0)
         latency_s = len(sizes) * device.link_latency_s
         self._wait(start, equations.transfer_seconds(sum(sent), device.link_bandwidth, latency_s))
@@ -175,25 +180,25 @@ class EmulatedBackend(cpu.CpuBackend):
         )
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
-        """Compute on the host; take the device's time (eq. 10 to 12)."""
+        """Compute on the host, and take the device's time (eq. 10 to 12)."""
         assert isinstance(batch, _Resident)
         device = self._accelerator
         seconds = sum(
             device.launch_s
             + equations.trainer_seconds(
-                work.propagation_work(self._workload, each),
+                stage_work.propagation_work(self._workload, size),
                 memory_bandwidth=device.memory_bandwidth,
                 macs_per_s=device.macs_per_s,
                 pipelined=device.pipelined,
             )
-            for each in batch.sizes
+            for size in batch.sizes
         )
         start = time.perf_counter()
         super().propagate(batch, weight)
         self._wait(start, seconds)
 
     def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
-        """Free the batch's memory, and report how late the host was since the last time."""
+        """Free the batch's memory, and report the host's lateness since the previous call."""
         self._memory.free(batch.num_bytes)
         with self._lock:
             counters = {
@@ -206,46 +211,46 @@ class EmulatedBackend(cpu.CpuBackend):
         return replace(super().finish(batch), counters=counters)
 
     def gradients_out(self, into: list[torch.Tensor]) -> None:
-        """Half of the traffic of eq. 13."""
+        """Copy gradients, and take the time of half the traffic of eq. 13."""
         start = time.perf_counter()
         super().gradients_out(into)
         self._sync_late = self._wait(start, self._sync_seconds())
 
     def update_weights(self) -> None:
-        """The other half of eq. 13."""
+        """Take the time of the second half of the traffic of eq. 13."""
         start = time.perf_counter()
         super().update_weights()
         late = self._wait(start, self._sync_seconds())
-        if late and self._sync_late:  # one stage
+        if late and self._sync_late:  # both halves are one stage
             with self._lock:
                 self._late_stages -= 1
         self._sync_late = False
 
     def _parts(self, batch: MiniBatch, num_bytes: int) -> tuple[equations.BatchSize, ...]:
-        """Cut a mini-batch that takes ``num_bytes`` into parts that fit into the memory."""
-        room, label = self._memory.room, self._accelerator.label
-        found = passes(
+        """Split a mini-batch of ``num_bytes`` into parts that fit into memory, and warn once."""
+        capacity, label = self._memory.room, self._accelerator.label
+        sizes = passes(
             batch,
             range(batch.num_seeds),
-            lambda size: work.batch_bytes(self._workload, size) <= room,
+            lambda size: stage_work.batch_bytes(self._workload, size) <= capacity,
         )
-        if found is None:
+        if sizes is None:
             raise base.DeviceMemoryError(
                 f"{label}: out of device memory: a seed of a mini-batch needs more than the "
-                f"{room / 1e6:,.1f} MB that the model and the cache leave of memory_bytes="
-                f"{self._accelerator.memory_bytes}; fewer neighbours or a smaller cache take less"
+                f"{capacity / 1e6:,.1f} MB that the model and the cache leave of memory_bytes="
+                f"{self._accelerator.memory_bytes}; fewer neighbors or a smaller cache take less"
             )
         if not self._told_of_parts:
             self._told_of_parts = True
             log.warning(
                 f"{label}: a mini-batch of {batch.num_seeds} seeds takes {num_bytes / 1e6:,.1f} "
-                f"MB, and the model and the cache leave {room / 1e6:,.1f} MB: it is trained in "
-                f"{len(found)} parts, and so are others as large"
+                f"MB, and the model and the cache leave {capacity / 1e6:,.1f} MB: mini-batches of "
+                f"this size are trained in {len(sizes)} parts"
             )
-        return found
+        return sizes
 
     def _num_rows(self, size: equations.BatchSize) -> float:
-        """Rows of the first layer's input that cross the link."""
+        """Return the rows of the first layer's input that cross the link."""
         return size.vertices[1 if self._workload.aggregates_on_load else 0]
 
     def _sync_seconds(self) -> float:
@@ -256,23 +261,23 @@ class EmulatedBackend(cpu.CpuBackend):
         return equations.sync_seconds(weights, link.link_bandwidth, link.link_latency_s) / 2
 
     def _wait(self, start: float, seconds: float) -> bool:
-        """Wait until ``seconds`` after ``start``; count and return whether it is later already."""
-        left = start + seconds - time.perf_counter()
-        late = left < 0 < seconds
+        """Wait until ``seconds`` after ``start``; record and return whether it is later already."""
+        remaining_s = start + seconds - time.perf_counter()
+        late = remaining_s < 0 < seconds
         if late:
             with self._lock:
-                self._late_s -= left
+                self._late_s -= remaining_s
                 self._late_stages += 1
-        elif left > 0:
-            time.sleep(left)
+        elif remaining_s > 0:
+            time.sleep(remaining_s)
         return late
 
 
 def link_bytes(batch: MiniBatch, inputs: Inputs) -> tuple[int, int]:
-    """Return the bytes of rows and of topology that cross the link for a mini-batch.
+    """Return the bytes of rows and of topology that a mini-batch sends over the link.
 
-    If the host has aggregated the input, the first layer's block stays there. Of rows that a
-    cache was asked for, those that it lacks cross, as they are stored. Features of edges all cross.
+    The first block stays on the host if the host has aggregated the input. With a cache only
+    missing rows cross, in their stored type. Edge features always cross.
     """
     blocks = batch.blocks[1:] if inputs.aggregated else batch.blocks
     topology = sum(block.indptr.nbytes + block.indices.nbytes for block in blocks)

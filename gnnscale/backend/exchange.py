@@ -1,4 +1,4 @@
-"""Exchange: an optional stage between load and transfer, in which devices trade rows."""
+"""Row exchange between devices: an optional pipeline stage between load and transfer."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ if TYPE_CHECKING:
 
 
 class Exchange(Protocol):
-    """Trades rows between the devices of a run, in a thread ahead of propagation.
+    """All-to-all exchange of rows between the devices of a run, ahead of propagation.
 
-    It has a separate process group, so that it may run while gradients are summed.
+    It runs in its own thread with its own process group, at the same time as the all-reduce of
+    gradients.
     """
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
-        """Give rows to the other devices, and return the input with what they gave.
+        """Send rows to the other devices, and return the input with the rows received.
 
-        Every device calls this once a step, in the order of steps; one that has no seeds in the
-        step takes part with an empty mini-batch.
+        Every device calls this once a step, in step order. A device without seeds in the step
+        passes an empty mini-batch.
 
         Returns:
-            The input of the first layer; its ``traffic`` includes that of the exchange.
+            Input of the first layer. Its ``traffic`` includes the exchange.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeConfig(ABC):
-    """Base of the configuration group ``exchange``."""
+    """Base class of the configuration group ``exchange``."""
 
     @abstractmethod
     def open(self, group: Group, graph: Graph) -> Exchange:
         """Return the exchange of one worker.
 
         Args:
-            group: all workers, over connections that only the exchange uses.
+            group: process group of all workers, used by the exchange only.
+            graph: training graph of the worker.
         """

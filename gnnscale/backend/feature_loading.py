@@ -1,4 +1,4 @@
-"""The load stage: input rows of a mini-batch, or of many vertices in chunks."""
+"""Load stage: reads the input rows of a mini-batch, or of many vertices in chunks."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,32 +26,34 @@ from gnnscale.nn import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import Degrees, GraphLayer
 from gnnscale.sampling import Block, MiniBatch, NeighborSampler
 
-#: Edges and vertices of a chunk, which bound what it needs.
+#: Maximum edges and vertices of a chunk, which bound its memory.
 CHUNK_EDGES = 1 << 20
 CHUNK_VERTICES = 1 << 14
 
-#: Vertices that are cut into chunks together.
+#: Vertices whose chunk boundaries are computed at a time.
 _PIECE = 1 << 20
-#: Distinct ids; those of a whole graph need no array.
+#: Distinct vertex ids: an array, or a range without one.
 Vertices: TypeAlias = "Array | range"
-#: All neighbours of some vertices, and what a layer needs of them.
+#: Full neighborhood of some vertices, and the result of a layer's ``load`` over it.
 LoadedChunk = tuple[Block, torch.Tensor]
-#: Sources, block, and the sources' in-degrees if they are used.
+#: Sources, block, and the sources' in-degrees if the model uses them.
 Neighbours = tuple[Array, Block, Degrees]
 
 
 class ChunkLoader:
-    """Reads what layers need of all neighbours of vertices."""
+    """Reader of full neighborhoods and of a layer's input over them, in chunks of vertices."""
 
     def __init__(self, graph: Graph, *, num_threads: int, uses_degrees: bool) -> None:
         """Prepare to read.
 
         Args:
-            num_threads: threads of the native kernels; the result does not depend on it.
+            graph: graph whose in-neighbors are read.
+            num_threads: threads of the native kernels; results do not depend on it.
+            uses_degrees: whether layers read in-degrees.
         """
         self._graph = graph
         self._num_threads = num_threads
-        # Vertices follow one another: the system reads a mapped file ahead.
+        # Vertices are in order, for which the system's read-ahead of the mapped file suffices.
         mapped = replace(graph, lists=None)
         self._sampler = NeighborSampler(mapped, fanouts=[-1], num_threads=num_threads)
         self._uses_degrees = uses_degrees
@@ -65,19 +67,22 @@ class ChunkLoader:
         chunk_edges: int = CHUNK_EDGES,
         chunk_vertices: int = CHUNK_VERTICES,
     ) -> Iterator[LoadedChunk]:
-        """Yield a block of all neighbours, and the layer's ``load`` result, for each chunk.
+        """Yield the full neighborhood and the layer's ``load`` result of each chunk, in order.
 
         Args:
-            vertices: distinct ids, of the graph's type, cut into chunks in their order.
-            chunk_edges: about so many edges a chunk has; one more vertex may bring more.
+            layer: layer that reads the chunk.
+            store: rows of the layer's input.
+            vertices: distinct ids of the graph's type.
+            chunk_edges: approximate edges of a chunk; its last vertex may exceed it.
+            chunk_vertices: maximum vertices of a chunk.
         """
         for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):
             yield self.load_chunk(layer, store, chunk)
 
     def load_chunk(self, layer: GraphLayer, store: FeatureStore, vertices: Array) -> LoadedChunk:
-        """Return a block of all neighbours of ``vertices``, and the layer's ``load`` result.
+        """Return the full neighborhood of ``vertices`` and the layer's ``load`` result.
 
-        It may be called from several threads at once.
+        Several threads may call it at a time.
         """
         distinct = not (layer.aggregates_on_load and store.reads_per_edge)
         sources, block, degrees = self.neighbours(vertices, distinct=distinct)
@@ -90,16 +95,16 @@ class ChunkLoader:
         return block, x
 
     def neighbours(self, vertices: Array, *, distinct: bool) -> Neighbours:
-        """Return all neighbours of ``vertices``.
+        """Return the full neighborhood of ``vertices``.
 
         Args:
-            vertices: distinct ids, of the graph's type.
-            distinct: whether each source must be there once; else consecutive vertices take their
-                lists as they are: every edge has its own source, and no source is looked up.
+            vertices: distinct ids of the graph's type.
+            distinct: whether a source appears once. Otherwise consecutive vertices use their
+                adjacency lists without lookup: every edge has its own source.
 
         Returns:
-            The block's sources, destinations first, the block, and the sources' degrees if a
-            layer uses them.
+            The block's sources, destinations first; the block; and the sources' in-degrees, None if
+            unused.
         """
         if distinct or not _consecutive(vertices):
             batch = self._sampler.sample(vertices, 0)
@@ -109,7 +114,7 @@ class ChunkLoader:
         return sources, block, in_degrees(self._graph, sources) if self._uses_degrees else None
 
     def _lists(self, vertices: Array) -> tuple[Array, Block]:
-        """Return the lists of consecutive vertices."""
+        """Return the adjacency lists of consecutive vertices as sources and block."""
         first, end = int(vertices[0]), int(vertices[-1]) + 1
         indptr = np.asarray(self._graph.indptr[first : end + 1], dtype=np.int64)
         edges = np.asarray(self._graph.indices[indptr[0] : indptr[-1]])
@@ -134,20 +139,20 @@ def _consecutive(vertices: Array) -> bool:
 
 
 def cut(graph: Graph, vertices: Vertices, num_edges: int, num_vertices: int) -> Iterator[Array]:
-    """Cut ``vertices`` so that a chunk has about ``num_edges`` in-edges, or ``num_vertices``."""
+    """Yield chunks of ``vertices`` of about ``num_edges`` in-edges, or of ``num_vertices``."""
     indptr, dtype = np.asarray(graph.indptr), graph.indices.dtype
     least = max(num_edges // num_vertices, 1)
-    first = before = 0
+    first = cost_sum = 0
     for start in range(0, len(vertices), _PIECE):
         piece = _ids(vertices[start : start + _PIECE], dtype)
         degrees = indptr[1:][piece] - indptr[piece]
-        cost = before + np.cumsum(np.maximum(degrees, least))
-        number = np.concatenate([[before // num_edges], cost // num_edges])
+        cost = cost_sum + np.cumsum(np.maximum(degrees, least))
+        number = np.concatenate([[cost_sum // num_edges], cost // num_edges])
         for end in (np.flatnonzero(np.diff(number)) + start).tolist():
             if end > 0:
                 yield _ids(vertices[first:end], dtype)
                 first = end
-        before = int(cost[-1])
+        cost_sum = int(cost[-1])
     yield _ids(vertices[first:], dtype)
 
 
@@ -158,22 +163,20 @@ def _ids(vertices: Vertices, dtype: np.dtype[Any]) -> Array:
 
 
 def in_degrees(graph: Graph, vertices: IntArray) -> Float32Array:
-    """Return the in-degrees of ``vertices`` ``[n]``, ``[n]`` float32.
+    """Return the in-degrees of ``vertices`` ``[n]`` in the full graph, ``[n]`` float32.
 
-    They are read from the graph's arrays, which workers share; a table of all of them would be one
-    in each worker.
-
-    Of one part of a graph: that in the whole graph; 0 if the part does not have the vertex.
+    They are computed from the graph's shared arrays, since a table would exist once per worker. A
+    vertex that a partition of the graph lacks has 0.
     """
     if graph.degrees is not None:
-        known: UInt32Array = np.asarray(graph.degrees)[vertices]
-        return known.astype(np.float32)
+        full_degrees: UInt32Array = np.asarray(graph.degrees)[vertices]
+        return full_degrees.astype(np.float32)
     indptr = np.asarray(graph.indptr)
     degrees: Int64Array = indptr[1:][vertices] - indptr[vertices]
     return degrees.astype(np.float32)
 
 
-#: Ids of rows below this are those of int32, which the native gather reads as they are.
+#: Row ids below this fit into int32, which the native gather reads without conversion.
 _MAX_INT32 = 1 << 31
 
 
@@ -181,7 +184,7 @@ def edge_attr(graph: Graph, block: Block, *, num_threads: int) -> Float32Array:
     """Return the features of the edges of ``block``, ``[num_edges, num_edge_features]`` float32.
 
     Raises:
-        GraphError: edges of ``graph`` have no features.
+        GraphError: the edges of ``graph`` have no features.
     """
     features, rows = graph.edge_features, block.edge_rows
     if features is None or rows is None:
@@ -191,14 +194,14 @@ def edge_attr(graph: Graph, block: Block, *, num_threads: int) -> Float32Array:
     narrow = len(features) <= _MAX_INT32
     ids: Array = rows.view(np.int32) if narrow else rows.astype(np.int64)
     out = ops.empty((len(ids), features.shape[1]), torch.float32)
-    found: Float32Array = ops.gather(
+    attr: Float32Array = ops.gather(
         (features, "float32"), ids, out=out, num_threads=num_threads
     ).numpy()
-    return found
+    return attr
 
 
 class FeatureLoader:
-    """Reads what a model's first layer needs of a feature store."""
+    """Reader of a model's first-layer input from a feature store."""
 
     def __init__(
         self,
@@ -213,20 +216,22 @@ class FeatureLoader:
         """Prepare to load.
 
         Args:
-            store: where rows are read; None for the graph's own features.
-            aggregates: aggregate while reading, if the first layer allows it. The values are
-                the same.
+            graph: training graph.
+            model: model whose first layer reads the rows.
+            num_threads: threads of the native kernels.
+            store: rows. None: the graph's own features.
+            aggregates: aggregate while reading, if the first layer supports it; values are equal.
+            compute_dtype: requested type of the rows; see ``dtype``.
 
         Raises:
-            GraphError: the store's rows are not those of the graph.
+            GraphError: the store's rows do not match the graph.
         """
         self.store = HostFeatures.of(graph) if store is None else store
         check_store(self.store, graph)
         self.num_threads = num_threads
-        self.compute_dtype = compute_dtype  #: what was asked for
-        #: the type of the rows it makes, in which the model then multiplies. It is float32 if the
-        #: processor has no instructions for products of bfloat16: to keep such rows, and to convert
-        #: them before each product, takes longer than float32.
+        self.compute_dtype = compute_dtype  #: type of the configuration
+        #: type of loaded rows and of the model's products: float32 on a processor without
+        #: bfloat16 instructions, where converting before each product is slower than float32
         self.dtype = torch.float32
         if compute_dtype == torch.bfloat16 and multiplies_bfloat16():
             self.dtype = torch.bfloat16
@@ -238,17 +243,17 @@ class FeatureLoader:
         """Return the model's input for ``batch``.
 
         Raises:
-            GraphError: the model reads features of edges, and the graph has no such features.
+            GraphError: the model reads edge features, and the graph has none.
         """
         inputs = self.read(batch, self.degrees_of(batch.input_vertices, batch.blocks[0]))
         if self._graph.lists is None:
             return inputs
-        # Of batches that were sampled ahead, too.
+        # The reads include those of batches sampled ahead.
         read = Traffic(neighbors=take_reads(self._graph.lists))
         return replace(inputs, traffic=inputs.traffic + read)
 
     def read(self, batch: MiniBatch, degrees: Degrees) -> Inputs:
-        """Return the model's input for ``batch``, whose ``degrees_of`` are known."""
+        """Return the model's input for ``batch`` with the result of ``degrees_of``."""
         inputs = self._model.load(
             self.store,
             batch,
@@ -259,11 +264,13 @@ class FeatureLoader:
         )
         if not self._model.uses_edge_features:
             return inputs
-        attr = (edge_attr(self._graph, each, num_threads=self.num_threads) for each in batch.blocks)
+        attr = (
+            edge_attr(self._graph, block, num_threads=self.num_threads) for block in batch.blocks
+        )
         return replace(inputs, edge_attr=tuple(attr))
 
     def without_rows(self, batch: MiniBatch) -> Inputs:
-        """Return the model's input for ``batch`` but for the rows, which are learned."""
+        """Return the model's input for ``batch`` without rows, for learned embeddings."""
         return Inputs(
             x=torch.empty(0, self.store.width, dtype=self.dtype),
             aggregated=False,
@@ -272,14 +279,15 @@ class FeatureLoader:
         )
 
     def bytes_read(self, batch: MiniBatch) -> int:
-        """Bytes of the distinct feature rows that ``batch`` needs: |V^0| f^0 S of eq. 7."""
+        """Return the bytes of the distinct feature rows of ``batch``: |V^0| f^0 S of eq. 7."""
         return len(batch.input_vertices) * self.store.row_bytes
 
     def degrees_of(self, vertices: IntArray, block: Block) -> Degrees:
-        """Return the in-degrees in the whole graph that the model needs, None if it needs none.
+        """Return the in-degrees of ``vertices`` in the full graph. None: the model needs none.
 
         Args:
             vertices: ``[num_src]`` sources of ``block``.
+            block: block of the first layer.
         """
         if not self._model.uses_degrees and block.importance is None:
             return None

@@ -1,4 +1,4 @@
-"""Kernels that are compiled here for the processor, and kept for the next time."""
+"""Compilation of kernels for the host's processor, stored for later runs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _COMPILERS = ("g++", "c++", "clang++")
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler: how it is called, and the first line of its version."""
+    """C++ compiler: its command and the first line of its version."""
 
     command: tuple[str, ...]
     version: str
 
     @classmethod
     def find(cls, purpose: str, otherwise: str) -> Compiler:
-        """Return what ``CXX`` names, or the first of the usual ones.
+        """Return the compiler named by ``CXX``, or the first installed of g++, c++ and clang++.
 
         Args:
-            purpose: what takes a compiler, for the error if it is missing.
-            otherwise: what does without.
+            purpose: use of the compiler, for the error.
+            otherwise: alternative without a compiler, for the error.
 
         Raises:
-            ConfigError: it is missing.
+            ConfigError: no compiler is installed.
         """
         chosen = os.environ.get("CXX", "").strip()
         candidates = [tuple(shlex.split(chosen))] if chosen else [(name,) for name in _COMPILERS]
@@ -43,13 +43,13 @@ class Compiler:
                 return cls(command, lines[0] if lines else "")
         looked_for = f"CXX={chosen}" if chosen else ", ".join(_COMPILERS)
         raise ConfigError(
-            f"{purpose} takes a C++ compiler, which is missing: looked for {looked_for}; "
+            f"{purpose} needs a C++ compiler, which is missing: looked for {looked_for}; "
             f"{otherwise}"
         )
 
     @property
     def is_clang(self) -> bool:
-        """Whether it is clang, which lacks some options of GCC."""
+        """Whether the compiler is clang, which lacks some options of GCC."""
         return "clang" in self.version
 
 
@@ -78,28 +78,32 @@ def first_error(printed: str, status: int) -> str:
     return next((line for line in lines if "error:" in line), last)
 
 
-def check_ours(kept: Path) -> None:
-    """Refuse to execute what another user of this machine may have written."""
+def check_ours(path: Path) -> None:
+    """Refuse a path that other users of this machine can write.
+
+    Raises:
+        ConfigError: a user other than the current one and root can write ``path``.
+    """
     try:
-        check_private(kept)
+        check_private(path)
     except OSError as error:
         raise ConfigError(
-            f"{kept}: not used, {error.strerror}; compiled kernels are loaded only if nobody but "
+            f"{path}: not used, {error.strerror}; compiled kernels are loaded only if nobody but "
             "you and root can have written them"
         ) from None
 
 
 def find_sources(name: str, source: Path, what: str) -> Path:
-    """Return the folder ``name`` of kernels' sources: the checkout's, or as installed.
+    """Return the folder ``name`` of kernel sources, of the checkout or of the installed package.
 
     Args:
-        source: a file in it, by which it is recognised.
-        what: whose sources they are, for the error if they are missing.
+        source: a file of the folder, relative to it.
+        what: kind of the kernels, for the error.
 
     Raises:
-        ConfigError: it is missing.
+        ConfigError: the folder is missing.
     """
-    # In an editable installation the package has two folders: of what was built, and its sources.
+    # An editable installation has two package folders: build results and sources.
     folders = [Path(folder).parent / name for folder in gnnscale.__path__]
     folders += [Path(folder) / name for folder in gnnscale.__path__]
     for folder in folders:
@@ -111,19 +115,19 @@ def find_sources(name: str, source: Path, what: str) -> Path:
 
 
 def digest_of_files(root: Path, folders: Iterable[str], suffixes: Iterable[str]) -> str:
-    """Return a hash of the sources in ``folders`` of ``root``, in the order of their names."""
+    """Return a hash of the files in ``folders`` of ``root`` that end in ``suffixes``, by name."""
     files = {
-        each.relative_to(root).as_posix(): each
+        path.relative_to(root).as_posix(): path
         for folder in folders
-        for each in (root / folder).rglob("*")
-        if each.suffix in suffixes and each.is_file()
+        for path in (root / folder).rglob("*")
+        if path.suffix in suffixes and path.is_file()
     }
     hashes = (hashlib.sha256(files[name].read_bytes()).hexdigest() for name in sorted(files))
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def digest(parts: Iterable[bytes]) -> str:
-    """Return a short hash of ``parts``, each of which counts by itself."""
+    """Return a hash of 32 digits of ``parts``, which depends on where each part ends."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(hashlib.sha256(part).digest())

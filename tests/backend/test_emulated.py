@@ -249,7 +249,7 @@ def test_a_mini_batch_larger_than_memory_is_trained_in_parts(
     assert cut_loss == loss
     for mine, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
         assert torch.equal(mine.grad, other.grad)  # type: ignore[arg-type]
-    assert f"it is trained in {num_parts} parts" in caplog.text
+    assert f"are trained in {num_parts} parts" in caplog.text
 
 
 def test_parts_wait_for_what_is_in_flight(backend, batch, need) -> None:

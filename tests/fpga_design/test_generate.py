@@ -81,7 +81,7 @@ def test_a_board_on_which_nothing_fits_is_refused() -> None:
     ("overrides", "message"),
     [
         (("model=gat",), "model: GATLayer does not run on an fpga; GCN, GraphSAGE, GIN"),
-        (("model.norm=batch",), "model.norm: must be none on an fpga"),
+        (("model.norm=batch",), "model.norm: expected none on an fpga"),
         (("model.hidden=4096",), "model.hidden: a layer has 4096 output features"),
         (("sampler=layerwise",), "expected neighbor sampling"),
     ],

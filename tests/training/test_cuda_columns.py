@@ -88,7 +88,7 @@ def test_devices_find_no_room_together(
     parted = () if partitioner == "none" else (f"partitioner={partitioner}",)
     with caplog.at_level("INFO"):
         found = launched(tmp_path / "cuda", cards("device", "device"), *options, *parted)
-    assert [each for each in caplog.messages if "steps are done again with more room" in each]
+    assert [each for each in caplog.messages if "repeated with the maximum capacity" in each]
     known = launched(tmp_path / "cpu", "device_plan=cpu_x2", "runtime.drm=false", *options)
     assert found.losses == pytest.approx(known.losses, rel=1e-4)
 
@@ -100,7 +100,7 @@ def test_columns_lie_in_device_memory(launched: Any, tmp_path: Path) -> None:
     with one_line("cuda:0", "among themselves, each another card"):  # two workers on one card
         launched(tmp_path, plan_of(cuda(), cuda()), *options)
     small = plan_of(*(cuda(index=i, memory_bytes=9_000) for i in (0, 1)))
-    with one_line("do not fit; more devices, with fewer columns each, may do"):
+    with one_line("exceed its memory; more devices have fewer columns each"):
         launched(tmp_path, small, *options)
 
 

@@ -155,7 +155,7 @@ def test_what_options_refuse(settings: Any, asked: str, message: str) -> None:
 
 def test_what_workers_refuse(launched: Any, tmp_path: Path) -> None:
     for option, message in (
-        ("device_plan=fpga_csim", "model=custom: an fpga computes layers by its kernels"),
+        ("device_plan=fpga_csim", "model=custom: expected a model with fpga kernels"),
         ("model.module=no_such:Module", "no module no_such, neither installed nor in"),
     ):
         with pytest.raises((ConfigError, WorkerError), match=message) as error:

@@ -1,1 +1,1 @@
-"""GPUs: kernels, and what samples, reads and computes with them."""
+"""GPUs as training devices."""

@@ -1,7 +1,7 @@
-"""Linear aggregation over a block on a device, equal to the host's to the bit.
+"""Linear aggregation over a device block, equal to the host's bit for bit.
 
-Coefficients are made by kernels. Sums run in the order of the edges, those of gradients over a
-block that was turned around by a stable sort: no sum depends on which thread comes first.
+Kernels compute the coefficients. Sums run in edge order, those of gradients in the order of the
+block transposed by a stable sort, so that no sum depends on the schedule of threads.
 """
 
 from __future__ import annotations
@@ -12,10 +12,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.backend.cuda import kernels as layouts
 from gnnscale.backend.cuda.block_edges import BlockArrays, RowSegments
 from gnnscale.backend.cuda.capacity import DeviceGraph
-from gnnscale.backend.cuda.kernels import NULL, Argument, Kernels, or_null
+from gnnscale.backend.cuda.kernels import (
+    NULL,
+    Argument,
+    Kernels,
+    columns_at_once,
+    grid,
+    or_null,
+    row_bytes,
+    row_type,
+)
 from gnnscale.nn.device_block import Activation, Rule
 
 #: ``Rule`` of coefficients.cu.
@@ -24,42 +32,44 @@ _RULES = {Rule.SYMMETRIC: 0, Rule.MEAN: 1, Rule.SUM: 2}
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCoefficients:
-    """``Aggregation`` of a block on a device; entries after those that count hold anything."""
+    """``Aggregation`` of a device block; entries past the valid edges and rows are undefined."""
 
-    concatenates: bool  #: whether a destination's own row is kept beside its sum, or added
-    weights: torch.Tensor | None = None  #: ``[num_edges]`` float32, None for ones
-    dst_scale: torch.Tensor | None = None  #: ``[num_dst]`` float32, None for ones
-    self_scale: torch.Tensor | None = None  #: ``[num_dst]`` float32, None for ones
+    concatenates: bool  #: whether a destination's row is concatenated to its sum, or added
+    weights: torch.Tensor | None = None  #: ``[num_edges]`` float32. None: ones
+    dst_scale: torch.Tensor | None = None  #: ``[num_dst]`` float32. None: ones
+    self_scale: torch.Tensor | None = None  #: ``[num_dst]`` float32. None: ones
 
     def scaled(self, factor: float) -> DeviceCoefficients:
-        """Return the coefficients of sums that are ``factor`` times as large."""
+        """Return the coefficients of sums multiplied by ``factor``."""
         if factor == 1.0:
             return self
         size = self.dst_scale
         assert size is not None
-        own = torch.full_like(size, factor) if self.self_scale is None else self.self_scale * factor
+        self_scale = (
+            torch.full_like(size, factor) if self.self_scale is None else self.self_scale * factor
+        )
         return DeviceCoefficients(
             concatenates=self.concatenates,
             weights=self.weights,
             dst_scale=size * factor,
-            self_scale=own,
+            self_scale=self_scale,
         )
 
 
 def coefficients(
     block: BlockArrays, rule: Rule, degrees: torch.Tensor | None
 ) -> DeviceCoefficients:
-    """Return what the edges of ``block`` count under ``rule``, as the layers of the host count.
+    """Return the coefficients of the edges of ``block`` under ``rule``, equal to the host's.
 
-    Of a symmetric rule in which a vertex's sum of weights is not known (NaN), sums are NaN.
+    A symmetric rule gives NaN for vertices whose sum of weights is unknown (NaN).
     """
 
-    def make(wanted: bool, size: int) -> torch.Tensor | None:
-        return torch.empty(size, device=block.indptr.device) if wanted else None
+    def make(is_used: bool, size: int) -> torch.Tensor | None:
+        return torch.empty(size, device=block.indptr.device) if is_used else None
 
     symmetric = rule is Rule.SYMMETRIC
     weighted = symmetric or block.importance is not None or block.edge_weights is not None
-    found = DeviceCoefficients(
+    result = DeviceCoefficients(
         concatenates=rule is Rule.MEAN,
         weights=make(weighted, block.num_edges),
         dst_scale=make(True, block.num_dst),
@@ -76,12 +86,12 @@ def coefficients(
         or_null(degrees),
         block.num_vertices,
         block.num_used,
-        or_null(found.weights),
-        or_null(found.dst_scale),
-        or_null(found.self_scale),
-        grid=layouts.grid(block.kernels),
+        or_null(result.weights),
+        or_null(result.dst_scale),
+        or_null(result.self_scale),
+        grid=grid(block.kernels),
     )
-    return found
+    return result
 
 
 class _DeviceAggregate(torch.autograd.Function):
@@ -90,23 +100,23 @@ class _DeviceAggregate(torch.autograd.Function):
         ctx: Any,
         h: torch.Tensor,
         block: BlockArrays,
-        found: DeviceCoefficients,
+        factors: DeviceCoefficients,
         act: Activation | None,
     ) -> torch.Tensor:
-        ctx.block, ctx.coefficients, ctx.scale = block, found, None
+        ctx.block, ctx.coefficients, ctx.scale = block, factors, None
         if act is not None:
-            # In place: the operation that computed h does not need it for its own gradient.
+            # In place, since the operation that computed h does not save it for its gradient.
             ctx.scale = act.apply_(h)
             ctx.save_for_backward(h)
-        return _forward(block, h, found, vertices=None, dtype=h.dtype)
+        return _forward(block, h, factors, vertices=None, dtype=h.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         block: BlockArrays = ctx.block
-        found: DeviceCoefficients = ctx.coefficients.scaled(ctx.scale or 1.0)
+        factors: DeviceCoefficients = ctx.coefficients.scaled(ctx.scale or 1.0)
         grad = grads[0].contiguous()
-        width = grad.shape[1] // (2 if found.concatenates else 1)
-        lists, weights = transposed(block, found.weights, found.dst_scale)
+        width = grad.shape[1] // (2 if factors.concatenates else 1)
+        lists, weights = transposed(block, factors.weights, factors.dst_scale)
         out = torch.empty((block.num_src, width), dtype=grad.dtype, device=grad.device)
         sum_rows(
             block.kernels,
@@ -114,10 +124,10 @@ class _DeviceAggregate(torch.autograd.Function):
             lists,
             out,
             weights=weights,
-            own=grad[:, :width],
-            self_scale=found.self_scale,
+            self_rows=grad[:, :width],
+            self_scale=factors.self_scale,
             gate=None if ctx.scale is None else ctx.saved_tensors[0],
-            num_own=block.num_vertices,
+            num_self_rows=block.num_vertices,
         )
         return out, None, None, None
 
@@ -130,8 +140,8 @@ def aggregate(
     act: Activation | None,
 ) -> torch.Tensor:
     """Activate ``h`` and aggregate it, with gradient; see ``DeviceBlock.aggregate``."""
-    found = coefficients(block, rule, degrees)
-    out: torch.Tensor = _DeviceAggregate.apply(h, block, found, act)  # type: ignore[no-untyped-call]
+    factors = coefficients(block, rule, degrees)
+    out: torch.Tensor = _DeviceAggregate.apply(h, block, factors, act)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -143,17 +153,17 @@ def load_aggregated(
     *,
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Aggregate rows of a table while they are read (fused load-aggregate), without gradient.
+    """Aggregate rows of a table while reading them (fused load-aggregate), without gradient.
 
     Args:
-        table: ``[num_rows, f]``, of which row ``block.vertices[i]`` is that of source ``i``.
-        dtype: of the result, float32 or bfloat16.
-
-    Returns:
-        ``[num_dst, f]``, or ``[num_dst, 2 f]`` if own rows are concatenated.
+        block: block of the first layer.
+        table: ``[num_rows, f]``; row ``block.vertices[i]`` belongs to source ``i``.
+        rule: aggregation.
+        degrees: ``[num_src]`` float32 in-degrees in the full graph, if the rule uses them.
+        dtype: type of the result, float32 or bfloat16.
     """
-    found = coefficients(block, rule, degrees)
-    return _forward(block, table, found, vertices=block.vertices, dtype=dtype)
+    factors = coefficients(block, rule, degrees)
+    return _forward(block, table, factors, vertices=block.vertices, dtype=dtype)
 
 
 def transposed(
@@ -180,7 +190,7 @@ def transposed(
         np.int64(capacity),
         out,
         or_null(scaled),
-        grid=layouts.grid(block.kernels),
+        grid=grid(block.kernels),
     )
     return RowSegments(indptr=indptr, indices=out, num_rows=block.num_vertices[1:]), scaled
 
@@ -188,7 +198,7 @@ def transposed(
 def vertex_floats(
     kernels: Kernels, table: torch.Tensor, vertices: torch.Tensor, count: torch.Tensor
 ) -> torch.Tensor:
-    """Return ``table[vertices]``, ``[n]`` float32; 0 after the first ``count`` (``[1]`` int64)."""
+    """Return ``table[vertices]``, ``[n]`` float32; 0 past the first ``count`` (``[1]`` int64)."""
     return _floats(kernels, table, NULL, NULL, vertices, count)
 
 
@@ -198,16 +208,20 @@ def degrees_of(
     vertices: torch.Tensor,
     count: torch.Tensor,
     *,
-    known: torch.Tensor | None = None,
+    full_degrees: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the in-degrees of ``vertices``, ``[n]`` float32; 0 after the first ``count``.
+    """Return the in-degrees of ``vertices``, ``[n]`` float32; 0 past the first ``count``.
 
     Args:
+        kernels: kernels of the device.
+        graph: topology of the device.
+        vertices: ``[n]`` vertices of the graph.
         count: ``[1]`` int64 on the device.
-        known: ``[num_vertices]`` int32 those in the whole graph, if ``graph`` is one part of it.
+        full_degrees: ``[num_vertices]`` int32 in-degrees in the full graph, if ``graph`` is a
+            partition.
     """
-    if known is not None:
-        return _floats(kernels, NULL, NULL, known, vertices, count)
+    if full_degrees is not None:
+        return _floats(kernels, NULL, NULL, full_degrees, vertices, count)
     return _floats(kernels, NULL, graph.indptr, NULL, vertices, count)
 
 
@@ -230,7 +244,7 @@ def _floats(
         count,
         np.int64(len(vertices)),
         out,
-        grid=layouts.grid(kernels),
+        grid=grid(kernels),
     )
     return out
 
@@ -238,13 +252,13 @@ def _floats(
 def _forward(
     block: BlockArrays,
     x: torch.Tensor,
-    found: DeviceCoefficients,
+    factors: DeviceCoefficients,
     *,
     vertices: torch.Tensor | None,
     dtype: torch.dtype,
 ) -> torch.Tensor:
     width = x.shape[1]
-    columns = width * (2 if found.concatenates else 1)
+    columns = width * (2 if factors.concatenates else 1)
     out = torch.empty((block.num_dst, columns), dtype=dtype, device=block.indptr.device)
     sum_rows(
         block.kernels,
@@ -252,12 +266,12 @@ def _forward(
         block.lists,
         out[:, columns - width :],
         vertices=vertices,
-        weights=found.weights,
-        dst_scale=found.dst_scale,
-        own=x,
-        self_scale=found.self_scale,
-        own_out=out[:, :width] if found.concatenates else None,
-        num_own=block.num_vertices,
+        weights=factors.weights,
+        dst_scale=factors.dst_scale,
+        self_rows=x,
+        self_scale=factors.self_scale,
+        self_out=out[:, :width] if factors.concatenates else None,
+        num_self_rows=block.num_vertices,
     )
     return out
 
@@ -272,30 +286,34 @@ def sum_rows(
     weights: torch.Tensor | None = None,
     heads: int = 1,
     dst_scale: torch.Tensor | None = None,
-    own: torch.Tensor | None = None,
+    self_rows: torch.Tensor | None = None,
     self_scale: torch.Tensor | None = None,
     gate: torch.Tensor | None = None,
-    own_out: torch.Tensor | None = None,
-    num_own: torch.Tensor | None = None,
+    self_out: torch.Tensor | None = None,
+    num_self_rows: torch.Tensor | None = None,
 ) -> None:
-    """Launch ``aggregate`` of aggregate.cu, of as many columns at once as all rows allow.
+    """Launch ``aggregate`` of aggregate.cu, with four columns at a time if all rows are aligned.
 
     Args:
-        x: ``[n, f]`` rows that edges read.
-        out: ``[m, f]``; rows after the last of ``lists`` become zeros.
-        vertices: row of ``x`` by local id; None if local ids are rows.
-        weights: ``[num_edges, heads]`` float32; each head has as many columns.
-        own: ``[n, f]`` rows that are added to the first ``num_own``, or written to ``own_out``.
-        gate: ``[m, f]``: ``out`` is 0 if it is not positive.
+        x: ``[n, f]`` source rows.
+        lists: sources of each destination.
+        out: ``[m, f]``, written; rows past the last of ``lists`` become zeros.
+        vertices: row of ``x`` by local id. None: local ids are rows.
+        weights, heads: ``[num_edges, heads]`` float32; each head has f / heads columns.
+        dst_scale, self_scale: ``[m]`` float32 factors of sums, and of added ``self_rows``.
+        self_rows: ``[n, f]`` rows added to sums, or copied to ``self_out``.
+        gate: ``[m, f]``; ``out`` is 0 where it is not positive.
+        self_out: ``[m, f]``, written. None: ``self_rows`` are added.
+        num_self_rows: ``[1]`` int64 number of valid ``self_rows``.
     """
-    columns = layouts.columns_at_once(x, out, own, gate, own_out)
+    columns = columns_at_once(x, out, self_rows, gate, self_out)
     if heads > 1 and out.shape[1] // heads % columns:
         columns = 1
     kernels.launch(
         f"aggregate_{x.element_size()}_{columns}",
         x,
-        np.int64(layouts.row_bytes(x)),
-        np.int64(layouts.row_type(x)),
+        np.int64(row_bytes(x)),
+        np.int64(row_type(x)),
         np.int64(out.shape[1]),
         lists.indptr,
         lists.indices,
@@ -305,16 +323,16 @@ def sum_rows(
         np.int64(heads),
         or_null(dst_scale),
         or_null(self_scale),
-        or_null(own),
-        np.int64(0 if own is None else layouts.row_bytes(own)),
+        or_null(self_rows),
+        np.int64(0 if self_rows is None else row_bytes(self_rows)),
         or_null(gate),
-        np.int64(0 if gate is None else layouts.row_bytes(gate)),
+        np.int64(0 if gate is None else row_bytes(gate)),
         out,
-        np.int64(layouts.row_bytes(out)),
-        np.int64(layouts.row_type(out)),
-        or_null(own_out),
+        np.int64(row_bytes(out)),
+        np.int64(row_type(out)),
+        or_null(self_out),
         np.int64(len(out)),
         lists.num_rows,
-        or_null(num_own),
-        grid=layouts.grid(kernels),
+        or_null(num_self_rows),
+        grid=grid(kernels),
     )

@@ -1,4 +1,4 @@
-"""Attention over a block on a device, equal to the host's to the bit."""
+"""Attention over a device block, equal to the host's bit for bit."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from gnnscale.backend.cuda import kernels as layouts
 from gnnscale.backend.cuda.aggregation import sum_rows
 from gnnscale.backend.cuda.block_edges import BlockArrays, RowSegments
-from gnnscale.backend.cuda.kernels import or_null
+from gnnscale.backend.cuda.kernels import grid, or_null
 
-#: A block on a device, whatever computes over it.
+#: Any subclass of ``BlockArrays``.
 OnDevice = TypeVar("OnDevice", bound=BlockArrays)
 
 
 def with_self_edges(block: OnDevice) -> OnDevice:
-    """Return ``block`` with an edge from every destination to itself, first in its list."""
+    """Return ``block`` with a self-edge as the first edge of every destination."""
     capacity, device = block.num_edges + block.num_dst, block.indptr.device
     importance = block.importance
-    made = replace(
+    result = replace(
         block,
         indptr=torch.empty_like(block.indptr),
         indices=torch.empty(capacity, dtype=torch.int32, device=device),
@@ -38,13 +37,13 @@ def with_self_edges(block: OnDevice) -> OnDevice:
         or_null(importance),
         block.num_vertices,
         block.num_used,
-        made.indptr,
-        made.indices,
-        or_null(made.importance),
-        made.num_used,
-        grid=layouts.grid(block.kernels),
+        result.indptr,
+        result.indices,
+        or_null(result.importance),
+        result.num_used,
+        grid=grid(block.kernels),
     )
-    return made
+    return result
 
 
 class _EdgeScores(torch.autograd.Function):
@@ -60,7 +59,7 @@ class _EdgeScores(torch.autograd.Function):
             dst.contiguous(),
             *_sizes(block, src.shape[1]),
             out,
-            grid=layouts.grid(block.kernels),
+            grid=grid(block.kernels),
         )
         return out
 
@@ -98,7 +97,7 @@ class _DeviceEdgeSoftmax(torch.autograd.Function):
             or_null(block.importance),
             *_sizes(block, scores.shape[1]),
             alpha,
-            grid=layouts.grid(block.kernels),
+            grid=grid(block.kernels),
         )
         ctx.block = block
         ctx.save_for_backward(alpha)
@@ -116,7 +115,7 @@ class _DeviceEdgeSoftmax(torch.autograd.Function):
             grads[0].contiguous(),
             *_sizes(block, alpha.shape[1]),
             out,
-            grid=layouts.grid(block.kernels),
+            grid=grid(block.kernels),
         )
         return out, None
 
@@ -159,7 +158,7 @@ class _DeviceHeadSum(torch.autograd.Function):
             num_used,
             capacity,
             grad_alpha,
-            grid=layouts.grid(block.kernels),
+            grid=grid(block.kernels),
         )
         lists = RowSegments(
             indptr=first,
@@ -178,12 +177,12 @@ class _DeviceHeadSum(torch.autograd.Function):
 
 
 def attend(block: BlockArrays, scores: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-    """Sum source rows with the softmax of their edges' scores; see ``gat.attend``."""
+    """Sum source rows weighted by the softmax of edge scores; see ``gat.attend``."""
     alpha = _DeviceEdgeSoftmax.apply(scores, block)  # type: ignore[no-untyped-call]
     out: torch.Tensor = _DeviceHeadSum.apply(alpha, z.contiguous(), block)  # type: ignore[no-untyped-call]
     return out
 
 
 def _sizes(block: BlockArrays, num_heads: int) -> tuple[Any, torch.Tensor, torch.Tensor, Any]:
-    """Return what kernels of edges and heads take of a block's size."""
+    """Return the size arguments of kernels over edges and heads."""
     return np.int64(num_heads), block.num_vertices, block.num_used, np.int64(block.num_edges)

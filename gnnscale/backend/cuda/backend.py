@@ -1,4 +1,4 @@
-"""A GPU as a training device: it samples, reads host memory and trains by itself."""
+"""GPU as a training device that samples, reads host memory and trains without the host."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ from gnnscale.sampling import LayerSampling, MiniBatch
 from gnnscale.sampling.edge_batches import LinkSampling
 
 _LOG = logging.getLogger(__name__)
-#: Part of the memory above which mini-batches that differ may not fit.
-_MUCH = 0.9
-#: What errors call a step.
+#: Fraction of the memory budget whose use triggers a warning: batch sizes vary.
+_WARN_FRACTION = 0.9
+#: Context of a step in errors: its number and its seeds.
 _STEP = "in step %d, of %d seeds"
 
 
 def open_cuda(device: Device, host: BackendInputs) -> CudaBackend:
-    """Open a GPU, or the host that stands for it.
+    """Open a GPU, or its host emulation.
 
     Raises:
-        ConfigError: it is not there, or what it takes is missing.
-        DeviceMemoryError: data that must lie in its memory do not fit.
+        ConfigError: the GPU, its driver or a library is missing.
+        DeviceMemoryError: data placed in device memory exceed it.
     """
     assert isinstance(device, Cuda)
     engine: Engine = HostEngine(device) if device.host_driven else CudaEngine(device)
@@ -60,13 +60,17 @@ def open_cuda(device: Device, host: BackendInputs) -> CudaBackend:
 
 
 class CudaBackend:
-    """Does whole steps without the host waiting, or what the host asks beside other devices.
+    """GPU backend with device-driven steps, or host-driven steps next to other kinds of devices.
 
-    Two streams share the work: one samples and reads the next mini-batch while the other trains.
+    Two streams overlap: one samples and reads the next mini-batch, the other trains the current
+    one. Device-driven steps return before the GPU has finished:
+
+        pending = backend.train(seeds, step, num_seeds=1024, rate=0.003, updates=True)
+        outcome = pending.read()  # waits for the step
     """
 
     def __init__(self, device: Cuda, host: BackendInputs, engine: Engine) -> None:
-        """Bring model and graph to the device."""
+        """Copy model and graph to the device; with peers, ``open_peers`` does so."""
         dtype = host.graph.feature_dtype
         if dtype in MAX_QUANTIZED:  # torch's int8 is another type
             raise ConfigError(f"{device.label}: no kernels for features of {dtype}")
@@ -74,41 +78,43 @@ class CudaBackend:
         self._host = host
         self._engine = engine
         self._streams = DeviceStreams(training=engine.stream(), reading=engine.stream())
-        #: Whether code of a user's computes the step, which may wait for the device.
-        self._own_code = needs_sizes(host.model) is not None
+        #: whether user code, which may wait for the device, computes the step
+        self._runs_user_code = needs_sizes(host.model) is not None
         self._inference: CudaInference | None = None
         self._cache: ResidentCache | None = None
         with self._naming("while it was opened"):
             if host.cache.kept is not None:
                 self._cache = ResidentCache(host.cache.kept, host.graph, engine)
-            if self._cache is None or self._cache.is_alone:
+            if self._cache is None or self._cache.has_no_peers:
                 self._open()
 
     def _open(self) -> None:
-        """Bring model and graph to the device, once the caches of peers are known."""
+        """Copy model and graph to the device, once the caches of peers are open."""
         host, engine = self._host, self._engine
-        weights = sum(each.numel() for each in host.model.parameters()) * BYTES_PER_PARAMETER
+        weights = (
+            sum(parameter.numel() for parameter in host.model.parameters()) * BYTES_PER_PARAMETER
+        )
         self._placed = place(host.graph, self.device, engine, kept_bytes=weights, cache=self._cache)
         self._queue = None if host.own_steps is None else self._new_queue()
         if self._queue is None:
             self._learner = DeviceModel(host, engine)
         else:
             self._learner = self._queue.learner
-        engine.synchronize()  # buffers were cleared outside of the streams that use them
+        engine.synchronize()  # buffers are initialized outside the streams that use them
 
     @property
     def cache_address(self) -> str | None:
-        """What peers open the device's cache by."""
+        """Address by which peers open the device's cache. None: the device has no cache."""
         return None if self._cache is None else self._cache.address
 
     def unused_bytes(self) -> int:
-        """Return what the allocator has left at its peak."""
+        """Return the bytes of the budget that the allocator did not use at its peak."""
         return max(self._engine.memory_bytes - self._engine.peak_bytes(), 0)
 
     def open_peers(self, addresses: Sequence[str]) -> None:
-        """Read the caches of peers; see ``CacheHolder.open_peers``."""
+        """Open the caches of peers; see ``DeviceCacheBackend.open_peers``."""
         assert self._cache is not None
-        if not self._cache.is_alone:
+        if not self._cache.has_no_peers:
             with self._naming("while it was opened"):
                 self._cache.open_peers(addresses)
                 self._open()
@@ -119,18 +125,23 @@ class CudaBackend:
             self._placed,
             self._engine,
             self._streams,
-            exact=self._own_code or not _is_bounded(self._host),
+            exact=self._runs_user_code or not _is_bounded(self._host),
             captures=self.device.captures,
-            own_code=self._own_code,
+            runs_user_code=self._runs_user_code,
         )
 
     @cached_property
-    def _asked(self) -> HostDrivenSteps:
-        """What the host asks for if it sums gradients and updates the weights."""
+    def _host_driven(self) -> HostDrivenSteps:
+        """Host-driven steps, opened on first use."""
         reader = GraphPipeline(self._host, self._placed, self._engine, num_slots=1, bounded=False)
         self._engine.synchronize()
         return HostDrivenSteps(
-            self._host, reader, self._learner, self._streams, self._engine, waits=self._own_code
+            self._host,
+            reader,
+            self._learner,
+            self._streams,
+            self._engine,
+            waits=self._runs_user_code,
         )
 
     def train(
@@ -143,16 +154,16 @@ class CudaBackend:
             )
 
     def outcome(self, step: DeviceStepHandle) -> BatchOutcome:
-        """Wait for a step, and return its outcome."""
+        """Wait for a device-driven step, and return its outcome."""
         with self._naming(_STEP + ", or just before it", step.number, step.seeds.count):
-            reported, sizes, found = self._own_steps.reported(step)
+            reported, sizes, counts = self._own_steps.reported(step)
         size = _batch_size(sizes)
         return BatchOutcome(
             loss=reported.loss,
             size=size,
-            traffic=self._traffic(size, found),
+            traffic=self._traffic(size, counts),
             seconds=reported.seconds(),
-            counters=self._counters(found.rows),
+            counters=self._counters(counts.rows),
         )
 
     @property
@@ -161,41 +172,41 @@ class CudaBackend:
         return self._queue
 
     def sample(self, seeds: Array, step: int) -> CudaBatch:
-        """Return the mini-batch of ``seeds`` at ``step``, and wait for it."""
+        """Return the mini-batch of ``seeds`` at ``step``; waits for the device."""
         with self._naming(_STEP, step, len(seeds)):
-            return self._asked.sample(seeds, step)
+            return self._host_driven.sample(seeds, step)
 
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds`` at ``step``, sampled by the host."""
         return self._host.sampler.sample(seeds, step)
 
     def take_sample(self, batch: MiniBatch, seeds: Array) -> CudaBatch:
-        """Copy what the host has sampled to the device."""
+        """Copy a mini-batch from the host to the device."""
         with self._naming(_STEP, batch.step, len(seeds)):
-            return self._asked.take_sample(batch, seeds)
+            return self._host_driven.take_sample(batch, seeds)
 
     def on_host(self, batch: CudaBatch) -> MiniBatch:
-        """Return the host's form, which is drawn again."""
+        """Return the mini-batch as host arrays, sampled again by the host."""
         return self._host.sampler.sample(batch.slice_seeds, batch.step)
 
     def load(self, batch: CudaBatch) -> Inputs:
-        """Read the first layer's input, and wait for it."""
+        """Read the first layer's input; waits for the device."""
         with self._naming(_STEP, batch.step, batch.num_seeds):
-            inputs, found = self._asked.load(batch)
-        return replace(inputs, traffic=self._traffic(BatchSize.of(batch), found, batch.sent_bytes))
+            inputs, counts = self._host_driven.load(batch)
+        return replace(inputs, traffic=self._traffic(BatchSize.of(batch), counts, batch.sent_bytes))
 
     def transfer(self, batch: CudaBatch, inputs: Inputs) -> DeviceBatch:
-        """Hand the mini-batch over: it is on the device."""
+        """Wrap the mini-batch, which is in device memory."""
         return DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
 
     def propagate(self, batch: DeviceBatch, weight: float) -> None:
-        """Begin forward and backward propagation."""
-        self._asked.propagate(batch.batch, batch.inputs, weight)
+        """Start forward and backward propagation."""
+        self._host_driven.propagate(batch.batch, batch.inputs, weight)
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
-        """Wait for the mini-batch that was propagated last, and return its outcome."""
+        """Wait for the last propagated mini-batch, and return its outcome."""
         with self._naming(_STEP, batch.batch.step, batch.batch.num_seeds):
-            loss, seconds, rows = self._asked.finish(batch.batch)
+            loss, seconds, rows = self._host_driven.finish(batch.batch)
         return BatchOutcome(
             loss=loss,
             size=BatchSize.of(batch.batch),
@@ -211,7 +222,7 @@ class CudaBackend:
             target.copy_(grad)
 
     def load_state(self) -> None:
-        """Take over the host's parameters and buffers, and its optimizer's state for own steps."""
+        """Copy the host's parameters, buffers and, for device-driven steps, optimizer state."""
         if self._queue is not None:
             self._queue.forget()
         self._streams.training.run(self._learner.load_state)
@@ -219,7 +230,7 @@ class CudaBackend:
         self._look_at_memory()
 
     def update_weights(self) -> None:
-        """Take over the parameters that the host's optimizer has updated."""
+        """Copy the parameters that the host's optimizer has updated."""
         self._streams.training.run(self._learner.load_weights)
 
     def buffers_out(self) -> None:
@@ -228,14 +239,14 @@ class CudaBackend:
         self._learner.buffers_out()
 
     def state_out(self) -> None:
-        """Copy weights, buffers and the optimizer's state to the host's, after all steps so far."""
+        """Copy weights, buffers and optimizer state to the host, after all started steps."""
         self._wait()
         self._learner.state_out()
 
     def inferred_rows(
         self, model: TrainableModel, needed: Sequence[Vertices]
     ) -> Iterator[torch.Tensor]:
-        """Yield exact rows; see ``Inferring.inferred_rows``."""
+        """Yield exact rows; see ``InferenceCapable.inferred_rows``."""
         self._wait()
         with self._naming("in evaluation"):
             if self._inference is None:
@@ -243,13 +254,13 @@ class CudaBackend:
             yield from self._inference.rows(model, needed)
 
     def rates(self) -> CardRates:
-        """Return the card's rates; see ``Rated.rates``."""
-        gpu, found = find_gpu(self.device.index)
+        """Return the card's rates; see ``DeviceRates.rates``."""
+        gpu, gpus = find_gpu(self.device.index)
         with self._naming("while it was measured"):
-            return kept_rates(gpu.uuid, found.driver, self._measure)
+            return kept_rates(gpu.uuid, gpus.driver, self._measure)
 
     def _measure(self) -> CardRates:
-        """Measure the card with memory that is given back."""
+        """Measure the card, and free the memory used."""
         engine = CudaEngine(replace(self.device, memory_bytes=None), limits=False)
         try:
             return probes.measure(engine)
@@ -258,25 +269,25 @@ class CudaBackend:
             torch.cuda.empty_cache()
 
     def set_threads(self, threads: Threads) -> None:
-        """Use so many host threads from now on."""
+        """Set the number of host threads of each stage."""
         self._host.sampler.num_threads = threads.sample
         self._host.loader.num_threads = threads.load
         torch.set_num_threads(max(threads.propagate, 1))
 
     def close(self) -> None:
-        """Wait for the streams, and end the device's access to host memory."""
+        """Wait for the streams, and unregister host memory."""
         for stream in (self._streams.reading, self._streams.training):
             stream.close()
         self._engine.close()
 
     def _look_at_memory(self) -> None:
-        """Warn if a rehearsal, which comes before this, has left little memory."""
+        """Warn if the profiling run, which ends before this call, left little memory."""
         peak, budget = self._engine.peak_bytes(), self._engine.memory_bytes
-        if peak > _MUCH * budget:
+        if peak > _WARN_FRACTION * budget:
             _LOG.warning(
-                f"{self.device.label}: {size(peak)} of device memory were in use at once, of "
-                f"{size(budget)} that may be; a larger mini-batch may not fit: a smaller "
-                "batch_size, fewer neighbours (sampler.fanouts) or features=host take less"
+                f"{self.device.label}: peak use of device memory is {size(peak)} of the "
+                f"{size(budget)} budget; a larger mini-batch may not fit; a smaller "
+                "batch_size, fewer neighbors (sampler.fanouts) or features=host take less"
             )
 
     def _wait(self) -> None:
@@ -284,49 +295,55 @@ class CudaBackend:
             self._streams.training.mark().wait()
 
     def _traffic(
-        self, size: BatchSize, found: ReadCounts, sent_bytes: int | None = None
+        self, size: BatchSize, counts: ReadCounts, sent_bytes: int | None = None
     ) -> Traffic:
-        """Return what a mini-batch has moved, of ``sent_bytes`` if the host has sampled it."""
+        """Return the traffic of a mini-batch.
+
+        Args:
+            size: vertices and edges of each layer.
+            counts: reads by location.
+            sent_bytes: bytes of a sample copied from the host. None: the device has sampled.
+        """
         placed, request = self._placed, self.device.link_request_bytes
-        if self._traded is not None:
-            return self._traded
+        if self._exchange_traffic is not None:
+            return self._exchange_traffic
         if sent_bytes is None and placed.rows_on_device and placed.lists_on_device:
             return NO_TRAFFIC
-        traffic = Traffic(rows=placed.row_access(int(size.vertices[0]), found.rows))
+        traffic = Traffic(rows=placed.row_access(int(size.vertices[0]), counts.rows))
         if sent_bytes is not None:
             return traffic.with_link(row_bytes=0, list_bytes=sent_bytes, request_bytes=request)
         reads = size.num_edges + sum(size.vertices[1:])
-        return replace(traffic, lists=placed.list_access(int(reads), request, found.lists))
+        return replace(traffic, lists=placed.list_access(int(reads), request, counts.lists))
 
     @cached_property
-    def _traded(self) -> Traffic | None:
-        """What devices with columns of the features trade in a step (P3); None of others."""
-        own = self._host.own_steps
-        if own is None or own.columns is None:
+    def _exchange_traffic(self) -> Traffic | None:
+        """Bytes that a P3 step exchanges with peers. None: the run does not use P3."""
+        step_inputs = self._host.own_steps
+        if step_inputs is None or step_inputs.columns is None:
             return None
         rows, blocks = self._own_steps.exchanged_bytes(cast(GNN, self._host.model).widths[1])
         return Traffic(rows=Access(peer_bytes=rows), lists=Access(peer_bytes=blocks))
 
     def _counters(self, rows: tuple[int, ...]) -> dict[str, float]:
-        """Return the rows that were read at each place, by name."""
+        """Return the number of rows read from each location, by counter name."""
         if not rows or self._cache is None:
             return {}
-        names = (*self._cache.kept.names, HOST)
+        names = (*self._cache.contents.names, HOST)
         return {f"{ROWS_FROM}{name}": float(count) for name, count in zip(names, rows, strict=True)}
 
     def _naming(self, when: str, *numbers: int) -> CudaErrorContext:
-        """Name the device and the step in errors of CUDA; see ``CudaErrorContext``.
+        """Return a context that adds the device and the step to CUDA errors.
 
         Args:
-            when: with ``%d`` for each of ``numbers``.
+            when: text with a ``%d`` for each of ``numbers``.
         """
         return CudaErrorContext(self.device.label, when, numbers)
 
 
 def _is_bounded(host: BackendInputs) -> bool:
-    """Whether numbers of neighbours bound a mini-batch, so that its sizes need not be known.
+    """Return whether fan-outs or layer sizes bound a mini-batch, so that sizes may stay unknown.
 
-    Otherwise the host waits for each sample's sizes, while the device trains the one before.
+    Otherwise the host waits for each sample's sizes while the device trains the previous batch.
     """
     sampling = host.sampling
     if isinstance(sampling, LinkSampling):

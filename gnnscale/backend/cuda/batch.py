@@ -1,4 +1,4 @@
-"""Mini-batches on a device, of which the host need not know how large they are."""
+"""Mini-batches in device memory, whose sizes may be unknown to the host."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from gnnscale.sampling import MiniBatch
 
 @dataclass(frozen=True, kw_only=True)
 class CudaBatch(MiniBatch):
-    """A mini-batch whose arrays are tensors of a device; ``seeds`` are too."""
+    """Mini-batch whose arrays, ``seeds`` included, are tensors of a device."""
 
-    host_seeds: Array  #: ``[num_seeds]`` the seeds, as the host knows them
-    slice_seeds: Array  #: what the host samples the same of: vertices, or numbers of edges
-    num_sources: torch.Tensor  #: ``[1]`` int64 on the device: how many input vertices there are
-    #: reads of adjacency lists by place, if the host has waited for them; see ``Found``
-    found_lists: tuple[int, ...] = ()
-    #: bytes that crossed the link if the host has sampled it; None if the device has
+    host_seeds: Array  #: ``[num_seeds]`` seed vertices, on the host
+    slice_seeds: Array  #: seeds of the slice on the host: vertices, or numbers of edges
+    num_sources: torch.Tensor  #: ``[1]`` int64 on the device: number of input vertices
+    #: reads of adjacency lists by location, if the host has waited for them; see ``ReadCounts``
+    list_reads: tuple[int, ...] = ()
+    #: bytes copied from the host, which has sampled; None: the device has sampled
     sent_bytes: int | None = None
 
     @property
     def first_seed(self) -> int:
-        """The first seed."""
+        """First seed."""
         return int(self.host_seeds[0])
 
     @property
@@ -42,17 +42,19 @@ class CudaBatch(MiniBatch):
 
     @property
     def vertices(self) -> torch.Tensor:
-        """``input_vertices``, which are a tensor."""
+        """``input_vertices`` as a tensor."""
         return self.input_block.vertices
 
     def again(self) -> CudaBatch:
-        """Return it without what was computed of its arrays, which were written again."""
-        return replace(self, blocks=tuple(replace(each) for each in self.blocks))
+        """Return a copy without cached values derived from its arrays, which were overwritten."""
+        return replace(self, blocks=tuple(replace(block) for block in self.blocks))
 
     def copy(self) -> CudaBatch:
-        """Return a mini-batch that the next samples do not overwrite."""
+        """Return a copy of all arrays, which later samples do not overwrite."""
         vertices = self.vertices.clone()
-        blocks = tuple(each.copy(vertices) for each in self.blocks if isinstance(each, CudaBlock))
+        blocks = tuple(
+            block.copy(vertices) for block in self.blocks if isinstance(block, CudaBlock)
+        )
         return replace(
             self,
             input_vertices=vertices,  # type: ignore[arg-type]
@@ -61,9 +63,9 @@ class CudaBatch(MiniBatch):
         )
 
 
-def largest_sizes(room: BatchCapacity) -> SampleSizes:
-    """Return what a sample has at most."""
-    return SampleSizes(num_vertices=room.num_vertices, num_edges=room.num_edges)
+def largest_sizes(capacity: BatchCapacity) -> SampleSizes:
+    """Return the sizes of a sample that fills ``capacity``."""
+    return SampleSizes(num_vertices=capacity.num_vertices, num_edges=capacity.num_edges)
 
 
 def batch_of(
@@ -75,13 +77,15 @@ def batch_of(
     step: int,
     weight_sums: torch.Tensor | None,
 ) -> CudaBatch:
-    """Return a sample as a mini-batch; arrays are the sample's own.
+    """Return a sample as a mini-batch that shares its arrays.
 
     Args:
-        sizes: its own, or the largest that there can be: arrays then hold anything after their end.
-        step: of the run, as the host knows it; a step that is repeated as it was recorded has
-            another one, which the device knows.
-        weight_sums: ``[num_vertices]`` by local id, if edges have weights.
+        sample: sample of the device.
+        host_seeds: ``[num_seeds]`` seeds on the host.
+        sizes: sizes of the sample, or upper bounds; entries past the actual size are undefined.
+        kernels: kernels of the device.
+        step: step of the run at recording. A replay reads its own step from device memory.
+        weight_sums: ``[num_vertices]`` by local id. None: edges have no weights.
     """
     blocks = []
     for hop, arrays in enumerate(sample.hops):
@@ -119,11 +123,13 @@ def batch_of(
 def batch_from_host(
     batch: MiniBatch, slice_seeds: Array, kernels: Kernels, device: torch.device
 ) -> CudaBatch:
-    """Copy what the host has sampled to a device.
+    """Copy a mini-batch from the host to a device.
 
     Args:
-        slice_seeds: of which it was sampled: vertices, or numbers of edges.
-        device: of ``kernels``.
+        batch: sample of the host.
+        slice_seeds: seeds of the slice: vertices, or numbers of edges.
+        kernels: kernels of the device.
+        device: device of ``kernels``.
     """
 
     def copied(array: Array | None) -> torch.Tensor | None:
@@ -132,25 +138,25 @@ def batch_from_host(
     vertices = copied(batch.input_vertices)
     assert vertices is not None
     hops = tuple(reversed(batch.blocks))
-    ends = [batch.num_seeds, *(each.num_src for each in hops)]
+    ends = [batch.num_seeds, *(block.num_src for block in hops)]
     num_vertices = torch.tensor(ends, device=device)
-    num_edges = torch.tensor([each.num_edges for each in hops], device=device)
+    num_edges = torch.tensor([block.num_edges for block in hops], device=device)
     step = torch.tensor([np.uint64(batch.step).astype(np.int64)], device=device)
     blocks = [
         CudaBlock(
-            indptr=copied(each.indptr),  # type: ignore[arg-type]
-            indices=copied(each.indices),  # type: ignore[arg-type]
-            importance=copied(each.importance),
-            edge_weights=copied(each.edge_weights),
-            weight_sums=copied(each.weight_sums),
-            num_src=each.num_src,
+            indptr=copied(block.indptr),  # type: ignore[arg-type]
+            indices=copied(block.indices),  # type: ignore[arg-type]
+            importance=copied(block.importance),
+            edge_weights=copied(block.edge_weights),
+            weight_sums=copied(block.weight_sums),
+            num_src=block.num_src,
             kernels=kernels,
-            vertices=vertices[: each.num_src],
+            vertices=vertices[: block.num_src],
             num_vertices=num_vertices[hop : hop + 2],
             num_used=num_edges[hop : hop + 1],
             step=step,
         )
-        for hop, each in enumerate(hops)
+        for hop, block in enumerate(hops)
     ]
     return CudaBatch(
         seed=batch.seed,

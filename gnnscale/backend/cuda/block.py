@@ -1,4 +1,4 @@
-"""A layer of a sample in a device's memory, over which kernels compute."""
+"""Block (a layer of a sample) in device memory, with the operations of layers over it."""
 
 from __future__ import annotations
 
@@ -7,36 +7,35 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from gnnscale.backend.cuda import aggregation, attention
-from gnnscale.backend.cuda import kernels as layouts
-from gnnscale.backend.cuda import segment_kernels as sums
+from gnnscale.backend.cuda import aggregation, attention, segment_kernels
 from gnnscale.backend.cuda.block_edges import BlockArrays
+from gnnscale.backend.cuda.kernels import columns_at_once, grid, row_bytes, row_type
 from gnnscale.nn.device_block import Activation, DeviceBlock, Rule
 
-#: A probability is a whole number of these, as for the host.
+#: Dropout probabilities are multiples of 1 / 65536, as on the host.
 _PROBABILITIES = 65536
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceActivation(Activation):
-    """The activation of rows whose number the device alone may know; rows after them are zeros.
+    """Activation of rows whose number and step only the device may know.
 
-    The step is the device's, too: that of the block.
+    Rows past that number become zeros.
     """
 
-    block: BlockArrays  #: whose first vertices have the rows
-    count: torch.Tensor  #: int64 on the device: the first entry is how many of the rows there are
+    block: BlockArrays  #: row i belongs to its vertex i
+    count: torch.Tensor  #: int64 on the device: entry 0 is the number of rows
 
     def apply_(self, x: torch.Tensor) -> float:
-        """Activate ``x`` ``[n, f]`` in place; return the factor of what is kept, 1 / (1 - p)."""
+        """Activate ``x`` ``[n, f]`` in place; return the scale of retained values, 1 / (1 - p)."""
         drop = min(round(self.p * _PROBABILITIES), _PROBABILITIES - 1)
         scale = _PROBABILITIES / (_PROBABILITIES - drop)
         vertices, kernels = self.block.vertices, self.block.kernels
         kernels.launch(
-            f"relu_dropout_{layouts.columns_at_once(x)}",
+            f"relu_dropout_{columns_at_once(x)}",
             x,
-            np.int32(layouts.row_type(x)),
-            np.int64(layouts.row_bytes(x)),
+            np.int32(row_type(x)),
+            np.int64(row_bytes(x)),
             np.int64(x.shape[1]),
             vertices,
             np.int32(vertices.dtype == torch.int64),
@@ -47,39 +46,39 @@ class DeviceActivation(Activation):
             np.uint64(self.layer),
             np.uint32(drop),
             np.float32(scale),
-            grid=layouts.grid(kernels),
+            grid=grid(kernels),
         )
         return scale
 
     def gradient(self, y: torch.Tensor, grad: torch.Tensor, scale: float) -> torch.Tensor:
-        """Return the gradient of what was activated."""
+        """Return the gradient with respect to the input of the activation."""
         out, kernels = torch.empty_like(grad), self.block.kernels
         kernels.launch(
-            f"relu_dropout_backward_{layouts.columns_at_once(y, grad, out)}",
+            f"relu_dropout_backward_{columns_at_once(y, grad, out)}",
             y,
             grad,
             out,
-            np.int32(layouts.row_type(grad)),
+            np.int32(row_type(grad)),
             np.int64(grad.numel()),
             np.float32(scale),
-            grid=layouts.grid(kernels),
+            grid=grid(kernels),
         )
         return out
 
 
 @dataclass(frozen=True, kw_only=True)
 class CudaBlock(BlockArrays, DeviceBlock):
-    """The arrays of a block, and what layers compute over it."""
+    """Block of a device with the operations that layers compute over it."""
 
     def copy(self, vertices: torch.Tensor) -> CudaBlock:
-        """Return a block that the next samples do not overwrite.
+        """Return a copy of all arrays, which later samples do not overwrite.
 
         Args:
-            vertices: a copy of those of the mini-batch.
+            vertices: copy of the mini-batch's vertices.
         """
         arrays = ("indptr", "indices", "importance", "edge_weights", "weight_sums")
         copied = {
-            name: each.clone() for name in arrays if (each := getattr(self, name)) is not None
+            name: array.clone() for name in arrays if (array := getattr(self, name)) is not None
         }
         return replace(
             self,
@@ -94,7 +93,7 @@ class CudaBlock(BlockArrays, DeviceBlock):
     def activation(
         self, p: float, *, seed: int, step: int, layer: int, sources: bool = False
     ) -> Activation:
-        """Return the activation of the rows of its destinations, or of its ``sources``."""
+        """Return the activation of rows of the destinations, or of the ``sources``."""
         return DeviceActivation(
             p=p,
             seed=seed,
@@ -112,7 +111,7 @@ class CudaBlock(BlockArrays, DeviceBlock):
         return aggregation.aggregate(self, h, rule, degrees, act)
 
     def with_self_edges(self) -> CudaBlock:
-        """Return the block with an edge from every destination to itself, first in its list."""
+        """Return the block with a self-edge as the first edge of every destination."""
         return attention.with_self_edges(self)
 
     def edge_scores(self, src: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
@@ -120,9 +119,9 @@ class CudaBlock(BlockArrays, DeviceBlock):
         return attention.edge_scores(self, src, dst)
 
     def attend(self, scores: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        """Sum source rows with the softmax of their edges' scores."""
+        """Sum source rows weighted by the softmax of edge scores."""
         return attention.attend(self, scores, z)
 
-    def sums(self, degrees: torch.Tensor | None) -> sums.DeviceMessageSums:
-        """Return the reductions of its edges' messages."""
-        return sums.DeviceMessageSums(self, degrees)
+    def sums(self, degrees: torch.Tensor | None) -> segment_kernels.DeviceMessageSums:
+        """Return the reductions of messages over its edges."""
+        return segment_kernels.DeviceMessageSums(self, degrees)

@@ -1,4 +1,4 @@
-"""A graph as a device samples it, and the room that its samples need."""
+"""Topology of a graph on a device, and the capacity of its samples' arrays."""
 
 from __future__ import annotations
 
@@ -19,25 +19,24 @@ from gnnscale.sampling import LayerSampling, MiniBatch, NeighborSampling, Weight
 
 Sampling = NeighborSampling | WeightedSampling | LayerSampling
 
-#: Rows of a product are multiples of it, of which the hardware takes that many at a time.
+#: Capacities are multiples of it, the tile size of matrix products on the hardware.
 _LINE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceGraph:
-    """A topology that kernels read: in a device's memory, or in memory that it reaches."""
+    """Topology that kernels read, in device memory or in host memory mapped by the device."""
 
-    name: str  #: what errors call it
+    name: str  #: name in errors
     indptr: torch.Tensor  #: ``[num_vertices + 1]`` int64
     indices: torch.Tensor  #: ``[num_edges]`` int32 or int64
     edge_weights: torch.Tensor | None = None  #: ``[num_edges]`` float32
-    cached: DeviceAdjacencyCache | None = (
-        None  #: lists that are read in device memory, and not here
-    )
+    #: adjacency lists that are read from device memory instead of ``indices``
+    cached: DeviceAdjacencyCache | None = None
 
     @classmethod
     def copy_of(cls, graph: Graph, device: torch.device) -> DeviceGraph:
-        """Copy the topology of ``graph``, and its weights, to ``device``."""
+        """Copy the topology of ``graph``, and its edge weights, to ``device``."""
         weights = graph.edge_weights
         return cls(
             name=str(graph.path or graph.name),
@@ -59,11 +58,11 @@ class DeviceGraph:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSizes:
-    """How large a sample is.
+    """Sizes of a sample.
 
     Attributes:
-        num_vertices: before each hop, seeds first, and after the last one.
-        num_edges: of each hop.
+        num_vertices: before each hop, seeds first, and after the last hop.
+        num_edges: edges of each hop.
     """
 
     num_vertices: tuple[int, ...]
@@ -72,11 +71,12 @@ class SampleSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchCapacity:
-    """What a batch has room for.
+    """Capacity of a sample's arrays.
 
     Attributes:
-        num_vertices: before each hop, and after the last one.
-        num_edges: of each hop; layer-wise, of all that a layer chooses from.
+        num_vertices: maximum before each hop, seeds first, and after the last hop.
+        num_edges: maximum edges of each hop. Layer-wise sampling counts all edges that a layer
+            chooses from.
     """
 
     num_vertices: tuple[int, ...]
@@ -86,21 +86,27 @@ class BatchCapacity:
     def of(
         cls, sampling: Sampling, graph: DeviceGraph, *, max_seeds: int, max_edges: int | None
     ) -> BatchCapacity:
-        """Return what ``max_seeds`` seeds reach at most, with ``max_edges`` a hop at most.
+        """Return the maximum sizes of a sample of ``max_seeds`` seeds.
+
+        Args:
+            sampling: options of the sampler.
+            graph: sampled topology.
+            max_seeds: maximum seeds of a batch.
+            max_edges: maximum edges of a hop. None: no limit.
 
         Raises:
-            ConfigError: one of the two is not a positive number, or too large.
+            ConfigError: ``max_seeds`` or ``max_edges`` is not positive, or is too large.
         """
         check_range("max_seeds", max_seeds, 1)
         if max_edges is not None:
             check_range("max_edges", max_edges, 1)
         vertices, edges = [max_seeds], []
         for hop, fanout in enumerate(fanouts_of(sampling)):
-            # A vertex is expanded once a hop, so that all lists together are the graph.
-            drawn = graph.num_edges if fanout < 0 else vertices[-1] * fanout
+            # A hop expands each vertex once, and so reads each edge of the graph at most once.
+            num_edges = graph.num_edges if fanout < 0 else vertices[-1] * fanout
             if not replaces(sampling, fanout):
-                drawn = min(drawn, graph.num_edges)
-            edges.append(min(drawn, max_edges or MAX_COUNT, MAX_COUNT))
+                num_edges = min(num_edges, graph.num_edges)
+            edges.append(min(num_edges, max_edges or MAX_COUNT, MAX_COUNT))
             new = edges[-1]
             if isinstance(sampling, LayerSampling):
                 new = min(new, sampling.layer_sizes[hop])
@@ -108,18 +114,18 @@ class BatchCapacity:
         return cls(num_vertices=tuple(vertices), num_edges=tuple(edges))
 
     def around(self, sizes: Sequence[SampleSizes]) -> BatchCapacity:
-        """Return room for samples like those of ``sizes``, and no more than there is here.
+        """Return the capacity observed in ``sizes`` (ZeroGNN's envelope), within this capacity.
 
-        What a hop has at most is kept if it is at most half as much again as the largest of
-        ``sizes`` (ZeroGNN's envelope). Otherwise it is the largest and a tenth.
+        The capacity of a hop is unchanged if it is at most 1.5 times the largest of ``sizes``.
+        Otherwise it becomes 1.1 times the largest, rounded up to a multiple of 64.
         """
         return BatchCapacity(
-            num_vertices=_around(self.num_vertices, [each.num_vertices for each in sizes]),
-            num_edges=_around(self.num_edges, [each.num_edges for each in sizes]),
+            num_vertices=_around(self.num_vertices, [size.num_vertices for size in sizes]),
+            num_edges=_around(self.num_edges, [size.num_edges for size in sizes]),
         )
 
     def smallest(self, other: BatchCapacity) -> BatchCapacity:
-        """Return the smaller of both rooms, hop by hop."""
+        """Return the minimum of both capacities, hop by hop."""
         return BatchCapacity(
             num_vertices=tuple(map(min, self.num_vertices, other.num_vertices)),
             num_edges=tuple(map(min, self.num_edges, other.num_edges)),
@@ -132,56 +138,58 @@ class BatchCapacity:
 
     @property
     def max_vertices(self) -> int:
-        """Vertices of a batch."""
+        """Vertices of a sample."""
         return self.num_vertices[-1]
 
     @property
     def num_stamps(self) -> int:
-        """Stamps that a batch uses: of vertices, and of edges that claim them."""
+        """Stamps of a sample: one for each vertex, and one for each edge that claims a vertex."""
         return self.max_vertices + self.max_edges
 
 
-def _around(most: tuple[int, ...], found: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return what ``BatchCapacity.around`` leaves of ``most``, in whole lines of a tile."""
-    largest = [max(counts) for counts in zip(*found, strict=True)]
+def _around(bounds: tuple[int, ...], counts: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the capacities of ``BatchCapacity.around`` by hop."""
+    largest = [max(hop_counts) for hop_counts in zip(*counts, strict=True)]
     return tuple(
-        bound if 2 * bound <= 3 * seen else min(-(-11 * seen // (10 * _LINE)) * _LINE, bound)
-        for bound, seen in zip(most, largest, strict=True)
+        bound
+        if 2 * bound <= 3 * largest_count
+        else min(-(-11 * largest_count // (10 * _LINE)) * _LINE, bound)
+        for bound, largest_count in zip(bounds, largest, strict=True)
     )
 
 
 def fanouts_of(sampling: Sampling) -> list[int]:
-    """Return the fan-out of each hop; a layer chooses from all neighbours."""
+    """Return the fan-out of each hop; -1 for layers, which choose from all neighbors."""
     if isinstance(sampling, LayerSampling):
         return [-1] * len(sampling.layer_sizes)
     return list(sampling.fanouts)
 
 
 def replaces(sampling: Sampling, fanout: int) -> bool:
-    """Return whether a hop draws with replacement."""
+    """Return whether a hop samples with replacement."""
     return not isinstance(sampling, LayerSampling) and sampling.replace and fanout >= 0
 
 
 def envelope(
     host: BackendInputs, topology: DeviceGraph, sampling: Sampling, *, max_seeds: int
 ) -> BatchCapacity:
-    """Return the room for the mini-batches of a run.
+    """Return the observed capacity for the mini-batches of a run.
 
-    The first slices of the run are sampled by the host: what they need fixes it, so that a run that
-    was resumed has the same.
+    The host samples the first slices of the run. Their sizes determine the capacity, so that a
+    resumed run has the same one.
     """
-    most = BatchCapacity.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
+    bound = BatchCapacity.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
     assert host.own_steps is not None
-    drawn = [
+    sizes = [
         _sizes(host.sampler.sample(seeds, step), host.graph, sampling)
         for step, seeds in enumerate(host.own_steps.first_slices)
         if len(seeds)
     ]
-    return most.around(drawn) if drawn else most
+    return bound.around(sizes) if sizes else bound
 
 
 def _sizes(batch: MiniBatch, graph: Graph, sampling: Sampling) -> SampleSizes:
-    """Return the sizes of a mini-batch, seeds first; of a layer, the edges that it chose from."""
+    """Return the sizes of a mini-batch, seeds first; layer-wise, with all edges to choose from."""
     blocks = batch.blocks[::-1]
     edges = tuple(block.num_edges for block in blocks)
     if isinstance(sampling, LayerSampling):
@@ -194,14 +202,14 @@ def _sizes(batch: MiniBatch, graph: Graph, sampling: Sampling) -> SampleSizes:
 
 
 def needs_sizes(model: TrainableModel) -> str | None:
-    """Return why ``model`` cannot compute over rows that are padded with zeros; None if it can.
+    """Return the reason why ``model`` cannot compute over rows padded with zeros. None: it can.
 
-    Models of the package can, and so can layers of a user's that gather by name.
+    Models of the package can, as can user-defined layers with a named ``gather``.
     """
     if not isinstance(model, GNN):
-        return f"{type(model).__name__} computes in its own way"
+        return f"{type(model).__name__} is user code"
     if any(isinstance(norm, nn.BatchNorm1d) for norm in model.norms):
-        return "statistics of batch normalisation count all rows"
+        return "statistics of batch normalization count all rows"
     for index in range(len(model.layers)):
         layer = model.layer(index)
         if isinstance(layer, CustomLayer) and not isinstance(layer.functions.gather, str):

@@ -1,4 +1,7 @@
-"""Rows and lists in the memory of GPUs of a clique, each of which reads those of all (Legion)."""
+"""Feature rows and adjacency lists cached in the memory of a GPU clique (Legion).
+
+Each member of the clique reads the caches of all members.
+"""
 
 from __future__ import annotations
 
@@ -14,79 +17,80 @@ from gnnscale.cache.plan import CliqueCache
 from gnnscale.core import Array, ConfigError, Int64Array
 from gnnscale.graph import Graph
 
-#: Devices of a clique at most, as in ``cuda/include/gnnscale_cuda/rows.hpp``.
+#: Maximum devices of a clique, as in ``cuda/include/gnnscale_cuda/rows.hpp``.
 MAX_MEMBERS = 16
-#: Every array begins at a multiple of it.
+#: Alignment of every array in bytes.
 _ALIGNMENT = 256
-#: Bytes of rows or neighbours that are copied to the device at a time.
+#: Bytes copied to the device at a time.
 _PIECE_BYTES = 64 << 20
 _ABSENT = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSlots:
-    """The slot of each vertex among what all members keep.
+    """Slot of each cached vertex, over the caches of all members.
 
-    Those of a member come after those of the members before it. No two keep the same vertex.
+    Slots of a member follow those of the members before it. A vertex is cached at one member at
+    most.
     """
 
-    of_vertex: torch.Tensor  #: ``[num_vertices]`` int32 on the device; -1 if nobody keeps it
-    first: tuple[int, ...]  #: ``[num_members + 1]`` first slot of each member, and their number
+    of_vertex: torch.Tensor  #: ``[num_vertices]`` int32 on the device; -1 for uncached vertices
+    first: tuple[int, ...]  #: ``[num_members + 1]`` first slot of each member, then their number
 
     @classmethod
-    def of(cls, kept: Sequence[Array], num_vertices: int, device: torch.device) -> CacheSlots:
-        """Return the slots of the vertices that each member keeps."""
-        ends = np.cumsum([0, *(len(each) for each in kept)])
-        found = np.full(num_vertices, _ABSENT, np.int32)
-        for first, vertices in zip(ends, kept, strict=False):
-            found[vertices] = np.arange(first, first + len(vertices), dtype=np.int32)
-        return cls(of_vertex=torch.from_numpy(found).to(device), first=tuple(ends.tolist()))
+    def of(cls, cached_ids: Sequence[Array], num_vertices: int, device: torch.device) -> CacheSlots:
+        """Return the slots of ``cached_ids``, the vertices that each member caches."""
+        ends = np.cumsum([0, *(len(ids) for ids in cached_ids)])
+        slot_of = np.full(num_vertices, _ABSENT, np.int32)
+        for first, vertices in zip(ends, cached_ids, strict=False):
+            slot_of[vertices] = np.arange(first, first + len(vertices), dtype=np.int32)
+        return cls(of_vertex=torch.from_numpy(slot_of).to(device), first=tuple(ends.tolist()))
 
     def words(self, *tables: Sequence[torch.Tensor]) -> list[int]:
-        """Return what kernels read of them: slots, members, and the addresses of tables."""
+        """Return the kernels' words: slot table, members, first slots, addresses of ``tables``."""
         count = len(self.first) - 1
-        padded = [self.first[min(each, count)] for each in range(MAX_MEMBERS + 1)]
+        padded = [self.first[min(member, count)] for member in range(MAX_MEMBERS + 1)]
         words = [self.of_vertex.data_ptr(), count, *padded]
-        for each in tables:
-            words += [part.data_ptr() for part in each] + [0] * (MAX_MEMBERS - count)
+        for arrays in tables:
+            words += [part.data_ptr() for part in arrays] + [0] * (MAX_MEMBERS - count)
         return words
 
 
-#: What kernels read of slots if there is no cache, for rows and for lists.
+#: Words of an empty cache of rows, and of adjacency lists.
 NO_ROWS = [0] * (2 + MAX_MEMBERS + 1 + MAX_MEMBERS)
 NO_LISTS = [0] * (2 + MAX_MEMBERS + 1 + 2 * MAX_MEMBERS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CachedRows:
-    """Feature rows that members keep."""
+    """Feature rows cached at the members."""
 
     slots: CacheSlots
     tables: tuple[torch.Tensor, ...]  #: ``[n_k, width]`` of each member, in the host's type
 
     @property
     def words(self) -> list[int]:
-        """What the gather kernel reads of them."""
+        """Words that the gather kernel reads."""
         return self.slots.words(self.tables)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceAdjacencyCache:
-    """Adjacency lists that members keep."""
+    """Adjacency lists cached at the members."""
 
     slots: CacheSlots
     indptr: tuple[torch.Tensor, ...]  #: ``[m_k + 1]`` int64 of each member
-    indices: tuple[torch.Tensor, ...]  #: neighbours of each member, in the graph's type
+    indices: tuple[torch.Tensor, ...]  #: neighbors of each member, in the graph's type
 
     @property
     def words(self) -> list[int]:
-        """What sampling kernels read of them."""
+        """Words that sampling kernels read."""
         return self.slots.words(self.indptr, self.indices)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """The places of a member's arrays in its piece of memory, in bytes."""
+    """Byte ranges of a member's arrays in its piece of memory."""
 
     rows: tuple[int, int]
     indptr: tuple[int, int]
@@ -101,94 +105,106 @@ class _Layout:
             (len(topology) + 1) * 8,
             num_edges * graph.indices.itemsize,
         )
-        ends = np.cumsum([0, *(-(-each // _ALIGNMENT) * _ALIGNMENT for each in sizes)]).tolist()
+        ends = np.cumsum([0, *(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)]).tolist()
         spans = tuple((first, first + size) for first, size in zip(ends, sizes, strict=False))
         return cls(rows=spans[0], indptr=spans[1], indices=spans[2])
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all arrays, one at least."""
+        """Bytes of all arrays, at least 1."""
         return max(self.indices[1], 1)
 
 
 class ResidentCache:
-    """What one device keeps, in one piece of its memory, and the pieces of its peers.
+    """Static cache of one device in one piece of memory, with access to the caches of its peers.
 
-    Peers are opened after all members have filled theirs: their slots follow from the plan, so that
-    only the address of a piece is traded.
+    Peers exchange only the addresses of their pieces, since slots follow from the cache plan. They
+    open them once every member has filled its own:
+
+        cache = ResidentCache(contents, graph, engine)
+        cache.open_peers(all_gather_object(cache.address))
+        cache.rows.slots.of_vertex[7]  # slot of vertex 7, -1: read from host memory
     """
 
-    def __init__(self, kept: CliqueCache, graph: Graph, engine: Engine) -> None:
-        """Fill the device's own piece.
+    def __init__(self, contents: CliqueCache, graph: Graph, engine: Engine) -> None:
+        """Allocate and fill the device's piece.
 
         Raises:
-            ConfigError: there are too many members.
-            DeviceMemoryError: it does not fit.
-            GraphError: a list is damaged.
+            ConfigError: the clique has more than ``MAX_MEMBERS`` members.
+            DeviceMemoryError: the piece exceeds free memory.
+            GraphError: an adjacency list is damaged.
         """
-        if len(kept.names) > MAX_MEMBERS:
+        if len(contents.names) > MAX_MEMBERS:
             raise ConfigError(
-                f"cache plan: {len(kept.names)} devices read each other's caches, GPUs of a clique "
-                f"are {MAX_MEMBERS} at most"
+                f"cache plan: {len(contents.names)} devices in a clique; "
+                f"expected at most {MAX_MEMBERS}"
             )
-        self._kept = kept
+        self._contents = contents
         self._graph = graph
         self._engine = engine
-        ahead = kept.look_ahead
+        look_ahead = contents.look_ahead
         self._num_rows = (
-            [len(each) for each in kept.features] if ahead is None else [ahead.num_rows]
+            [len(ids) for ids in contents.features] if look_ahead is None else [look_ahead.num_rows]
         )
-        pairs = zip(self._num_rows, kept.topology, strict=True)
+        pairs = zip(self._num_rows, contents.topology, strict=True)
         self._layouts = [_Layout.of(graph, *pair) for pair in pairs]
-        self._own = engine.memory(self._layouts[kept.own].num_bytes)
-        self._pieces = [self._own.bytes] * len(kept.names)
+        self._own_piece = engine.memory(self._layouts[contents.own].num_bytes)
+        self._pieces = [self._own_piece.bytes] * len(contents.names)
         self._fill()
         engine.synchronize()
 
     @property
     def address(self) -> str:
-        """What peers open this device's piece by."""
-        return self._own.address
+        """Address by which peers open the device's piece."""
+        return self._own_piece.address
 
     @property
-    def is_alone(self) -> bool:
-        """Whether there are no peers."""
+    def has_no_peers(self) -> bool:
+        """Whether the device is the only member."""
         return len(self._pieces) == 1
 
     @property
-    def kept(self) -> CliqueCache:
-        """What is kept."""
-        return self._kept
+    def contents(self) -> CliqueCache:
+        """Cached vertices of each member."""
+        return self._contents
 
     def open_peers(self, addresses: Sequence[str]) -> None:
-        """Open the pieces of all peers, whose addresses come in the order of members."""
+        """Open the pieces of all peers.
+
+        Args:
+            addresses: ``address`` of each member, in member order.
+        """
         for member, address in enumerate(addresses):
-            if member != self._kept.own:
+            if member != self._contents.own:
                 size = self._layouts[member].num_bytes
                 self._pieces[member] = self._engine.open_memory(address, size)
 
     @property
     def rows(self) -> CachedRows | None:
-        """The rows of all members; None if nobody keeps any."""
-        if not any(map(len, self._kept.features)):
+        """Rows of all members. None: no member caches rows."""
+        if not any(map(len, self._contents.features)):
             return None
-        slots = CacheSlots.of(self._kept.features, self._graph.num_vertices, self._engine.device)
+        slots = CacheSlots.of(
+            self._contents.features, self._graph.num_vertices, self._engine.device
+        )
         tables = tuple(map(self._rows_of, range(len(self._pieces))))
         return CachedRows(slots=slots, tables=tables)
 
     @property
     def own_rows(self) -> torch.Tensor:
         """``[n, width]`` memory of the device's own rows."""
-        return self._rows_of(self._kept.own)
+        return self._rows_of(self._contents.own)
 
     @property
     def lists(self) -> DeviceAdjacencyCache | None:
-        """The lists of all members; None if nobody keeps any."""
-        if not any(map(len, self._kept.topology)):
+        """Adjacency lists of all members. None: no member caches lists."""
+        if not any(map(len, self._contents.topology)):
             return None
         members = range(len(self._pieces))
         return DeviceAdjacencyCache(
-            slots=CacheSlots.of(self._kept.topology, self._graph.num_vertices, self._engine.device),
+            slots=CacheSlots.of(
+                self._contents.topology, self._graph.num_vertices, self._engine.device
+            ),
             indptr=tuple(map(self._indptr_of, members)),
             indices=tuple(map(self._indices_of, members)),
         )
@@ -209,53 +225,53 @@ class ResidentCache:
         return self._pieces[member][first:end].view(dtype)
 
     def _fill(self) -> None:
-        graph, own = self._graph, self._kept.own
-        features, topology = self._kept.features[own], self._kept.topology[own]
-        rows, done = self._rows_of(own), 0
+        graph, member = self._graph, self._contents.own
+        features, topology = self._contents.features[member], self._contents.topology[member]
+        rows, done = self._rows_of(member), 0
         for chunk in _chunks(features, np.full(len(features), rows[:1].nbytes, np.int64)):
             piece = torch.from_numpy(np.ascontiguousarray(graph.features[chunk]))
             rows[done : done + len(chunk)] = piece.view(rows.dtype)
             done += len(chunk)
         degrees = _degrees(graph, topology)
         ends = np.concatenate([[0], np.cumsum(degrees)])
-        self._indptr_of(own).copy_(torch.from_numpy(ends))
-        neighbors, done = self._indices_of(own), 0
+        self._indptr_of(member).copy_(torch.from_numpy(ends))
+        neighbors, done = self._indices_of(member), 0
         for chunk in _chunks(topology, degrees * graph.indices.itemsize):
-            piece = torch.from_numpy(_lists_of(graph, chunk))
+            piece = torch.from_numpy(_concat_lists(graph, chunk))
             neighbors[done : done + len(piece)] = piece
             done += len(piece)
 
 
 def _degrees(graph: Graph, vertices: Array) -> Int64Array:
-    """Return the lengths of the lists of ``vertices``.
+    """Return the in-degrees of ``vertices``.
 
     Raises:
-        GraphError: one is damaged.
+        GraphError: an adjacency list is damaged.
     """
     begins, ends = graph.indptr[vertices], graph.indptr[vertices + 1]
     wrong = (begins < 0) | (ends < begins) | (ends > graph.num_edges)
     if wrong.any():
-        at = int(np.flatnonzero(wrong)[0])
+        index = int(np.flatnonzero(wrong)[0])
         raise ops.damaged(
             str(graph.path or graph.name),
-            f"indptr: the neighbours of vertex {vertices[at]} are {begins[at]} to {ends[at]}, "
-            f"there are {graph.num_edges} edges",
+            f"indptr: the neighbours of vertex {vertices[index]} are {begins[index]} to "
+            f"{ends[index]}, there are {graph.num_edges} edges",
         )
     degrees: Int64Array = np.asarray(ends - begins, np.int64)
     return degrees
 
 
-def _lists_of(graph: Graph, vertices: Array) -> Array:
-    """Return the lists of ``vertices``, one after the other."""
+def _concat_lists(graph: Graph, vertices: Array) -> Array:
+    """Return the concatenated adjacency lists of ``vertices``."""
     degrees = _degrees(graph, vertices)
     begins = np.asarray(graph.indptr[vertices], np.int64)
     firsts = np.cumsum(degrees) - degrees
-    places = np.arange(int(degrees.sum())) + np.repeat(begins - firsts, degrees)
-    return np.asarray(graph.indices[places])
+    positions = np.arange(int(degrees.sum())) + np.repeat(begins - firsts, degrees)
+    return np.asarray(graph.indices[positions])
 
 
 def _chunks(vertices: Array, num_bytes: Int64Array) -> Iterator[Array]:
-    """Cut ``vertices``, each of so many bytes, into chunks."""
+    """Yield chunks of ``vertices``, of ``num_bytes`` each, of about ``_PIECE_BYTES``."""
     number = np.cumsum(num_bytes) // _PIECE_BYTES
     for chunk in np.split(vertices, np.flatnonzero(np.diff(number)) + 1):
         if len(chunk):

@@ -1,4 +1,4 @@
-"""A sample that lies on a device, and how the host comes to know it."""
+"""Sample in device memory, and its conversion to the host's mini-batch."""
 
 from __future__ import annotations
 
@@ -17,53 +17,57 @@ from gnnscale.sampling import minibatch
 from gnnscale.sampling.edge_batches import LinkSampler, LinkSampling, LinkSeeds
 from gnnscale.sampling.minibatch import Links
 
-#: What can be wrong, in the order of ``SampleError`` in sample.hpp.
+#: Kinds of errors, in the order of ``SampleError`` in sample.hpp.
 _SEED, _LIST, _EDGES, _NEIGHBOR, _CANDIDATE, _VERTICES = range(6)
 
-#: Bits of an error that say at which place it is; hop and kind are above them.
-_PLACE_BITS = 48
+#: Low bits of an error, which hold an index; hop and kind are above them.
+_INDEX_BITS = 48
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSample:
-    """A sample on the device, whose sizes may not be known yet.
+    """Sample in device memory, whose sizes the host may not know yet.
 
-    Its arrays are longer than what they hold: ``sizes`` says how much counts. They are overwritten
-    by the next sample of the same slot.
+    Arrays have the sampler's capacity; ``sizes`` gives their valid lengths. The next sample of the
+    slot overwrites them.
+
+        sample = sampler.sample(seeds, step=0)
+        sample.sizes()  # SampleSizes(num_vertices=(2, 5, 9), num_edges=(4, 8)), waits
+        batch = sample.to_minibatch()
     """
 
-    seed: int  #: of the run
+    seed: int  #: random seed of the run
     seeds: torch.Tensor  #: ``[num_seeds]`` vertices of the graph
     vertices: torch.Tensor  #: vertices of the graph by local id, seeds first; of indices' dtype
-    picked: torch.Tensor  #: the last hop's sources, before any edges were left out
+    picked: torch.Tensor  #: sources of the last hop, excluded edges included
     hops: tuple[HopArrays, ...]  #: from the seeds outwards
-    #: sources of the last hop's edges as vertices of the graph; None from layer-wise sampling
+    #: sources of the last hop's edges as vertices of the graph; None: layer-wise sampling
     edge_vertices: torch.Tensor | None
     #: ``[num_hops + 1]`` int64 on the device: vertices before each hop, and after the last one
     num_vertices: torch.Tensor
     num_edges: torch.Tensor  #: ``[num_hops]`` int64 on the device: edges of each hop
-    state: torch.Tensor  #: int64, see ``State``: what the two above are part of
-    #: ``[num_members + 1]`` int64 reads in lists at each member, and at the host
-    found: torch.Tensor
-    graph: DeviceGraph  #: that was sampled from
-    room: BatchCapacity  #: that there was
+    state: torch.Tensor  #: int64 words (``State``), which include the two counts above
+    #: ``[num_members + 1]`` int64 list reads from each member, then from the host
+    read_counts: torch.Tensor
+    graph: DeviceGraph  #: sampled topology
+    capacity: BatchCapacity  #: capacity of the arrays
 
     def sizes(self) -> SampleSizes:
-        """Wait for the sample, and return its sizes: one copy.
+        """Wait for the sample, and return its sizes.
 
-        It is made on the current stream, which must be the sample's or wait for it.
+        The copy to the host runs on the current stream, which must be the sample's or wait for it.
 
         Raises:
-            ValueError: a seed is no vertex or appears twice, or there is no room for the sample.
+            ValueError: a seed is not a vertex or appears twice, or the sample exceeds its capacity.
             GraphError: the topology is damaged.
         """
         return self.sizes_in(self.state.tolist())
 
     def sizes_in(self, words: list[int]) -> SampleSizes:
-        """Return the sizes by a copy of ``state`` on the host.
+        """Return the sizes from a host copy of ``state``.
 
         Raises:
-            ValueError, GraphError: as ``sizes`` does.
+            ValueError, GraphError: see ``sizes``.
         """
         if words[State.ERROR] != -1:
             self._refuse(words)
@@ -74,23 +78,23 @@ class DeviceSample:
         )
 
     @property
-    def found_lists(self) -> torch.Tensor | None:
-        """Reads of lists by place; None without a cache of lists."""
-        return None if self.graph.cached is None else self.found
+    def list_reads(self) -> torch.Tensor | None:
+        """Reads of adjacency lists by location. None: no lists are cached."""
+        return None if self.graph.cached is None else self.read_counts
 
     @cached_property
     def _first_edges(self) -> int:
-        """The place in ``state`` of its numbers of edges."""
+        """Index of ``num_edges`` in ``state``."""
         return int(self.num_edges.storage_offset() - self.state.storage_offset())
 
     def to_minibatch(self, *, weight_sums: Float32Array | None = None) -> minibatch.MiniBatch:
-        """Return the sample as the host's record.
+        """Return the sample as a mini-batch of the host.
 
         Args:
-            weight_sums: ``[num_vertices]`` of the graph, if its edges have weights.
+            weight_sums: ``[num_vertices]`` of the graph. None: edges have no weights.
 
         Raises:
-            ValueError, GraphError: as ``sizes`` does.
+            ValueError, GraphError: see ``sizes``.
         """
         words = self.state.tolist()
         sizes = self.sizes_in(words)
@@ -119,17 +123,17 @@ class DeviceSample:
         )
 
     def _refuse(self, words: list[int]) -> None:
-        """Raise what the native sampler would."""
+        """Raise the error that the native sampler raises for the same input."""
         error = words[State.ERROR]
-        place = error & ((1 << _PLACE_BITS) - 1)
-        hop, kind = divmod(error >> _PLACE_BITS, 8)
+        index = error & ((1 << _INDEX_BITS) - 1)
+        hop, kind = divmod(error >> _INDEX_BITS, 8)
         if kind == _SEED:
-            raise ValueError(self._wrong_seed(int(self.seeds[place])))
+            raise ValueError(self._wrong_seed(int(self.seeds[index])))
         if kind in (_EDGES, _VERTICES):
-            self._refuse_size(hop, kind, place)
+            self._refuse_size(hop, kind, index)
         if kind == _NEIGHBOR:
-            raise ops.damaged(self.graph.name, self._wrong_neighbor(place, words))
-        vertex = place if kind == _CANDIDATE else int(self.vertices[place])
+            raise ops.damaged(self.graph.name, self._wrong_neighbor(index, words))
+        vertex = index if kind == _CANDIDATE else int(self.vertices[index])
         begin, end = self.graph.indptr[vertex : vertex + 2].tolist()
         raise ops.damaged(
             self.graph.name,
@@ -150,14 +154,17 @@ class DeviceSample:
             vertex = int(self.picked[edge])
         return f"indices: {vertex} is no vertex, the graph has {self.graph.num_vertices}"
 
-    def _refuse_size(self, hop: int, kind: int, found: int) -> None:
-        room = self.room.num_edges[hop] if kind == _EDGES else self.room.num_vertices[hop + 1]
-        if kind == _EDGES and room == self.graph.num_edges:
-            # A vertex is expanded once, so that lists which do not overlap cannot have more.
+    def _refuse_size(self, hop: int, kind: int, count: int) -> None:
+        capacity = (
+            self.capacity.num_edges[hop] if kind == _EDGES else self.capacity.num_vertices[hop + 1]
+        )
+        if kind == _EDGES and capacity == self.graph.num_edges:
+            # A hop expands each vertex once, so that only overlapping lists have more edges.
             raise ops.damaged(
-                self.graph.name, f"indptr: {found} edges lead to a hop's vertices, there are {room}"
+                self.graph.name,
+                f"indptr: {count} edges lead to a hop's vertices, there are {capacity}",
             )
-        if room >= MAX_COUNT:
+        if capacity >= MAX_COUNT:
             option = "layer_sizes" if self.edge_vertices is None else "fanouts"
             raise ValueError(
                 f"{option}: a hop has more than {MAX_COUNT} vertices or edges; smaller fan-outs or "
@@ -165,12 +172,12 @@ class DeviceSample:
             )
         what = "edges" if kind == _EDGES else "vertices"
         raise ValueError(
-            f"max_edges: hop {hop + 1} has {found:,} {what}, there is room for {room:,}"
+            f"max_edges: hop {hop + 1} has {count:,} {what}, there is room for {capacity:,}"
         )
 
 
 def _first(array: torch.Tensor, size: int) -> Array:
-    # A copy: the next sample overwrites the array, also if the device is the host.
+    # A copy, since the next sample overwrites the array even if the device is the host.
     return np.array(array[:size].cpu().numpy())
 
 
@@ -180,15 +187,15 @@ def _optional(array: torch.Tensor | None, size: int) -> Array | None:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSeeds:
-    """The seeds of a step, as the host knows them."""
+    """Seeds of a step on the host."""
 
-    vertices: Array  #: ``[n]`` that are sampled from
-    slice_seeds: Array  #: ``[m]`` those of the slice: vertices, or numbers of edges
-    edges: LinkSeeds | None = None  #: if edges are predicted
+    vertices: Array  #: ``[n]`` vertices whose neighborhoods are sampled
+    slice_seeds: Array  #: ``[m]`` seeds of the slice: vertices, or numbers of edges
+    edges: LinkSeeds | None = None  #: predicted edges. None: seeds are vertices
 
     @property
     def count(self) -> int:
-        """Seeds of the slice, which its mean loss counts by."""
+        """Seeds of the slice, over which its loss is averaged."""
         return len(self.slice_seeds)
 
     def links_on(self, device: torch.device) -> Links | None:
@@ -196,12 +203,12 @@ class DeviceSeeds:
         return None if self.edges is None else links_on(self.edges.links, device)
 
     def without_on(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return the ends of the edges whose messages are left out, as tensors of ``device``."""
+        """Return sources and destinations of edges without messages, as tensors of ``device``."""
         if self.edges is None:
             return None
         sources, destinations = (
-            torch.from_numpy(np.asarray(each, np.int64)).to(device, non_blocking=True)
-            for each in (self.edges.sources, self.edges.destinations)
+            torch.from_numpy(np.asarray(ends, np.int64)).to(device, non_blocking=True)
+            for ends in (self.edges.sources, self.edges.destinations)
         )
         return sources, destinations
 
@@ -209,23 +216,23 @@ class DeviceSeeds:
 def links_on(links: Links, device: torch.device) -> Links:
     """Return predicted edges as tensors of ``device``."""
     sources, destinations = (
-        torch.from_numpy(each).to(device, non_blocking=True)
-        for each in (links.sources, links.destinations)
+        torch.from_numpy(ends).to(device, non_blocking=True)
+        for ends in (links.sources, links.destinations)
     )
     return Links(sources=sources, destinations=destinations)  # type: ignore[arg-type]
 
 
 def seeds_of(host: BackendInputs, seeds: Array, step: int) -> DeviceSeeds:
-    """Return what ``seeds``, a slice of a step, are sampled from.
+    """Return the vertices from which ``seeds``, a slice of a step, are sampled.
 
     Raises:
-        ValueError: one is no vertex, whose label no kernel may look for.
+        ValueError: a seed is not a vertex, and kernels would read its label out of range.
     """
     if isinstance(host.sampler, LinkSampler):
-        drawn = host.sampler.draw(seeds, step)
-        return DeviceSeeds(vertices=drawn.vertices, slice_seeds=np.array(seeds), edges=drawn)
+        edges = host.sampler.draw(seeds, step)
+        return DeviceSeeds(vertices=edges.vertices, slice_seeds=np.array(seeds), edges=edges)
     vertices, count = np.array(seeds), host.graph.num_vertices
-    # As unsigned numbers those below 0 are the largest.
+    # Negative numbers are the largest ones as unsigned numbers.
     if len(vertices) and vertices.view(f"u{vertices.itemsize}").max() >= count:
         wrong = vertices[(vertices < 0) | (vertices >= count)][0]
         raise ValueError(f"seeds: {wrong} is not a vertex, the graph has {count}")
@@ -233,7 +240,7 @@ def seeds_of(host: BackendInputs, seeds: Array, step: int) -> DeviceSeeds:
 
 
 def max_seeds(host: BackendInputs) -> int:
-    """Return how many vertices a slice is sampled from at most."""
+    """Return the maximum number of vertices from which a slice is sampled."""
     sampling = host.sampling
     if isinstance(sampling, LinkSampling):
         return host.batch_size * (2 + sampling.num_negatives)

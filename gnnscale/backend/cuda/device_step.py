@@ -1,4 +1,4 @@
-"""A step that a device does by itself: its memory, its parts, and the host's side of it."""
+"""Device-driven step: its memory, its stages, and its handle on the host."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from gnnscale.nn import Inputs
 
 
 class StepSlot:
-    """The device's memory of every second step, and what is done with it.
+    """Device memory of every second step, and the stages that use it.
 
-    Sample and rows of a slot lie at fixed addresses, so that a step can be repeated as it was
-    recorded: only what the device reads from the step's record is another one.
+    Sample and rows of a slot have fixed addresses. A replayed CUDA graph therefore differs from its
+    recording only in the values that kernels read from the step's record.
     """
 
     def __init__(
@@ -33,45 +33,50 @@ class StepSlot:
         kernels: StepKernels,
         replaced: CacheUpdates | None,
     ) -> None:
-        """Take slot ``number`` of ``reader``.
+        """Wrap slot ``number`` of ``reader``.
 
         Args:
-            replaced: what enters a cache; None if none follows the batches.
+            number: slot of the pipeline.
+            reader: graph pipeline.
+            learner: model of the device.
+            kernels: kernels that read and write step records.
+            replaced: updates of a dynamic cache. None: the cache is static.
         """
         self._number = number
         self._reader = reader
         self._learner = learner
         self._kernels = kernels
         self._replaced = replaced
-        #: the slot of the steps before and after
+        #: slot of the previous and of the next step
         self.other: StepSlot | None = None
         self._sample: DeviceSample | None = None
-        #: what was read last, and by number of seeds what a recording of reading reads
+        #: last batch read, and the batch of the recording for each number of seeds
         self._read: tuple[CudaBatch, Inputs] | None = None
         self._recorded: dict[int, tuple[CudaBatch, Inputs]] = {}
         self._captured: dict[Hashable, CapturedWork] = {}
-        self._known: set[Hashable] = set()
+        self._warmed_up: set[Hashable] = set()
 
     def largest_sizes(self, num_seeds: int) -> SampleSizes:
-        """Return what the sample of so many seeds may have at most."""
+        """Return the maximum sizes of a sample of ``num_seeds`` seeds."""
         return self._reader.largest_sizes(num_seeds)
 
     def exchanged_bytes(self, width: int) -> tuple[int, int]:
         """Return the bytes of rows and of blocks that a step receives from peers (P3)."""
         return self._reader.exchanged_bytes(width)
 
-    def places(self, found: list[int]) -> ReadCounts:
-        """Return reads by place, as they were reported: those of lists, then those of rows."""
-        lists, rows = self.drawn.found_lists, self._reader.found_rows(self._number)
+    def read_counts(self, counts: list[int]) -> ReadCounts:
+        """Split reported read counts into reads of adjacency lists and of rows, by location."""
+        lists, rows = self.current_sample.list_reads, self._reader.row_reads(self._number)
         num_lists = 0 if lists is None else len(lists)
         num_rows = 0 if rows is None else len(rows)
-        of_rows = found[num_lists : num_lists + num_rows]
+        row_counts = counts[num_lists : num_lists + num_rows]
         if self._reader.placed.following is not None:
-            of_rows = [sum(of_rows[:-1]), of_rows[-1]]  # what gathers have left is on the device
-        return ReadCounts(lists=tuple(found[:num_lists]), rows=tuple(of_rows))
+            # Rows of the previous batch (Match) are device reads, as cached rows are.
+            row_counts = [sum(row_counts[:-1]), row_counts[-1]]
+        return ReadCounts(lists=tuple(counts[:num_lists]), rows=tuple(row_counts))
 
     def sample(self, seeds: DeviceSeeds) -> None:
-        """Take the step's record, and sample; on a stream."""
+        """Read the step's record, and sample; on a stream."""
         count = len(seeds.vertices)
         self._kernels.take(count)
         self._sample = self._reader.sample(
@@ -80,13 +85,17 @@ class StepSlot:
         self._kernels.sampled(self._sample.state)
 
     def load(self, seeds: DeviceSeeds, step: int, sizes: SampleSizes) -> None:
-        """Read what the first layer needs; on a stream."""
-        batch = self._reader.batch(self.drawn, seeds, sizes, step=step)
+        """Read the first layer's input, and update a dynamic cache; on a stream."""
+        batch = self._reader.batch(self.current_sample, seeds, sizes, step=step)
         self._read = (batch, self._reader.load(batch, slot=self._number))
         if self._replaced is not None:
-            before = None if self.other is None else self.other._sample
+            previous = None if self.other is None else self.other._sample
             self._reader.replace(
-                self._replaced, self._kernels.place, self.drawn, before, self._number
+                self._replaced,
+                self._kernels.record_index,
+                self.current_sample,
+                previous,
+                self._number,
             )
         self._kernels.read()
 
@@ -101,76 +110,77 @@ class StepSlot:
         """Propagate, update the weights, and report; on a stream.
 
         Args:
-            part: what the seeds are of the mini-batch, and that of the update.
-            rate: learning rate, as the host knows it.
-            recorded: whether the step takes what ``keep`` kept, and not what was read last.
+            seeds: seeds of the step.
+            part: role of the mini-batch in its update.
+            rate: learning rate on the host.
+            recorded: whether to train the batch stored by ``keep`` instead of the last batch read.
         """
-        found = self._recorded[seeds.count] if recorded else self._read
-        assert found is not None
-        batch, inputs = found
-        self._kernels.begin(self.drawn.state)
+        inputs_read = self._recorded[seeds.count] if recorded else self._read
+        assert inputs_read is not None
+        batch, inputs = inputs_read
+        self._kernels.begin(self.current_sample.state)
         inputs = self._reader.exchange(batch, inputs)
         loss = self._learner.backward(batch.again(), inputs, seeds.count / part.num_seeds)
         self._kernels.propagated()
-        self._learner.finish(part.before, part.num_seeds, updates=part.updates, rate=rate)
+        self._learner.finish(part.pending, part.num_seeds, updates=part.updates, rate=rate)
         self._kernels.report(
-            self.drawn.state,
+            self.current_sample.state,
             loss.float().reshape(1),
-            self.drawn.found_lists,
-            self._reader.found_rows(self._number),
+            self.current_sample.list_reads,
+            self._reader.row_reads(self._number),
         )
 
     def keep(self, seeds: DeviceSeeds) -> None:
-        """Take what was just read as what is read whenever this is repeated; on a stream."""
+        """Store the last batch read as the batch of the recording; on a stream."""
         assert self._read is not None
         self._recorded[seeds.count] = self._read
 
     def do(self, stream: Stream, key: Hashable, work: Callable[[], object]) -> None:
-        """Queue ``work``, which is the same for each ``key`` but for the step's record.
+        """Queue ``work``, which for equal ``key`` differs only in the step's record.
 
-        The first time warms up what libraries need, the second records, others repeat that.
+        The first call warms up libraries, the second records, later calls replay the recording.
         """
         captured = self._captured.get(key)
         if captured is not None:
             captured.replay()
-        elif key in self._known:
+        elif key in self._warmed_up:
             self._captured[key] = stream.capture(work)
         else:
-            self._known.add(key)
+            self._warmed_up.add(key)
             stream.run(work)
 
     def forget(self) -> None:
-        """Forget what was recorded: memory that it used is another."""
+        """Drop all recordings, after a change of their memory."""
         self._captured.clear()
-        self._known.clear()
+        self._warmed_up.clear()
         self._recorded.clear()
 
     @property
-    def drawn(self) -> DeviceSample:
-        """The sample."""
+    def current_sample(self) -> DeviceSample:
+        """Sample of the current step."""
         assert self._sample is not None
         return self._sample
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepPart:
-    """A mini-batch as a part of its update."""
+    """Role of a mini-batch in its update."""
 
-    num_seeds: int  #: of the mini-batch, over all devices
-    before: DeviceGradientAccumulator  #: mini-batches that count for the same update
-    updates: bool  #: whether the weights are updated after it
+    num_seeds: int  #: seeds of the mini-batch over all devices
+    pending: DeviceGradientAccumulator  #: earlier mini-batches of the same update
+    updates: bool  #: whether the mini-batch is the last one before the update
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadCounts:
-    """Reads by place: each member of the clique, and last the host; empty without a cache."""
+    """Number of reads by location: each member of the clique, then the host. Empty: no cache."""
 
     lists: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
 
 
 class Outcomes(Protocol):
-    """What waits for a step."""
+    """Source of step outcomes."""
 
     def outcome(self, step: DeviceStepHandle) -> BatchOutcome:
         """Wait for ``step``, and return its outcome."""
@@ -178,7 +188,7 @@ class Outcomes(Protocol):
 
 
 class DeviceStepHandle:
-    """One step on its way, as the host knows it: its outcome comes late."""
+    """Handle of a started step, whose outcome arrives later."""
 
     def __init__(
         self,
@@ -189,26 +199,28 @@ class DeviceStepHandle:
         rate: float,
         part: StepPart,
     ) -> None:
-        """Know a step that is to be started.
+        """Create the handle of a step that is not started.
 
         Args:
-            number: of the step in the run.
+            outcomes: returns the step's outcome.
+            seeds: seeds of the step.
+            number: step of the run.
             rate: learning rate.
-            part: of its update.
+            part: role of the mini-batch in its update.
         """
         self.seeds = seeds
         self.number = number
         self.rate = rate
         self.part = part
-        self.place = 0  #: of its record
-        self.done: Event | None = None  #: after all of it
+        self.record_index = 0  #: index of its record
+        self.done: Event | None = None  #: mark after the step
         self._outcomes = outcomes
         self._outcome: BatchOutcome | None = None
 
     @property
     def ready(self) -> bool:
-        """Whether ``read`` would return at once."""
-        return self.done is not None and self.done.reached
+        """Whether ``read`` returns without waiting."""
+        return self.done is not None and self.done.is_done
 
     def read(self) -> BatchOutcome:
         """Wait for the step, and return its outcome."""

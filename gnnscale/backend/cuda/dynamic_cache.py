@@ -1,4 +1,4 @@
-"""Rows in device memory that follow the batches to come (Belady; FastGL's Match)."""
+"""Dynamic cache of rows in device memory, updated with each batch (Belady; FastGL's Match)."""
 
 from __future__ import annotations
 
@@ -8,33 +8,38 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gnnscale.backend.cuda import kernels as layouts
 from gnnscale.backend.cuda.device_cache import CachedRows, CacheSlots
 from gnnscale.backend.cuda.device_sample import DeviceSample
-from gnnscale.backend.cuda.kernels import Kernels
+from gnnscale.backend.cuda.kernels import Kernels, grid, row_bytes
 
 _ABSENT = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheUpdates:
-    """What steps replace, in records of memory that the host writes and kernels read."""
+    """Cache updates of steps, in records that the host writes and kernels read."""
 
     records: torch.Tensor  #: ``[num_records, 1 + 2 * capacity]`` int32: count, positions, slots
-    capacity: int  #: rows that a step may replace
+    capacity: int  #: maximum rows that a step replaces
 
 
 class DynamicCache:
-    """A cache of rows, and beside it the rows of the mini-batch before (Match).
+    """Cache of rows, extended by the rows of the previous mini-batch (Match).
 
-    A vertex has a slot: of the cache, or after those of the rows that a gather has left in the
-    device's memory. The host says which rows of a mini-batch enter the cache and in which slots;
-    what a slot held before is the device's to know. If a mini-batch is not read as the host
-    expects, a row is missing, and is read at the host.
+    A vertex has a slot of the cache, or a slot past the cache for its row of the previous batch,
+    still in device memory. The host selects the rows of a mini-batch and the slots that they enter;
+    the device finds the vertices that they evict. A row that is missing, because batches differ
+    from the host's plan, is read from host memory.
     """
 
     def __init__(self, rows: torch.Tensor, num_vertices: int, *, match: bool) -> None:
-        """Begin with an empty cache ``rows`` ``[num_rows, width]`` in device memory."""
+        """Create an empty cache.
+
+        Args:
+            rows: ``[num_rows, width]`` device memory of the cache.
+            num_vertices: vertices of the graph.
+            match: whether rows of the previous mini-batch are reused.
+        """
         self.rows = rows
         self.match = match
         size, device = len(rows), rows.device
@@ -42,11 +47,10 @@ class DynamicCache:
         self._vertex_in = torch.full((size,), _ABSENT, dtype=torch.int64, device=device)
 
     def cached(self, outs: Sequence[torch.Tensor]) -> CachedRows:
-        """Return the rows as a gather finds them.
+        """Return the rows in the form that gathers read.
 
         Args:
-            outs: what gathers leave in device memory, whose rows are read by the next one; empty if
-                none of it may be read.
+            outs: outputs of the gathers, whose rows the next gather may reuse; empty for no reuse.
         """
         tables = (self.rows, *(outs if self.match else ()))
         first = np.cumsum([0, *map(len, tables)]).tolist()
@@ -63,30 +67,34 @@ class DynamicCache:
         self,
         kernels: Kernels,
         replaced: CacheUpdates,
-        place: torch.Tensor,
+        record_index: torch.Tensor,
         sample: DeviceSample,
-        before: DeviceSample | None,
+        previous: DeviceSample | None,
         out: torch.Tensor,
         number: int,
     ) -> None:
-        """Take rows of a mini-batch into the cache, once it was gathered; on the current stream.
+        """Copy rows of a gathered mini-batch into the cache, on the current stream.
 
         Args:
-            place: ``[1]`` int64 the step's record.
-            sample: of the step.
-            before: of the step before, whose rows are left; None if there was none.
-            out: the gathered rows.
-            number: of the slot that ``out`` is of.
+            kernels: kernels of the device.
+            replaced: cache updates of the steps.
+            record_index: ``[1]`` int64 record of the step.
+            sample: sample of the step.
+            previous: sample of the previous step, whose rows can no longer be reused. None: no such
+                step.
+            out: gathered rows.
+            number: slot of ``out``.
         """
-        grid, wide = layouts.grid(kernels), np.int32(sample.vertices.dtype == torch.int64)
+        num_blocks, wide = grid(kernels), np.int32(sample.vertices.dtype == torch.int64)
         first, size = np.int64(len(self.rows)), np.int64(replaced.records.shape[1])
-        if self.match and before is not None:
-            count = before.num_vertices[-1:]
+        if self.match and previous is not None:
+            count = previous.num_vertices[-1:]
             kernels.launch(
-                *("rows_forget", before.vertices, wide, count, self._slot_of, first), grid=grid
+                *("rows_forget", previous.vertices, wide, count, self._slot_of, first),
+                grid=num_blocks,
             )
-        record = (replaced.records, size, np.int64(replaced.capacity), place)
-        kernels.launch("rows_leave", *record, self._slot_of, self._vertex_in, grid=grid)
+        record = (replaced.records, size, np.int64(replaced.capacity), record_index)
+        kernels.launch("rows_leave", *record, self._slot_of, self._vertex_in, grid=num_blocks)
         kernels.launch(
             "rows_enter",
             *record,
@@ -95,10 +103,10 @@ class DynamicCache:
             sample.num_vertices[-1:],
             out,
             self.rows,
-            np.int64(layouts.row_bytes(out)),
+            np.int64(row_bytes(out)),
             self._slot_of,
             self._vertex_in,
-            grid=grid,
+            grid=num_blocks,
         )
         if self.match:
             kernels.launch(
@@ -108,5 +116,5 @@ class DynamicCache:
                 sample.num_vertices[-1:],
                 self._slot_of,
                 np.int64(len(self.rows) + number * len(out)),
-                grid=grid,
+                grid=num_blocks,
             )

@@ -1,4 +1,4 @@
-"""Kernels, streams and memory of a GPU, or of the host that stands for one."""
+"""Kernels, streams and memory of a GPU."""
 
 from __future__ import annotations
 
@@ -15,30 +15,37 @@ from gnnscale.backend.base import DeviceError, DeviceMemoryError
 from gnnscale.backend.cuda.kernels import CompiledKernels, Kernels, load_core
 from gnnscale.backend.cuda.streams import CudaStream, Stream
 from gnnscale.core import Array, ConfigError
-from gnnscale.core import gpu as nvml
+from gnnscale.core.gpu import Gpu, Gpus
 from gnnscale.features.unified import CudaSide, SharedSegment
 from gnnscale.planner import Cuda
 from gnnscale.planner.cuda_spec import OTHERWISE, find_gpu
 
-#: Bytes of a handle (CUDA_IPC_HANDLE_SIZE).
+#: CUDA_IPC_HANDLE_SIZE.
 _HANDLE_BYTES = 64
 
 
 class IpcMemory:
-    """A piece of a GPU's memory: this process's own, or another's, on the same GPU or on a peer."""
+    """GPU memory shared between processes by CUDA IPC, on one GPU or between peers."""
 
     def __init__(self, pointer: int, num_bytes: int, device: torch.device, *, address: str) -> None:
-        """Know a piece; ``address`` is empty for another process's."""
+        """Wrap mapped memory.
+
+        Args:
+            pointer: address on the device.
+            num_bytes: size.
+            device: GPU.
+            address: IPC handle, hexadecimal; empty for memory of another process.
+        """
         self.address = address
         self._pointer = pointer
         self.bytes = torch.as_tensor(_Span(pointer, num_bytes), device=device)  #: uint8
 
     @classmethod
     def new(cls, num_bytes: int, device: torch.device) -> IpcMemory:
-        """Take memory of ``device``, beside torch's allocator: a whole allocation is shared.
+        """Allocate memory of ``device`` outside torch's allocator: IPC shares full allocations.
 
         Raises:
-            DeviceMemoryError: it does not fit.
+            DeviceMemoryError: less memory is free.
         """
         runtime = _runtime()
         error, pointer = runtime.cudaMalloc(num_bytes)
@@ -54,10 +61,10 @@ class IpcMemory:
 
     @classmethod
     def open(cls, address: str, num_bytes: int, device: torch.device) -> IpcMemory:
-        """Map another process's piece.
+        """Map memory of another process.
 
         Raises:
-            DeviceError: ``device`` cannot reach it.
+            DeviceError: ``device`` has no access to it.
         """
         runtime = _runtime()
         handle = runtime.cudaIpcMemHandle_t()
@@ -68,10 +75,10 @@ class IpcMemory:
         return cls(int(pointer), num_bytes, device, address="")
 
     def close(self) -> None:
-        """Give the memory back, or unmap it.
+        """Free own memory, or unmap that of another process.
 
         Raises:
-            RuntimeError: CUDA refuses.
+            RuntimeError: CUDA reports an error.
         """
         runtime = _runtime()
         free = runtime.cudaFree if self.address else runtime.cudaIpcCloseMemHandle
@@ -80,7 +87,7 @@ class IpcMemory:
 
 
 class _Span:
-    """Memory that torch takes as a tensor without a copy."""
+    """Memory that torch wraps as a tensor without a copy."""
 
     def __init__(self, pointer: int, num_bytes: int) -> None:
         self.__cuda_array_interface__ = {
@@ -101,133 +108,139 @@ def _check(runtime: Any, error: Any, what: str) -> None:
         raise DeviceError(f"{what}: CUDA reports: {text.decode()}")
 
 
-def check_gpu(index: int, *, memory_bytes: int | None = None) -> nvml.Gpu:
-    """Return a GPU that can be trained on.
+def check_gpu(index: int, *, memory_bytes: int | None = None) -> Gpu:
+    """Return a GPU that can train.
 
     Args:
-        index: among those that ``CUDA_VISIBLE_DEVICES`` leaves.
-        memory_bytes: of its memory that are to be used; None for what is free.
+        index: position in ``CUDA_VISIBLE_DEVICES``.
+        memory_bytes: device memory to use. None: all free memory.
 
     Raises:
-        ConfigError: there is no such GPU, another process has it, or too much of its memory; or the
-            driver, torch, NVRTC or cuda-core is missing or too old.
+        ConfigError: the GPU is missing, or another process occupies it or too much of its memory;
+            or the driver, torch, NVRTC or cuda-core is missing or too old.
     """
-    gpu, found = find_gpu(index, memory_bytes=memory_bytes)
-    _check_torch(found)
+    gpu, gpus = find_gpu(index, memory_bytes=memory_bytes)
+    _check_torch(gpus)
     load_core()
     return gpu
 
 
-def _check_torch(found: nvml.Gpus) -> None:
-    """Refuse a torch without CUDA, and one whose CUDA the driver is too old for.
-
-    A driver runs all minor versions of its CUDA's major version.
-    """
+def _check_torch(gpus: Gpus) -> None:
+    """Refuse a torch without CUDA, or with a CUDA major version newer than the driver's."""
     built_for = torch.version.cuda
     if built_for is None:
         raise ConfigError(
             f"device_plan: torch {torch.__version__} is built without CUDA; https://pytorch.org "
-            f"says how to install one with CUDA {found.cuda[0]}; {OTHERWISE}"
+            f"says how to install one with CUDA {gpus.cuda[0]}; {OTHERWISE}"
         )
-    if int(built_for.partition(".")[0]) > found.cuda[0]:
+    if int(built_for.partition(".")[0]) > gpus.cuda[0]:
         raise ConfigError(
-            f"device_plan: the NVIDIA driver {found.driver} runs CUDA up to {found.cuda[0]}."
-            f"{found.cuda[1]}, and torch is built for CUDA {built_for}; a newer driver or another "
+            f"device_plan: the NVIDIA driver {gpus.driver} runs CUDA up to {gpus.cuda[0]}."
+            f"{gpus.cuda[1]}, and torch is built for CUDA {built_for}; a newer driver or another "
             f"torch goes with it; {OTHERWISE}"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPiece:
-    """Device memory that other processes may open."""
+    """Device memory that other processes can open."""
 
     bytes: torch.Tensor  #: ``[num_bytes]`` uint8 on the device
-    address: str  #: what they open it by
+    address: str  #: argument of ``open_memory`` in the other process
 
 
 class Engine(Protocol):
-    """A GPU, or the host that stands for it."""
+    """Interface to a GPU: ``CudaEngine``, or ``HostEngine`` which emulates one on the host.
 
-    kernels: Kernels  #: of the device
-    device: torch.device  #: on which tensors lie
-    memory_bytes: int  #: of its memory that may be taken
+    Attributes:
+        kernels: kernels of the device.
+        device: device of tensors.
+        memory_bytes: memory budget of the process.
+    """
+
+    kernels: Kernels
+    device: torch.device
+    memory_bytes: int
 
     def stream(self) -> Stream:
         """Return a new stream."""
         ...
 
     def pinned(self, size: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return ``[size]`` in host memory that copies to and from the device do not wait for."""
+        """Return ``[size]`` zeros in page-locked host memory, which is copied asynchronously."""
         ...
 
     def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
-        """Return ``array`` in host memory that kernels read, registered if it was not before.
+        """Return ``array`` as host memory that kernels read, registered on first use.
 
         Args:
-            dtype: of its elements; bfloat16 is carried by uint16.
+            array: host array.
+            dtype: type of the elements. bfloat16 is stored as uint16.
         """
         ...
 
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return host memory that kernels and the host read and write."""
+        """Return uninitialized host memory that kernels and the host read and write."""
         ...
 
     def memory(self, num_bytes: int) -> MemoryPiece:
-        """Return device memory that workers of other devices may open, until ``close``.
+        """Return device memory that workers of other devices can open, until ``close``.
 
         Raises:
-            DeviceMemoryError: it does not fit.
+            DeviceMemoryError: less memory is free.
         """
         ...
 
     def open_memory(self, address: str, num_bytes: int) -> torch.Tensor:
-        """Return ``[num_bytes]`` uint8 in the memory of another worker's device, to be read.
+        """Return ``[num_bytes]`` uint8 of another worker's device memory, for reading.
 
         Raises:
-            DeviceError: the device cannot reach it.
+            DeviceError: the device has no access to it.
         """
         ...
 
-    def collective(self, work: Callable[[], None], held: object) -> None:
-        """Do, on the current stream, what other devices take part in.
+    def collective(self, work: Callable[[], None], keep_alive: object) -> None:
+        """Run a collective operation on the current stream.
 
         Args:
-            held: what must live as long as a recording of it.
+            work: launches the operation.
+            keep_alive: tensors that live as long as a recording of the operation.
         """
         ...
 
     def synchronize(self) -> None:
-        """Wait for all that was begun outside of streams; those do not wait for it."""
+        """Wait for all work outside of streams, which do not wait for it themselves."""
         ...
 
     def free_bytes(self) -> int:
-        """Return how much device memory may still be taken."""
+        """Return the device memory in bytes that can still be allocated."""
         ...
 
     def peak_bytes(self) -> int:
-        """Return how much device memory was in use at once at most."""
+        """Return the peak use of device memory in bytes."""
         ...
 
     def close(self) -> None:
-        """End the device's access to host memory."""
+        """Unregister host memory."""
         ...
 
 
 class CudaEngine:
-    """A GPU of this machine, of whose memory no more than a budget is taken."""
+    """GPU of this machine with a memory budget."""
 
     def __init__(self, device: Cuda, *, limits: bool = True) -> None:
         """Open the GPU.
 
         Args:
-            limits: whether torch's allocator takes no more than the budget, for all of the process;
-                another engine has set it otherwise.
+            device: device of the plan.
+            limits: whether to limit torch's allocator, for the full process, to the budget. False:
+                another engine has set the limit.
 
         Raises:
-            ConfigError: it is not there, is taken, or has less memory free than ``memory_bytes``;
-                or the driver, torch, NVRTC or cuda-core is missing or too old.
+            ConfigError: the GPU is missing, occupied, or has less free memory than
+                ``memory_bytes``; or the driver, torch, NVRTC or cuda-core is missing or too old.
         """
-        if limits:  # this process may be the one that has the GPU for itself by now
+        if limits:  # otherwise this process may itself be the one that occupies the GPU
             check_gpu(device.index, memory_bytes=device.memory_bytes)
         self.device = torch.device("cuda", device.index)
         torch.cuda.set_device(self.device)
@@ -247,14 +260,14 @@ class CudaEngine:
         return CudaStream(self.device)
 
     def pinned(self, size: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return page-locked host memory."""
+        """Return ``[size]`` zeros in page-locked host memory."""
         return torch.zeros(size, dtype=dtype, pin_memory=True)
 
     def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
-        """Return ``array`` in a segment that the GPU reads: its own, or a new one with a copy.
+        """Return ``array`` in a segment that the GPU reads: its own, or a copy in a new one.
 
         Raises:
-            ConfigError: it cannot be registered: more memory would be locked than may be.
+            ConfigError: registration would exceed the limit of locked memory.
         """
         return self._register(SharedSegment.of(array, _name(dtype)))
 
@@ -263,11 +276,11 @@ class CudaEngine:
         return self._register(SharedSegment.empty(shape, _name(dtype)))
 
     def memory(self, num_bytes: int) -> MemoryPiece:
-        """Return memory beside torch's allocator, whose budget it lowers."""
+        """Return memory outside torch's allocator, whose budget shrinks accordingly."""
         if num_bytes > self.free_bytes():
             raise DeviceMemoryError(
-                f"{self.device}: a cache of {num_bytes / 1e6:,.1f} MB does not fit, "
-                f"{self.free_bytes() / 1e6:,.1f} MB of its memory are left; a smaller "
+                f"{self.device}: a cache of {num_bytes / 1e6:,.1f} MB does not fit into "
+                f"{self.free_bytes() / 1e6:,.1f} MB of free memory; a smaller "
                 "cache_planner.budget_bytes or ratio does"
             )
         piece = IpcMemory.new(num_bytes, self.device)
@@ -277,12 +290,12 @@ class CudaEngine:
         return MemoryPiece(bytes=piece.bytes, address=piece.address)
 
     def open_memory(self, address: str, num_bytes: int) -> torch.Tensor:
-        """Return the memory of another process (CUDA IPC)."""
+        """Return memory of another process (CUDA IPC)."""
         self._pieces.append(IpcMemory.open(address, num_bytes, self.device))
         return self._pieces[-1].bytes
 
-    def collective(self, work: Callable[[], None], held: object) -> None:
-        """Queue what NCCL does, which a CUDA graph records."""
+    def collective(self, work: Callable[[], None], keep_alive: object) -> None:
+        """Queue NCCL operations, which a CUDA graph can record."""
         work()
 
     def synchronize(self) -> None:
@@ -290,7 +303,7 @@ class CudaEngine:
         torch.cuda.synchronize(self.device)
 
     def free_bytes(self) -> int:
-        """Return what the budget leaves beside torch's allocator."""
+        """Return the budget less the memory of torch's allocator."""
         return max(self.memory_bytes - torch.cuda.memory_allocated(self.device), 0)
 
     def peak_bytes(self) -> int:
@@ -298,7 +311,7 @@ class CudaEngine:
         return torch.cuda.max_memory_allocated(self.device)
 
     def close(self) -> None:
-        """Unregister all segments; after a failure of the GPU their end is the process's."""
+        """Unregister all segments; after a GPU failure the end of the process frees them."""
         for segment in self._segments:
             with suppress(RuntimeError):
                 segment.unregister()

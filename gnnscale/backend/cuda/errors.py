@@ -1,4 +1,4 @@
-"""Errors of CUDA, with the device and the step in them, and what helps."""
+"""CUDA errors with the device, the step and a remedy."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from gnnscale.core import one_line
 
 
 class CudaErrorContext:
-    """Names the device and the step in errors of CUDA that the ``with`` block raises.
+    """Context manager that adds the device and the step to CUDA errors of its block.
 
-    A class, since each step passes two of these.
+    A class instead of a generator, since each step enters two.
     """
 
     def __init__(self, label: str, when: str, numbers: tuple[int, ...]) -> None:
-        """Name a device and what it does.
+        """Set the context.
 
         Args:
-            label: of the device.
-            when: with ``%d`` for each of ``numbers``, put together only for an error.
+            label: name of the device.
+            when: text with a ``%d`` for each of ``numbers``, formatted only for an error.
+            numbers: numbers of ``when``.
         """
         self._label = label
         self._when = when
@@ -30,7 +31,7 @@ class CudaErrorContext:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
-        """Raise what names the device.
+        """Raise a CUDA error as an error of the device.
 
         Raises:
             DeviceMemoryError: the device's memory is too small.
@@ -42,7 +43,7 @@ class CudaErrorContext:
         if isinstance(error, torch.OutOfMemoryError):
             raise DeviceMemoryError(
                 f"{label}: out of device memory {when}: {one_line(error, 200)}; a smaller "
-                "batch_size, fewer neighbours (sampler.fanouts), or features=host and "
+                "batch_size, fewer neighbors (sampler.fanouts), or features=host and "
                 "topology=host of the device take less"
             ) from None
         if "CUDA" in f"{type(error).__name__}: {error}" and not isinstance(error, DeviceError):

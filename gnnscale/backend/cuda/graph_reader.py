@@ -1,4 +1,4 @@
-"""Samples of one kind after the other, with their input rows: what a device reads of a graph."""
+"""Graph pipeline of a device: samples, and the input rows, degrees and weights of each sample."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 
 from gnnscale.backend.base import BackendInputs, ColumnExchange, DeviceMemoryError
 from gnnscale.backend.cuda import aggregation
-from gnnscale.backend.cuda import batch as batches
+from gnnscale.backend.cuda.batch import CudaBatch, batch_of, largest_sizes
 from gnnscale.backend.cuda.capacity import BatchCapacity, SampleSizes, Sampling, envelope
 from gnnscale.backend.cuda.device_sample import DeviceSample, DeviceSeeds, max_seeds
 from gnnscale.backend.cuda.dynamic_cache import CacheUpdates
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.backend.cuda.p3_exchange import CudaColumnExchange, agreed
+from gnnscale.backend.cuda.p3_exchange import CudaColumnExchange, shared_capacity
 from gnnscale.backend.cuda.placement import ResidentGraph
 from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
@@ -26,7 +26,14 @@ from gnnscale.sampling.edge_batches import LinkSampling
 
 
 class GraphPipeline:
-    """Samples, and reads rows, degrees and weights of what was sampled, without waiting."""
+    """Sampling, and reading the first layer's input, without waiting for the device.
+
+    Methods queue kernels on the current stream:
+
+        sample = reader.sample(seeds, step=3, host_seeds=host_seeds)
+        batch = reader.batch(sample, host_seeds, reader.largest_sizes(len(seeds)), step=3)
+        inputs = reader.load(batch)
+    """
 
     def __init__(
         self,
@@ -37,90 +44,96 @@ class GraphPipeline:
         num_slots: int,
         bounded: bool,
     ) -> None:
-        """Make room for mini-batches of the run's size.
+        """Allocate buffers for mini-batches of the run.
 
         Args:
-            num_slots: samples that are kept at a time.
-            bounded: whether there is no more room than mini-batches need by trial.
+            host: backend inputs.
+            placed: graph of the device.
+            engine: GPU.
+            num_slots: number of samples in memory at a time.
+            bounded: whether to use the observed capacity instead of the maximum.
 
         Raises:
-            ConfigError: kernels cannot sample as the run does.
+            ConfigError: no kernels exist for the sampler.
         """
-        sampling = host.sampling
-        edges = isinstance(sampling, LinkSampling)
-        if isinstance(sampling, LinkSampling):
-            sampling = sampling.vertices
-        if not isinstance(sampling, Sampling):
-            raise ConfigError(
-                f"sampler: a cuda device samples neighbours and layers, not as "
-                f"{type(sampling).__name__} does; device_plan=cpu does"
-            )
         self.placed = placed
-        self._sampling = sampling
-        most = max_seeds(host)
-        room = None
-        if bounded:
-            room = envelope(host, placed.topology, sampling, max_seeds=most)
-        self._sampler = CudaSampler(
-            placed.topology,
-            engine.kernels,
-            sampling,
-            seed=host.seed,
-            max_seeds=most,
-            device=engine.device,
-            room=room,
-            leaves_out=edges,
-            num_slots=num_slots,
-        )
+        self._sampler = self._new_sampler(host, engine, num_slots=num_slots, bounded=bounded)
         columns = None if host.own_steps is None else host.own_steps.columns
         self._exchange = None
         if columns is not None:
             self._exchange = self._open_exchange(host, engine, columns)
-        self._uses_degrees = host.model.uses_degrees or isinstance(sampling, LayerSampling)
+        self._uses_degrees = host.model.uses_degrees or isinstance(self._sampling, LayerSampling)
         self._kernels = engine.kernels
         self._largest: dict[int, SampleSizes] = {}
         self._dtype = host.loader.compute_dtype
-        # Rows over the link are read once each; those in device memory while they are aggregated.
+        # Rows in device memory are aggregated while reading; rows over the link are read once each.
         self._rule = _rule_on_load(host.model) if placed.rows_on_device else None
         self._gather = None
         if self._rule is None:
             self._gather = RowGather(
                 placed.rows,
                 engine.kernels,
-                max_ids=self._sampler.room.max_vertices,
+                max_ids=self._sampler.capacity.max_vertices,
                 dtype=self._dtype,
                 num_slots=num_slots,
                 cache=placed.cached,
                 following=placed.following,
             )
 
+    def _new_sampler(
+        self, host: BackendInputs, engine: Engine, *, num_slots: int, bounded: bool
+    ) -> CudaSampler:
+        sampling, topology = host.sampling, self.placed.topology
+        samples_edges = isinstance(sampling, LinkSampling)
+        if isinstance(sampling, LinkSampling):
+            sampling = sampling.vertices
+        if not isinstance(sampling, Sampling):
+            raise ConfigError(
+                f"sampler: {type(sampling).__name__} has no CUDA kernels; use sampler=neighbor, "
+                "weighted or layerwise, or device_plan=cpu"
+            )
+        self._sampling = sampling
+        num_seeds = max_seeds(host)
+        capacity = envelope(host, topology, sampling, max_seeds=num_seeds) if bounded else None
+        return CudaSampler(
+            topology,
+            engine.kernels,
+            sampling,
+            seed=host.seed,
+            max_seeds=num_seeds,
+            device=engine.device,
+            capacity=capacity,
+            leaves_out=samples_edges,
+            num_slots=num_slots,
+        )
+
     def _open_exchange(
         self, host: BackendInputs, engine: Engine, columns: ColumnExchange
     ) -> CudaColumnExchange:
-        """Return what trades blocks with devices that have other columns (P3)."""
+        """Return the exchange of blocks with devices of other columns (P3)."""
         rule = _rule_on_load(host.model)
         assert rule is not None, "checked with the options"
         if not self.placed.rows_on_device:
             raise DeviceMemoryError(
-                "partitioner=p3: a device keeps its columns of the features in its memory, and "
-                "these do not fit; more devices, with fewer columns each, may do"
+                "partitioner=p3: the device's columns of the features exceed its memory; more "
+                "devices have fewer columns each"
             )
         return CudaColumnExchange(
             self.placed,
             engine,
             columns,
-            agreed(self._sampler.room, columns),
+            shared_capacity(self._sampler.capacity, columns),
             rule=rule,
             dtype=host.loader.compute_dtype,
             uses_degrees=host.model.uses_degrees or isinstance(self._sampling, LayerSampling),
         )
 
-    def exchange(self, batch: batches.CudaBatch, inputs: Inputs) -> Inputs:
-        """Trade blocks with devices that have other columns, on the current stream (P3)."""
+    def exchange(self, batch: CudaBatch, inputs: Inputs) -> Inputs:
+        """Exchange blocks with devices of other columns, on the current stream (P3)."""
         return inputs if self._exchange is None else self._exchange.trade(batch, inputs)
 
     def exchanged_bytes(self, width: int) -> tuple[int, int]:
-        """Return the bytes of rows and blocks that a step receives from peers; see ``trade``."""
+        """Return the bytes of rows and of blocks that a step receives from peers."""
         return (0, 0) if self._exchange is None else self._exchange.traded_bytes(width)
 
     def sample(
@@ -131,92 +144,98 @@ class GraphPipeline:
         *,
         slot: int = 0,
     ) -> DeviceSample:
-        """Launch the kernels that sample, on the current stream.
+        """Launch the sampling kernels on the current stream.
 
         Args:
             seeds: ``[n]`` int64 vertices, on the device.
-            step: of the run; ``[1]`` int64 on the device if it is known there alone.
-            host_seeds: the same, and edges that are left out.
-            slot: whose sample is overwritten.
+            step: step of the run; ``[1]`` int64 on the device if only the device knows it.
+            host_seeds: the seeds on the host, with edges excluded from messages.
+            slot: slot whose sample is overwritten.
         """
         without = host_seeds.without_on(seeds.device)
         return self._sampler.sample(seeds, step, without=without, slot=slot)
 
     def largest_sizes(self, num_seeds: int) -> SampleSizes:
-        """Return what the sample of so many seeds has at most."""
+        """Return the maximum sizes of a sample of ``num_seeds`` seeds."""
         if num_seeds not in self._largest:
             self._largest[num_seeds] = self._find_largest(num_seeds)
         return self._largest[num_seeds]
 
     def _find_largest(self, num_seeds: int) -> SampleSizes:
-        room = BatchCapacity.of(
+        capacity = BatchCapacity.of(
             self._sampling, self.placed.topology, max_seeds=max(num_seeds, 1), max_edges=None
         )
-        return batches.largest_sizes(room.smallest(self._sampler.room))
+        return largest_sizes(capacity.smallest(self._sampler.capacity))
 
     def batch(
         self, sample: DeviceSample, seeds: DeviceSeeds, sizes: SampleSizes, *, step: int
-    ) -> batches.CudaBatch:
+    ) -> CudaBatch:
         """Return a sample as a mini-batch, with sums of weights if edges have weights.
 
         Args:
-            seeds: as the host knows them.
-            sizes: the sample's own, or those of ``largest_sizes``.
-            step: of the run.
+            sample: sample of the device.
+            seeds: seeds on the host.
+            sizes: sizes of the sample, or those of ``largest_sizes``.
+            step: step of the run.
         """
         sums = self.placed.weight_sums
         if sums is not None:
             count = sample.num_vertices[-1:]
             sums = aggregation.vertex_floats(self._kernels, sums, sample.vertices, count)
-        made = batches.batch_of(
-            sample, seeds.vertices, sizes, self._kernels, step=step, weight_sums=sums
-        )
+        batch = batch_of(sample, seeds.vertices, sizes, self._kernels, step=step, weight_sums=sums)
         return replace(
-            made, links=seeds.links_on(sample.state.device), slice_seeds=seeds.slice_seeds
+            batch, links=seeds.links_on(sample.state.device), slice_seeds=seeds.slice_seeds
         )
 
-    def found_rows(self, slot: int = 0) -> torch.Tensor | None:
-        """Return how many rows of a slot were found at each place; None without a cache.
+    def row_reads(self, slot: int = 0) -> torch.Tensor | None:
+        """Return the number of rows read from each location in ``slot``. None: no cache.
 
-        ``[num_members + 1]`` int64, which counts once ``load`` is done.
+        ``[num_members + 1]`` int64, valid once ``load`` is done.
         """
         placed = self.placed
         if self._gather is None or (placed.cached is None and placed.following is None):
             return None
-        return self._gather.found(slot)
+        return self._gather.read_counts(slot)
 
     def replace(
         self,
         replaced: CacheUpdates,
-        place: torch.Tensor,
+        record_index: torch.Tensor,
         sample: DeviceSample,
-        before: DeviceSample | None,
+        previous: DeviceSample | None,
         slot: int,
     ) -> None:
-        """Let rows that were read enter a cache that follows the batches, on the current stream.
+        """Update a dynamic cache with rows of the slot, on the current stream.
 
         Args:
-            place: ``[1]`` int64 the step's record.
-            sample: of the step, in ``slot``.
-            before: of the step before, in the other slot.
+            replaced: cache updates of the steps.
+            record_index: ``[1]`` int64 record of the step.
+            sample: sample of the step, in ``slot``.
+            previous: sample of the previous step, in the other slot.
+            slot: slot of the rows.
         """
         following = self.placed.following
         assert following is not None
         assert self._gather is not None
         out = self._gather.out(slot)
-        following.replace(self._kernels, replaced, place, sample, before, out, slot)
+        following.replace(self._kernels, replaced, record_index, sample, previous, out, slot)
 
-    def load(self, batch: batches.CudaBatch, *, slot: int = 0) -> Inputs:
-        """Launch the kernels that read what the first layer needs, on the current stream.
+    def load(self, batch: CudaBatch, *, slot: int = 0) -> Inputs:
+        """Launch the kernels that read the first layer's input, on the current stream.
 
         Args:
-            slot: whose rows are overwritten.
+            batch: mini-batch.
+            slot: slot whose rows are overwritten.
         """
         graph, vertices = self.placed, batch.vertices
         degrees = None
         if self._uses_degrees:
             degrees = aggregation.degrees_of(
-                self._kernels, graph.topology, vertices, batch.num_sources, known=graph.degrees
+                self._kernels,
+                graph.topology,
+                vertices,
+                batch.num_sources,
+                full_degrees=graph.degrees,
             )
         if self._gather is None:
             assert self._rule is not None
@@ -230,7 +249,7 @@ class GraphPipeline:
 
 
 def _rule_on_load(model: TrainableModel) -> Rule | None:
-    """Return how the first layer aggregates rows while they are read; None if it does not."""
+    """Return the aggregation that the first layer computes while reading. None: it reads rows."""
     aggregates = isinstance(model, GNN) and model.aggregates_on_load
     first = model.layer(0) if aggregates else None
     return first.rule if isinstance(first, LinearAggregationLayer) else None

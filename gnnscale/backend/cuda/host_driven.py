@@ -1,4 +1,4 @@
-"""What a device does of a step as the host asks: beside devices with which it sums no gradients."""
+"""Host-driven steps: the host waits for each stage, and sums gradients over all devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gnnscale.sampling import MiniBatch
 
 
 class HostDrivenSteps:
-    """Samples, reads and propagates mini-batches, each of which the host waits for."""
+    """Stages of a host-driven step, for runs that combine a GPU with other kinds of devices."""
 
     def __init__(
         self,
@@ -33,10 +33,15 @@ class HostDrivenSteps:
         *,
         waits: bool,
     ) -> None:
-        """Take a reader of one slot.
+        """Prepare the stages.
 
         Args:
-            waits: whether code that may wait for the device computes the step.
+            host: backend inputs.
+            reader: graph pipeline with one slot.
+            learner: model of the device.
+            streams: streams of the device.
+            engine: GPU.
+            waits: whether the step runs user code that may wait for the device.
         """
         self._host = host
         self._reader = reader
@@ -44,53 +49,55 @@ class HostDrivenSteps:
         self._streams = streams
         self._engine = engine
         self._waits = waits
-        #: What ``propagate`` has begun: marks before and after it, and its loss.
+        #: marks before and after the propagation in flight, and its loss
         self._propagated: tuple[Event, Event, list[torch.Tensor]] | None = None
-        #: By step: rows found at each place, of mini-batches that were read and are not finished.
+        #: rows read from each location, by step, of loaded mini-batches that are not finished
         self._read_rows: dict[int, tuple[int, ...]] = {}
 
     def sample(self, seeds: Array, step: int) -> CudaBatch:
-        """Return the mini-batch of ``seeds`` at ``step``, and wait for it."""
-        reader, given = self._reader, seeds_of(self._host, seeds, step)
+        """Return the mini-batch of ``seeds`` at ``step``; waits for the device."""
+        reader, step_seeds = self._reader, seeds_of(self._host, seeds, step)
         reading = self._streams.reading
-        drawn: list[DeviceSample] = []
-        found: list[CudaBatch] = []
+        samples: list[DeviceSample] = []
+        batches: list[CudaBatch] = []
 
         def draw() -> None:
-            vertices = torch.from_numpy(np.asarray(given.vertices, np.int64))
-            drawn.append(reader.sample(vertices.to(self._engine.device), step, given))
+            vertices = torch.from_numpy(np.asarray(step_seeds.vertices, np.int64))
+            samples.append(reader.sample(vertices.to(self._engine.device), step, step_seeds))
 
         reading.run(draw)
         reading.mark().wait()
-        sizes, lists = drawn[0].sizes(), _numbers(drawn[0].found_lists)
-        reading.run(lambda: found.append(reader.batch(drawn[0], given, sizes, step=step).copy()))
+        sizes, lists = samples[0].sizes(), _numbers(samples[0].list_reads)
+        reading.run(
+            lambda: batches.append(reader.batch(samples[0], step_seeds, sizes, step=step).copy())
+        )
         reading.mark().wait()
-        return replace(found[0], found_lists=lists)
+        return replace(batches[0], list_reads=lists)
 
     def take_sample(self, batch: MiniBatch, seeds: Array) -> CudaBatch:
-        """Copy what the host has sampled of ``seeds`` to the device, and wait for it."""
-        found: list[CudaBatch] = []
+        """Copy the host's sample of ``seeds`` to the device; waits for the copy."""
+        batches: list[CudaBatch] = []
         kernels, device = self._engine.kernels, self._engine.device
         reading = self._streams.reading
-        reading.run(lambda: found.append(batch_from_host(batch, seeds, kernels, device)))
+        reading.run(lambda: batches.append(batch_from_host(batch, seeds, kernels, device)))
         reading.mark().wait()
-        return found[0]
+        return batches[0]
 
     def load(self, batch: CudaBatch) -> tuple[Inputs, ReadCounts]:
-        """Read the first layer's input and wait for it; return it, and reads by place."""
-        found: list[Inputs] = []
+        """Read the first layer's input, wait, and return it with the reads by location."""
+        results: list[Inputs] = []
 
         def read() -> None:
             inputs = self._reader.load(batch)
-            found.append(replace(inputs, x=inputs.x.clone()))
+            results.append(replace(inputs, x=inputs.x.clone()))
 
         self._streams.reading.run(read)
         self._streams.reading.mark().wait()
-        rows = self._read_rows[batch.step] = _numbers(self._reader.found_rows())
-        return found[0], ReadCounts(lists=batch.found_lists, rows=rows)
+        rows = self._read_rows[batch.step] = _numbers(self._reader.row_reads())
+        return results[0], ReadCounts(lists=batch.list_reads, rows=rows)
 
     def propagate(self, batch: CudaBatch, inputs: Inputs, weight: float) -> None:
-        """Begin forward and backward propagation."""
+        """Start forward and backward propagation."""
         training = self._streams.training
         loss: list[torch.Tensor] = []
         first = training.mark()
@@ -100,7 +107,7 @@ class HostDrivenSteps:
         self._propagated = (first, training.mark(), loss)
 
     def finish(self, batch: CudaBatch) -> tuple[float, float, tuple[int, ...]]:
-        """Wait for what was propagated last; return its loss, its seconds, and rows by place."""
+        """Wait for the last propagation; return its loss, seconds, and row reads by location."""
         assert self._propagated is not None
         first, last, loss = self._propagated
         self._propagated = None
@@ -110,5 +117,5 @@ class HostDrivenSteps:
 
 
 def _numbers(counts: torch.Tensor | None) -> tuple[int, ...]:
-    """Return numbers of the device, whose mark was waited for."""
+    """Return counts of the device as integers, after a wait for their mark."""
     return () if counts is None else tuple(counts.tolist())

@@ -1,6 +1,6 @@
-"""The host that stands for a GPU: streams are threads that are late at random, by a seed.
+"""Emulation of a GPU on the host: a stream is a thread with random delays, fixed by a seed.
 
-What a GPU would have to wait for is an error here: work that reads what the device computes.
+Work of a stream that reads computed values on the host, which would wait for a GPU, is an error.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from gnnscale.core.metrics import peak_rss_bytes
 from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.planner import Cuda
 
-#: Seconds that a stream is late with a piece of work, at most.
+#: Maximum random delay of a piece of work in seconds.
 _MAX_DELAY_S = 2e-4
 
-#: Functions that need values on the host, or whose results are as large as values say.
+#: Functions that read values on the host, or whose result size depends on values.
 _READS = frozenset(
     {
         *(torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.cpu, torch.Tensor.numpy),
@@ -46,10 +46,10 @@ _READS = frozenset(
 
 
 class HostReadError(RuntimeError):
-    """A step reads on the host what the device has computed, for which a GPU would be waited."""
+    """Read of a computed value on the host within a step, which would wait for a GPU."""
 
 
-#: The same in gradients, for which functions are no longer seen by their names.
+#: Dispatcher operations of the same kind, which backward propagation calls directly.
 _READS_BELOW = frozenset(
     {
         *(torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default),
@@ -65,7 +65,7 @@ def _refuse(func: Any) -> None:
 
 
 class _NoReads(TorchFunctionMode):
-    """Refuses functions of torch that a GPU would be waited for."""
+    """Mode that refuses torch functions that wait for a GPU."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _READS:
@@ -74,7 +74,7 @@ class _NoReads(TorchFunctionMode):
 
 
 class _NoReadsBelow(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Refuses the same in gradients, which torch computes without the mode above."""
+    """Mode that refuses operations of backward propagation that wait for a GPU."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _READS_BELOW:
@@ -84,36 +84,36 @@ class _NoReadsBelow(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def no_host_reads() -> Iterator[None]:
-    """Refuse operations of torch that a GPU would be waited for, in this thread.
+    """Refuse torch operations in this thread that wait for a GPU.
 
     Raises:
-        HostReadError: one reads values on the host.
+        HostReadError: an operation reads values on the host.
     """
     with _NoReads(), _NoReadsBelow():  # type: ignore[no-untyped-call]
         yield
 
 
 class HostEvent:
-    """A point in a thread's queue."""
+    """Mark in a thread's queue."""
 
     def __init__(self) -> None:
-        """Make a mark that is not reached."""
+        """Create a pending mark."""
         self._done = threading.Event()
         self._error: BaseException | None = None
         self._time = 0.0
 
     def reach(self, error: BaseException | None) -> None:
-        """Note that all before it is done, or that some of it has failed."""
+        """Complete the mark, with the error of the work before it if that failed."""
         self._error, self._time = error, time.perf_counter()
         self._done.set()
 
     @property
-    def reached(self) -> bool:
-        """Whether it is reached already."""
+    def is_done(self) -> bool:
+        """Whether all work before the mark is done."""
         return self._done.is_set()
 
     def wait(self) -> None:
-        """Let the host wait until it is reached; raise what failed before it."""
+        """Wait for the mark on the host, and raise the error of the work before it."""
         self._done.wait()
         if self._error is not None:
             raise self._error
@@ -125,28 +125,28 @@ class HostEvent:
 
 
 class HostCaptured:
-    """A recording that a thread repeats."""
+    """Recording that a thread repeats."""
 
     def __init__(
         self, recording: Recording, queue: Callable[[Callable[[], object]], object]
     ) -> None:
-        """Know the thread's queue."""
+        """Store the recording and the queue of its thread."""
         self._recording = recording
         self._queue = queue
 
     def replay(self) -> None:
-        """Queue the recording once more."""
+        """Queue the recording."""
         self._queue(self._recording.repeat)
 
 
 class HostStream:
-    """A thread that does what is queued, later than a caller may expect.
+    """Stream as a thread that runs queued work in order, after random delays.
 
-    Once something has failed nothing more is done, as in a CUDA context.
+    After a failure all later work is skipped, as in a CUDA context.
     """
 
     def __init__(self, seed: int) -> None:
-        """Start the thread, whose delays are fixed by ``seed``."""
+        """Start the thread with delays fixed by ``seed``."""
         self._delays = random.Random(seed)
         self._queue: queue.SimpleQueue[Callable[[], object] | HostEvent | None] = (
             queue.SimpleQueue()
@@ -158,7 +158,7 @@ class HostStream:
         self._thread.start()
 
     def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
-        """Queue ``work``, which may read tensors' values on the host only if it ``waits``."""
+        """Queue ``work``, which may read values on the host only if ``waits``."""
 
         def guarded() -> None:
             with no_host_reads():
@@ -167,7 +167,7 @@ class HostStream:
         self._put(work if waits else guarded)
 
     def capture(self, work: Callable[[], object]) -> HostCaptured:
-        """Queue ``work``, of which no part may wait, and record it."""
+        """Queue and record ``work``, which must not wait."""
         recording = Recording()
 
         def recorded() -> None:
@@ -178,52 +178,52 @@ class HostStream:
         return HostCaptured(recording, self._put)
 
     def mark(self) -> HostEvent:
-        """Return a mark after all that was queued so far."""
+        """Return a mark after all queued work."""
         mark = HostEvent()
         self._put(mark)
         return mark
 
     def wait_for(self, mark: Event) -> None:
-        """Let what is queued from now on wait for a mark of another stream."""
+        """Make later work wait for a mark of another stream."""
         self._put(mark.wait)
 
     def close(self) -> None:
-        """End the thread, after all that was queued; what is queued later is not done."""
+        """End the thread after all queued work; later work is dropped."""
         with self._closing:
             if not self._closed:
                 self._queue.put(None)
             self._closed = True
         self._thread.join()
 
-    def _put(self, each: Callable[[], object] | HostEvent) -> None:
+    def _put(self, work: Callable[[], object] | HostEvent) -> None:
         with self._closing:
             if not self._closed:
-                self._queue.put(each)
-            elif isinstance(each, HostEvent):  # wakes those that wait for it
-                each.reach(self._error or RuntimeError("cuda on the host: the device is closed"))
+                self._queue.put(work)
+            elif isinstance(work, HostEvent):  # wakes threads that wait for the mark
+                work.reach(self._error or RuntimeError("cuda on the host: the device is closed"))
 
     def _work(self) -> None:
-        while (each := self._queue.get()) is not None:
-            if isinstance(each, HostEvent):
-                each.reach(self._error)
+        while (work := self._queue.get()) is not None:
+            if isinstance(work, HostEvent):
+                work.reach(self._error)
                 continue
             if self._error is not None:
                 continue
             time.sleep(self._delays.random() * _MAX_DELAY_S)
             try:
-                each()
+                work()
             except BaseException as error:
                 self._error = error
 
 
 class HostEngine:
-    """The host in the place of a GPU: its memory is the device's, its threads are streams."""
+    """Engine on the host: device memory is host memory, and streams are threads."""
 
     def __init__(self, device: Cuda) -> None:
-        """Compile the kernels for the host, if they were not before.
+        """Load the kernels for the host, compiled on first use.
 
         Raises:
-            ConfigError: there is no compiler.
+            ConfigError: no compiler is installed.
         """
         self.device = torch.device("cpu")
         self.kernels: Kernels = HostKernels()
@@ -232,24 +232,24 @@ class HostEngine:
         self._num_streams = 0
 
     def stream(self) -> HostStream:
-        """Return a new stream, of which each is late in its own way."""
+        """Return a new stream with its own random delays."""
         self._num_streams += 1
         return HostStream(self._num_streams)
 
     def pinned(self, size: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return memory."""
+        """Return ``[size]`` zeros."""
         return torch.zeros(size, dtype=dtype)
 
     def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
-        """Return ``array`` as a tensor, without a copy."""
+        """Return ``array`` as a tensor without a copy."""
         return host_tensor(array, dtype)
 
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return memory."""
+        """Return uninitialized memory."""
         return torch.empty(shape, dtype=dtype)
 
     def memory(self, num_bytes: int) -> MemoryPiece:
-        """Return memory that is shared by its file."""
+        """Return memory of a shared file."""
         if num_bytes > self.memory_bytes:
             raise DeviceMemoryError(
                 f"cuda on the host: a cache of {num_bytes / 1e6:,.1f} MB does not fit into "
@@ -259,7 +259,7 @@ class HostEngine:
         return MemoryPiece(bytes=_bytes_of(memory, num_bytes), address=str(memory.path))
 
     def open_memory(self, address: str, num_bytes: int) -> torch.Tensor:
-        """Return the memory of another process, by its file."""
+        """Map the shared file of another process."""
         try:
             return _bytes_of(SharedMemory.open(Path(address)), num_bytes)
         except OSError as error:
@@ -267,25 +267,25 @@ class HostEngine:
                 f"cuda on the host: a peer's cache cannot be opened: {error}"
             ) from None
 
-    def collective(self, work: Callable[[], None], held: object) -> None:
-        """Do it with its messages on the host, which are no operations of the device."""
+    def collective(self, work: Callable[[], None], keep_alive: object) -> None:
+        """Run ``work`` outside the modes that check the device's operations."""
         with _disable_current_modes():
             work()
-        note_launch(work, (held,))
+        note_launch(work, (keep_alive,))
 
     def synchronize(self) -> None:
-        """Nothing to do: what is begun outside of streams is done at once."""
+        """Do nothing: work outside of streams is done immediately."""
 
     def free_bytes(self) -> int:
-        """Return the budget, of which nothing is counted."""
+        """Return the budget, without an account of its use."""
         return self.memory_bytes
 
     def peak_bytes(self) -> int:
-        """Return by how much the process has grown at its peak."""
+        """Return the growth in bytes of the process at its peak."""
         return max(peak_rss_bytes() - self._rss_bytes, 0)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the engine has no resources to free."""
 
 
 def _bytes_of(memory: SharedMemory, num_bytes: int) -> torch.Tensor:
@@ -293,9 +293,9 @@ def _bytes_of(memory: SharedMemory, num_bytes: int) -> torch.Tensor:
 
 
 def host_tensor(array: Array, dtype: torch.dtype) -> torch.Tensor:
-    """Return ``array``, which may be read-only, as a tensor without a copy. It is only read."""
+    """Return ``array`` as a tensor without a copy; a read-only array must not be written."""
     array = np.ascontiguousarray(array)
     with warnings.catch_warnings():  # torch warns of arrays that must not be written
         warnings.simplefilter("ignore", UserWarning)
-        found = torch.from_numpy(np.asarray(array))
-    return found.view(dtype)
+        tensor = torch.from_numpy(np.asarray(array))
+    return tensor.view(dtype)

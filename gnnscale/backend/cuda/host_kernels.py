@@ -1,6 +1,6 @@
-"""The kernels on the host: the same sources, compiled by g++, a CUDA thread a fiber.
+"""CUDA kernels on the host: the same sources compiled by g++, with a fiber for each CUDA thread.
 
-It stands for a GPU, so that what runs there is tested everywhere. It is slow.
+They emulate a GPU for tests on any machine, slowly.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from gnnscale.backend import jit as compiling
+from gnnscale.backend import jit
 from gnnscale.backend.base import DeviceError
 from gnnscale.backend.cuda import kernels
 from gnnscale.core import ConfigError, home, track, usable_cores, write_atomically
 
-#: What integers are filled with: no index, and no size.
+#: Fill value of integers, which is neither an index nor a size.
 _NO_NUMBER = -(1 << 6)
 
-#: Operations that make tensors without writing them.
-_ONLY_ROOM = frozenset(
+#: Operations that allocate tensors without writing them.
+_ALLOCATIONS = frozenset(
     {
         *(torch.ops.aten.empty.memory_format, torch.ops.aten.empty_like.default),
         *(torch.ops.aten.empty_strided.default, torch.ops.aten.new_empty.default),
@@ -44,14 +44,15 @@ _RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
 
 class CaptureError(RuntimeError):
-    """A step does what a CUDA graph cannot repeat."""
+    """Operation of a step that a CUDA graph cannot repeat."""
 
 
 def note_launch(launch: Callable[[], None], arguments: tuple[object, ...]) -> None:
-    """Add a kernel that was launched to what is being recorded in this thread, if anything is.
+    """Add a launch to the recording of this thread, if there is one.
 
     Args:
-        arguments: whose memory must live as long as the recording.
+        launch: repeats the launch.
+        arguments: objects that live as long as the recording.
     """
     recording = _RECORDING.get()
     if recording is not None:
@@ -59,18 +60,18 @@ def note_launch(launch: Callable[[], None], arguments: tuple[object, ...]) -> No
 
 
 class Recording(TorchDispatchMode):
-    """Operations and kernels in the order in which they were done."""
+    """Operations and kernel launches in order."""
 
     def __init__(self) -> None:
-        """Record nothing yet."""
+        """Start with an empty recording."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._calls: list[Callable[[], None]] = []
-        self._own: list[torch.Tensor] = []
-        self._held: list[object] = []
+        self._intermediates: list[torch.Tensor] = []
+        self._keep_alive: list[object] = []
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Record what is done in the ``with`` block, in this thread."""
+        """Record all operations of the ``with`` block in this thread."""
         token = _RECORDING.set(self)
         try:
             with self:
@@ -78,51 +79,51 @@ class Recording(TorchDispatchMode):
         finally:
             _RECORDING.reset(token)
 
-    def add(self, call: Callable[[], None], held: object) -> None:
-        """Add what is repeated, and what must live for it."""
+    def add(self, call: Callable[[], None], keep_alive: object) -> None:
+        """Append a call, and the objects that it needs alive."""
         self._calls.append(call)
-        self._held.append(held)
+        self._keep_alive.append(keep_alive)
 
     @torch.no_grad()
     def repeat(self) -> None:
-        """Do all of it again."""
-        for each in self._own:
-            _spoil(each)
+        """Overwrite all intermediate results, and repeat all calls."""
+        for tensor in self._intermediates:
+            _spoil(tensor)
         for call in self._calls:
             call()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten.lift_fresh.default:
-            raise CaptureError("a step brings numbers of the host to the device")
+            raise CaptureError("a step copies numbers of the host to the device")
         out = func(*args, **kwargs)
-        given = {_memory(each) for each in _tensors((args, kwargs))}
-        made = [each for each in _tensors(out) if _memory(each) not in given]
-        self._own += made
-        self._held.append((args, kwargs, out))
-        if func in _ONLY_ROOM:
+        inputs = {_memory(tensor) for tensor in _tensors((args, kwargs))}
+        outputs = [tensor for tensor in _tensors(out) if _memory(tensor) not in inputs]
+        self._intermediates += outputs
+        self._keep_alive.append((args, kwargs, out))
+        if func in _ALLOCATIONS:
             return out
-        if made:
-            self._calls.append(lambda: _copy(func(*args, **kwargs), out, made))
+        if outputs:
+            self._calls.append(lambda: _copy(func(*args, **kwargs), out, outputs))
         elif func._schema.is_mutable:
             self._calls.append(lambda: func(*args, **kwargs))
         return out
 
 
-def _copy(again: Any, out: Any, made: list[torch.Tensor]) -> None:
-    """Copy what an operation has given to the memory that it had given before."""
-    places = {id(each) for each in made}
+def _copy(again: Any, out: Any, outputs: list[torch.Tensor]) -> None:
+    """Copy the outputs of a repeated operation to the memory of its first outputs."""
+    new_outputs = {id(tensor) for tensor in outputs}
     for old, new in zip(_tensors(out), _tensors(again), strict=True):
-        if id(old) in places:
+        if id(old) in new_outputs:
             old.copy_(new)
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [each for each in tree_leaves(tree) if isinstance(each, torch.Tensor)]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    """Return what tensors over the same memory share."""
+    """Return an id of the memory of a tensor, which its views share."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -141,21 +142,21 @@ _ERROR_BYTES = 1024
 
 
 class HostKernels:
-    """Runs a kernel when it is launched, on tensors of the host.
+    """Launcher that runs kernels immediately, on tensors of the host.
 
     Attributes:
-        num_multiprocessors: blocks that run at once, each on a thread of the host.
+        num_multiprocessors: concurrent blocks, with a thread of the host each.
         device: the host.
     """
 
     def __init__(self, *, num_threads: int | None = None) -> None:
-        """Load the kernels, which are compiled if they were not before.
+        """Load the kernels, compiled on first use.
 
         Args:
-            num_threads: of the host; None for all cores.
+            num_threads: threads of the host. None: all cores.
 
         Raises:
-            ConfigError: there is no compiler, or it refuses the sources.
+            ConfigError: no compiler is installed, or it refuses the sources.
         """
         self.num_multiprocessors = num_threads or usable_cores()
         self.device = torch.device("cpu")
@@ -163,7 +164,7 @@ class HostKernels:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all kernels."""
+        """Names of all kernels."""
         return tuple(self._library.gnnscale_cuda_kernels().decode().splitlines())
 
     def launch(
@@ -175,7 +176,7 @@ class HostKernels:
         stream: Any | None = None,
     ) -> None:
         """Run a kernel, and wait for it; see ``Kernels.launch``."""
-        cells = [_cell(each) for each in arguments]
+        cells = [_cell(argument) for argument in arguments]
         self._run(name, cells, grid, block)
         note_launch(lambda: self._run(name, cells, grid, block), arguments)
 
@@ -186,8 +187,8 @@ class HostKernels:
             name.encode(),
             ctypes.c_uint(grid),
             ctypes.c_uint(block),
-            (ctypes.c_void_p * count)(*[each.ctypes.data for each in cells]),
-            (ctypes.c_uint * count)(*[each.nbytes for each in cells]),
+            (ctypes.c_void_p * count)(*[cell.ctypes.data for cell in cells]),
+            (ctypes.c_uint * count)(*[cell.nbytes for cell in cells]),
             ctypes.c_uint(count),
             ctypes.c_uint(self.num_multiprocessors),
             error,
@@ -198,7 +199,7 @@ class HostKernels:
 
 
 def _cell(argument: kernels.Argument) -> np.ndarray[Any, Any]:
-    """Return memory that holds an argument."""
+    """Return memory with the bytes of an argument."""
     if isinstance(argument, torch.Tensor):
         assert argument.device.type == "cpu", "a tensor of the host"
         return np.array([argument.data_ptr()], np.uint64)
@@ -213,50 +214,50 @@ def _load(path: Path) -> ctypes.CDLL:
 
 
 def library() -> Path:
-    """Return the library of all kernels, kept in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``.
+    """Return the library of all kernels, stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``.
 
-    Several processes may ask for it at once: none finds a file that is not whole.
+    It is safe for concurrent processes, which never see an incomplete file.
 
     Raises:
-        ConfigError: there is no compiler, or it refuses the sources; or others may have written
-            what is kept.
+        ConfigError: no compiler is installed, or it refuses the sources; or other users can write
+            the stored library.
     """
     root = kernels.sources()
-    compiler = compiling.Compiler.find("running CUDA kernels on the host", "a GPU takes none")
+    compiler = jit.Compiler.find("running CUDA kernels on the host", "a GPU needs none")
     folder = home() / "cuda"
-    found = folder / f"host-{_digest(root, compiler)}.so"
+    path = folder / f"host-{_digest(root, compiler)}.so"
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    compiling.check_ours(folder)
-    if not found.is_file():
+    jit.check_ours(folder)
+    if not path.is_file():
         with track("compiling the CUDA kernels for the host"), _one_at_a_time(folder):
-            if not found.is_file():
-                _compile(root, compiler, found)
-    compiling.check_ours(found)
-    return found
+            if not path.is_file():
+                _compile(root, compiler, path)
+    jit.check_ours(path)
+    return path
 
 
 @contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Let one process compile, while others wait for what it leaves."""
+    """Let one process compile while others wait."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with suppress(OSError):  # a file system without locks: each compiles
+        with suppress(OSError):  # without file locks every process compiles
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
 
 
-def _digest(root: Path, compiler: compiling.Compiler) -> str:
-    """Return a hash of all that the library depends on."""
+def _digest(root: Path, compiler: jit.Compiler) -> str:
+    """Return a hash of all inputs of the library."""
     native = kernels.native_sources(root)
-    own = compiling.digest_of_files(root, _FOLDERS, _SUFFIXES).encode()
+    sources = jit.digest_of_files(root, _FOLDERS, _SUFFIXES).encode()
     words = (*compiler.command, compiler.version, *_OPTIONS)
-    return compiling.digest([own, *native, *(each.encode(errors="replace") for each in words)])
+    return jit.digest([sources, *native, *(word.encode(errors="replace") for word in words)])
 
 
-def _compile(root: Path, compiler: compiling.Compiler, into: Path) -> None:
-    """Compile each file, link them, and rename the library to ``into`` once it is whole."""
+def _compile(root: Path, compiler: jit.Compiler, into: Path) -> None:
+    """Compile and link all files, and rename the complete library to ``into``."""
     files = [*kernels.kernel_files(root), *(root / "host" / name for name in _HOST_SOURCES)]
     folders = (f"-I{root / 'include'}", f"-I{root}", f"-I{kernels.native_headers(root)}")
     with tempfile.TemporaryDirectory(prefix=".host-", dir=into.parent) as work:
@@ -266,8 +267,8 @@ def _compile(root: Path, compiler: compiling.Compiler, into: Path) -> None:
             for file, to in zip(files, objects, strict=True)
         ]
         with ThreadPoolExecutor(usable_cores()) as pool:
-            for ran in pool.map(lambda each: _run(each, into), commands):
-                assert ran
+            for succeeded in pool.map(lambda command: _run(command, into), commands):
+                assert succeeded
         whole = str(Path(work) / "whole.so")
         _run([*compiler.command, "-shared", "-pthread", *objects, "-o", whole], into)
         os.chmod(whole, 0o755)
@@ -275,10 +276,11 @@ def _compile(root: Path, compiler: compiling.Compiler, into: Path) -> None:
 
 
 def _run(command: list[str], into: Path) -> bool:
-    status, output = compiling.output(command)
+    """Run a compiler command; return True, or raise its error."""
+    status, output = jit.output(command)
     if status != 0:
         log = into.with_suffix(".log")
         write_atomically(log, f"{shlex.join(command)}\n{output}", shared=True)
-        found = compiling.first_error(output, status)
-        raise ConfigError(f"{found}; all that was printed is in {log}")
+        message = jit.first_error(output, status)
+        raise ConfigError(f"{message}; the full output is in {log}")
     return True

@@ -1,4 +1,4 @@
-"""Exact inference on a device: every layer over all neighbours before the next one."""
+"""Exact inference on a device: each layer over all neighbors before the next layer."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from gnnscale.nn import TrainableModel
 from gnnscale.nn.conv.linear import LinearAggregationLayer
 from gnnscale.sampling import NeighborSampling
 
-#: Edges of a chunk; one more vertex may bring more.
+#: Approximate edges of a chunk; its last vertex may exceed it.
 _CHUNK_EDGES = 1 << 18
-#: Part of the memory that is left of which a hidden layer may take all.
-_PART = 0.4
+#: Maximum fraction of free device memory for a hidden layer.
+_MAX_FRACTION = 0.4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,27 +34,27 @@ class _Table:
     """Rows of some vertices."""
 
     rows: torch.Tensor  #: ``[n, width]`` that kernels read
-    on_device: bool  #: whether they lie in device memory
-    places: torch.Tensor | None  #: ``[num_vertices]`` int64 row of each vertex; None for its id
+    on_device: bool  #: whether the rows are in device memory
+    row_of: torch.Tensor | None  #: ``[num_vertices]`` int64 row of each vertex. None: its id
 
     def ids(self, vertices: torch.Tensor) -> torch.Tensor:
-        """Return the row of each of ``vertices``."""
-        return vertices if self.places is None else self.places[vertices.long()]
+        """Return the row of each vertex."""
+        return vertices if self.row_of is None else self.row_of[vertices.long()]
 
 
 class CudaInference:
-    """Computes rows of a model's layers in chunks of vertices, whose size bounds what it takes.
+    """Computation of a model's layers over all neighbors, in chunks that bound memory.
 
-    A hidden layer lies in device memory if it fits there, and in memory of the host that kernels
-    read otherwise. Nothing may train meanwhile.
+    A hidden layer is in device memory if it fits there, otherwise in host memory that kernels read.
+    Training must not run at the same time.
     """
 
     def __init__(self, graph: Graph, placed: ResidentGraph, engine: Engine) -> None:
-        """Make room for a chunk."""
+        """Allocate the buffers of a chunk."""
         self._graph = graph
         self._placed = placed
         self._engine = engine
-        #: tables of the host by layer and shape, for all evaluations of a run
+        #: hidden layers in host memory by layer and shape, reused by all evaluations of a run
         self._shared: dict[tuple[int, ...], torch.Tensor] = {}
         max_degree = int(np.diff(graph.indptr).max(initial=0))
         self._sampler = CudaSampler(
@@ -69,15 +69,15 @@ class CudaInference:
 
     @torch.no_grad()
     def rows(self, model: TrainableModel, needed: Sequence[Vertices]) -> Iterator[torch.Tensor]:
-        """Yield the last layer's rows, some after the other, in host memory.
+        """Yield the last layer's rows in order, in chunks, in host memory.
 
         Args:
-            model: the host's, whose weights are copied.
-            needed: vertices whose rows each layer computes, inputs first.
+            model: the host's model, whose weights are copied.
+            needed: for each layer, inputs first, the vertices whose rows it computes.
         """
         model = copy.deepcopy(model).to(self._engine.device).eval()
         placed = self._placed
-        tables = [_Table(rows=placed.rows, on_device=placed.rows_on_device, places=None)]
+        tables = [_Table(rows=placed.rows, on_device=placed.rows_on_device, row_of=None)]
         for index, vertices in enumerate(needed[:-1]):
             tables.append(self._hidden(model, index, tables, vertices))
         for _, rows in self._compute(model, len(needed) - 1, tables, needed[-1]):
@@ -88,7 +88,7 @@ class CudaInference:
     ) -> _Table:
         """Compute a hidden layer."""
         shape = (len(vertices), model.widths[index + 1])
-        on_device = 4 * shape[0] * shape[1] <= _PART * self._engine.free_bytes()
+        on_device = 4 * shape[0] * shape[1] <= _MAX_FRACTION * self._engine.free_bytes()
         if on_device:
             out = torch.empty(shape, device=self._engine.device)
         else:
@@ -100,29 +100,29 @@ class CudaInference:
         for chunk, rows in self._compute(model, index, tables, vertices):
             out[first : first + len(chunk)] = rows
             first += len(chunk)
-        return _Table(rows=out, on_device=on_device, places=self._places(vertices))
+        return _Table(rows=out, on_device=on_device, row_of=self._row_of(vertices))
 
-    def _places(self, vertices: Vertices) -> torch.Tensor | None:
+    def _row_of(self, vertices: Vertices) -> torch.Tensor | None:
         if isinstance(vertices, range):
             return None
-        places = torch.zeros(self._graph.num_vertices, dtype=torch.int64)
-        places[torch.from_numpy(np.asarray(vertices, np.int64))] = torch.arange(len(vertices))
-        return places.to(self._engine.device)
+        row_of = torch.zeros(self._graph.num_vertices, dtype=torch.int64)
+        row_of[torch.from_numpy(np.asarray(vertices, np.int64))] = torch.arange(len(vertices))
+        return row_of.to(self._engine.device)
 
     def _compute(
         self, model: TrainableModel, index: int, tables: Sequence[_Table], vertices: Vertices
     ) -> Iterator[tuple[Array, torch.Tensor]]:
         """Yield chunks of vertices with their rows of layer ``index``."""
-        layer, below = model.layer(index), tables[-1]
+        layer, source = model.layer(index), tables[-1]
         encoder = model.encoder or nn.Identity()
-        fused = below.on_device and isinstance(layer, LinearAggregationLayer)
+        fused = source.on_device and isinstance(layer, LinearAggregationLayer)
         fused = fused and not (index == 0 and model.encoder is not None)
         kernels = self._engine.kernels
         reads = [tables[number] for number in model.reads(index)]
-        room = self._sampler.room.max_vertices
+        max_ids = self._sampler.capacity.max_vertices
         gathers = [
-            RowGather(each.rows, kernels, max_ids=room, dtype=torch.float32)
-            for each in [*reads, *([] if fused else [below])]
+            RowGather(table.rows, kernels, max_ids=max_ids, dtype=torch.float32)
+            for table in [*reads, *([] if fused else [source])]
         ]
         for chunk in cut(self._graph, vertices, _CHUNK_EDGES, CHUNK_VERTICES):
             batch = self._batch(chunk)
@@ -133,27 +133,27 @@ class CudaInference:
                     self._placed.topology,
                     batch.vertices,
                     batch.num_sources,
-                    known=self._placed.degrees,
+                    full_degrees=self._placed.degrees,
                 )
-            block, ids = batch.input_block, below.ids(batch.vertices)
+            block, ids = batch.input_block, source.ids(batch.vertices)
             if fused:
                 assert isinstance(layer, LinearAggregationLayer)
                 x = aggregation.load_aggregated(
-                    replace(block, vertices=ids), below.rows, layer.rule, degrees
+                    replace(block, vertices=ids), source.rows, layer.rule, degrees
                 )
             else:
                 x = gathers[-1].gather(ids, batch.num_sources).out[: len(ids)]
                 x = encoder(x) if index == 0 else x
                 x = layer.prepare(x, block, degrees, None)  # type: ignore[arg-type]
-            own = []
+            skip_rows = []
             for number, table, gather in zip(model.reads(index), reads, gathers, strict=False):
-                places = table.ids(batch.vertices[: block.num_dst])
-                rows = gather.gather(places, batch.num_sources).out[: block.num_dst]
-                own.append(encoder(rows) if number == 0 else rows)
-            yield chunk, model.infer(index, x, block, None, own).float()
+                ids_dst = table.ids(batch.vertices[: block.num_dst])
+                rows = gather.gather(ids_dst, batch.num_sources).out[: block.num_dst]
+                skip_rows.append(encoder(rows) if number == 0 else rows)
+            yield chunk, model.infer(index, x, block, None, skip_rows).float()
 
     def _batch(self, chunk: Array) -> CudaBatch:
-        """Return all neighbours of some vertices."""
+        """Return the full neighborhood of the vertices of a chunk."""
         seeds = torch.from_numpy(np.asarray(chunk, np.int64)).to(self._engine.device)
         sample = self._sampler.sample(seeds, 0)
         sums = self._placed.weight_sums

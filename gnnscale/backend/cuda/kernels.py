@@ -1,4 +1,4 @@
-"""Kernels by their names, wherever they run: on a GPU, or on the host in place of one."""
+"""Kernels by name: compilation by NVRTC, and launches on a GPU."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import torch
 
-from gnnscale.backend import jit as compiling
+from gnnscale.backend import jit
 from gnnscale.backend.base import DeviceError
 from gnnscale.core import ConfigError, home, track, usable_cores, write_atomically
 
-#: A tensor stands for its address; a scalar of NumPy has the size that the kernel takes.
+#: Kernel argument: a tensor passes its address, a NumPy scalar its bytes.
 Argument: TypeAlias = "torch.Tensor | np.generic[Any]"
 
-NULL = np.uint64(0)  #: the address of nothing
+NULL = np.uint64(0)  #: null pointer
 
-#: Threads of a block, of every kernel (``cuda/include/gnnscale_cuda/device.hpp``).
+#: Threads of a block in all kernels (``cuda/include/gnnscale_cuda/device.hpp``).
 BLOCK = 256
 
 
 class Kernels(Protocol):
-    """What launches the kernels of ``cuda/kernels``."""
+    """Launcher of the kernels in ``cuda/kernels``.
 
-    #: of the GPU, or threads of the host; grids are multiples of it
+    Attributes:
+        num_multiprocessors: multiprocessors of the GPU, or threads of the host.
+        device: device of tensors.
+    """
+
     num_multiprocessors: int
-    #: on which tensors lie
     device: torch.device
 
     def launch(
@@ -46,28 +49,28 @@ class Kernels(Protocol):
         """Launch a kernel, which may run after this returns.
 
         Args:
-            name: of the kernel.
-            arguments: in the order of its parameters. Tensors must live until it is done.
-            grid: blocks.
+            name: name of the kernel.
+            arguments: in the order of its parameters. Tensors must live until the kernel is done.
+            grid: number of blocks.
             block: threads of a block.
-            stream: that queues it; None for the current one.
+            stream: stream of the launch. None: the current stream.
 
         Raises:
-            DeviceError: there is no such kernel, or it takes other arguments.
+            DeviceError: no kernel has this name or these arguments.
         """
         ...
 
 
 def sources() -> Path:
-    """Return the folder of the kernels' sources: the checkout's, or as installed.
+    """Return the folder of the kernel sources, of the checkout or of the installed package.
 
     Raises:
-        ConfigError: it is missing.
+        ConfigError: the folder is missing.
     """
-    return compiling.find_sources("cuda", Path("include/gnnscale_cuda/device.hpp"), "CUDA")
+    return jit.find_sources("cuda", Path("include/gnnscale_cuda/device.hpp"), "CUDA")
 
 
-#: Native headers that kernels include; the installed package has these alone.
+#: Native headers that kernels include, and that the installed package contains.
 _NATIVE_HEADERS = ("random.hpp", "weighted_lists.hpp")
 
 
@@ -78,55 +81,55 @@ def native_headers(root: Path) -> Path:
 
 
 def native_sources(root: Path) -> list[bytes]:
-    """Return the content of these headers, by which compiled kernels are recognised."""
+    """Return the contents of the native headers, which enter the hash of compiled kernels."""
     headers = native_headers(root) / "gnnscale"
     return [(headers / name).read_bytes() for name in _NATIVE_HEADERS]
 
 
 def kernel_files(root: Path) -> tuple[Path, ...]:
-    """Return the files of kernels, each of which is compiled by itself."""
+    """Return the kernel files; each is a separate compilation unit."""
     return tuple(sorted((root / "kernels").glob("*.cu")))
 
 
 def or_null(tensor: torch.Tensor | None) -> Argument:
-    """Return a tensor as an argument of a kernel, a null pointer for None."""
+    """Return a tensor as a kernel argument, a null pointer for None."""
     return NULL if tensor is None else tensor
 
 
-#: Blocks of 256 threads that a multiprocessor holds at a time.
+#: Resident blocks of 256 threads of a multiprocessor.
 BLOCKS = 8
 
 #: ``RowType`` of rows.hpp.
 ROW_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.uint8: 3}
 
-#: Columns that a thread takes at once, if rows allow it.
+#: Columns that a thread processes at a time in aligned rows.
 _COLUMNS = 4
 
 
 def row_type(x: torch.Tensor) -> int:
-    """Return the number of the type of ``x``."""
+    """Return the kernels' number of the type of ``x``."""
     return ROW_TYPES[x.dtype]
 
 
 def row_bytes(x: torch.Tensor) -> int:
-    """Return the bytes from a row of ``x`` ``[n, f]`` to the next one."""
-    assert x.stride(-1) == 1, "the columns of a row lie beside each other"
+    """Return the stride in bytes of the rows of ``x`` ``[n, f]``."""
+    assert x.stride(-1) == 1, "the columns of a row are contiguous"
     return x.stride(0) * x.element_size()
 
 
 def columns_at_once(*matrices: torch.Tensor | None) -> int:
-    """Return 4 if each row of all matrices begins at a multiple of four columns, 1 otherwise."""
-    for each in matrices:
-        if each is None:
+    """Return 4 if all rows of all matrices are aligned to four columns, 1 otherwise."""
+    for matrix in matrices:
+        if matrix is None:
             continue
-        whole = _COLUMNS * each.element_size()
-        if each.shape[1] % _COLUMNS or row_bytes(each) % whole or each.data_ptr() % whole:
+        whole = _COLUMNS * matrix.element_size()
+        if matrix.shape[1] % _COLUMNS or row_bytes(matrix) % whole or matrix.data_ptr() % whole:
             return 1
     return _COLUMNS
 
 
 def grid(kernels: Kernels) -> int:
-    """Return the blocks of a launch in which every multiprocessor takes part."""
+    """Return the number of blocks that fills every multiprocessor."""
     return BLOCKS * kernels.num_multiprocessors
 
 
@@ -136,28 +139,28 @@ _SUFFIXES = (".cu", ".hpp", "")
 
 @dataclass(frozen=True)
 class CompiledFile:
-    """What NVRTC has made of a file of kernels."""
+    """Result of compiling a kernel file."""
 
     cubin: bytes  #: machine code of one architecture
-    log: str  #: what the assembler reports of each kernel: registers, spills, shared memory
+    log: str  #: the assembler's report on each kernel: registers, spills, shared memory
 
 
 class CompiledKernels:
-    """Launches kernels on a GPU.
+    """Launcher of kernels on a GPU.
 
     Attributes:
-        num_multiprocessors: of the GPU.
-        device: the GPU.
+        num_multiprocessors: multiprocessors of the GPU.
+        device: GPU.
     """
 
     def __init__(self, index: int) -> None:
-        """Load the kernels on GPU ``index``, which are compiled if they were not before.
+        """Load the kernels on GPU ``index``, compiled on first use.
 
         Raises:
-            ConfigError: there is no cuda-core or NVRTC, or one of them is too old for the GPU.
+            ConfigError: cuda-core or NVRTC is missing, or too old for the GPU.
         """
         self._core = load_core()
-        # The device's primary context, which is torch's too.
+        # The primary context of the device, which torch uses, too.
         self._core.Device(index).set_current()
         self.device = torch.device("cuda", index)
         properties = torch.cuda.get_device_properties(index)
@@ -166,8 +169,8 @@ class CompiledKernels:
         architecture = f"sm_{properties.major}{properties.minor}"
         files = kernel_files(sources())
         with ThreadPoolExecutor(usable_cores()) as pool:
-            made = pool.map(lambda file: cubin(file, architecture), files)
-        self._modules = [self._core.ObjectCode.from_cubin(each) for each in made]
+            cubins = pool.map(lambda file: cubin(file, architecture), files)
+        self._modules = [self._core.ObjectCode.from_cubin(code) for code in cubins]
         self._configs: dict[tuple[int, int], Any] = {}
 
     def launch(
@@ -185,20 +188,23 @@ class CompiledKernels:
         if config is None:
             config = self._configs[shape] = self._core.LaunchConfig(grid=grid, block=block)
         queue = stream or torch.cuda.current_stream(self.device)
-        cells = [each.data_ptr() if isinstance(each, torch.Tensor) else each for each in arguments]
+        cells = [
+            argument.data_ptr() if isinstance(argument, torch.Tensor) else argument
+            for argument in arguments
+        ]
         self._core.launch(queue, config, kernel, *cells)
 
     def _find(self, name: str) -> Any:
         """Return a kernel of any module.
 
         Raises:
-            DeviceError: no module has it, or the driver cannot load one.
+            DeviceError: no module has it, or the driver cannot load a module.
         """
         refused = ""
         for module in self._modules:
             try:
                 self._kernels[name] = module.get_kernel(name)
-            except Exception as error:  # the driver's own, of which NOT_FOUND is the usual one
+            except Exception as error:  # types of the driver; NOT_FOUND is the expected one
                 if "NOT_FOUND" not in str(error):
                     refused = " ".join(str(error).split())
             else:
@@ -213,10 +219,10 @@ class CompiledKernels:
 
 @cache
 def load_core() -> ModuleType:
-    """Return ``cuda.core``; nothing of CUDA is initialised.
+    """Return ``cuda.core`` without initializing CUDA.
 
     Raises:
-        ConfigError: it, or NVRTC, is not installed.
+        ConfigError: cuda.core or NVRTC is not installed.
     """
     try:
         core = import_module("cuda.core")
@@ -235,32 +241,32 @@ def load_core() -> ModuleType:
 
 
 def cubin(file: Path, architecture: str) -> bytes:
-    """Return the machine code of a file of kernels for ``architecture``, as in ``sm_90``.
+    """Return the machine code of a kernel file for ``architecture``, e.g. ``sm_90``.
 
-    It is kept in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``.
+    It is stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``.
 
     Raises:
-        ConfigError: NVRTC is not installed, does not know the architecture, or refuses the file; or
-            others may have written what is kept.
+        ConfigError: NVRTC is missing, does not support the architecture or refuses the file; or
+            other users can write the stored code.
     """
     core = load_core()
     folder = home() / "cuda"
-    kept = folder / f"{file.stem}-{architecture}-{_digest(file, architecture, core)}.cubin"
+    path = folder / f"{file.stem}-{architecture}-{_digest(file, architecture, core)}.cubin"
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    compiling.check_ours(folder)
-    if not kept.is_file():
+    jit.check_ours(folder)
+    if not path.is_file():
         with track(f"compiling CUDA kernels ({file.stem}, {architecture})"):
-            made = compile_file(file, architecture).cubin
-        write_atomically(kept, made, shared=True)
-    compiling.check_ours(kept)
-    return kept.read_bytes()
+            code = compile_file(file, architecture).cubin
+        write_atomically(path, code, shared=True)
+    jit.check_ours(path)
+    return path.read_bytes()
 
 
 def compile_file(file: Path, architecture: str) -> CompiledFile:
-    """Compile a file of kernels; no GPU is needed.
+    """Compile a kernel file without a GPU.
 
     Raises:
-        ConfigError: NVRTC does not know the architecture, or refuses the file.
+        ConfigError: NVRTC does not support the architecture, or refuses the file.
     """
     core = load_core()
     root = sources()
@@ -272,39 +278,39 @@ def compile_file(file: Path, architecture: str) -> CompiledFile:
         include_path=[str(folder) for folder in folders],
         device_as_default_execution_space=True,
         device_int128=True,
-        # Products and sums are rounded one by one, as on the host: the results are its to the bit.
+        # Without fused multiply-add, rounding and results equal those of the host bit for bit.
         fma=False,
         ptxas_options=["-v"],
     )
     log = io.StringIO()
     try:
-        made = core.Program(file.read_text(), "c++", options).compile("cubin", logs=log)
-    except Exception as error:  # NVRTC's own, whose text has the compiler's lines
+        result = core.Program(file.read_text(), "c++", options).compile("cubin", logs=log)
+    except Exception as error:  # a type of NVRTC, with the compiler's output in its text
         raise ConfigError(_refused(file, architecture, f"{error}\n{log.getvalue()}")) from None
-    return CompiledFile(cubin=made.code, log=log.getvalue())
+    return CompiledFile(cubin=result.code, log=log.getvalue())
 
 
 def _refused(file: Path, architecture: str, printed: str) -> str:
-    """Return one line about what NVRTC does not compile."""
+    """Return a one-line message about code that NVRTC refuses."""
     if "gpu-architecture" in printed:
         return (
             f"device_plan: this NVRTC does not know {architecture}, the GPU's architecture; that "
             "of a newer torch, or a newer nvidia-cuda-nvrtc, does"
         )
-    return f"{file}: NVRTC refuses the kernels: {compiling.first_error(printed, 1)}"
+    return f"{file}: NVRTC refuses the kernels: {jit.first_error(printed, 1)}"
 
 
 def _digest(file: Path, architecture: str, core: ModuleType) -> str:
-    """Return a hash of all that the machine code depends on."""
+    """Return a hash of all inputs of the machine code."""
     root = sources()
     native = native_sources(root)
-    shared = compiling.digest_of_files(root, ("include",), _SUFFIXES).encode()
+    shared = jit.digest_of_files(root, ("include",), _SUFFIXES).encode()
     words = (architecture, _STANDARD, "fma=False", core.__version__, nvrtc_version())
-    return compiling.digest([file.read_bytes(), shared, *native, *(w.encode() for w in words)])
+    return jit.digest([file.read_bytes(), shared, *native, *(w.encode() for w in words)])
 
 
 def nvrtc_version() -> str:
-    """Return the version of NVRTC, as ``13.0``."""
+    """Return the version of NVRTC, e.g. ``13.0``."""
     nvrtc = import_module("cuda.bindings.nvrtc")
     error, major, minor = nvrtc.nvrtcVersion()
     assert not error

@@ -1,9 +1,9 @@
-"""P3 on GPUs: devices trade input blocks, and each aggregates its columns for all of them.
+"""P3 on GPUs: devices all-gather input blocks, and each aggregates its columns for all of them.
 
-A device has some columns of all features in its memory (P3, section 3.2). What it sends is of a
-fixed size, with room for what a block has at most, so that a CUDA graph repeats it: blocks to all
-others, partial products to the owner of their rows, and gradients of sums to all others. The order
-on the training stream is the same on every device.
+A device has some columns of all features in its memory (P3, section 3.2). Messages have a fixed
+size, the capacity of a block, so that CUDA graphs can replay them. A step exchanges blocks
+(all-gather), partial products (all-to-all), and gradients of sums (all-gather), in this order on
+the training stream of every device.
 """
 
 from __future__ import annotations
@@ -26,70 +26,79 @@ from gnnscale.backend.cuda.placement import ResidentGraph
 from gnnscale.nn import Inputs
 from gnnscale.nn.device_block import Rule
 
-#: Each array of a block begins at a multiple of it.
+#: Alignment in bytes of each array of a block.
 _ALIGNMENT = 16
-#: float32 arrays that a block may have, one number for each edge.
-_OF_EDGES = ("importance", "edge_weights")
+#: Optional float32 arrays of a block with an entry for each edge.
+_EDGE_ARRAYS = ("importance", "edge_weights")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Part:
-    """An array of a block in a buffer of bytes."""
+class _PackedArray:
+    """Array of a block in a buffer of bytes."""
 
     first: int
     dtype: torch.dtype
     size: int
 
-    def of(self, buffer: torch.Tensor) -> torch.Tensor:
+    def view(self, buffer: torch.Tensor) -> torch.Tensor:
         end = self.first + self.size * self.dtype.itemsize
         return buffer[self.first : end].view(self.dtype)
 
 
 class CudaColumnExchange:
-    """Trades the input blocks of all devices, and reads this device's columns for them."""
+    """Exchange of input blocks with all devices, whose sources' columns this device aggregates."""
 
     def __init__(
         self,
         placed: ResidentGraph,
         engine: Engine,
         trade: ColumnExchange,
-        room: BatchCapacity,
+        capacity: BatchCapacity,
         *,
         rule: Rule,
         dtype: torch.dtype,
         uses_degrees: bool,
     ) -> None:
-        """Make buffers.
+        """Allocate buffers.
 
         Args:
-            placed: whose rows are this device's columns.
-            room: for the samples of all devices alike.
-            rule: how the first layer aggregates.
-            dtype: in which the model computes.
+            placed: graph whose rows are this device's columns.
+            engine: GPU.
+            trade: collectives of the devices.
+            capacity: capacity of the samples of all devices.
+            rule: aggregation of the first layer.
+            dtype: type of the model's products.
+            uses_degrees: whether the first layer reads in-degrees.
         """
         self._placed = placed
         self._engine = engine
         self._trade = trade
-        self._room = room
+        self._capacity = capacity
         self._rule = rule
         self._dtype = dtype
         self._uses_degrees = uses_degrees
-        num_bytes = sum(_padded(each.size * each.dtype.itemsize) for each in self._parts.values())
+        num_bytes = sum(
+            _padded(array.size * array.dtype.itemsize) for array in self._arrays.values()
+        )
         shape = (trade.size, num_bytes)
         self._blocks = torch.zeros(shape, dtype=torch.uint8, device=engine.device)
-        self._mine = torch.zeros(num_bytes, dtype=torch.uint8, device=engine.device)
+        self._block_buffer = torch.zeros(num_bytes, dtype=torch.uint8, device=engine.device)
 
     def traded_bytes(self, width: int) -> tuple[int, int]:
-        """Return the bytes of rows and of blocks that a step receives, of ``width`` products."""
-        peers, rows = self._trade.size - 1, self._room.num_vertices[-2]
-        # Partial products of own rows, and gradients of those of each peer, float32.
-        return 2 * peers * rows * width * 4, peers * self._mine.nbytes
+        """Return the bytes of rows and of blocks that a step receives.
+
+        Args:
+            width: columns of the first layer's products.
+        """
+        peers, rows = self._trade.size - 1, self._capacity.num_vertices[-2]
+        # Partial products of this device's rows and gradients of every peer's sums, float32.
+        return 2 * peers * rows * width * 4, peers * self._block_buffer.nbytes
 
     def trade(self, batch: CudaBatch, inputs: Inputs) -> Inputs:
-        """Return the rows of all devices' mini-batches over this device's columns; on a stream."""
+        """Aggregate this device's columns for the mini-batches of all devices; on a stream."""
         self._pack(batch.input_block)
-        blocks, mine = self._blocks, self._mine
-        self._engine.collective(lambda: self._trade.gather_into(blocks, mine), (blocks, mine))
+        blocks, block = self._blocks, self._block_buffer
+        self._engine.collective(lambda: self._trade.gather_into(blocks, block), (blocks, block))
         parts = [
             _filled(inputs.x, self._num_dst)
             if peer == self._trade.rank
@@ -100,40 +109,40 @@ class CudaColumnExchange:
 
     @property
     def _num_dst(self) -> int:
-        return self._room.num_vertices[-2]
+        return self._capacity.num_vertices[-2]
 
     @cached_property
-    def _parts(self) -> dict[str, _Part]:
-        """The arrays of a block, by name."""
-        topology, room = self._placed.topology, self._room
-        num_edges = room.num_edges[-1]
+    def _arrays(self) -> dict[str, _PackedArray]:
+        """Packed arrays of a block, by name."""
+        topology, capacity = self._placed.topology, self._capacity
+        num_edges = capacity.num_edges[-1]
         sizes: dict[str, tuple[torch.dtype, int]] = {
             "num_vertices": (torch.int64, 2),
             "num_used": (torch.int64, 1),
             "indptr": (torch.int64, self._num_dst + 1),
-            "vertices": (topology.indices.dtype, room.num_vertices[-1]),
+            "vertices": (topology.indices.dtype, capacity.num_vertices[-1]),
             "indices": (torch.int32, num_edges),
-            **dict.fromkeys(_OF_EDGES, (torch.float32, num_edges)),
+            **dict.fromkeys(_EDGE_ARRAYS, (torch.float32, num_edges)),
         }
-        found, first = {}, 0
+        arrays, first = {}, 0
         for name, (dtype, size) in sizes.items():
-            found[name] = _Part(first=first, dtype=dtype, size=size)
+            arrays[name] = _PackedArray(first=first, dtype=dtype, size=size)
             first += _padded(size * dtype.itemsize)
-        return found
+        return arrays
 
     def _pack(self, block: CudaBlock) -> None:
-        """Write this device's block into its buffer."""
-        for name, part in self._parts.items():
+        """Copy this device's block into its buffer."""
+        for name, part in self._arrays.items():
             array = getattr(block, name)
             if array is not None:
-                part.of(self._mine)[: len(array)].copy_(array)
+                part.view(self._block_buffer)[: len(array)].copy_(array)
 
-    def _block(self, mine: CudaBlock, peer: int) -> CudaBlock:
-        """Return a peer's block, which has the arrays that this device's has."""
+    def _block(self, block: CudaBlock, peer: int) -> CudaBlock:
+        """Return a peer's block, with the same optional arrays as this device's ``block``."""
         arrays: dict[str, Any] = {
-            name: part.of(self._blocks[peer])
-            for name, part in self._parts.items()
-            if getattr(mine, name) is not None
+            name: part.view(self._blocks[peer])
+            for name, part in self._arrays.items()
+            if getattr(block, name) is not None
         }
         vertices, count = arrays["vertices"], arrays["num_vertices"][1:]
         sums = self._placed.weight_sums
@@ -144,7 +153,7 @@ class CudaColumnExchange:
             weight_sums=sums,
             num_src=len(vertices),
             kernels=self._engine.kernels,
-            step=mine.step,
+            step=block.step,
         )
 
     def _aggregated(self, block: CudaBlock) -> torch.Tensor:
@@ -155,7 +164,7 @@ class CudaColumnExchange:
                 placed.topology,
                 block.vertices,
                 block.num_vertices[1:],
-                known=placed.degrees,
+                full_degrees=placed.degrees,
             )
         return aggregation.load_aggregated(
             block, placed.rows, self._rule, degrees, dtype=self._dtype
@@ -163,43 +172,53 @@ class CudaColumnExchange:
 
 
 class PartialSums:
-    """Trades partial products and their gradients; see ``PartialTrade`` of the host."""
+    """Exchange of partial products and their gradients; see ``PartialTrade`` of the host."""
 
     def __init__(self, engine: Engine, trade: ColumnExchange) -> None:
-        """Trade by ``trade``."""
+        """Use the collectives of ``trade``."""
         self._engine = engine
         self._trade = trade
 
     def sum_of_mine(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Return the sum over all devices of their products for this device's mini-batch."""
+        """Return the sum over all devices of their products for this device's mini-batch.
+
+        Args:
+            parts: this device's columns of each device's aggregated rows.
+            multiply: product with this device's rows of the weight matrix.
+        """
         products = torch.stack([multiply(part) for part in parts])
         received = torch.empty_like(products)
         self._engine.collective(
             lambda: self._trade.swap_into(received, products), (received, products)
         )
-        # In the order of ranks, as on the host.
+        # Summed in rank order, as on the host.
         total = received[0].clone()
-        for each in received[1:].unbind():
-            total += each
+        for product in received[1:].unbind():
+            total += product
         return total
 
     def gradients_of_all(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
-        """Return the gradients of all devices' sums; ``mine`` is ``[num_dst, f^1]`` float32."""
-        found = mine.new_empty(self._trade.size, *mine.shape)
-        self._engine.collective(lambda: self._trade.gather_into(found, mine), (found, mine))
-        return list(found.unbind())
+        """Return the gradients of all devices' sums.
+
+        Args:
+            mine: ``[num_dst, f^1]`` float32 gradient of this device's sum.
+            rows: unused; sizes are equal on GPUs.
+        """
+        gradients = mine.new_empty(self._trade.size, *mine.shape)
+        self._engine.collective(lambda: self._trade.gather_into(gradients, mine), (gradients, mine))
+        return list(gradients.unbind())
 
     def take_waited_s(self) -> float:
-        """Return 0: the host waits for nobody."""
+        """Return 0: the host does not wait."""
         return 0.0
 
 
-def agreed(room: BatchCapacity, trade: ColumnExchange) -> BatchCapacity:
-    """Return the room that the samples of all devices need; every device calls this at once."""
-    count = len(room.num_vertices)
-    largest = trade.largest((*room.num_vertices, *room.num_edges))
+def shared_capacity(capacity: BatchCapacity, trade: ColumnExchange) -> BatchCapacity:
+    """Return the elementwise maximum of ``capacity`` over all devices; a collective call."""
+    count = len(capacity.num_vertices)
+    largest = trade.largest((*capacity.num_vertices, *capacity.num_edges))
     return BatchCapacity(num_vertices=tuple(largest[:count]), num_edges=tuple(largest[count:]))
 
 
@@ -208,5 +227,5 @@ def _padded(num_bytes: int) -> int:
 
 
 def _filled(rows: torch.Tensor, count: int) -> torch.Tensor:
-    """Return ``rows`` with zeros after them, ``count`` in all."""
+    """Return ``rows`` padded with zeros to ``count`` rows."""
     return functional.pad(rows, (0, 0, 0, count - len(rows)))

@@ -1,4 +1,4 @@
-"""The place of a graph that a GPU samples and reads: its own memory, or the host's."""
+"""Placement of a graph's arrays in device memory or in host memory that the GPU reads."""
 
 from __future__ import annotations
 
@@ -20,84 +20,85 @@ from gnnscale.core.stages import NO_ACCESS
 from gnnscale.graph import Graph
 from gnnscale.planner import Cuda
 
-#: Rows whose requests over the link are counted for the mean: alignments repeat within them.
+#: Rows over which requests are averaged; alignments repeat within them.
 _ROWS = 128
-#: Bytes that are copied to the device at a time.
+#: Bytes copied to the device at a time.
 _PIECE_BYTES = 256 << 20
-#: Bytes of a neighbour's id that a pick counts.
+#: Bytes of traffic of a neighbor's id.
 _ID_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResidentGraph:
-    """A graph as kernels read it."""
+    """Graph in the form that kernels read."""
 
     topology: DeviceGraph
     rows: torch.Tensor  #: ``[num_vertices, f]`` features
-    rows_on_device: bool  #: whether the features lie in device memory
-    lists_on_device: bool  #: whether the adjacency lists do
-    #: ``[num_vertices]`` int32 in-degrees in the whole graph, of a graph's part
+    rows_on_device: bool  #: whether the features are in device memory
+    lists_on_device: bool  #: whether the adjacency lists are in device memory
+    #: ``[num_vertices]`` int32 in-degrees in the full graph. None: the graph is not a partition
     degrees: torch.Tensor | None
-    #: ``[num_vertices]`` float32 sums of the weights of all in-edges, if edges have weights
+    #: ``[num_vertices]`` float32 sums of in-edge weights. None: edges have no weights
     weight_sums: torch.Tensor | None
-    cached: CachedRows | None = None  #: rows that are read in device memory, and not in ``rows``
-    own: int | None = None  #: which member of the clique the device is; None without a cache
-    following: DynamicCache | None = None  #: rows in device memory that follow the batches
+    cached: CachedRows | None = None  #: rows of a static cache, read instead of ``rows``
+    member: int | None = None  #: index of the device in its clique. None: no cache
+    following: DynamicCache | None = None  #: rows of a dynamic cache
 
     @cached_property
     def row_bytes(self) -> int:
         """Bytes of a row."""
         return self.rows.shape[1] * self.rows.element_size()
 
-    def row_access(self, num_rows: int, found: Sequence[int] = ()) -> Access:
-        """Return what reading so many distinct rows moves.
+    def row_access(self, num_rows: int, counts: Sequence[int] = ()) -> Access:
+        """Return the traffic of reading ``num_rows`` distinct rows.
 
         Args:
-            found: rows that were read at each member, and at the host; empty if nobody keeps any.
+            counts: rows read from each member, then from the host; empty without a cache.
         """
         if self.rows_on_device:
             return NO_ACCESS
-        hits, peer_hits, misses = self._places(found, num_rows)
+        hits, peer_hits, misses = self._hits_and_misses(counts, num_rows)
         num_bytes = misses * self.row_bytes
         return Access(
             hits=hits,
             peer_hits=peer_hits,
-            misses=0 if self.own is None else misses,
+            misses=0 if self.member is None else misses,
             host_bytes=num_bytes,
             link_bytes=num_bytes,
             link_requests=round(misses * self.requests_per_row),
             peer_bytes=peer_hits * self.row_bytes,
         )
 
-    def list_access(self, num_reads: int, request_bytes: int, found: Sequence[int] = ()) -> Access:
-        """Return what sampling moves that reads so many neighbours and offsets of lists.
+    def list_access(self, num_reads: int, request_bytes: int, counts: Sequence[int] = ()) -> Access:
+        """Return the traffic of sampling that reads ``num_reads`` neighbors and offsets of lists.
 
         Args:
-            found: those that were read at each member, and at the host; empty likewise.
+            request_bytes: bytes of a request over the link.
+            counts: reads from each member, then from the host; empty without a cache.
         """
         if self.lists_on_device:
             return NO_ACCESS
-        hits, peer_hits, misses = self._places(found, num_reads)
+        hits, peer_hits, misses = self._hits_and_misses(counts, num_reads)
         return Access(
             hits=hits,
             peer_hits=peer_hits,
-            misses=0 if self.own is None else misses,
+            misses=0 if self.member is None else misses,
             host_bytes=misses * _ID_BYTES,
             link_bytes=misses * request_bytes,
             link_requests=misses,
             peer_bytes=peer_hits * _ID_BYTES,
         )
 
-    def _places(self, found: Sequence[int], count: int) -> tuple[int, int, int]:
-        """Return how many of ``count`` reads hit, hit at a peer, and miss."""
-        if not found or self.own is None:
+    def _hits_and_misses(self, counts: Sequence[int], count: int) -> tuple[int, int, int]:
+        """Return the hits, peer hits and misses of ``count`` reads."""
+        if not counts or self.member is None:
             return 0, 0, count
-        hits, misses = found[self.own], found[-1]
-        return hits, sum(found) - hits - misses, misses
+        hits, misses = counts[self.member], counts[-1]
+        return hits, sum(counts) - hits - misses, misses
 
     @cached_property
     def requests_per_row(self) -> float:
-        """Requests of 128 bytes over the link for a row, on average over their alignments."""
+        """Average number of 128-byte requests over the link for a row, over its alignments."""
         word, first = word_bytes(self.rows, self.rows), self.rows.data_ptr()
         counted = [
             requests(self.row_bytes, first + row * self.row_bytes, word, shifts=True)
@@ -114,52 +115,57 @@ def place(
     kept_bytes: int,
     cache: ResidentCache | None = None,
 ) -> ResidentGraph:
-    """Bring a graph to the memory that ``device`` asks for.
+    """Copy a graph to the memory configured for ``device``.
 
     Args:
-        kept_bytes: device memory that other things take.
-        cache: what the device keeps of data that are left in the host's memory otherwise.
+        graph: training graph.
+        device: device of the plan.
+        engine: GPU.
+        kept_bytes: device memory used by other data.
+        cache: cached rows and lists of a graph in host memory.
 
     Raises:
-        DeviceMemoryError: what must lie in device memory does not fit.
+        DeviceMemoryError: data configured for device memory exceed it.
     """
     sizes = {"topology": topology_bytes(graph), "features": graph.feature_bytes}
-    held = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)
+    on_device = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)
     if cache is not None:
-        held = (device.topology == "device", False)
-    room = engine.memory_bytes - kept_bytes
-    for (what, num_bytes), is_held in zip(sizes.items(), held, strict=True):
-        if is_held and num_bytes > room:
+        on_device = (device.topology == "device", False)
+    free_bytes = engine.memory_bytes - kept_bytes
+    for (what, num_bytes), is_held in zip(sizes.items(), on_device, strict=True):
+        if is_held and num_bytes > free_bytes:
             raise DeviceMemoryError(
                 f"device_plan: {what}=device: {graph.name} has {num_bytes / 1e6:,.1f} MB of them, "
-                f"and {max(room, 0) / 1e6:,.1f} MB of {device.label}'s memory are left; "
-                f"{what}=host leaves them in the host's"
+                f"and {device.label} has {max(free_bytes, 0) / 1e6:,.1f} MB of free memory; "
+                f"{what}=host leaves them in host memory"
             )
-        room -= num_bytes if is_held else 0
-    placed = _placed(graph, engine, topology=held[0], features=held[1])
+        free_bytes -= num_bytes if is_held else 0
+    placed = _placed(graph, engine, topology=on_device[0], features=on_device[1])
     return placed if cache is None else _cached(placed, cache)
 
 
 def _cached(placed: ResidentGraph, cache: ResidentCache) -> ResidentGraph:
-    """Read in device memory what a cache has."""
+    """Return ``placed`` with reads from ``cache``."""
     topology = placed.topology
     if not placed.lists_on_device:
         topology = replace(topology, cached=cache.lists)
     following = None
-    ahead = cache.kept.look_ahead
-    if ahead is not None:
+    look_ahead = cache.contents.look_ahead
+    if look_ahead is not None:
         num_vertices = topology.num_vertices
-        following = DynamicCache(cache.own_rows, num_vertices, match=ahead.match)
+        following = DynamicCache(cache.own_rows, num_vertices, match=look_ahead.match)
     return replace(
         placed,
         topology=topology,
         cached=cache.rows,
-        own=cache.kept.own,
+        member=cache.contents.own,
         following=following,
     )
 
 
 def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> ResidentGraph:
+    """Copy arrays to device memory, or map them from host memory."""
+
     def put(array: Array, on_device: bool, dtype: torch.dtype | None = None) -> torch.Tensor:
         kind = dtype or getattr(torch, array.dtype.name)
         if not on_device:
@@ -183,7 +189,7 @@ def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> 
 
 
 def _copied(array: Array, device: torch.device) -> torch.Tensor:
-    """Return a copy of ``array``, which may be a map of a file, a piece after the other."""
+    """Return a copy of ``array``, which may be a mapped file, in chunks."""
     row_bytes = max(array[:1].nbytes, 1)
     rows = max(_PIECE_BYTES // row_bytes, 1)
     out: torch.Tensor | None = None
@@ -197,6 +203,6 @@ def _copied(array: Array, device: torch.device) -> torch.Tensor:
 
 
 def topology_bytes(graph: Graph) -> int:
-    """Return the bytes of all that sampling reads."""
+    """Return the bytes of all arrays that sampling reads."""
     optional = (graph.edge_weights, graph.weight_sums, graph.degrees)
-    return graph.topology_bytes + sum(each.nbytes for each in optional if each is not None)
+    return graph.topology_bytes + sum(array.nbytes for array in optional if array is not None)

@@ -1,4 +1,4 @@
-"""Probes of a GPU: short runs of the kernels that steps consist of."""
+"""Micro-benchmarks of a GPU: short runs of the kernels of a training step."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from gnnscale.nn.device_block import Rule
 from gnnscale.planner.gpu_rates import CardRates
 from gnnscale.sampling import NeighborSampling
 
-#: Bytes of the rows over the link whose rates are measured.
+#: Row sizes in bytes of the measured reads over the link.
 WIDTHS = (64, 256, 512, 2048)
-#: Edges of a destination of the block that is aggregated.
+#: In-edges of each destination of the aggregated block.
 _NEIGHBORS = 10
-#: Operations of a step, about: those of GraphSAGE with two layers.
+#: Approximate operations of a step, here of GraphSAGE with two layers.
 _OPERATIONS = 100
 _FANOUTS = [25, 10]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much is measured."""
+    """Sizes of the measurements."""
 
-    table_bytes: int = 1 << 28  #: of rows: beyond any cache
-    ids: int = 1 << 16  #: rows that are read at once
-    width: int = 256  #: of products
-    vertices: int = 1 << 20  #: of the graph that is sampled
-    degree: int = 25
-    seeds: int = 1024
-    rounds: int = 5
+    table_bytes: int = 1 << 28  #: bytes of the feature table, more than any hardware cache
+    ids: int = 1 << 16  #: rows of a gather
+    width: int = 256  #: columns of aggregation and products
+    vertices: int = 1 << 20  #: vertices of the sampled graph
+    degree: int = 25  #: in-edges of each of its vertices
+    seeds: int = 1024  #: seeds of a sample
+    rounds: int = 5  #: measured runs, of which the median counts
 
 
 def measure(engine: Engine, effort: Effort | None = None) -> CardRates:
-    """Measure a card, by its own clock; takes a few seconds."""
+    """Measure a card by its own clock, in a few seconds."""
     clock = _Clock(engine, (effort or Effort()).rounds)
     how = effort or Effort()
     with track(f"measuring {engine.device}"):
-        found = CardRates(
+        rates = CardRates(
             macs_per_s=_products(clock, how),
             memory_bandwidth=_aggregation(clock, how),
             copy_bandwidth=_copy(clock, how),
@@ -56,11 +56,11 @@ def measure(engine: Engine, effort: Effort | None = None) -> CardRates:
             launch_s=_launches(clock),
         )
     clock.close()
-    return found
+    return rates
 
 
 class _Clock:
-    """Times work on a stream: the median of some rounds after two to warm up."""
+    """Timer of work on a stream: the median of several runs after two warm-up runs."""
 
     def __init__(self, engine: Engine, rounds: int) -> None:
         self.engine = engine
@@ -71,24 +71,24 @@ class _Clock:
         self.engine.synchronize()
         times = []
         for _ in range(2 + self._rounds):
-            before = self._stream.mark()
+            start = self._stream.mark()
             self._stream.run(work)
             after = self._stream.mark()
             after.wait()
-            times.append(after.seconds_since(before))
+            times.append(after.seconds_since(start))
         return max(statistics.median(times[2:]), 1e-9)
 
     def recorded_seconds(self, work: Callable[[], object]) -> float:
-        """Time a recording of ``work``."""
+        """Return the median seconds of a replay of ``work``."""
         self._stream.run(work)
         captured = self._stream.capture(work)
         times = []
         for _ in range(2 + self._rounds):
-            before = self._stream.mark()
+            start = self._stream.mark()
             captured.replay()
             after = self._stream.mark()
             after.wait()
-            times.append(after.seconds_since(before))
+            times.append(after.seconds_since(start))
         return max(statistics.median(times[2:]), 1e-9)
 
     def close(self) -> None:
@@ -101,12 +101,12 @@ def _random(shape: tuple[int, ...], engine: Engine) -> torch.Tensor:
 
 
 def _products(clock: _Clock, how: Effort) -> float:
-    left, right = (_random((rows, how.width), clock.engine) for rows in (how.ids, how.width))
-    return how.ids * how.width**2 / clock.seconds(lambda: left @ right)
+    x, right = (_random((rows, how.width), clock.engine) for rows in (how.ids, how.width))
+    return how.ids * how.width**2 / clock.seconds(lambda: x @ right)
 
 
 def _aggregation(clock: _Clock, how: Effort) -> float:
-    """Bytes of rows a second of the mean of ten neighbours, of a table in device memory."""
+    """Return the bytes of rows aggregated per second: means of ten neighbors in device memory."""
     engine = clock.engine
     num_dst, num_edges = how.ids // _NEIGHBORS, how.ids // _NEIGHBORS * _NEIGHBORS
     table = _random((how.table_bytes // 4 // how.width, how.width), engine)
@@ -136,7 +136,7 @@ def _copy(clock: _Clock, how: Effort) -> float:
 
 
 def _rows(clock: _Clock, how: Effort, row_bytes: int) -> float:
-    """Bytes a second of random rows in the host's memory."""
+    """Return the bytes read per second from random rows in host memory."""
     engine, width = clock.engine, row_bytes // 4
     num_rows = max(how.table_bytes // row_bytes, 1)
     table = engine.reached(np.ones((num_rows, width), np.float32), torch.float32)
@@ -148,7 +148,7 @@ def _rows(clock: _Clock, how: Effort, row_bytes: int) -> float:
 
 
 def _sampling(clock: _Clock, how: Effort) -> float:
-    """Edges a second of samples of two hops, from lists in device memory."""
+    """Return the edges sampled per second by two hops in device memory."""
     engine, num_edges = clock.engine, how.vertices * how.degree
     generator = torch.Generator().manual_seed(4)
     graph = DeviceGraph(
@@ -173,7 +173,7 @@ def _sampling(clock: _Clock, how: Effort) -> float:
 
 
 def _launches(clock: _Clock) -> float:
-    """Seconds of as many recorded operations as a step has, none of which does any work."""
+    """Return the seconds of a replay of as many empty operations as a step has."""
     times = torch.zeros(6, dtype=torch.int64, device=clock.engine.device)
 
     def work() -> None:

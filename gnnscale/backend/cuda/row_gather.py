@@ -1,4 +1,4 @@
-"""Rows of features by their ids, read by kernels: over the link, if the host has them."""
+"""Gather of feature rows by id, from device memory or over the link from host memory."""
 
 from __future__ import annotations
 
@@ -13,48 +13,50 @@ from gnnscale.backend.cuda.dynamic_cache import DynamicCache
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.core import ConfigError, check_choice, check_range
 
-#: Blocks of 256 threads that a multiprocessor holds at a time.
+#: Resident blocks of 256 threads of a multiprocessor.
 _BLOCKS = 8
-#: Bytes that a thread reads at once.
+#: Bytes that a thread reads with one instruction.
 _WORDS = (16, 8, 4, 2, 1)
 #: ``RowType`` of rows.hpp.
 _TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.uint8: 3}
 _CONVERTED = (torch.float32, torch.bfloat16)
-#: Names of the types of ids.
+#: Names of id types.
 _IDS = {torch.int32: "int32", torch.int64: "int64"}
-#: No place among the ids.
-_ALL_GOOD = -1
+#: Index of a wrong id if all are valid.
+_ALL_VALID = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gathering:
-    """A gather that was launched. The next one of its slot overwrites it."""
+    """Launched gather. The next gather of its slot overwrites it."""
 
-    ids: torch.Tensor  #: that were asked for
-    out: torch.Tensor  #: ``[max_ids, width]``; rows beyond the number of ids are as before
-    wrong: torch.Tensor  #: ``[1]`` int64: the place of the first id that is no row, -1 for none
-    #: ``[num_members + 1]`` int64 rows that were read at each member, and in the table
-    found: torch.Tensor
-    num_rows: int  #: of the table
+    ids: torch.Tensor  #: requested ids
+    out: torch.Tensor  #: ``[max_ids, width]``; rows past the number of ids are unchanged
+    wrong: torch.Tensor  #: ``[1]`` int64 index of the first id out of range, -1 for none
+    #: ``[num_members + 1]`` int64 rows read from each member, then from the table
+    read_counts: torch.Tensor
+    num_rows: int  #: rows of the table
 
     def check(self) -> None:
-        """Wait for it, and refuse ids that are no rows, which have rows of zeros.
+        """Wait for the gather, and refuse ids out of range, whose rows are zeros.
 
         Raises:
-            ValueError: one is no row.
+            ValueError: an id is out of range.
         """
-        place = int(self.wrong)
-        if place != _ALL_GOOD:
-            raise ValueError(f"ids: {int(self.ids[place])} is not a row, there are {self.num_rows}")
+        index = int(self.wrong)
+        if index != _ALL_VALID:
+            raise ValueError(f"ids: {int(self.ids[index])} is not a row, there are {self.num_rows}")
 
 
 class RowGather:
-    """Reads rows of one table, without waiting for the device.
+    """Asynchronous gather of rows of one table.
 
-    The requests of a warp begin at lines of 128 bytes, whatever the width of a row: words move from
-    thread to thread, and those at the row's end take the place of those at its beginning
-    (PyTorch-Direct, section 4.5). A row's width and address decide how many bytes a thread reads at
-    once, 16 at most.
+    The requests of a warp start at lines of 128 bytes for any row width: words are shifted between
+    threads, and words at the row's end take the positions of those at its start (PyTorch-Direct,
+    section 4.5). A thread reads up to 16 bytes at a time, as the row's width and address allow.
+
+        gather = RowGather(table, kernels, max_ids=1024)
+        rows = gather.gather(ids, torch.tensor([3], device=device)).out[:3]  # table[ids[:3]]
     """
 
     def __init__(
@@ -70,26 +72,27 @@ class RowGather:
         cache: CachedRows | None = None,
         following: DynamicCache | None = None,
     ) -> None:
-        """Make room for the rows of up to ``max_ids`` ids.
+        """Allocate outputs for up to ``max_ids`` ids.
 
         Args:
-            table: ``[num_rows, width]`` float32, float16, bfloat16 or uint8, contiguous: in the
-                device's memory, or in memory that it reads.
-            dtype: float32 or bfloat16, to which rows are converted; None for rows as they are.
-            max_multiprocessors: as many threads as these hold take part; None for all.
-            shifts: whether requests begin at lines.
-            num_slots: gathers that are kept at a time.
-            cache: rows that are read in device memory, and not in the table.
-            following: the same, of rows that follow the batches; what gathers have left is read,
-                too, if there are several slots.
+            table: ``[num_rows, width]`` float32, float16, bfloat16 or uint8, contiguous, in device
+                memory or in host memory that the device reads.
+            kernels: kernels of the device.
+            max_ids: maximum ids of a gather.
+            dtype: output type, float32 or bfloat16. None: the table's type.
+            max_multiprocessors: multiprocessors to use. None: all.
+            shifts: whether requests start at lines of 128 bytes.
+            num_slots: number of gathers in memory at a time.
+            cache: rows of a static cache, read instead of the table.
+            following: dynamic cache (with several slots, the previous output, too) to read instead.
 
         Raises:
-            ConfigError: the table's type is another, or a number is not positive.
+            ConfigError: the table's type is not supported, or a number is not positive.
         """
-        check_choice("dtype", str(table.dtype), [str(each) for each in _TYPES])
+        check_choice("dtype", str(table.dtype), [str(allowed) for allowed in _TYPES])
         out_dtype = table.dtype if dtype is None else dtype
         if out_dtype != table.dtype:
-            check_choice("dtype", str(out_dtype), [str(each) for each in _CONVERTED])
+            check_choice("dtype", str(out_dtype), [str(allowed) for allowed in _CONVERTED])
         assert table.is_contiguous(), "a row is one piece"
         limit = kernels.num_multiprocessors
         if max_multiprocessors is not None:
@@ -101,29 +104,29 @@ class RowGather:
         self._grid = _BLOCKS * limit
         self._table = table
         shape = (max_ids, table.shape[1])
-        # Rows after the last one are read, and multiplied with zeros, which must not give NaN.
-        outs = [
-            torch.zeros(shape, dtype=out_dtype, device=kernels.device) for _ in range(num_slots)
-        ]
+        # Rows past the last one are multiplied with zeros, and must not be NaN.
+        device = kernels.device
+        outs = [torch.zeros(shape, dtype=out_dtype, device=device) for _ in range(num_slots)]
         if following is not None:
             if out_dtype != table.dtype:
                 raise ConfigError(
-                    f"cache_planner: rows that follow the batches are kept as they are stored, as "
-                    f"{table.dtype}, and the model takes {out_dtype}; presampled policies do"
+                    f"cache_planner: a dynamic cache on a GPU has rows of the stored type "
+                    f"{table.dtype}; expected {out_dtype}, the model's type; a static policy "
+                    "converts rows"
                 )
             cache = following.cached(outs if num_slots > 1 else ())
         self._cache = cache
-        self._slots = [self._slot(each, shifts) for each in outs]
+        self._slots = [self._slot(out, shifts) for out in outs]
         kernel = "gather" if out_dtype == table.dtype else "gather_converted"
         self._kernel = f"{kernel}_{word_bytes(table, self._slots[0].out)}"
 
     def out(self, slot: int) -> torch.Tensor:
-        """Return the rows that gathers of a slot leave."""
+        """Return the output rows of a slot."""
         return self._slots[slot].out
 
-    def found(self, slot: int) -> torch.Tensor:
-        """Return the place of what ``Gathering.found`` counts."""
-        return self._slots[slot].found
+    def read_counts(self, slot: int) -> torch.Tensor:
+        """Return the counter of ``Gathering.read_counts`` of a slot."""
+        return self._slots[slot].read_counts
 
     def gather(
         self,
@@ -136,20 +139,21 @@ class RowGather:
         """Launch the gather of the first ``count`` of ``ids``.
 
         Args:
-            ids: ``[n]`` int32 or int64, contiguous, on the device; at most ``max_ids``.
-            count: ``[1]`` int64, on the device; what is above n counts as n.
-            slot: whose rows are overwritten.
+            ids: ``[n]`` int32 or int64, contiguous, on the device; n is at most ``max_ids``.
+            count: ``[1]`` int64, on the device; larger values count as n.
+            slot: slot whose rows are overwritten.
+            stream: stream of the launch. None: the current stream.
 
         Raises:
-            ValueError: there are more than ``max_ids`` ids, or they are of another form.
+            ValueError: ``ids`` has more than ``max_ids`` entries, or another shape or type.
         """
         arrays = self._slots[slot]
         name = _IDS.get(ids.dtype)
-        room = len(arrays.out)
-        if name is None or ids.dim() != 1 or not ids.is_contiguous() or len(ids) > room:
+        max_ids = len(arrays.out)
+        if name is None or ids.dim() != 1 or not ids.is_contiguous() or len(ids) > max_ids:
             raise ValueError(
-                f"ids: {list(ids.shape)} {ids.dtype}, allowed are up to {room} of int32 or "
-                "int64 in one piece"
+                f"ids: expected up to {max_ids} contiguous int32 or int64, got "
+                f"{list(ids.shape)} {ids.dtype}"
             )
         self._kernels.launch("gather_begin", arrays.task, arrays.wrong, grid=1, stream=stream)
         self._kernels.launch(
@@ -166,62 +170,62 @@ class RowGather:
             ids=ids,
             out=arrays.out,
             wrong=arrays.wrong,
-            found=arrays.found,
+            read_counts=arrays.read_counts,
             num_rows=len(self._table),
         )
 
     def _slot(self, out: torch.Tensor, shifts: bool) -> _GatherSlot:
-        """Return the place of a wrong id, and the words of ``GatherTask``, beside room for rows."""
+        """Return the device memory of one gather, with the words of ``GatherTask``."""
         table, device, cache = self._table, self._kernels.device, self._cache
-        wrong = torch.full((1,), _ALL_GOOD, dtype=torch.int64, device=device)
+        wrong = torch.full((1,), _ALL_VALID, dtype=torch.int64, device=device)
         num_places = 1 if cache is None else len(cache.tables) + 1
-        found = torch.zeros(num_places, dtype=torch.int64, device=device)
+        read_counts = torch.zeros(num_places, dtype=torch.int64, device=device)
         words = [
             *(table.data_ptr(), len(table), _row_bytes(table)),
             *(out.data_ptr(), _row_bytes(out)),
             *(_TYPES[table.dtype], _TYPES[out.dtype], int(shifts)),
             *(NO_ROWS if cache is None else cache.words),
-            found.data_ptr(),
+            read_counts.data_ptr(),
         ]
         task = torch.tensor(words, dtype=torch.int64).to(device)
-        return _GatherSlot(out=out, wrong=wrong, found=found, task=task)
+        return _GatherSlot(out=out, wrong=wrong, read_counts=read_counts, task=task)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _GatherSlot:
-    """The device's memory of one gather."""
+    """Device memory of one gather."""
 
     out: torch.Tensor
     wrong: torch.Tensor
-    found: torch.Tensor
+    read_counts: torch.Tensor
     task: torch.Tensor
 
 
 def row_gather(kernels: Kernels) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """Return a function from rows ``[n, f]`` and ids ``[m]`` to ``[m, f]``, by ``RowGather``.
 
-    Rows of a type that kernels do not gather are indexed by torch.
+    Rows of unsupported types are indexed by torch.
     """
 
     def gather(rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         if rows.dtype not in _TYPES or not len(ids):
             return rows[ids]
         count = torch.full((1,), len(ids), dtype=torch.int64, device=ids.device)
-        made = RowGather(rows, kernels, max_ids=len(ids))
-        return made.gather(ids.contiguous(), count).out
+        row_gather = RowGather(rows, kernels, max_ids=len(ids))
+        return row_gather.gather(ids.contiguous(), count).out
 
     return gather
 
 
 def word_bytes(table: torch.Tensor, out: torch.Tensor) -> int:
-    """Return how many bytes a thread reads at once: they divide rows and their addresses.
+    """Return the bytes that a thread reads at a time, which divide row sizes and addresses.
 
-    Rows that are not converted are written as they are read.
+    Without conversion the word also divides output rows.
     """
     sizes = [table.data_ptr(), _row_bytes(table)]
     if table.dtype == out.dtype:
         sizes += [out.data_ptr(), _row_bytes(out)]
-    word = next(each for each in _WORDS if not any(size % each for size in sizes))
+    word = next(word_size for word_size in _WORDS if not any(size % word_size for size in sizes))
     return max(word, table.element_size())
 
 
@@ -230,15 +234,15 @@ def _row_bytes(table: torch.Tensor) -> int:
 
 
 def requests(num_bytes: int, address: int, word: int, *, shifts: bool) -> int:
-    """Return how many lines of 128 bytes the threads of a group request to read a row.
+    """Return the 128-byte lines that a group of threads requests to read a row, as the kernel does.
 
-    As the kernel reads it: a group's threads read consecutive words at once, and every line that
-    they touch is a request.
+    A group's threads read consecutive words, and request every line that they touch.
 
     Args:
-        num_bytes: of the row.
-        address: of its first byte.
-        word: bytes that a thread reads at once.
+        num_bytes: size of the row.
+        address: address of its first byte.
+        word: bytes that a thread reads at a time.
+        shifts: whether requests start at lines.
     """
     line, num_words = 128, num_bytes // word
     size = 8 if num_words <= 8 else 16 if num_words <= 16 else 32

@@ -1,4 +1,4 @@
-"""Sampling by kernels, equal to the native sampler's for every seed and step."""
+"""Sampling kernels, with the native sampler's results for every seed and step."""
 
 from __future__ import annotations
 
@@ -27,35 +27,39 @@ from gnnscale.backend.cuda.sampler_plan import (
 from gnnscale.sampling import LayerSampling, WeightedSampling
 from gnnscale.sampling.minibatch import MAX_HOPS
 
-#: Blocks of 256 threads that a multiprocessor holds at a time.
+#: Resident blocks of 256 threads of a multiprocessor.
 _BLOCKS = 8
-#: Bytes of a priority; each takes a pass over all of them.
+#: Bytes of a layer-wise priority; ranking takes a pass over all priorities for each byte.
 _BYTES = 8
-#: Edges of which a list has one slot, and words of a slot, as in ``weighted_lists.hpp``.
+#: Edges for each slot of a list, and words of a slot, as in ``weighted_lists.hpp``.
 _WEIGHT_BLOCK, _SLOT_WORDS = 16, 4
 
 
 @dataclass(kw_only=True)
 class _SampleSlot:
-    """A sample's arrays, its state, and the plan that has their addresses."""
+    """Arrays and state of a sample, and the plan with their addresses."""
 
     outputs: Outputs
     state: torch.Tensor
     plan: torch.Tensor
-    num_vertices: torch.Tensor  #: parts of the state, as in ``DeviceSample``
+    num_vertices: torch.Tensor  #: views of the state, as in ``DeviceSample``
     num_edges: torch.Tensor
-    found: torch.Tensor
-    #: ends of the edges that are left out; kept until kernels have read them
+    read_counts: torch.Tensor
+    #: sources and destinations of excluded edges, alive until kernels have read them
     excluded: tuple[torch.Tensor, torch.Tensor]
 
 
 class CudaSampler:
-    """Samples with kernels, without waiting for them.
+    """Asynchronous sampler on a device.
 
-    The topology may lie in the device's memory, or in memory of the host that the device reads
-    (PyTorch-Direct, section 4). A sample is that of the native sampler for the same (seed, step),
-    array by array: the neighbours of vertex ``v`` at hop ``h`` depend on ``(seed, step, h, v)``
-    alone, and local ids on the order of edges.
+    The topology is in device memory, or in host memory that the device reads (PyTorch-Direct,
+    section 4). A sample equals that of the native sampler for the same (seed, step), array by
+    array: the neighbors of vertex ``v`` at hop ``h`` depend on ``(seed, step, h, v)`` alone, and
+    local ids on the order of edges.
+
+        sampler = CudaSampler(graph, kernels, sampling, seed=1, max_seeds=1024, device=device)
+        sample = sampler.sample(torch.tensor([4, 7], device=device), step=0)
+        sample.sizes().num_vertices[0]  # 2
     """
 
     def __init__(
@@ -68,33 +72,33 @@ class CudaSampler:
         max_seeds: int,
         device: torch.device,
         max_edges: int | None = None,
-        room: BatchCapacity | None = None,
+        capacity: BatchCapacity | None = None,
         edge_positions: bool = False,
         leaves_out: bool = False,
         num_slots: int = 1,
     ) -> None:
-        """Make room for the samples of up to ``max_seeds`` seeds.
+        """Allocate arrays for samples of up to ``max_seeds`` seeds.
 
         Args:
-            graph: whose in-neighbours are sampled.
-            kernels: of ``device``.
-            sampling: the options of the host's sampler.
-            seed: fixes every choice, together with the step.
-            max_seeds: of a batch.
-            device: that holds all buffers.
-            max_edges: room for a hop's edges; None for the most that there can be.
-            room: less room than that; a sample that is larger has an error.
-            edge_positions: report the place of each edge in the graph's ``indices``.
-            leaves_out: samples may be without some edges.
-            num_slots: samples that are kept at a time.
+            graph: topology whose in-neighbors are sampled.
+            kernels: kernels of ``device``.
+            sampling: options of the host's sampler.
+            seed: random seed. With the step it determines every choice.
+            max_seeds: maximum seeds of a batch.
+            device: device of all buffers.
+            max_edges: capacity of a hop's edges. None: the maximum possible.
+            capacity: smaller capacity. A sample that exceeds it reports an error.
+            edge_positions: whether to report the index of each edge in the graph's ``indices``.
+            leaves_out: whether samples may exclude edges.
+            num_slots: number of samples in memory at a time.
 
         Raises:
-            ConfigError: neighbours are drawn by weight, and the edges have no weights; or
-                ``max_seeds`` or ``max_edges`` is not a positive number.
+            ConfigError: the sampler is weighted, and edges have no weights; or ``max_seeds`` or
+                ``max_edges`` is not positive.
         """
         check_weights(graph, sampling)
-        most = BatchCapacity.of(sampling, graph, max_seeds=max_seeds, max_edges=max_edges)
-        self.room = most if room is None else most.smallest(room)
+        bound = BatchCapacity.of(sampling, graph, max_seeds=max_seeds, max_edges=max_edges)
+        self.capacity = bound if capacity is None else bound.smallest(capacity)
         self._graph = graph
         self._kernels = kernels
         self._sampling = sampling
@@ -103,7 +107,7 @@ class CudaSampler:
         self._grid = _BLOCKS * kernels.num_multiprocessors
         self._suffix = "int32" if graph.indices.dtype == torch.int32 else "int64"
         self._leaves_out = leaves_out
-        self._scratch = Scratch(graph, sampling, self.room, device, leaves_out=leaves_out)
+        self._scratch = Scratch(graph, sampling, self.capacity, device, leaves_out=leaves_out)
         self._weight_slots = self._fill_slots()
         names = self._optional_arrays(edge_positions)
         self._slots = [self._slot(names) for _ in range(num_slots)]
@@ -121,24 +125,25 @@ class CudaSampler:
         without: tuple[torch.Tensor, torch.Tensor] | None = None,
         slot: int = 0,
     ) -> DeviceSample:
-        """Launch the kernels that sample on the current stream, and return what they fill.
+        """Launch the sampling kernels on the current stream, and return their outputs.
 
         Args:
-            seeds: ``[n]`` int32 or int64 distinct vertices, on the device. They are read later.
-            step: of the run; ``[1]`` int64 on the device if it is known there alone.
-            without: ``[m]`` sources and ``[m]`` destinations of edges that no block shall have, on
+            seeds: ``[n]`` int32 or int64 distinct vertices, on the device, alive until kernels are
+                done.
+            step: step of the run; ``[1]`` int64 on the device if only the device knows it.
+            without: ``[m]`` sources and ``[m]`` destinations of edges to exclude from blocks, on
                 the device.
-            slot: whose sample is overwritten.
+            slot: slot whose sample is overwritten.
 
         Raises:
-            ValueError: there are more than ``max_seeds`` seeds, or edges are to be left out and the
-                sampler has no room for that.
+            ValueError: there are more than ``max_seeds`` seeds, or edges are excluded without
+                ``leaves_out``.
         """
         if without is not None and not self._leaves_out:
-            raise ValueError("without: edges to leave out, allowed is None without leaves_out=True")
-        if len(seeds) > self.room.num_vertices[0]:
+            raise ValueError("without: expected None with leaves_out=False, got edges")
+        if len(seeds) > self.capacity.num_vertices[0]:
             raise ValueError(
-                f"seeds: {len(seeds)} of them, there is room for {self.room.num_vertices[0]}"
+                f"seeds: expected at most {self.capacity.num_vertices[0]}, got {len(seeds)}"
             )
         arrays = self._slots[slot]
         self._begin(arrays, seeds, step)
@@ -152,7 +157,7 @@ class CudaSampler:
         self._kernels.launch(name, *arguments, grid=self._grid)
 
     def _begin(self, slot: _SampleSlot, seeds: torch.Tensor, step: int | torch.Tensor) -> None:
-        """Give the seeds their stamps, which are cleared once they are used up."""
+        """Stamp the seeds; stamps are cleared once they are used up."""
         if not isinstance(step, torch.Tensor):
             signed = int(np.uint64(step).astype(np.int64))
             step = torch.full((1,), signed, dtype=torch.int64, device=self._device)
@@ -170,7 +175,7 @@ class CudaSampler:
     def _exclude(
         self, slot: _SampleSlot, without: tuple[torch.Tensor, torch.Tensor] | None
     ) -> None:
-        """Hand over the edges that are left out, by destination and then source."""
+        """Pass the excluded edges to kernels, sorted by destination and source."""
         slot.excluded = _no_edges(self._device)
         if without is not None:
             sources, destinations = (ends.to(torch.int64) for ends in without)
@@ -182,30 +187,30 @@ class CudaSampler:
 
     def _sample_of(self, slot: _SampleSlot, seeds: torch.Tensor) -> DeviceSample:
         outputs = slot.outputs
-        sources = outputs.left_sources if self._leaves_out else outputs.picked
+        sources = outputs.filtered_sources if self._leaves_out else outputs.picked
         return DeviceSample(
             seed=self._seed,
             seeds=seeds,
             vertices=outputs.vertices,
             picked=outputs.picked,
-            hops=outputs.left or outputs.hops,
+            hops=outputs.filtered_hops or outputs.hops,
             edge_vertices=None if isinstance(self._sampling, LayerSampling) else sources,
             num_vertices=slot.num_vertices,
             num_edges=slot.num_edges,
             state=slot.state,
-            found=slot.found,
+            read_counts=slot.read_counts,
             graph=self._graph,
-            room=self.room,
+            capacity=self.capacity,
         )
 
     def _kernels_of(self, hop: int, fanout: int) -> list[tuple[str, int]]:
-        """Return the kernels of a hop, and the number that each is given."""
+        """Return the names of a hop's kernels, with the number that each receives."""
         counted = () if self._graph.cached is None else ("found",)
         left_out = ("leave_out", "place_left") if self._leaves_out else ()
         if isinstance(self._sampling, LayerSampling):
             ranks = [("rank", hop + MAX_HOPS * number) for number in range(_BYTES)]
-            rest = ("keep", "place", "relabel_kept", *left_out, *counted)
-            return [("count", hop), ("gather", hop), *ranks, *((name, hop) for name in rest)]
+            selection = ("keep", "place", "relabel_kept", *left_out, *counted)
+            return [("count", hop), ("gather", hop), *ranks, *((name, hop) for name in selection)]
         names = (*self._kernels_that_pick(fanout), "number", "relabel", *left_out, *counted)
         return [(name, hop) for name in names]
 
@@ -221,18 +226,18 @@ class CudaSampler:
         return ("count", "clear_slots", "draw_many", "pick_many")
 
     def _optional_arrays(self, edge_positions: bool) -> list[str]:
-        """Return the names of the arrays that not every sample has."""
+        """Return the names of the optional arrays of a sample."""
         by_weight = isinstance(self._sampling, WeightedSampling)
-        wanted = {
+        used_arrays = {
             "positions": edge_positions,
             "edge_weights": self._graph.edge_weights is not None and not by_weight,
             "importance": isinstance(self._sampling, LayerSampling),
         }
-        return [name for name, is_wanted in wanted.items() if is_wanted]
+        return [name for name, is_wanted in used_arrays.items() if is_wanted]
 
     def _slot(self, names: list[str]) -> _SampleSlot:
         outputs = Outputs.empty(
-            self.room,
+            self.capacity,
             self._graph.indices.dtype,
             self._device,
             names=names,
@@ -240,16 +245,16 @@ class CudaSampler:
         )
         cached = self._graph.cached
         num_places = 1 if cached is None else len(cached.indptr) + 1
-        found = torch.zeros(num_places, dtype=torch.int64, device=self._device)
+        read_counts = torch.zeros(num_places, dtype=torch.int64, device=self._device)
         plan = plan_words(
             self._graph,
             self._sampling,
             seed=self._seed,
-            room=self.room,
+            capacity=self.capacity,
             scratch=self._scratch,
             outputs=outputs,
             weight_slots=self._weight_slots,
-            found=found,
+            read_counts=read_counts,
         )
         state = torch.zeros(State.NUM_WORDS, dtype=torch.int64, device=self._device)
         first_edges = State.NUM_LEFT if self._leaves_out else State.NUM_EDGES
@@ -259,12 +264,12 @@ class CudaSampler:
             plan=plan.to(self._device),
             num_vertices=state[State.NUM_VERTICES :][: len(outputs.hops) + 1],
             num_edges=state[first_edges:][: len(outputs.hops)],
-            found=found,
+            read_counts=read_counts,
             excluded=_no_edges(self._device),
         )
 
     def _fill_slots(self) -> torch.Tensor | None:
-        """Return the slots by which neighbours are drawn, those of the native sampler."""
+        """Return the slots by which neighbors are drawn, equal to those of the native sampler."""
         graph, weights = self._graph, self._graph.edge_weights
         if weights is None or not isinstance(self._sampling, WeightedSampling):
             return None

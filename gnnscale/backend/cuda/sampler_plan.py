@@ -1,6 +1,6 @@
-"""What sampling kernels read once: graph, fan-outs and buffers.
+"""Sampling plan that kernels read: words for graph, fan-outs and buffers.
 
-The order of words is that of ``cuda/include/gnnscale_cuda/sample.hpp``.
+The word order is that of ``cuda/include/gnnscale_cuda/sample.hpp``.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from gnnscale.core import ConfigError
 from gnnscale.sampling import LayerSampling, WeightedSampling
 from gnnscale.sampling.minibatch import MAX_HOPS
 
-#: Vertices or edges that a block of threads takes at a time at least.
+#: Minimum vertices or edges that a block of threads processes at a time.
 _TILE = 256
-#: Histograms of a layer's priorities: of 256 counts for each byte of a double.
+#: Words of a layer's priority histograms: 256 counts for each byte of a double.
 _HISTOGRAM = 8 * 256
-#: A hash table has so many slots an edge.
+#: Slots of the hash table for each edge.
 _SLOTS = 2
-#: Above every stamp.
+#: Larger than every stamp.
 _NO_STAMP = 2**32 - 1
-#: Fan-outs up to this are picked by the lanes of a warp.
+#: Largest fan-out that the lanes of one warp pick.
 MAX_LANES = 32
 
 
 class State:
-    """Words of the state of a batch: single ones, then arrays with an entry for each hop."""
+    """Word offsets in a batch's state: single words, then arrays with an entry for each hop."""
 
     STEP, BASE, ERROR, LOWEST, GREATEST = range(5)
-    NUM_VERTICES = 7  #: and one more for the end
+    NUM_VERTICES = 7  #: one entry more than hops
     NUM_EDGES = NUM_VERTICES + MAX_HOPS + 1
     NUM_LISTED = NUM_EDGES + MAX_HOPS
     KEYS = NUM_LISTED + MAX_HOPS
@@ -50,26 +50,26 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class HopArrays:
-    """A block of a sample on the device; arrays are longer than what counts of them."""
+    """Block of a sample on the device; entries past its sizes are undefined."""
 
     indptr: torch.Tensor  #: int64 offsets
     indices: torch.Tensor  #: int32 local ids of sources
-    positions: torch.Tensor | None  #: int64 places in the graph's indices, if they are asked for
-    edge_weights: torch.Tensor | None  #: float32, if edges have weights that do not decide
+    positions: torch.Tensor | None  #: int64 indices of edges in the graph's ``indices``
+    edge_weights: torch.Tensor | None  #: float32; None if weights are the sampling probabilities
     importance: torch.Tensor | None  #: float32, of layer-wise sampling
-    max_vertices: int  #: room for vertices after the hop
+    max_vertices: int  #: capacity of vertices after the hop
 
     @classmethod
     def empty(
-        cls, room: BatchCapacity, hop: int, device: torch.device, *, names: Sequence[str]
+        cls, capacity: BatchCapacity, hop: int, device: torch.device, *, names: Sequence[str]
     ) -> HopArrays:
-        """Make them, of the optional ones those of ``names``."""
-        num_dst, max_vertices = room.num_vertices[hop : hop + 2]
-        num_edges = room.num_edges[hop]
+        """Allocate the arrays of ``hop``, of the optional ones those in ``names``."""
+        num_dst, max_vertices = capacity.num_vertices[hop : hop + 2]
+        num_edges = capacity.num_edges[hop]
 
         def make(name: str, dtype: torch.dtype) -> torch.Tensor | None:
-            wanted = name in names
-            return torch.empty(num_edges, dtype=dtype, device=device) if wanted else None
+            is_used = name in names
+            return torch.empty(num_edges, dtype=dtype, device=device) if is_used else None
 
         return cls(
             indptr=torch.empty(num_dst + 1, dtype=torch.int64, device=device),
@@ -81,91 +81,90 @@ class HopArrays:
         )
 
     def words(self, fanout: int) -> list[int]:
-        """Return what the plan has of the hop."""
+        """Return the plan's words of the hop."""
         arrays = (self.indptr, self.indices, self.positions, self.edge_weights, self.importance)
         return [fanout, len(self.indices), self.max_vertices, *map(_address, arrays)]
 
 
 class Scratch:
-    """Buffers that the batches of a sampler share, one after the other."""
+    """Buffers that all batches of a sampler share."""
 
     def __init__(
         self,
         graph: DeviceGraph,
         sampling: Sampling,
-        room: BatchCapacity,
+        capacity: BatchCapacity,
         device: torch.device,
         *,
         leaves_out: bool,
     ) -> None:
-        """Make them as large as the largest batch needs."""
+        """Allocate buffers for a batch of ``capacity``."""
 
         def make(count: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
             return torch.empty(max(count, 1), dtype=dtype, device=device)
 
         layerwise = isinstance(sampling, LayerSampling)
         many = isinstance(sampling, WeightedSampling) or max(fanouts_of(sampling)) > MAX_LANES
-        edges = room.max_edges
-        self._num_stamps = room.num_stamps
-        #: the base of the stamps of the sample before: above every stamp at first
+        edges = capacity.max_edges
+        self._num_stamps = capacity.num_stamps
+        #: base of the previous sample's stamps; at first larger than every stamp
         self._last_base = torch.full((1,), _NO_STAMP, dtype=torch.int64, device=device)
-        #: of each vertex; all ones is above every stamp
+        #: stamp of each vertex; all ones is larger than every stamp
         self._stamps = make(graph.num_vertices, torch.int32).fill_(-1)
         self._candidates = make(graph.num_vertices if layerwise else 1, torch.int32).fill_(-1)
-        self._others = (
+        self._buffers = (
             make(edges if layerwise else 1, graph.indices.dtype),
             make(edges + 1 if layerwise or leaves_out else 1, torch.int32),
             make(edges if layerwise else 1),
             make(MAX_HOPS * _HISTOGRAM if layerwise else 1, torch.int32),
-            make(room.max_vertices // _TILE + 1),
+            make(capacity.max_vertices // _TILE + 1),
             make(edges // _TILE + 1),
         )
-        self._lists = tuple(make(room.max_vertices) for _ in range(3))
+        self._lists = tuple(make(capacity.max_vertices) for _ in range(3))
         self._slots = make(_SLOTS * edges if many else 1, torch.int32)
 
     def words(self, vertices: torch.Tensor, picked: torch.Tensor) -> list[int]:
-        """Return what the plan has of them, and of two buffers of each sample."""
+        """Return the plan's words of these buffers and a sample's ``vertices`` and ``picked``."""
         first = (vertices, self._stamps, *self._lists, picked, self._slots, self._candidates)
-        arrays = (self._last_base, *first, *self._others)
+        arrays = (self._last_base, *first, *self._buffers)
         return [self._num_stamps, *map(_address, arrays)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """The arrays of a sample, by local id of a vertex or by edge."""
+    """Output arrays of a sample, by local id of a vertex or by edge."""
 
     vertices: torch.Tensor
     picked: torch.Tensor  #: sources of the last hop's edges as vertices of the graph
     hops: tuple[HopArrays, ...]
-    #: the last two without the edges that are left out, if any are
-    left_sources: torch.Tensor | None
-    left: tuple[HopArrays, ...]
+    filtered_sources: torch.Tensor | None  #: ``picked`` without excluded edges
+    filtered_hops: tuple[HopArrays, ...]  #: ``hops`` without excluded edges
 
     @classmethod
     def empty(
         cls,
-        room: BatchCapacity,
+        capacity: BatchCapacity,
         dtype: torch.dtype,
         device: torch.device,
         *,
         names: Sequence[str],
         leaves_out: bool,
     ) -> Outputs:
-        """Make them for vertices of ``dtype``."""
+        """Allocate arrays for vertices of ``dtype``."""
 
         def hops() -> tuple[HopArrays, ...]:
-            numbers = range(len(room.num_edges))
-            return tuple(HopArrays.empty(room, each, device, names=names) for each in numbers)
+            numbers = range(len(capacity.num_edges))
+            return tuple(HopArrays.empty(capacity, hop, device, names=names) for hop in numbers)
 
         def sources() -> torch.Tensor:
-            return torch.empty(max(room.max_edges, 1), dtype=dtype, device=device)
+            return torch.empty(max(capacity.max_edges, 1), dtype=dtype, device=device)
 
         return cls(
-            vertices=torch.empty(room.max_vertices, dtype=dtype, device=device),
+            vertices=torch.empty(capacity.max_vertices, dtype=dtype, device=device),
             picked=sources(),
             hops=hops(),
-            left_sources=sources() if leaves_out else None,
-            left=hops() if leaves_out else (),
+            filtered_sources=sources() if leaves_out else None,
+            filtered_hops=hops() if leaves_out else (),
         )
 
 
@@ -174,22 +173,22 @@ def plan_words(
     sampling: Sampling,
     *,
     seed: int,
-    room: BatchCapacity,
+    capacity: BatchCapacity,
     scratch: Scratch,
     outputs: Outputs,
     weight_slots: torch.Tensor | None,
-    found: torch.Tensor,
+    read_counts: torch.Tensor,
 ) -> torch.Tensor:
     """Return the plan, int64, on the host."""
-    places = any(each.positions is not None for each in outputs.hops)
+    has_positions = any(hop.positions is not None for hop in outputs.hops)
     weights = graph.edge_weights is not None
     sizes = sampling.layer_sizes if isinstance(sampling, LayerSampling) else sampling.fanouts
     arrays = (graph.indptr, graph.indices, graph.edge_weights, weight_slots)
     size = len(HopArrays.__dataclass_fields__) + 2
 
     def words_of(hops: tuple[HopArrays, ...]) -> list[int]:
-        found = list(chain.from_iterable(map(HopArrays.words, hops, sizes)))
-        return found + [0] * (size * MAX_HOPS - len(found))
+        hop_words = list(chain.from_iterable(map(HopArrays.words, hops, sizes)))
+        return hop_words + [0] * (size * MAX_HOPS - len(hop_words))
 
     words = [
         *(graph.num_vertices, graph.num_edges, *map(_address, arrays), len(sizes)),
@@ -197,28 +196,28 @@ def plan_words(
         int(isinstance(sampling, WeightedSampling)),
         int(isinstance(sampling, LayerSampling)),
         int(np.uint64(seed).astype(np.int64)),
-        room.max_vertices,
+        capacity.max_vertices,
         *scratch.words(outputs.vertices, outputs.picked),
         *words_of(outputs.hops),
-        _address(outputs.left_sources),
-        *words_of(outputs.left),
+        _address(outputs.filtered_sources),
+        *words_of(outputs.filtered_hops),
         *(NO_LISTS if graph.cached is None else graph.cached.words),
-        int(places or weights),
-        _address(found),
+        int(has_positions or weights),
+        _address(read_counts),
     ]
     return torch.tensor(words, dtype=torch.int64)
 
 
 def check_weights(graph: DeviceGraph, sampling: Sampling) -> None:
-    """Refuse to draw by weights that are not there.
+    """Refuse weighted sampling of a graph without edge weights.
 
     Raises:
-        ConfigError: neighbours are drawn by weight, and the edges have no weights.
+        ConfigError: the sampler is weighted, and edges have no weights.
     """
     if isinstance(sampling, WeightedSampling) and graph.edge_weights is None:
         raise ConfigError(
-            f"sampler=weighted: edges of {graph.name} have no weights to draw neighbours by; "
-            "sampler=neighbor draws all alike"
+            f"sampler=weighted: edges of {graph.name} have no weights to draw neighbors by; "
+            "sampler=neighbor draws uniformly"
         )
 
 

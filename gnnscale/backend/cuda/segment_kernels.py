@@ -1,4 +1,4 @@
-"""Sums, means and maxima of messages over the edges of a block on a device; see ``Segments``."""
+"""Sums, means and maxima of messages over the edges of a device block; see ``Segments``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from gnnscale.nn.device_block import Rule
 
 
 class DeviceMessageSums:
-    """The edges of a block in segments; messages after the last edge count nothing."""
+    """Reductions of messages by destination; messages past the valid edges are ignored."""
 
     def __init__(self, block: BlockArrays, degrees: torch.Tensor | None) -> None:
-        """Divide the edges of ``block``.
+        """Prepare the reductions of ``block``.
 
         Args:
-            degrees: ``[at least num_dst]`` float32 in-degrees in the whole graph; None if the block
-                has all neighbours.
+            block: block of the device.
+            degrees: ``[at least num_dst]`` float32 in-degrees in the full graph. None: the block
+                has all neighbors.
         """
-        self.num_dst = block.num_dst  #: number of destinations, or more
-        #: ``[num_edges]`` int64 destination of each edge; 0 after the last one
+        self.num_dst = block.num_dst  #: capacity of destinations
+        #: ``[num_edges]`` int64 destination of each edge; 0 past the valid edges
         self.dst = block.destinations().long()
         self._block = replace(block, edge_weights=None, weight_sums=None)
         self._degrees = degrees
@@ -31,7 +32,7 @@ class DeviceMessageSums:
     def sum(self, messages: torch.Tensor) -> torch.Tensor:
         """Return the sum of each destination's messages ``[num_edges, ...]``, ``[num_dst, ...]``.
 
-        Sampled ones stand for all neighbours, as on the host.
+        Sums of sampled messages estimate those over all neighbors, as on the host.
         """
         scale = None
         if self._degrees is not None and self._block.importance is None:
@@ -39,7 +40,7 @@ class DeviceMessageSums:
         return self._summed(messages, self._block, scale)
 
     def mean(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the mean of each destination's messages, zeros without any."""
+        """Return the mean of each destination's messages; zeros without messages."""
         block = self._block
         if self._degrees is None:
             block = replace(block, importance=None)
@@ -47,9 +48,9 @@ class DeviceMessageSums:
         return self._summed(messages, self._block, scale)
 
     def max(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the maximum of each destination's messages, zeros without any.
+        """Return the maximum of each destination's messages; zeros without messages.
 
-        Messages that share a maximum share its gradient.
+        Messages with equal maxima share the gradient.
         """
         flat = messages.flatten(1).contiguous()
         out: torch.Tensor = _DeviceSegmentMax.apply(flat, self._block, self.dst)  # type: ignore[no-untyped-call]
@@ -94,12 +95,12 @@ class _DeviceSegmentMax(torch.autograd.Function):
     def forward(
         ctx: Any, messages: torch.Tensor, block: BlockArrays, dst: torch.Tensor
     ) -> torch.Tensor:
-        there = block.is_edge()[:, None]
-        places = dst[:, None].expand_as(messages)
-        lowest = torch.where(there, messages, -torch.inf)
+        is_edge = block.is_edge()[:, None]
+        targets = dst[:, None].expand_as(messages)
+        lowest = torch.where(is_edge, messages, -torch.inf)
         out = messages.new_full((block.num_dst, messages.shape[1]), -torch.inf)
-        out.scatter_reduce_(0, places, lowest, "amax")
-        counts = _sum(there.to(messages.dtype), replace(block, importance=None), None)
+        out.scatter_reduce_(0, targets, lowest, "amax")
+        counts = _sum(is_edge.to(messages.dtype), replace(block, importance=None), None)
         out = torch.where(counts > 0, out, 0)
         ctx.block, ctx.dst = block, dst
         ctx.save_for_backward(messages, out)

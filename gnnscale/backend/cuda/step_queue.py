@@ -1,4 +1,4 @@
-"""Steps that a device does by itself, as CUDA graphs if it can, and again if one found no room."""
+"""Queue of device-driven steps: CUDA graphs, repeated if a mini-batch exceeds its capacity."""
 
 from __future__ import annotations
 
@@ -29,21 +29,24 @@ from gnnscale.core import Array, one_line
 
 _LOG = logging.getLogger(__name__)
 
-#: Steps whose sample and rows are kept at a time: one is trained while the next is read.
+#: Steps with a sample and rows in memory: one is trained while the next is read.
 NUM_SLOTS = 2
 
 
 class StepQueue:
-    """Starts steps without waiting for them.
+    """Queue that starts steps without waiting.
 
-    A step is two pieces of work: reading, which samples and brings the rows, and training. A
-    mini-batch of the usual size does both as they were recorded (CUDA graphs). Their arrays have
-    the room that mini-batches need by trial; a sample that finds no room halts the device, and the
-    host does that step and those after it again, with all the room that there can be.
+    A step is two pieces of work on two streams: reading (sample, load) and training. Mini-batches
+    of the usual size replay both as CUDA graphs. Their arrays have the capacity observed for the
+    first mini-batches of the run. A sample that exceeds it halts the device, and the host repeats
+    that step and all later ones with the maximum capacity.
 
-    Mini-batches of other sizes, and predicted edges, are queued piece by piece. If neither fan-outs
-    nor layers bound a mini-batch, or code of a user's computes, the host waits for each sample's
-    sizes, while the device trains the step before.
+    Mini-batches of other sizes, and batches of edges, are queued operation by operation. The host
+    waits for each sample's sizes, while the device trains the previous step, if neither fan-outs
+    nor layer sizes bound a mini-batch, or if user code computes it.
+
+        handle = queue.start(seeds, 7, num_seeds=2048, rate=0.01, updates=True, outcomes=backend)
+        report, sizes, counts = queue.reported(handle)  # in step order; waits for step 7
     """
 
     def __init__(
@@ -55,14 +58,18 @@ class StepQueue:
         *,
         exact: bool,
         captures: bool,
-        own_code: bool,
+        runs_user_code: bool,
     ) -> None:
-        """Make room for two steps.
+        """Allocate two slots.
 
         Args:
+            host: backend inputs.
+            placed: graph of the device.
+            engine: GPU.
+            streams: streams of the device.
             exact: whether the host waits for the sizes of each sample.
-            captures: whether steps are recorded.
-            own_code: whether code that may wait for the device computes the step.
+            captures: whether steps are recorded as CUDA graphs.
+            runs_user_code: whether user code, which may wait for the device, computes the step.
         """
         self._host = host
         self._placed = placed
@@ -71,20 +78,20 @@ class StepQueue:
         self._captures = captures
         self._records = StepRecords(engine, max_seeds(host))
         self.learner = DeviceModel(host, engine, self._records)
-        # An optimizer that counts its steps on the host is waited for, as code of a user's is.
-        self._waits = own_code or not self.learner.is_fused
+        # An optimizer that is not fused counts its steps on the host, and may wait for the device.
+        self._waits = runs_user_code or not self.learner.is_fused
         self._is_exact = exact or self._waits
         if placed.following is not None:
             self._records.follow(len(placed.following.rows))
         self._slots = self._new_slots(bounded=not self._is_exact)
-        #: marks after the training of the last steps: a slot is free once its own was reached
+        #: marks after the training of the last steps; a slot is free once its mark is done
         self._trained: deque[Event] = deque(maxlen=NUM_SLOTS)
         self._num_started = 0
-        #: steps whose outcome was not read, in their order
+        #: steps with unread outcomes, in order
         self._unread: deque[DeviceStepHandle] = deque()
         self._accumulated = DeviceGradientAccumulator()
-        #: seeds of the largest slice, which most have
-        self._usual = 1
+        #: seeds of the largest slice, the size of most slices
+        self._usual_seeds = 1
 
     def start(
         self,
@@ -99,49 +106,55 @@ class StepQueue:
         """Start a step; see ``StepOwner.train``.
 
         Args:
-            outcomes: makes the step's outcome of what is ``reported``.
+            seeds: seeds of the device.
+            step: step of the run.
+            num_seeds: seeds over all devices.
+            rate: learning rate.
+            updates: whether the step updates the weights.
+            outcomes: returns the step's outcome, from the result of ``reported``.
         """
         started = DeviceStepHandle(
             outcomes,
             seeds_of(self._host, seeds, step),
             step,
             rate=rate,
-            part=StepPart(num_seeds=num_seeds, before=self._accumulated, updates=updates),
+            part=StepPart(num_seeds=num_seeds, pending=self._accumulated, updates=updates),
         )
         self._accumulated = (
             DeviceGradientAccumulator() if updates else self._accumulated + num_seeds
         )
-        self._usual = max(self._usual, started.seeds.count)
+        self._usual_seeds = max(self._usual_seeds, started.seeds.count)
         assert len(self._unread) < NUM_RECORDS
         self._queue(started, exact=self._is_exact, again=False)
         self._unread.append(started)
         return started
 
     def reported(self, step: DeviceStepHandle) -> tuple[DeviceReport, SampleSizes, ReadCounts]:
-        """Wait for a step, and return what the device reports of it.
+        """Wait for a step, and return the device's report of it.
 
         Raises:
-            ValueError, GraphError: the sample is wrong.
+            ValueError, GraphError: the sample is invalid.
         """
-        found = self._wait(step)
-        if found.halted:
+        report = self._wait(step)
+        if report.halted:
             self._repeat()
-            found = self._wait(step)
+            report = self._wait(step)
         assert self._unread.popleft() is step, "outcomes are read in the order of steps"
         slot = self._slots[0]
-        return found, slot.drawn.sizes_in(found.state), slot.places(found.found)
+        sizes = slot.current_sample.sizes_in(report.state)
+        return report, sizes, slot.read_counts(report.read_counts)
 
     def exchanged_bytes(self, width: int) -> tuple[int, int]:
         """Return the bytes of rows and of blocks that a step receives from peers (P3)."""
         return self._slots[0].exchanged_bytes(width)
 
     def forget(self) -> None:
-        """Forget what was recorded, and what waits for an update; the device is idle."""
+        """Drop recordings and accumulated gradients; the device is idle."""
         self._accumulated = DeviceGradientAccumulator()
         self._unread.clear()
         self._forget_rows()
-        for each in self._slots:
-            each.forget()
+        for slot in self._slots:
+            slot.forget()
 
     def _queue(self, step: DeviceStepHandle, *, exact: bool, again: bool) -> None:
         """Queue a step, for the first time or again."""
@@ -149,13 +162,14 @@ class StepQueue:
         slot = (self._slots_again if again else self._slots)[self._num_started % NUM_SLOTS]
         self._num_started += 1
         if len(self._trained) == NUM_SLOTS:
-            # The step that had the slot must be done; so must those that free its memory.
+            # The previous step of the slot is done, and with it all use of the slot's memory.
             reading.wait_for(self._trained[0])
         replaced = None
         if not again and self._host.cache.replay is not None:
             replaced = self._host.cache.replay.take()
-        step.place = self._records.give(step.seeds.vertices, step.number, step.rate, replaced)
-        repeats = not exact and self._repeats(step.seeds)
+        seeds = step.seeds
+        step.record_index = self._records.give(seeds.vertices, step.number, step.rate, replaced)
+        repeats = not exact and self._repeats(seeds)
         if exact:
             self._read_exactly(slot, step)
         else:
@@ -166,8 +180,8 @@ class StepQueue:
         self._trained.append(step.done)
 
     def _repeats(self, seeds: DeviceSeeds) -> bool:
-        """Whether a step differs from others by its record alone."""
-        return self._captures and seeds.edges is None and seeds.count == self._usual
+        """Return whether the step equals its recording up to the step's record."""
+        return self._captures and seeds.edges is None and seeds.count == self._usual_seeds
 
     def _read(self, slot: StepSlot, step: DeviceStepHandle, *, repeats: bool) -> None:
         seeds, number = step.seeds, step.number
@@ -185,11 +199,11 @@ class StepQueue:
             self._streams.reading.run(work)
 
     def _read_exactly(self, slot: StepSlot, step: DeviceStepHandle) -> None:
-        """Wait for a sample's sizes, and read as many rows."""
+        """Wait for the sample's sizes, and read exactly that many rows."""
         reading, seeds, number = self._streams.reading, step.seeds, step.number
         reading.run(lambda: slot.sample(seeds))
         reading.mark().wait()
-        sizes = slot.drawn.sizes()
+        sizes = slot.current_sample.sizes()
         reading.run(lambda: slot.load(seeds, number, sizes))
 
     def _train(self, slot: StepSlot, step: DeviceStepHandle, *, repeats: bool) -> None:
@@ -206,7 +220,7 @@ class StepQueue:
     def _do(
         self, slot: StepSlot, stream: Stream, key: Hashable, work: Callable[[], object]
     ) -> None:
-        """Queue work that is recorded; if it cannot be, piece by piece from now on."""
+        """Queue recorded work; if recording fails, queue operation by operation from then on."""
         if not self._captures:
             stream.run(work)
             return
@@ -226,13 +240,13 @@ class StepQueue:
     def _wait(self, step: DeviceStepHandle) -> DeviceReport:
         assert step.done is not None
         step.done.wait()
-        return self._records.reported(step.place)
+        return self._records.reported(step.record_index)
 
     def _repeat(self) -> None:
-        """Do all steps whose outcome was not read once more: the first of them found no room."""
+        """Repeat all unread steps with the maximum capacity, which the first one needs."""
         _LOG.info(
-            f"step {self._unread[0].number}: the mini-batch is larger than those of the rehearsal; "
-            f"{len(self._unread)} steps are done again with more room"
+            f"step {self._unread[0].number}: the mini-batch exceeds the observed capacity; "
+            f"{len(self._unread)} steps are repeated with the maximum capacity"
         )
         training = self._streams.training
         training.mark().wait()
@@ -242,14 +256,14 @@ class StepQueue:
             self._queue(step, exact=True, again=True)
 
     def _forget_rows(self) -> None:
-        """Empty a cache that follows the batches: those that were read are others."""
+        """Empty a dynamic cache, since the batches read differ from the planned ones."""
         following = self._placed.following
         if following is not None:
             self._streams.reading.run(following.forget)
 
     @cached_property
     def _slots_again(self) -> tuple[StepSlot, ...]:
-        """Slots with all the room that a mini-batch may need, which change no cache."""
+        """Slots of maximum capacity for repeated steps, which do not update a cache."""
         return self._new_slots(bounded=False, again=True)
 
     def _new_slots(self, *, bounded: bool, again: bool = False) -> tuple[StepSlot, ...]:
@@ -258,10 +272,10 @@ class StepQueue:
         )
         kernels = [self._records.kernels_of(max_seeds(self._host)) for _ in range(NUM_SLOTS)]
         replaced = None if again else self._records.replaced
-        made = tuple(
-            StepSlot(number, reader, self.learner, each, replaced)
-            for number, each in enumerate(kernels)
+        slots = tuple(
+            StepSlot(number, reader, self.learner, slot_kernels, replaced)
+            for number, slot_kernels in enumerate(kernels)
         )
-        made[0].other, made[1].other = made[1], made[0]
-        self._engine.synchronize()  # buffers were cleared outside of the streams that use them
-        return made
+        slots[0].other, slots[1].other = slots[1], slots[0]
+        self._engine.synchronize()  # buffers are initialized outside the streams that use them
+        return slots

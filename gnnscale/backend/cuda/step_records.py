@@ -1,4 +1,4 @@
-"""Memory through which the host and a device hand each other a step, without waiting."""
+"""Step records: memory by which the host and a device exchange a step's data asynchronously."""
 
 from __future__ import annotations
 
@@ -16,75 +16,73 @@ from gnnscale.backend.cuda.sampler_plan import State
 from gnnscale.cache.belady import CacheUpdate
 from gnnscale.core import Array
 
-#: Steps whose records are kept: more than can be on their way.
+#: Records in the ring; more than the steps in flight.
 NUM_RECORDS = 8
 #: Words of a record, in the order of ``cuda/kernels/step.cu``.
 _STEP, _RATE, _SEEDS = 0, 1, 2
 _HALTED, _LOSS, _FIRST_TIME, _NUM_TIMES = 0, 1, 2, 6
 _FIRST_STATE = _FIRST_TIME + _NUM_TIMES
-_FIRST_FOUND = _FIRST_STATE + State.NUM_WORDS
-#: Places of lists, and of rows: members of a clique, and the host.
-_NUM_FOUND = 2 * (MAX_MEMBERS + 1)
-#: Words that the device keeps of a record: step, learning rate, place of the record.
-_KEPT = 3
+_FIRST_COUNT = _FIRST_STATE + State.NUM_WORDS
+#: Read counts of lists and of rows: one for each member of a clique, and one for the host.
+_NUM_COUNTS = 2 * (MAX_MEMBERS + 1)
+#: Words of a record that a slot copies: step, learning rate, index of the record.
+_NUM_STEP_WORDS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceReport:
-    """What the device reports of a step that is done."""
+    """Report of the device about a step that is done."""
 
-    halted: bool  #: whether it changed nothing, since it or a step before it found no room
+    halted: bool  #: whether the step changed nothing: it or an earlier one exceeded its capacity
     loss: float
     times: tuple[int, ...]  #: nanoseconds of the device's clock; see ``seconds``
     state: list[int]  #: words of the sample's state; see ``State``
-    found: list[int]  #: reads of lists by place, then those of rows, if there are caches of them
+    read_counts: list[int]  #: list reads by location, then row reads, each if cached
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of each stage by the device's clock."""
-        begun, sampled, read, before, after, updated = self.times
-        ends = {"sample": (begun, sampled), "load": (sampled, read)}
-        ends |= {"propagate": (before, after), "sync": (after, updated)}
+        start, sampled, read, propagation_start, after, updated = self.times
+        ends = {"sample": (start, sampled), "load": (sampled, read)}
+        ends |= {"propagate": (propagation_start, after), "sync": (after, updated)}
         return {stage: (last - first) / 1e9 for stage, (first, last) in ends.items()}
 
 
 class StepRecords:
-    """Records of the steps on their way, and what all steps share on the device.
+    """Records of the steps in flight, and the state that all steps share on the device.
 
-    The device counts the steps by itself: a launch that is repeated as it was recorded takes the
-    record that comes next.
+    The device counts steps, so that a replayed launch reads the next record.
     """
 
     def __init__(self, engine: Engine, max_seeds: int) -> None:
-        """Make room for ``NUM_RECORDS`` steps of up to ``max_seeds`` seeds."""
+        """Allocate ``NUM_RECORDS`` records of up to ``max_seeds`` seeds."""
         self._engine = engine
         self._kernels = engine.kernels
-        self.replaced: CacheUpdates | None = (
-            None  #: what enters a cache, once ``follow`` was called
-        )
-        self._given = engine.shared((NUM_RECORDS, _SEEDS + max_seeds), torch.int64)
-        self._reports = engine.shared((NUM_RECORDS, _FIRST_FOUND + _NUM_FOUND), torch.int64)
-        # Looked at as arrays once: making a view of a tensor takes as long as a launch.
-        self._given_words, self._reported_words = self._given.numpy(), self._reports.numpy()
+        #: updates of a dynamic cache; set by ``follow``
+        self.replaced: CacheUpdates | None = None
+        self._records = engine.shared((NUM_RECORDS, _SEEDS + max_seeds), torch.int64)
+        self._reports = engine.shared((NUM_RECORDS, _FIRST_COUNT + _NUM_COUNTS), torch.int64)
+        # NumPy views are cached, since creating one takes as long as a launch.
+        self._record_words, self._reported_words = self._records.numpy(), self._reports.numpy()
         self._counter = torch.zeros(1, dtype=torch.int64, device=engine.device)
         self._control = torch.zeros(2, device=engine.device)
-        self._num_given = 0
+        self._num_records = 0
 
     @property
     def halted(self) -> torch.Tensor:
-        """1 on the device once a sample was worth nothing: steps change nothing from there on."""
+        """1 on the device once a sample was unusable: that step and later ones change nothing."""
         return self._control[0]
 
     @property
     def rate(self) -> torch.Tensor:
-        """The learning rate of the step that is trained, float32 on the device."""
+        """Learning rate of the current step, float32 on the device."""
         return self._control[1]
 
     def resume(self) -> None:
-        """Let steps change weights again; on a stream."""
+        """Clear ``halted``; on a stream."""
         self.halted.zero_()
 
     def follow(self, capacity: int) -> None:
-        """Let records say which rows enter a cache, up to ``capacity`` a step."""
+        """Add cache updates of up to ``capacity`` rows to the records."""
         records = self._engine.shared((NUM_RECORDS, 1 + 2 * capacity), torch.int32)
         self.replaced = CacheUpdates(records=records, capacity=capacity)
         self._replaced_words = records.numpy()
@@ -92,49 +90,51 @@ class StepRecords:
     def give(
         self, vertices: Array, step: int, rate: float, replaced: CacheUpdate | None = None
     ) -> int:
-        """Write the next record, and return its place.
+        """Write the next record, and return its index.
 
         Args:
             vertices: ``[n]`` seeds.
-            replaced: what enters a cache; None for nothing.
+            step: step of the run.
+            rate: learning rate.
+            replaced: cache update of the step. None: no update.
         """
-        place = self._num_given % NUM_RECORDS
-        self._num_given += 1
-        record = self._given_words[place]
+        index = self._num_records % NUM_RECORDS
+        self._num_records += 1
+        record = self._record_words[index]
         record[_STEP] = step
         record[_RATE] = int.from_bytes(struct.pack("<f", rate), "little")
         record[_SEEDS : _SEEDS + len(vertices)] = vertices
         if self.replaced is not None:
-            self._write_replaced(place, self.replaced.capacity, replaced)
-        return place
+            self._write_replaced(index, self.replaced.capacity, replaced)
+        return index
 
-    def _write_replaced(self, place: int, capacity: int, replaced: CacheUpdate | None) -> None:
-        words = self._replaced_words[place]
+    def _write_replaced(self, index: int, capacity: int, replaced: CacheUpdate | None) -> None:
+        words = self._replaced_words[index]
         count = words[0] = 0 if replaced is None else len(replaced.slots)
         if replaced is not None:
             words[1 : 1 + count] = replaced.positions
             words[1 + capacity : 1 + capacity + count] = replaced.slots
 
-    def reported(self, place: int) -> DeviceReport:
-        """Return the report of a step, whose last mark was waited for."""
-        words: list[int] = self._reported_words[place].tolist()
+    def reported(self, index: int) -> DeviceReport:
+        """Return the report of the step with record ``index``, after a wait for its last mark."""
+        words: list[int] = self._reported_words[index].tolist()
         (loss,) = struct.unpack("<f", words[_LOSS].to_bytes(4, "little"))
         return DeviceReport(
             halted=words[_HALTED] != 0,
             loss=loss,
             times=tuple(words[_FIRST_TIME:_FIRST_STATE]),
-            state=words[_FIRST_STATE:_FIRST_FOUND],
-            found=words[_FIRST_FOUND:],
+            state=words[_FIRST_STATE:_FIRST_COUNT],
+            read_counts=words[_FIRST_COUNT:],
         )
 
     def kernels_of(self, max_seeds: int) -> StepKernels:
-        """Return the kernels of a slot, whose seeds are up to ``max_seeds``."""
+        """Return the record kernels of a slot of up to ``max_seeds`` seeds."""
         device = self._counter.device
         return StepKernels(
             seeds=torch.empty(max_seeds, dtype=torch.int64, device=device),
-            words=torch.zeros(_KEPT, dtype=torch.int64, device=device),
+            words=torch.zeros(_NUM_STEP_WORDS, dtype=torch.int64, device=device),
             times=torch.zeros(_NUM_TIMES, dtype=torch.int64, device=device),
-            given=self._given,
+            records=self._records,
             reports=self._reports,
             counter=self._counter,
             control=self._control,
@@ -144,33 +144,33 @@ class StepRecords:
 
 @dataclass(frozen=True, kw_only=True)
 class StepKernels:
-    """The kernels at the border of a step, and the device's memory of it."""
+    """Kernels at the stage boundaries of a step, and the slot's copy of its record."""
 
     seeds: torch.Tensor  #: ``[max_seeds]`` int64
-    words: torch.Tensor  #: int64 step of the run, bits of the learning rate, place of the record
+    words: torch.Tensor  #: int64 step of the run, bits of the learning rate, index of the record
     times: torch.Tensor  #: ``[6]`` int64 nanoseconds
-    given: torch.Tensor  #: records of the host, which kernels read
-    reports: torch.Tensor  #: records of the device
-    counter: torch.Tensor  #: ``[1]`` int64 records that were taken
-    control: torch.Tensor  #: what all steps share
+    records: torch.Tensor  #: records written by the host
+    reports: torch.Tensor  #: reports written by the device
+    counter: torch.Tensor  #: ``[1]`` int64 number of records read
+    control: torch.Tensor  #: float32 halt flag and learning rate, shared by all steps
     kernels: Kernels
 
     @property
     def step(self) -> torch.Tensor:
-        """``[1]`` int64: the step of the run, once it was taken."""
+        """``[1]`` int64 step of the run, after ``take``."""
         return self.words[:1]
 
     @property
-    def place(self) -> torch.Tensor:
-        """``[1]`` int64: the place of the record, once it was taken."""
-        return self.words[_KEPT - 1 :]
+    def record_index(self) -> torch.Tensor:
+        """``[1]`` int64 index of the record, after ``take``."""
+        return self.words[_NUM_STEP_WORDS - 1 :]
 
     def take(self, num_seeds: int) -> None:
-        """Take the next record, and begin."""
+        """Copy the next record, and note the start time."""
         self.kernels.launch(
             "step_take",
-            self.given,
-            np.int64(self.given.shape[1]),
+            self.records,
+            np.int64(self.records.shape[1]),
             np.int64(NUM_RECORDS),
             self.counter,
             np.int64(num_seeds),
@@ -181,19 +181,19 @@ class StepKernels:
         )
 
     def sampled(self, state: torch.Tensor) -> None:
-        """Note the time; empty a sample that is worth nothing."""
+        """Note the time, and empty an invalid sample."""
         self.kernels.launch("step_sampled", state, self.times, grid=1)
 
     def read(self) -> None:
-        """Note that input rows were read."""
+        """Note the time after the input rows are read."""
         self._note(2)
 
     def begin(self, state: torch.Tensor) -> None:
-        """Begin to train on a sample."""
+        """Start training on a sample."""
         self.kernels.launch("step_begin", state, self.words, self.control, self.times, grid=1)
 
     def propagated(self) -> None:
-        """Note that gradients are there."""
+        """Note the time after gradients are computed."""
         self._note(4)
 
     def report(
@@ -203,11 +203,12 @@ class StepKernels:
         lists: torch.Tensor | None,
         rows: torch.Tensor | None,
     ) -> None:
-        """Report the step.
+        """Write the step's report.
 
         Args:
+            state: state of the sample.
             loss: ``[1]`` float32.
-            lists, rows: int64 reads by place; None without a cache of them.
+            lists, rows: int64 reads by location. None: not cached.
         """
         self.kernels.launch(
             "step_report",

@@ -1,4 +1,4 @@
-"""Streams: queues of a GPU's work, and the marks that order them. The host waits for neither."""
+"""Streams: asynchronous queues of GPU work, and the marks that order them."""
 
 from __future__ import annotations
 
@@ -11,81 +11,82 @@ import torch
 
 
 class Event(Protocol):
-    """A point in a stream, which is reached once all that was queued before it is done."""
+    """Mark in a stream, which is done once all work queued before it is done."""
 
     @property
-    def reached(self) -> bool:
-        """Whether it is reached already."""
+    def is_done(self) -> bool:
+        """Whether all work before the mark is done."""
         ...
 
     def wait(self) -> None:
-        """Let the host wait until it is reached.
+        """Wait for the mark on the host.
 
         Raises:
-            RuntimeError: what was queued before it has failed.
+            RuntimeError: work queued before the mark failed.
         """
         ...
 
     def seconds_since(self, earlier: Event) -> float:
-        """Return the seconds from ``earlier`` to this mark, by the device's clock, both reached."""
+        """Return the seconds from ``earlier`` to this mark by the device's clock; both are done."""
         ...
 
 
 class CapturedWork(Protocol):
-    """Work that a stream has recorded."""
+    """Recording of a stream's work."""
 
     def replay(self) -> None:
-        """Queue the work once more, as it was recorded: with the same memory and numbers."""
+        """Queue the recorded work again, with the recorded addresses and arguments."""
         ...
 
 
 class Stream(Protocol):
-    """Work that is done in the order in which it was queued."""
+    """In-order queue of work."""
 
     def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
-        """Queue ``work``: operations of torch, and kernels on the current stream.
+        """Queue ``work``: torch operations, and kernels on the current stream.
 
-        It may have returned before, while, or after the device does what it queues.
+        ``work`` may have returned before, while or after the device executes its operations.
 
         Args:
-            waits: whether ``work`` may read on the host what the device computes.
+            work: queues operations.
+            waits: whether ``work`` may read on the host values computed by the device.
         """
         ...
 
     def capture(self, work: Callable[[], object]) -> CapturedWork:
-        """Queue ``work`` and record it, so that the host need not queue its parts again.
+        """Queue and record ``work``, so that a replay costs the host a single call.
 
-        All that it reads or writes and that is not its own must live, and stay in place, as long as
-        the recording does. It must have been done once before.
+        Memory that the operations use, except their own intermediate results, must stay at its
+        address as long as the recording. ``work`` must have run once before.
 
         Raises:
-            RuntimeError: it cannot be recorded, e.g. since it waits for the device.
+            RuntimeError: the work cannot be recorded, e.g. since it waits for the device.
         """
         ...
 
     def mark(self) -> Event:
-        """Return a mark after all that was queued so far."""
+        """Return a mark after all queued work."""
         ...
 
     def wait_for(self, mark: Event) -> None:
-        """Let what is queued from now on wait for a mark of another stream."""
+        """Make later work wait for a mark of another stream."""
         ...
 
     def close(self) -> None:
-        """Wait for all that was queued, whatever became of it."""
+        """Wait for all queued work, failed or not."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceStreams:
-    """The queues of a device: one samples and reads the next mini-batch while the other trains."""
+    """Streams of a device: one samples and reads the next mini-batch, the other trains."""
 
     reading: Stream
     training: Stream
 
 
 class CudaEvent:
-    """An event of a GPU."""
+    """Event of a GPU."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         """Record the event on ``stream``."""
@@ -93,12 +94,12 @@ class CudaEvent:
         self.event.record(stream)
 
     @property
-    def reached(self) -> bool:
-        """Whether it is reached already."""
+    def is_done(self) -> bool:
+        """Whether all work before the mark is done."""
         return bool(self.event.query())
 
     def wait(self) -> None:
-        """Let the host wait until it is reached."""
+        """Wait for the mark on the host."""
         self.event.synchronize()
 
     def seconds_since(self, earlier: Event) -> float:
@@ -108,10 +109,10 @@ class CudaEvent:
 
 
 class CudaCaptured:
-    """A CUDA graph."""
+    """CUDA graph."""
 
     def __init__(self, graph: torch.cuda.CUDAGraph, stream: Any) -> None:
-        """Know the stream on which it is launched."""
+        """Store the graph and the stream that launches it."""
         self._graph = graph
         self._stream = stream
 
@@ -122,24 +123,24 @@ class CudaCaptured:
 
 
 class CudaStream:
-    """A stream of a GPU."""
+    """Stream of a GPU."""
 
     def __init__(self, device: torch.device) -> None:
-        """Make a stream of ``device``."""
+        """Create a stream of ``device``."""
         self._device = device
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool: Any = None
 
     def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
-        """Queue what ``work`` queues on the current stream."""
-        torch.cuda.set_device(self._device)  # kernels take the context of the thread
+        """Run ``work`` with this stream as the current one."""
+        torch.cuda.set_device(self._device)  # kernels use the thread's context
         with torch.cuda.stream(self._stream):
             work()
 
     def capture(self, work: Callable[[], object]) -> CudaCaptured:
-        """Record ``work`` as a CUDA graph, and launch that."""
+        """Record ``work`` as a CUDA graph, and launch the graph."""
         if self._pool is None:
-            # Recordings of a stream never run at once, so that they may share their memory.
+            # Graphs of a stream run one after another, and can share a memory pool.
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         torch.cuda.set_device(self._device)
@@ -147,7 +148,7 @@ class CudaStream:
             graph,
             pool=self._pool,
             stream=self._stream,
-            # Other threads may write checkpoints meanwhile.
+            # Other threads may write checkpoints during the capture.
             capture_error_mode="thread_local",
         ):
             work()
@@ -156,15 +157,15 @@ class CudaStream:
         return captured
 
     def mark(self) -> CudaEvent:
-        """Return a mark after all that was queued so far."""
+        """Return a mark after all queued work."""
         return CudaEvent(self._stream)
 
     def wait_for(self, mark: Event) -> None:
-        """Let what is queued from now on wait for a mark of another stream."""
+        """Make later work wait for a mark of another stream."""
         assert isinstance(mark, CudaEvent)
         self._stream.wait_event(mark.event)
 
     def close(self) -> None:
-        """Wait for all that was queued; who waited for it has seen what failed."""
+        """Wait for all queued work; its failures were raised where it was waited for."""
         with suppress(RuntimeError):
             self._stream.synchronize()

@@ -1,1 +1,1 @@
-"""Training on FPGA boards, and on simulated ones."""
+"""FPGA boards as training devices, real or simulated."""

@@ -1,4 +1,4 @@
-"""An FPGA card, or one in C simulation, as a training device."""
+"""FPGA card, real or in C simulation, as a training device."""
 
 import threading
 import time
@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from gnnscale.backend import base
-from gnnscale.backend.fpga import board, lowering
-from gnnscale.backend.fpga import step_result as outcome
+from gnnscale.backend.fpga import board, lowering, step_result
 from gnnscale.backend.fpga.csim.build import SimulatedDesign, library, load_csim, load_pyxrt
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
 from gnnscale.core import Array, ConfigError, Traffic, find_memory
@@ -21,35 +20,35 @@ from gnnscale.planner import Fpga, Threads
 from gnnscale.planner.cost_model.equations import BatchSize, transfer_seconds
 from gnnscale.sampling import MiniBatch
 
-#: Mini-batches that are on their way or on the card.
+#: Maximum mini-batches in flight or on the card.
 _SLOTS = 4096
 _WORD = 64
-#: Of the kernel's flags.
+#: Bits of the kernel's flags.
 _TRAIN, _MULTILABEL = 1, 4
 _NOTHING = BatchSize(vertices=(), edges=())
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Sent(base.DeviceBatch):
-    """A mini-batch on the card."""
+    """Mini-batch on the card."""
 
-    slot: int  #: of every compute unit
-    parts: tuple[PackedBatch | None, ...]  #: what each compute unit got; None for one without seeds
-    seconds: dict[str, float]  #: of the transfer, by the device's own clock if it has one
-    arranging_s: float  #: that the host took to arrange it, measured
+    slot: int  #: slot of every compute unit
+    parts: tuple[PackedBatch | None, ...]  #: part of each compute unit. None: no seeds
+    seconds: dict[str, float]  #: modelled seconds of the transfer to a simulated card, or empty
+    arranging_s: float  #: measured seconds in which the host arranged it
 
 
 class FpgaBackend:
-    """Trains on the compute units of a card, each with a slice of the mini-batch.
+    """Backend that trains on the compute units of a card, with a slice of the mini-batch each.
 
-    The card owns a copy of the weights. Transfers go to one slot while it computes on another.
+    The card has a copy of the weights. Transfers fill one slot while the card computes another.
     """
 
     def __init__(self, device: Fpga, host: base.BackendInputs) -> None:
         """Open the card, and lay out the model's weights.
 
         Raises:
-            ConfigError: the kernels cannot compute the model, or the card or its driver is missing.
+            ConfigError: the kernels do not support the model, or the card or its driver is missing.
         """
         self.device = device
         self._host = host
@@ -68,13 +67,13 @@ class FpgaBackend:
         self._limits = ChipLimits(n=device.n, row_words=device.row_words)
         self._limits.check(self._products)
         self._memory.reserve(2 * self._weights.num_bytes * device.compute_units, "the model")
-        with self._told():
+        with self._device_errors():
             self._board = _open(device, header)
             for unit in range(device.compute_units):
                 self._board.allocate(unit, "gradients", self._weights.num_bytes)
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the mini-batch of ``seeds`` at ``step``; the host samples."""
+        """Return the mini-batch of ``seeds`` at ``step``, sampled by the host."""
         return self._host.sampler.sample(seeds, step)
 
     def load(self, batch: MiniBatch) -> Inputs:
@@ -82,22 +81,22 @@ class FpgaBackend:
         return self._host.loader.load(batch)
 
     def on_host(self, batch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch: the host has sampled it."""
+        """Return ``batch``, which is in host memory."""
         return batch
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> base.DeviceBatch:
         """Arrange the mini-batch for the compute units, and send each its part.
 
         Raises:
-            DeviceMemoryError: it does not fit on the card or on the chip.
+            DeviceMemoryError: it exceeds the memory of the card or of the chip.
         """
         begin = time.perf_counter()
         parts = self._pack(batch, inputs)
         arranging_s = time.perf_counter() - begin
-        sent = [each for each in parts if each is not None]
-        row_bytes = sum(each.features.nbytes for each in sent)
-        list_bytes = sum(each.batch.nbytes + each.edges.nbytes for each in sent)
-        num_bytes = row_bytes + list_bytes + sum(each.scratch_bytes for each in sent)
+        sent = [part for part in parts if part is not None]
+        row_bytes = sum(part.features.nbytes for part in sent)
+        list_bytes = sum(part.batch.nbytes + part.edges.nbytes for part in sent)
+        num_bytes = row_bytes + list_bytes + sum(part.scratch_bytes for part in sent)
         self._memory.reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
         slot = self._send(parts, num_bytes)
         link = self.device
@@ -106,7 +105,7 @@ class FpgaBackend:
         modelled = transfer_seconds(num_sent, link.link_bandwidth, link.link_latency_s)
         return _Sent(
             batch=batch,
-            # The rows are on the card; the host's are no longer needed.
+            # The rows are on the card; those of the host are freed.
             inputs=replace(inputs, x=inputs.x[:0]),
             traffic=inputs.traffic.with_link(
                 row_bytes=row_bytes, list_bytes=list_bytes, request_bytes=link.link_request_bytes
@@ -119,13 +118,13 @@ class FpgaBackend:
         )
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
-        """Start the compute units on their parts, and return."""
+        """Start the compute units on their parts, without waiting."""
         assert isinstance(batch, _Sent)
         assert self._running is None
         graph = self._host.graph
         terms = max(batch.batch.num_seeds, 1) * (graph.num_classes if graph.multilabel else 1)
         flags = _TRAIN | (_MULTILABEL if graph.multilabel else 0)
-        with self._told():
+        with self._device_errors():
             for unit, part in self._parts(batch):
                 self._board.allocate(unit, "scratch", max(part.scratch_bytes, _WORD))
                 scalars = (
@@ -163,29 +162,29 @@ class FpgaBackend:
 
     def update_weights(self) -> None:
         """Send the host's parameters to every compute unit."""
-        with self._told():
+        with self._device_errors():
             self._board.send_weights(self._weights.pack())
 
     def buffers_out(self) -> None:
-        """Nothing to do: models that the kernels compute have no buffers."""
+        """Do nothing: models with FPGA kernels have no buffers."""
 
     def set_threads(self, threads: Threads) -> None:
-        """Use so many host threads from now on."""
+        """Set the number of host threads of each stage."""
         self._host.sampler.num_threads = threads.sample
         self._host.loader.num_threads = threads.load
         self._threads = max(threads.load, 1)
         torch.set_num_threads(1)
 
     def close(self) -> None:
-        """Free the card."""
+        """Close the card."""
         self._board.close()
 
     def _send(self, parts: Sequence[PackedBatch | None], num_bytes: int) -> int:
-        """Send the compute units their parts, and return their slot."""
+        """Send the parts to the compute units, and return their slot."""
         with self._lock:
             slot = self._slots.pop()
         try:
-            with self._told():
+            with self._device_errors():
                 for unit, part in enumerate(parts):
                     if part is not None:
                         self._board.allocate(unit, "result", _WORD, slot=slot)
@@ -198,14 +197,14 @@ class FpgaBackend:
         return slot
 
     def _slices(self, batch: MiniBatch) -> Iterator[range]:
-        """Yield each compute unit's seeds, in proportion."""
+        """Yield the seed positions of each compute unit, in equal parts."""
         units = self.device.compute_units
         cuts = [batch.num_seeds * unit // units for unit in range(units + 1)]
         yield from map(range, cuts, cuts[1:])
 
     def _pack(self, batch: MiniBatch, inputs: Inputs) -> tuple[PackedBatch | None, ...]:
-        """Arrange the mini-batch for the compute units; None for one without seeds."""
-        room = self._max_row_bytes()
+        """Arrange the parts of the compute units; None for a unit without seeds."""
+        max_row_bytes = self._max_row_bytes()
         parts: list[PackedBatch | None] = []
         for seeds in self._slices(batch):
             if not seeds:
@@ -220,18 +219,18 @@ class FpgaBackend:
                 batch,
                 inputs,
                 seeds,
-                max_row_bytes=room,
+                max_row_bytes=max_row_bytes,
                 num_threads=self._threads,
             )
-            room -= part.features.nbytes
+            max_row_bytes -= part.features.nbytes
             parts.append(part)
         return tuple(parts)
 
     def _max_row_bytes(self) -> int:
-        """Return the bytes of input rows that the card and the host have room for.
+        """Return the maximum bytes of input rows in the memory of card and host.
 
-        The host holds the rows of each group and, for the transfer, of all groups in one array; a
-        simulated card's memory is the host's as well.
+        The host has two copies of the rows, by group and as one array for the transfer. A simulated
+        card's memory is a third one.
         """
         copies = 3 if self.device.simulated else 2
         return min(self.device.memory_bytes, find_memory().available // copies)
@@ -241,22 +240,22 @@ class FpgaBackend:
         return ((unit, part) for unit, part in enumerate(batch.parts) if part is not None)
 
     def _wait(self) -> None:
-        """Fetch loss, gradients and counters of the batch that runs, if one does."""
+        """Fetch loss, gradients and counters of the running batch, if there is one."""
         batch, self._running = self._running, None
         if batch is None:
             return
-        loss, gradients, counted, waited = 0.0, np.zeros(0, np.float32), [], []
-        with self._told():
+        loss, gradients, counted, kernel_seconds = 0.0, np.zeros(0, np.float32), [], []
+        with self._device_errors():
             for unit, _ in self._parts(batch):
-                found = self._board.wait(unit, self.device.timeout_s)
-                loss += outcome.check_outcome(found, self.device)
-                own = self._board.gradients(unit)
-                gradients = gradients + own if len(gradients) else own
+                status = self._board.wait(unit, self.device.timeout_s)
+                loss += step_result.check_outcome(status, self.device)
+                unit_gradients = self._board.gradients(unit)
+                gradients = gradients + unit_gradients if len(gradients) else unit_gradients
                 counted.append(self._board.counters(unit))
-                waited.append(self._board.kernel_seconds(unit))
+                kernel_seconds.append(self._board.kernel_seconds(unit))
         if len(gradients):
             self._gradients = self._weights.unpack(gradients)
-        counters, seconds = outcome.step_counters(counted, waited, self.device)
+        counters, seconds = step_result.step_counters(counted, kernel_seconds, self.device)
         counters |= {"arranging_s": batch.arranging_s, **self._host.cache.counters()}
         self._result = base.BatchOutcome(
             loss=loss,
@@ -267,8 +266,8 @@ class FpgaBackend:
         )
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Raise the board's error as an error of this device."""
+    def _device_errors(self) -> Iterator[None]:
+        """Raise errors of the board as errors of this device."""
         try:
             yield
         except board.BoardMemoryError as error:
@@ -278,9 +277,12 @@ class FpgaBackend:
 
 
 def _check(device: Fpga, host: base.BackendInputs) -> None:
-    """Refuse what the kernels do not know."""
+    """Refuse options that the kernels do not support."""
     if host.loader.compute_dtype != torch.float32:
-        raise ConfigError(f"runtime.compute_dtype: must be float32 on {device.label}, an fpga")
+        dtype = str(host.loader.compute_dtype).removeprefix("torch.")
+        raise ConfigError(
+            f"runtime.compute_dtype={dtype}: expected float32 on {device.label}, an fpga"
+        )
     if losses.label_kind(host.graph.labels) == "regression":
         raise ConfigError(
             f"device_plan: {device.label} is an fpga, whose loss is of classes, and the labels of "
@@ -299,17 +301,16 @@ def _check(device: Fpga, host: base.BackendInputs) -> None:
 
 
 def _layered(model: TrainableModel) -> GNN:
-    """Return a model whose layers kernels may compute."""
+    """Return the model as a ``GNN``, whose layers kernels may support."""
     if not isinstance(model, GNN):
         raise ConfigError(
-            "model=custom: an fpga computes layers by its kernels, and no module of torch; "
-            "model=gcn, sage and gin can be trained there"
+            "model=custom: expected a model with fpga kernels; use model=gcn, sage or gin"
         )
     return model
 
 
 def _open(device: Fpga, header: Path | None) -> board.OpenBoard:
-    """Open the card, or the simulated one."""
+    """Open the card, or a simulated one."""
     design = SimulatedDesign(
         n=device.n,
         m=device.m,
@@ -332,7 +333,7 @@ def _open(device: Fpga, header: Path | None) -> board.OpenBoard:
 
 
 def _halves(value: int) -> tuple[int, int]:
-    """Return the low and the high half of 64 bits as signed integers of 32."""
+    """Return the low and the high 32 bits of an integer as signed integers."""
     low, high = np.array([value & (2**64 - 1)], np.uint64).view(np.int32).tolist()
     return low, high
 

@@ -1,8 +1,8 @@
-"""A mini-batch as the kernels read it: see ``fpga/include/gnnscale_fpga/batch.hpp``.
+"""Layout of a mini-batch for the kernels; see ``fpga/include/gnnscale_fpga/batch.hpp``.
 
-Seeds are cut into groups whose output rows fit into the memory on the chip. The blocks of a group
-are those edges of the mini-batch that lead to its seeds. If the sums of a block do not fit on
-the chip at once, its rows are cut into tiles.
+Seeds are divided into groups whose output rows fit into the chip's memory. Blocks of a group have
+the edges of the mini-batch that lead to its seeds. A block whose sums exceed the chip's memory is
+divided into tiles of rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,22 +20,22 @@ from gnnscale.ops import ArrangedBlock, EdgeTiles
 from gnnscale.sampling import MiniBatch
 
 _WORD = 64
-#: Of ``Stage.flags``.
+#: Bits of ``Stage.flags``.
 _ACTIVATES, _DROPS, _CONCATENATES = 1, 2, 4
 _PROBABILITIES = 65536
-#: Banks of rows, for each scatter-gather PE.
+#: Banks of rows for each scatter-gather PE.
 _BANKS_OF_PE = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChipLimits:
-    """The sizes of a compute unit, as ``fpga/include/gnnscale_fpga/design.hpp`` has them."""
+    """Sizes of a compute unit, as in ``fpga/include/gnnscale_fpga/design.hpp``."""
 
     n: int  #: scatter-gather PEs
-    row_words: int = 98304  #: of the memory of all layers' output rows, and of aggregated ones
-    gather_rows: int = 16384  #: sums of all gather PEs
-    max_words_out: int = 32  #: of the widest output row
-    max_stages: int = 16  #: products of a model
+    row_words: int = 98304  #: words of the memory of output rows and aggregated rows
+    gather_rows: int = 16384  #: sums that all gather PEs hold
+    max_words_out: int = 32  #: words of the widest output row
+    max_stages: int = 16  #: maximum products of a model
 
     @property
     def banks(self) -> int:
@@ -43,41 +43,41 @@ class ChipLimits:
         return _BANKS_OF_PE * self.n
 
     def check(self, products: Sequence[Product]) -> None:
-        """Check a model's products.
+        """Check the products of a model.
 
         Raises:
-            ConfigError: there are too many, or one is too wide.
+            ConfigError: there are too many products, or one is too wide.
         """
         if len(products) > self.max_stages:
             raise ConfigError(
-                f"model.num_layers: {len(products)} products, and an fpga's kernels take "
-                f"{self.max_stages}"
+                f"model.num_layers: expected at most {self.max_stages} products on an fpga, "
+                f"got {len(products)}"
             )
         widest = max(product.width_out for product in products)
         if widest > self.max_words_out * LANES:
             raise ConfigError(
-                f"model.hidden: a layer has {widest} output features, and an fpga's kernels make "
-                f"{self.max_words_out * LANES}"
+                f"model.hidden: expected at most {self.max_words_out * LANES} output features on "
+                f"an fpga, got {widest}"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackedBatch:
-    """What one compute unit gets of a mini-batch."""
+    """Part of a mini-batch for one compute unit."""
 
     batch: UInt8Array  #: bytes of groups, stages, tiles, labels and ids
     edges: UInt8Array  #: bytes of edges
-    #: ``[num_words, 16]`` float32 input rows, sixteen columns of all rows at a time
+    #: ``[num_words, 16]`` float32 input rows: sixteen columns of all rows, then the next sixteen
     features: Float32Array
-    num_groups: int  #: of seeds
-    num_seeds: int  #: of the unit
-    scratch_bytes: int  #: that it needs for aggregated rows that do not fit on the chip
+    num_groups: int  #: groups of seeds
+    num_seeds: int  #: seeds of the compute unit
+    scratch_bytes: int  #: memory of aggregated rows that exceed the chip
     num_sources: int  #: input rows over all groups
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Stage:
-    """A product's rows and edges in one group."""
+    """Rows and edges of a product in one group."""
 
     product: Product
     arranged: ArrangedBlock
@@ -88,23 +88,23 @@ class _Stage:
         return _padded(len(self.rows))
 
     def kept_parts(self, number: int) -> int:
-        """Return the parts that are kept of the aggregated rows of stage ``number``.
+        """Return the aggregated parts that stage ``number`` stores for backward propagation.
 
-        Own rows of the input are not: the kernels read them again.
+        The first stage stores no own rows: kernels read the input again.
         """
         slots = self.product.num_slots if number else 1
         return slots * words(self.product.width_in)
 
 
 class _Buffer:
-    """Arrays in a row, each beginning at a word."""
+    """Concatenated arrays, each aligned to a word."""
 
     def __init__(self, num_words: int = 0) -> None:
         self._parts: list[UInt8Array] = []
         self.num_words = num_words
 
     def add(self, array: Array) -> int:
-        """Append ``array`` and return its first word."""
+        """Append ``array``, and return the offset of its first word."""
         first = self.num_words
         raw = np.ascontiguousarray(array).view(np.uint8).ravel()
         self._parts.append(raw)
@@ -114,8 +114,8 @@ class _Buffer:
         return first
 
     def join(self, head: Sequence[Int32Array] = ()) -> UInt8Array:
-        """Return everything after ``head``."""
-        return np.concatenate([*(each.view(np.uint8) for each in head), *self._parts])
+        """Return ``head`` followed by all arrays."""
+        return np.concatenate([*(array.view(np.uint8) for array in head), *self._parts])
 
 
 def pack_batch(
@@ -131,10 +131,22 @@ def pack_batch(
     max_row_bytes: int,
     num_threads: int,
 ) -> PackedBatch:
-    """Arrange what leads to some seeds of a mini-batch for one compute unit.
+    """Arrange the sub-batch of some seeds for one compute unit.
+
+    Args:
+        graph: training graph.
+        model: model of the run.
+        products: stages of the model.
+        weights: layout of the weights.
+        limits: sizes of the compute unit.
+        batch: mini-batch.
+        inputs: input of its first layer.
+        seeds: positions of the seeds in ``batch``.
+        max_row_bytes: maximum bytes of input rows.
+        num_threads: threads of the host.
 
     Raises:
-        DeviceMemoryError: one seed does not fit on the chip, or rows exceed ``max_row_bytes``.
+        DeviceMemoryError: one seed exceeds the chip, or rows exceed ``max_row_bytes``.
     """
     cut = _groups(model, products, limits, batch, inputs, seeds)
     groups = _checked(cut, words(inputs.x.shape[1]) * _WORD, max_row_bytes, seeds)
@@ -150,7 +162,7 @@ def pack_batch(
             num_words,
             buffer.add(_labels(graph, batch.seeds[part.start : part.stop])),
             *(len(part), graph.num_classes),
-            # Logits come after the outcome.
+            # Logits follow the outcome.
             1 + (part.start - seeds.start) * words(graph.num_classes),
         ]
         heads.append(np.array([*head, *[0] * 9], np.int32))
@@ -176,7 +188,7 @@ def _groups(
     inputs: Inputs,
     seeds: range,
 ) -> Iterator[tuple[list[_Stage], range]]:
-    """Cut seeds into groups that fit, halving those that do not."""
+    """Yield groups of seeds that fit, halving groups that do not."""
     if not seeds:
         return
     stages = _arrange(model, products, limits, batch, inputs, seeds)
@@ -197,20 +209,20 @@ def _groups(
 def _checked(
     groups: Iterator[tuple[list[_Stage], range]], row_bytes: int, limit: int, seeds: range
 ) -> list[tuple[list[_Stage], range]]:
-    """Return ``groups``, whose input rows together take at most ``limit`` bytes."""
-    found: list[tuple[list[_Stage], range]] = []
-    taken = 0
+    """Return ``groups`` as a list, if their input rows have at most ``limit`` bytes in total."""
+    accepted: list[tuple[list[_Stage], range]] = []
+    num_bytes = 0
     for stages, part in groups:
-        taken += len(_input_rows(stages)) * row_bytes
-        if taken > limit:
+        num_bytes += len(_input_rows(stages)) * row_bytes
+        if num_bytes > limit:
             raise DeviceMemoryError(
                 f"the input rows of {part.stop - seeds.start} of {len(seeds)} seeds, in "
-                f"{len(found) + 1} groups whose output rows fit on the fpga's chip, take "
-                f"{taken:,} bytes, and memory has room for {limit:,}; lower "
+                f"{len(accepted) + 1} groups whose output rows fit on the fpga's chip, take "
+                f"{num_bytes:,} bytes, and memory has room for {limit:,}; lower "
                 "batch_size, sampler.fanouts or model.hidden"
             )
-        found.append((stages, part))
-    return found
+        accepted.append((stages, part))
+    return accepted
 
 
 def _input_rows(stages: Sequence[_Stage]) -> Int32Array:
@@ -226,7 +238,7 @@ def _arrange(
     inputs: Inputs,
     seeds: range,
 ) -> list[_Stage]:
-    """Arrange the blocks that lead to some seeds, from the last to the first."""
+    """Arrange the blocks that lead to ``seeds``, from the last to the first."""
     rows: Int32Array = np.arange(seeds.start, seeds.stop, dtype=np.int32)
     stages: list[_Stage] = []
     for number in range(len(products) - 1, -1, -1):
@@ -235,16 +247,16 @@ def _arrange(
         back = limits.gather_rows if number else None
         if product.aggregates:
             block = batch.blocks[product.layer]
-            found = coefficients(model.layer(product.layer), block, inputs.degrees)
+            aggregation = coefficients(model.layer(product.layer), block, inputs.degrees)
             arranged = ops.arrange_block(
                 block.indptr,
                 block.indices,
                 block.num_src,
                 destinations=rows,
-                weights=found.weights,
-                dst_scale=found.dst_scale,
-                self_scale=found.self_scale,
-                self_term=found.self_term,
+                weights=aggregation.weights,
+                dst_scale=aggregation.dst_scale,
+                self_scale=aggregation.self_scale,
+                self_term=aggregation.self_term,
                 tile_rows=tile_rows,
                 backward_tile_rows=back,
                 num_banks=limits.n,
@@ -258,7 +270,7 @@ def _arrange(
 
 
 def _each_by_itself(num_rows: int, tile: int, back: int | None) -> ArrangedBlock:
-    """Return edges from every row to itself."""
+    """Return a self-edge for every row."""
     return ops.arrange_block(
         np.zeros(num_rows + 1, np.int64),
         np.zeros(0, np.int32),
@@ -271,7 +283,7 @@ def _each_by_itself(num_rows: int, tile: int, back: int | None) -> ArrangedBlock
 
 
 def _too_large(stages: Sequence[_Stage], limits: ChipLimits) -> str | None:
-    """Return why the output rows of a group do not fit on the chip, None if they do."""
+    """Return why the output rows of a group exceed the chip. None: they fit."""
     needed = sum(_output_words(stage, limits) for stage in stages) * limits.banks
     if needed > limits.row_words:
         return f"output rows take {needed} words of {_WORD} bytes, of {limits.row_words}"
@@ -279,12 +291,12 @@ def _too_large(stages: Sequence[_Stage], limits: ChipLimits) -> str | None:
 
 
 def _bank_rows(stage: _Stage, limits: ChipLimits) -> int:
-    """Return the rows of a stage in the first bank; others have as many or one less."""
+    """Return the rows of a stage in the first bank; other banks have as many or one less."""
     return -(-stage.padded_rows // limits.banks)
 
 
 def _output_words(stage: _Stage, limits: ChipLimits) -> int:
-    """Return the words that a stage's output rows take in each bank."""
+    """Return the words of a stage's output rows in each bank."""
     return _bank_rows(stage, limits) * words(stage.product.width_out)
 
 
@@ -297,17 +309,17 @@ def _describe(
     buffer: _Buffer,
     edges: _Buffer,
 ) -> tuple[Int32Array, int]:
-    """Return the records of a group's stages, and the words of scratch memory that they take."""
+    """Return the records of a group's stages, and the words of scratch memory."""
     records = []
-    # Output rows must be on the chip; aggregated ones take what is left.
+    # Output rows are on the chip; aggregated rows use the remaining memory.
     hidden, outside = 0, 0
-    kept = sum(_output_words(stage, limits) for stage in stages)
+    kept_words = sum(_output_words(stage, limits) for stage in stages)
     for number, stage in enumerate(stages):
         product, arranged = stage.product, stage.arranged
         vertices = batch.input_vertices[stage.rows].astype(np.int64)
         parts = stage.kept_parts(number)
         bank_rows = _bank_rows(stage, limits)
-        on_chip = min(parts, (limits.row_words // limits.banks - kept) // bank_rows)
+        on_chip = min(parts, (limits.row_words // limits.banks - kept_words) // bank_rows)
         forward = _tiles(arranged.forward, edges)
         backward = _tiles(arranged.backward, edges) if arranged.backward is not None else []
         records.append(
@@ -323,7 +335,7 @@ def _describe(
                 (_drop(model.dropout) if product.drops else 0) + (product.layer << 16),
                 buffer.add(vertices) if product.drops else 0,
                 hidden,
-                kept,
+                kept_words,
                 on_chip,
                 outside,
                 buffer.add(np.array(forward, np.int32)),
@@ -333,28 +345,28 @@ def _describe(
             ]
         )
         hidden += _output_words(stage, limits)
-        kept += on_chip * bank_rows
+        kept_words += on_chip * bank_rows
         outside += (parts - on_chip) * stage.padded_rows
     return np.array(records, np.int32), outside
 
 
-def _tiles(made: EdgeTiles, edges: _Buffer) -> list[list[int]]:
+def _tiles(tiles: EdgeTiles, edges: _Buffer) -> list[list[int]]:
     """Add the edges of a stage's tiles, and return the tiles' records."""
-    first_word = edges.add(made.edges)
+    first_word = edges.add(tiles.edges)
     records, first_row = [], 0
-    for word, num_words, num_rows in made.tiles.tolist():
+    for word, num_words, num_rows in tiles.tiles.tolist():
         records.append([first_row, num_rows, first_word + word, num_words, *[0] * 12])
         first_row += num_rows
     return records
 
 
 def _drop(p: float) -> int:
-    """Return a probability of dropping in 1/65536, as ``ops.relu_dropout`` rounds it."""
+    """Return a dropout probability in units of 1/65536, rounded as by ``ops.relu_dropout``."""
     return min(round(p * _PROBABILITIES), _PROBABILITIES - 1)
 
 
 def _labels(graph: Graph, seeds: IntArray) -> Array:
-    """Return the labels of seeds: a class each, or a row of words of 0 and 1 each."""
+    """Return the labels of seeds: ``[n]`` classes, or ``[n, words * 16]`` zeros and ones."""
     labels: Array = graph.labels[seeds]
     if not graph.multilabel:
         return labels.astype(np.int32)

@@ -1,4 +1,4 @@
-"""From a model to the stages of the kernels, and to its weights as the kernels read them."""
+"""Lowering of a model to stages of the FPGA kernels, and the layout of its weights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from gnnscale.core import ConfigError, Float32Array
-from gnnscale.nn import GNN, functional
-from gnnscale.nn import segment_ops as segments
+from gnnscale.nn import GNN, functional, segment_ops
 from gnnscale.nn.conv.linear import Degrees, GraphLayer, LinearAggregationLayer
 from gnnscale.nn.gnn import Connections
 from gnnscale.nn.scatter_gather import CustomLayer
@@ -20,12 +19,13 @@ from gnnscale.sampling import Block
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeCoefficients:
-    """The weights of a block's edges, as ``ops.arrange_block`` takes them.
+    """Edge weights of a block in the form of ``ops.arrange_block``.
 
     Attributes:
-        self_term: whether a row's own features are added to its sum, kept beside it, or neither.
-        weights: ``[num_edges]`` float32, None for ones.
-        dst_scale, self_scale: ``[num_dst]`` float32, None for ones.
+        self_term: whether a row's own features are added to its sum, concatenated, or absent
+            (None).
+        weights: ``[num_edges]`` float32. None: ones.
+        dst_scale, self_scale: ``[num_dst]`` float32. None: ones.
     """
 
     self_term: Literal["add", "concat"] | None
@@ -36,17 +36,15 @@ class EdgeCoefficients:
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """A stage of the kernels."""
+    """Stage of the kernels: optional aggregation, matrix product, activation, dropout."""
 
-    layer: int  #: of the model, inputs first
-    linear: nn.Linear  #: its matrix and bias
-    #: whether rows are aggregated over the layer's block before; each row stands for itself
-    #: otherwise
-    aggregates: bool
-    num_slots: int  #: sums of each row: 2 if its own features are kept beside its neighbours'
+    layer: int  #: layer of the model, inputs first
+    linear: nn.Linear  #: matrix and bias
+    aggregates: bool  #: whether rows are first aggregated over the layer's block
+    num_slots: int  #: 2 if own features and the neighbors' sum are concatenated, 1 otherwise
     width_in: int  #: features of a source row
-    activates: bool  #: whether the activation comes after it
-    drops: bool  #: whether dropout comes after that
+    activates: bool  #: whether an activation follows
+    drops: bool  #: whether dropout follows the activation
 
     @property
     def width_out(self) -> int:
@@ -58,24 +56,25 @@ def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
     """Return the stages that compute ``model``, inputs first.
 
     Args:
-        aggregated: whether the host aggregates the first layer, if that layer lets it.
+        model: model of the run.
+        aggregated: whether the host aggregates the first layer, if the layer supports it.
 
     Raises:
-        ConfigError: the kernels cannot compute it.
+        ConfigError: the kernels do not support the model.
     """
     if any(not isinstance(norm, nn.Identity) for norm in model.norms):
         raise ConfigError(
-            "model.norm: must be none on an fpga, whose kernels know no normalisation"
+            "model.norm: expected none on an fpga, whose kernels have no normalization"
         )
     if model.connections != Connections() or model.encoder is not None:
         raise ConfigError(
-            "model: an fpga's kernels know ReLU between layers, and no residual or jumping "
+            "model: expected layers with ReLU on an fpga; its kernels have no residual or jumping "
             "connections, no SGC and no APPNP"
         )
     if model.input_dropout > 0:
         raise ConfigError(
-            f"model.input_dropout={model.input_dropout}: expected 0 on an fpga, whose kernels drop "
-            f"hidden features alone, got {model.input_dropout}; model.dropout drops these"
+            f"model.input_dropout={model.input_dropout}: expected 0 on an fpga; model.dropout "
+            "drops hidden features"
         )
     products: list[Product] = []
     last = len(model.layers) - 1
@@ -101,18 +100,20 @@ def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
 
 
 def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> EdgeCoefficients:
-    """Return the weights of the edges of ``block`` in ``layer``.
+    """Return the edge weights of ``block`` in ``layer``.
 
     Args:
-        degrees: ``[at least num_src]`` float32 in-degrees in the whole graph, if used.
+        layer: layer of the model.
+        block: block of the layer.
+        degrees: ``[at least num_src]`` float32 in-degrees in the full graph, if used.
     """
     if isinstance(layer, LinearAggregationLayer):
-        found = layer.aggregation(block, degrees)
+        aggregation = layer.aggregation(block, degrees)
         return EdgeCoefficients(
-            self_term=found.self_term,
-            weights=found.weights,
-            dst_scale=found.dst_scale,
-            self_scale=found.self_scale,
+            self_term=aggregation.self_term,
+            weights=aggregation.weights,
+            dst_scale=aggregation.dst_scale,
+            self_scale=aggregation.self_scale,
         )
     assert isinstance(layer, CustomLayer)
     gather, weights, scale = layer.functions.gather, block.importance, None
@@ -122,26 +123,26 @@ def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> EdgeCoeff
         counts = np.diff(block.indptr) if weights is None or degrees is None else degrees
         scale = np.float32(1) / np.maximum(counts[: block.num_dst], 1).astype(np.float32)
     linear = _linears(layer)[0]
-    own = linear.in_features == 2 * layer.width_in
+    has_self_product = linear.in_features == 2 * layer.width_in
     return EdgeCoefficients(
-        self_term="concat" if own else None,
+        self_term="concat" if has_self_product else None,
         weights=None if gather == "max" else weights,
         dst_scale=scale,
     )
 
 
 def kernel_header(model: GNN) -> Path | None:
-    """Return the header of the functions of a user's layers; None for the library's own.
+    """Return the C++ header of user-defined layers. None: the layers are the library's.
 
     Raises:
-        ConfigError: custom layers have none, or more than one, or no such file.
+        ConfigError: custom layers have no header, several headers, or a missing file.
     """
     layers = [model.layer(index) for index in range(len(model.layers))]
-    custom = {type(each.functions) for each in layers if isinstance(each, CustomLayer)}
+    custom = {type(layer.functions) for layer in layers if isinstance(layer, CustomLayer)}
     if not custom:
         return None
-    if len(custom) > 1 or not all(isinstance(each, CustomLayer) for each in layers):
-        raise ConfigError("model: an fpga computes all layers with one header of functions")
+    if len(custom) > 1 or not all(isinstance(layer, CustomLayer) for layer in layers):
+        raise ConfigError("model: expected one kernel_header for all layers on an fpga")
     (functions,) = custom
     header = functions.kernel_header
     if header is None:
@@ -155,22 +156,26 @@ def kernel_header(model: GNN) -> Path | None:
 
 
 def _linears(layer: GraphLayer) -> list[nn.Linear]:
-    """Return a layer's products in their order."""
-    linears = [each for each in layer.modules() if isinstance(each, nn.Linear)]
+    """Return the matrix products of a layer, in order.
+
+    Raises:
+        ConfigError: the kernels do not support the layer.
+    """
+    linears = [module for module in layer.modules() if isinstance(module, nn.Linear)]
     if isinstance(layer, CustomLayer):
         name = type(layer.functions).__name__
         if layer.scatters_per_edge or not isinstance(layer.functions.gather, str):
             raise ConfigError(
-                f"{name}: an fpga scatters along edges what the source's row says, and gathers by "
-                f"{', '.join(segments.REDUCTIONS)}"
+                f"{name}: expected on an fpga a scatter of source rows, and gather one of "
+                f"{', '.join(segment_ops.REDUCTIONS)}"
             )
         if not _is_one_product(layer, linears):
             raise ConfigError(
-                f"{name}: an fpga computes layers whose update is one "
-                "torch.nn.Linear of what was gathered, or of own and gathered rows"
+                f"{name}: expected on an fpga an update by one torch.nn.Linear of the gathered "
+                "rows, or of own and gathered rows"
             )
     elif not isinstance(layer, LinearAggregationLayer) or any(
-        each.bias is None for each in linears
+        linear.bias is None for linear in linears
     ):
         raise ConfigError(
             f"model: {type(layer).__name__} does not run on an fpga; GCN, GraphSAGE, GIN and "
@@ -180,7 +185,7 @@ def _linears(layer: GraphLayer) -> list[nn.Linear]:
 
 
 def _is_one_product(layer: CustomLayer, linears: Sequence[nn.Linear]) -> bool:
-    """Return whether all weights of a user's layer are one matrix and its bias."""
+    """Return whether the only weights of a user-defined layer are one matrix and its bias."""
     return (
         len(linears) == 1
         and linears[0].in_features in (layer.width_in, 2 * layer.width_in)
@@ -189,20 +194,20 @@ def _is_one_product(layer: CustomLayer, linears: Sequence[nn.Linear]) -> bool:
     )
 
 
-#: Floats of a word of 512 bits.
+#: Floats in a word of 512 bits.
 LANES = 16
 
 
 def words(width: int) -> int:
-    """Return the words that ``width`` floats take."""
+    """Return the number of words of ``width`` floats."""
     return -(-width // LANES)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Place:
-    """Where a product's weights lie.
+class _WeightEntry:
+    """Position of a product's weights.
 
-    They are ``[num_slots, words_in * 16, words_out * 16]``, and then the bias.
+    The shape is ``[num_slots, words_in * 16, words_out * 16]``, followed by the bias.
     """
 
     product: Product
@@ -224,38 +229,38 @@ class _Place:
 
 
 class WeightLayout:
-    """The weights of all products, one after the other; gradients lie in the same way.
+    """Layout of the weights of all products in one array; gradients have the same layout.
 
-    The rows of a matrix are those of the source rows' columns, sixteen in a word, and zeros.
+    Matrix rows correspond to columns of source rows, padded with zeros to full words.
     """
 
     def __init__(self, products: Sequence[Product]) -> None:
         """Lay out the weights of ``products``."""
-        self._places: list[_Place] = []
+        self._entries: list[_WeightEntry] = []
         first = 0
         for product in products:
-            place = _Place(product=product, first=first)
-            self._places.append(place)
-            first += place.num_floats
+            entry = _WeightEntry(product=product, first=first)
+            self._entries.append(entry)
+            first += entry.num_floats
         self._num_floats = first
         self._packed = np.zeros(first, np.float32)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all weights."""
         return self._num_floats * self._packed.itemsize
 
     def first_word(self, number: int) -> int:
-        """Return the word at which the weights of product ``number`` begin."""
-        return self._places[number].first // LANES
+        """Return the offset in words of the weights of product ``number``."""
+        return self._entries[number].first // LANES
 
     @torch.no_grad()
     def pack(self) -> Float32Array:
-        """Return the present weights, ``[num_bytes / 4]``; the next call overwrites the array."""
-        for place in self._places:
-            weight, bias = self._views(self._packed, place)
-            linear = place.product.linear
-            weight[:] = _by_slot(linear.weight.numpy(), place.product)
+        """Return the current weights, ``[num_bytes / 4]`` float32, overwritten by the next call."""
+        for entry in self._entries:
+            weight, bias = self._views(self._packed, entry)
+            linear = entry.product.linear
+            weight[:] = _by_slot(linear.weight.numpy(), entry.product)
             if linear.bias is not None:
                 bias[:] = linear.bias.numpy()
         return self._packed
@@ -266,24 +271,24 @@ class WeightLayout:
         Args:
             gradients: ``[num_bytes / 4]`` in the layout of ``pack``.
         """
-        found: dict[torch.Tensor, torch.Tensor] = {}
-        for place in self._places:
-            weight, bias = self._views(gradients, place)
-            linear, slots = place.product.linear, place.product.num_slots
+        by_parameter: dict[torch.Tensor, torch.Tensor] = {}
+        for entry in self._entries:
+            weight, bias = self._views(gradients, entry)
+            linear, slots = entry.product.linear, entry.product.num_slots
             copied = np.array(weight.transpose(2, 0, 1), order="C")
             out = copied.reshape(linear.out_features, -1)
-            assert out.shape[1] == slots * place.product.width_in
-            found[linear.weight] = torch.from_numpy(out)
+            assert out.shape[1] == slots * entry.product.width_in
+            by_parameter[linear.weight] = torch.from_numpy(out)
             if linear.bias is not None:
-                found[linear.bias] = torch.from_numpy(bias.copy())
-        return found
+                by_parameter[linear.bias] = torch.from_numpy(bias.copy())
+        return by_parameter
 
     @staticmethod
-    def _views(packed: Float32Array, place: _Place) -> tuple[Float32Array, Float32Array]:
-        """Return what is not padding: ``[num_slots, width_in, width_out]``, and ``[width_out]``."""
-        slots, rows, columns = place.shape
-        product, end = place.product, place.first + slots * rows * columns
-        weight = packed[place.first : end].reshape(place.shape)
+    def _views(packed: Float32Array, entry: _WeightEntry) -> tuple[Float32Array, Float32Array]:
+        """Return the unpadded ``[num_slots, width_in, width_out]`` weights, and the bias."""
+        slots, rows, columns = entry.shape
+        product, end = entry.product, entry.first + slots * rows * columns
+        weight = packed[entry.first : end].reshape(entry.shape)
         return (
             weight[:, : product.width_in, : product.width_out],
             packed[end : end + product.width_out],
@@ -291,7 +296,7 @@ class WeightLayout:
 
 
 def _by_slot(weight: Float32Array, product: Product) -> Float32Array:
-    """Return ``[num_slots, width_in, width_out]`` of the matrix that torch holds transposed."""
+    """Return torch's transposed matrix as ``[num_slots, width_in, width_out]``."""
     shape = (product.width_out, product.num_slots, product.width_in)
     by_slot: Float32Array = weight.reshape(shape).transpose(1, 2, 0)
     return by_slot

@@ -1,4 +1,4 @@
-"""A step of training on a single simulated compute unit: what is measured and compared of it."""
+"""Training step of a simulated compute unit: its inputs, results and counters."""
 
 from __future__ import annotations
 
@@ -31,37 +31,36 @@ _RESULT_BYTES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class PackedStep:
-    """What the kernel is called with for one step on one compute unit."""
+    """Kernel arguments of one step on one compute unit."""
 
-    #: buffers that the host writes, by the names of the kernel's arguments
-    inputs: Mapping[str, Array]
-    #: bytes of the buffers that the kernel writes: ``gradients``, ``scratch`` and ``result``
+    inputs: Mapping[str, Array]  #: buffers written by the host, by argument name
+    #: bytes of the buffers written by the kernel: ``gradients``, ``scratch`` and ``result``
     num_bytes: Mapping[str, int]
-    scalars: tuple[int, ...]  #: the arguments after the buffers, in their order
+    scalars: tuple[int, ...]  #: arguments after the buffers, in order
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """What came of a step."""
+    """Results of a step."""
 
-    result: NDArray[np.uint32]  #: the outcome's record, the loss among its fields
-    gradients: NDArray[np.uint32]  #: the bits of all gradients, as the card lays them out
-    counters: Mapping[str, int]  #: of C simulation
+    result: NDArray[np.uint32]  #: record of the outcome, which includes the loss
+    gradients: NDArray[np.uint32]  #: bits of all gradients in the card's layout
+    counters: Mapping[str, int]  #: counters of the C simulation
 
 
 def pack_step(limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch) -> PackedStep:
-    """Lay out a step of training on ``batch`` for one compute unit.
+    """Lay out a training step on ``batch`` for one compute unit.
 
     Raises:
-        ConfigError: the model or the mini-batch does not fit the design.
+        ConfigError: the model or the mini-batch exceeds the design.
     """
     products = lower(model, aggregated=False)
     limits.check(products)
     weights = WeightLayout(products)
     inputs = FeatureLoader(graph, model, num_threads=1, aggregates=False).load(batch)
-    given = (graph, model, products, weights, limits, batch, inputs)
+    arguments = (graph, model, products, weights, limits, batch, inputs)
     seeds = range(batch.num_seeds)
-    packed = pack_batch(*given, seeds, max_row_bytes=sys.maxsize, num_threads=1)
+    packed = pack_batch(*arguments, seeds, max_row_bytes=sys.maxsize, num_threads=1)
     random = np.array([batch.seed, batch.step], np.uint64).view(np.int32)
     scale = int(np.float32(1 / batch.num_seeds).view(np.int32))
     return PackedStep(
@@ -83,17 +82,17 @@ def pack_step(limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch) ->
 def train_alone(
     library: Path, limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch
 ) -> StepResult:
-    """Train on ``batch`` by a library of kernels, in one compute unit and one step.
+    """Train on ``batch`` with a simulation library, in one compute unit and one step.
 
     Raises:
-        ConfigError: the model or the mini-batch does not fit the design.
+        ConfigError: the model or the mini-batch exceeds the design.
         BoardError: the kernels have failed.
     """
     return run_step(library, pack_step(limits, graph, model, batch))
 
 
 def run_step(library: Path, step: PackedStep) -> StepResult:
-    """Run a step by a library of kernels, in one compute unit.
+    """Run a step with a simulation library in one compute unit.
 
     Raises:
         BoardError: the kernels have failed.
@@ -121,7 +120,7 @@ _STATUS = {
 }
 _WORD = 64
 
-#: Words of device memory that the simulation counts, by what they are.
+#: Kinds of memory words that the simulation counts.
 _WORDS = ("feature", "edge", "weight", "gradient", "scratch", "other")
 _COUNTS = ("edges", "source_switches", "routing_conflicts", "hazards", "bursts", "burst_gaps")
 
@@ -130,10 +129,11 @@ def check_outcome(result: UInt32Array, device: Fpga) -> float:
     """Return the loss in a compute unit's result.
 
     Args:
-        result: words of 32 bits, of which the first sixteen are the outcome.
+        result: 32-bit words, of which the first sixteen are the outcome.
+        device: device of the plan.
 
     Raises:
-        DeviceError: the kernel wrote none, found something wrong, or is of another design.
+        DeviceError: the outcome is missing, reports an error, or is of another design.
     """
     fields = result[:16].view(np.int32)
     magic, status, stage, n, m = (int(fields[i]) for i in (0, 1, 2, 4, 5))
@@ -143,8 +143,8 @@ def check_outcome(result: UInt32Array, device: Fpga) -> float:
         )
     if (n, m) != (device.n, device.m):
         raise DeviceError(
-            f"{device.label}: the bitstream has n={n} and m={m}, and the plan n={device.n} and "
-            f"m={device.m}"
+            f"{device.label}: expected a bitstream of n={device.n} and m={device.m}, got n={n} "
+            f"and m={m}"
         )
     if status:
         raise DeviceError(
@@ -155,11 +155,11 @@ def check_outcome(result: UInt32Array, device: Fpga) -> float:
 
 
 def engine_cycles(counted: Mapping[str, int], device: Fpga) -> dict[str, float]:
-    """Return for how many cycles each engine of a compute unit had work."""
+    """Return the busy cycles of each engine of a compute unit."""
     bandwidth = device.memory_bandwidth / device.compute_units
     word_cycles = max(1.0, _WORD * device.clock_hz / bandwidth)
     return {
-        # A row a cycle from the duplicator, an edge a cycle to each PE.
+        # One row a cycle from the duplicator, one edge a cycle to each PE.
         "aggregate": max(counted["duplicated"], counted["edges"] / device.n),
         "update": counted["multiplying"],
         "memory": counted["transferring"] * word_cycles,
@@ -167,30 +167,31 @@ def engine_cycles(counted: Mapping[str, int], device: Fpga) -> dict[str, float]:
 
 
 def step_counters(
-    counted: Sequence[Mapping[str, int]], waited: Sequence[float], device: Fpga
+    counted: Sequence[Mapping[str, int]], kernel_seconds: Sequence[float], device: Fpga
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return a step's figures and its seconds by the device's own clock.
+    """Return a step's counters, and its seconds by the device's clock.
 
-    A step takes as long as its slowest compute unit. Words and events are those of all units.
+    A step takes as long as its slowest compute unit. Words and events are summed over all units.
 
     Args:
-        counted: what the simulation counted, for each compute unit; empty on hardware.
-        waited: seconds of each compute unit's run: on hardware those of the kernel, in simulation
-            those that simulating took.
+        counted: simulation counters of each compute unit; empty on hardware.
+        kernel_seconds: duration of each compute unit's run: of the kernel on hardware, of the
+            simulation otherwise.
+        device: device of the plan.
     """
-    if not waited:
+    if not kernel_seconds:
         return {}, {}
     if device.bitstream is not None:
-        return {}, {"propagate": max(waited)}
-    slowest = max(counted, key=lambda each: each["cycles"])
+        return {}, {"propagate": max(kernel_seconds)}
+    slowest = max(counted, key=lambda counts: counts["cycles"])
     counters: dict[str, float] = {
         "csim_cycles": slowest["cycles"],
-        "csim_simulating_s": max(waited),
+        "csim_simulating_s": max(kernel_seconds),
     }
     for engine, cycles in engine_cycles(slowest, device).items():
         counters[f"csim_{engine}_cycles"] = cycles
     for name in _WORDS:
-        counters[f"csim_{name}_bytes"] = _WORD * sum(each[f"{name}_words"] for each in counted)
+        counters[f"csim_{name}_bytes"] = _WORD * sum(counts[f"{name}_words"] for counts in counted)
     for name in _COUNTS:
-        counters[f"csim_{name}"] = sum(each[name] for each in counted)
+        counters[f"csim_{name}"] = sum(counts[name] for counts in counted)
     return counters, {"propagate": slowest["cycles"] / device.clock_hz}

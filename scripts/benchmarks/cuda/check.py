@@ -168,7 +168,7 @@ def _same_cache(bench: Bench) -> None:
     found = gather.gather(ids, torch.tensor([len(ids)], device=engine.device))
     found.check()
     assert torch.equal(found.out.cpu(), torch.from_numpy(graph.features)), "cached rows"
-    assert found.found.tolist() == [len(kept), len(ids) - len(kept)]
+    assert found.read_counts.tolist() == [len(kept), len(ids) - len(kept)]
     sampling = NeighborSampling(fanouts=[4, 3])
     topology = replace(DeviceGraph.copy_of(graph, engine.device), cached=cache.lists)
     sampler = CudaSampler(

@@ -127,7 +127,7 @@ def test_degrees_are_the_lengths_of_lists_or_those_that_are_known(known: bool, d
     vertices = torch.tensor([2, 0, 1, 999], dtype=dtype)
     table = torch.tensor([9, 8, 7], dtype=torch.int32) if known else None
     found = aggregation.degrees_of(
-        HostKernels(num_threads=1), graph, vertices, torch.tensor([3]), known=table
+        HostKernels(num_threads=1), graph, vertices, torch.tensor([3]), full_degrees=table
     )
     assert found.tolist() == ([7, 9, 8, 0] if known else [5, 2, 0, 0])
 

@@ -108,7 +108,7 @@ def test_rows_are_the_hosts_and_counted_by_place(
     counts = ops.gather_cached(
         host.stored, tables, slots, ids[:num_ids].numpy().astype(np.int32), out=out, num_threads=1
     )
-    assert found.found.tolist() == counts.tolist()
+    assert found.read_counts.tolist() == counts.tolist()
 
 
 SAMPLINGS = [
@@ -153,7 +153,7 @@ def test_samples_are_the_native_samplers_and_lists_are_counted(sampling: Any, wi
         expected = native.sample(seeds, step)
         assert_same(found.to_minibatch(weight_sums=graph.weight_sums), expected)
         access = counter.read(expected)
-        reads = found.found.tolist()
+        reads = found.read_counts.tolist()
         assert (reads[1], reads[0] + reads[2], reads[3]) == (
             access.hits,
             access.peer_hits,
@@ -163,7 +163,7 @@ def test_samples_are_the_native_samplers_and_lists_are_counted(sampling: Any, wi
 
 def test_what_nobody_keeps() -> None:
     (found,) = clique(graph_of(), 1, rows=0, lists=0)
-    assert found.is_alone
+    assert found.has_no_peers
     assert found.rows is None
     assert found.lists is None
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_kept_is_refused() -> None:
     engine = HostEngine(Cuda(host_driven=True, memory_bytes=100))
     with one_line("a cache of 0.0 MB does not fit", error=DeviceMemoryError):
         ResidentCache(kept_by(1, 0), graph_of(), engine)
-    with one_line(f"GPUs of a clique are {MAX_MEMBERS} at most", error=ConfigError):
+    with one_line(f"expected at most {MAX_MEMBERS}", error=ConfigError):
         ResidentCache(kept_by(MAX_MEMBERS + 1, 0), graph_of(), engine)
     cache = ResidentCache(kept_by(2, 0), graph_of(), HostEngine(Cuda(host_driven=True)))
     with one_line("a peer's cache cannot be opened", error=DeviceError):

@@ -21,7 +21,7 @@ def test_work_is_done_in_its_order_and_later(stream: HostStream) -> None:
         stream.run(lambda number=number: done.append(number))  # type: ignore[misc]
     mark = stream.mark()
     mark.wait()
-    assert mark.reached
+    assert mark.is_done
     assert done == [0, 1, 2, 3, 4]
 
 
@@ -102,7 +102,7 @@ def test_waiting_ends_with_the_stream(stream: HostStream) -> None:
     stream.close()
     stream.run(lambda: done.append("after"))
     mark = stream.mark()
-    assert mark.reached
+    assert mark.is_done
     with pytest.raises(RuntimeError, match="the device is closed"):
         mark.wait()
     assert done == ["before"]

@@ -129,5 +129,5 @@ def test_without_a_compiler(root: Path, monkeypatch: Any, tmp_path: Path) -> Non
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(ConfigError, match="running CUDA kernels on the host takes a C"):
+    with pytest.raises(ConfigError, match="running CUDA kernels on the host needs a C"):
         host.library()

@@ -15,7 +15,7 @@ from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.batch import batch_from_host
 from gnnscale.backend.cuda.capacity import BatchCapacity
 from gnnscale.backend.cuda.host_engine import HostEngine
-from gnnscale.backend.cuda.p3_exchange import CudaColumnExchange, PartialSums, agreed
+from gnnscale.backend.cuda.p3_exchange import CudaColumnExchange, PartialSums, shared_capacity
 from gnnscale.backend.cuda.placement import place
 from gnnscale.graph import EdgeData, Graph
 from gnnscale.nn import GNN, Inputs
@@ -100,7 +100,7 @@ def test_columns_together_are_the_whole_rows(
             placed,
             engine,
             trade,
-            agreed(room, trade),
+            shared_capacity(room, trade),
             rule=rule,
             dtype=torch.float32,
             uses_degrees=True,

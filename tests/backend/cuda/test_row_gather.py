@@ -92,7 +92,7 @@ def test_a_gather_is_kept_until_its_slot_is_used_again() -> None:
 )
 def test_ids_of_another_form(ids: torch.Tensor) -> None:
     gather = RowGather(torch.zeros(4, 4), HostKernels(num_threads=1), max_ids=8)
-    with one_line("ids: ", "up to 8 of int32 or int64", error=ValueError):
+    with one_line("ids: ", "up to 8 contiguous int32 or int64", error=ValueError):
         gather.gather(ids, torch.tensor([1]))
 
 

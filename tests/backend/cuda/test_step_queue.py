@@ -206,7 +206,7 @@ def test_every_model_can_be_recorded(train: Any, kind: Any) -> None:
 def test_the_host_launches_nothing_of_what_was_recorded(train: Any) -> None:
     def look(backend: CudaBackend) -> None:
         slots = backend._own_steps._slots
-        part = StepPart(num_seeds=BATCH, before=DeviceGradientAccumulator(), updates=True)
+        part = StepPart(num_seeds=BATCH, pending=DeviceGradientAccumulator(), updates=True)
         known = {("read", BATCH), (part, BATCH)}
         assert [set(each._captured) for each in slots] == [known] * 2
 
@@ -228,7 +228,7 @@ def test_a_step_that_finds_no_room_is_done_again(
     options = {"accumulate": accumulate, "late": late}
     with caplog.at_level("INFO"):
         found = train(rehearsed=9, **options)
-    assert "larger than those of the rehearsal" in caplog.text
+    assert "exceeds the observed capacity" in caplog.text
     known = train(**options)
     assert found[0] == pytest.approx(known[0], rel=1e-5)
     for one, other in zip(found[1], known[1], strict=True):

@@ -13,9 +13,10 @@ from gnnscale.backend import Backend, BatchOutcome, CacheInputs, DeviceBatch, De
 from gnnscale.backend.base import DeviceError
 from gnnscale.backend.fpga import backend as fpga_backend
 from gnnscale.backend.fpga.backend import FpgaBackend
-from gnnscale.backend.fpga.board import BoardMemoryError, OpenBoard
+from gnnscale.backend.fpga.board import BoardMemoryError
 from gnnscale.backend.fpga.csim import xrt
 from gnnscale.backend.fpga.csim.build import SimulatedDesign, library
+from gnnscale.backend.fpga.xrt_card import XrtCard
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import Memory
 from gnnscale.graph import Graph
@@ -275,7 +276,7 @@ def test_a_closed_card_is_free(opened: Open, batch: MiniBatch) -> None:
 def test_a_step_that_takes_too_long(opened, batch, monkeypatch) -> None:
     found = opened(timeout_s=1e-6)
     # However fast this machine is, the card is still at it.
-    monkeypatch.setattr(OpenBoard, "_ended_as", lambda *_: None)
+    monkeypatch.setattr(XrtCard, "wait_for_end", lambda *_: None)
     with pytest.raises(DeviceError, match=r"^card: board 9 .* is not done after 1e-06 s"):
         propagated(found, batch)
 
@@ -301,7 +302,7 @@ def test_a_bitstream_is_driven_by_the_runtime(opened, batch, monkeypatch) -> Non
 def test_a_bitstream_of_something_else(opened, bitstream, batch, monkeypatch, tmp_path) -> None:
     monkeypatch.setitem(sys.modules, "pyxrt", xrt)
     found = opened(bitstream=str(bitstream))
-    with pytest.raises(DeviceError, match="takes 3 numbers, and 7 were given"):
+    with pytest.raises(DeviceError, match="takes 3 scalars, got 7"):
         propagated(found, batch)
     found.close()
     wrong = tmp_path / "gnn.xclbin"
@@ -343,7 +344,7 @@ def test_models_that_are_refused(opened, graph, monkeypatch, config, message) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": torch.bfloat16}, "runtime.compute_dtype: must be float32 on card, an fpga"),
+        ({"dtype": torch.bfloat16}, "runtime.compute_dtype=bfloat16: expected float32 on card"),
         (
             {"cache": CacheInputs(num_bytes=1)},
             "cache_planner: card is an fpga, which has no cache of rows",

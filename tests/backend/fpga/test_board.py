@@ -236,7 +236,7 @@ def test_what_cannot_be_asked(opened: Open) -> None:
         "no compute unit -1": lambda: board.send(-1, 0, WORD, WORD, WORD),
         "no buffer scratches of slot 0": lambda: board.allocate(0, "scratches", 1),
         "no buffer batch of slot 2": lambda: board.send(0, 2, WORD, WORD, WORD),
-        "takes 3 numbers, and 1 were given": lambda: board.start(0, 0, [1]),
+        "takes 3 scalars, got 1": lambda: board.start(0, 0, [1]),
         "batch of compute unit 0, slot 0, holds nothing": lambda: board.start(0, 0, [1, 1, 1]),
         "has no run to wait for": lambda: board.wait(0, 1),
         "no run of compute unit 0 has ended": lambda: board.gradients(0),

@@ -354,8 +354,12 @@ def test_a_seed_that_does_not_fit() -> None:
 @pytest.mark.parametrize(
     ("fits", "config", "message"),
     [
-        (GCN(hidden=512), GCN(hidden=513), "model.hidden: .* 513 output features, .* make 512"),
-        (GIN(num_layers=8), GIN(num_layers=9), "model.num_layers: 18 products, .* kernels take 16"),
+        (
+            GCN(hidden=512),
+            GCN(hidden=513),
+            "model.hidden: expected at most 512 output features .* got 513",
+        ),
+        (GIN(num_layers=8), GIN(num_layers=9), "model.num_layers: .* at most 16 .* got 18"),
     ],
 )
 def test_models_that_are_too_large(fits: ModelConfig, config: ModelConfig, message: str) -> None:

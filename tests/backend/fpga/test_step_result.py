@@ -27,8 +27,8 @@ def test_a_loss() -> None:
     ("fields", "message"),
     [
         ({"magic": 0}, "the kernel wrote no outcome; is the bitstream that of gnnscale"),
-        ({"n": 2}, "the bitstream has n=2 and m=64, and the plan n=4 and m=64"),
-        ({"m": 128}, "the bitstream has n=4 and m=128, and the plan n=4 and m=64"),
+        ({"n": 2}, "expected a bitstream of n=4 and m=64, got n=2 and m=64"),
+        ({"m": 128}, "expected a bitstream of n=4 and m=64, got n=4 and m=128"),
         ({"status": 1, "stage": 2}, "refused stage 2 of a mini-batch: its rows do not fit"),
         ({"status": 2}, "refused stage 0 of a mini-batch: its output rows are too wide"),
         ({"status": 3}, "the model has too many layers"),

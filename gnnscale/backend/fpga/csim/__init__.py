@@ -1,1 +1,1 @@
-"""A board whose kernels are C++ compiled for the processor."""
+"""C simulation of FPGA boards: the kernels, compiled for the host."""

@@ -1,4 +1,4 @@
-"""The library of a design, installed or compiled here, and the modules that drive a board."""
+"""Simulation library of a design, installed or compiled on demand, and the driver modules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import gnnscale
-from gnnscale.backend import jit as compiling
+from gnnscale.backend import jit
 from gnnscale.backend.fpga.csim.library import Library, seal
 from gnnscale.core import ConfigError, check_range, home, track, write_atomically
 from gnnscale.planner.device_spec import ROW_WORDS
@@ -19,7 +19,7 @@ from gnnscale.planner.device_spec import ROW_WORDS
 _MAX_UNITS = 16
 _MAX_CLOCK_HZ = 1_000_000_000
 _PREBUILT = Path("csim") / "gnnscale_step_n2_m256.so"
-#: What is compiled; it includes the rest.
+#: Only compilation unit; it includes all other sources.
 _SOURCE = Path("csim") / "library.cpp"
 _FOLDERS = ("csim", "include", "kernels")
 _SUFFIXES = (".cpp", ".hpp")
@@ -30,45 +30,46 @@ _NOT_IN_HEADER = ('"', "\\", "\n")
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedDesign:
-    """The sizes of a compute unit, and how many of them there are."""
+    """Sizes of a compute unit, and the number of compute units."""
 
     n: int = 2  #: scatter-gather processing elements of a compute unit: 1, 2, 4, 8 or 16
     m: int = 256  #: multiply-accumulate units of a compute unit: a power of two from 16 to 2048
-    row_words: int = 98304  #: of the memory of rows: one of ``ROW_WORDS``
-    compute_units: int = 4  #: of the board, each with a bank of memory
-    clock_hz: int = 300_000_000  #: the kernel's clock, in hertz
-    #: a C++ header with custom scatter, gather and update; None for the project's. Headers
-    #: that it includes itself are not looked at when the library is looked up.
+    row_words: int = 98304  #: words of the memory of rows: one of ``ROW_WORDS``
+    compute_units: int = 4  #: compute units of the board, with a memory bank each
+    clock_hz: int = 300_000_000  #: clock of the kernel in hertz
+    #: C++ header with custom scatter, gather and update. None: that of the project. Changes of
+    #: headers that it includes are not noticed.
     header: Path | None = None
 
     def __post_init__(self) -> None:
         """Check the sizes.
 
         Raises:
-            ConfigError: there is no kernel of such a size.
+            ConfigError: no kernel has this size.
         """
         for name, value, powers in (("n", self.n, range(5)), ("m", self.m, range(4, 12))):
             allowed = [2**power for power in powers]
             if value not in allowed:
-                raise ConfigError(f"{name}={value}: allowed are {', '.join(map(str, allowed))}")
+                sizes = ", ".join(map(str, allowed))
+                raise ConfigError(f"{name}={value}: expected one of {sizes}")
         if self.row_words not in ROW_WORDS:
             sizes = ", ".join(map(str, ROW_WORDS))
-            raise ConfigError(f"row_words={self.row_words}: allowed are {sizes}")
+            raise ConfigError(f"row_words={self.row_words}: expected one of {sizes}")
         check_range("compute_units", self.compute_units, 1, _MAX_UNITS)
         check_range("clock_hz", self.clock_hz, 1, _MAX_CLOCK_HZ)
 
-    def is_that_of(self, built: Library) -> bool:
-        """Return whether ``built`` was compiled for these sizes, from the project's own layers."""
+    def matches(self, built: Library) -> bool:
+        """Return whether ``built`` has these sizes and the project's own layers."""
         names = ("n", "m", "row_words", "compute_units", "clock_hz")
-        wanted = {name: getattr(self, name) for name in names}
-        found = {name: built.design.get(name) for name in wanted}
-        return self.header is None and found == wanted
+        expected = {name: getattr(self, name) for name in names}
+        actual = {name: built.design.get(name) for name in expected}
+        return self.header is None and actual == expected
 
     def definitions(self) -> tuple[str, ...]:
-        """Return the compiler's options for it.
+        """Return the compiler options of the design.
 
         Raises:
-            ConfigError: the header is no file, or has a path that C++ cannot include.
+            ConfigError: the header is not a file, or C++ cannot include its path.
         """
         sizes = (
             f"-DGNNSCALE_N={self.n}",
@@ -82,68 +83,68 @@ class SimulatedDesign:
         header = str(self.header.absolute())
         if not self.header.is_file():
             raise ConfigError(f"header={self.header}: no such file")
-        if any(each in header for each in _NOT_IN_HEADER):
+        if any(word in header for word in _NOT_IN_HEADER):
             raise ConfigError(f"header={self.header}: C++ cannot include a path with such a name")
         return (*sizes, f'-DGNNSCALE_LAYER_HEADER="{header}"')
 
 
 def sources() -> Path:
-    """Return the folder of the kernels' sources: as installed, or the checkout's.
+    """Return the folder of the kernel sources, of the checkout or of the installed package.
 
     Raises:
-        ConfigError: it is missing.
+        ConfigError: the folder is missing.
     """
-    return compiling.find_sources("fpga", _SOURCE, "FPGA")
+    return jit.find_sources("fpga", _SOURCE, "FPGA")
 
 
 def library(design: SimulatedDesign) -> Path:
-    """Return the library of a design: a bitstream for ``csim.xrt``.
+    """Return the library of a design, a bitstream for ``csim.xrt``.
 
-    What has to be compiled is kept in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/csim``. Several
-    processes may ask for the same design at once: none finds a file that is not whole.
+    Compiled libraries are stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/csim``. Concurrent
+    processes may request the same design, and never see an incomplete file.
 
     Raises:
-        ConfigError: there is no compiler, or it refuses the sources or the header; or others may
-            have written what is kept.
+        ConfigError: no compiler is installed, or it refuses the sources or the header; or other
+            users can write the stored library.
     """
     installed = prebuilt(design)
     if installed is not None:
         return installed
     compiler = _compiler()
     folder = home() / "csim"
-    found = folder / f"{_digest(design, compiler)}.so"
+    path = folder / f"{_digest(design, compiler)}.so"
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    compiling.check_ours(folder)
-    if not found.is_file():
+    jit.check_ours(folder)
+    if not path.is_file():
         with track("compiling the FPGA kernels for simulation"):
-            _compile(design, compiler, found)
-    compiling.check_ours(found)
-    return found
+            _compile(design, compiler, path)
+    jit.check_ours(path)
+    return path
 
 
 def prebuilt(design: SimulatedDesign) -> Path | None:
-    """Return the library that was installed, if it is of ``design``; None otherwise."""
+    """Return the installed library if it matches ``design``, None otherwise."""
     folders = (Path(folder) / _PREBUILT for folder in gnnscale.__path__)
-    return next((each for each in folders if _fits(design, each)), None)
+    return next((folder for folder in folders if _fits(design, folder)), None)
 
 
 def compiler() -> str:
-    """Return the command of the compiler that libraries are made with.
+    """Return the command of the compiler of libraries.
 
     Raises:
-        ConfigError: it is missing.
+        ConfigError: no compiler is installed.
     """
     return shlex.join(_compiler().command)
 
 
-def _compiler() -> compiling.Compiler:
-    return compiling.Compiler.find(
+def _compiler() -> jit.Compiler:
+    return jit.Compiler.find(
         "simulating this FPGA design",
-        "the wheel holds the library of the default design, which takes none",
+        "the wheel has the library of the default design, which needs none",
     )
 
 
-def _options(compiler: compiling.Compiler) -> tuple[str, ...]:
+def _options(compiler: jit.Compiler) -> tuple[str, ...]:
     # GCC would let all designs of a process share the static variables of inline functions.
     return _OPTIONS if compiler.is_clang else (*_OPTIONS, "-fno-gnu-unique")
 
@@ -153,41 +154,39 @@ def _fits(design: SimulatedDesign, prebuilt: Path) -> bool:
         if not prebuilt.is_file():
             return False
         built = Library(prebuilt)
-        return design.is_that_of(built) and built.design.get("sources") == digest_of_sources()
+        return design.matches(built) and built.design.get("sources") == digest_of_sources()
     except RuntimeError:
-        # Of another version, or for another machine: it can be compiled anew.
+        # Another version, or another machine: the library is compiled instead.
         return False
 
 
 def digest_of_sources() -> str:
-    """Return a hash of the kernels' sources, as ``native/CMakeLists.txt`` makes it."""
-    return compiling.digest_of_files(sources(), _FOLDERS, _SUFFIXES)
+    """Return a hash of the kernel sources, equal to that of ``native/CMakeLists.txt``."""
+    return jit.digest_of_files(sources(), _FOLDERS, _SUFFIXES)
 
 
-def _digest(design: SimulatedDesign, compiler: compiling.Compiler) -> str:
-    """Return a hash of all that the library depends on."""
+def _digest(design: SimulatedDesign, compiler: jit.Compiler) -> str:
+    """Return a hash of all inputs of the library."""
     parts = [digest_of_sources().encode()]
     if design.header is not None and design.header.is_file():
         parts.append(design.header.read_bytes())
     words = (*compiler.command, compiler.version, *_options(compiler), *design.definitions())
-    return compiling.digest([*parts, *(each.encode(errors="surrogateescape") for each in words)])
+    return jit.digest([*parts, *(word.encode(errors="surrogateescape") for word in words)])
 
 
-def _compile(design: SimulatedDesign, compiler: compiling.Compiler, into: Path) -> None:
-    """Compile the library, and rename it to ``into`` once it is whole."""
+def _compile(design: SimulatedDesign, compiler: jit.Compiler, into: Path) -> None:
+    """Compile the library, and rename it to ``into`` once it is complete."""
     root = sources()
     handle, unfinished = tempfile.mkstemp(prefix=f".{into.stem}.", suffix=".so", dir=into.parent)
     os.close(handle)
     options = (*_options(compiler), f"-I{root / 'include'}", f"-I{root}", *design.definitions())
     command = [*compiler.command, *options, str(root / _SOURCE), "-o", unfinished]
     try:
-        status, output = compiling.output(command)
+        status, output = jit.output(command)
         if status != 0:
             log = into.with_suffix(".log")
             write_atomically(log, f"{shlex.join(command)}\n{output}", shared=True)
-            raise ConfigError(
-                f"{compiling.first_error(output, status)}; all that was said is in {log}"
-            )
+            raise ConfigError(f"{jit.first_error(output, status)}; the full output is in {log}")
         Path(unfinished).write_bytes(seal(Path(unfinished).read_bytes()))
         os.chmod(unfinished, 0o755)
         os.replace(unfinished, into)
@@ -212,7 +211,7 @@ def load_pyxrt() -> Any:
 
 
 def load_csim() -> Any:
-    """Return the module that has the same interface over simulated cards."""
+    """Return the module with pyxrt's interface over simulated cards."""
     from gnnscale.backend.fpga.csim import xrt
 
     return xrt

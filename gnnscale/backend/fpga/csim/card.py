@@ -1,4 +1,4 @@
-"""The simulated card: its memory banks, what is loaded on it, and its compute units."""
+"""Simulated card: memory banks, the loaded bitstream, and its compute units."""
 
 import gc
 import threading
@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 from gnnscale.backend.fpga.csim.library import Buffer, Library, Outcome
 from gnnscale.core import UInt8Array
 
-#: Every buffer begins at, and takes, a multiple of so many bytes.
+#: Alignment of address and size of every buffer, in bytes.
 ALIGNMENT = 4096
-#: What device memory holds before anything was sent there: four of them are a float that is NaN.
+#: Initial bytes of device memory, which read as NaN in float32.
 _NEVER_WRITTEN = 0xFF
 
 
 class SyncDirection(IntEnum):
-    """Which way ``sync`` copies; pyxrt's ``xclBOSyncDirection``."""
+    """Direction of ``sync``; pyxrt's ``xclBOSyncDirection``."""
 
     XCL_BO_SYNC_BO_TO_DEVICE = 0
     XCL_BO_SYNC_BO_FROM_DEVICE = 1
 
 
 class BufferFlags(IntEnum):
-    """Where a buffer lies; pyxrt's ``bo.flags``."""
+    """Location of a buffer; pyxrt's ``bo.flags``."""
 
     normal = 0
     cacheable = 1 << 24
@@ -39,52 +39,51 @@ class BufferFlags(IntEnum):
 
 
 class Bank:
-    """Device memory that buffers are taken from; it counts bytes, and holds none itself."""
+    """Memory bank of the device, as a count of bytes."""
 
     def __init__(self, index: int, num_bytes: int) -> None:
-        self.index = index  #: which bank of the board this is
-        self.num_bytes = num_bytes  #: bytes that it has
+        self.index = index  #: number of the bank
+        self.num_bytes = num_bytes  #: size
         self._in_use = 0
-        # Reentrant: the collector may free a buffer while another one is taken.
+        # Reentrant, since the garbage collector may free a buffer during an allocation.
         self._lock = threading.RLock()
 
     @property
     def in_use(self) -> int:
-        """Bytes that buffers take."""
+        """Bytes of allocated buffers."""
         return self._in_use
 
     def take(self, num_bytes: int) -> None:
-        """Take so many bytes.
+        """Allocate bytes.
 
         Raises:
-            RuntimeError: the bank does not have them.
+            RuntimeError: less memory is free.
         """
         with self._lock:
             if self._in_use + num_bytes > self.num_bytes:
                 raise RuntimeError(
                     f"out of device memory: bank {self.index} has {self.num_bytes:,} bytes, of "
-                    f"which {self._in_use:,} are in use, and {num_bytes:,} more were asked for"
+                    f"which {self._in_use:,} are in use, got a request of {num_bytes:,} more"
                 )
             self._in_use += num_bytes
 
     def give_back(self, num_bytes: int) -> None:
-        """Free so many bytes."""
+        """Free bytes."""
         with self._lock:
             self._in_use -= num_bytes
 
 
 class BufferObject:
-    """Bytes of a bank, and a copy of them at the host; only ``sync`` moves any between the two.
+    """Buffer in a bank with a copy on the host; only ``sync`` copies between both.
 
-    What is out of range raises a ``RuntimeError``. So does whatever needs the host's copy of a
-    buffer that is ``device_only``.
+    An access out of range, or to the host copy of a ``device_only`` buffer, is a ``RuntimeError``.
     """
 
     def __init__(self, bank: Bank, num_bytes: int, flags: BufferFlags) -> None:
-        """Take ``num_bytes`` of ``bank``; the device's hold 0xFF, the host's zeros.
+        """Allocate ``num_bytes`` of ``bank``: 0xFF on the device, zeros on the host.
 
         Raises:
-            RuntimeError: the bank is full, or no buffer can be made so.
+            RuntimeError: the bank is full, or the size or the flags are not supported.
         """
         if num_bytes < 1:
             raise RuntimeError(f"a buffer of {num_bytes} bytes")
@@ -93,19 +92,20 @@ class BufferObject:
         if flags in (BufferFlags.p2p, BufferFlags.svm):
             raise RuntimeError(f"the simulated board has no {BufferFlags(flags).name} buffers")
         self._bank = bank
-        taken = -(-num_bytes // ALIGNMENT) * ALIGNMENT
-        bank.take(taken)
-        weakref.finalize(self, bank.give_back, taken).atexit = False
+        num_aligned = -(-num_bytes // ALIGNMENT) * ALIGNMENT
+        bank.take(num_aligned)
+        weakref.finalize(self, bank.give_back, num_aligned).atexit = False
         self._device = _aligned(num_bytes)
         self._device.fill(_NEVER_WRITTEN)
         hidden = flags == BufferFlags.device_only
         self._host_copy = None if hidden else _aligned(num_bytes)
 
     def write(self, data: Any, seek: int) -> None:
-        """Copy all bytes of ``data`` to the host's copy, at byte ``seek`` of it.
+        """Copy all bytes of ``data`` to the host copy, from byte ``seek`` on.
 
         Args:
-            data: an object with a buffer, in one piece: pyxrt would read past its strides.
+            data: object with a contiguous buffer; pyxrt would ignore strides.
+            seek: offset in bytes.
         """
         view = memoryview(data)
         if not view.c_contiguous:
@@ -115,7 +115,7 @@ class BufferObject:
         self._host[seek : seek + len(source)] = source
 
     def read(self, size: int, skip: int) -> NDArray[np.int8]:
-        """Return ``size`` bytes of the host's copy from byte ``skip`` on, as a copy."""
+        """Return a copy of ``size`` bytes of the host copy from byte ``skip`` on."""
         self._check("read", size, skip)
         copied: NDArray[np.int8] = self._host[skip : skip + size].copy().view(np.int8)
         return copied
@@ -123,7 +123,7 @@ class BufferObject:
     def sync(
         self, direction: SyncDirection, size: int | None = None, offset: int | None = None
     ) -> None:
-        """Copy bytes between host and device: ``size`` from byte ``offset`` on, or all of them."""
+        """Copy ``size`` bytes from byte ``offset`` on between host and device; default: all."""
         if (size is None) != (offset is None):
             raise TypeError("sync: takes a size with an offset, or neither")
         if size is None or offset is None:
@@ -136,15 +136,15 @@ class BufferObject:
             self._host[part] = self._device[part]
 
     def map(self) -> memoryview:
-        """Return the host's copy itself, as bytes that can be written to."""
+        """Return the writable host copy itself."""
         return self._host.data
 
     def size(self) -> int:
-        """Return the number of bytes that were asked for."""
+        """Return the requested number of bytes."""
         return len(self._device)
 
     def address(self) -> int:
-        """Return where the device finds the buffer."""
+        """Return the address on the device."""
         return self._device.ctypes.data
 
     @property
@@ -161,23 +161,23 @@ class BufferObject:
 
 
 def on_device(buffer: BufferObject) -> tuple[int, Buffer]:
-    """Return the index of a buffer's bank, and what a kernel is called with."""
+    """Return the bank index of a buffer, and the kernel argument for it."""
     return buffer._bank.index, Buffer(buffer.address(), buffer.size())
 
 
 def _aligned(num_bytes: int) -> UInt8Array:
-    """Return zeros that begin at a multiple of ``ALIGNMENT``."""
+    """Return zeros aligned to ``ALIGNMENT``."""
     raw = np.zeros(num_bytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + num_bytes]
 
 
-#: Cards of the simulated machine; one that is never opened takes nothing.
+#: Cards of the simulated machine; unopened cards use no memory.
 NUM_CARDS = 16
 
 
 class CommandState(IntEnum):
-    """How far a run is; pyxrt's ``ert_cmd_state``."""
+    """State of a run; pyxrt's ``ert_cmd_state``."""
 
     ERT_CMD_STATE_NEW = 1
     ERT_CMD_STATE_QUEUED = 2
@@ -192,18 +192,18 @@ class CommandState(IntEnum):
 
 
 class Command:
-    """One call of the kernel on its way through a compute unit."""
+    """Kernel call in the queue of a compute unit."""
 
-    def __init__(self, values: Sequence[Buffer | int], held: object = None) -> None:
-        self.values = values  #: what the kernel is called with
-        #: kept alive until the kernel is done, such as the buffers that ``values`` points to
-        self.held = held
-        self.outcome: Outcome | None = None  #: what came of it; None until it is done
+    def __init__(self, values: Sequence[Buffer | int], keep_alive: object = None) -> None:
+        self.values = values  #: arguments of the kernel
+        #: objects that live until the kernel is done, such as the buffers of ``values``
+        self.keep_alive = keep_alive
+        self.outcome: Outcome | None = None  #: None until the call is done
         self._done = threading.Event()
 
     @property
     def state(self) -> CommandState:
-        """Queued (which running is, too), completed, or ended by an error of the kernel's."""
+        """Queued or running, completed, or ended by an error of the kernel."""
         if self.outcome is None:
             return CommandState.ERT_CMD_STATE_QUEUED
         if self.outcome.error:
@@ -211,22 +211,22 @@ class Command:
         return CommandState.ERT_CMD_STATE_COMPLETED
 
     def finish(self, outcome: Outcome) -> None:
-        """Wake who waits for it."""
+        """Set the outcome, and wake waiting threads."""
         self.outcome = outcome
-        self.held = None
+        self.keep_alive = None
         self._done.set()
 
     def wait(self, seconds: float | None) -> bool:
-        """Return whether it was done within ``seconds``; None for any number of them."""
+        """Return whether the call is done within ``seconds``. None: wait without limit."""
         return self._done.wait(seconds)
 
 
 class ComputeUnit:
-    """One copy of the kernel. It runs commands in order, and beside other compute units."""
+    """Instance of the kernel, which runs commands in order, in parallel to other units."""
 
     def __init__(self, library: Library, name: str, bank: Bank) -> None:
         self.name = name  #: such as ``gnnscale_step_1``
-        self.bank = bank  #: where its buffers are
+        self.bank = bank  #: bank of its buffers
         self._library = library
         self._lock = threading.Lock()
         self._waiting: deque[Command] = deque()
@@ -234,11 +234,11 @@ class ComputeUnit:
 
     @property
     def num_waiting(self) -> int:
-        """Commands that are not done."""
+        """Commands that are queued or running."""
         return len(self._waiting)
 
     def submit(self, command: Command) -> None:
-        """Run ``command`` once all before it are done; returns at once."""
+        """Queue ``command`` after all earlier ones, without waiting."""
         with self._lock:
             self._waiting.append(command)
             if not self._works:
@@ -246,7 +246,7 @@ class ComputeUnit:
                 threading.Thread(target=self._work, name=self.name, daemon=True).start()
 
     def _work(self) -> None:
-        """Run what waits, and end with the last of it."""
+        """Run queued commands, and end after the last one."""
         while True:
             command = self._waiting[0]
             outcome = self._library.call(command.values)
@@ -260,12 +260,12 @@ class ComputeUnit:
 
 
 class Image:
-    """A bitstream on a card: its compute units, each with its own bank."""
+    """Bitstream on a card: its compute units, with a bank each."""
 
     def __init__(self, library: Library, uuid: str) -> None:
-        self.library = library  #: the kernels
-        self.uuid = uuid  #: of the bitstream
-        #: of the card; compute unit k uses bank k-1
+        self.library = library  #: library of the kernels
+        self.uuid = uuid  #: id of the bitstream
+        #: banks of the card; compute unit k uses bank k-1
         self.banks = [Bank(index, library.bank_bytes) for index in range(library.compute_units)]
         names = [f"{library.kernel}_{bank.index + 1}" for bank in self.banks]
         #: compute units by name
@@ -275,10 +275,10 @@ class Image:
         }
 
     def matching(self, name: str) -> list[ComputeUnit]:
-        """Return the compute units that ``kernel`` or ``kernel:{unit,unit}`` names.
+        """Return the compute units named by ``kernel`` or ``kernel:{unit,unit}``.
 
         Raises:
-            RuntimeError: there is none; the message lists the valid names.
+            RuntimeError: no unit matches; the message lists the valid names.
         """
         kernel, braced, units = name.partition(":")
         if kernel != self.library.kernel:
@@ -287,35 +287,35 @@ class Image:
             )
         if not braced:
             return list(self.units.values())
-        wanted = units.strip("{}").split(",")
-        found = [unit for each, unit in self.units.items() if each in wanted]
-        if not found:
+        names = units.strip("{}").split(",")
+        matching = [unit for name, unit in self.units.items() if name in names]
+        if not matching:
             raise RuntimeError(
                 f"No compute units matching {name!r}: the bitstream has {', '.join(self.units)}"
             )
-        return found
+        return matching
 
 
 class SimulatedCard:
-    """A board of the simulated machine, shared by all of a process that open it."""
+    """Card of the simulated machine, shared by all users in a process."""
 
     def __init__(self, index: int) -> None:
-        self.index = index  #: which one
-        self.bdf = _bdf(index)  #: where it would be on the PCIe bus
+        self.index = index  #: number of the card
+        self.bdf = _bdf(index)  #: its address on the PCIe bus
         self._lock = threading.Lock()
         self._image: Image | None = None
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
 
     def load(self, library: Library, uuid: str) -> None:
-        """Put a bitstream on the card, unless it is there already.
+        """Load a bitstream, unless it is loaded already.
 
         Raises:
-            RuntimeError: kernels or buffers of another one are in use.
+            RuntimeError: kernels or buffers of another bitstream are in use.
         """
         with self._lock:
             if self._image is not None and self._image.uuid == uuid:
                 return
-            # What is no longer in use may still be there, until the collector looks.
+            # Unreachable users remain in the set until a garbage collection.
             gc.collect()
             if self._image is not None and len(self._users):
                 raise RuntimeError(
@@ -325,10 +325,10 @@ class SimulatedCard:
             self._image = Image(library, uuid)
 
     def image(self, user: object) -> Image:
-        """Return what is loaded; it stays loaded while ``user`` lives.
+        """Return the loaded bitstream, which stays loaded while ``user`` lives.
 
         Raises:
-            RuntimeError: nothing is.
+            RuntimeError: no bitstream is loaded.
         """
         with self._lock:
             if self._image is None:
@@ -341,22 +341,22 @@ _CARDS: weakref.WeakValueDictionary[int, SimulatedCard] = weakref.WeakValueDicti
 _LOCK = threading.Lock()
 
 
-def card(which: int | str) -> SimulatedCard:
+def find_card(which: int | str) -> SimulatedCard:
     """Return a card by its number, or by its address ``SimulatedCard.bdf``.
 
     Raises:
-        RuntimeError: there is no such card.
+        RuntimeError: the card does not exist.
     """
     index = which
     if isinstance(which, str):
-        index = next((each for each in range(NUM_CARDS) if _bdf(each) == which), -1)
+        index = next((number for number in range(NUM_CARDS) if _bdf(number) == which), -1)
     if not isinstance(index, int) or not 0 <= index < NUM_CARDS:
         raise RuntimeError(f"No such device {which!r}: the simulated machine has {NUM_CARDS}")
     with _LOCK:
-        found = _CARDS.get(index)
-        if found is None:
-            found = _CARDS[index] = SimulatedCard(index)
-        return found
+        simulated = _CARDS.get(index)
+        if simulated is None:
+            simulated = _CARDS[index] = SimulatedCard(index)
+        return simulated
 
 
 def _bdf(index: int) -> str:

@@ -1,4 +1,4 @@
-"""Kernels that were compiled for the processor: the bitstream of a simulated board."""
+"""Kernels compiled for the host's processor: the bitstream of a simulated board."""
 
 import ctypes
 import hashlib
@@ -13,7 +13,7 @@ from typing import Any
 from gnnscale.core import ConfigError
 from gnnscale.core.config.yaml_file import read_regular
 
-#: As ``native/CMakeLists.txt`` appends it. A loader of shared libraries does not read it.
+#: Trailer appended by ``native/CMakeLists.txt``, ignored by loaders of shared libraries.
 _MARK = b"\ngnnscale csim sha256 "
 
 _DIGITS = 64
@@ -25,7 +25,7 @@ def seal(content: bytes) -> bytes:
 
 
 def is_sealed(content: bytes) -> bool:
-    """Return whether content ends in the checksum of what stands before."""
+    """Return whether ``content`` ends in the checksum of the bytes before it."""
     size = len(content) - len(_MARK) - _DIGITS - 1
     return size >= 0 and content[size:] == _mark_of(content[:size])
 
@@ -39,7 +39,7 @@ FORMAT = 1
 
 _KINDS = ("buffer", "int")
 
-#: The largest design has a few MB.
+#: Maximum size of a library; the largest design has a few MB.
 _MAX_BYTES = 64 << 20
 
 _COUNTS = ("compute_units", "bank_bytes", "clock_hz")
@@ -54,7 +54,7 @@ _SYMBOLS = (
 
 
 class _Region(ctypes.Structure):
-    """``struct Region`` of a library: bytes that a kernel may touch."""
+    """``struct Region`` of a library: a memory range that a kernel may access."""
 
     _fields_ = (
         ("begin", ctypes.c_void_p),
@@ -65,49 +65,49 @@ class _Region(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a kernel."""
+    """Argument of a kernel."""
 
-    name: str  #: as in the kernel's source
-    is_buffer: bool  #: whether it is a pointer to device memory; else it is a signed 32-bit integer
+    name: str  #: name in the kernel's source
+    is_buffer: bool  #: whether it is a pointer to device memory, or a signed 32-bit integer
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Device memory that a kernel is called with."""
+    """Device memory as a kernel argument."""
 
-    address: int  #: of its first byte, in this process
-    num_bytes: int  #: that the kernel may touch
+    address: int  #: address of its first byte in this process
+    num_bytes: int  #: bytes that the kernel may access
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one call of a kernel."""
+    """Result of one kernel call."""
 
-    error: str  #: what the kernel found wrong, empty for nothing
-    counters: Mapping[str, int]  #: figures of the call, by name
-    seconds: float  #: that simulating it took
+    error: str  #: error of the kernel; empty for success
+    counters: Mapping[str, int]  #: counters of the call, by name
+    seconds: float  #: duration of the simulation
 
 
 class Library:
-    """A shared library of one kernel, and its description of its design.
+    """Shared library of one kernel, with a description of its design.
 
-    Each path is a separate library: none sees another one's symbols.
+    Each path is a separate library with its own symbols.
 
     Attributes:
-        path: the file.
+        path: file.
         design: the library's description of itself.
-        kernel: the kernel's name.
-        arguments: of the kernel, in order.
-        compute_units: how many times the board has the kernel.
-        bank_bytes: bytes of device memory of each compute unit.
-        clock_hz: the kernel's clock, in hertz.
+        kernel: name of the kernel.
+        arguments: arguments of the kernel, in order.
+        compute_units: compute units of the board.
+        bank_bytes: device memory of each compute unit, in bytes.
+        clock_hz: clock of the kernel in hertz.
     """
 
     def __init__(self, path: str | Path) -> None:
         """Load the library.
 
         Raises:
-            RuntimeError: there is no such file, or it is something else. The message is one line.
+            RuntimeError: the file is missing or invalid. The message is one line.
         """
         self.path = Path(path).absolute()
         _check_file(self.path)
@@ -122,7 +122,8 @@ class Library:
         self.design: Mapping[str, Any] = MappingProxyType(self._read_design())
         self.kernel: str = self.design["kernel"]
         self.arguments = tuple(
-            Argument(each["name"], each["kind"] == "buffer") for each in self.design["arguments"]
+            Argument(argument["name"], argument["kind"] == "buffer")
+            for argument in self.design["arguments"]
         )
         self.compute_units, self.bank_bytes, self.clock_hz = (self.design[key] for key in _COUNTS)
         self._function = self._find_kernel()
@@ -130,23 +131,23 @@ class Library:
         self._counters = tuple(name.strip() for name in names.split(",") if name.strip())
 
     def call(self, values: Sequence[Buffer | int]) -> Outcome:
-        """Call the kernel in this thread, and wait for it. Other Python threads go on meanwhile.
+        """Call the kernel in this thread, without blocking other Python threads.
 
         Args:
-            values: for each of ``arguments`` a buffer, or a number of 32 bits with sign.
+            values: for each of ``arguments`` a buffer, or a signed 32-bit integer.
         """
         named = zip(self.arguments, values, strict=True)
-        buffers = [(name.name, each) for name, each in named if isinstance(each, Buffer)]
+        buffers = [(name.name, value) for name, value in named if isinstance(value, Buffer)]
         regions = (_Region * len(buffers))(
-            *(_Region(each.address, each.num_bytes, name.encode()) for name, each in buffers)
+            *(_Region(buffer.address, buffer.num_bytes, name.encode()) for name, buffer in buffers)
         )
         self._library.gnnscale_csim_regions(regions, ctypes.c_int32(len(buffers)))
         start = time.perf_counter()
-        self._function(*(each.address if isinstance(each, Buffer) else each for each in values))
+        self._function(*(value.address if isinstance(value, Buffer) else value for value in values))
         seconds = time.perf_counter() - start
-        found = (ctypes.c_int64 * len(self._counters))()
-        self._library.gnnscale_csim_counters(found, ctypes.c_int32(len(self._counters)))
-        counters = dict(zip(self._counters, found, strict=True))
+        counts = (ctypes.c_int64 * len(self._counters))()
+        self._library.gnnscale_csim_counters(counts, ctypes.c_int32(len(self._counters)))
+        counters = dict(zip(self._counters, counts, strict=True))
         return Outcome(self._text("gnnscale_csim_error"), counters, seconds)
 
     def _text(self, function: str) -> str:
@@ -163,8 +164,8 @@ class Library:
         wrong = _wrong_with(design)
         if wrong:
             raise RuntimeError(_refused(self.path, wrong))
-        found: dict[str, Any] = design
-        return found
+        checked: dict[str, Any] = design
+        return checked
 
     def _find_kernel(self) -> Any:
         try:
@@ -173,23 +174,23 @@ class Library:
             raise RuntimeError(_refused(self.path, f"it has no {self.kernel}")) from None
         function.restype = None
         function.argtypes = [
-            ctypes.c_void_p if each.is_buffer else ctypes.c_int32 for each in self.arguments
+            ctypes.c_void_p if argument.is_buffer else ctypes.c_int32 for argument in self.arguments
         ]
         return function
 
 
 def _wrong_with(design: Any) -> str | None:
-    """Say what a library's description of itself lacks, None for nothing."""
+    """Return the first error in a library's description of itself. None: it is valid."""
     if not isinstance(design, dict) or design.get("format") != FORMAT:
-        found = design.get("format") if isinstance(design, dict) else None
-        return f"its format is {found!r}, and this program reads {FORMAT}"
+        actual = design.get("format") if isinstance(design, dict) else None
+        return f"expected format={FORMAT}, got {actual!r}"
     arguments = design.get("arguments")
     if not isinstance(design.get("kernel"), str) or not isinstance(arguments, list):
         return "its design names no kernel with arguments"
-    for each in arguments:
-        is_argument = isinstance(each, dict) and isinstance(each.get("name"), str)
-        if not is_argument or each.get("kind") not in _KINDS:
-            return f"an argument of its kernel is {each!r}, with a kind none of {_KINDS}"
+    for argument in arguments:
+        is_argument = isinstance(argument, dict) and isinstance(argument.get("name"), str)
+        if not is_argument or argument.get("kind") not in _KINDS:
+            return f"an argument of its kernel is {argument!r}, with a kind none of {_KINDS}"
     for key in _COUNTS:
         if type(design.get(key)) is not int or design[key] < 1:
             return f"its design says {key}={design.get(key)!r}"
@@ -197,7 +198,7 @@ def _wrong_with(design: Any) -> str | None:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what is no library of kernels, or damaged, without running any of it."""
+    """Refuse a file that is not a valid library, without executing any of it."""
     try:
         content = read_regular(path, limit=_MAX_BYTES)
     except OSError as error:
@@ -216,7 +217,7 @@ def _check_file(path: Path) -> None:
         raise RuntimeError(_refused(path, f"it has no {missing[0]}"))
     if not is_sealed(content):
         raise RuntimeError(
-            _refused(path, "it is damaged, its checksum is another; what is removed is made again")
+            _refused(path, "its checksum is wrong; remove the file, and it is compiled again")
         )
 
 

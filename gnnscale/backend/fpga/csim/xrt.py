@@ -1,9 +1,9 @@
-"""A module with the names, arguments and behaviour of ``pyxrt``, over simulated cards.
+"""Module with the names, arguments and behavior of ``pyxrt``, over simulated cards.
 
-It has what a host program needs to run a kernel: devices, bitstreams, kernels, runs and buffers.
-A bitstream is a library that ``csim.build`` makes. If XRT lets a mistake pass (a scalar that
-does not fit, an argument that was never set, a buffer in another unit's bank), this module raises.
-A run has three attributes that pyxrt's lacks: ``csim_error``, ``csim_counters``, ``csim_seconds``.
+It covers the calls of a host program: devices, bitstreams, kernels, runs and buffers. A bitstream
+is a library of ``csim.build``. Mistakes that XRT accepts (a scalar out of range, an argument that
+is not set, a buffer in another unit's bank) are errors here. A run has three additional
+attributes: ``csim_error``, ``csim_counters``, ``csim_seconds``.
 """
 
 # ruff: noqa: N801
@@ -27,9 +27,9 @@ from gnnscale.backend.fpga.csim.card import (
     ComputeUnit,
     SimulatedCard,
     SyncDirection,
+    find_card,
     on_device,
 )
-from gnnscale.backend.fpga.csim.card import card as _card
 from gnnscale.backend.fpga.csim.library import Argument, Library
 
 ert_cmd_state = CommandState
@@ -39,12 +39,12 @@ _INT32 = range(-(2**31), 2**31)
 
 
 def enumerate_devices() -> int:
-    """Return how many cards there are."""
+    """Return the number of cards."""
     return NUM_CARDS
 
 
 class xrt_info_device:
-    """What ``device.get_info`` can be asked for."""
+    """Keys of ``device.get_info``."""
 
     bdf = "bdf"
     name = "name"
@@ -52,31 +52,31 @@ class xrt_info_device:
 
 
 class uuid:
-    """Identifies a bitstream."""
+    """Id of a bitstream."""
 
     def __init__(self, text: str) -> None:
         self._text = str(UUID(text))
 
     def to_string(self) -> str:
-        """Return it as text of 36 characters."""
+        """Return the id as text of 36 characters."""
         return self._text
 
 
 class xclbin:
-    """A bitstream: a library of kernels. It raises a ``RuntimeError`` for any other file."""
+    """Bitstream: a library of kernels. Any other file is a ``RuntimeError``."""
 
     class xclbinkernel:
-        """A kernel of a bitstream."""
+        """Kernel of a bitstream."""
 
         def __init__(self, library: Library) -> None:
             self._library = library
 
         def get_name(self) -> str:
-            """Return its name, without a compute unit."""
+            """Return the kernel's name, without a compute unit."""
             return self._library.kernel
 
         def get_num_args(self) -> int:
-            """Return the number of its arguments."""
+            """Return the number of arguments."""
             return len(self._library.arguments)
 
     def __init__(self, filename: str) -> None:
@@ -85,51 +85,51 @@ class xclbin:
         self._uuid = str(UUID(bytes=digest[:16]))
 
     def get_kernels(self) -> list[xclbinkernel]:
-        """Return its kernels; there is one."""
+        """Return the only kernel, as a list."""
         return [xclbin.xclbinkernel(self._library)]
 
     def get_uuid(self) -> uuid:
-        """Return what identifies it: a hash of the file."""
+        """Return the id of the bitstream, a hash of the file."""
         return uuid(self._uuid)
 
     def get_xsa_name(self) -> str:
-        """Return the platform that it is for."""
+        """Return the platform of the bitstream."""
         return "csim"
 
 
 class device:
-    """A card, by its number or by its address on the PCIe bus."""
+    """Card, by its number or by its address on the PCIe bus."""
 
     def __init__(self, index: int | str = 0) -> None:
-        self._card = _card(index)
+        self._card = find_card(index)
         self._registered: dict[str, Library] = {}
         self._loaded: uuid | None = None
 
     def load_xclbin(self, xclbin_: str | xclbin) -> uuid:
-        """Load a bitstream, given itself or its path; return what identifies it."""
+        """Load a bitstream, or the one at a path; return its id."""
         loaded = self.register_xclbin(xclbin_ if isinstance(xclbin_, xclbin) else xclbin(xclbin_))
         self._load(loaded)
         return loaded
 
     def register_xclbin(self, xclbin_: xclbin) -> uuid:
-        """Make a bitstream known, so that a ``hw_context`` can load it; return its identity."""
+        """Register a bitstream for a ``hw_context``; return its id."""
         self._registered[xclbin_._uuid] = xclbin_._library
         return xclbin_.get_uuid()
 
     def get_xclbin_uuid(self) -> uuid:
-        """Return the bitstream that was loaded through this object."""
+        """Return the id of the bitstream that this object has loaded."""
         if self._loaded is None:
             raise RuntimeError("no bitstream was loaded")
         return self._loaded
 
     def get_info(self, key: str) -> str:
-        """Return the answer to one of ``xrt_info_device``, as text."""
+        """Return the value of a key of ``xrt_info_device``, as text."""
         if key == xrt_info_device.bdf:
             return self._card.bdf
         if key == xrt_info_device.name:
             return "gnnscale_csim"
         libraries = self._registered.values()
-        return str(max((each.clock_hz for each in libraries), default=0) // 10**6)
+        return str(max((library.clock_hz for library in libraries), default=0) // 10**6)
 
     def _load(self, which: uuid) -> SimulatedCard:
         text = which.to_string()
@@ -141,17 +141,17 @@ class device:
 
 
 class hw_context:
-    """A bitstream of a device, ready to be used."""
+    """Loaded bitstream of a device."""
 
     def __init__(self, device_: device, uuid_: uuid) -> None:
         self._card = device_._load(uuid_)
 
 
 class kernel:
-    """A kernel's compute units: one with ``kernel:{unit}``, or all with the kernel's name."""
+    """Compute units of a kernel: one by ``kernel:{unit}``, or all by the kernel's name."""
 
     class cu_access_mode(IntEnum):
-        """Who else may use the compute units; the simulated card lets everybody."""
+        """Sharing of compute units; simulated cards ignore it."""
 
         exclusive = 0
         shared = 1
@@ -182,7 +182,7 @@ class kernel:
         self._units: list[ComputeUnit] = image.matching(full_name)
 
     def __call__(self, *args: bo | int) -> run:
-        """Start a run with these arguments, and return it."""
+        """Start a run with arguments, and return it."""
         started = run(self)
         for index, value in enumerate(args):
             started.set_arg(index, value)
@@ -190,14 +190,14 @@ class kernel:
         return started
 
     def group_id(self, argument: int) -> int:
-        """Return the bank of a buffer argument: that of the first compute unit."""
+        """Return the bank of a buffer argument of the first compute unit."""
         if not 0 <= argument < len(self._arguments) or not self._arguments[argument].is_buffer:
             raise IndexError(f"argument {argument} of {self._name} is no buffer")
         return self._units[0].bank.index
 
 
 class run:
-    """One execution of a kernel at a time."""
+    """Execution of a kernel."""
 
     def __init__(self, kernel_: kernel) -> None:
         self._kernel = kernel_
@@ -205,7 +205,7 @@ class run:
         self._command: Command | None = None
 
     def set_arg(self, index: int, value: bo | int) -> None:
-        """Set an argument: a buffer, or an integer of 32 bits with sign."""
+        """Set an argument: a buffer, or a signed 32-bit integer."""
         arguments = self._kernel._arguments
         if not 0 <= index < len(arguments):
             raise RuntimeError(f"Bad argument index {index}: there are {len(arguments)}")
@@ -219,22 +219,22 @@ class run:
         self._values[index] = value
 
     def start(self) -> None:
-        """Queue the run at a compute unit that has its buffers' bank."""
+        """Queue the run at a compute unit with access to its buffers' bank."""
         if self._command is not None and self._command.outcome is None:
             raise RuntimeError("bad command state, can't launch: the run is under way")
         arguments = enumerate(self._kernel._arguments)
         values = [self._checked(index, argument) for index, argument in arguments]
-        banks = {on_device(each)[0] for each in values if isinstance(each, bo)}
-        units = [each for each in self._kernel._units if banks <= {each.bank.index}]
+        banks = {on_device(value)[0] for value in values if isinstance(value, bo)}
+        units = [unit for unit in self._kernel._units if banks <= {unit.bank.index}]
         if not units:
             raise RuntimeError(self._wrong_bank())
-        unit = min(units, key=lambda each: each.num_waiting)
-        passed = [on_device(each)[1] if isinstance(each, bo) else each for each in values]
-        self._command = Command(passed, held=values)
+        unit = min(units, key=lambda unit: unit.num_waiting)
+        passed = [on_device(value)[1] if isinstance(value, bo) else value for value in values]
+        self._command = Command(passed, keep_alive=values)
         unit.submit(self._command)
 
     def wait(self, timeout_ms: int = 0) -> CommandState:
-        """Wait so many milliseconds, 0 for ever; return the state, TIMEOUT if that was late."""
+        """Wait up to ``timeout_ms``, 0 for no limit; return the state, TIMEOUT if not done."""
         if self._command is None:
             raise RuntimeError("wait: the run was not started")
         if not self._command.wait(timeout_ms / 1000 if timeout_ms else None):
@@ -242,51 +242,51 @@ class run:
         return self._command.state
 
     def state(self) -> CommandState:
-        """Return how far it is, at once."""
+        """Return the current state."""
         return CommandState.ERT_CMD_STATE_NEW if self._command is None else self._command.state
 
     @property
     def csim_error(self) -> str:
-        """What the kernel found wrong; empty for nothing, and before it is done."""
+        """Error of the kernel; empty for success, and before the end."""
         outcome = self._command and self._command.outcome
         return outcome.error if outcome else ""
 
     @property
     def csim_counters(self) -> Mapping[str, int]:
-        """What the kernel counted, by name; empty before it is done."""
+        """Counters of the kernel, by name; empty before the end."""
         outcome = self._command and self._command.outcome
         return outcome.counters if outcome else {}
 
     @property
     def csim_seconds(self) -> float:
-        """Seconds that simulating took, by the wall clock; 0 before it is done."""
+        """Duration of the simulation in seconds; 0 before the end."""
         outcome = self._command and self._command.outcome
         return outcome.seconds if outcome else 0.0
 
     def _checked(self, index: int, argument: Argument) -> bo | int:
-        """Return an argument, if it was set to what it takes."""
+        """Return an argument, if it is set to the right type."""
         value = self._values.get(index)
         what = f"argument {index} ({argument.name}) of {self._kernel._name}"
         if value is None:
             raise RuntimeError(f"{what} was not set")
         if isinstance(value, bo) != argument.is_buffer:
-            wanted, got = ("buffer", "scalar") if argument.is_buffer else ("scalar", "buffer")
-            raise RuntimeError(f"{what} is a {wanted}, and was set to a {got}")
+            expected, got = ("buffer", "scalar") if argument.is_buffer else ("scalar", "buffer")
+            raise RuntimeError(f"{what} is a {expected}, and was set to a {got}")
         return value
 
     def _wrong_bank(self) -> str:
         kernel_ = self._kernel
-        units = ", ".join(f"{each.name} uses bank {each.bank.index}" for each in kernel_._units)
-        found = ", ".join(
-            f"argument {index} ({kernel_._arguments[index].name}) is in bank {on_device(each)[0]}"
-            for index, each in sorted(self._values.items())
-            if isinstance(each, bo)
+        units = ", ".join(f"{unit.name} uses bank {unit.bank.index}" for unit in kernel_._units)
+        buffers = ", ".join(
+            f"argument {index} ({kernel_._arguments[index].name}) is in bank {on_device(value)[0]}"
+            for index, value in sorted(self._values.items())
+            if isinstance(value, bo)
         )
-        return f"wrong bank: {units}; {found}"
+        return f"wrong bank: {units}; {buffers}"
 
 
 class bo(BufferObject):
-    """A buffer of a device: ``bo(device, size, flags, group)`` with a kernel's ``group_id``."""
+    """Buffer of a device: ``bo(device, size, flags, group)`` with a kernel's ``group_id``."""
 
     flags = BufferFlags
     normal = BufferFlags.normal

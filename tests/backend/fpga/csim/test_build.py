@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import gnnscale
-from gnnscale.backend import jit as compiling
+from gnnscale.backend import jit
 from gnnscale.backend.fpga.csim import build
 from gnnscale.backend.fpga.csim.build import SimulatedDesign, library, sources
 from gnnscale.backend.fpga.csim.library import Library
@@ -63,7 +63,7 @@ def test_what_others_may_have_written_is_not_loaded(tree, monkeypatch, which) ->
     monkeypatch.setattr(os, "getuid", lambda: 7)
     monkeypatch.setattr(Path, "stat", lambda _: os.stat_result((0o40755, 1, 1, 1, 8, *[0] * 5)))
     with pytest.raises(ConfigError, match=r"csim: not used, it belongs to user 8; compiled"):
-        compiling.check_ours(found.parent)
+        jit.check_ours(found.parent)
 
 
 def test_designs_share_nothing(tree: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_compile_error_is_one_line_with_a_log(tree: Path) -> None:
         library(SimulatedDesign(header=header))
     assert "\n" not in str(caught.value)
     (log,) = (tree / "home" / "csim").iterdir()
-    assert str(caught.value).endswith(f"all that was said is in {log}")
+    assert str(caught.value).endswith(f"the full output is in {log}")
     assert "#warning odd" in log.read_text()
     # What is mended is compiled.
     header.write_text("inline float added() { return 0; }\n")
@@ -162,8 +162,8 @@ def test_headers_that_cannot_be_included(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"n": 3}, "n=3: allowed are 1, 2, 4, 8, 16"),
-        ({"m": 8}, "m=8: allowed are 16, 32, .*, 2048"),
+        ({"n": 3}, "n=3: expected one of 1, 2, 4, 8, 16"),
+        ({"m": 8}, "m=8: expected one of 16, 32, .*, 2048"),
         ({"compute_units": 0}, "compute_units=0: must be at least 1"),
         ({"clock_hz": 0}, "clock_hz=0: must be at least 1"),
     ],

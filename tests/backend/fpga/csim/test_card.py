@@ -34,7 +34,7 @@ def kernels() -> Any:
 
 def test_a_unit_runs_commands_in_order(kernels: Any) -> None:
     unit = ComputeUnit(kernels, "step_1", Bank(0, 1))
-    commands = [Command([number], held=object()) for number in range(5)]
+    commands = [Command([number], keep_alive=object()) for number in range(5)]
     for command in commands:
         unit.submit(command)
     assert unit.num_waiting == 5
@@ -44,7 +44,7 @@ def test_a_unit_runs_commands_in_order(kernels: Any) -> None:
     assert all(each.wait(20) for each in commands)
     assert kernels.calls == [0, 1, 2, 3, 4]
     assert unit.num_waiting == 0
-    assert all(each.held is None for each in commands)
+    assert all(each.keep_alive is None for each in commands)
     # It works again after it had nothing to do.
     late = Command([9])
     unit.submit(late)
@@ -83,9 +83,9 @@ def test_a_card_in_use_keeps_its_bitstream(kernels: Any) -> None:
 
 
 def test_cards_are_shared_by_number_and_address() -> None:
-    first = cards.card(0)
-    assert cards.card("0000:01:00.1") is first
-    assert cards.card(1) is not first
+    first = cards.find_card(0)
+    assert cards.find_card("0000:01:00.1") is first
+    assert cards.find_card(1) is not first
     for wrong in (cards.NUM_CARDS, -1, "0000:ff:00.1"):
         with pytest.raises(RuntimeError, match="No such device"):
-            cards.card(wrong)
+            cards.find_card(wrong)
