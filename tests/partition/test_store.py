@@ -174,7 +174,7 @@ def graph(tiny_graph: Graph) -> Graph:
     ("fields", "what"),
     [
         ({"parts": ()}, "parts and cut: expected an entry for each of 2"),
-        ({"cut": ((1, 1), (2,))}, "parts and cut need"),
+        ({"cut": ((1, 1), (2,))}, "parts and cut: expected"),
         ({"cut": ((1, 1), (2, -1))}, "cut is -1"),
         ({"cut": ((1, 1), (2, 7))}, "cut is 7, allowed is a number from 0 to 6"),
         ({"edge_cut_fraction": 1.5}, "edge_cut_fraction is 1.5"),
