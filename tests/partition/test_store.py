@@ -230,7 +230,7 @@ def test_what_decides_and_what_does_not(tiny_graph: Graph) -> None:
 def test_options_within_options_say_their_class(tiny_graph: Graph) -> None:
     options = identity(Deep(inner=Random(seed=1)), tiny_graph).options
     assert options["sizes"] == [1, 2]
-    assert options["inner"]["_target_"] == "gnnscale.partition.by_id.Random"  # the path that stores keep
+    assert options["inner"]["_target_"] == "gnnscale.partition.by_id.Random"
     assert options["inner"]["seed"] == 1
 
 
