@@ -174,7 +174,7 @@ def graph(tiny_graph: Graph) -> Graph:
     ("fields", "what"),
     [
         ({"parts": ()}, "parts and cut: expected an entry for each of 2"),
-        ({"cut": ((1, 1), (2,))}, "parts and cut need"),
+        ({"cut": ((1, 1), (2,))}, "parts and cut: expected"),
         ({"cut": ((1, 1), (2, -1))}, "cut is -1"),
         ({"cut": ((1, 1), (2, 7))}, "cut: expected 0 to 6, got 7"),
         ({"edge_cut_fraction": 1.5}, "edge_cut_fraction is 1.5"),
@@ -230,7 +230,7 @@ def test_what_decides_and_what_does_not(tiny_graph: Graph) -> None:
 def test_options_within_options_say_their_class(tiny_graph: Graph) -> None:
     options = identity(Deep(inner=Random(seed=1)), tiny_graph).options
     assert options["sizes"] == [1, 2]
-    assert options["inner"]["_target_"] == "gnnscale.partition.simple.Random"
+    assert options["inner"]["_target_"] == "gnnscale.partition.by_id.Random"
     assert options["inner"]["seed"] == 1
 
 
