@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from gnnscale.core import shown
 from gnnscale.core.artifact import files
@@ -19,9 +19,6 @@ from gnnscale.data.tables.feature_columns import FeatureColumns
 from gnnscale.data.tables.label_columns import LabelColumn, csv_label_type
 from gnnscale.data.tables.roles import default_features, find_split, log_features, warn_of_names
 from gnnscale.data.tables.table import Table
-
-if TYPE_CHECKING:
-    from gnnscale.data.readers.tables import Tables
 
 _LOG = logging.getLogger(__name__)
 #: Default name of the column of weights, which may be missing.
@@ -39,9 +36,12 @@ _EDGE_LABEL_BYTES = 32
 
 
 class VertexReader:
-    """Reader of the table of vertices: ids, labels, split and feature columns."""
+    """Reader of the table of vertices: ids, labels, split and feature columns.
 
-    def __init__(self, options: Tables, table: Table, *, has_labels: bool) -> None:
+    ``options`` is a ``Tables``, whose module imports this one.
+    """
+
+    def __init__(self, options: Any, table: Table, *, has_labels: bool) -> None:
         self._options = options
         self._table = table
         self._has_labels = has_labels
@@ -118,7 +118,7 @@ class VertexReader:
 
 
 def open_edge_table(
-    options: Tables, table: Table, writer: StoreWriter, *, has_labels: bool
+    options: Any, table: Table, writer: StoreWriter, *, has_labels: bool
 ) -> EdgeTable:
     """Return the columns of the table of edges; note the names of the feature columns."""
     ends = (table.require("source", options.source), table.require("target", options.target))
@@ -153,7 +153,7 @@ def open_edge_table(
     )
 
 
-def _edge_labels(options: Tables, table: Table) -> EdgeLabelColumns | None:
+def _edge_labels(options: Any, table: Table) -> EdgeLabelColumns | None:
     if options.edge_label is None:
         return None
     name = table.require("edge_label", options.edge_label)

@@ -77,7 +77,7 @@ def test_ids_of_the_users_own(tiny_graph: Graph, tmp_path: Path) -> None:
         (numbers, ["x"], "must be whole numbers"),
         (numbers.cast(pyarrow.uint64()), [-1], "expected ids of uint64, as tiny has"),
         (texts, ["d", "x"], "vertices: x is no id of a vertex of tiny"),
-        (texts, ["d", "d"], "vertices: d is given twice"),
+        (texts, ["d", "d"], "vertices: expected each vertex once, got d twice"),
     ):
         with pytest.raises(ConfigError, match=message):
             find_vertices(given, tiny_graph, own)
