@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from gnnscale import ops
-from gnnscale.data import from_arrays
-from gnnscale.data.base import random_split
+from gnnscale.data import from_arrays, random_split
 from gnnscale.data.structure_only import class_centroids, class_features
 from gnnscale.features import LearnedFeaturesConfig
 from gnnscale.features.structural import projected_rows

@@ -1,6 +1,6 @@
 """Datasets: published and generated graphs → graph store → Graph.
 
-Graphs from other libraries' tensors need torch, which is imported when one of them is first made.
+``from_arrays``, ``from_dgl`` and ``from_pyg`` need torch, which is imported at their first use.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names
-from gnnscale.data.base import Dataset, ExistingStore, GraphSource, random_edge_split, random_split
+from gnnscale.data.base import Dataset, ExistingStore, GraphSource
 from gnnscale.data.readers.arrays import Arrays
 from gnnscale.data.readers.csr import Csr
 from gnnscale.data.readers.gnn_benchmark import GnnBenchmark
@@ -19,6 +19,7 @@ from gnnscale.data.readers.ogb import Mag240m, Ogb
 from gnnscale.data.readers.planetoid import Planetoid
 from gnnscale.data.readers.snap import Snap
 from gnnscale.data.readers.tables import Tables
+from gnnscale.data.splits import random_edge_split, random_split
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.store_check import verify_store
 from gnnscale.data.storage.writer import StoreWriter

@@ -1,4 +1,4 @@
-"""Given arrays and tensors, checked and converted for a graph in memory."""
+"""Arrays, tensors and lists of a user, checked and converted for a ``Graph`` in memory."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, shown
-from gnnscale.data import validation as checks
+from gnnscale.data import validation
 from gnnscale.data.labels import Labels, read_edge_labels, read_labels
 from gnnscale.data.storage.standardize import (
     MAGNITUDE_OF_LAYERS,
@@ -17,22 +17,22 @@ from gnnscale.data.storage.standardize import (
     warn_of_large,
     warn_of_spread,
 )
-from gnnscale.data.tables.roles import no_feature, other_role
+from gnnscale.data.tables.roles import skip_reason, suspected_role
 from gnnscale.graph import EdgeLabels, Graph, Split
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, as_float32
 from gnnscale.graph.store_format import MAX_CLASSES, MAX_EDGE_ROWS, MAX_FEATURES, vertex_dtype
 
 _LOG = logging.getLogger(__name__)
-#: What NumPy makes an array of, beside what has the method ``__array__``.
+#: Types that NumPy converts to an array without the method ``__array__``.
 _PLAIN = (list, tuple, range, bool, int, float, complex, str)
 _PARTS = ("train", "valid", "test")
 _CURE = "For training, scale all alike, such as to mean 0 and deviation 1 over training vertices"
-#: Types of features that a graph in memory may have.
-_GIVEN_DTYPES = tuple(name for name in FEATURE_DTYPES if name not in MAX_QUANTIZED)
+#: Feature types of a graph in memory.
+_INPUT_DTYPES = tuple(name for name in FEATURE_DTYPES if name not in MAX_QUANTIZED)
 
 
 def kind_of(value: object) -> str:
-    """Return the type of an object of any library for a message, as ``networkx.Graph``."""
+    """Return the type of an object for a message, such as ``networkx.Graph``."""
     kind = type(value)
     library = kind.__module__.partition(".")[0]
     return kind.__qualname__ if library == "builtins" else f"{library}.{kind.__qualname__}"
@@ -40,14 +40,14 @@ def kind_of(value: object) -> str:
 
 def is_from(value: Any, library: str, kind: str) -> bool:
     """Whether an object is a ``kind``, such as ``data.Data``, of a library that may be missing."""
-    found: Any = sys.modules.get(library)  # an object of it exists if it was imported
+    owner: Any = sys.modules.get(library)  # an instance exists only if the library is imported
     for name in kind.split("."):
-        found = getattr(found, name, None)
-    return isinstance(found, type) and isinstance(value, found)
+        owner = getattr(owner, name, None)
+    return isinstance(owner, type) and isinstance(value, owner)
 
 
 def other_graph(value: Any) -> str:
-    """Return the type of a graph of another form, and how to convert it, for a message."""
+    """Return the type of a graph of another library with a hint on converting it."""
     library = type(value).__module__.partition(".")[0]
     cure = ""
     if is_from(value, "torch_geometric", "data.Data"):
@@ -70,26 +70,28 @@ def other_graph(value: Any) -> str:
 
 
 def as_array(values: Any, what: str) -> Array:
-    """Return a tensor in main memory, an array or a list as a NumPy array.
+    """Return a CPU tensor, an array or a list as a NumPy array.
 
     Raises:
-        GraphError: it is something else, or a masked array that hides a value.
+        GraphError: ``values`` are of another type, or a masked array that hides a value.
     """
     if isinstance(values, torch.Tensor):
         check_dense(values, what)
         values = values.detach()
     elif not (isinstance(values, _PLAIN) or hasattr(type(values), "__array__")):
         cure = "; toarray() makes it dense" if hasattr(values, "toarray") else ""
-        raise GraphError(f"{what}: {kind_of(values)}, expected an array, a tensor or a list{cure}")
+        raise GraphError(
+            f"{what}: expected an array, a tensor or a list, got {kind_of(values)}{cure}"
+        )
     refuse_masked(values, what)
     try:
         array: Array = np.asarray(values)
-    except Exception as error:  # the object of another library converts itself; a ragged list
-        raise GraphError(f"{what}: not an array ({error})") from None
+    except Exception as error:  # of an object of another library, or of a ragged list
+        raise GraphError(f"{what}: expected an array ({error})") from None
     if array.dtype.names is not None:
         fields = ", ".join(map(shown, array.dtype.names))
         raise GraphError(
-            f"{what}: a structured array with the fields {fields}, expected numbers; "
+            f"{what}: expected numbers, got a structured array with the fields {fields}; "
             "numpy.lib.recfunctions.structured_to_unstructured gives a matrix"
         )
     return array
@@ -101,8 +103,8 @@ def refuse_masked(values: Any, what: str) -> None:
     for part in parts:
         if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
             raise GraphError(
-                f"{what}: a masked array that hides {np.count_nonzero(part.mask)} of {part.size} "
-                "values, expected a number for each; filled(value) puts one there"
+                f"{what}: expected a number for each value, got a masked array that hides "
+                f"{np.count_nonzero(part.mask)} of {part.size}; filled(value) replaces them"
             )
 
 
@@ -110,55 +112,55 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
     """Raise GraphError unless a tensor is dense and in main memory."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         raise GraphError(
-            f"{what}: {shown(tensor.layout)} on {tensor.device}, allowed is a dense tensor on cpu"
+            f"{what}: expected a dense tensor on cpu, got {shown(tensor.layout)} on {tensor.device}"
         )
 
 
 def vertex_ids(values: Any, num_vertices: int, what: str, of: str = "vertex") -> IntArray:
-    """Return ids of vertices, or of edges, one axis, in range, in the type that holds them."""
+    """Return ids ``[n]`` of vertices, or of edges, as int32 or int64; refuse ids out of range."""
     ids = as_array(values, what)
     if ids.ndim != 1:
-        raise GraphError(f"{what} are {list(ids.shape)}, allowed is one axis")
+        raise GraphError(f"{what}: expected one axis, got {list(ids.shape)}")
     if ids.dtype.kind == "b":
-        raise GraphError(f"{what} are a mask, allowed are ids, as numpy.flatnonzero gives them")
+        raise GraphError(f"{what}: expected ids, got a mask; numpy.flatnonzero converts it")
     if len(ids):  # an empty list is float64 to NumPy
-        checks.check_ids(ids, num_vertices, what, of)
+        validation.check_ids(ids, num_vertices, what, of)
     return np.ascontiguousarray(ids, dtype=vertex_dtype(num_vertices))
 
 
 def split_parts(
     parts: tuple[Any, ...], num_vertices: int, name: str, of: str = "vertex"
 ) -> list[IntArray]:
-    """Return sorted ids of the parts of a split, each ids, a mask or None; none may overlap.
+    """Return the sorted ids of train, valid and test; refuse parts that overlap.
 
-    ``of`` is as for ``checks.check_ids``.
+    Each of ``parts`` is ids, a mask or None. ``of`` is ``vertex`` or ``edge``.
     """
     part_of = np.full(num_vertices, -1, np.int8)
-    found = []
+    sorted_parts = []
     for number, (part, values) in enumerate(zip(_PARTS, parts, strict=True)):
         what = f"{name}: {part} split"
         ids = np.sort(vertex_ids(_unmasked(values, num_vertices, what), num_vertices, what, of))
         if len(twice := ids[1:][ids[1:] == ids[:-1]]):
             raise GraphError(f"{what} names {of} {twice[0]} twice")
-        if len(taken := ids[part_of[ids] >= 0]):
-            other = _PARTS[part_of[taken[0]]]
+        if len(shared := ids[part_of[ids] >= 0]):
+            other = _PARTS[part_of[shared[0]]]
             raise GraphError(
-                f"{name}: overlapping splits, {of} {taken[0]} of the {part} split is in the "
+                f"{name}: overlapping splits, {of} {shared[0]} of the {part} split is in the "
                 f"{other} split too"
             )
         part_of[ids] = number
-        found.append(ids)
-    return found
+        sorted_parts.append(ids)
+    return sorted_parts
 
 
 def _unmasked(values: Any, num_vertices: int, what: str) -> Array:
-    """Return the ids that a part of a split names, by themselves or by a mask."""
+    """Return the ids of a part of a split that is ids, a mask or None."""
     part = as_array([] if values is None else values, what)
     if part.dtype.kind != "b":
         return part
     if part.shape != (num_vertices,):
         raise GraphError(
-            f"{what} is bool{list(part.shape)}, allowed are ids and a mask bool[{num_vertices}]"
+            f"{what}: expected ids or a mask bool[{num_vertices}], got bool{list(part.shape)}"
         )
     return np.flatnonzero(part)
 
@@ -166,13 +168,11 @@ def _unmasked(values: Any, num_vertices: int, what: str) -> Array:
 def graph_labels(
     values: Any, *, num_classes: int | None, metric: str | None, num_vertices: int, name: str
 ) -> Labels:
-    """Return labels as a Graph holds them; without ``values``, those of no vertex."""
+    """Return labels as a ``Graph`` holds them; all unknown if ``values`` is None."""
     if num_classes is not None and not (
         isinstance(num_classes, (int, np.integer)) and 0 <= num_classes <= MAX_CLASSES
     ):
-        raise GraphError(
-            f"{name}: num_classes {shown(num_classes)}, allowed are 0 to {MAX_CLASSES}"
-        )
+        raise GraphError(f"{name}: num_classes={shown(num_classes)}: expected 0 to {MAX_CLASSES}")
     if values is None:
         unknown = np.full(num_vertices, -1)
         return Labels(values=unknown, num_classes=num_classes or 0, metric=metric or "accuracy")
@@ -187,9 +187,9 @@ def graph_labels(
 
 
 def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Array, str]:
-    """Return the rows as a NumPy array, and their entry of ``FEATURE_DTYPES``.
+    """Return features as a NumPy array ``[n, num_features]``, and their name in ``FEATURE_DTYPES``.
 
-    ``advises`` is whether to warn of numbers that a model learns little or nothing of.
+    ``advises`` says whether to warn about magnitudes and columns that impede training.
     """
     what = f"{name}: features"
     if advises:
@@ -202,63 +202,63 @@ def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Arr
         features = as_array(features, what)
         dtype = str(features.dtype).replace("bfloat16", "bfloat16 of another library")
     if features.ndim != 2:
-        raise GraphError(f"{what} are {list(features.shape)}, allowed is two axes")
-    # A graph in memory may have no features at all: samplers and loaders do without.
+        raise GraphError(f"{what}: expected two axes, got {list(features.shape)}")
+    # Rows may have no features: samplers and loaders need none.
     if not (len(features) and features.shape[1] <= MAX_FEATURES):
         raise GraphError(
-            f"{what} are {list(features.shape)}, allowed are at least one row, of at most "
-            f"{MAX_FEATURES} features"
+            f"{what}: expected at least one row, of at most {MAX_FEATURES} features, got "
+            f"{list(features.shape)}"
         )
     if dtype == "float64":
         _LOG.info("%s: float64 is converted to float32", what)
         exact = np.asarray(features)
         with np.errstate(over="ignore"):  # refused here
             features, dtype = exact.astype(np.float32), "float32"
-        checks.refuse_not_finite(exact, features, 0, what)
-    if dtype not in _GIVEN_DTYPES:
-        raise GraphError(f"{what} are {dtype}, allowed are {', '.join(_GIVEN_DTYPES)}")
+        validation.refuse_not_finite(exact, features, 0, what)
+    if dtype not in _INPUT_DTYPES:
+        raise GraphError(f"{what}: expected one of {', '.join(_INPUT_DTYPES)}, got {dtype}")
     if dtype == "bfloat16":
         if not torch.isfinite(features).all():
             exact = features.float().numpy()
-            checks.refuse_not_finite(exact, exact, 0, what)
+            validation.refuse_not_finite(exact, exact, 0, what)
         largest = float(features.abs().max()) if features.numel() else 0.0
         rows = features.contiguous().view(torch.int16).numpy().view(np.uint16)
     else:
         rows = np.require(as_array(features, what), requirements=("C", "A"))
-        largest = checks.check_features(rows, 0, what)
+        largest = validation.check_features(rows, 0, what)
     if advises:
         warn_of_large(largest, what)
         spread = Spread()
-        spread.look_at(as_float32(rows[:SAMPLED_ROWS], dtype, rows.shape[1]))
+        spread.add(as_float32(rows[:SAMPLED_ROWS], dtype, rows.shape[1]))
         warn_of_spread(spread, what, str, _CURE)
     return rows, dtype
 
 
 def _warn_of_columns(features: Any, what: str) -> None:
-    """Warn of columns of a data frame, of any library, whose names are not those of features."""
+    """Warn about data frame columns whose names suggest an id, a label or a split."""
     names = [] if isinstance(features, torch.Tensor) else getattr(features, "columns", [])
-    found = [
+    suspicious = [
         f"{shown(repr(name))} ({reason})"
         for name in names
-        if isinstance(name, str) and (reason := no_feature(name) or other_role(name))
+        if isinstance(name, str) and (reason := skip_reason(name) or suspected_role(name))
     ]
-    if found:
+    if suspicious:
         _LOG.warning(
-            "%s: columns of the data frame with names of other things become features, too: %s",
-            *(what, ", ".join(found)),
+            "%s: columns of the data frame that may not be features are read as features: %s",
+            *(what, ", ".join(suspicious)),
         )
 
 
 def edge_features(
     features: Any, num_edges: int, name: str, *, advises: bool = True
 ) -> Float32Array:
-    """Return features of edges as ``[num_edges, num_features]`` float32; one axis is one feature.
+    """Return edge features as ``[num_edges, num_features]`` float32; one axis is one feature.
 
     ``advises`` is as for ``feature_rows``.
 
     Raises:
-        GraphError: there are not as many rows, no or too many columns, a number is not finite, or
-            there are too many edges for rows of 32 bits.
+        GraphError: the number of rows or columns is not valid, a number is not finite, or
+            ``num_edges`` exceeds ``MAX_EDGE_ROWS``.
     """
     what = f"{name}: edge features"
     # NumPy has no bfloat16.
@@ -266,44 +266,44 @@ def edge_features(
     rows = as_array(features.float() if half else features, what)
     rows = rows[:, None] if rows.ndim == 1 else rows
     if num_edges > MAX_EDGE_ROWS:
-        raise GraphError(f"{what} of {num_edges} edges, allowed are up to {MAX_EDGE_ROWS}")
+        raise GraphError(f"{what}: expected up to {MAX_EDGE_ROWS} edges, got {num_edges}")
     if rows.ndim == 2:
-        checks.check_num_features(rows.shape[1], what)
+        validation.check_num_features(rows.shape[1], what)
         if rows.dtype != np.float32:
             _LOG.info("%s: %s is converted to float32", what, rows.dtype)
     width = rows.shape[-1] if rows.ndim else 0
-    found = checks.edge_features(rows, num_edges=num_edges, num_features=width, source=name)
+    converted = validation.edge_features(rows, num_edges=num_edges, num_features=width, source=name)
     if advises:
         spread = Spread((MAGNITUDE_OF_LAYERS,))
-        spread.look_at(found)
+        spread.add(converted)
         warn_of_large(spread.largest, what)
         warn_of_spread(spread, what, str, _CURE)
-    return found
+    return converted
 
 
 def edge_labels(
     labels: Any, split: tuple[Any, ...] | None, num_edges: int, name: str
 ) -> EdgeLabels:
-    """Return labels of edges, and their split: train, valid and test, ids, a mask or None each.
+    """Return edge labels with their split; each part of ``split`` is ids, a mask or None.
 
     Raises:
-        GraphError: as ``read_edge_labels`` and ``split_parts``, or there are not three parts.
+        GraphError: a label or an id is not valid, parts overlap, or there are not three parts.
     """
     what = f"{name}: labels of edges"
-    found = read_edge_labels(as_array(labels, what), num_edges=num_edges, source=what)
+    classes = read_edge_labels(as_array(labels, what), num_edges=num_edges, source=what)
     if not isinstance(split, (tuple, list, np.ndarray, torch.Tensor, type(None))):
         raise GraphError(
-            f"{name}: edge_split: {kind_of(split)}, expected (train, valid, test), each of ids, a "
-            "mask or None"
+            f"{name}: edge_split: expected (train, valid, test), each of ids, a mask or None, got "
+            f"{kind_of(split)}"
         )
     parts = (None, None, None) if split is None else tuple(split)
     if len(parts) != len(_PARTS):
-        raise GraphError(f"{name}: edge_split has {len(parts)} parts, needed are {len(_PARTS)}")
+        raise GraphError(f"{name}: edge_split: expected {len(_PARTS)} parts, got {len(parts)}")
     train, valid, test = split_parts(parts, num_edges, f"{name}: edges", "edge")
     return EdgeLabels(
         name=name,
-        labels=found.values,
-        num_classes=found.num_classes,
+        labels=classes.values,
+        num_classes=classes.num_classes,
         split=Split(train_idx=train, valid_idx=valid, test_idx=test),
-        metric=found.metric,
+        metric=classes.metric,
     )

@@ -1,4 +1,4 @@
-"""One rule for labels of every entrance: arrays in memory and in files, tables, other libraries."""
+"""Interpretation of labels as classes, multi-label or regression targets, from all inputs."""
 
 import logging
 from dataclasses import dataclass
@@ -8,23 +8,23 @@ import numpy as np
 
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array
 from gnnscale.core.artifact.npy import row_slices
-from gnnscale.data import validation as checks
+from gnnscale.data import validation
 from gnnscale.graph.store_format import MAX_CLASSES
 
 _LOG = logging.getLogger(__name__)
-#: Bytes of a matrix of labels that are looked at together.
+#: Bytes of a label matrix that are checked at a time.
 _SLICE_BYTES = 1 << 20
 _PLURAL = {"vertex": "vertices", "edge": "edges"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """Labels in the form of a Graph.
+    """Labels as a ``Graph`` holds them.
 
     Attributes:
-        values: ``[n]`` int64 classes, -1 if unknown; ``[n, num_classes]`` uint8 of multilabel; or
-            ``[n]`` or ``[n, num_classes]`` float32 regression targets, NaN if unknown.
-        num_classes: classes, or targets of regression; 0 if every class is unknown.
+        values: classes ``[n]`` int64, -1 if unknown; multi-label ``[n, num_classes]`` uint8; or
+            regression targets ``[n]`` or ``[n, num_classes]`` float32, NaN if unknown.
+        num_classes: number of classes or regression targets; 0 if all classes are unknown.
         metric: one of ``METRICS``.
     """
 
@@ -43,32 +43,32 @@ def read_labels(
     of: str = "vertex",
     advice: str = "metric=accuracy makes them classes",
 ) -> Labels:
-    """Return labels of any accepted form as a Graph holds them.
+    """Return labels of any accepted form as a ``Graph`` holds them.
 
-    Booleans are 0 and 1, a matrix of one column is its column unless ``num_classes`` is 1, and a
-    matrix of zeros and ones with a single one in every row that is known has a class for each row.
-    Floating point numbers are regression targets otherwise, unless ``metric`` is one of classes.
+    Booleans are 0 and 1. A one-hot matrix becomes classes; a row of NaN is an unknown class. A
+    matrix of one column becomes its column, unless ``num_classes`` is 1. Other floating point
+    numbers are regression targets, unless ``metric`` is one of classes.
 
     Args:
         labels: ``[count]`` or ``[count, k]`` numbers or booleans.
-        count: number of vertices, or of edges.
-        source: names the labels in errors.
-        metric: one of ``METRICS``, which decides between classes and targets; None for the
-            metric that the labels suggest.
-        num_classes: None for the columns of a matrix, or the largest class present.
-        of: ``vertex``, or ``edge``, which has one class or one target.
-        advice: for the user whose targets look like classes.
+        count: number of vertices or edges.
+        source: origin of the labels, in errors.
+        metric: one of ``METRICS``, which decides between classes and targets. None: the metric
+            that fits the labels.
+        num_classes: number of classes. None: the columns of a matrix, or the largest class plus
+            one.
+        of: ``vertex`` or ``edge``; an edge has one class or one target.
+        advice: hint in the log if targets look like classes.
 
     Raises:
-        GraphError: their form or a value is not allowed, or a target of regression is known of
-            no vertex.
+        GraphError: the form or a value is not valid, or no vertex has a regression target.
     """
     labels = _column(labels, num_classes, count=count, source=source, of=of)
     classes = _one_hot_classes(labels) if metric in (None, "accuracy") else None
-    if classes is None and checks.is_regression(labels, metric):
+    if classes is None and validation.is_regression(labels, metric):
         if metric is None and of == "vertex":
             _refuse_unknown_cells(labels, source)
-        found = _read_targets(labels, num_classes, count, source, of, advice if not metric else "")
+        result = _read_targets(labels, num_classes, count, source, of, advice if not metric else "")
     else:
         _refuse_wrapped(labels, source, of)
         if classes is None and metric in (None, "accuracy") and of == "vertex":
@@ -79,37 +79,37 @@ def read_labels(
         if classes is not None:
             _LOG.info("%s: every row has a single one, so that each %s has one class", source, of)
             labels = classes
-        found = _read_classes(labels, num_classes, metric, count, source, of)
-    if of == "edge" and found.values.ndim == 2:
+        result = _read_classes(labels, num_classes, metric, count, source, of)
+    if of == "edge" and result.values.ndim == 2:
         raise GraphError(
-            f"{source}: labels are {labels.dtype}{list(labels.shape)}, expected one class or one "
-            "target for each edge"
+            f"{source}: expected one class or one target for each edge, got "
+            f"{labels.dtype}{list(labels.shape)}"
         )
-    return found
+    return result
 
 
 def read_edge_labels(labels: Array, *, num_edges: int, source: object) -> Labels:
-    """Return labels of edges, one class or one target each, as a Graph holds them.
+    """Return edge labels, one class or one target an edge, as a ``Graph`` holds them.
 
     Args:
         labels: ``[num_edges]`` or ``[num_edges, k]`` in a form of ``read_labels``.
         num_edges: number of edges.
-        source: names the labels in errors.
+        source: origin of the labels, in errors.
 
     Raises:
-        GraphError: as ``read_labels``, or no edge has a label.
+        GraphError: ``read_labels`` refuses the labels, or no edge has a label.
     """
     advice = "give whole numbers for classes"
-    found = read_labels(labels, count=num_edges, source=source, of="edge", advice=advice)
-    if not found.num_classes:
+    result = read_labels(labels, count=num_edges, source=source, of="edge", advice=advice)
+    if not result.num_classes:
         raise GraphError(f"{source}: no edge has a label")
-    return found
+    return result
 
 
 def wrapped_label(labels: Array, dtype: np.dtype[Any]) -> int | None:
-    """Return the place of a -1 that unsigned ``dtype`` made its largest number; None without.
+    """Return the index of a -1 that wrapped to the maximum of an unsigned ``dtype``, or None.
 
-    Classes up to the largest number are classes if the one before it occurs.
+    The maximum is a class, and no wrapped -1, if the next smaller class occurs too.
     """
     largest = np.iinfo(dtype).max if dtype.kind == "u" else None
     if largest is None or not len(labels) or labels.max() != largest:
@@ -118,7 +118,7 @@ def wrapped_label(labels: Array, dtype: np.dtype[Any]) -> int | None:
 
 
 def wrapped_message(dtype: np.dtype[Any]) -> str:
-    """Return the reason and the cure for a label that ``wrapped_label`` found."""
+    """Return the error message for a label that ``wrapped_label`` reports."""
     return (
         f"{np.iinfo(dtype).max} is what -1 becomes in {dtype}, and class "
         f"{np.iinfo(dtype).max - 1} does not occur; give labels as int64, -1 if unknown"
@@ -126,25 +126,24 @@ def wrapped_message(dtype: np.dtype[Any]) -> str:
 
 
 def _refuse_wrapped(labels: Array, source: object, of: str) -> None:
-    place = wrapped_label(labels, labels.dtype) if labels.ndim == 1 else None
-    if place is not None:
+    index = wrapped_label(labels, labels.dtype) if labels.ndim == 1 else None
+    if index is not None:
         raise GraphError(
-            f"{source}: label {labels[place]} of {of} {place}: {wrapped_message(labels.dtype)}"
+            f"{source}: label {labels[index]} of {of} {index}: {wrapped_message(labels.dtype)}"
         )
 
 
 def _column(
     labels: Array, num_classes: int | None, *, count: int, source: object, of: str
 ) -> Array:
-    """Return labels with one axis if they have one column; refuse another form or length.
+    """Return a matrix of one column as a vector; refuse another form or length.
 
-    Whole numbers in a column that ``num_classes`` calls the only class stay: each vertex has that
-    class or has it not.
+    With ``num_classes`` of 1, an integer column remains a matrix: multi-label with a single class.
     """
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf" or 0 in labels.shape[1:]:
         raise GraphError(
-            f"{source}: labels are {labels.dtype}{list(labels.shape)}, expected classes "
-            f"[{count}], zeros and ones [{count}, num_classes], or regression targets"
+            f"{source}: labels: expected classes [{count}], zeros and ones [{count}, num_classes], "
+            f"or regression targets, got {labels.dtype}{list(labels.shape)}"
         )
     if len(labels) != count:
         raise GraphError(f"{source}: {len(labels)} labels for {count} {_PLURAL[of]}")
@@ -156,46 +155,46 @@ def _column(
 
 
 def _one_hot_classes(labels: Array) -> Int64Array | None:
-    """Return the class of each row of a one-hot matrix, -1 for a row of NaN; None for others."""
+    """Return the classes of a one-hot matrix, -1 for a row of NaN. None: it is not one-hot."""
     if labels.ndim == 1:
         return None
     classes = np.full(len(labels), -1, np.int64)
     for part in row_slices(len(labels), labels[:1].nbytes, _SLICE_BYTES):
         rows = labels[part]
         ones = rows == 1
-        known: BoolArray = np.ones(len(rows), np.bool_)
+        labeled: BoolArray = np.ones(len(rows), np.bool_)
         if rows.dtype.kind == "f":
-            known = np.asarray(~np.isnan(rows).all(axis=1))
+            labeled = np.asarray(~np.isnan(rows).all(axis=1))
         single = (ones | (rows == 0)).all(axis=1) & (ones.sum(axis=1) == 1)
-        if not single[known].all():
+        if not single[labeled].all():
             return None
-        classes[part][known] = ones[known].argmax(axis=1)
+        classes[part][labeled] = ones[labeled].argmax(axis=1)
     return classes if (classes >= 0).any() else None
 
 
 def _refuse_unknown_cells(labels: Array, source: object) -> None:
-    """Raise GraphError for a matrix of zeros, ones, and NaN or -1, which may mean three tasks."""
+    """Raise GraphError for a matrix of zeros, ones, and NaN or -1: its task is ambiguous."""
     if labels.ndim == 1:
         return
-    place = None
+    cell = None
     for part in row_slices(len(labels), labels[:1].nbytes, _SLICE_BYTES):
         rows = labels[part]
         unknown = np.isnan(rows) | (rows == -1)
         if not (unknown | (rows == 0) | (rows == 1)).all():
             return
-        if place is None and unknown.any():
+        if cell is None and unknown.any():
             row, column = np.argwhere(unknown)[0]
-            place = part.start + row, column
-    if place is not None and np.any((labels == 0) | (labels == 1)):
+            cell = part.start + row, column
+    if cell is not None and np.any((labels == 0) | (labels == 1)):
         raise GraphError(
-            f"{source}: labels are zeros, ones and {labels[place]:g} (of vertex {place[0]}); "
-            "expected a single one in each row, or NaN in all of it, for one class each; zeros and "
-            "ones alone for multilabel; or the metric rmse for regression targets"
+            f"{source}: labels of zeros, ones and {labels[cell]:g} (of vertex {cell[0]}): expected "
+            "one-hot rows or rows of NaN for classes, only zeros and ones for multi-label, or the "
+            "metric rmse for regression targets"
         )
 
 
 def _warn_of_empty_rows(labels: Array, source: object) -> None:
-    """Warn of one-hot rows that are multilabel since some rows have no one."""
+    """Warn about one-hot rows that are read as multi-label, since some rows are all zeros."""
     if labels.ndim == 1 or labels.shape[1] == 1:
         return
     empty = 0
@@ -206,8 +205,8 @@ def _warn_of_empty_rows(labels: Array, source: object) -> None:
         empty += np.count_nonzero(ones == 0)
     if 0 < empty < len(labels):
         _LOG.warning(
-            "%s: multilabel, since %s of %s rows have no one, and all others a single one; for one "
-            "class of each vertex, an unknown row is NaN, or labels are class numbers and -1",
+            "%s: multi-label, since %s of %s rows are all zeros and the remaining rows one-hot; "
+            "for one class per vertex, make unknown rows NaN, or labels class numbers and -1",
             *(source, f"{empty:,}", f"{len(labels):,}"),
         )
 
@@ -221,12 +220,12 @@ def _read_classes(
     of: str,
 ) -> Labels:
     if labels.ndim == 1 and labels.dtype.kind == "f":
-        labels = checks.class_labels(np.where(labels == -1, np.nan, labels), source, of)
+        labels = validation.class_labels(np.where(labels == -1, np.nan, labels), source, of)
     if num_classes is None:
-        num_classes = checks.count_classes(labels, source, of)
+        num_classes = validation.count_classes(labels, source, of)
     if num_classes > MAX_CLASSES:
-        raise GraphError(f"{source}: {num_classes} classes, allowed are up to {MAX_CLASSES}")
-    values = checks.checked_labels(
+        raise GraphError(f"{source}: expected up to {MAX_CLASSES} classes, got {num_classes}")
+    values = validation.checked_labels(
         labels, count=count, num_classes=num_classes, source=source, of=of
     )
     return Labels(values=values, num_classes=num_classes, metric=metric or "accuracy")
@@ -235,44 +234,44 @@ def _read_classes(
 def _read_targets(
     labels: Array, num_targets: int | None, count: int, source: object, of: str, advice: str
 ) -> Labels:
-    found = 1 if labels.ndim == 1 else labels.shape[1]
-    if num_targets not in (None, found):
-        raise GraphError(f"{source}: {found} targets, num_classes is {num_targets}")
-    values = checks.checked_targets(labels, count=count, source=source, of=of)
+    width = 1 if labels.ndim == 1 else labels.shape[1]
+    if num_targets not in (None, width):
+        raise GraphError(f"{source}: expected num_classes={num_targets} targets, got {width}")
+    values = validation.checked_targets(labels, count=count, source=source, of=of)
     advice = f"; {advice}" if advice and _are_whole(values) else ""
     _LOG.log(
         logging.WARNING if advice else logging.INFO,
         *("%s: %s labels are regression targets, as float32%s", source, labels.dtype, advice),
     )
     _report_partly_known(values, source, of)
-    return Labels(values=values, num_classes=found, metric="rmse")
+    return Labels(values=values, num_classes=width, metric="rmse")
 
 
 def _are_whole(targets: Float32Array) -> bool:
-    """Whether targets, one for each vertex, look like classes: whole numbers from 0 on."""
+    """Whether targets ``[n]`` look like classes: integers of at least 0."""
     if targets.ndim == 2:
         return False
-    known = targets[~np.isnan(targets)]
-    return bool((known >= 0).all() and (known == np.floor(known)).all())
+    labeled = targets[~np.isnan(targets)]
+    return bool((labeled >= 0).all() and (labeled == np.floor(labeled)).all())
 
 
 def _report_partly_known(targets: Float32Array, source: object, of: str) -> None:
-    """Log how many vertices or edges have some of their targets alone."""
+    """Log the number of vertices or edges with some targets known and some unknown."""
     if targets.ndim == 1:
         return
     unknown = np.isnan(targets)
-    known = len(targets) - np.count_nonzero(unknown.all(axis=1))
-    partly = np.count_nonzero(unknown.any(axis=1)) - (len(targets) - known)
-    if partly:
+    num_labeled = len(targets) - np.count_nonzero(unknown.all(axis=1))
+    num_partial = np.count_nonzero(unknown.any(axis=1)) - (len(targets) - num_labeled)
+    if num_partial:
         _LOG.info(
             "%s: %s of %s %s with a target have some of %s targets, NaN does not count",
-            *(source, f"{partly:,}", f"{known:,}", _PLURAL[of], targets.shape[1]),
+            *(source, f"{num_partial:,}", f"{num_labeled:,}", _PLURAL[of], targets.shape[1]),
         )
 
 
 def _num_columns(labels: Array, num_classes: int | None, source: object) -> int:
-    """Return the number of columns, one for each class; refuse another ``num_classes``."""
-    found = checks.count_classes(labels, source)
-    if num_classes not in (None, found):
-        raise GraphError(f"{source}: {found} columns for {num_classes} classes")
-    return found
+    """Return the number of columns; refuse another ``num_classes``."""
+    width = validation.count_classes(labels, source)
+    if num_classes not in (None, width):
+        raise GraphError(f"{source}: expected {num_classes} columns of classes, got {width}")
+    return width

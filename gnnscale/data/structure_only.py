@@ -1,4 +1,4 @@
-"""Features, labels and a split for graphs that are published as structure alone."""
+"""Generated features and labels for graphs that are published without features and labels."""
 
 import logging
 from abc import abstractmethod
@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from gnnscale.core import Array, Float32Array, Float64Array, Int64Array, IntArray, errors, progress
-from gnnscale.core.artifact import npy as arrays
+from gnnscale.core.artifact.npy import row_slices
 from gnnscale.data.base import Dataset
 from gnnscale.data.storage.writer import StoreWriter
-from gnnscale.graph import store_format as graph_store
+from gnnscale.graph import store_format
 
 _LOG = logging.getLogger(__name__)
 _SLICE_EDGES = 4 << 20
@@ -20,13 +20,13 @@ _SLICE_EDGES = 4 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Structure(Dataset):
-    """Base of the layouts without features and labels; both are made from the structure.
+    """Base of the layouts without features and labels, which are generated from the structure.
 
     Attributes:
-        num_features: length of the features made; 0 makes none.
-        num_classes: number of classes made.
-        signal: half the typical distance between two classes' mean features, in standard
-            deviations of the noise. At 1, features alone tell two classes apart 84 % of the time.
+        num_features: length of the generated features; 0: no features.
+        num_classes: number of generated classes.
+        signal: half the typical distance between the mean features of two classes, in standard
+            deviations of the noise. At 1, features separate two classes 84 % of the time.
         seed: seed of features and labels.
     """
 
@@ -40,8 +40,8 @@ class Structure(Dataset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        errors.check_range("dataset.num_features", self.num_features, 0, graph_store.MAX_FEATURES)
-        errors.check_range("dataset.num_classes", self.num_classes, 2, graph_store.MAX_CLASSES)
+        errors.check_range("dataset.num_features", self.num_features, 0, store_format.MAX_FEATURES)
+        errors.check_range("dataset.num_classes", self.num_classes, 2, store_format.MAX_CLASSES)
         errors.check_range("dataset.signal", self.signal, 0, 1e6)
         errors.check_range("dataset.seed", self.seed, 0, 2**63 - 1)
 
@@ -50,7 +50,7 @@ class Structure(Dataset):
         """Push the number of vertices and the edges into ``writer``."""
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the edges, then labels smooth over them and features that hint at the labels."""
+        """Push the edges, labels that are smooth over the edges, and features by label."""
         writer.notes["made"] = ["features", "labels"] if self.num_features else ["labels"]
         if not self.generated:
             _LOG.warning(
@@ -74,7 +74,7 @@ class Structure(Dataset):
 def write_made_features(
     writer: StoreWriter, labels: IntArray, centroids: Float32Array, *, seed: int, source: str
 ) -> None:
-    """Write the features of ``class_features``, unless their length is 0."""
+    """Write the features of ``class_features``, or no features if their length is 0."""
     if not centroids.shape[1]:
         writer.set_featureless(source=source)
         return
@@ -89,10 +89,10 @@ def write_made_features(
 def smooth_labels(
     indptr: Int64Array, indices: IntArray, *, num_classes: int, seed: int
 ) -> Int64Array:
-    """Make balanced classes that neighbours tend to share: quantiles of a smoothed random signal.
+    """Return balanced classes that neighbors tend to share.
 
-    White noise on the vertices is averaged twice over each vertex and its in-neighbours; a vertex's
-    class is the quantile of its value. Takes 20 bytes per vertex and two scans of the edges.
+    White noise on the vertices is averaged twice over each vertex and its in-neighbors; the class
+    of a vertex is the quantile of its value. Takes 20 bytes per vertex and two scans of the edges.
     """
     generator = np.random.Generator(np.random.Philox([seed, 1]))
     signal = generator.standard_normal(len(indptr) - 1, dtype=np.float32)
@@ -121,7 +121,7 @@ def _vertex_ranges(indptr: Int64Array) -> Iterator[tuple[int, int]]:
 
 
 def _neighbor_mean(indptr: Int64Array, indices: IntArray, signal: Float32Array) -> Float32Array:
-    """Mean of ``signal`` over the in-neighbours of each vertex, zero if there are none."""
+    """Return the mean of ``signal`` over the in-neighbors of each vertex; 0 without neighbors."""
     values = signal[indices[indptr[0] : indptr[-1]]]
     sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
     offsets = indptr - indptr[0]
@@ -133,7 +133,7 @@ def _neighbor_mean(indptr: Int64Array, indices: IntArray, signal: Float32Array) 
 def class_centroids(
     num_classes: int, num_features: int, *, signal: float, seed: int
 ) -> Float32Array:
-    """Draw mean features, float32 ``[num_classes, num_features]``, about ``2 * signal`` apart."""
+    """Return random mean features ``[num_classes, num_features]``, about ``2 * signal`` apart."""
     generator = np.random.Generator(np.random.Philox([seed, 2]))
     directions = generator.standard_normal((num_classes, num_features), dtype=np.float32)
     directions *= signal * np.sqrt(2 / max(num_features, 1))
@@ -141,10 +141,10 @@ def class_centroids(
 
 
 def class_features(labels: IntArray, centroids: Float32Array, *, seed: int) -> Iterator[Array]:
-    """Yield feature rows in slices: the class's centroid plus standard normal noise."""
+    """Yield slices of feature rows: the centroid of the class plus standard normal noise."""
     generator = np.random.Generator(np.random.Philox([seed, 3]))
     num_features = centroids.shape[1]
-    for part in arrays.row_slices(len(labels), num_features * 4):
+    for part in row_slices(len(labels), num_features * 4):
         rows = generator.standard_normal((part.stop - part.start, num_features), np.float32)
         rows += centroids[labels[part]]
         yield rows

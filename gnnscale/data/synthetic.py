@@ -1,7 +1,4 @@
-"""Generated graphs: a degree-corrected planted partition, and R-MAT.
-
-The edges of an R-MAT graph in slices: drawn, made distinct and chosen on disk.
-"""
+"""Generated graphs: a degree-corrected planted partition, and R-MAT."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,11 +11,10 @@ from gnnscale import ops
 from gnnscale.core import ConfigError, check_range, errors, hardware, progress, track
 from gnnscale.core.artifact import files
 from gnnscale.core.types import Float32Array, Int32Array
-from gnnscale.data import base
-from gnnscale.data import structure_only as structure
+from gnnscale.data import base, structure_only
 from gnnscale.data.storage import edge_spool
-from gnnscale.data.storage import writer as store
 from gnnscale.data.storage.csc_builder import sorted_lists
+from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph.dtypes import row_bytes
 from gnnscale.graph.store_format import MAX_FEATURES, vertex_dtype
 
@@ -27,37 +23,38 @@ _SLICE_EDGES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class RmatDraws:
-    """The parameters. The edges are those of ``ops.rmat_edges``, whatever the memory."""
+    """Out-of-core sampler of R-MAT edges; the same edges as ``ops.rmat_edges``."""
 
     num_vertices: int  #: number of vertices
     num_edges: int  #: number of distinct undirected edges
     a: float  #: probability of the quadrant small id to small id
-    b: float  #: small to large
-    c: float  #: large to small
-    seed: int  #: fixes the edges
+    b: float  #: probability of the quadrant small id to large id
+    c: float  #: probability of the quadrant large id to small id
+    seed: int  #: seed of the edges
 
     def slices(self, folder: Path, *, memory_bytes: int) -> Iterator[tuple[Int32Array, Int32Array]]:
-        """Yield all edges in slices, ``(src, dst)`` with ``src < dst``, in no order.
+        """Yield all edges in slices ``(src, dst)`` with ``src < dst``, in random order.
 
-        Draws take up to 16 bytes per edge in ``folder``, sorting them ``memory_bytes`` and 20 bytes
-        per vertex.
+        Args:
+            folder: directory of temporary files, of up to 16 bytes per edge.
+            memory_bytes: bytes of memory for sorting, besides 20 bytes per vertex.
 
         Raises:
-            ConfigError: nearly all draws repeat edges.
+            ConfigError: nearly all samples repeat edges.
         """
         distinct = edge_spool.EdgeFile(folder / "distinct", vertex_dtype(self.num_vertices))
         try:
             num_draws = 0
-            # Hubs are hit again and again: draw until enough edges are distinct.
+            # Hubs repeat: sample until enough edges are distinct.
             while distinct.num_edges < self.num_edges:
                 missing = self.num_edges - distinct.num_edges
                 more = missing + missing // 8 + 1024
-                found = self._draw(distinct, num_draws, more, folder, memory_bytes)
-                # Where most draws repeat edges, the last ones would take for ever to find.
-                if found < more // 10_000 + 1:
+                num_new = self._draw(distinct, num_draws, more, folder, memory_bytes)
+                # If most samples repeat edges, the last new edges would take forever.
+                if num_new < more // 10_000 + 1:
                     raise errors.ConfigError(
-                        f"dataset.a={self.a}, b={self.b}, c={self.c}: they leave too few "
-                        f"different edges, dataset.num_edges={self.num_edges} are asked for"
+                        f"dataset.a={self.a}, b={self.b}, c={self.c}: expected probabilities with "
+                        f"dataset.num_edges={self.num_edges} different edges"
                     )
                 num_draws += more
             yield from self._choose(distinct)
@@ -72,9 +69,9 @@ class RmatDraws:
         folder: Path,
         memory_bytes: int,
     ) -> int:
-        """Add draws to the sorted distinct edges; return how many are new."""
-        before = distinct.num_edges
-        # A part of it, since a range's lists are there twice, beside slices of draws.
+        """Merge samples into the sorted distinct edges; return the number of new edges."""
+        num_before = distinct.num_edges
+        # A quarter, since the lists of a range are in memory twice, besides slices of samples.
         spool = edge_spool.EdgeSpool(
             folder,
             num_vertices=self.num_vertices,
@@ -83,7 +80,7 @@ class RmatDraws:
             memory_bytes=memory_bytes // 4,
         )
         try:
-            for large, small in distinct.take_last(before):
+            for large, small in distinct.take_last(num_before):
                 spool.add(large, small)
             with progress.track("drawing edges", num_draws, "edges") as advance:
                 for start in range(0, num_draws, _SLICE_EDGES):
@@ -101,67 +98,66 @@ class RmatDraws:
                 distinct.append(part.lists, np.repeat(ids, degrees))
         finally:
             spool.close()
-        return distinct.num_edges - before
+        return distinct.num_edges - num_before
 
     def _choose(self, distinct: edge_spool.EdgeFile) -> Iterator[tuple[Int32Array, Int32Array]]:
-        """Drop the surplus evenly over the sorted edges, and number the vertices at random."""
+        """Drop surplus edges evenly over the sorted edges, and renumber the vertices at random."""
         number = ops.rmat_numbering(self.num_vertices, self.seed)
-        known, last = distinct.num_edges, self.num_edges
-        for large, small in distinct.take_last(known):
+        num_distinct, last = distinct.num_edges, self.num_edges
+        for large, small in distinct.take_last(num_distinct):
             # Edge i is the one at place i * known // num_edges; these begin at `place`.
-            place = distinct.num_edges
-            first = -(-place * self.num_edges // known)
-            from_place = first * known - place * self.num_edges
-            chosen = (from_place + np.arange(last - first) * known) // self.num_edges
+            num_left = distinct.num_edges
+            first = -(-num_left * self.num_edges // num_distinct)
+            offset = first * num_distinct - num_left * self.num_edges
+            chosen = (offset + np.arange(last - first) * num_distinct) // self.num_edges
             last = first
             ends: tuple[Any, Any] = number[small[chosen]], number[large[chosen]]
             yield np.minimum(*ends), np.maximum(*ends)
 
 
-#: Vertices of a generated graph, whose ids are drawn as int32, and edges drawn.
+#: Vertices, whose ids are sampled as int32, and edges of a generated graph, at most.
 _MAX_VERTICES = 2**31 - 1
 _MAX_EDGES = 2**40
-#: Classes of a planted partition, which keeps a matrix of all pairs.
+#: Classes of a planted partition, at most: it has a matrix of all pairs.
 _MAX_COMMUNITIES = 4096
-#: Entries of a table of scores, a row for each vertex, that is made at once.
+#: Entries of a table of scores ``[vertices, classes]`` that is computed at a time.
 _SCORES = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticGraph(base.Dataset):
-    """Base of the graphs that are drawn, in which every edge has its reverse."""
+    """Base of the generated graphs, which are undirected."""
 
     undirected: bool = True
 
     generated: ClassVar[bool] = True
 
     def raw_files(self) -> Sequence[Path]:
-        """Return nothing: the graph is drawn."""
+        """Return no files."""
         return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedPartition(SyntheticGraph):
-    """Communities that are the classes, joined by a degree-corrected block model.
+    """Degree-corrected stochastic block model, whose communities are the classes.
 
-    After Karrer & Newman (2011): one end of an edge is drawn by weight from all vertices, the
-    other by weight from the same community with probability ``within``, else from all. A vertex's
-    features are its community's centroid plus noise. They say little on their own; the
-    neighbours' features say the rest.
+    After Karrer & Newman (2011): one end of an edge is sampled by weight from all vertices, the
+    other by weight from the same community with probability ``within``, else from all. The features
+    of a vertex are the centroid of its community plus noise; alone they predict little, together
+    with the features of the neighbors they predict the class.
 
-    ``attainable_accuracy`` in ``meta.json`` is the accuracy of an oracle that knows the
-    generator's parameters and the true communities of all neighbours: nothing that has to learn
-    from features does better.
+    ``attainable_accuracy`` in ``meta.json`` is the accuracy of an oracle that knows the parameters
+    and the communities of all neighbors: an upper bound for a model that learns from features.
 
     Attributes:
         num_vertices: number of vertices.
-        num_edges: undirected edges drawn; a few fall together.
+        num_edges: number of sampled undirected edges; a few coincide.
         num_classes: number of communities, of equal size.
-        num_features: length of the features; 0 for a graph without.
-        within: probability that an edge is drawn inside a community.
+        num_features: length of the features; 0: no features.
+        within: probability that an edge is sampled inside a community.
         signal: half the typical distance between two centroids, in standard deviations.
-        exponent: of the power law that the weights, hence the degrees, follow.
-        seed: fixes everything but the split.
+        exponent: exponent of the power law of weights, hence of degrees.
+        seed: seed of all but the split.
     """
 
     split: str = "random"
@@ -188,16 +184,16 @@ class PlantedPartition(SyntheticGraph):
         check_range("dataset.signal", self.signal, 0, 1e6)
         if not 2 < self.exponent <= 1e6:
             raise ConfigError(
-                f"dataset.exponent={self.exponent}: must be above 2 and at most 1,000,000"
+                f"dataset.exponent={self.exponent}: expected above 2 and at most 1,000,000"
             )
 
-    def read(self, writer: store.StoreWriter) -> None:
-        """Draw communities, weights, edges and features."""
-        self._check_room(writer)
+    def read(self, writer: StoreWriter) -> None:
+        """Sample and push communities, edges and features."""
+        self._check_memory(writer)
         generator = np.random.Generator(np.random.Philox([self.seed, 0]))
         turns = np.arange(self.num_vertices, dtype=np.int32) % self.num_classes
         community = generator.permutation(turns)
-        # A Pareto variable; bounded, since nothing keeps a single hub from most of the edges.
+        # Pareto weights, bounded so that no single hub has most of the edges.
         weight = (1 - generator.random(self.num_vertices)) ** (-1 / (self.exponent - 1))
         bounded = np.minimum(weight, np.sqrt(self.num_vertices)).astype(np.float32)
         writer.set_num_vertices(self.num_vertices, source=self.name)
@@ -208,25 +204,25 @@ class PlantedPartition(SyntheticGraph):
         writer.add_edges(src, dst, source=self.name)
         del src, dst
         writer.set_labels(community, num_classes=self.num_classes, source=self.name)
-        centroids = structure.class_centroids(
+        centroids = structure_only.class_centroids(
             self.num_classes, self.num_features, signal=self.signal, seed=self.seed
         )
-        structure.write_made_features(
+        structure_only.write_made_features(
             writer, community, centroids, seed=self.seed, source=self.name
         )
         writer.notes["attainable_accuracy"] = self._attainable(writer, bounded, centroids)
 
-    def _check_room(self, writer: store.StoreWriter) -> None:
-        """Refuse edges and their copies, or a slice of the oracle's scores, that do not fit."""
+    def _check_memory(self, writer: StoreWriter) -> None:
+        """Raise NoSpaceError if edges, their copies or a slice of scores exceed the memory."""
         rows = min(1.0, _SCORES / self.num_classes / self.num_vertices)
         memory = 64 * self.num_vertices + int(max(24, 48 * rows) * self.num_edges)
         memory += 32 * self.num_classes**2 + 8 * self.num_classes * self.num_features
         _check_space(self, writer, memory)
 
     def _attainable(
-        self, writer: store.StoreWriter, weight: Float32Array, centroids: Float32Array
+        self, writer: StoreWriter, weight: Float32Array, centroids: Float32Array
     ) -> float:
-        """Accuracy of the oracle: Bayes' rule on own features and neighbours' communities."""
+        """Return the oracle's accuracy: Bayes' rule on features and neighbors' communities."""
         indptr, indices = writer.build_topology()
         community = writer.labels
         share = np.bincount(community, weight, self.num_classes) / weight.sum()
@@ -234,14 +230,14 @@ class PlantedPartition(SyntheticGraph):
         evidence = np.log(np.maximum(chance, 1e-300)).T.astype(np.float32)
         correct = first = 0
         step = _SCORES // self.num_classes
-        for rows in structure.class_features(community, centroids, seed=self.seed):
+        for rows in structure_only.class_features(community, centroids, seed=self.seed):
             for start in range(0, len(rows), step):
                 score = rows[start : start + step] @ centroids.T - (centroids**2).sum(axis=1) / 2
                 part = slice(first + start, first + start + len(score))
                 offsets = indptr[part.start : part.stop + 1]
                 owner = np.repeat(np.arange(len(score)), np.diff(offsets))
-                places = owner * self.num_classes + community[indices[offsets[0] : offsets[-1]]]
-                counts = np.bincount(places, minlength=len(score) * self.num_classes)
+                cells = owner * self.num_classes + community[indices[offsets[0] : offsets[-1]]]
+                counts = np.bincount(cells, minlength=len(score) * self.num_classes)
                 score += counts.reshape(-1, self.num_classes).astype(np.float32) @ evidence
                 correct += int((score.argmax(axis=1) == community[part]).sum())
             first += len(rows)
@@ -249,20 +245,21 @@ class PlantedPartition(SyntheticGraph):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RMat(SyntheticGraph, structure.Structure):
-    """A recursive-matrix graph (Chakrabarti et al., 2004) with Graph500's parameters.
+class RMat(SyntheticGraph, structure_only.Structure):
+    """Recursive-matrix graph (Chakrabarti et al., 2004) with the parameters of Graph500.
 
-    Vertices are numbered at random. Every undirected edge is stored both ways, no edge is drawn
-    twice, and there are no loops. Labels and features are made as for any structure. The default
-    sizes are those of ogbn-products, and so is the kind of its split, which is by sales: the most
-    popular vertices, here those with most neighbours, train and the next ones validate.
+    Vertices are numbered at random. Edges are distinct, undirected and without loops. Labels and
+    features are generated from the structure. The default sizes are those of ogbn-products. Its
+    split is by popularity, as that of ogbn-products: vertices of highest degree train, the next
+    validate.
 
     Attributes:
         num_vertices: number of vertices.
         num_edges: number of undirected edges.
         a: probability of the quadrant small id to small id.
-        b: small to large.
-        c: large to small; 1 - a - b - c remains for large to large.
+        b: probability of the quadrant small id to large id.
+        c: probability of the quadrant large id to small id; 1 - a - b - c is that of large to
+            large.
     """
 
     drop_duplicates: bool = False
@@ -286,19 +283,19 @@ class RMat(SyntheticGraph, structure.Structure):
         pairs = self.num_vertices * (self.num_vertices - 1) // 2
         if not 1 <= self.num_edges <= min(pairs // 2, _MAX_EDGES):
             raise ConfigError(
-                f"dataset.num_edges={self.num_edges}: allowed are 1 to "
+                f"dataset.num_edges={self.num_edges}: expected 1 to "
                 f"{min(pairs // 2, _MAX_EDGES)}, half of all pairs or 2^40"
             )
         probabilities = (self.a, self.b, self.c)
         # Written so that NaN is refused too.
-        if not (all(each >= 0 for each in probabilities) and sum(probabilities) <= 1):
+        if not (all(probability >= 0 for probability in probabilities) and sum(probabilities) <= 1):
             raise ConfigError(
                 f"dataset.a={self.a}, b={self.b}, c={self.c}: "
-                "probabilities, with a sum of at most 1"
+                "expected probabilities with a sum of at most 1"
             )
 
-    def read(self, writer: store.StoreWriter) -> None:
-        """Push the structure and all made of it, and the split by popularity."""
+    def read(self, writer: StoreWriter) -> None:
+        """Push edges, features and labels, and the split by degree."""
         super().read(writer)
         if self.split == "published":
             indptr, _ = writer.build_topology()
@@ -308,9 +305,9 @@ class RMat(SyntheticGraph, structure.Structure):
             parts = np.split(ranking, [num_train, num_train + num_valid])
             writer.set_split(*parts, source=f"split of {self.name}")
 
-    def read_edges(self, writer: store.StoreWriter) -> None:
-        """Draw the edges."""
-        # Draws, which are sorted; then labels and their order.
+    def read_edges(self, writer: StoreWriter) -> None:
+        """Sample and push the edges."""
+        # First sorted samples; then labels and their order.
         memory = 64 * self.num_vertices + min(40 * self.num_edges, self.memory_bytes)
         _check_space(self, writer, memory + 8 * self.num_classes * self.num_features)
         writer.set_num_vertices(self.num_vertices, source=self.name)
@@ -329,14 +326,14 @@ class RMat(SyntheticGraph, structure.Structure):
         folder.rmdir()
 
 
-def _check_space(graph: PlantedPartition | RMat, writer: store.StoreWriter, memory: int) -> None:
-    """Refuse, before anything is drawn, a graph that needs more than there is."""
+def _check_space(graph: PlantedPartition | RMat, writer: StoreWriter, memory: int) -> None:
+    """Raise NoSpaceError, before sampling, if memory or disk is too small for ``graph``."""
     feature_bytes = row_bytes(graph.feature_dtype or "float32", graph.num_features)
     files.check_space(
         f"dataset.num_vertices={graph.num_vertices}, num_edges={graph.num_edges}, "
         f"num_features={graph.num_features}",
         writer.path,
         memory=memory,
-        # Offsets, labels and split; both directions of the edges, and each once more unsorted.
+        # Offsets, labels and split; both directions of the edges, sorted and unsorted.
         disk=graph.num_vertices * (feature_bytes + 24) + 16 * graph.num_edges,
     )

@@ -1,4 +1,4 @@
-"""Checks of published files: each raises one line that names file and value."""
+"""Checks of arrays from files and from users; an error names source and value in one line."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,11 +10,11 @@ from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array
 from gnnscale.core.artifact.npy import check_array
 from gnnscale.graph.store_format import MAX_CLASSES, MAX_FEATURES, has_label, refuse_unlabelled
 
-#: Where only labels say how many classes there are, so many may have no vertex.
+#: Classes without a vertex, at most, if the number of classes is inferred from the labels.
 _SPARE_CLASSES = 1024
-#: Vertices of a split whose data are gathered at once.
+#: Vertices of a split that are checked at a time.
 _SLICE_IDS = 1 << 18
-#: Vertices that a file of any size may have, beyond one for each of its bytes.
+#: Vertices allowed beyond one per byte of the files.
 _SPARE_VERTICES = 1 << 20
 _KEY = re.compile(r"[0-9]{1,18}")
 
@@ -22,37 +22,37 @@ _KEY = re.compile(r"[0-9]{1,18}")
 def check_num_vertices(num_vertices: int, num_bytes: int, source: object) -> None:
     """Raise GraphError if files of ``num_bytes`` cannot hold that many vertices.
 
-    Memory and disk are taken for each vertex before its data are seen. Every published file
-    spends more than a byte on a vertex, compressed ones included.
+    Memory and disk are allocated per vertex before the data are read. All published files have more
+    than one byte per vertex, even if they are compressed.
     """
     if not 1 <= num_vertices <= num_bytes + _SPARE_VERTICES:
         raise GraphError(
-            f"{source}: {quoted(num_vertices)} vertices, allowed are 1 to "
-            f"{num_bytes + _SPARE_VERTICES} in files of {num_bytes} bytes"
+            f"{source}: expected 1 to {num_bytes + _SPARE_VERTICES} vertices in files of "
+            f"{num_bytes} bytes, got {quoted(num_vertices)}"
         )
 
 
 def check_num_features(num_features: int, source: object) -> None:
-    """Raise GraphError unless feature rows may have this length."""
+    """Raise GraphError unless ``num_features`` is 1 to ``MAX_FEATURES``."""
     if not 1 <= num_features <= MAX_FEATURES:
         raise GraphError(
-            f"{source}: {quoted(num_features)} features, allowed are 1 to {MAX_FEATURES}"
+            f"{source}: expected 1 to {MAX_FEATURES} features, got {quoted(num_features)}"
         )
 
 
-#: What may have a label, and several of it.
-_SEVERAL = {"vertex": "vertices", "edge": "edges"}
+#: Plurals of the values of ``of``.
+_PLURAL = {"vertex": "vertices", "edge": "edges"}
 
 
 def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex") -> None:
-    """Raise GraphError unless ``ids`` are whole numbers in ``[0, num_vertices)``.
+    """Raise GraphError unless ``ids`` ``[n]`` are integers in ``[0, num_vertices)``.
 
-    ``of`` is ``vertex``, or ``edge`` for numbers of published edges.
+    ``of`` is ``vertex`` or ``edge``.
     """
     if ids.ndim != 1:
-        raise GraphError(f"{source}: {of} ids are {list(ids.shape)}, they must have one axis")
+        raise GraphError(f"{source}: expected {of} ids with one axis, got {list(ids.shape)}")
     if ids.dtype.kind not in "iu":
-        raise GraphError(f"{source}: {of} ids are {ids.dtype}, they must be whole numbers")
+        raise GraphError(f"{source}: expected integers as {of} ids, got {ids.dtype}")
     if not len(ids):
         return
     low, high = int(ids.min()), int(ids.max())
@@ -60,15 +60,21 @@ def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex")
         raise GraphError(f"{source}: {of} id {low} is negative")
     if high >= num_vertices:
         raise GraphError(
-            f"{source}: {of} id {high} is out of range, the graph has {num_vertices} {_SEVERAL[of]}"
+            f"{source}: {of} id {high} is out of range, the graph has {num_vertices} {_PLURAL[of]}"
         )
 
 
 def check_features(rows: Array, first: int, source: object, of: str = "vertex") -> float:
     """Return the largest magnitude in ``rows``; raise GraphError unless all numbers are finite.
 
-    ``first`` is the number of their first row, of a vertex or an edge, which ``of`` names. The
-    magnitude of float16, which holds no number above 65,504, is not computed, and 0.
+    Args:
+        rows: ``[n, num_features]`` numbers.
+        first: vertex or edge of the first row, for errors.
+        source: origin of the rows, in errors.
+        of: ``vertex`` or ``edge``.
+
+    Returns:
+        The largest magnitude; 0 for float16, which holds no number above 65,504.
     """
     check_array(rows, axes=2, kinds="biuf", source=f"{source}: features")
     if rows.dtype == np.float16:
@@ -83,9 +89,10 @@ def check_features(rows: Array, first: int, source: object, of: str = "vertex") 
 def refuse_not_finite(
     rows: Array, converted: Array, first: int, source: object, of: str = "vertex"
 ) -> None:
-    """Raise GraphError for the first of ``rows`` that is not finite, or not as ``converted``.
+    """Raise GraphError for the first value that is not finite in ``converted``.
 
-    Both are ``[n, num_features]``; other arguments are as for ``check_features``.
+    ``rows`` has the values before the conversion, both ``[n, num_features]``. Other arguments are
+    those of ``check_features``.
     """
     finite = np.isfinite(converted)
     if finite.all():
@@ -96,7 +103,7 @@ def refuse_not_finite(
 
 
 def not_finite(value: Any, dtype: str = "float32") -> str:
-    """Return a number, and why it is no feature: not finite, or not in the type it is stored in."""
+    """Return a message on a feature value that is not finite, or beyond the range of ``dtype``."""
     if np.isfinite(value):
         return f"{value}, {dtype} cannot hold it"
     limit = f", and at most {np.finfo(dtype).max:.3g}" if np.isinf(value) else ""
@@ -108,15 +115,15 @@ def checked_weights(weights: Array, num_edges: int, source: object) -> Float32Ar
     check_array(weights, axes=1, kinds="iuf", source=source)
     if len(weights) != num_edges:
         raise GraphError(f"{source}: {len(weights)} weights for {num_edges} edges")
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+    with np.errstate(over="ignore", invalid="ignore"):  # infinity is refused below
         converted = np.ascontiguousarray(weights, np.float32)
-    # NaN compares false with everything, hence the test for what is good.
+    # NaN compares false with everything, hence the test for valid values.
     good = (converted >= 0) & np.isfinite(converted)
     if not good.all():
         edge = int(good.argmin())
         raise GraphError(
-            f"{source}: weight {weights[edge]} of edge {edge}, allowed are numbers from 0 on that "
-            "float32 holds"
+            f"{source}: edge {edge}: expected a weight of at least 0 in the range of float32, got "
+            f"{weights[edge]}"
         )
     return converted
 
@@ -124,18 +131,19 @@ def checked_weights(weights: Array, num_edges: int, source: object) -> Float32Ar
 def edge_features(
     rows: Array, *, num_edges: int, num_features: int, first: int = 0, source: object
 ) -> Float32Array:
-    """Return features ``[num_edges, num_features]``, finite, as float32; else raise GraphError.
+    """Return finite features ``[num_edges, num_features]`` as float32; else raise GraphError.
 
-    ``first`` is the number of the first edge.
+    ``first`` is the number of the first edge, for errors.
     """
     check_array(rows, axes=2, kinds="biuf", source=f"{source}: features of edges")
     if len(rows) != num_edges:
         raise GraphError(f"{source}: {len(rows)} rows of features for {num_edges} edges")
     if rows.shape[1] != num_features:
         raise GraphError(
-            f"{source}: {rows.shape[1]} features from edge {first} on, before {num_features}"
+            f"{source}: expected {num_features} features as for the edges before, got "
+            f"{rows.shape[1]} from edge {first} on"
         )
-    with np.errstate(over="ignore"):  # what is not finite is refused
+    with np.errstate(over="ignore"):  # infinity is refused below
         converted = np.ascontiguousarray(rows, np.float32)
     refuse_not_finite(rows, converted, first, source, "edge")
     return converted
@@ -148,47 +156,47 @@ def class_labels(column: Array, source: object, of: str = "vertex") -> Int64Arra
         if int(column.min(initial=0)) < 0 or int(column.max(initial=0)) >= MAX_CLASSES:
             _refuse_label(column, (column >= 0) & (column < MAX_CLASSES), source, of)
         return column.astype(np.int64)
-    known = ~np.isnan(column)
-    # Before the cast, which has no answer for what int64 cannot hold. Signalling NaN is NaN too.
+    labeled = ~np.isnan(column)
+    # Checked before the cast, which is undefined beyond int64. A signaling NaN is NaN too.
     with np.errstate(invalid="ignore"):
-        good = ~known | ((column >= 0) & (column < MAX_CLASSES) & (column == np.floor(column)))
+        good = ~labeled | ((column >= 0) & (column < MAX_CLASSES) & (column == np.floor(column)))
     if not good.all():
         _refuse_label(column, good, source, of)
-    return np.where(known, column, -1).astype(np.int64)
+    return np.where(labeled, column, -1).astype(np.int64)
 
 
 def _refuse_label(column: Array, good: BoolArray, source: object, of: str) -> None:
-    place = int(np.flatnonzero(~good)[0])
+    index = int(np.flatnonzero(~good)[0])
     raise GraphError(
-        f"{source}: label {column[place]} of {of} {place} is not a class, "
-        f"allowed are 0 to {MAX_CLASSES - 1}"
+        f"{source}: label of {of} {index}: expected a class from 0 to {MAX_CLASSES - 1}, got "
+        f"{column[index]}"
     )
 
 
 def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
-    """Return the number of classes of ``labels``: columns, or one more than the largest class.
+    """Return the number of columns of multi-label ``labels``, else the largest class plus one.
 
     Raises:
-        GraphError: they are not whole numbers, or the largest is far above the number of labels
-            that are known.
+        GraphError: labels are not integers, or the largest class exceeds the number of known labels
+            by far.
     """
     if labels.ndim == 2:
         if labels.shape[1] > MAX_CLASSES:
             raise GraphError(
-                f"{source}: {labels.shape[1]} classes, allowed are up to {MAX_CLASSES}"
+                f"{source}: expected up to {MAX_CLASSES} classes, got {labels.shape[1]}"
             )
         return int(labels.shape[1])
     check_array(labels, axes=1, kinds=None, source=f"{source}: labels")
     if labels.dtype.kind not in "iu":
-        raise GraphError(f"{source}: labels are {labels.dtype}, they must be whole numbers")
+        raise GraphError(f"{source}: expected integers as labels, got {labels.dtype}")
     num_classes = max(int(labels.max()) + 1, 0) if labels.size else 0
-    num_labelled = int((labels >= 0).sum())
-    allowed = min(MAX_CLASSES, num_labelled + _SPARE_CLASSES)
+    num_labeled = int((labels >= 0).sum())
+    allowed = min(MAX_CLASSES, num_labeled + _SPARE_CLASSES)
     if num_classes > allowed:
-        place = int(labels.argmax())
+        index = int(labels.argmax())
         raise GraphError(
-            f"{source}: label {num_classes - 1} of {of} {place} is too large, allowed are up to "
-            f"{allowed - 1} where {num_labelled} {_SEVERAL[of]} have a label"
+            f"{source}: label of {of} {index}: expected at most {allowed - 1} where {num_labeled} "
+            f"{_PLURAL[of]} have a label, got {num_classes - 1}"
         )
     return num_classes
 
@@ -196,34 +204,32 @@ def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
 def checked_labels(
     labels: Array, *, count: int, num_classes: int, source: object, of: str = "vertex"
 ) -> Array:
-    """Return labels as a Graph holds them.
+    """Return classes as int64, or multi-label zeros and ones as uint8; else raise GraphError.
 
-    ``labels`` are ``[count]`` whole numbers, -1 if unknown, or ``[count, num_classes]`` zeros and
-    ones of multilabel; the result is int64 or uint8.
+    ``labels`` are ``[count]`` integers, -1 if unknown, or ``[count, num_classes]`` zeros and ones.
     """
     if labels.ndim not in (1, 2):
-        raise GraphError(f"{source}: labels are {list(labels.shape)}, allowed are 1 or 2 axes")
+        raise GraphError(f"{source}: expected labels with 1 or 2 axes, got {list(labels.shape)}")
     if len(labels) != count:
-        raise GraphError(f"{source}: {len(labels)} labels for {count} {_SEVERAL[of]}")
+        raise GraphError(f"{source}: {len(labels)} labels for {count} {_PLURAL[of]}")
     if labels.dtype.kind not in ("iu" if labels.ndim == 1 else "biuf"):
-        raise GraphError(f"{source}: labels are {labels.dtype}, they must be whole numbers")
+        raise GraphError(f"{source}: expected integers as labels, got {labels.dtype}")
     low, high = (0, 1) if labels.ndim == 2 else (-1, num_classes - 1)
-    # NaN compares false with everything, hence the test for what is good.
+    # NaN compares false with everything, hence the test for valid values.
     good = (labels == 0) | (labels == 1) if labels.ndim == 2 else (labels >= low) & (labels <= high)
     if not good.all():
-        place = tuple(np.argwhere(~good)[0])
+        index = tuple(np.argwhere(~good)[0])
         raise GraphError(
-            f"{source}: label {labels[place]} of {of} {place[0]} is out of range, "
-            f"allowed are {low} to {high}"
+            f"{source}: label of {of} {index[0]}: expected {low} to {high}, got {labels[index]}"
         )
     return labels.astype(np.int64 if labels.ndim == 1 else np.uint8, copy=False)
 
 
 def is_regression(labels: Array, metric: str | None) -> bool:
-    """Whether labels, one or k for each vertex, are targets of regression, not classes.
+    """Whether labels ``[n]`` or ``[n, k]`` are regression targets, not classes.
 
-    A ``metric`` decides. Without, floating point numbers are targets, except a matrix of zeros and
-    ones, which marks the classes of a vertex.
+    ``metric`` decides if it is given. None: floating point labels are targets, except a multi-label
+    matrix of zeros and ones.
     """
     if metric is not None:
         return metric == "rmse"
@@ -235,19 +241,19 @@ def is_regression(labels: Array, metric: str | None) -> bool:
 def checked_targets(
     labels: Array, *, count: int, source: object, of: str = "vertex"
 ) -> Float32Array:
-    """Return targets of regression, ``[count]`` or ``[count, k]``, NaN if unknown, as float32."""
+    """Return regression targets ``[count]`` or ``[count, k]`` as float32, NaN if unknown."""
     check_array(labels, axes=(1, 2), kinds="iuf", source=f"{source}: labels")
     if len(labels) != count:
-        raise GraphError(f"{source}: {len(labels)} labels for {count} {_SEVERAL[of]}")
+        raise GraphError(f"{source}: {len(labels)} labels for {count} {_PLURAL[of]}")
     if labels.ndim == 2 and not 1 <= labels.shape[1] <= MAX_CLASSES:
-        raise GraphError(f"{source}: {labels.shape[1]} targets, allowed are 1 to {MAX_CLASSES}")
+        raise GraphError(f"{source}: expected 1 to {MAX_CLASSES} targets, got {labels.shape[1]}")
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
         targets = labels.astype(np.float32)
     if np.isinf(targets).any():
-        place = tuple(np.argwhere(np.isinf(targets))[0])
+        index = tuple(np.argwhere(np.isinf(targets))[0])
         raise GraphError(
-            f"{source}: label {labels[place]} of {of} {place[0]}, allowed are numbers that "
-            "float32 holds, and NaN if unknown"
+            f"{source}: label of {of} {index[0]}: expected a number in the range of float32, or "
+            f"NaN if unknown, got {labels[index]}"
         )
     if not has_label(targets).any():
         raise GraphError(f"{source}: no {of} has a label")
@@ -261,12 +267,13 @@ def check_split(
     source: object,
     of: str = "vertex",
 ) -> None:
-    """Raise GraphError unless the parts are non-empty, in range, disjoint and labelled.
+    """Raise GraphError unless the parts are non-empty, in range, disjoint and labeled.
 
-    Test vertices may lack labels: some publishers hide them. ``of`` is as for ``check_ids``.
+    Test vertices may lack labels, since some publishers hide test labels. ``of`` is ``vertex`` or
+    ``edge``.
     """
-    seen = np.zeros(num_vertices, dtype=bool)
-    num_seen = 0
+    is_assigned = np.zeros(num_vertices, dtype=bool)
+    num_assigned = 0
     for name, ids in split.items():
         if not ids.size:
             raise GraphError(
@@ -275,16 +282,16 @@ def check_split(
             )
         check_ids(ids, num_vertices, f"{source}: {name} split", of)
         for part in _slices(ids):
-            if seen[part].any():
-                vertex = int(part[seen[part].argmax()])
-                other = next(other for other, others in split.items() if vertex in others)
+            if is_assigned[part].any():
+                vertex = int(part[is_assigned[part].argmax()])
+                other = next(other for other, other_ids in split.items() if vertex in other_ids)
                 raise GraphError(
                     f"{source}: overlapping splits, {of} {vertex} of the {name} split "
                     f"is in the {other} split too"
                 )
-        seen[ids] = True
-        num_seen += len(ids)
-        if np.count_nonzero(seen) != num_seen:
+        is_assigned[ids] = True
+        num_assigned += len(ids)
+        if np.count_nonzero(is_assigned) != num_assigned:
             article = "an" if of == "edge" else "a"
             raise GraphError(f"{source}: the {name} split names {article} {of} twice")
         if name != "test":
@@ -297,31 +304,31 @@ def _slices(ids: Array) -> Iterator[Array]:
 
 
 def whole_numbers(values: object, source: object, what: str) -> Int64Array:
-    """Return a list of Python integers (no booleans) from JSON or a pickle as an array."""
+    """Return a list of Python integers from JSON or a pickle as an array; refuse booleans."""
     if not isinstance(values, list):
-        raise GraphError(f"{source}: {what} must be a list, not {quoted(values)}")
+        raise GraphError(f"{source}: {what}: expected a list, got {quoted(values)}")
     if set(map(type, values)) <= {int}:
         try:
             return np.array(values, np.int64)
         except OverflowError:
             pass
-    place = next(
+    index = next(
         number
         for number, value in enumerate(values)
         if type(value) is not int or not -(2**63) <= value < 2**63
     )
     raise GraphError(
-        f"{source}: {what} must be whole numbers of 64 bits, number {place} is "
-        f"{quoted(values[place])}"
+        f"{source}: {what}: expected integers of 64 bits, got {quoted(values[index])} as number "
+        f"{index}"
     )
 
 
 def vertex_keys(keys: Iterable[str], *, source: object) -> Int64Array:
-    """Return the vertex ids that an object's keys name; "7" and "07" are one vertex."""
+    """Return the keys of a JSON object as vertex ids; "7" and "07" are the same vertex."""
     names = list(keys)
     for name in names:
         if not _KEY.fullmatch(name):
-            raise GraphError(f"{source}: key '{shown(name)}' is not a vertex id")
+            raise GraphError(f"{source}: expected vertex ids as keys, got '{shown(name)}'")
     ids = np.array(list(map(int, names)), np.int64)
     distinct, counts = np.unique(ids, return_counts=True)
     if len(distinct) < len(ids):
@@ -330,9 +337,9 @@ def vertex_keys(keys: Iterable[str], *, source: object) -> Int64Array:
 
 
 def quoted(value: object) -> str:
-    """Return a value of JSON or a pickle for a message.
+    """Return a value of JSON or a pickle for a message, compound values by their type.
 
-    Only simple values are shown: a list may hold itself, and a number have a million digits.
+    A list may contain itself, and an integer may have a million digits.
     """
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a number of {value.bit_length()} bits"

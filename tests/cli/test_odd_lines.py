@@ -40,7 +40,7 @@ ODD = [
     ("train -m hydra.sweep.dir=/proc/x seed=0,1", "/proc/x: No such file or directory"),
     ("train dataset=null", "dataset=null: expected the name of a dataset, one of arrays, "),
     ("train ~dataset", "dataset: required"),
-    ("prepare dataset=store", "dataset.store: name the directory of the graph store"),
+    ("prepare dataset=store", "dataset.store: required, the directory of the graph store"),
     ("prepare dataset=store dataset.store=/nowhere", "dataset.store=/nowhere: no such folder"),
     ("train ~model._target_", "model._target_: required"),
     ("train =", "write option=value"),

@@ -103,7 +103,7 @@ def test_bad_options(dataset, options):
 @pytest.mark.parametrize("name", ["b", "c"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -0.1])
 def test_rmat_bad_quadrants(name, value):
-    with pytest.raises(ConfigError, match=r"dataset.a=0.57, b=.*, c=.*: probabilities"):
+    with pytest.raises(ConfigError, match=r"dataset.a=0.57, b=.*, c=.*: expected probabilities"):
         RMat(name="r", **{name: value})
 
 

@@ -15,7 +15,9 @@ def test_unknown_classes_are_any_nan() -> None:
 
 @pytest.mark.parametrize("label", [-1, 1.5, 2.0**40, np.inf, -np.inf])
 def test_labels_that_are_no_classes(label: float) -> None:
-    with pytest.raises(GraphError, match=r"^labels.npy: label .* of vertex 1 is not a class"):
+    with pytest.raises(
+        GraphError, match=r"^labels.npy: label of vertex 1: expected a class from 0 to 1048575,"
+    ):
         class_labels(np.array([0, label]), "labels.npy")
 
 
@@ -53,7 +55,7 @@ def test_keys():
     "key", ["-1", "x", "", "1.0", " 1", "1_0", "٣", "1" * 30, "9" * 19, "\x1b[2J", "\ud800"]
 )
 def test_keys_that_are_no_ids(key):
-    with pytest.raises(GraphError, match=r"x: key '.*' is not a vertex id") as error:
+    with pytest.raises(GraphError, match="x: expected vertex ids as keys, got") as error:
         vertex_keys(["0", key], source="x")
     assert str(error.value).isprintable()
 

@@ -1,7 +1,7 @@
-"""Untrusted zip archives: members are named, limited in size, and read whole or refused.
+"""Untrusted zip archives, whose members are limited in number and size.
 
-A member may be stored or deflated; nothing else is decoded. Deflate makes at most about 1,032
-bytes of one, so a limit on the size that a member declares also bounds what is unpacked.
+A member may be stored or deflated; other methods are refused. Deflate expands a byte to at most
+about 1,032, so a limit on the declared size also bounds the unpacked size.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _UNREADABLE_FLAGS = 0x1 | 0x20 | 0x40
 
 
 class Archive:
-    """A zip file, open for reading.
+    """Zip file, open for reading.
 
     Raises:
-        GraphError: it is missing or damaged, has too many members, or two of one name.
+        GraphError: the file is missing or damaged, has too many members, or two of one name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,22 +58,25 @@ class Archive:
         return list(self._members)
 
     def member_bytes(self, name: str) -> tuple[int, int]:
-        """Return the size of a member, unpacked and in the archive."""
+        """Return the unpacked size and the packed size of a member, in bytes."""
         info = self._members[name]
         return info.file_size, info.compress_size
 
     def member_crc32(self, name: str) -> int:
-        """Return the declared checksum of an unpacked member; reading compares it."""
+        """Return the declared checksum of an unpacked member, which reading verifies."""
         return self._members[name].CRC
 
     def check_size(
         self, name: str, *, allowance: int, ratio: int, needs: int | None = None, advice: str
     ) -> None:
-        """Raise GraphError if a member unpacks to more than such data can have.
+        """Raise GraphError if a member needs over ``allowance + ratio * packed`` bytes.
 
-        ``allowance`` bytes are always allowed, and ``ratio`` more for each byte in the archive.
-        ``needs`` are bytes in memory, if they are not those unpacked. ``advice`` is for a user
-        whose data are right.
+        Args:
+            name: name of the member.
+            allowance: bytes that are always allowed.
+            ratio: further bytes per packed byte.
+            needs: bytes in memory. None: the unpacked bytes.
+            advice: hint in the error, for a user with valid data.
         """
         unpacked, packed = self.member_bytes(name)
         needs = unpacked if needs is None else needs
@@ -84,7 +87,7 @@ class Archive:
             )
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a member; any damage raises GraphError, here or when it is read."""
+        """Open a member; damage raises GraphError on opening or reading."""
         source = f"{self.path}/{name}"
         info = self._members[name]
         if info.flag_bits & _UNREADABLE_FLAGS:
@@ -98,14 +101,14 @@ class Archive:
             return io.BufferedReader(_Member(self._zip.open(info), source), _BUFFER_BYTES)
 
     def read(self, name: str, *, allowance: int, ratio: int, advice: str) -> bytes:
-        """Return a member's content; the limits are those of ``check_size``."""
+        """Return the content of a member; limits as for ``check_size``."""
         self.check_size(name, allowance=allowance, ratio=ratio, advice=advice)
         with self.open(name) as file:
             return file.read()
 
 
 class _Member(io.RawIOBase):
-    """A member's bytes; every exception of zipfile and zlib becomes a GraphError."""
+    """Stream of a member that converts exceptions of zipfile and zlib to GraphErrors."""
 
     def __init__(self, file: IO[bytes], source: str) -> None:
         self._file = file
@@ -129,9 +132,9 @@ def extract_all(path: Path, folder: Path) -> None:
     """Unpack a zip archive into ``folder``, which exists.
 
     Raises:
-        GraphError: the archive is damaged, a member's name leads out of the folder or names a
-            link, or the members have more than 1 GiB and 200 times the archive's size, or more
-            than is free on the disk.
+        GraphError: the archive is damaged, a member leads out of the folder or is a link, or the
+            members have more than 1 GiB plus 200 times the size of the archive, or more than the
+            free disk.
         OSError: the disk is full, or a name cannot be written.
     """
     with Archive(path) as archive:

@@ -15,20 +15,20 @@ from gnnscale.core.artifact import npy
 from gnnscale.core.artifact.npy import SLICE_BYTES, NpyHeader, check_array, map_npy, row_slices
 from gnnscale.data.formats.archive import Archive
 
-#: What an array that is read whole may take, beyond a multiple of its size in the archive. Links
-#: of the web, sorted, take a seventeenth.
+#: Limit of a full array in memory: allowance plus ratio times its size in the archive. Sorted web
+#: links compress to a seventeenth.
 _WHOLE_ALLOWANCE, _WHOLE_RATIO = 64 << 20, 40
-#: Sparse features that are written out, and edges, are read in slices.
+#: Limits of arrays that are read in slices: sparse features in dense form, and edges.
 _ROWS_ALLOWANCE, _ROWS_RATIO = 1 << 30, 200
 _PAIRS_ALLOWANCE, _PAIRS_RATIO = 256 << 20, 40
 _ADVICE = "an archive that np.savez wrote, which does not compress, has no such limit"
 
 
 class NpzReader:
-    """The arrays of a .npz file, whole or in slices of rows, so that one may exceed memory.
+    """Reader of the arrays of a .npz file, in full or in slices of rows.
 
-    Sizes, axes and types are checked before anything is read. Errors are GraphErrors that name
-    the file and the array.
+    Sizes, axes and types are checked before data are read. Errors are GraphErrors that name the
+    file and the array.
     """
 
     def __init__(self, path: Path, *, slice_bytes: int = SLICE_BYTES) -> None:
@@ -55,7 +55,7 @@ class NpzReader:
         return f"{self.path}/{name}.npy"
 
     def text(self, name: str) -> bytes:
-        """Return the last 16 bytes of a small array, NULs left out: how SciPy stores a word."""
+        """Return the last 16 bytes of a small array without NULs, a word as SciPy stores it."""
         data = self._archive.read(self._member(name), allowance=1 << 16, ratio=0, advice="too long")
         return data[-16:].replace(b"\0", b"")
 
@@ -68,25 +68,25 @@ class NpzReader:
             except npy.NpyError as error:
                 raise GraphError(f"{source}: not a readable array ({error})") from None
         check_array(header, axes=axes, kinds=kinds, source=source)
-        found = self._archive.member_bytes(member)[0] - header.offset
-        if found != header.num_bytes:
-            raise GraphError(f"{source}: {found} bytes, its header says {header.num_bytes}")
+        num_bytes = self._archive.member_bytes(member)[0] - header.offset
+        if num_bytes != header.num_bytes:
+            raise GraphError(f"{source}: {num_bytes} bytes, its header says {header.num_bytes}")
         return header
 
     def vector(self, name: str, kinds: str = "iu") -> Array:
-        """Read the whole array ``name``, which must have one axis."""
-        return self._whole(name, 1, kinds)
+        """Return the array ``name`` with one axis."""
+        return self._read_full(name, 1, kinds)
 
     def matrix(self, name: str, kinds: str = "iuf") -> Array:
-        """Read the whole array ``name``, which must have two axes."""
-        return self._whole(name, 2, kinds)
+        """Return the array ``name`` with two axes."""
+        return self._read_full(name, 2, kinds)
 
     def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> Array:
-        """Read classes, ``[num_vertices]`` or a row of them for each vertex.
+        """Return labels ``[num_vertices]`` or ``[num_vertices, k]``.
 
-        Labels that are mostly unknown compress to nearly nothing, hence their separate limit.
+        Mostly unknown labels compress to nearly nothing, hence their separate limit.
         """
-        return self._whole(name, (1, 2), kinds, allowance=_WHOLE_ALLOWANCE + 8 * num_vertices)
+        return self._read_full(name, (1, 2), kinds, allowance=_WHOLE_ALLOWANCE + 8 * num_vertices)
 
     def rows(self, name: str, kinds: str = "iuf") -> Generator[Array]:
         """Yield the matrix ``name`` in slices of its rows."""
@@ -107,7 +107,7 @@ class NpzReader:
         rows = (self._slices(name, header, length, (), first) for first in (0, length))
         yield from zip(*rows, strict=True)
 
-    def _whole(
+    def _read_full(
         self, name: str, axes: int | tuple[int, ...], kinds: str, allowance: int = _WHOLE_ALLOWANCE
     ) -> Array:
         header = self.header(name, axes=axes, kinds=kinds)
@@ -162,9 +162,9 @@ def _read_exactly(file: IO[bytes], num_bytes: int, source: str) -> bytes:
 
 
 class ArrayFolder:
-    """The arrays of a folder of .npy files, with the interface of ``NpzReader``.
+    """Reader of the arrays of a folder of .npy files, with the interface of ``NpzReader``.
 
-    Arrays are mapped, so any of them may exceed memory. Errors are GraphErrors that name the file.
+    Arrays are mapped, so an array may exceed memory. Errors are GraphErrors that name the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -185,7 +185,7 @@ class ArrayFolder:
             raise GraphError(f"{self.path}: {error.strerror}") from None
 
     def __contains__(self, name: str) -> bool:
-        # A link that leads nowhere is no array that is left out.
+        # A broken link counts as an array, so that reading it raises an error.
         return os.path.lexists(self.path / f"{name}.npy")
 
     def source(self, name: str) -> str:
@@ -199,11 +199,11 @@ class ArrayFolder:
         return NpyHeader(shape=array.shape, dtype=array.dtype, offset=0)
 
     def vector(self, name: str, kinds: str = "iu") -> Array:
-        """Map the array ``name``, which must have one axis."""
+        """Return the array ``name`` with one axis, mapped."""
         return map_npy(self.path / f"{name}.npy", axes=1, kinds=kinds)
 
     def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> Array:
-        """Map labels, ``[num_vertices]`` or a row of them for each vertex."""
+        """Return labels ``[num_vertices]`` or ``[num_vertices, k]``, mapped."""
         self.header(name, axes=(1, 2), kinds=kinds)
         return map_npy(self.path / f"{name}.npy")
 

@@ -1,8 +1,8 @@
-"""Pickles as plain data: a separate interpreter, which cannot run code.
+"""Interpreter of pickles of plain data, which cannot run code.
 
-Python's unpickler calls what a file names, and NumPy's and SciPy's classes trust the state that a
-file gives them. Here ``pickletools`` parses the file, a few operations move plain objects, and the
-names of ``pickle_objects`` stand for checked records. Everything else is refused.
+Python's unpickler calls functions that a file names, and classes of NumPy and SciPy trust the state
+in a file. Here ``pickletools`` parses the file, a few operations move plain objects, and the names
+of ``safe_pickle_types`` stand for checked records. All else is refused.
 """
 
 import pickletools
@@ -13,31 +13,31 @@ from typing import Any
 
 from gnnscale.core import Array, GraphError, shown
 from gnnscale.core.artifact import files
-from gnnscale.core.artifact import npy as arrays
-from gnnscale.data.formats import safe_pickle_types as pickle_objects
+from gnnscale.core.artifact.npy import check_array
+from gnnscale.data.formats import safe_pickle_types
 from gnnscale.data.formats.safe_pickle_types import PickleError
 from gnnscale.data.validation import quoted
 
-#: Dictionaries take keys that hash in a known time; integers beyond this share few hash values.
+#: Integer keys of dictionaries, at most: larger integers collide in few hash values.
 _MAX_KEY = 2**60
 
 
 def load_pickle(path: Path) -> Any:
-    """Return the plain data in a pickled file; see ``parse_pickle``."""
+    """Return the plain data in a pickle file; see ``parse_pickle``."""
     return parse_pickle(files.read_file(path), source=path)
 
 
 def parse_pickle(data: bytes, *, source: object) -> Any:
-    """Return the plain data that a pickle holds.
+    """Return the plain data in a pickle.
 
-    These are None, numbers, str, bytes, lists, tuples and dictionaries of these; records of arrays
-    and sparse matrices, for ``array_of`` and ``sparse_fields``. A list may hold itself.
+    Plain data are None, numbers, str, bytes, lists, tuples and dictionaries; and records of arrays
+    and sparse matrices, for ``array_of`` and ``sparse_fields``. A list may contain itself.
 
     Raises:
-        GraphError: it is damaged, or holds anything else.
+        GraphError: the pickle is damaged, or has other data.
     """
     with warnings.catch_warnings():
-        # The decoder of text warns of escapes that mean nothing; no pickler writes them.
+        # The text decoder warns about invalid escapes; no pickler writes invalid escapes.
         warnings.filterwarnings("error", "invalid .*escape")
         return _run(data, source)
 
@@ -48,11 +48,11 @@ def _run(data: bytes, source: object) -> Any:
     position = 0
     while True:
         try:
-            opcode, argument, found = next(operations)
+            opcode, argument, offset = next(operations)
         except Exception as error:  # damaged bytes make the decoders raise anything
             reason = str(error) or type(error).__name__
             raise _refused(source, f"damaged: {reason}", position) from None
-        position = found or 0
+        position = offset or 0
         try:
             if opcode.name == "STOP":
                 return machine.result()
@@ -65,16 +65,16 @@ def _run(data: bytes, source: object) -> Any:
 
 
 def array_of(value: object, *, axes: int, kinds: str, source: object) -> Array:
-    """Return the array of a record; raise GraphError if it has another form or is missing."""
-    if not isinstance(value, pickle_objects.ArrayRecord) or value.array is None:
+    """Return the array of a record; GraphError if it is missing or has another form."""
+    if not isinstance(value, safe_pickle_types.ArrayRecord) or value.array is None:
         raise GraphError(f"{source}: holds {quoted(value)}, not an array")
-    arrays.check_array(value.array, axes=axes, kinds=kinds, source=source)
+    check_array(value.array, axes=axes, kinds=kinds, source=source)
     return value.array
 
 
 def sparse_fields(value: object, *, source: object) -> dict[Any, Any]:
-    """Return the attributes of a CSR matrix; raise GraphError if ``value`` is not one."""
-    if not isinstance(value, pickle_objects.SparseRecord):
+    """Return the attributes of a CSR matrix; GraphError if ``value`` is not a CSR matrix."""
+    if not isinstance(value, safe_pickle_types.SparseRecord):
         raise GraphError(f"{source}: holds {quoted(value)}, not a sparse matrix")
     return value.fields
 
@@ -84,16 +84,16 @@ def _refused(source: object, reason: str, position: int) -> GraphError:
 
 
 class _StackMachine:
-    """A stack, marks in it, and a memo, as the pickle format describes them."""
+    """Stack with marks, and memo, as the pickle format defines."""
 
     def __init__(self, num_bytes: int) -> None:
         self.stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
-        # Two bytes in the file is the least that something remembered takes.
+        # An entry of the memo takes at least two bytes of the file.
         self._max_memo = num_bytes // 2
-        # An array's bytes are counted when decoded and again when converted.
-        self._budget = pickle_objects.Budget(2 * num_bytes)
+        # The bytes of an array count when decoded and again when converted.
+        self._budget = safe_pickle_types.Budget(2 * num_bytes)
 
     def push(self, value: Any) -> None:
         self.stack.append(value)
@@ -130,16 +130,16 @@ class _StackMachine:
     def pop_many(self, count: int) -> tuple[Any, ...]:
         return tuple(self.pop() for _ in range(count))[::-1]
 
-    def remember(self, place: int | None) -> None:
-        place = len(self._memo) if place is None else place
+    def remember(self, index: int | None) -> None:
+        index = len(self._memo) if index is None else index
         if len(self._memo) > self._max_memo:
             raise PickleError("it remembers more than it holds")
-        self._memo[place] = self.top(object)
+        self._memo[index] = self.top(object)
 
-    def recall(self, place: int) -> None:
-        if place not in self._memo:
-            raise PickleError(f"it recalls {quoted(place)}, which was not remembered")
-        self.push(self._memo[place])
+    def recall(self, index: int) -> None:
+        if index not in self._memo:
+            raise PickleError(f"it recalls {quoted(index)}, which was not remembered")
+        self.push(self._memo[index])
 
     def set_items(self, values: list[Any]) -> None:
         target = self.top(dict)
@@ -151,14 +151,14 @@ class _StackMachine:
             target[key] = value
 
     def name(self, name: str) -> None:
-        """Push what stands for a name, or refuse it."""
-        # Python 3's modules, which Python 2 named otherwise.
+        """Push the record of a known name; refuse all other names."""
+        # Modules that Python 3 renamed.
         for old, new in (("__builtin__.", "builtins."), ("copy_reg.", "copyreg.")):
             if name.startswith(old):
                 name = new + name.removeprefix(old)
-        if name not in pickle_objects.KNOWN:
+        if name not in safe_pickle_types.KNOWN:
             raise PickleError(f"refused: it names {shown(name)}")
-        self.push(pickle_objects.Global(name))
+        self.push(safe_pickle_types.Global(name))
 
     def stack_name(self) -> None:
         module, name = self.pop_many(2)
@@ -169,13 +169,13 @@ class _StackMachine:
     def call(self) -> None:
         function, arguments = self.pop_many(2)
         if (
-            not isinstance(function, pickle_objects.Global)
-            or function.name not in pickle_objects.CALLS
+            not isinstance(function, safe_pickle_types.Global)
+            or function.name not in safe_pickle_types.CALLS
         ):
             raise PickleError(f"refused: it calls {quoted(function)}")
         if not isinstance(arguments, tuple):
             raise PickleError(f"refused: arguments are {quoted(arguments)}")
-        self.push(pickle_objects.CALLS[function.name](self._budget, *arguments))
+        self.push(safe_pickle_types.CALLS[function.name](self._budget, *arguments))
 
     def build(self) -> None:
         state = self.pop()
@@ -203,7 +203,7 @@ def _dict(machine: _StackMachine, argument: object) -> None:
 
 
 def _make(kind: Callable[[Any], Any]) -> Callable[[_StackMachine, Any], None]:
-    """Return the action that collects what lies above the mark."""
+    """Return the action that replaces the objects above the mark by ``kind`` of them."""
     return lambda machine, argument: machine.push(kind(machine.pop_mark()))
 
 

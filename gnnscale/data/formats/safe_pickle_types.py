@@ -1,7 +1,7 @@
-"""Names that a pickle of plain data may contain: NumPy's arrays and types, SciPy's CSR matrices.
+"""Names that a pickle of plain data may contain: NumPy arrays and types, SciPy CSR matrices.
 
-None of the named functions runs. A name stands for a function here that checks every argument,
-and makes a checked record or one of Python's plain objects.
+No named function runs. A name stands for a function of this module that checks every argument and
+returns a checked record or a plain Python object.
 """
 
 import math
@@ -20,56 +20,60 @@ _MAX_AXES = 4
 
 
 class PickleError(ValueError):
-    """A pickle is damaged, or holds more than plain data. The message says why."""
+    """Error of a pickle that is damaged, or has more than plain data."""
 
 
 @dataclass(frozen=True)
 class Global:
-    """A name that a pickle contains: inert."""
+    """Name in a pickle, never resolved."""
 
     name: str
 
 
 class Budget:
-    """Bytes that may still be made of the pickle's content, since one string may be used often."""
+    """Budget of bytes of arrays, since a pickle may use one string many times."""
 
     def __init__(self, num_bytes: int) -> None:
-        self._left = num_bytes
+        self._num_bytes = num_bytes
 
     def spend(self, num_bytes: int) -> None:
-        """Take from the budget, or raise PickleError."""
-        self._left -= num_bytes
-        if self._left < 0:
+        """Subtract from the budget; PickleError if it is exhausted."""
+        self._num_bytes -= num_bytes
+        if self._num_bytes < 0:
             raise PickleError("its arrays have more bytes than the file")
 
 
 class DtypeRecord:
-    """A type of numbers; ``dtype`` once its byte order is known."""
+    """Number type; ``dtype`` is None until ``build`` sets the byte order."""
 
     def __init__(self, code: str) -> None:
         self.code = code
         self.dtype: np.dtype[Any] | None = None
 
     def build(self, state: object, budget: Budget) -> None:
-        """Take the state: version, byte order, no subarray, no names, no fields, sizes, flags."""
+        """Set the state: version, byte order, no subarray, no names, no fields, sizes, flags."""
         if not (isinstance(state, tuple) and len(state) in (8, 9)):
             raise PickleError("a dtype with a state of another form")
-        version, order, *rest = state
+        version, order, *details = state
         if type(version) is not int or version not in (3, 4) or _text(order) not in ("<", ">", "|"):
             raise PickleError(f"a dtype of byte order {quoted(order)}, version {quoted(version)}")
-        if not _plain(rest[:3]) or not _numbers(rest[3:6], (-1, -1, 0)) or not _plain(rest[6:]):
+        if (
+            not _all_none(details[:3])
+            or not _equal_ints(details[3:6], (-1, -1, 0))
+            or not _all_none(details[6:])
+        ):
             raise PickleError("a dtype with fields or flags, read are plain numbers")
         self.dtype = np.dtype(f"{_text(order)}{self.code}")
 
 
 class ArrayRecord:
-    """An array; ``array`` once its content is known."""
+    """Array; ``array`` is None until ``build`` or ``fill``."""
 
     def __init__(self) -> None:
         self.array: Array | None = None
 
     def build(self, state: object, budget: Budget) -> None:
-        """Take the state: version, shape, type, whether in Fortran order, bytes."""
+        """Set the state: version, shape, type, whether in Fortran order, bytes."""
         if not (isinstance(state, tuple) and len(state) == 5):
             raise PickleError("an array with a state of another form")
         version, shape, dtype, fortran, content = state
@@ -80,7 +84,7 @@ class ArrayRecord:
     def fill(
         self, content: object, dtype: object, shape: object, order: object, budget: Budget
     ) -> None:
-        """Take the elements, after comparing everything that describes them."""
+        """Set the elements; PickleError unless content, type and shape agree."""
         if self.array is not None:
             raise PickleError("an array is filled twice")
         if not isinstance(dtype, DtypeRecord) or dtype.dtype is None:
@@ -103,13 +107,13 @@ class ArrayRecord:
 
 
 class SparseRecord:
-    """A CSR matrix; ``fields`` are its attributes, not yet checked."""
+    """CSR matrix; ``fields`` are its attributes, unchecked."""
 
     def __init__(self) -> None:
         self.fields: dict[Any, Any] = {}
 
     def build(self, state: object, budget: Budget) -> None:
-        """Take the attributes."""
+        """Set the attributes."""
         if not isinstance(state, dict):
             raise PickleError("a sparse matrix with a state of another form")
         self.fields = state
@@ -127,14 +131,14 @@ def _make_dtype(budget: Budget, *args: object) -> DtypeRecord:
 
 
 def _reconstruct(budget: Budget, *args: object) -> ArrayRecord:
-    """NumPy's function of that name makes an empty array, which BUILD then fills."""
+    """Return an empty array, as NumPy's function of that name; BUILD fills it."""
     if len(args) != 3 or args[0] != Global("numpy.ndarray"):
         raise PickleError("an array of another class")
     return ArrayRecord()
 
 
 def _from_buffer(budget: Budget, *args: object) -> ArrayRecord:
-    """NumPy's function of that name, for protocol 5."""
+    """Return a filled array, as NumPy's function of that name (protocol 5)."""
     if len(args) != 4 or _text(args[3]) not in ("C", "F"):
         raise PickleError("an array with arguments of another form")
     record = ArrayRecord()
@@ -149,7 +153,7 @@ def _new_sparse(budget: Budget, *args: object) -> SparseRecord:
 
 
 def _reconstructor(budget: Budget, *args: object) -> SparseRecord:
-    """How protocols 0 and 1 make an object of a class."""
+    """Return an empty CSR matrix, as an object of a class in protocols 0 and 1."""
     if args not in [(Global(name), Global("builtins.object"), None) for name in _SPARSE]:
         raise PickleError("an object of another class than csr_matrix")
     return SparseRecord()
@@ -162,7 +166,7 @@ def _default_dict(budget: Budget, *args: object) -> dict[Any, Any]:
 
 
 def _encode(budget: Budget, *args: object) -> bytes:
-    """How protocols 0 to 2 hold bytes."""
+    """Return bytes, which protocols 0 to 2 store as text."""
     if len(args) != 2 or not isinstance(args[0], str) or args[1] != "latin1":
         raise PickleError("bytes in another encoding than latin1")
     return _latin1(args[0], budget)
@@ -183,17 +187,17 @@ def _latin1(text: str, budget: Budget) -> bytes:
 
 
 def _text(value: object) -> str:
-    """Return a short word, which Python 2 and 3 pickle as different types, or nothing."""
+    """Return a word of up to 8 characters, pickled as str or bytes, else an empty text."""
     if isinstance(value, bytes) and len(value) <= 8:
         value = value.decode("latin1")
     return value if isinstance(value, str) and len(value) <= 8 else ""
 
 
-def _plain(values: list[Any]) -> bool:
+def _all_none(values: list[Any]) -> bool:
     return all(value is None for value in values)
 
 
-def _numbers(values: list[Any], expected: tuple[int, ...]) -> bool:
+def _equal_ints(values: list[Any], expected: tuple[int, ...]) -> bool:
     return all(type(value) is int for value in values) and tuple(values) == expected
 
 
@@ -201,7 +205,7 @@ _SPARSE = ("scipy.sparse.csr.csr_matrix", "scipy.sparse._csr.csr_matrix")
 _ARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
 _BUFFER = ("numpy.core.numeric", "numpy._core.numeric")
 
-#: What each name that may be called stands for.
+#: Functions of this module for the names that may be called.
 CALLS: dict[str, Callable[..., Any]] = {
     "numpy.dtype": _make_dtype,
     **{f"{module}._reconstruct": _reconstruct for module in _ARRAY},

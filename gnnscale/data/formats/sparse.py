@@ -1,4 +1,4 @@
-"""Compressed sparse rows from files: checked before use, expanded in slices."""
+"""Compressed sparse rows (CSR) from files: checked before use, expanded in slices."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 _SLICE_EDGES = 4 << 20
-#: A dense form of up to 1 GiB is always made; a larger one needs a byte of the file for 1,024 of
-#: its own, and a stored value for 4,096.
+#: Bytes of a dense form: up to 1 GiB, or 1,024 per byte of the file and 4,096 per stored value.
 _DENSE_BYTES = 1 << 30
 _DENSE_RATIO = 1024
 
 
 def check_csr(indptr: Array, num_indices: int, source: object) -> None:
-    """Raise GraphError unless ``indptr`` are offsets into ``num_indices`` entries."""
+    """Raise GraphError unless ``indptr`` is ``[n + 1]`` offsets into ``num_indices`` entries."""
     if indptr.ndim != 1 or indptr.dtype.kind not in "iu" or not len(indptr):
         raise GraphError(f"{source}: indptr is {indptr.dtype}{list(indptr.shape)}, not offsets")
     if indptr[0] != 0 or indptr[-1] != num_indices:
@@ -34,19 +33,22 @@ def check_csr(indptr: Array, num_indices: int, source: object) -> None:
     # Compared, not subtracted: a difference of unsigned numbers is never negative.
     falls = indptr[1:] < indptr[:-1]
     if falls.any():
-        place = int(falls.argmax())
+        index = int(falls.argmax())
         raise GraphError(
-            f"{source}: indptr[{place + 1}] is {indptr[place + 1]}, below indptr[{place}] = "
-            f"{indptr[place]}; expected offsets that rise from 0 to {num_indices}"
+            f"{source}: indptr[{index + 1}] is {indptr[index + 1]}, below indptr[{index}] = "
+            f"{indptr[index]}; expected offsets that rise from 0 to {num_indices}"
         )
 
 
 def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[Int64Array, Array]:
-    """Return ``indptr`` and ``indices`` of a square matrix as SciPy saves it, without its values.
+    """Return ``indptr`` and ``indices`` of a square matrix that SciPy saved.
+
+    Args:
+        npz: the archive.
+        prefix: prefix of the names of the arrays.
 
     Raises:
-        GraphError: they are no offsets or no whole numbers, or the archive declares another format
-            than CSR, or a matrix that is not square.
+        GraphError: offsets or indices are not valid, or the matrix is not CSR or not square.
     """
     indptr, indices = (npz.vector(f"{prefix}{part}") for part in ("indptr", "indices"))
     check_csr(indptr, len(indices), npz.path)
@@ -72,10 +74,18 @@ def csr_edges(indptr: Array, indices: Array) -> Iterator[tuple[Array, Array]]:
 def sparse_matrix(
     data: Array, indices: Array, indptr: Array, *, num_columns: Any, num_bytes: int, source: object
 ) -> scipy.sparse.csr_matrix:
-    """Return features as a matrix whose every part was checked; repeated entries are added up.
+    """Return a checked CSR matrix of features; repeated entries are added up.
 
-    ``data`` and ``indices`` are ``[num_stored]``, ``indptr`` ``[num_rows + 1]``. ``num_columns`` is
-    the file's, hence any value. ``num_bytes`` of the file limit the dense form.
+    Args:
+        data: ``[num_stored]`` values.
+        indices: ``[num_stored]`` columns.
+        indptr: ``[num_rows + 1]`` offsets.
+        num_columns: number of columns, as read from the file, of any type.
+        num_bytes: bytes of the file, which limit the dense form.
+        source: name of the file, in errors.
+
+    Raises:
+        GraphError: a part is not valid, or the dense form is too large.
     """
     import scipy.sparse  # takes a while, and a run whose store exists needs none
 
@@ -90,7 +100,7 @@ def sparse_matrix(
     if len(indices) and not 0 <= indices.min() <= indices.max() < num_columns:
         worst = indices.min() if indices.min() < 0 else indices.max()
         raise GraphError(f"{source}: not a sparse matrix, column {worst} of {num_columns} is named")
-    values = data.astype(np.float64)  # exact for what any published file has
+    values = data.astype(np.float64)  # exact for all published files
     parts = (values, indices.astype(np.int32), indptr.astype(np.int64))
     matrix = scipy.sparse.csr_matrix(parts, shape=(len(indptr) - 1, num_columns))
     matrix.sum_duplicates()
@@ -100,7 +110,7 @@ def sparse_matrix(
 
 
 def _check_density(matrix: scipy.sparse.csr_matrix, num_bytes: int, source: object) -> None:
-    """Raise GraphError if few stored values would become a vast dense matrix."""
+    """Raise GraphError if the dense form is far larger than the stored values."""
     num_rows, num_columns = matrix.shape
     dense_bytes = num_rows * num_columns * matrix.dtype.itemsize
     allowed = _DENSE_BYTES + _DENSE_RATIO * min(4 * matrix.nnz, num_bytes)
@@ -112,18 +122,18 @@ def _check_density(matrix: scipy.sparse.csr_matrix, num_bytes: int, source: obje
 
 
 def holds_bytes(values: Array) -> bool:
-    """Whether every value is a whole number from 0 to 255, so that uint8 holds it."""
+    """Whether all values are integers from 0 to 255."""
     return bool(((values >= 0) & (values <= 255) & (values == np.floor(values))).all())
 
 
 def _narrowed(values: Float64Array, published: np.dtype[Any]) -> Array:
-    """Return values in the narrowest of uint8, float32 and float64 that is sure to hold them."""
+    """Return values as uint8 if exact, else in their ``published`` floating point type."""
     if holds_bytes(values):
         return values.astype(np.uint8)
     return values.astype(np.float32) if published == np.float32 else values
 
 
 def dense_rows(matrix: scipy.sparse.csr_matrix) -> Iterator[Array]:
-    """Yield the rows of a sparse matrix as dense slices."""
+    """Yield the rows of a sparse matrix in dense slices."""
     for part in row_slices(matrix.shape[0], matrix.shape[1] * matrix.dtype.itemsize):
         yield matrix[part].toarray()

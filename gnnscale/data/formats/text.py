@@ -17,25 +17,34 @@ from gnnscale.graph.store_format import MAX_FEATURES
 
 _BLOCK_BYTES = 16 << 20
 _BLANKS = " \t"
-#: Also the longest line: 65,536 features of 24 characters have 1.5 MiB.
+#: Bytes of the head of a file and of a line: 65,536 features of 24 characters have 1.5 MiB.
 _HEAD_BYTES = 4 << 20
-#: What text in a .gz may have beyond its size times a ratio.
+#: Bytes that a .gz may unpack to beyond a multiple of its size.
 _TEXT_ALLOWANCE = 64 << 20
-#: What a table in memory may have, likewise.
+#: Limit of a table in memory: allowance plus ratio times the size of its file.
 _TABLE_ALLOWANCE, _TABLE_RATIO = 256 << 20, 20
 
 
 def csv_columns(
-    file: Path | IO[bytes],  # a path, decompressed if it ends in .gz, or an open binary file
-    types: Sequence[str],  # NumPy type of each column; columns after these are left out
+    file: Path | IO[bytes],
+    types: Sequence[str],
     *,
-    source: object,  # named in errors
-    delimiter: str = ",",  # one character; after a blank or a tab, any run of both separates too
-    skip_lines: int = 0,  # lines at the start that are not data
-    ratio: int = 20,  # max bytes from one byte of a .gz, beyond 64 MiB
-    block_bytes: int = _BLOCK_BYTES,  # text that is in memory at a time
+    source: object,
+    delimiter: str = ",",
+    skip_lines: int = 0,
+    ratio: int = 20,
+    block_bytes: int = _BLOCK_BYTES,
 ) -> Iterator[list[Array]]:
-    """Yield the columns of a text file without a header, block by block, with bounded memory.
+    """Yield the columns of a text file without a header in blocks.
+
+    Args:
+        file: path, decompressed if it ends in .gz, or an open binary file.
+        types: NumPy type of each column; further columns are skipped.
+        source: name of the file, in errors.
+        delimiter: one character; a blank or a tab stands for any run of blanks and tabs.
+        skip_lines: lines to skip at the start.
+        ratio: bytes that one byte of a .gz may unpack to, beyond 64 MiB.
+        block_bytes: bytes of text in memory at a time.
 
     Raises:
         GraphError: the file is missing or damaged, or a value is not of its type; names the line.
@@ -58,10 +67,17 @@ def csv_table(
     max_rows: int | None = None,
     allowance: int = _TABLE_ALLOWANCE,
 ) -> Array:
-    """Return a whole text file without a header as one array ``[rows, len(types)]``, of one type.
+    """Return a text file without a header as one array ``[rows, len(types)]``.
 
-    More than ``max_rows`` are refused, and more than ``allowance`` bytes beyond a multiple of the
-    file's size. Other arguments as for ``csv_columns``.
+    Args:
+        file: path, decompressed if it ends in .gz.
+        types: NumPy type of each column, all equal.
+        source: name of the file, in errors.
+        max_rows: rows, at most. None: any number.
+        allowance: bytes of the array, at most, beyond a multiple of the size of the file.
+
+    Raises:
+        GraphError: the file is missing, damaged or too large, or a value is not of its type.
     """
     limit = allowance + _TABLE_RATIO * file_bytes(file)
     blocks: list[Array] = []
@@ -77,7 +93,7 @@ def csv_table(
 
 
 def head_lines(file: Path, *, source: object) -> list[str]:
-    """Return the whole lines in the first 4 MiB of a text file, decompressed if it ends in .gz."""
+    """Return the lines in the first 4 MiB of a text file, decompressed if it ends in .gz."""
     with opened_text(file, source, ratio=20) as stream, readable(source):
         data: bytes = stream.read(_HEAD_BYTES)
     whole = data if len(data) < _HEAD_BYTES else data[: data.rfind(b"\n") + 1]
@@ -93,7 +109,7 @@ def head_lines(file: Path, *, source: object) -> list[str]:
 
 
 def refuse_lone_cr(line: str, number: int, source: object) -> None:
-    """Raise GraphError if line ``number`` has a CR before its end, as old Macintoshes end lines."""
+    """Raise GraphError if line ``number`` has a CR before its end, as in old Macintosh files."""
     if "\r" in line.removesuffix("\r"):
         raise GraphError(
             f"{source}: line {number} has a CR without LF, and lines that end in CR alone are not "
@@ -126,17 +142,17 @@ def opened_text(file: Path | IO[bytes], source: object, ratio: int) -> Iterator[
 
 
 class _Limited:
-    """A stream that refuses to give more than ``limit`` bytes."""
+    """Stream that raises GraphError after ``limit`` bytes."""
 
     def __init__(self, stream: gzip.GzipFile, limit: int, source: object) -> None:
         self._stream = stream
-        self._limit = self._left = limit
+        self._limit = self._num_free = limit
         self._source = source
 
     def read(self, num_bytes: int) -> bytes:
         data = self._stream.read(num_bytes)
-        self._left -= len(data)
-        if self._left < 0:
+        self._num_free -= len(data)
+        if self._num_free < 0:
             raise GraphError(
                 f"{self._source}: unpacks to over {self._limit} bytes, too many for its size; "
                 "text that is not compressed has no such limit"
@@ -147,21 +163,21 @@ class _Limited:
 def line_blocks(
     stream: Any, skip_lines: int, source: object, block_bytes: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of about ``block_bytes`` of whole lines, and the number of each first line.
+    """Yield blocks of full lines, each with the number of its first line, counted from 1.
 
-    Lines count from 1; the first ``skip_lines`` are left out.
+    A block has about ``block_bytes``; the first ``skip_lines`` lines are skipped.
     """
-    line, rest = 1, b""
+    line, partial_line = 1, b""
     while True:
         with readable(source):
             data = stream.read(block_bytes)
         cut = data.rfind(b"\n") + 1
         if data and not cut:
-            rest += data
-            if len(rest) > _HEAD_BYTES:
+            partial_line += data
+            if len(partial_line) > _HEAD_BYTES:
                 raise GraphError(f"{source}: line {line} is longer than {_HEAD_BYTES} bytes")
             continue
-        block, rest = rest + data[:cut], data[cut:]
+        block, partial_line = partial_line + data[:cut], data[cut:]
         while skip_lines and block:
             skip_lines -= 1
             block = block[block.find(b"\n") + 1 or len(block) :]
@@ -192,10 +208,10 @@ def _names(
 
 
 def _first_fields(text: bytes, count: int) -> bytes:
-    """Return the first ``count`` fields of each line, which runs of blanks and tabs separate."""
+    """Return the first ``count`` fields of each line, with runs of blanks replaced by a tab."""
     field = rb"[ \t]*([^ \t\r\n]+)"
-    found = rb"\t".join(rb"\%d" % number for number in range(1, count + 1))
-    return re.sub(rb"(?m)^" + rb"[ \t]".join([field] * count) + rb"(?=\s|\Z).*$", found, text)
+    replacement = rb"\t".join(rb"\%d" % number for number in range(1, count + 1))
+    return re.sub(rb"(?m)^" + rb"[ \t]".join([field] * count) + rb"(?=\s|\Z).*$", replacement, text)
 
 
 def _parsed(
@@ -223,12 +239,12 @@ def _parsed(
             return strict(text, delimiter, names)
         try:
             return strict(text, delimiter, names)
-        except Exception:  # of Arrow, which takes one character for a delimiter
+        except Exception:  # of Arrow, whose delimiter is a single character
             return strict(_first_fields(text, len(types)), "\t", used)
 
     try:
         return parse(block)
-    except Exception as error:  # a foreign parser, whose messages can be as long as the file
+    except Exception as error:  # of Arrow, whose message may be as long as the file
         start, stop = bad_line(block, parse)
         number = line + block.count(b"\n", 0, start)
         text = shown(block[start:stop].decode("utf-8", "replace"))
@@ -250,5 +266,5 @@ def bad_line(block: bytes, parse: Callable[[bytes], Any]) -> tuple[int, int]:
             if block[start:cut].strip():
                 parse(block[start:cut])
             start = cut
-        except Exception:  # as above
+        except Exception:  # of a parser of any library
             stop = cut

@@ -1,4 +1,4 @@
-"""Your own graph as NumPy arrays: a folder of .npy files, or one .npz file."""
+"""A user's graph as NumPy arrays: a folder of .npy files, or one .npz file."""
 
 import logging
 from collections.abc import Generator, Iterator
@@ -11,18 +11,17 @@ import numpy as np
 
 from gnnscale.core import Array, GraphError, check_choice
 from gnnscale.core.artifact.npy import row_slices
-from gnnscale.data import base
-from gnnscale.data import validation as checks
+from gnnscale.data import base, validation
 from gnnscale.data.formats.npz import ArrayFolder, NpzReader, open_arrays
 from gnnscale.data.formats.sparse import check_csr, csr_edges
 from gnnscale.data.labels import read_labels
-from gnnscale.data.storage import writer as store
 from gnnscale.data.storage.options import PrepareEstimate
+from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph.store_format import METRICS
 
 _LOG = logging.getLogger(__name__)
 
-#: What each array may be called.
+#: Accepted names of each array.
 _FEATURES = ("features", "x", "feat")
 _LABELS = ("labels", "y", "label")
 _WEIGHTS = ("edge_weights", "edge_weight")
@@ -36,7 +35,7 @@ _SPLIT = (
 )
 _EDGE_SPLIT = tuple(tuple(f"edge_{name}" for name in names) for names in _SPLIT)
 
-#: The three forms of edges, each the arrays that it takes.
+#: The three forms of edges, each a tuple of arrays.
 _EDGES = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
 _FORMS = (
     _FEATURES,
@@ -49,24 +48,23 @@ _FORMS = (
     *_EDGES,
 )
 _NAMES = {name for names in _FORMS for name in names}
-#: Which lists ``indptr`` and ``indices`` are: of in-neighbours, or of out-neighbours.
+#: Contents of ``indptr`` and ``indices``: in-neighbors, or out-neighbors.
 _LISTS = ("csc", "csr")
 _Edges = Generator[tuple[Array, Array]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arrays(base.Dataset):
-    """Arrays ``edge_index`` and perhaps ``features``, ``labels``, a split and data of edges.
+    """Array ``edge_index`` and, optionally, ``features``, ``labels``, a split and edge data.
 
-    Each has a few accepted names; see ``docs/your-graph.md``. Features and edges of a folder are
-    mapped and read in slices.
+    ``docs/your-graph.md`` lists the accepted names. Arrays of a folder are mapped and read in
+    slices.
 
     Attributes:
-        lists: whether ``indptr`` and ``indices`` hold in-neighbours (``csc``) or out-neighbours
-            (``csr``).
-        metric: one of ``METRICS``; None for the labels' default.
-        edge_split_by: unit of a random split of edges: ``pair`` keeps all edges between two
-            vertices in one part, ``edge`` divides each edge by itself.
+        lists: ``csc`` if ``indptr`` and ``indices`` hold in-neighbors, ``csr`` if out-neighbors.
+        metric: one of ``METRICS``. None: the default of the labels.
+        edge_split_by: unit of a random split of edges: ``pair`` has all edges between two vertices
+            in one part, ``edge`` splits edge by edge.
     """
 
     lists: str = "csc"
@@ -90,15 +88,15 @@ class Arrays(base.Dataset):
         files = [path / f"{name}.npy" for name in sorted(_NAMES)]
         return [file for file in files if file.exists()]
 
-    def read(self, writer: store.StoreWriter) -> None:
+    def read(self, writer: StoreWriter) -> None:
         """Push the graph."""
         with open_arrays(self.raw_path()) as arrays:
-            others = sorted(set(arrays.names) - _NAMES)
-            if others:
-                _LOG.info("%s: not read: %s", arrays.path, ", ".join(others))
-            writer.counts_repeated = True
-            writer.lists_edges = _found(arrays, _EDGE_LABELS) is not None
-            features = _found(arrays, _FEATURES)
+            unread = sorted(set(arrays.names) - _NAMES)
+            if unread:
+                _LOG.info("%s: not read: %s", arrays.path, ", ".join(unread))
+            writer.edges.counts_repeated = True
+            writer.edges.lists_edges = _array_name(arrays, _EDGE_LABELS) is not None
+            features = _array_name(arrays, _FEATURES)
             if features is None:
                 num_vertices = _num_vertices(arrays)
                 self._check_needs(arrays, writer, num_vertices, 0, "float32")
@@ -111,41 +109,41 @@ class Arrays(base.Dataset):
                 self._read_labels(arrays, writer)
                 self._read_edge_labels(arrays, writer)
             else:
-                writer.set_unlabelled()
+                writer.set_unlabeled()
 
     @property
-    def _splits_pairs(self) -> bool:
+    def _splits_by_pair(self) -> bool:
         return self.edge_split_by == "pair"
 
     def _read_with_features(
-        self, arrays: ArrayFolder | NpzReader, writer: store.StoreWriter, features: str
+        self, arrays: ArrayFolder | NpzReader, writer: StoreWriter, features: str
     ) -> None:
-        """Push vertices, edges and the array ``features``."""
+        """Push vertices, edges and the features in the array ``features``."""
         header, source = arrays.header(features, axes=2, kinds="biuf"), arrays.source(features)
         num_vertices, num_features = header.shape
-        dtype = _stored(header.dtype)
+        dtype = _storage_dtype(header.dtype)
         self._check_needs(arrays, writer, num_vertices, num_features, dtype)
         writer.set_num_vertices(num_vertices, source=source)
         if header.dtype.kind != "b" and dtype != str(header.dtype):
             _LOG.info("%s: %s is stored as %s", source, header.dtype, dtype)
         self._read_edges(arrays, writer)
-        # An archive's file stays open as long as one of its arrays is read.
+        # Closed here, since a generator of rows keeps the archive open.
         with closing(arrays.rows(features, kinds="biuf")) as rows:
             writer.write_features(rows, num_features=num_features, dtype=dtype, source=source)
 
     def _check_needs(
         self,
         arrays: ArrayFolder | NpzReader,
-        writer: store.StoreWriter,
+        writer: StoreWriter,
         num_vertices: int,
         num_features: int,
         dtype: str,
     ) -> None:
-        """Report the max needs of preparing, and refuse what does not fit."""
+        """Log the memory and disk that preparing takes; NoSpaceError if they are too small."""
         num_edges = _num_edges(arrays, _edge_form(arrays))
-        labels = _found(arrays, _LABELS)
+        labels = _array_name(arrays, _LABELS)
         width = _num_edge_features(arrays, num_edges)
-        labelled = _found(arrays, _EDGE_LABELS) is not None
+        has_edge_labels = _array_name(arrays, _EDGE_LABELS) is not None
         row = arrays.header(labels, axes=(1, 2), kinds="biuf").shape[1:] if labels else ()
         needs = PrepareEstimate(
             num_vertices=num_vertices,
@@ -154,23 +152,23 @@ class Arrays(base.Dataset):
             num_features=num_features,
             feature_dtype=self.feature_dtype or dtype,
             label_bytes=int(np.prod(row)) if row else 8,
-            weighted=_found(arrays, _WEIGHTS) is not None,
-            num_edge_rows=num_edges if width or labelled else 0,
+            weighted=_array_name(arrays, _WEIGHTS) is not None,
+            num_edge_rows=num_edges if width or has_edge_labels else 0,
             num_edge_features=width,
-            labelled_edges=labelled,
+            has_edge_labels=has_edge_labels,
             memory_bytes=self.memory_bytes,
         )
         needs.check(arrays.path, writer.path)
 
-    def _read_edges(self, arrays: ArrayFolder | NpzReader, writer: store.StoreWriter) -> None:
+    def _read_edges(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
         form = _edge_form(arrays)
-        name = _found(arrays, _WEIGHTS)
+        name = _array_name(arrays, _WEIGHTS)
         weights = None if name is None else arrays.vector(name, kinds="iuf")
         num_edges = _num_edges(arrays, form)
         if weights is not None and len(weights) != num_edges:
             raise GraphError(f"{arrays.path}/{name}: {len(weights)} weights for {num_edges} edges")
         width = _num_edge_features(arrays, num_edges)
-        source = _source(arrays, form, name, _found(arrays, _EDGE_FEATURES))
+        source = _source(arrays, form, name, _array_name(arrays, _EDGE_FEATURES))
         first = 0
         with (
             closing(self._edges(arrays, form, writer.num_vertices)) as slices,
@@ -195,32 +193,34 @@ class Arrays(base.Dataset):
         if form == ("edge_index",):
             yield from arrays.pairs("edge_index")
             return
-        one, other = (arrays.vector(name) for name in form)
+        first_array, second_array = (arrays.vector(name) for name in form)
         if form == ("src", "dst"):
-            if len(one) != len(other):
-                raise GraphError(f"{arrays.path}: src has {len(one)} ids, dst {len(other)}")
-            for first in range(0, len(one), 1 << 22):
+            if len(first_array) != len(second_array):
+                raise GraphError(
+                    f"{arrays.path}: src has {len(first_array)} ids, dst {len(second_array)}"
+                )
+            for first in range(0, len(first_array), 1 << 22):
                 part = slice(first, first + (1 << 22))
-                yield one[part], other[part]
+                yield first_array[part], second_array[part]
             return
-        check_csr(one, len(other), arrays.path)
-        if len(one) != num_vertices + 1:
+        check_csr(first_array, len(second_array), arrays.path)
+        if len(first_array) != num_vertices + 1:
             raise GraphError(
-                f"{arrays.source('indptr')}: {len(one)} offsets for {num_vertices} vertices, "
-                f"needed are {num_vertices + 1}"
+                f"{arrays.source('indptr')}: expected {num_vertices + 1} offsets for "
+                f"{num_vertices} vertices, got {len(first_array)}"
             )
-        for owners, listed in csr_edges(one, other):
+        for owners, listed in csr_edges(first_array, second_array):
             yield (listed, owners) if self.lists == "csc" else (owners, listed)
 
-    def _read_labels(self, arrays: ArrayFolder | NpzReader, writer: store.StoreWriter) -> None:
-        name = _found(arrays, _LABELS)
+    def _read_labels(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
+        name = _array_name(arrays, _LABELS)
         if name is None:
             _LOG.info("%s: has no labels (%s)", arrays.path, ", ".join(_LABELS))
-            writer.set_unlabelled()
+            writer.set_unlabeled()
             return
         source = arrays.source(name)
         labels = arrays.labels(name, writer.num_vertices, kinds="biuf")
-        found = read_labels(
+        result = read_labels(
             labels,
             count=writer.num_vertices,
             source=source,
@@ -228,15 +228,15 @@ class Arrays(base.Dataset):
             advice="dataset.metric=accuracy makes them classes",
         )
         writer.set_labels(
-            found.values, num_classes=found.num_classes, metric=found.metric, source=source
+            result.values, num_classes=result.num_classes, metric=result.metric, source=source
         )
         if self.split == "published":
             count = f"{writer.num_vertices} vertices"
             parts = [_part(arrays, names, writer.num_vertices, count) for names in _SPLIT]
             writer.set_split(*parts, source=arrays.path)
 
-    def _read_edge_labels(self, arrays: ArrayFolder | NpzReader, writer: store.StoreWriter) -> None:
-        name = _found(arrays, _EDGE_LABELS)
+    def _read_edge_labels(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
+        name = _array_name(arrays, _EDGE_LABELS)
         if name is None:
             return
         labels = arrays.labels(name, _num_edges(arrays, _edge_form(arrays)), kinds="biuf")
@@ -250,7 +250,7 @@ class Arrays(base.Dataset):
 def _part(
     arrays: ArrayFolder | NpzReader, names: tuple[str, ...], length: int, entries: str
 ) -> Array:
-    name = _found(arrays, names)
+    name = _array_name(arrays, names)
     if name is None:
         raise GraphError(
             f"{arrays.path}: has no {' or '.join(names)}; dataset.split=random draws a split"
@@ -268,47 +268,49 @@ def _part(
     return values
 
 
-def _stored(dtype: np.dtype[Any]) -> str:
-    """Return the entry of ``FEATURE_DTYPES`` that features of this type are stored as."""
+def _storage_dtype(dtype: np.dtype[Any]) -> str:
+    """Return the stored type, one of ``FEATURE_DTYPES``, of features of type ``dtype``."""
     if dtype.kind == "b":
         return "uint8"
     return str(dtype) if str(dtype) in ("float32", "float16", "uint8") else "float32"
 
 
-def _found(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str | None:
-    """Return which of the accepted names exists, or None; two of them are refused."""
-    found = [name for name in names if name in arrays]
-    if len(found) > 1:
-        raise GraphError(f"{arrays.path}: has both {found[0]} and {found[1]}, allowed is one")
-    return found[0] if found else None
+def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str | None:
+    """Return the one of ``names`` that exists, or None; GraphError if two exist."""
+    existing = [name for name in names if name in arrays]
+    if len(existing) > 1:
+        raise GraphError(
+            f"{arrays.path}: expected one of {existing[0]} and {existing[1]}, got both"
+        )
+    return existing[0] if existing else None
 
 
 def _num_vertices(arrays: ArrayFolder | NpzReader) -> int:
     """Return the number of vertices of a graph without features.
 
     Raises:
-        GraphError: there are neither labels nor ``indptr``, which have an entry for each vertex.
+        GraphError: there are neither labels nor ``indptr``, which have an entry per vertex.
     """
-    labels = _found(arrays, _LABELS)
+    labels = _array_name(arrays, _LABELS)
     if labels is not None:
         return arrays.header(labels, axes=(1, 2), kinds="biuf").shape[0]
     if _edge_form(arrays) == ("indptr", "indices"):
         return arrays.header("indptr", axes=1, kinds="iu").shape[0] - 1
     names = ", ".join((*_FEATURES, *_LABELS, "indptr and indices"))
-    raise GraphError(_missing(arrays, "array with a row for each vertex", names))
+    raise GraphError(_missing(arrays, "array with a row per vertex", names))
 
 
 def _edge_form(arrays: ArrayFolder | NpzReader) -> tuple[str, ...]:
-    found = [form for form in _EDGES if all(name in arrays for name in form)]
-    if len(found) > 1:
+    forms = [form for form in _EDGES if all(name in arrays for name in form)]
+    if len(forms) > 1:
         raise GraphError(
-            f"{arrays.path}: has edges both as {' and '.join(found[0])} and as "
-            f"{' and '.join(found[1])}, allowed is one"
+            f"{arrays.path}: expected one form of edges, got {' and '.join(forms[0])} as well as "
+            f"{' and '.join(forms[1])}"
         )
-    if not found:
+    if not forms:
         names = ", ".join(" and ".join(form) for form in _EDGES)
-        raise GraphError(_missing(arrays, "edges", names))
-    return found[0]
+        raise GraphError(_missing(arrays, "array of edges", names))
+    return forms[0]
 
 
 def _num_edges(arrays: ArrayFolder | NpzReader, form: tuple[str, ...]) -> int:
@@ -316,25 +318,25 @@ def _num_edges(arrays: ArrayFolder | NpzReader, form: tuple[str, ...]) -> int:
 
 
 class _RowChunks:
-    """Rows that come in chunks, taken in pieces of any length."""
+    """Iterator of row chunks that returns any number of rows at a time."""
 
     def __init__(self, chunks: Iterator[Array]) -> None:
         self._chunks = chunks
-        self._left: list[Array] = []
+        self._remainder: list[Array] = []
 
     def take(self, num_rows: int) -> Array:
-        """Return the next ``num_rows``, of which there are enough."""
-        found = self._left
-        while sum(map(len, found)) < num_rows or not found:
-            found.append(next(self._chunks))
-        whole = found[0] if len(found) == 1 else np.concatenate(found)
-        self._left = [whole[num_rows:]]
+        """Return the next ``num_rows`` rows, which exist."""
+        chunks = self._remainder
+        while sum(map(len, chunks)) < num_rows or not chunks:
+            chunks.append(next(self._chunks))
+        whole = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
+        self._remainder = [whole[num_rows:]]
         return whole[:num_rows]
 
 
 def _num_edge_features(arrays: ArrayFolder | NpzReader, num_edges: int) -> int:
-    """Return how many features edges have, 0 without; refuse another number of rows."""
-    name = _found(arrays, _EDGE_FEATURES)
+    """Return the number of edge features; GraphError unless there are ``num_edges`` rows."""
+    name = _array_name(arrays, _EDGE_FEATURES)
     if name is None:
         return 0
     shape = arrays.header(name, axes=(1, 2), kinds="biuf").shape
@@ -343,13 +345,13 @@ def _num_edge_features(arrays: ArrayFolder | NpzReader, num_edges: int) -> int:
             f"{arrays.source(name)}: {shape[0]} rows of features for {num_edges} edges"
         )
     width = shape[1] if len(shape) == 2 else 1
-    checks.check_num_features(width, arrays.source(name))
+    validation.check_num_features(width, arrays.source(name))
     return width
 
 
 def _edge_rows(arrays: ArrayFolder | NpzReader) -> Generator[Array]:
-    """Yield rows of the features of edges in chunks; nothing without features."""
-    name = _found(arrays, _EDGE_FEATURES)
+    """Yield chunks of the rows of edge features."""
+    name = _array_name(arrays, _EDGE_FEATURES)
     if name is None:
         return
     if len(arrays.header(name, axes=(1, 2), kinds="biuf").shape) == 1:
@@ -359,10 +361,10 @@ def _edge_rows(arrays: ArrayFolder | NpzReader) -> Generator[Array]:
 
 
 def _missing(arrays: ArrayFolder | NpzReader, what: str, accepted: str) -> str:
-    there = ", ".join(sorted(arrays.names)) or "no array"
-    return f"{arrays.path}: has no {what}; accepted are {accepted}, there is {there}"
+    existing = ", ".join(sorted(arrays.names)) or "no array"
+    return f"{arrays.path}: expected an {what} ({accepted}), got {existing}"
 
 
-def _source(arrays: ArrayFolder | NpzReader, form: tuple[str, ...], *others: str | None) -> str:
-    names = [*form, *filter(None, others)]
+def _source(arrays: ArrayFolder | NpzReader, form: tuple[str, ...], *optional: str | None) -> str:
+    names = [*form, *filter(None, optional)]
     return f"{arrays.path} ({', '.join(names)})"

@@ -10,12 +10,11 @@ import numpy as np
 
 from gnnscale.core import GraphError
 from gnnscale.core.artifact.files import file_bytes
-from gnnscale.data import base
-from gnnscale.data import validation as checks
+from gnnscale.data import base, validation
 from gnnscale.data.formats import sparse
 from gnnscale.data.formats.npz import NpzReader
 from gnnscale.data.storage import remote
-from gnnscale.data.storage import writer as store
+from gnnscale.data.storage.writer import StoreWriter
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -34,13 +33,13 @@ class GnnBenchmark(base.Dataset):
     def published(self) -> remote.Published:
         """Return the authors' file."""
         file = remote.RemoteFile(url=f"{_ADDRESS}/{self.name}.npz", sha256=_SHA256.get(self.name))
-        return remote.Published(name=f"gnn_benchmark-{self.name}", licence="MIT", files=(file,))
+        return remote.Published(name=f"gnn_benchmark-{self.name}", license="MIT", files=(file,))
 
     def raw_files(self) -> list[Path]:
         """Return the archive."""
         return [self.raw_file(f"{self.name}.npz")]
 
-    def read(self, writer: store.StoreWriter) -> None:
+    def read(self, writer: StoreWriter) -> None:
         """Push the graph; row ``i`` of the adjacency matrix lists the targets of vertex ``i``."""
         (path,) = self.raw_files()
         with NpzReader(path) as npz:
@@ -52,7 +51,7 @@ class GnnBenchmark(base.Dataset):
                 f"{path}: {num_vertices} vertices, {len(labels)} labels, "
                 f"{features.shape[0]} feature rows"
             )
-        checks.check_num_vertices(num_vertices, file_bytes(path), path)
+        validation.check_num_vertices(num_vertices, file_bytes(path), path)
         writer.set_num_vertices(num_vertices, source=path)
         writer.set_labels(labels, source=path)
         for src, dst in sparse.csr_edges(indptr, indices):

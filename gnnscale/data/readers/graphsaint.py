@@ -8,23 +8,22 @@ import numpy as np
 
 from gnnscale.core import Array, GraphError, Int64Array, UInt8Array
 from gnnscale.core.artifact import header
-from gnnscale.core.artifact import npy as arrays
 from gnnscale.core.artifact.files import read_file, total_bytes
-from gnnscale.data import base
-from gnnscale.data import validation as checks
+from gnnscale.core.artifact.npy import map_npy, row_slices
+from gnnscale.data import base, validation
 from gnnscale.data.formats import sparse
 from gnnscale.data.formats.npz import NpzReader
 from gnnscale.data.storage.writer import StoreWriter
-from gnnscale.graph import store_format as graph_store
+from gnnscale.graph import store_format
 
 _FILES = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSaint(base.Dataset):
-    """A folder with ``adj_full.npz``, ``feats.npy``, ``class_map.json`` and ``role.json``.
+    """Folder with ``adj_full.npz``, ``feats.npy``, ``class_map.json`` and ``role.json``.
 
-    Classes that are lists of zeros and ones are multi-label, judged by micro-F1.
+    Classes that are lists of zeros and ones are multi-label with the metric micro-F1.
     """
 
     def raw_files(self) -> list[Path]:
@@ -34,20 +33,20 @@ class GraphSaint(base.Dataset):
         return [self.raw_file(name) for name in _FILES]
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the graph; row ``i`` of the adjacency matrix lists the in-neighbours of ``i``."""
+        """Push the graph; row ``i`` of the adjacency matrix lists the in-neighbors of ``i``."""
         files = self.raw_files()
         adjacency, feature_file, class_file, role_file = files
         with NpzReader(adjacency) as npz:
             indptr, indices = sparse.read_adjacency(npz)
         num_vertices = len(indptr) - 1
-        checks.check_num_vertices(num_vertices, total_bytes(files), adjacency)
+        validation.check_num_vertices(num_vertices, total_bytes(files), adjacency)
         writer.set_num_vertices(num_vertices, source=adjacency)
         for dst, src in sparse.csr_edges(indptr, indices):
             writer.add_edges(src, dst, source=adjacency)
-        features = arrays.map_npy(feature_file, axes=2, kinds="biuf")
-        checks.check_num_features(features.shape[1], feature_file)
+        features = map_npy(feature_file, axes=2, kinds="biuf")
+        validation.check_num_features(features.shape[1], feature_file)
         writer.write_features(
-            (features[part] for part in arrays.row_slices(len(features), features[:1].nbytes)),
+            (features[part] for part in row_slices(len(features), features[:1].nbytes)),
             num_features=features.shape[1],
             dtype="float16" if features.dtype == np.float16 else "float32",
             source=feature_file,
@@ -59,19 +58,20 @@ class GraphSaint(base.Dataset):
 
 
 def _read_role(path: Path) -> list[Int64Array]:
-    """Return the vertices to train on, to validate and to test with."""
+    """Return the training, validation and test vertices."""
     role = header.parse_json(read_file(path), source=path)
     missing = [part for part in ("tr", "va", "te") if part not in role]
     if missing:
         raise GraphError(f"{path}: has no list {missing[0]!r}")
     return [
-        checks.whole_numbers(role[part], path, f"ids of {part!r}") for part in ("tr", "va", "te")
+        validation.whole_numbers(role[part], path, f"ids of {part!r}")
+        for part in ("tr", "va", "te")
     ]
 
 
 def _read_classes(path: Path, num_vertices: int) -> Array:
     classes = header.parse_json(read_file(path), source=path)
-    ids = checks.vertex_keys(classes, source=path)
+    ids = validation.vertex_keys(classes, source=path)
     if not np.array_equal(np.sort(ids), np.arange(num_vertices)):
         raise GraphError(f"{path}: ids must be 0 to {num_vertices - 1}, each once")
     rows = list(classes.values())
@@ -79,29 +79,29 @@ def _read_classes(path: Path, num_vertices: int) -> Array:
     if isinstance(rows[0], list):
         values = _multi_label(classes, path)
     else:
-        values = checks.whole_numbers(rows, path, "classes")
+        values = validation.whole_numbers(rows, path, "classes")
     labels = np.empty_like(values)
     labels[ids] = values
     return labels
 
 
 def _multi_label(classes: dict[str, Any], path: Path) -> UInt8Array:
-    """Return lists of zeros and ones, all of one length, as rows."""
+    """Return lists of zeros and ones as a matrix; GraphError unless lengths are equal."""
     width = len(next(iter(classes.values())))
-    if not 1 <= width <= graph_store.MAX_FEATURES:
-        raise GraphError(f"{path}: {width} classes, allowed are 1 to {graph_store.MAX_FEATURES}")
+    if not 1 <= width <= store_format.MAX_FEATURES:
+        raise GraphError(f"{path}: {width} classes, allowed are 1 to {store_format.MAX_FEATURES}")
     rows = bytearray()
     for vertex, row in classes.items():
         if not isinstance(row, list) or len(row) != width:
             raise GraphError(
-                f"{path}: class of vertex {vertex} is {checks.quoted(row)}, the first has a list "
-                f"of {width} zeros and ones"
+                f"{path}: class of vertex {vertex}: expected a list of {width} zeros and ones as "
+                f"for the first vertex, got {validation.quoted(row)}"
             )
         wrong = [value for value in row if type(value) not in (int, float) or value not in (0, 1)]
         if wrong:
             raise GraphError(
-                f"{path}: class of vertex {vertex} has {checks.quoted(wrong[0])}, "
-                "allowed are 0 and 1"
+                f"{path}: class of vertex {vertex}: expected 0 or 1, got "
+                f"{validation.quoted(wrong[0])}"
             )
         rows += bytes(map(int, row))
     return np.frombuffer(rows, np.uint8).reshape(-1, width)

@@ -8,11 +8,10 @@ import numpy as np
 from gnnscale.core import Array, ConfigError, GraphError, Int64Array
 from gnnscale.core.artifact.files import file_bytes
 from gnnscale.core.artifact.npy import row_slices
-from gnnscale.data import base
-from gnnscale.data import validation as checks
+from gnnscale.data import base, validation
 from gnnscale.data.formats.npz import NpzReader
 from gnnscale.data.storage import remote
-from gnnscale.data.storage import writer as store
+from gnnscale.data.storage.writer import StoreWriter
 
 _ADDRESS = "https://raw.githubusercontent.com/yandex-research/heterophilous-graphs/main/data"
 _SHA256 = {"tolokers": "dacf3ac94cec53d03cd2adb5255c08b33dee1656c33ca8164a464bd9450a1667"}
@@ -22,10 +21,10 @@ _SHA256 = {"tolokers": "dacf3ac94cec53d03cd2adb5255c08b33dee1656c33ca8164a464bd9
 class Heterophilous(base.Dataset):
     """File ``<name>.npz``: ``edges``, ``node_features``, ``node_labels`` and ``*_masks``.
 
-    Two classes are judged by ROC AUC, more by accuracy, as in the paper.
+    The metric is ROC AUC for two classes, else accuracy, as in the paper.
 
     Attributes:
-        mask: which of the ten published splits.
+        mask: number of the published split, 0 to 9.
     """
 
     mask: int = 0
@@ -33,24 +32,24 @@ class Heterophilous(base.Dataset):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mask < 0:
-            raise ConfigError(f"dataset.mask={self.mask}: allowed are 0 and up")
+            raise ConfigError(f"dataset.mask={self.mask}: expected at least 0")
 
     def published(self) -> remote.Published:
         """Return the authors' file."""
         file = remote.RemoteFile(url=f"{_ADDRESS}/{self.name}.npz", sha256=_SHA256.get(self.name))
-        return remote.Published(name=f"heterophilous-{self.name}", licence="MIT", files=(file,))
+        return remote.Published(name=f"heterophilous-{self.name}", license="MIT", files=(file,))
 
     def raw_files(self) -> list[Path]:
         """Return the archive."""
         return [self.raw_file(f"{self.name}.npz")]
 
-    def read(self, writer: store.StoreWriter) -> None:
+    def read(self, writer: StoreWriter) -> None:
         """Push the graph; each row of ``edges`` is an undirected edge."""
         (path,) = self.raw_files()
         with NpzReader(path) as npz:
             labels, features, edges = _read_graph(npz)
             split = [self._read_part(npz, part, len(labels)) for part in ("train", "val", "test")]
-        checks.check_num_vertices(len(labels), file_bytes(path), path)
+        validation.check_num_vertices(len(labels), file_bytes(path), path)
         writer.set_num_vertices(len(labels), source=path)
         writer.add_edges(edges[:, 0], edges[:, 1], source=path)
         writer.write_features(
@@ -59,7 +58,7 @@ class Heterophilous(base.Dataset):
             dtype="float32",
             source=path,
         )
-        metric = "roc_auc" if checks.count_classes(labels, path) == 2 else "accuracy"
+        metric = "roc_auc" if validation.count_classes(labels, path) == 2 else "accuracy"
         writer.set_labels(labels, metric=metric, source=path)
         writer.set_split(*split, source=path)
 
@@ -86,5 +85,5 @@ def _read_graph(npz: NpzReader) -> tuple[Array, Array, Array]:
         raise GraphError(
             f"{npz.path}: {len(features)} feature rows for {len(labels)} vertices with a label"
         )
-    checks.check_num_features(features.shape[1], npz.source("node_features"))
+    validation.check_num_features(features.shape[1], npz.source("node_features"))
     return labels, features, edges

@@ -1,4 +1,4 @@
-"""MUSAE and its relatives on SNAP (Rozemberczki et al., 2019): csv edges and targets, json."""
+"""MUSAE datasets on SNAP (Rozemberczki et al., 2019): CSV edges and targets, JSON features."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from gnnscale.core import GraphError, Int64Array, shown
 from gnnscale.core.artifact.files import read_file, total_bytes
 from gnnscale.core.artifact.header import parse_json
 from gnnscale.core.config.untrusted import names
-from gnnscale.data import base
-from gnnscale.data import validation as checks
+from gnnscale.data import base, validation
 from gnnscale.data.formats.archive import Archive
 from gnnscale.data.formats.sparse import dense_rows, sparse_matrix
 from gnnscale.data.formats.text import csv_columns
 from gnnscale.data.storage import remote
-from gnnscale.data.storage import writer as store
+from gnnscale.data.storage.writer import StoreWriter
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -36,30 +35,33 @@ _Row = tuple[int, str, str]  # line, id, label
 
 
 def read_labels(data: bytes, *, source: str, num_bytes: int) -> Int64Array:
-    """Return the class of every vertex, from comma-separated text with a header.
+    """Return the classes ``[num_vertices]`` from comma-separated text with a header.
 
-    Classes are all numbers, or all words, which are then numbered in alphabetical order: one
-    damaged number among numbers must not number all classes anew. ``num_bytes`` of all files limit
-    the number of vertices.
+    Classes are all numbers, or all words, which are numbered in alphabetical order. A mixture is
+    refused, so that one damaged number does not renumber all classes.
+
+    Args:
+        data: content of the file.
+        source: name of the file, in errors.
+        num_bytes: bytes of all files, which limit the number of vertices.
 
     Raises:
-        GraphError: ids are not 0 to the number of rows, each once; or a row or a class is damaged.
-            Names the line.
+        GraphError: ids are not 0 to the number of rows, or a row or a class is damaged.
     """
     rows = []
     for row in _rows(data, source):
         if not _WHOLE.fullmatch(row[1]):
             raise GraphError(
-                f"{source}: line {row[0]} has the id {checks.quoted(row[1])}, "
+                f"{source}: line {row[0]} has the id {validation.quoted(row[1])}, "
                 "ids must be whole numbers"
             )
         rows.append(row)
-    checks.check_num_vertices(len(rows), num_bytes, source)
+    validation.check_num_vertices(len(rows), num_bytes, source)
     ids = np.array([int(text) for _, text, _ in rows], np.int64)
     if not np.array_equal(np.sort(ids), np.arange(len(ids))):
         raise GraphError(f"{source}: ids must be 0 to {len(ids) - 1}, each once")
     labels = np.empty(len(ids), np.int64)
-    labels[ids] = _numbered(rows, source)
+    labels[ids] = _class_numbers(rows, source)
     return labels
 
 
@@ -67,7 +69,7 @@ def _rows(data: bytes, source: str) -> Iterator[_Row]:
     try:
         table = csv.reader(io.StringIO(data.decode("utf-8"), newline=""))
         header = next(table, [])
-        id_place, label_place = (_place(header, names, source) for names in (_IDS, _LABELS))
+        id_index, label_index = (_column_index(header, names, source) for names in (_IDS, _LABELS))
         for row in table:
             if row and len(row) != len(header):
                 raise GraphError(
@@ -75,13 +77,13 @@ def _rows(data: bytes, source: str) -> Iterator[_Row]:
                     f"{len(header)}"
                 )
             if row:
-                yield table.line_num, row[id_place], row[label_place].strip()
-    # Not UTF-8, a field of over 128 KiB, a stray NUL.
+                yield table.line_num, row[id_index], row[label_index].strip()
+    # Text that is not UTF-8, a field of over 128 KiB, or a stray NUL.
     except (UnicodeDecodeError, csv.Error) as error:
         raise GraphError(f"{source}: cannot be read as csv ({error})") from None
 
 
-def _place(header: list[str], names: tuple[str, ...], source: str) -> int:
+def _column_index(header: list[str], names: tuple[str, ...], source: str) -> int:
     for name in names:
         if name in header:
             return header.index(name)
@@ -91,24 +93,24 @@ def _place(header: list[str], names: tuple[str, ...], source: str) -> int:
     )
 
 
-def _numbered(rows: list[_Row], source: str) -> Int64Array:
+def _class_numbers(rows: list[_Row], source: str) -> Int64Array:
     words = [row for row in rows if not _WHOLE.fullmatch(row[2])]
     for line, _, label in words:
         if not label or _is_number(label):
             raise GraphError(
-                f"{source}: line {line} has the class {checks.quoted(label)}, allowed are "
+                f"{source}: line {line} has the class {validation.quoted(label)}, allowed are "
                 "whole numbers and words"
             )
     if words and len(words) < len(rows):
         numbers = [row for row in rows if _WHOLE.fullmatch(row[2])]
         line, _, label = (words if len(words) <= len(numbers) else numbers)[0]
         raise GraphError(
-            f"{source}: line {line} has the class {checks.quoted(label)}; classes must "
+            f"{source}: line {line} has the class {validation.quoted(label)}; classes must "
             f"be all numbers or all words, {len(words)} of {len(rows)} are words"
         )
     if words:
-        # Not as an array of text, in which each takes the room of the longest.
-        order = {label: place for place, label in enumerate(sorted({row[2] for row in rows}))}
+        # No text array: each entry would take the bytes of the longest.
+        order = {label: number for number, label in enumerate(sorted({row[2] for row in rows}))}
         return np.array([order[label] for _, _, label in rows], np.int64)
     return np.array([int(label) for _, _, label in rows], np.int64)
 
@@ -132,8 +134,8 @@ _ARCHIVES = {
 }
 
 _ENDINGS = ("target.csv", "edges.csv", "features.json")
-#: What a member may unpack to, beyond a multiple of its size: numbers in text shrink to
-#: a quarter. JSON takes up to 25 times as much in memory.
+#: Limit of an unpacked member: allowance plus ratio times its packed size. Numbers in text shrink
+#: to a quarter; JSON takes up to 25 times as much in memory.
 _ALLOWANCE, _RATIO = 16 << 20, 4
 _EDGE_ALLOWANCE, _EDGE_RATIO = 64 << 20, 20
 _ADVICE = "unpack the archive and name the folder"
@@ -141,14 +143,13 @@ _ADVICE = "unpack the archive and name the folder"
 
 @dataclass(frozen=True, kw_only=True)
 class Musae(base.Dataset):
-    """A zip or folder with ``*edges.csv``, ``*features.json`` and ``*target.csv``.
+    """Zip archive or folder with ``*edges.csv``, ``*features.json`` and ``*target.csv``.
 
-    Features are lists of the columns that are one; classes that are words are numbered in
+    Features are lists of the columns that are 1; classes that are words are numbered in
     alphabetical order.
 
     Attributes:
-        part: a word in the file names of one graph, if there are several, such as the languages of
-            Twitch.
+        part: word in the file names of one of several graphs, such as a language of Twitch.
     """
 
     split: str = "random"
@@ -160,7 +161,7 @@ class Musae(base.Dataset):
         if self.name not in _ARCHIVES:
             return None
         file = remote.RemoteFile(url=f"{_ADDRESS}/{_ARCHIVES[self.name]}.zip", unpack=True)
-        return remote.Published(name=f"musae-{self.name}", licence="cite the paper", files=(file,))
+        return remote.Published(name=f"musae-{self.name}", license="cite the paper", files=(file,))
 
     def raw_files(self) -> list[Path]:
         """Return the archive, or the three files of the folder."""
@@ -168,10 +169,10 @@ class Musae(base.Dataset):
         if not path.is_dir():
             return [path]
         names = [str(file.relative_to(path)) for file in _files_in(path)]
-        return [path / self._one(names, ending, path) for ending in _ENDINGS]
+        return [path / self._single_file(names, ending, path) for ending in _ENDINGS]
 
-    def read(self, writer: store.StoreWriter) -> None:
-        """Push the graph; the target file says how many vertices there are."""
+    def read(self, writer: StoreWriter) -> None:
+        """Push the graph; the target file has a row per vertex."""
         files = self.raw_files()
         num_bytes = total_bytes(files)
         with ExitStack() as stack:
@@ -179,7 +180,10 @@ class Musae(base.Dataset):
             target, edges, features = (
                 [_File(str(file)) for file in files]
                 if archive is None
-                else [_File(self._one(archive.names, end, files[0]), archive) for end in _ENDINGS]
+                else [
+                    _File(self._single_file(archive.names, end, files[0]), archive)
+                    for end in _ENDINGS
+                ]
             )
             labels = read_labels(target.read(), source=target.source, num_bytes=num_bytes)
             writer.set_num_vertices(len(labels), source=target.source)
@@ -193,25 +197,25 @@ class Musae(base.Dataset):
             dense_rows(matrix), num_features=matrix.shape[1], dtype="uint8", source=features.source
         )
 
-    def _one(self, names: list[str], ending: str, path: Path) -> str:
-        found = [name for name in names if name.endswith(ending) and self.part in name]
-        if len(found) != 1:
+    def _single_file(self, names: list[str], ending: str, path: Path) -> str:
+        matches = [name for name in names if name.endswith(ending) and self.part in name]
+        if len(matches) != 1:
             raise GraphError(
-                f"{path}: {len(found)} files *{self.part}*{ending}, exactly 1 is needed; "
+                f"{path}: {len(matches)} files *{self.part}*{ending}, exactly 1 is needed; "
                 f"dataset.part={self.part!r} selects by name"
             )
-        return found[0]
+        return matches[0]
 
 
 class _File:
-    """A file of the layout, in a folder or in an archive."""
+    """File of the layout, in a folder or in an archive."""
 
     def __init__(self, name: str, archive: Archive | None = None) -> None:
         self._name, self._archive = name, archive
         self.source = name if archive is None else f"{archive.path}/{name}"
 
     def open(self) -> IO[bytes]:
-        """Open it; the caller reads it in blocks."""
+        """Open the file, for reading in blocks."""
         if self._archive is None:
             return Path(self._name).open("rb")
         self._archive.check_size(
@@ -227,7 +231,7 @@ class _File:
 
 def _read_features(file: _File, num_vertices: int, num_bytes: int) -> scipy.sparse.csr_matrix:
     lists = parse_json(file.read(), source=file.source)
-    ids = checks.vertex_keys(lists, source=file.source)
+    ids = validation.vertex_keys(lists, source=file.source)
     if len(ids) and ids.max() >= num_vertices:
         raise GraphError(
             f"{file.source}: vertex id {ids.max()} is out of range, "
@@ -236,11 +240,11 @@ def _read_features(file: _File, num_vertices: int, num_bytes: int) -> scipy.spar
     for vertex, columns in lists.items():
         if not isinstance(columns, list):
             raise GraphError(
-                f"{file.source}: features of vertex {vertex} are {checks.quoted(columns)}, "
+                f"{file.source}: features of vertex {vertex} are {validation.quoted(columns)}, "
                 "not lists of column numbers"
             )
     what = "not lists of column numbers: columns"
-    columns = checks.whole_numbers(list(chain.from_iterable(lists.values())), file.source, what)
+    columns = validation.whole_numbers(list(chain.from_iterable(lists.values())), file.source, what)
     if not len(columns) or columns.min() < 0:
         raise GraphError(
             f"{file.source}: not lists of column numbers, the smallest of {len(columns)} is "
@@ -258,7 +262,7 @@ def _read_features(file: _File, num_vertices: int, num_bytes: int) -> scipy.spar
         num_bytes=num_bytes,
         source=file.source,
     )
-    matrix.data = np.ones(len(matrix.data), np.uint8)  # a column listed twice is still one
+    matrix.data = np.ones(len(matrix.data), np.uint8)  # a column may be listed twice
     return matrix
 
 
@@ -269,7 +273,7 @@ def _files_in(path: Path) -> list[Path]:
 
 
 def _only_zip(path: Path) -> Path:
-    """Return the one zip in the folder ``path`` if nothing else there is of the layout."""
+    """Return the only zip archive in the folder ``path`` if no unpacked file is there."""
     if path.is_dir() and not any(file.name.endswith(_ENDINGS[0]) for file in _files_in(path)):
         zips = sorted(path.glob("*.zip"))
         if len(zips) == 1:

@@ -8,20 +8,19 @@ import numpy as np
 from gnnscale.core import Array, GraphError
 from gnnscale.core.artifact.files import file_bytes, total_bytes
 from gnnscale.core.artifact.npy import map_npy, row_slices
-from gnnscale.data import base
-from gnnscale.data import validation as checks
-from gnnscale.data.formats import safe_pickle as pickled
+from gnnscale.data import base, validation
 from gnnscale.data.formats.archive import Archive
 from gnnscale.data.formats.npz import NpzReader
+from gnnscale.data.formats.safe_pickle import array_of, parse_pickle
 from gnnscale.data.formats.text import csv_columns, csv_table, num_columns
 from gnnscale.data.storage import remote
-from gnnscale.data.storage import writer as store
+from gnnscale.data.storage.writer import StoreWriter
 
 _ADDRESS = "https://snap.stanford.edu/ogb/data/nodeproppred"
 
 _ARCHIVES = {
     "ogbn-arxiv": ("arxiv", "ODC-BY"),
-    "ogbn-products": ("products", "Amazon licence"),
+    "ogbn-products": ("products", "Amazon license"),
     "ogbn-papers100M": ("papers100M-bin", "ODC-BY"),
 }
 
@@ -31,23 +30,23 @@ _TEXT = ("num-node-list.csv.gz", "edge.csv.gz", "node-feat.csv.gz", "node-label.
 
 @dataclass(frozen=True, kw_only=True)
 class Ogb(base.Dataset):
-    """A folder with ``raw/`` and ``split/<scheme>/``, as the published archive unpacks.
+    """Folder with ``raw/`` and ``split/<scheme>/``, as the published archive unpacks.
 
     ``raw/`` holds ``edge.csv.gz``, ``node-feat.csv.gz``, ``node-label.csv.gz`` and
-    ``num-node-list.csv.gz``, or ``data.npz`` and ``node-label.npz``. Labels that are NaN are
-    unknown. A table of labels with several columns is multi-label, judged by ROC AUC.
+    ``num-node-list.csv.gz``, or ``data.npz`` and ``node-label.npz``. NaN is an unknown label.
+    Several columns of labels are multi-label with the metric ROC AUC.
     """
 
     def published(self) -> remote.Published | None:
-        """Return the archive; the datasets without node features are not read."""
+        """Return the archive of a dataset with node features, or None."""
         if self.name not in _ARCHIVES:
             return None
-        archive, licence = _ARCHIVES[self.name]
+        archive, license = _ARCHIVES[self.name]
         file = remote.RemoteFile(url=f"{_ADDRESS}/{archive}.zip", unpack=True)
-        return remote.Published(name=self.name, licence=licence, files=(file,))
+        return remote.Published(name=self.name, license=license, files=(file,))
 
     def raw_files(self) -> list[Path]:
-        """Return the files of the graph, and those of the split if it is read."""
+        """Return the files of the graph and, with ``split=published``, of the split."""
         raw = self._root() / "raw"
         names = _BINARY if (raw / _BINARY[0]).exists() else _TEXT
         files = [raw / name for name in names]
@@ -57,8 +56,8 @@ class Ogb(base.Dataset):
             file_bytes(file)
         return files
 
-    def read(self, writer: store.StoreWriter) -> None:
-        """Push the graph, as csv or binary, whichever is there."""
+    def read(self, writer: StoreWriter) -> None:
+        """Push the graph from binary files if they exist, else from CSV."""
         files = self.raw_files()
         num_bytes = total_bytes(files)
         if files[0].name == _BINARY[0]:
@@ -83,13 +82,13 @@ class Ogb(base.Dataset):
         raise GraphError(f"{path}: has no folder raw/")
 
 
-def _read_text(writer: store.StoreWriter, raw: Path, num_bytes: int) -> None:
+def _read_text(writer: StoreWriter, raw: Path, num_bytes: int) -> None:
     sizes, edge_file, feature_file, label_file = (raw / name for name in _TEXT)
     count = csv_table(sizes, ["int64"], source=sizes, max_rows=1 << 20)
     if count.shape != (1, 1):
         raise GraphError(f"{sizes}: {len(count)} graphs, exactly 1 is needed")
     num_vertices = int(count[0, 0])
-    checks.check_num_vertices(num_vertices, num_bytes, sizes)
+    validation.check_num_vertices(num_vertices, num_bytes, sizes)
     width = num_columns(label_file, source=label_file)
     labels = csv_table(label_file, ["float64"] * width, source=label_file, max_rows=num_vertices)
     _set_graph(writer, labels, num_vertices, label_file)
@@ -106,17 +105,17 @@ def _read_text(writer: store.StoreWriter, raw: Path, num_bytes: int) -> None:
     )
 
 
-def _read_binary(writer: store.StoreWriter, path: Path, label_file: Path, num_bytes: int) -> None:
+def _read_binary(writer: StoreWriter, path: Path, label_file: Path, num_bytes: int) -> None:
     with NpzReader(path) as npz:
         sizes = npz.vector("num_nodes_list")
         if len(sizes) != 1:
             raise GraphError(f"{path}: {len(sizes)} graphs, exactly 1 is needed")
         num_vertices = int(sizes[0])
-        checks.check_num_vertices(num_vertices, num_bytes, path)
+        validation.check_num_vertices(num_vertices, num_bytes, path)
         header = npz.header("node_feat", axes=2, kinds="f")
         if header.shape[0] != num_vertices:
             raise GraphError(f"{path}: {header.shape[0]} feature rows for {num_vertices} vertices")
-        checks.check_num_features(header.shape[1], npz.source("node_feat"))
+        validation.check_num_features(header.shape[1], npz.source("node_feat"))
         with NpzReader(label_file) as label_npz:
             labels = label_npz.labels("node_label", num_vertices)
         _set_graph(writer, labels, num_vertices, label_file)
@@ -130,15 +129,15 @@ def _read_binary(writer: store.StoreWriter, path: Path, label_file: Path, num_by
         )
 
 
-def _set_graph(writer: store.StoreWriter, labels: Array, num_vertices: int, source: Path) -> None:
-    """Set the number of vertices, once the labels agree, and the labels."""
+def _set_graph(writer: StoreWriter, labels: Array, num_vertices: int, source: Path) -> None:
+    """Set the number of vertices and the labels; GraphError unless they agree."""
     if len(labels) != num_vertices:
         raise GraphError(f"{source}: {len(labels)} labels for {num_vertices} vertices")
     writer.set_num_vertices(num_vertices, source=source)
     if labels.ndim == 2 and labels.shape[1] > 1:
         writer.set_labels(labels, metric="roc_auc", source=source)
     else:
-        writer.set_labels(checks.class_labels(labels.reshape(-1), source), source=source)
+        writer.set_labels(validation.class_labels(labels.reshape(-1), source), source=source)
 
 
 def _split_files(folder: Path) -> list[Path]:
@@ -150,17 +149,17 @@ def _split_files(folder: Path) -> list[Path]:
 
 _NUM_CLASSES = 153
 _PARTS = ("train", "valid", "test-dev")
-#: torch.save does not compress, whence little is allowed beyond a member's own size.
+#: torch.save does not compress, so an unpacked member is hardly larger than a packed one.
 _SPLIT_ALLOWANCE, _SPLIT_RATIO = 8 << 20, 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mag240m(base.Dataset):
-    """A folder with ``processed/`` and ``split_dict.pt``, as the published archive unpacks.
+    """Folder with ``processed/`` and ``split_dict.pt``, as the published archive unpacks.
 
-    Read are ``paper___cites___paper/edge_index.npy``, ``paper/node_feat.npy`` (float16) and
-    ``paper/node_label.npy``. The test vertices are the publisher's test-dev, whose labels are
-    hidden: they are -1 here, so only validation measures a model.
+    The reader uses ``paper___cites___paper/edge_index.npy``, ``paper/node_feat.npy`` (float16) and
+    ``paper/node_label.npy``. The test vertices are test-dev, whose labels are hidden (-1), so only
+    validation measures a model.
     """
 
     def raw_files(self) -> list[Path]:
@@ -173,18 +172,18 @@ class Mag240m(base.Dataset):
             file_bytes(file)
         return files
 
-    def read(self, writer: store.StoreWriter) -> None:
+    def read(self, writer: StoreWriter) -> None:
         """Push the graph from mapped files, slice by slice."""
         files = self.raw_files()
         feature_file, label_file, edge_file, split_file = files
         features = map_npy(feature_file, axes=2, kinds="f")
-        checks.check_num_features(features.shape[1], feature_file)
-        checks.check_num_vertices(len(features), total_bytes(files), feature_file)
+        validation.check_num_features(features.shape[1], feature_file)
+        validation.check_num_vertices(len(features), total_bytes(files), feature_file)
         published = map_npy(label_file, axes=1, kinds="iuf")
         if len(published) != len(features):
             raise GraphError(f"{label_file}: {len(published)} labels for {len(features)} vertices")
         writer.set_num_vertices(len(features), source=feature_file)
-        labels = checks.class_labels(published, label_file)
+        labels = validation.class_labels(published, label_file)
         writer.set_labels(labels, num_classes=_NUM_CLASSES, source=label_file)
         edges = map_npy(edge_file, axes=2, kinds="iu")
         if len(edges) != 2:
@@ -208,7 +207,7 @@ class Mag240m(base.Dataset):
 
 
 def _read_split(path: Path, num_vertices: int) -> list[Array]:
-    """Read a dictionary of arrays that torch.save wrote."""
+    """Return the parts of the split from a dictionary of arrays that torch.save wrote."""
     with Archive(path) as archive:
         names = [name for name in archive.names if name.endswith("/data.pkl")]
         if len(names) != 1:
@@ -220,16 +219,16 @@ def _read_split(path: Path, num_vertices: int) -> list[Array]:
             advice="torch.save does not compress",
         )
     source = f"{path}/{names[0]}"
-    split = pickled.parse_pickle(data, source=source)
+    split = parse_pickle(data, source=source)
     if not isinstance(split, dict):
         raise GraphError(
-            f"{source}: holds {checks.quoted(split)}, not a split of {', '.join(_PARTS)}"
+            f"{source}: holds {validation.quoted(split)}, not a split of {', '.join(_PARTS)}"
         )
     parts = []
     for part in _PARTS:
         if part not in split:
             raise GraphError(f"{source}: not a split of {', '.join(_PARTS)}: it has no {part!r}")
-        ids = pickled.array_of(split[part], axes=1, kinds="iu", source=f"{source}: {part}")
-        checks.check_ids(ids, num_vertices, f"{source}: {part}")
+        ids = array_of(split[part], axes=1, kinds="iu", source=f"{source}: {part}")
+        validation.check_ids(ids, num_vertices, f"{source}: {part}")
         parts.append(ids)
     return parts

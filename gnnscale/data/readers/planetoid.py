@@ -11,12 +11,11 @@ import numpy as np
 
 from gnnscale.core import Array, GraphError, Int64Array
 from gnnscale.core.artifact.files import file_bytes
-from gnnscale.data import base
-from gnnscale.data import validation as checks
+from gnnscale.data import base, validation
 from gnnscale.data.formats import sparse, text
 from gnnscale.data.formats.safe_pickle import array_of, load_pickle, sparse_fields
 from gnnscale.data.storage import remote
-from gnnscale.data.storage import writer as store
+from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph.store_format import MAX_FEATURES
 
 if TYPE_CHECKING:
@@ -40,10 +39,10 @@ _NUM_VALID = 500
 class Planetoid(base.Dataset):
     """Files ``ind.<name>.{x,y,tx,ty,allx,ally,graph,test.index}``, pickled by Python 2.
 
-    Vertices that CiteSeer's test range skips have no features and no label.
+    Vertices that the test range of CiteSeer skips have no features and no label.
     """
 
-    #: Where the authors publish.
+    #: URL of the authors' files.
     address = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data"
 
     def published(self) -> remote.Published:
@@ -53,13 +52,13 @@ class Planetoid(base.Dataset):
             remote.RemoteFile(url=f"{self.address}/{name}", sha256=_SHA256.get(name))
             for name in names
         ]
-        return remote.Published(name=f"planetoid-{self.name}", licence="MIT", files=tuple(files))
+        return remote.Published(name=f"planetoid-{self.name}", license="MIT", files=tuple(files))
 
     def raw_files(self) -> list[Path]:
-        """Return the files that are read; ``x`` repeats the start of ``allx``."""
+        """Return all files but ``x``, which repeats the start of ``allx``."""
         return [self._file(part) for part in _PARTS if part != "x"]
 
-    def read(self, writer: store.StoreWriter) -> None:
+    def read(self, writer: StoreWriter) -> None:
         """Push the graph; training vertices come first in the files, test vertices last."""
         import scipy.sparse  # takes a while, and a run whose store exists needs none
 
@@ -93,7 +92,7 @@ class Planetoid(base.Dataset):
     def _read_test(
         self, allx: scipy.sparse.csr_matrix, tx: scipy.sparse.csr_matrix, ally: Array, ty: Array
     ) -> Int64Array:
-        """Return the test vertices, whose ids must agree with the other files."""
+        """Return the test vertices; GraphError unless they agree with the other files."""
         file = self._file("test.index")
         num_known, num_tested = allx.shape[0], tx.shape[0]
         test: Int64Array = text.csv_table(file, ["int64"], source=file)[:, 0]
@@ -111,31 +110,31 @@ class Planetoid(base.Dataset):
             raise GraphError(f"{file}: a test vertex is named twice")
         # The test range of CiteSeer skips 15 ids of 1,015.
         low, high = int(test.min()), int(test.max())
-        most = 2 * (num_known + num_tested)
-        if not num_known <= low <= high < most:
+        limit = 2 * (num_known + num_tested)
+        if not num_known <= low <= high < limit:
             raise GraphError(
                 f"{file}: test vertices are {low} to {high}, allowed are {num_known}, the number "
-                f"of other vertices, to {most - 1}, twice the number of all"
+                f"of other vertices, to {limit - 1}, twice the number of all"
             )
         return test
 
-    def _add_edges(self, writer: store.StoreWriter) -> None:
+    def _add_edges(self, writer: StoreWriter) -> None:
         file = self._file("graph")
         adjacency = load_pickle(file)
         if not isinstance(adjacency, dict):
-            raise GraphError(f"{file}: holds {checks.quoted(adjacency)}, not a dict")
+            raise GraphError(f"{file}: holds {validation.quoted(adjacency)}, not a dict")
         for neighbors in adjacency.values():
             if not isinstance(neighbors, list):
                 raise GraphError(
-                    f"{file}: holds {checks.quoted(neighbors)}, not lists of neighbours"
+                    f"{file}: holds {validation.quoted(neighbors)}, not lists of neighbors"
                 )
         degrees = list(map(len, adjacency.values()))
         # A pickle can use one list many times.
         if sum(degrees) > file_bytes(file):
-            raise GraphError(f"{file}: lists of {sum(degrees)} neighbours, more than its bytes")
-        src = np.repeat(checks.whole_numbers(list(adjacency), file, "vertex ids"), degrees)
+            raise GraphError(f"{file}: lists of {sum(degrees)} neighbors, more than its bytes")
+        src = np.repeat(validation.whole_numbers(list(adjacency), file, "vertex ids"), degrees)
         neighbors = list(chain.from_iterable(adjacency.values()))
-        writer.add_edges(src, checks.whole_numbers(neighbors, file, "vertex ids"), source=file)
+        writer.add_edges(src, validation.whole_numbers(neighbors, file, "vertex ids"), source=file)
 
     def _file(self, part: str) -> Path:
         return self.raw_file(f"ind.{self.name}.{part}")

@@ -1,4 +1,4 @@
-"""SNAP edge lists (Leskovec & Krevl, 2014): text, one edge a line, ids with gaps."""
+"""SNAP edge lists (Leskovec & Krevl, 2014): text with one edge per line, ids with gaps."""
 
 import logging
 import re
@@ -14,17 +14,17 @@ from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.data.structure_only import Structure
 
 _LOG = logging.getLogger(__name__)
-#: What comments of SNAP and of KONECT begin with.
+#: First characters of comments, of SNAP and of KONECT.
 _COMMENT = ("#", "%")
 _COMMA = re.compile(r"\s*[+-]?\d+\s*,")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snap(Structure):
-    """File ``<name>.txt`` or ``<name>.txt.gz``; comments at its start, by # or %, are skipped.
+    """File ``<name>.txt`` or ``<name>.txt.gz``; comments (# or %) at its start are skipped.
 
-    Runs of blanks and tabs separate the ids, or a comma. Ids keep their order but lose their gaps:
-    vertex ``i`` is the ``i``-th smallest id. The file is read twice, first for the ids.
+    Blanks and tabs, or a comma, separate the ids. Vertex ``i`` is the ``i``-th smallest id. The
+    file is read twice, first for the ids.
     """
 
     def read_edges(self, writer: StoreWriter) -> None:
@@ -33,7 +33,7 @@ class Snap(Structure):
         self._log_columns(file)
         ids = _distinct(_read(file), file)
         writer.set_num_vertices(len(ids), source=file)
-        # Without gaps, an id is its own place.
+        # Without gaps, ids are vertices.
         contiguous = ids[-1] == len(ids) - 1
         for ends in _read(file):
             src, dst = ends if contiguous else (np.searchsorted(ids, end) for end in ends)
@@ -63,12 +63,12 @@ def _read(file: Path) -> Iterator[list[Array]]:
 
 
 def _first_edge(file: Path) -> tuple[str, str, int]:
-    """Return the first line that is no comment, its delimiter, and its place."""
+    """Return the first line that is not a comment, its delimiter, and its index."""
     lines = head_lines(file, source=file)
     if lines and lines[0].startswith("%%MatrixMarket"):
         raise GraphError(
-            f"{file}: a Matrix Market file, whose first row counts entries; scipy.io.mmread reads "
-            "it, and gnnscale.from_arrays((m.row, m.col), features) takes what that returns"
+            f"{file}: expected an edge list, got a Matrix Market file; scipy.io.mmread reads it, "
+            "and gnnscale.from_arrays((m.row, m.col), features) takes the matrix m"
         )
     num_comments = next(
         (number for number, line in enumerate(lines) if not line.startswith(_COMMENT)), len(lines)
@@ -83,17 +83,17 @@ def _first_edge(file: Path) -> tuple[str, str, int]:
 
 
 def _distinct(edges: Iterator[list[Array]], file: Path) -> Int64Array:
-    """Return the ids that occur, sorted.
+    """Return the distinct ids, sorted.
 
-    New ids wait until they are as many as the known ones, so that merging costs little in total.
+    New ids are merged once they are as many as the distinct ids, so that merging is amortized.
     """
-    known = np.empty(0, np.int64)
+    ids = np.empty(0, np.int64)
     waiting: list[Array] = []
     for ends in edges:
         waiting.append(np.unique(np.concatenate(ends)))
-        if sum(map(len, waiting)) > max(len(known), 1 << 22):
-            known, waiting = np.unique(np.concatenate([known, *waiting])), []
-    known = np.unique(np.concatenate([known, *waiting]))
-    if known[0] < 0:
-        raise GraphError(f"{file}: vertex id {known[0]} is negative")
-    return known
+        if sum(map(len, waiting)) > max(len(ids), 1 << 22):
+            ids, waiting = np.unique(np.concatenate([ids, *waiting])), []
+    ids = np.unique(np.concatenate([ids, *waiting]))
+    if ids[0] < 0:
+        raise GraphError(f"{file}: vertex id {ids[0]} is negative")
+    return ids

@@ -1,1 +1,1 @@
-"""Stores on disk: written atomically, verified, and raw files downloaded."""
+"""Graph stores on disk: written in bounded memory and verified; raw files are downloaded."""

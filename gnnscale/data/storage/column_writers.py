@@ -1,4 +1,4 @@
-"""Ends and features of edges on their way to a store, in the order in which they are published."""
+"""Writers of edge columns (ends and features, in input order) and of vertex features."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -12,7 +12,7 @@ from gnnscale.core import Array, ConfigError, GraphError, track
 from gnnscale.core.artifact.files import check_space
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, check_array, map_npy
 from gnnscale.core.types import BoolArray, Float32Array
-from gnnscale.data import validation as checks
+from gnnscale.data import validation
 from gnnscale.data.storage.standardize import MAGNITUDE_OF_LAYERS, ColumnScaling, Spread
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, quantized, row_length
 from gnnscale.graph.store_format import EDGE_ENDS, EDGE_FEATURES, MAX_EDGE_ROWS
@@ -21,25 +21,28 @@ _SCALED = "scaled.npy"
 
 
 class PublishedEdges:
-    """Writes ``edge_ends.npy``, and perhaps ``edge_features.npy``, in ``folder``.
+    """Writer of ``edge_ends.npy`` and, for edges with features, ``edge_features.npy``.
 
-    ``dtype`` is that of vertex ids. ``first`` are the features of the first edges, ``[n,
-    num_edge_features]``, which are not written yet: the others have as many; None for edges without
-    features. Errors are GraphErrors that name ``source``.
+    Args:
+        folder: directory of the graph store.
+        dtype: type of vertex ids.
+        first: features ``[n, num_edge_features]`` of the first edges, which determine the width
+            and are not written yet. None: edges have no features.
+        source: origin of the edges, in errors.
     """
 
     def __init__(
         self, folder: Path, dtype: np.dtype[Any], first: Array | None, source: object
     ) -> None:
-        self.num_edges = 0  #: written so far
-        self.num_features = 0
+        self.num_edges = 0  #: edges written so far
+        self.num_features = 0  #: length of a feature row; 0 without features
         self.source = source
-        self.spread = Spread((MAGNITUDE_OF_LAYERS,))  #: of the features
+        self.spread = Spread((MAGNITUDE_OF_LAYERS,))  #: magnitudes of the feature columns
         self._folder = folder
         self._num_zeros = 0
         if first is not None:
             check_array(first, axes=2, kinds="biuf", source=f"{source}: features of edges")
-            checks.check_num_features(first.shape[1], f"{source}: edges")
+            validation.check_num_features(first.shape[1], f"{source}: edges")
             self.num_features = int(first.shape[1])
         self._files: dict[str, NpyWriter] = {}
         with ExitStack() as stack:
@@ -56,24 +59,24 @@ class PublishedEdges:
         self._files[name] = stack.enter_context(NpyWriter(folder / f"{name}.npy", dtype, (width,)))
 
     def append(self, src: Array, dst: Array, features: Array | None, source: object) -> None:
-        """Write the next edges, ``[n]`` each, and their features, finite numbers."""
+        """Write the next edges ``[n]`` and their features ``[n, num_features]``."""
         first, last = self.num_edges, self.num_edges + len(src)
         if last >= MAX_EDGE_ROWS:  # a row of zeros may follow
             raise GraphError(
-                f"{source}: {last} edges, features and labels are allowed for up to "
-                f"{MAX_EDGE_ROWS - 1}"
+                f"{source}: expected up to {MAX_EDGE_ROWS - 1} edges with features or labels, got "
+                f"{last}"
             )
         if features is not None:
             form = {"num_edges": len(src), "num_features": self.num_features}
-            rows = checks.edge_features(features, first=first, source=source, **form)
+            rows = validation.edge_features(features, first=first, source=source, **form)
             self._files[EDGE_FEATURES].append(rows)
-            self.spread.look_at(rows)
+            self.spread.add(rows)
         self._files[EDGE_ENDS].append(np.stack([src, dst], axis=1))
         self.num_edges = last
         self._advance(len(src))
 
     def finish(self, *, num_zeros: int) -> dict[str, ArrayEntry]:
-        """Write rows of zeros after all features; return the entries of ``meta.json``."""
+        """Append rows of zeros to the features; return the entries of ``meta.json``."""
         self._num_zeros = num_zeros
         if self.num_features:
             zeros = np.zeros((num_zeros, self.num_features), np.float32)
@@ -83,17 +86,17 @@ class PublishedEdges:
         return entries
 
     def features(self) -> Array:
-        """Map the features of the edges that were published, after ``finish``."""
+        """Return the features without the appended zeros, mapped; after ``finish``."""
         return map_npy(self._folder / f"{EDGE_FEATURES}.npy")[: self.num_edges]
 
     def scale(self, scaling: ColumnScaling) -> ArrayEntry:
-        """Replace the features by scaled ones; rows of zeros, now the mean, remain."""
+        """Standardize the features in place; appended zeros remain, and equal the mean."""
         rows, source = self.features(), f"{self.source}: scaled"
         check_space(f"{source} features of {len(rows)} edges", self._folder, disk=rows.nbytes)
         scaled, first = self._folder / _SCALED, 0
         with NpyWriter(scaled, np.dtype(np.float32), (self.num_features,)) as file:
             for part in scaling.scaled(rows):
-                checks.check_features(part, first, source, "edge")
+                validation.check_features(part, first, source, "edge")
                 file.append(part)
                 first += len(part)
             file.append(np.zeros((self._num_zeros, self.num_features), np.float32))
@@ -108,29 +111,37 @@ class PublishedEdges:
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureEncoding:
-    """How published rows become stored ones."""
+    """Conversion of feature rows from the raw files to the stored form."""
 
-    dtype: str  #: the entry of ``FEATURE_DTYPES`` that is stored
-    #: whether the user chose it, who is then to choose another if it cannot hold a value
-    asked_for: bool = False
-    normalize: bool = False  #: divide each row by its sum
+    dtype: str  #: stored type, one of ``FEATURE_DTYPES``
+    #: whether the user chose ``dtype``: then a value out of range is a ConfigError
+    is_user_choice: bool = False
+    normalize: bool = False  #: whether each row is divided by its sum
 
 
 def write_features(
-    path: Path,  # of the ``.npy`` file
-    chunks: Iterable[Array],  # arrays ``[rows, num_features]``, together one row per vertex
+    path: Path,
+    chunks: Iterable[Array],
     *,
-    shape: tuple[int, int],  # number of vertices, number of features
-    encoding: FeatureEncoding,  # how rows are stored
-    source: object,  # named in errors
+    shape: tuple[int, int],
+    encoding: FeatureEncoding,
+    source: object,
 ) -> tuple[ArrayEntry, float]:
-    """Write the feature rows of all vertices in order.
+    """Write the feature rows of all vertices.
 
-    Return the entry of ``meta.json``, and the largest magnitude of the published numbers.
+    Args:
+        path: ``.npy`` file.
+        chunks: arrays ``[rows, num_features]`` in order, in total one row per vertex.
+        shape: number of vertices, number of features.
+        encoding: conversion to the stored form.
+        source: origin of the features, in errors.
+
+    Returns:
+        The entry of ``meta.json``, and the largest magnitude before the conversion.
 
     Raises:
         ConfigError: the type that the user chose cannot hold a value.
-        GraphError: too few or too many rows, rows of another length, or values that are not finite.
+        GraphError: the number of rows or their length differs, or a value is not finite.
     """
     num_vertices, num_features = shape
     first, largest = 0, 0.0
@@ -143,14 +154,14 @@ def write_features(
         for rows in chunks:
             if rows.shape[1:] != (num_features,):
                 raise GraphError(
-                    f"{source}: features from vertex {first} on are {list(rows.shape)}, "
-                    f"not {num_features} a row"
+                    f"{source}: features from vertex {first} on: expected {num_features} a row, "
+                    f"got {list(rows.shape)}"
                 )
-            if first + len(rows) > num_vertices:  # not after a disk full of them
+            if first + len(rows) > num_vertices:  # refused before the disk is full
                 raise GraphError(
                     f"{source}: {first + len(rows)} feature rows for {num_vertices} vertices"
                 )
-            largest = max(largest, checks.check_features(rows, first, source))
+            largest = max(largest, validation.check_features(rows, first, source))
             writer.append(_encoded(rows, encoding, first, source))
             first += len(rows)
             advance(len(rows))
@@ -160,25 +171,25 @@ def write_features(
 
 
 def _encoded(rows: Array, encoding: FeatureEncoding, first: int, source: object) -> Array:
-    """Return ``rows`` as they are stored; refuse values that the storage type cannot hold."""
+    """Return ``rows`` in the stored form; refuse values that the stored type cannot hold."""
     if encoding.normalize:
         rows = _row_normalized(rows)
     scaled = encoding.dtype in MAX_QUANTIZED
-    encoded, held = _converted(rows, "float32" if scaled else encoding.dtype)
-    if held.all():
+    encoded, exact = _converted(rows, "float32" if scaled else encoding.dtype)
+    if exact.all():
         return quantized(encoded, encoding.dtype) if scaled else encoded
-    row, column = np.argwhere(~held)[0]
+    row, column = np.argwhere(~exact)[0]
     reason = (
-        f"{source}: feature {column} of vertex {first + row} is {rows[row, column]}, "
-        f"{encoding.dtype} cannot hold it"
+        f"{source}: feature {column} of vertex {first + row}: expected a value of "
+        f"{encoding.dtype}, got {rows[row, column]}"
     )
-    if encoding.asked_for:
+    if encoding.is_user_choice:
         raise ConfigError(f"dataset.feature_dtype={encoding.dtype}: {reason}")
     raise GraphError(reason)
 
 
 def _row_normalized(rows: Array) -> Float32Array:
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused later
+    with np.errstate(over="ignore", invalid="ignore"):  # infinity and NaN are refused later
         rows = rows.astype(np.float32)
         sums = rows.sum(axis=1, keepdims=True)
         np.divide(rows, sums, out=rows, where=sums != 0)
@@ -186,10 +197,10 @@ def _row_normalized(rows: Array) -> Float32Array:
 
 
 def _converted(rows: Array, dtype: str) -> tuple[Array, BoolArray]:
-    """Return ``rows`` in the storage type ``dtype``, and which values it can hold."""
+    """Return ``rows`` as ``dtype``, and a mask of the values that ``dtype`` can hold."""
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype == "bfloat16":
-            # Round to the nearest even, as hardware does.
+            # Round half to even, as hardware does.
             bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
             encoded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
             return encoded, (encoded & 0x7F80) != 0x7F80  # exponent of infinity

@@ -1,4 +1,4 @@
-"""The edges of a spool → sorted in-neighbour lists, several blocks at a time in bounded memory."""
+"""CSC builder: spooled edges → sorted in-neighbor lists, by threads in bounded memory."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,63 +10,61 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import Array, Int64Array, hardware, progress
-from gnnscale.core import pipeline as prefetch
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter
-from gnnscale.data.storage import edge_packing as edge_words
-from gnnscale.data.storage import edge_spool
+from gnnscale.core.pipeline import Pipeline
+from gnnscale.data.storage import edge_packing, edge_spool
 from gnnscale.graph.store_format import EDGE_ROWS, WEIGHTS, vertex_dtype
 
-#: Slices of edges, each its sources and destinations.
+#: Slices of edges: sources and destinations.
 _Edges: TypeAlias = "Iterator[tuple[Array, Array]]"
-#: Ranges that are sorted at a time, at most; each takes its share of the memory.
+#: Threads that sort ranges, at most; the memory is divided among them.
 _MAX_THREADS = 4
-#: Bytes a vertex while a range is sorted: where its list begins, is filled, and begins at last.
+#: Bytes per vertex while a range is sorted: offset before and after duplicates, and fill cursor.
 _VERTEX_BYTES = 24
 
 
 @dataclass(frozen=True)
 class SortedLists:
-    """The in-neighbours of the vertices from ``first`` on."""
+    """In-neighbor lists of a range of vertices."""
 
-    first: int  #: the first vertex
-    #: where each vertex's list begins in ``lists``, from 0 on, and the end of the last
-    offsets: Int64Array
-    lists: Array  #: in-neighbours, in ascending order for each vertex
-    carried: edge_words.EdgePayload  #: by their edges, in the same order
+    first: int  #: first vertex of the range
+    offsets: Int64Array  #: ``[num_vertices + 1]`` offsets into ``lists``, from 0 on
+    lists: Array  #: in-neighbors, in ascending order for each vertex
+    carried: edge_packing.EdgePayload  #: weights and rows in the order of ``lists``
 
 
 @dataclass
 class _Range:
-    """Vertices whose lists are sorted at once."""
+    """Range of vertices whose in-neighbor lists are sorted together."""
 
-    first: int  #: the first vertex
-    last: int  #: the end
-    edges: _Edges  #: to them, read once
-    degrees: Callable[[], Int64Array]  #: their in-degrees, without loops that are added
-    lists: SortedLists | None = None  #: what the edges are sorted into; None before
+    first: int  #: first vertex
+    last: int  #: end of the range, exclusive
+    edges: _Edges  #: edges to the vertices, an iterator
+    degrees: Callable[[], Int64Array]  #: returns in-degrees without added loops
+    lists: SortedLists | None = None  #: result; None before the range is sorted
 
 
 def sorted_lists(spool: edge_spool.EdgeSpool, drop_duplicates: bool) -> Iterator[SortedLists]:
     """Yield the lists of all vertices in ranges, in order; no edge may follow.
 
-    If duplicates are dropped, the first row of edges that repeat is kept, and their weights are
-    added up. Else these are in the order of their rows, or in ascending order of their weights
-    without rows. Arrays of 8 bytes per vertex come on top of the spool's
-    memory, and a single neighbour list larger than that must still fit.
+    If ``drop_duplicates``, repeated edges become one edge with the first feature row and the sum of
+    the weights. Otherwise repeated edges are in the order of their rows or, without rows, in
+    ascending order of their weights. Memory is that of the spool plus 8 bytes per vertex; a single
+    list that is larger must still fit.
 
     Raises:
-        GraphError: the sum of the weights of edges that repeat is beyond float32.
+        GraphError: the sum of the weights of repeated edges exceeds float32.
     """
     blocks = spool.finish()
     num_threads = min(hardware.usable_cores(), _MAX_THREADS)
-    limit = num_threads + 1  # on their way, beside that which the caller has
+    limit = num_threads + 1  # ranges in the pipeline; the caller holds one more
     share = (spool.memory_bytes - spool.held_bytes) // min(limit + 1, len(blocks))
     sorter = _Sorter(spool, drop_duplicates, share)
     num_edges = spool.num_edges + spool.num_vertices * spool.adds_loops
     try:
         with (
             progress.track("building CSC", num_edges, "edges") as advance,
-            prefetch.Pipeline(
+            Pipeline(
                 sorter.ranges(blocks),
                 [[sorter.sort]],
                 limit=limit,
@@ -74,16 +72,16 @@ def sorted_lists(spool: edge_spool.EdgeSpool, drop_duplicates: bool) -> Iterator
                 adaptive=False,
             ) as ranges,
         ):
-            for each in ranges:
-                assert each.lists is not None
-                yield each.lists
-                advance(int(each.lists.offsets[-1]))
+            for vertex_range in ranges:
+                assert vertex_range.lists is not None
+                yield vertex_range.lists
+                advance(int(vertex_range.lists.offsets[-1]))
     finally:
         sorter.close()
 
 
 class _Sorter:
-    """Cuts blocks into ranges, and sorts each within ``memory_bytes``."""
+    """Sorter of blocks of edges, split into ranges that fit into ``memory_bytes``."""
 
     def __init__(
         self, spool: edge_spool.EdgeSpool, drop_duplicates: bool, memory_bytes: int
@@ -94,13 +92,13 @@ class _Sorter:
         self._folder = spool.folder
         self._drop_duplicates = drop_duplicates
         self._memory_bytes = memory_bytes
-        self._edge_bytes = edge_words.EDGE_BYTES if spool.packs else self._word.itemsize
+        self._edge_bytes = edge_packing.EDGE_BYTES if spool.packs else self._word.itemsize
         self._files: list[edge_spool.EdgeFile] = []
 
     def ranges(self, blocks: list[edge_spool.EdgeBlock]) -> Iterator[_Range]:
-        """Yield ranges of vertices that are sorted within the memory allowed, in order.
+        """Yield ranges of vertices that fit into memory, in order.
 
-        Those of a block that is cut are sorted already: all have their edges in one file.
+        The ranges of a split block share a file and are therefore sorted here, one by one.
         """
         for block in blocks:
             num_vertices = block.last - block.first
@@ -109,13 +107,13 @@ class _Sorter:
                 yield _Range(block.first, block.last, _closing(block), block.in_degrees)
                 continue
             block.spill()
-            for part in self._divided(block):
+            for part in self._split_block(block):
                 self.sort(part)
                 yield part
             block.close()
 
     def sort(self, part: _Range) -> None:
-        """Set the lists of a range; its edges are taken."""
+        """Consume the edges of a range and set its lists."""
         if part.lists is not None:
             return
         first, last = part.first, part.last
@@ -126,22 +124,22 @@ class _Sorter:
         for src, dst in part.edges:
             ops.csc_fill(src, dst, first, last, cursor, out)
         if self._loops:
-            every = np.arange(first, last, dtype=self._word)
-            ops.csc_fill(self._spool.loop_words(every), every, first, last, cursor, out)
+            vertices = np.arange(first, last, dtype=self._word)
+            ops.csc_fill(self._spool.loop_words(vertices), vertices, first, last, cursor, out)
         del cursor
         drops = self._drop_duplicates and not self._spool.packs
         offsets = ops.csc_sort(offsets, out, drops, hardware.usable_cores())
         if not self._spool.packs:
-            part.lists = SortedLists(first, offsets, out[: offsets[-1]], edge_words.EdgePayload())
+            part.lists = SortedLists(first, offsets, out[: offsets[-1]], edge_packing.EdgePayload())
             return
         lists, carried = self._spool.unpacked(out)
         del out
         if self._drop_duplicates:
-            offsets, lists, carried = edge_words.merged(offsets, lists, carried, first)
+            offsets, lists, carried = edge_packing.merged(offsets, lists, carried, first)
         part.lists = SortedLists(first, offsets, lists, carried)
 
-    def _cuts(self, degrees: Int64Array) -> Int64Array:
-        """Return the starts of ranges, counted from the first of some vertices, and their end."""
+    def _range_starts(self, degrees: Int64Array) -> Int64Array:
+        """Return the boundaries of ranges that fit into memory, relative to the first vertex."""
         needed = np.zeros(len(degrees) + 1, np.int64)
         needed[1:] = self._edge_bytes * (degrees + self._loops) + _VERTEX_BYTES
         np.cumsum(needed, out=needed)
@@ -151,22 +149,24 @@ class _Sorter:
             cuts.append(max(cuts[-1] + 1, int(end)))
         return np.array(cuts)
 
-    def _divided(self, block: edge_spool.EdgeBlock) -> Iterator[_Range]:
-        """Cut a block into ranges: all edges in one file, those of the first range at its end."""
+    def _split_block(self, block: edge_spool.EdgeBlock) -> Iterator[_Range]:
+        """Yield the ranges of a block; one file has their edges, the first range at its end."""
         degrees = block.in_degrees()
-        cuts = self._cuts(degrees)
+        cuts = self._range_starts(degrees)
         range_of = np.repeat(np.arange(len(cuts) - 1, dtype=np.int32), np.diff(cuts))
         sizes = np.add.reduceat(degrees, cuts[:-1])
-        places = sizes.sum() - np.cumsum(sizes)
+        offsets = sizes.sum() - np.cumsum(sizes)
         part = edge_spool.EdgeFile(self._folder / "part", self._word)
         self._files.append(part)
         for src, dst in block.take():
-            room = np.empty((2, len(src)), self._word)
-            starts = ops.csc_scatter(src, dst, range_of, len(sizes), out=room, first=block.first)
+            scattered = np.empty((2, len(src)), self._word)
+            starts = ops.csc_scatter(
+                src, dst, range_of, len(sizes), out=scattered, first=block.first
+            )
             for number in np.flatnonzero(np.diff(starts)):
-                found = slice(starts[number], starts[number + 1])
-                part.write(int(places[number]), *room[:, found])
-                places[number] += found.stop - found.start
+                selected = slice(starts[number], starts[number + 1])
+                part.write(int(offsets[number]), *scattered[:, selected])
+                offsets[number] += selected.stop - selected.start
         part.num_edges = int(sizes.sum())
         for first, last, size in zip(cuts[:-1].tolist(), cuts[1:].tolist(), sizes, strict=True):
             count = degrees[first:last].copy
@@ -186,13 +186,15 @@ def _closing(block: edge_spool.EdgeBlock) -> _Edges:
 def write_topology(
     spool: edge_spool.EdgeSpool, path: Path, *, drop_duplicates: bool
 ) -> dict[str, ArrayEntry]:
-    """Write ``indptr.npy``, ``indices.npy``, and perhaps ``edge_weights`` and ``edge_rows.npy``.
+    """Write ``indptr.npy``, ``indices.npy`` and, if present, edge weights and edge rows.
 
-    Edges go to blocks of destinations as they arrive, in memory as far as it is allowed, else on
-    disk (``edge_spool``). Then blocks are sorted, several at a time, and one whose lists exceed the
-    memory allowed is cut into ranges first (``sorted_lists``). So every edge is written twice at
-    most and read as often, however many there are. Edges with weights are sorted as words of both,
-    and edges with features as words with their row; weights are looked up by the row then.
+    The spool has partitioned the edges into blocks of destinations, in memory or on disk. Threads
+    sort blocks; a block that exceeds the memory is split into ranges first. Every edge is written
+    and read twice at most. A weighted edge is sorted as a word of source and weight. An edge with
+    features is sorted as a word of source and row, and its weight is looked up by the row.
+
+    Returns:
+        The entries of ``meta.json``.
     """
     dtypes = {"indptr": np.dtype(np.int64), "indices": vertex_dtype(spool.num_vertices)}
     if spool.weighted:

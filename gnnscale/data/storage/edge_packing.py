@@ -1,4 +1,4 @@
-"""Words of a source and what its edge carries, sorted as one; and edges that repeat."""
+"""Packing of a source vertex and 32 bits of edge data into one sortable word."""
 
 from dataclasses import dataclass
 
@@ -6,28 +6,28 @@ import numpy as np
 
 from gnnscale.core import BoolArray, Float32Array, GraphError, Int32Array, Int64Array, UInt32Array
 
-#: Bytes of memory an edge, while words are taken apart and edges that repeat become one.
+#: Bytes of memory per edge while words are unpacked and repeated edges merged.
 EDGE_BYTES = 40
 _CARRIED_BITS = 32
 
 
 @dataclass(frozen=True)
 class EdgePayload:
-    """What edges carry, ``[num_edges]`` each, or None."""
+    """Data of edges besides their ends, ``[num_edges]``."""
 
-    weights: Float32Array | None = None
-    rows: UInt32Array | None = None  #: of the features of edges
+    weights: Float32Array | None = None  #: None: edges have no weights
+    rows: UInt32Array | None = None  #: rows of edge features. None: edges have no features.
 
 
 def weight_bits(weights: Float32Array) -> UInt32Array:
-    """Return the bits of finite, not negative ``weights``, which rise as they do."""
-    # Minus zero has the highest bit set; plus zero added to it is plus zero.
+    """Return the bits of finite, non-negative ``weights``, which sort like the weights."""
+    # Adding plus zero clears the sign bit of minus zero.
     bits: UInt32Array = (weights + np.float32(0)).view(np.uint32)
     return bits
 
 
 def packed(src: Int64Array, carried: UInt32Array) -> Int64Array:
-    """Return words of sources below 2^31 and 32 bits each, ordered as pairs of them are."""
+    """Return words of sources (below 2^31) and 32 bits, which sort like (source, bits) pairs."""
     words: Int64Array = (src << _CARRIED_BITS) | carried
     return words
 
@@ -40,32 +40,41 @@ def unpacked(words: Int64Array) -> tuple[Int32Array, UInt32Array]:
 def merged(
     offsets: Int64Array, lists: Int32Array, carried: EdgePayload, first: int
 ) -> tuple[Int64Array, Int32Array, EdgePayload]:
-    """Keep each neighbour once, with its first row and the sum of its weights.
+    """Merge repeated neighbors into one with the first row and the sum of the weights.
 
-    ``first`` is the first list's vertex. Sums are taken in float64, in the order of the edges:
-    ascending if words carried the weights, so that they depend on these alone; else by rows.
+    Sums are in float64 in the order of the edges: ascending weights without rows, else by rows, so
+    that a sum is independent of the threads.
+
+    Args:
+        offsets: ``[num_vertices + 1]`` offsets into ``lists``.
+        lists: ``[num_edges]`` sorted in-neighbors.
+        carried: weights and rows of the edges.
+        first: vertex of the first list, for errors.
+
+    Raises:
+        GraphError: a sum exceeds float32.
     """
     begins = _run_begins(offsets, lists)
     if begins.all():
         return offsets, lists, carried
-    places = np.flatnonzero(begins)
+    first_edges = np.flatnonzero(begins)
     del begins
-    weights = None if carried.weights is None else _sums(carried.weights, places)
+    weights = None if carried.weights is None else _sums(carried.weights, first_edges)
     if weights is not None and not np.isfinite(weights).all():
-        place = places[np.isinf(weights).argmax()]
-        owner = first + int(np.searchsorted(offsets, place, side="right")) - 1
+        edge = first_edges[np.isinf(weights).argmax()]
+        owner = first + int(np.searchsorted(offsets, edge, side="right")) - 1
         raise GraphError(
-            f"edge {lists[place]} to {owner}: it repeats, and its weights sum up to more than "
-            "float32 holds"
+            f"edge {lists[edge]} to {owner}: expected weights of repeated edges with a sum in the "
+            "range of float32"
         )
-    rows = None if carried.rows is None else carried.rows[places]
-    # Where a list begins, a run of equal neighbours does; an empty one begins with the next.
-    new_offsets: Int64Array = np.searchsorted(places, offsets)
-    return new_offsets, lists[places], EdgePayload(weights, rows)
+    rows = None if carried.rows is None else carried.rows[first_edges]
+    # Every list starts a run of equal neighbors; an empty list starts at the next run.
+    new_offsets: Int64Array = np.searchsorted(first_edges, offsets)
+    return new_offsets, lists[first_edges], EdgePayload(weights, rows)
 
 
 def _run_begins(offsets: Int64Array, lists: Int32Array) -> BoolArray:
-    """Return ``[num_edges]``, whether another neighbour, or another list, begins there."""
+    """Return a mask ``[num_edges]`` of the edges that start a neighbor or a list."""
     begins = np.empty(len(lists), np.bool_)
     begins[:1] = True
     np.not_equal(lists[1:], lists[:-1], out=begins[1:])
@@ -73,8 +82,10 @@ def _run_begins(offsets: Int64Array, lists: Int32Array) -> BoolArray:
     return begins
 
 
-def _sums(weights: Float32Array, places: Int64Array) -> Float32Array:
-    """Return the sum of each run of weights; the caller refuses infinity."""
+def _sums(weights: Float32Array, first_edges: Int64Array) -> Float32Array:
+    """Return the sum of each run of weights; infinity if it exceeds float32."""
     with np.errstate(over="ignore"):
-        sums: Float32Array = np.add.reduceat(weights, places, dtype=np.float64).astype(np.float32)
+        sums: Float32Array = np.add.reduceat(weights, first_edges, dtype=np.float64).astype(
+            np.float32
+        )
     return sums

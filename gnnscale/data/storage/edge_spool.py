@@ -1,4 +1,4 @@
-"""Edges on their way to in-neighbour lists, in blocks of destinations: in memory, then on disk."""
+"""Edge spool: edges in blocks of destinations, in memory or on disk, before they are sorted."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,37 +10,37 @@ import numpy as np
 from gnnscale import ops
 from gnnscale.core import Array, Float32Array, GraphError, Int64Array, UInt32Array, hardware
 from gnnscale.core.artifact.npy import NpyWriter, map_npy
-from gnnscale.data.storage import edge_packing as edge_words
+from gnnscale.data.storage import edge_packing
 from gnnscale.graph.store_format import vertex_dtype
 
 _SLICE_EDGES = 1 << 20
-#: Collects the few edges of small slices, so that each is not a write of its own.
+#: Write buffer that combines small slices of edges.
 _BUFFER_BYTES = 64 << 10
 
 
 class EdgeFile:
-    """Sources and destinations of edges, a file of each; ``path`` lacks the ends of their names."""
+    """Temporary files ``path.src`` and ``path.dst`` of sources and destinations."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
         self._paths = [path.with_name(f"{path.name}.{end}") for end in ("src", "dst")]
-        self._files = [each.open("w+b", buffering=_BUFFER_BYTES) for each in self._paths]
+        self._files = [path.open("w+b", buffering=_BUFFER_BYTES) for path in self._paths]
         self.num_edges = 0
 
     def append(self, src: Array, dst: Array) -> None:
-        """Write edges after those that are there."""
+        """Append edges at the end of the files."""
         self.write(self.num_edges, src, dst)
         self.num_edges += len(src)
 
-    def write(self, place: int, src: Array, dst: Array) -> None:
-        """Write edges from the edge number ``place`` on; the caller sets ``num_edges``."""
+    def write(self, first_edge: int, src: Array, dst: Array) -> None:
+        """Write edges at the offset ``first_edge``; the caller sets ``num_edges``."""
         for file, ends in zip(self._files, (src, dst), strict=True):
-            if file.tell() != place * self._dtype.itemsize:
-                file.seek(place * self._dtype.itemsize)
+            if file.tell() != first_edge * self._dtype.itemsize:
+                file.seek(first_edge * self._dtype.itemsize)
             file.write(np.ascontiguousarray(ends, self._dtype).data)
 
     def take_last(self, num_edges: int) -> Iterator[tuple[Array, Array]]:
-        """Yield the last ``num_edges`` edges in slices, removed from the disk as they are read."""
+        """Yield the last ``num_edges`` edges in slices; truncate the files after each slice."""
         end = self.num_edges
         while self.num_edges > end - num_edges:
             first = max(end - num_edges, self.num_edges - _SLICE_EDGES)
@@ -51,7 +51,7 @@ class EdgeFile:
             yield ends[0], ends[1]
 
     def _read(self, file: Any, first: int) -> Array:
-        # Read, not mapped: mapped pages would count as memory of this process.
+        # Not mapped: mapped pages would count as memory of this process.
         file.seek(first * self._dtype.itemsize)
         return np.fromfile(file, self._dtype, self.num_edges - first)
 
@@ -64,7 +64,7 @@ class EdgeFile:
 
 
 class EdgeBlock:
-    """Edges whose destinations are in a range from ``first`` to before ``last``."""
+    """Edges with destinations in ``[first, last)``, in memory or in a file."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], first: int, last: int) -> None:
         self.first = first
@@ -72,37 +72,37 @@ class EdgeBlock:
         self.num_edges = 0
         self._path = path
         self._dtype = dtype
-        self._held: list[tuple[Array, Array]] = []
+        self._edges: list[tuple[Array, Array]] = []
         self._file: EdgeFile | None = None
-        #: In-degrees by edges that were spilled.
+        #: In-degrees of the spilled edges.
         self._spilled: Int64Array | None = None
 
     def hold(self, src: Array, dst: Array) -> None:
-        """Keep edges in memory as they are."""
-        self._held.append((src, dst))
+        """Append edges in memory, without a copy."""
+        self._edges.append((src, dst))
         self.num_edges += len(src)
 
     def spill(self) -> None:
-        """Write the edges that are held to disk."""
+        """Write the edges in memory to disk."""
         self._spilled = self.in_degrees()
         if self._file is None:
             self._file = EdgeFile(self._path, self._dtype)
-        for src, dst in self._held:
+        for src, dst in self._edges:
             self._file.append(src, dst)
-        self._held = []
+        self._edges = []
 
     def in_degrees(self) -> Int64Array:
-        """Return ``[last - first]`` int64, how many edges each vertex has."""
+        """Return in-degrees ``[last - first]`` int64."""
         spilled = self._spilled
         degrees = np.zeros(self.last - self.first, np.int64) if spilled is None else spilled.copy()
-        for _, dst in self._held:
+        for _, dst in self._edges:
             ops.count_in_degrees(dst, degrees, self.first)
         return degrees
 
     def take(self) -> Iterator[tuple[Array, Array]]:
-        """Yield all edges once, in slices that are released as they are read."""
-        while self._held:
-            yield self._held.pop()
+        """Yield all edges in slices and release each slice."""
+        while self._edges:
+            yield self._edges.pop()
         if self._file is not None:
             yield from self._file.take_last(self._file.num_edges)
 
@@ -113,7 +113,7 @@ class EdgeBlock:
 
 
 class RowWeights:
-    """Weights of published edges by their row, in a file, while words carry the rows."""
+    """Temporary file of weights by edge row, for edges that are sorted with their rows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -121,7 +121,7 @@ class RowWeights:
         self._weights: Float32Array | None = None
 
     def append(self, weights: Float32Array) -> None:
-        """Write the weights of the next rows."""
+        """Append the weights of the next rows."""
         self._file.append(weights)
 
     def finish(self) -> None:
@@ -141,34 +141,49 @@ class RowWeights:
         self._path.unlink(missing_ok=True)
 
 
-#: What may be done with edges from a vertex to itself: as published, none, exactly one a vertex.
+#: Treatment of self-loops: as in the raw files, none, or exactly one per vertex.
 SELF_LOOPS = ("keep", "remove", "add")
-#: Edges that are put into blocks at a time, and room that is taken for them at a time.
+#: Edges of an allocation.
 _SLAB_EDGES = 1 << 22
-#: Blocks at most, since each may have two open files, and the fewest vertices worth a block. The
-#: lists of a block are filled in any order, which is fastest if they fit into the caches.
+#: Blocks, at most: each may have two open files.
 _MAX_BLOCKS = 128
+#: Log2 of the vertices of a block, at least: the caches hold the lists, filled in random order.
 _MIN_BLOCK_BITS = 16
-#: Part of the memory allowed that edges are held in before they go to disk; sorting has the rest.
-_HELD = 0.75
+#: Share of the memory for spooled edges, before they spill to disk; the remainder is for sorting.
+_SPOOL_SHARE = 0.75
 
 
 def spooled_bytes(num_edges: int, word_bytes: int, memory_bytes: int) -> int:
-    """Return the disk that edges may take before they are sorted: all of them, or 0.
+    """Return the bytes of disk for spooled edges: of all edges if they may spill, else 0.
 
-    A source or destination takes ``word_bytes``: 4, or 8 with weights or features of edges, or
-    beyond 2^31 vertices.
+    A source or destination has ``word_bytes``: 4, or 8 with weights, edge features or more than
+    2^31 vertices.
     """
     num_bytes = 2 * word_bytes * num_edges
-    # The arrays that they are held in are filled to three quarters at least.
-    return num_bytes if num_bytes > 0.75 * _HELD * memory_bytes else 0
+    # Slabs are filled to three quarters at least.
+    return num_bytes if num_bytes > 0.75 * _SPOOL_SHARE * memory_bytes else 0
+
+
+def _empty_blocks(
+    folder: Path, num_vertices: int, block_bits: int, word: np.dtype[Any]
+) -> list[EdgeBlock]:
+    """Return empty blocks of ``2 ** block_bits`` vertices each, the last one smaller."""
+    size = 1 << block_bits
+    return [
+        EdgeBlock(folder / f"block{number}", word, first, min(first + size, num_vertices))
+        for number, first in enumerate(range(0, num_vertices, size))
+    ]
 
 
 class EdgeSpool:
-    """Edges in blocks of destinations; the caller has checked their ids.
+    """Spool of edges, partitioned into blocks of destinations; ids are checked by the caller.
 
-    Temporary files are in ``folder``. If ``undirected``, every edge also stands for its reverse.
-    ``self_loops`` is one of ``SELF_LOOPS``, ``memory_bytes`` includes edges that are being sorted.
+    Args:
+        folder: directory of temporary files.
+        num_vertices: number of vertices.
+        undirected: whether to add the reverse of every edge.
+        self_loops: one of ``SELF_LOOPS``.
+        memory_bytes: bytes of memory for spooled edges and edges that are being sorted.
     """
 
     def __init__(
@@ -181,40 +196,38 @@ class EdgeSpool:
         memory_bytes: int,
     ) -> None:
         self.num_vertices = num_vertices
-        #: whether each vertex is to get a loop; the spool has none then
+        #: whether the caller adds a loop to each vertex; the spool drops all loops then
         self.adds_loops = self_loops == "add"
         self.memory_bytes = memory_bytes
-        self.num_edges = 0  #: edges in blocks so far
-        self.held_bytes = 0  #: what those in memory take
+        self.num_edges = 0  #: edges in the blocks
+        self.held_bytes = 0  #: bytes of the edges in memory
         self.folder = folder
         self._undirected = undirected
         self._keeps_loops = self_loops == "keep"
         self._dtype = vertex_dtype(num_vertices)
         self._block_bits = max(_MIN_BLOCK_BITS, ((num_vertices - 1) // _MAX_BLOCKS).bit_length())
-        self._num_blocks = ((num_vertices - 1) >> self._block_bits) + 1
+
         self._blocks: list[EdgeBlock] = []
         self._spills = False
-        #: Sources and destinations, and perhaps 32 bits that are carried, of edges that wait for
-        #: others.
-        self._waiting: list[Array] = []
-        self._num_waiting = 0
-        #: The last array that edges are held in, sources and destinations, and how many it has.
-        self._slab = np.empty((2, 0), self._dtype)
-        self._taken = 0
-        #: Whether edges have weights; None before the first call of ``add``.
-        self.weighted: bool | None = None
-        #: Whether they have rows of features, and how many rows there are.
-        self.has_rows = False
-        self.num_rows = 0
+        #: Buffer that combines small slices: sources, destinations, and 32 carried bits if packed.
+        self._buffer: list[Array] = []
+        self._num_buffered = 0
+        self._slab = np.empty((2, 0), self._dtype)  #: last allocation for edges in memory
+        self._slab_used = 0  #: edges in use of the last allocation
+        self.weighted: bool | None = None  #: whether edges have weights; None before ``add``
+        self.has_rows = False  #: whether edges have rows of features
+        self.num_rows = 0  #: number of rows
         self._row_weights: RowWeights | None = None
 
     def add(
         self, src: Array, dst: Array, weights: Float32Array | None = None, has_rows: bool = False
     ) -> None:
-        """Append edges; ``src[i]`` sends messages to ``dst[i]``, both ``[num_edges]``.
+        """Append edges; ``src[i]`` sends messages to ``dst[i]``.
 
-        Either all calls give ``weights`` ``[num_edges]``, finite and not negative, or no call does.
-        If all say ``has_rows``, edges have a row of features each, in the order that they come in.
+        Args:
+            src, dst: ``[num_edges]`` sources and destinations.
+            weights: ``[num_edges]`` finite, non-negative numbers, in all calls or in none.
+            has_rows: whether each edge has the next row of features, in all calls or in none.
 
         Raises:
             GraphError: the graph has too many vertices for weights or features of edges.
@@ -222,86 +235,78 @@ class EdgeSpool:
         if self.weighted is None:
             self._open(weights is not None, has_rows)
         assert (self.weighted, self.has_rows) == (weights is not None, has_rows)
-        given = [src, dst]
+        columns = [src, dst]
         if has_rows:
             rows = np.arange(self.num_rows, self.num_rows + len(src), dtype=np.int64)
-            given.append(rows.astype(np.uint32))
+            columns.append(rows.astype(np.uint32))
             self.num_rows += len(src)
             if weights is not None and self._row_weights is not None:
                 self._row_weights.append(weights)
         elif weights is not None:
-            given.append(edge_words.weight_bits(weights))
+            columns.append(edge_packing.weight_bits(weights))
         first = 0
         while first < len(src):
-            count = min(len(src) - first, _SLICE_EDGES - self._num_waiting)
-            for waiting, values in zip(self._waiting, given, strict=True):
-                waiting[self._num_waiting :][:count] = values[first : first + count]
+            count = min(len(src) - first, _SLICE_EDGES - self._num_buffered)
+            for waiting, values in zip(self._buffer, columns, strict=True):
+                waiting[self._num_buffered :][:count] = values[first : first + count]
             first += count
-            self._num_waiting += count
-            if self._num_waiting == _SLICE_EDGES:
-                self._add_waiting()
+            self._num_buffered += count
+            if self._num_buffered == _SLICE_EDGES:
+                self._flush()
 
-    def _add_waiting(self) -> None:
-        """Add the edges that wait for others: small slices are slower."""
-        count, self._num_waiting = self._num_waiting, 0
-        self._add(*(waiting[:count] for waiting in self._waiting))
+    def _flush(self) -> None:
+        """Move the buffered edges to the blocks."""
+        count, self._num_buffered = self._num_buffered, 0
+        self._add(*(waiting[:count] for waiting in self._buffer))
 
     def _open(self, weighted: bool, has_rows: bool) -> None:
         if (weighted or has_rows) and self._dtype.itemsize > 4:
             raise GraphError(
-                f"the graph has {self.num_vertices} vertices, "
-                f"{'features' if has_rows else 'weights'} of edges are allowed for up to "
-                f"{2**31 - 1}"
+                f"expected up to {2**31 - 1} vertices with {'features' if has_rows else 'weights'} "
+                f"of edges, got {self.num_vertices}"
             )
         self.weighted, self.has_rows = weighted, has_rows
         if weighted and has_rows:
             self._row_weights = RowWeights(self.folder / "row_weights")
         self._slab = np.empty((2, 0), self.word)
-        self._waiting = [np.empty(_SLICE_EDGES, self.word) for _ in range(2)]
+        self._buffer = [np.empty(_SLICE_EDGES, self.word) for _ in range(2)]
         if self.packs:
-            self._waiting.append(np.empty(_SLICE_EDGES, np.uint32))
-        for number in range(self._num_blocks):
-            first = number << self._block_bits
-            last = min(first + (1 << self._block_bits), self.num_vertices)
-            path = self.folder / f"block{number}"
-            self._blocks.append(EdgeBlock(path, self.word, first, last))
+            self._buffer.append(np.empty(_SLICE_EDGES, np.uint32))
+        self._blocks = _empty_blocks(self.folder, self.num_vertices, self._block_bits, self.word)
 
     @property
     def packs(self) -> bool:
-        """Whether words carry something beside a source: the row of an edge, else its weight."""
+        """Whether a word packs a source with the row of the edge or, without rows, the weight."""
         return bool(self.weighted or self.has_rows)
 
     @property
     def word(self) -> np.dtype[Any]:
-        """Type of sources in files and in lists, packed with what they carry."""
+        """Type of words: int64 if packed, else that of vertex ids."""
         return np.dtype(np.int64) if self.packs else self._dtype
 
     def loop_words(self, vertices: Array) -> Array:
-        """Return the words of loops that are added to vertices, ``[num_vertices]``.
-
-        They have the weight 1, and the row after the last of an edge.
-        """
+        """Return the words of added loops ``[num_vertices]``: weight 1, the row after the last."""
         if not self.packs:
             return vertices
-        one = edge_words.weight_bits(np.ones(1, np.float32))
+        one = edge_packing.weight_bits(np.ones(1, np.float32))
         carried = np.array([self.num_rows]).astype(np.uint32) if self.has_rows else one
-        return edge_words.packed(vertices, np.repeat(carried, len(vertices)))
+        return edge_packing.packed(vertices, np.repeat(carried, len(vertices)))
 
-    def unpacked(self, words: Int64Array) -> tuple[Array, edge_words.EdgePayload]:
-        """Return the sources of ``words``, and what their edges carry; ``finish`` comes before."""
-        sources, carried = edge_words.unpacked(words)
+    def unpacked(self, words: Int64Array) -> tuple[Array, edge_packing.EdgePayload]:
+        """Return the sources and the payload of packed ``words``; after ``finish``."""
+        sources, carried = edge_packing.unpacked(words)
         if not self.has_rows:
-            return sources, edge_words.EdgePayload(weights=carried.view(np.float32))
+            return sources, edge_packing.EdgePayload(weights=carried.view(np.float32))
         weights = None if self._row_weights is None else self._row_weights.of(carried)
-        return sources, edge_words.EdgePayload(weights, carried)
+        return sources, edge_packing.EdgePayload(weights, carried)
 
     def _add(self, src: Array, dst: Array, carried: UInt32Array | None = None) -> None:
-        if self._keeps_loops and not self._undirected:  # what loops are makes no odds
+        if self._keeps_loops and not self._undirected:
             self._scatter(src, dst, carried)
             return
         loop = src == dst
         if loop.any():
-            if self._keeps_loops:  # a loop has no reverse to add
+            if self._keeps_loops:  # a loop has no reverse
                 self._scatter(src[loop], src[loop], None if carried is None else carried[loop])
             src, dst = src[~loop], dst[~loop]
             carried = None if carried is None else carried[~loop]
@@ -310,59 +315,55 @@ class EdgeSpool:
             self._scatter(dst, src, carried)
 
     def _scatter(self, src: Array, dst: Array, carried: UInt32Array | None) -> None:
-        blocks = np.arange(self._num_blocks, dtype=np.int32)
-        src = src if carried is None else edge_words.packed(src, carried)
-        room = self._room(len(src))
+        blocks = np.arange(len(self._blocks), dtype=np.int32)
+        src = src if carried is None else edge_packing.packed(src, carried)
+        ends = self._reserve(len(src))
         starts = ops.csc_scatter(
             *(src, dst, blocks, len(blocks)),
-            out=room,
+            out=ends,
             shift=self._block_bits,
             num_threads=hardware.usable_cores(),
         )
         for block, first, last in zip(self._blocks, starts, starts[1:], strict=False):
             if first < last:
-                block.hold(*room[:, first:last])
+                block.hold(*ends[:, first:last])
         self.num_edges += len(src)
-        self.held_bytes += room.nbytes
+        self.held_bytes += ends.nbytes
 
-    def _room(self, num_edges: int) -> Array:
-        """Return an array ``[2, num_edges]`` for sources and destinations.
+    def _reserve(self, num_edges: int) -> Array:
+        """Return an array ``[2, num_edges]``, a slice of a slab; spill if memory is full.
 
-        It is a part of a larger one, which the kernel gives in large pages: single pages of 4 KiB
-        cost more than filling them. Once edges go to disk, one such array is reused.
+        Slabs have huge pages, since faulting pages of 4 KiB is slow; a spill reuses one slab.
         """
-        if self._slab.shape[1] - self._taken < num_edges:
-            edge_bytes, allowed = 2 * self.word.itemsize, int(_HELD * self.memory_bytes)
+        if self._slab.shape[1] - self._slab_used < num_edges:
+            edge_bytes, allowed = 2 * self.word.itemsize, int(_SPOOL_SHARE * self.memory_bytes)
             length = max(num_edges, min(_SLAB_EDGES, allowed // edge_bytes))
             if self._spills or self.held_bytes + edge_bytes * length > allowed:
                 self._spill()
             if not self._spills or self._slab.shape[1] < num_edges:
                 self._slab = np.empty((2, length), self.word)
-            self._taken = 0
-        room = self._slab[:, self._taken :][:, :num_edges]
-        self._taken += num_edges
-        return room
+            self._slab_used = 0
+        ends = self._slab[:, self._slab_used :][:, :num_edges]
+        self._slab_used += num_edges
+        return ends
 
     def _spill(self) -> None:
-        """Write the held edges to disk, and all later ones at the end."""
+        """Write all edges in memory to disk; later edges follow in ``finish``."""
         for block in self._blocks:
             block.spill()
         self.held_bytes = 0
         self._spills = True
 
     def finish(self) -> list[EdgeBlock]:
-        """Return the blocks in the order of their vertices, all in memory or all on disk.
-
-        No edge may follow.
-        """
+        """Return the blocks in vertex order, all in memory or all on disk; no edge may follow."""
         if self.weighted is None:
             self._open(False, False)
-        self._add_waiting()
+        self._flush()
         if self._row_weights is not None:
             if self.adds_loops:
                 self._row_weights.append(np.ones(1, np.float32))
             self._row_weights.finish()
-        self._waiting = []
+        self._buffer = []
         if self._spills:
             self._spill()
             self._slab = self._slab[:, :0]

@@ -1,4 +1,4 @@
-"""Options of every store that is made: what becomes of published edges and features."""
+"""Options of graph stores, and the estimate of the memory and disk that preparing takes."""
 
 import logging
 from dataclasses import dataclass
@@ -6,30 +6,30 @@ from pathlib import Path
 
 from gnnscale.core import ConfigError, check_choice, check_range
 from gnnscale.core.artifact import files
-from gnnscale.data.storage import edge_packing as edge_words
-from gnnscale.data.storage import edge_spool
+from gnnscale.data.storage import edge_packing, edge_spool
 from gnnscale.graph.dtypes import FEATURE_DTYPES, row_bytes
 from gnnscale.graph.store_format import vertex_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions:
-    """What is changed on the way from the published files to the store.
+    """Transformations of edges and features from the raw files to the store.
 
     Attributes:
-        undirected: store the reverse of every edge too, with the same weight and features.
-        drop_duplicates: store edges that are published several times once; their weights are added
-            up, and the features of the first are kept.
-        self_loops: ``keep`` them, ``remove`` them, or ``add``: exactly one for each vertex, of
-            weight 1 and with zeros as features.
-        feature_dtype: one of ``FEATURE_DTYPES``, None for what holds the published values. int8 and
-            int4 are lossy: rows are whole numbers with a scale each.
-        normalize_features: divide each row by its sum, as Kipf & Welling (2017) do.
-        standardize: give each column of the features mean 0 and standard deviation 1 over the
-            training vertices, and of the features of edges over the training edges; over all if
-            there is no such split. A run keeps both, for other graphs that it predicts.
-        memory_bytes: what holding and sorting edges and drawing R-MAT takes, beside arrays of all
-            vertices.
+        undirected: whether the store has the reverse of every edge, with the same weight and
+            features.
+        drop_duplicates: whether repeated edges become one edge with the sum of the weights and the
+            features of the first.
+        self_loops: ``keep``, ``remove``, or ``add``: exactly one per vertex, with weight 1 and
+            features of zeros.
+        feature_dtype: one of ``FEATURE_DTYPES``. None: the type of the raw values. int8 and int4
+            are lossy: integers with a scale per row.
+        normalize_features: whether each row is divided by its sum, as in Kipf & Welling (2017).
+        standardize: whether feature columns have mean 0 and standard deviation 1 over the training
+            vertices (edge features: over the training edges), or over all without a split. The run
+            stores both and applies them to graphs that it predicts.
+        memory_bytes: bytes of memory for spooling and sorting edges and for sampling R-MAT, besides
+            arrays of all vertices.
     """
 
     undirected: bool = False
@@ -46,58 +46,62 @@ class StoreOptions:
             check_choice("dataset.feature_dtype", self.feature_dtype, FEATURE_DTYPES)
         check_range("dataset.memory_bytes", self.memory_bytes, 1, 1 << 50)
         if self.normalize_features and self.feature_dtype == "uint8":
-            raise ConfigError("dataset.feature_dtype=uint8: normalised features are fractions")
+            raise ConfigError(
+                "dataset.feature_dtype=uint8: expected a floating point type, normalized features "
+                "are fractions"
+            )
         if self.standardize and self.feature_dtype == "uint8":
-            raise ConfigError("dataset.feature_dtype=uint8: standardized features are fractions")
+            raise ConfigError(
+                "dataset.feature_dtype=uint8: expected a floating point type, standardized "
+                "features are fractions"
+            )
 
 
 _LOG = logging.getLogger(__name__)
 
-#: Slices of edges and of features that are read, converted and written.
+#: Bytes of slices of edges and features that are read, converted and written, at most.
 _SLICES_BYTES = 256 << 20
-
-#: In-degrees, then offsets, of all vertices; and of those whose lists are sorted at once.
+#: Bytes per vertex for in-degrees and offsets, and per vertex of a range that is sorted.
 _VERTEX_BYTES, _SORTED_VERTEX_BYTES = 32, 24
-
-#: Of an edge: its label as published and as stored, and the split.
+#: Bytes per edge for its raw and stored label, and the split.
 _EDGE_LABEL_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareEstimate:
-    """Sizes of a graph that is to be prepared."""
+    """Estimate of the memory and disk that preparing a graph takes, from its sizes."""
 
     num_vertices: int  #: number of vertices
-    num_edges: int  #: number of edges, reverse edges and loops that are added included
-    num_features: int  #: length of a feature row
-    feature_dtype: str  #: the entry of ``FEATURE_DTYPES`` that is stored
-    label_bytes: int  #: bytes of a vertex's labels
+    num_edges: int  #: number of edges, including reverse edges and added loops
+    num_features: int  #: length of a vertex feature row
+    feature_dtype: str  #: stored type, one of ``FEATURE_DTYPES``
+    label_bytes: int  #: bytes of the labels of a vertex
     weighted: bool  #: whether edges have weights
-    num_edge_rows: int = 0  #: published edges if they have features or labels, else 0
-    num_edge_features: int = 0  #: length of a row of features
-    labelled_edges: bool = False  #: whether edges have labels
-    memory_bytes: int  #: what edges may take while they are held and sorted
+    num_edge_rows: int = 0  #: edges in the raw files that have features or labels
+    num_edge_features: int = 0  #: length of an edge feature row
+    has_edge_labels: bool = False  #: whether edges have labels
+    memory_bytes: int  #: bytes for spooling and sorting edges, at most
 
     @property
     def memory(self) -> int:
-        """Max bytes of memory that preparing takes, beside single lists that exceed it."""
-        list_bytes = edge_words.EDGE_BYTES if self._packs else self._word_bytes
-        edge_bytes = 2 * self._word_bytes + list_bytes  # held, and sorted
+        """Bytes of memory that preparing takes, at most; a single huge list may exceed it."""
+        list_bytes = edge_packing.EDGE_BYTES if self._packs else self._word_bytes
+        edge_bytes = 2 * self._word_bytes + list_bytes  # spooled, and sorted
         sorting = edge_bytes * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices
         vertices = (_VERTEX_BYTES + 2 * self.label_bytes) * self.num_vertices
         read = 16 * self.num_edges + self._feature_bytes + self._edge_feature_bytes
         slices = min(_SLICES_BYTES, 4 * read)
-        labels = _EDGE_LABEL_BYTES * self.num_edge_rows * self.labelled_edges
+        labels = _EDGE_LABEL_BYTES * self.num_edge_rows * self.has_edge_labels
         return vertices + min(sorting, self.memory_bytes) + slices + labels
 
     @property
     def disk(self) -> int:
-        """Max bytes of disk that preparing takes: of the store, and of edges meanwhile."""
+        """Bytes of disk that preparing takes, at most: the store, and spooled edges."""
         itemsize = vertex_dtype(self.num_vertices).itemsize
         spooled = edge_spool.spooled_bytes(self.num_edges, self._word_bytes, self.memory_bytes)
         has_features = self.num_edge_features > 0
-        # Both ends, label and place in the split; meanwhile weights by their rows.
-        row = 2 * itemsize + (8 + itemsize) * self.labelled_edges
+        # Both ends, label and split; and temporarily the weights by row.
+        row = 2 * itemsize + (8 + itemsize) * self.has_edge_labels
         row += 4 * (self.weighted and has_features)
         stored = itemsize + 4 * self.weighted + 4 * has_features
         vertices = (8 + self.label_bytes + itemsize) * self.num_vertices
@@ -107,7 +111,7 @@ class PrepareEstimate:
 
     @property
     def _word_bytes(self) -> int:
-        """Bytes of a source or destination before it is in a list."""
+        """Bytes of a spooled source or destination."""
         return 8 if self._packs else vertex_dtype(self.num_vertices).itemsize
 
     @property
@@ -123,7 +127,7 @@ class PrepareEstimate:
         return self.num_vertices * row_bytes(self.feature_dtype, self.num_features)
 
     def check(self, what: object, folder: Path) -> None:
-        """Log the needs; raise NoSpaceError if memory, or disk in ``folder``, is too small."""
+        """Log the estimate; raise NoSpaceError if memory, or disk in ``folder``, is too small."""
         _LOG.info(
             "%s: %d vertices, up to %d edges; preparing takes up to %s of memory and %s of disk",
             what,

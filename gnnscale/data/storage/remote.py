@@ -1,4 +1,4 @@
-"""Files of object stores and other file systems, by fsspec: copied once, and again when changed."""
+"""Downloads of published datasets, and copies of remote folders by fsspec."""
 
 import hashlib
 import http.client
@@ -21,58 +21,62 @@ from gnnscale.core.artifact.files import NoSpaceError, check_space, new_folder, 
 from gnnscale.core.artifact.header import file_sha256
 from gnnscale.data.formats.archive import extract_all
 
-#: File systems that an address may name. None of them opens what a file or another address says,
-#: as ``reference``, archives and caches do, and chains of several (``::``) are not taken at all.
+#: Accepted schemes. None opens an address that a file names, as ``reference``, archives and caches
+#: do; chained addresses (``::``) are refused.
 SCHEMES = (
     *("abfs", "az", "file", "gcs", "gs", "hdfs", "http", "https", "memory", "s3", "s3a", "sftp"),
 )
 _LOG = logging.getLogger(__name__)
 _RECORD = "remote.json"
 _CHUNK_BYTES = 4 << 20
-#: What file systems call the tag or the time that tells versions of a file apart.
+#: Names of the tag, or else the time, that identifies a version of a file in a file system.
 _TAGS = ("ETag", "etag", "md5Hash")
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 
 
-def is_remote(place: str) -> bool:
-    """Whether ``place`` is an address such as ``s3://bucket/folder``, and no path."""
-    return "://" in place
+def is_remote(location: str) -> bool:
+    """Whether ``location`` is an address such as ``s3://bucket/folder``, not a path."""
+    return "://" in location
 
 
 def check_address(address: str) -> None:
-    """Raise ConfigError unless an address names one file system of ``SCHEMES``, not a chain."""
+    """Raise ConfigError unless an address has a scheme of ``SCHEMES`` and is not a chain."""
     if "::" in address:
-        raise ConfigError(f"dataset.raw={shown(address)}: a chain of addresses, one is allowed")
+        raise ConfigError(f"dataset.raw={shown(address)}: expected one address, got a chain")
     check_choice("dataset.raw: the scheme of the address", address.partition("://")[0], SCHEMES)
 
 
 def copy_remote(address: str, names: Sequence[str]) -> Path:
-    """Copy files of a remote folder into ``${GNNSCALE_HOME}/raw``, and return the folder there.
+    """Copy files of a remote folder into ``${GNNSCALE_HOME}/raw``, and return the local folder.
 
-    An earlier copy is used as long as every file has the same size, and the same time or tag.
-    Otherwise all are copied anew. ``names`` are files, and folders with all their files; missing
-    ones are left out.
+    An earlier copy is reused while every file has the same size, and the same tag or time.
+
+    Args:
+        address: remote folder, such as ``s3://bucket/folder``.
+        names: files and subfolders to copy; missing names are skipped.
 
     Raises:
-        ConfigError: as ``check_address``.
-        GraphError: fsspec, or what it needs for the address, is not installed; the address cannot
-            be reached; or there is not enough room on the disk.
+        ConfigError: ``check_address`` refuses the address.
+        GraphError: fsspec or its driver is not installed, the address cannot be reached, has none
+            of the names, or the disk is too small.
     """
     check_address(address)
     digest = hashlib.blake2b(json.dumps([address, sorted(names)]).encode(), digest_size=8)
     path = hardware.home() / "raw" / f"remote-{digest.hexdigest()}"
-    with _readable(address):
-        system, root = _opened(address)
-        files = dict(_found(system, root, names))
+    with _one_line_errors(address):
+        system, root = _open_filesystem(address)
+        files = dict(_list_files(system, root, names))
     if not files:
-        raise GraphError(f"dataset.raw={address}: has none of {', '.join(map(shown, names))}")
-    with new_folder(path, replace=lambda: _recorded(path) != files) as folder:
+        raise GraphError(
+            f"dataset.raw={address}: expected one of {', '.join(map(shown, names))}, got none"
+        )
+    with new_folder(path, replace=lambda: _recorded_versions(path) != files) as folder:
         if folder is not None:
             _copy(system, root, files, folder, address)
     return path
 
 
-def _opened(address: str) -> tuple[Any, str]:
+def _open_filesystem(address: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
@@ -81,12 +85,14 @@ def _opened(address: str) -> tuple[Any, str]:
             "copy the files into a folder"
         ) from None
     system, root = fsspec.core.url_to_fs(address)
-    system.invalidate_cache()  # a listing of earlier in this process
+    system.invalidate_cache()  # drops a listing cached earlier in this process
     return system, root.rstrip("/")
 
 
-def _found(system: Any, root: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the files that are there: their paths in the folder, sizes, and times or tags."""
+def _list_files(
+    system: Any, root: str, names: Sequence[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield relative path and version of each existing file of ``names``."""
     for entry in system.ls(root, detail=True):
         name = PurePosixPath(entry["name"]).name
         if name not in names:
@@ -105,7 +111,7 @@ def _version(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {"bytes": entry["size"], "stamp": stamp}
 
 
-def _recorded(path: Path) -> Any:
+def _recorded_versions(path: Path) -> Any:
     try:
         return json.loads((path / _RECORD).read_text())
     except (OSError, ValueError):
@@ -115,10 +121,13 @@ def _recorded(path: Path) -> Any:
 def _copy(
     system: Any, root: str, files: Mapping[str, Mapping[str, Any]], folder: Path, address: str
 ) -> None:
-    total = sum(each["bytes"] for each in files.values())
+    total = sum(version["bytes"] for version in files.values())
     check_space(f"dataset.raw={address}", folder, disk=total)
     _LOG.info("copying %d files of %s", len(files), address)
-    with progress.track(f"copying {shown(address)}", total, "bytes") as advance, _readable(address):
+    with (
+        progress.track(f"copying {shown(address)}", total, "bytes") as advance,
+        _one_line_errors(address),
+    ):
         for name, version in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             with system.open(f"{root}/{name}", "rb") as stream, (folder / name).open("xb") as out:
@@ -131,52 +140,52 @@ def _copy(
 
 
 @contextmanager
-def _readable(address: str) -> Iterator[None]:
-    """Turn whatever a file system raises into one line."""
+def _one_line_errors(address: str) -> Iterator[None]:
+    """Convert any exception of a file system to a GraphError of one line."""
     try:
         yield
     except GraphError:
         raise
-    except Exception as error:  # each file system has errors of its own
+    except Exception as error:  # file systems have no common exception
         reason = one_line(str(error) or type(error).__name__, 200)
         raise GraphError(f"dataset.raw={address}: cannot be read ({reason})") from None
 
 
 _CHUNK_BYTES_DOWNLOAD = 1 << 20
 _TIMEOUT_S = 30
-#: What a connection may raise while it is read.
+#: Exceptions of a connection while it is read.
 _BROKEN = (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException)
-#: A host that does not say how much it sends may fill the disk up to this.
+#: Bytes of disk that a download of unknown length leaves free.
 _SPARE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteFile:
-    """One file."""
+    """A file to download."""
 
-    url: str  #: its address
-    sha256: str | None = None  #: its checksum if it is known beforehand
-    unpack: bool = False  #: it is a zip archive of which the members are wanted
+    url: str  #: address
+    sha256: str | None = None  #: expected checksum. None: any.
+    unpack: bool = False  #: whether the file is a zip archive to unpack
 
     @property
     def name(self) -> str:
-        """Its name in the folder."""
+        """Name of the file in the folder."""
         return Path(urlsplit(self.url).path).name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The files of a dataset."""
+    """Published files of a dataset."""
 
-    name: str  #: name of the folder they go to
-    licence: str  #: shown when they are downloaded
-    files: tuple[RemoteFile, ...]  #: what to download
+    name: str  #: name of the download folder
+    license: str  #: license, logged at the download
+    files: tuple[RemoteFile, ...]  #: files to download
 
 
 def download(published: Published) -> Path:
-    """Download what is missing, and return the folder.
+    """Download the missing files, and return the folder.
 
-    Folders are in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/raw``. An interrupted download continues.
+    The folder is in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/raw``. An interrupted download resumes.
     ``download.json`` records address, size and SHA-256 of every file.
 
     Raises:
@@ -186,18 +195,18 @@ def download(published: Published) -> Path:
     parts = path.with_name(f".{published.name}.parts")
     with new_folder(path) as folder:
         if folder is not None:
-            _LOG.info("downloading %s (licence: %s)", published.name, published.licence)
+            _LOG.info("downloading %s (license: %s)", published.name, published.license)
             parts.mkdir(exist_ok=True)
             try:
-                _fill(folder, published, parts)
+                _download_all(folder, published, parts)
             finally:
-                with suppress(OSError):  # what was not finished stays, to go on from
+                with suppress(OSError):  # partial files remain, to resume
                     parts.rmdir()
     return path
 
 
 def discard(published: Published) -> None:
-    """Remove what was downloaded, so that the next attempt downloads it again."""
+    """Remove the download, so that the next attempt downloads the files again."""
     shutil.rmtree(_folder(published), ignore_errors=True)
 
 
@@ -205,14 +214,14 @@ def _folder(published: Published) -> Path:
     return hardware.home() / "raw" / published.name
 
 
-def _fill(folder: Path, published: Published, parts: Path) -> None:
+def _download_all(folder: Path, published: Published, parts: Path) -> None:
     record = {}
     for file in published.files:
         part = parts / file.name
         if not part.exists():
             _fetch(file.url, part.with_name(f"{file.name}.part"))
             part.with_name(f"{file.name}.part").rename(part)
-        record[file.name] = _checked(file, part)
+        record[file.name] = _verify(file, part)
     for file in published.files:
         part = parts / file.name
         if file.unpack:
@@ -224,7 +233,7 @@ def _fill(folder: Path, published: Published, parts: Path) -> None:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to web addresses alone, and not from an encrypted one to an open one."""
+    """Handler that follows redirects to http(s) addresses, but not from https to http."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -232,7 +241,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         """Refuse a redirect that is not allowed."""
         allowed = ("https",) if req.type == "https" else ("http", "https")
         if urlsplit(newurl).scheme not in allowed:
-            raise GraphError(f"{req.full_url}: the host redirects to {shown(newurl)}, refused")
+            raise GraphError(
+                f"{req.full_url}: expected a redirect to {' or '.join(allowed)}, got "
+                f"{shown(newurl)}"
+            )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
     def http_error_302(
@@ -247,19 +259,19 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         except ValueError as error:
             fp.close()
             raise GraphError(
-                f"{req.full_url}: the host redirects to what is no address ({error})"
+                f"{req.full_url}: expected an address as the target of a redirect ({error})"
             ) from None
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 def _fetch(url: str, part: Path) -> None:
-    """Download ``url`` to ``part``, continuing after the bytes that exist."""
+    """Download ``url`` to ``part``, resuming after the bytes that exist."""
     done = part.stat().st_size if part.exists() else 0
     try:
-        with _open(url, done) as response:
+        with _open_url(url, done) as response:
             resumed = done > 0 and response.status == http.HTTPStatus.PARTIAL_CONTENT
-            if resumed and not _goes_on(response.headers, done):
+            if resumed and not _resumes(response.headers, done):
                 part.unlink()
                 _fetch(url, part)
                 return
@@ -273,7 +285,7 @@ def _fetch(url: str, part: Path) -> None:
             if error.headers.get("Content-Range") != f"bytes */{done}":
                 part.unlink()
                 _fetch(url, part)
-            return  # what was there is complete
+            return  # the partial file is complete
         raise GraphError(f"{url}: the host answers {error.code} {shown(error.reason)}") from None
     except (urllib.error.URLError, *_BROKEN) as error:
         reason = getattr(error, "reason", None) or error
@@ -283,13 +295,13 @@ def _fetch(url: str, part: Path) -> None:
         ) from None
 
 
-def _open(url: str, done: int) -> Any:
+def _open_url(url: str, done: int) -> Any:
     request = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})
     return urllib.request.build_opener(_Redirects).open(request, timeout=_TIMEOUT_S)
 
 
-def _goes_on(headers: Message, done: int) -> bool:
-    """Whether the host sends the range that was requested; some do not report it."""
+def _resumes(headers: Message, done: int) -> bool:
+    """Whether the host sends the requested range; a missing header counts as yes."""
     return headers.get("Content-Range", f"bytes {done}-").startswith(f"bytes {done}-")
 
 
@@ -298,12 +310,12 @@ def _content_length(url: str, headers: Message) -> int | None:
     if length is None:
         return None
     if not (length.isascii() and length.isdigit() and len(length) < 19):
-        raise GraphError(f"{url}: the host says it sends {shown(repr(length))} bytes")
+        raise GraphError(f"{url}: Content-Length: expected a number, got {shown(repr(length))}")
     return int(length)
 
 
 def _copy_download(response: Any, file: IO[bytes], url: str, total: int | None) -> None:
-    """Write what the host sends, at most what the disk can take."""
+    """Write the response to ``file``; refuse more bytes than are free on the disk."""
     folder, name = Path(file.name).parent, Path(file.name).stem
     free = shutil.disk_usage(folder).free
     if total is not None:
@@ -323,12 +335,12 @@ def _copy_download(response: Any, file: IO[bytes], url: str, total: int | None) 
             raise http.client.IncompleteRead(b"", total - file.tell())
 
 
-def _checked(file: RemoteFile, part: Path) -> dict[str, Any]:
-    """Return the file's record; refuse and remove it if the checksum differs."""
+def _verify(file: RemoteFile, part: Path) -> dict[str, Any]:
+    """Return the record of a file for ``download.json``; remove the file if a checksum differs."""
     digest = file_sha256(part)
     if file.sha256 not in (None, digest):
         part.unlink()
-        raise GraphError(f"{file.url}: SHA-256 is {digest}, expected {file.sha256}")
+        raise GraphError(f"{file.url}: expected SHA-256 {file.sha256}, got {digest}")
     return {"url": file.url, "bytes": part.stat().st_size, "sha256": digest}
 
 

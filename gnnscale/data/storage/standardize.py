@@ -1,4 +1,4 @@
-"""Features of mean 0 and standard deviation 1, fitted on the vertices or edges that train."""
+"""Standardization of feature columns to mean 0 and deviation 1, and warnings on magnitudes."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from gnnscale.graph.dtypes import as_float32
 from gnnscale.graph.store_format import GRAPH_STORE, MAX_FEATURES, read_meta
 
 _LOG = logging.getLogger(__name__)
-#: Rows that are read at once take about so many bytes.
+#: Bytes of rows that are converted at a time.
 _SLICE_BYTES = 16 << 20
-#: Rows that are looked at for columns of larger numbers.
+#: First rows that are checked for columns of large magnitude.
 SAMPLED_ROWS = 1 << 16
-#: Beside columns of so much larger numbers, others count for little.
+#: Ratio of the largest column to the median column from which a warning is logged.
 _WIDE = 100
-#: float32 holds no square of larger numbers, nor sums of many.
+#: Magnitude from which squares and sums overflow float32.
 _LARGE = 1e18
-#: Magnitude of the rows that layers compute, which features of edges are added to or stand beside.
+#: Typical magnitude of the hidden rows that edge features are added to or concatenated with.
 MAGNITUDE_OF_LAYERS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnScaling:
-    """What is taken from each column of the features, and what it is divided by then."""
+    """Scaling of feature columns: ``(x - mean) / deviation``."""
 
-    mean: list[float]
-    deviation: list[float]  #: standard deviation; 1 for a column of equal numbers
+    mean: list[float]  #: ``[num_features]`` means
+    deviation: list[float]  #: ``[num_features]`` standard deviations; 1 for a constant column
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.mean) == len(self.deviation) <= MAX_FEATURES:
@@ -46,40 +46,44 @@ class ColumnScaling:
     def of(
         cls, rows: Array, train: IntArray | None, what: str = "training vertices"
     ) -> ColumnScaling:
-        """Fit rows ``[n, num_features]`` of ``train`` vertices, or of all, in float64.
+        """Return the scaling fitted in float64 to rows ``[n, num_features]``.
+
+        Args:
+            rows: features of all vertices or edges.
+            train: rows to fit. None: all rows.
+            what: name of the fitted rows, in errors.
 
         Raises:
-            GraphError: there is no such row; names ``what`` is needed.
+            GraphError: there is no row to fit.
         """
         count, width = len(rows) if train is None else len(train), rows.shape[1]
         if not count:
-            raise GraphError(f"dataset.standardize: needs {what}, and there are none")
-        sums = sum((part.sum(axis=0) for part in _parts(rows, train)), np.zeros(width))
+            raise GraphError(f"dataset.standardize=true: expected {what}, got none")
+        sums = sum((part.sum(axis=0) for part in _row_slices(rows, train)), np.zeros(width))
         mean = sums / count
-        # In two passes: a difference of large sums would lose a small deviation.
-        squares = sum((((part - mean) ** 2).sum(axis=0) for part in _parts(rows, train)), 0 * mean)
+        # Two passes: the difference of large sums would lose a small deviation.
+        squares = sum(
+            (((part - mean) ** 2).sum(axis=0) for part in _row_slices(rows, train)), 0 * mean
+        )
         deviation = np.sqrt(squares / count)
-        # What rounding leaves of a column of equal numbers is none.
+        # Rounding leaves a tiny deviation in a constant column.
         deviation[deviation <= 1e-7 * np.abs(mean)] = 0
         return cls(mean=mean.tolist(), deviation=np.where(deviation > 0, deviation, 1).tolist())
 
     def scaled(self, rows: Array, dtype: str = "float32") -> Iterator[Float32Array]:
-        """Yield rows, as they are stored in the type ``dtype``, scaled, some after the other.
-
-        What is yielded is ``[any, num_features]`` float32.
-        """
+        """Yield scaled slices ``[n, num_features]`` float32 of ``rows``, stored as ``dtype``."""
         mean, deviation = np.array(self.mean), np.array(self.deviation)
-        for part in _parts(rows, None, dtype, len(mean)):
-            with np.errstate(over="ignore"):  # what is not finite is refused when it is stored
+        for part in _row_slices(rows, None, dtype, len(mean)):
+            with np.errstate(over="ignore"):  # infinity is refused when it is stored
                 yield ((part - mean) / deviation).astype(np.float32)
 
 
-def _parts(
+def _row_slices(
     rows: Array, vertices: IntArray | None, dtype: str = "float32", width: int | None = None
 ) -> Iterator[Array]:
-    """Yield rows of ``vertices``, all if None, in float64.
+    """Yield slices of the rows of ``vertices``, or of all rows, in float64.
 
-    ``width`` is their number of features, None for the columns of ``rows``.
+    ``width`` is the number of features. None: the columns of ``rows``.
     """
     width = rows.shape[1] if width is None else width
     step = max(1, _SLICE_BYTES // (8 * width))
@@ -89,55 +93,58 @@ def _parts(
 
 
 class Spread:
-    """How much larger some columns of features are than others, by the first rows.
+    """Magnitudes of feature columns, measured on the first ``SAMPLED_ROWS`` rows.
 
-    ``others`` are magnitudes of what a model computes with beside them.
+    ``reference`` are further magnitudes to compare with, such as those of hidden rows.
     """
 
-    def __init__(self, others: Sequence[float] = ()) -> None:
-        self._others = others
-        self._max: Float32Array | None = None  # ``[num_features]`` of magnitudes
-        self._left = SAMPLED_ROWS
+    def __init__(self, reference: Sequence[float] = ()) -> None:
+        self._reference = reference
+        self._max: Float32Array | None = None  # ``[num_features]`` magnitudes
+        self._rows_left = SAMPLED_ROWS
 
-    def watching(self, chunks: Iterable[Array]) -> Iterator[Array]:
-        """Yield ``chunks`` of rows as they are, and look at the first of them."""
+    def watch(self, chunks: Iterable[Array]) -> Iterator[Array]:
+        """Yield ``chunks`` of rows unchanged, and measure the first rows."""
         for rows in chunks:
             if rows.ndim == 2:
-                self.look_at(rows)
+                self.add(rows)
             yield rows
 
-    def look_at(self, rows: Array) -> None:
-        """Look at ``[n, num_features]`` rows, if they are among the first."""
-        if self._left > 0 and len(rows):
-            with np.errstate(over="ignore"):  # what float32 cannot hold is refused later
-                part = np.abs(rows[: self._left].astype(np.float32)).max(axis=0)
+    def add(self, rows: Array) -> None:
+        """Measure rows ``[n, num_features]`` that are among the first."""
+        if self._rows_left > 0 and len(rows):
+            with np.errstate(over="ignore"):  # infinity is refused later
+                part = np.abs(rows[: self._rows_left].astype(np.float32)).max(axis=0)
             self._max = part if self._max is None else np.maximum(self._max, part)
-            self._left -= len(rows)
+            self._rows_left -= len(rows)
 
     @property
     def largest(self) -> float:
-        """Largest magnitude of the rows that were looked at."""
+        """Largest magnitude of the measured rows; 0 without rows."""
         return 0.0 if self._max is None or not len(self._max) else float(self._max.max())
 
     @property
     def widest(self) -> tuple[int, float, float] | None:
-        """A column of which the largest number is 100 times that of most columns, and both."""
+        """Column with at least ``_WIDE`` times the median magnitude, and both magnitudes."""
         if self._max is None or not self._max.any():
             return None
-        found = np.append(self._max[self._max > 0], self._others)
-        column, usual = int(self._max.argmax()), float(np.sort(found)[(len(found) - 1) // 2])
+        magnitudes = np.append(self._max[self._max > 0], self._reference)
+        column, usual = (
+            int(self._max.argmax()),
+            float(np.sort(magnitudes)[(len(magnitudes) - 1) // 2]),
+        )
         largest = float(self._max[column])
         return (column, largest, usual) if largest >= _WIDE * usual else None
 
 
 def warn_of_spread(spread: Spread, source: object, names: Callable[[int], str], cure: str) -> None:
-    """Warn of a column of features that is far larger than others.
+    """Warn about a feature column of far larger magnitude than the median column.
 
     Args:
-        spread: of the features.
-        source: the features, in the warning.
-        names: return the name of a column.
-        cure: a sentence that says how to scale them.
+        spread: magnitudes of the columns.
+        source: origin of the features, in the warning.
+        names: function that returns the name of a column.
+        cure: sentence on how to scale the features.
     """
     if spread.widest is None:
         return
@@ -149,7 +156,7 @@ def warn_of_spread(spread: Spread, source: object, names: Callable[[int], str], 
 
 
 def warn_of_large(largest: float, source: object) -> None:
-    """Warn of features whose sums and squares overflow float32, by their largest magnitude."""
+    """Warn if features of magnitude ``largest`` overflow float32 in sums and squares."""
     if largest > _LARGE:
         _LOG.warning(
             "%s: features reach %.3g; sums and squares of numbers above %.0e overflow float32, and "
@@ -160,25 +167,26 @@ def warn_of_large(largest: float, source: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _WithScaling:
-    """The entries of ``meta.json`` that have the scalings."""
+    """Entries of ``meta.json`` with the scalings."""
 
     scaling: ColumnScaling | None = None
     edge_scaling: ColumnScaling | None = None
 
 
 def read_scaling(graph: Graph) -> ColumnScaling | None:
-    """Return the scaling that the features of a store have gone through; None without.
+    """Return the scaling of the vertex features in a store. None: they are not scaled.
 
     Raises:
-        GraphError: ``meta.json`` holds something else.
+        GraphError: the entry in ``meta.json`` is damaged.
     """
     return _read(graph, "scaling", graph.num_features) if graph.origin.own_features else None
 
 
 def read_edge_scaling(graph: Graph) -> ColumnScaling | None:
-    """Return the scaling that the features of edges have gone through; None without.
+    """Return the scaling of the edge features in a store. None: they are not scaled.
 
-    It raises as ``read_scaling`` does.
+    Raises:
+        GraphError: the entry in ``meta.json`` is damaged.
     """
     width = graph.num_edge_features
     return _read(graph, "edge_scaling", width) if width else None
@@ -188,29 +196,29 @@ def _read(graph: Graph, name: str, num_features: int) -> ColumnScaling | None:
     if graph.path is None:
         return None
     record = GRAPH_STORE.record(_WithScaling, read_meta(graph.path).entries, graph.path)
-    found: ColumnScaling | None = getattr(record, name)
-    if found is not None and len(found.mean) != num_features:
-        raise GRAPH_STORE.refused(graph.path, f"{name} is of {len(found.mean)} features")
-    return found
+    scaling: ColumnScaling | None = getattr(record, name)
+    if scaling is not None and len(scaling.mean) != num_features:
+        raise GRAPH_STORE.refused(graph.path, f"{name} is of {len(scaling.mean)} features")
+    return scaling
 
 
 def scaled_graph(graph: Graph, scaling: ColumnScaling) -> Graph:
-    """Return ``graph`` with scaled features, float32 in a temporary file.
+    """Return ``graph`` with scaled vertex features, float32 in a temporary file.
 
     Raises:
-        NoSpaceError: the disk has no room for it.
+        NoSpaceError: the disk is too small.
     """
     rows = _scaled_copy(graph.features, scaling, graph.feature_dtype, graph.num_vertices)
     return replace(graph, features=rows, feature_dtype="float32")
 
 
 def scaled_edges(graph: Graph, scaling: ColumnScaling) -> Graph:
-    """Return ``graph`` with scaled features of edges, in a temporary file.
+    """Return ``graph`` with scaled edge features in a temporary file.
 
-    Rows after those of the edges as published, of loops that are added, remain zeros, the mean.
+    The last row, of added loops, remains zeros, which equal the mean.
 
     Raises:
-        NoSpaceError: the disk has no room for it.
+        NoSpaceError: the disk is too small.
     """
     edges = graph.edges
     assert edges.features is not None
@@ -220,7 +228,7 @@ def scaled_edges(graph: Graph, scaling: ColumnScaling) -> Graph:
 
 
 def _scaled_copy(rows: Array, scaling: ColumnScaling, dtype: str, count: int) -> Float32Array:
-    """Return ``rows`` with the first ``count`` scaled and zeros after them, in a temporary file."""
+    """Return a temporary file of the first ``count`` rows, scaled, then zeros."""
     folder, shape = Path(tempfile.gettempdir()), (len(rows), len(scaling.mean))
     check_space("scaled features", folder, disk=4 * shape[0] * shape[1])
     with tempfile.TemporaryFile() as file:  # the map keeps it

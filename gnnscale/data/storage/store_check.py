@@ -1,4 +1,4 @@
-"""Whether a store still fits its options and published files, and whether its content is right."""
+"""Checks of a graph store: against its options and raw files, and of its content."""
 
 import json
 import os
@@ -18,8 +18,7 @@ from gnnscale.core.artifact.files import read_file
 from gnnscale.core.artifact.header import file_sha256, header_text, parse_json
 from gnnscale.core.artifact.npy import SLICE_BYTES, read_slices
 from gnnscale.data.tables.vertex_ids import check_ids_file, read_ids
-from gnnscale.graph import Graph
-from gnnscale.graph import store_format as graph_store
+from gnnscale.graph import Graph, store_format
 from gnnscale.graph.dtypes import MAX_QUANTIZED, finite, scales_of
 from gnnscale.graph.sharded import ShardedFeatures
 
@@ -28,11 +27,11 @@ _UNFINISHED_META = ".meta.json.tmp"
 
 @dataclass(frozen=True, kw_only=True)
 class RawFile:
-    """A published file as ``meta.json`` records it."""
+    """Record of a raw file in ``meta.json``."""
 
-    name: str  #: its path inside ``dataset.raw``
+    name: str  #: path relative to ``dataset.raw``
     bytes: int
-    mtime_ns: int  #: when it was last changed, in ns since 1970
+    mtime_ns: int  #: time of the last change, in ns since 1970
     sha256: str
 
 
@@ -40,7 +39,7 @@ class RawFile:
 def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list[RawFile]]]:
     """Hash ``files`` in a thread during the ``with`` block; names are relative to ``root``.
 
-    Yields a function that waits for size, time and hash of each file, and returns them.
+    Yields a function that waits for the hashes and returns the records.
     """
     stop = threading.Event()
 
@@ -54,37 +53,45 @@ def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list
     with ThreadPoolExecutor(1, "gnnscale-checking") as pool:
         records = [pool.submit(record, file) for file in files]
         try:
-            yield lambda: [each.result() for each in records]
+            yield lambda: [result.result() for result in records]
         finally:
             stop.set()
 
 
 def changed_file(
-    store: Path, meta: graph_store.StoreMeta, files: Sequence[Path], root: Path
+    store: Path, meta: store_format.StoreMeta, files: Sequence[Path], root: Path
 ) -> Path | None:
-    """Return the first of ``files`` whose content is not what ``store`` was made of, else None.
+    """Return the first of ``files`` whose content changed since ``store`` was written, or None.
 
-    If size and time are those recorded, so is the content; otherwise it is hashed. Times that
-    are out of date are recorded again if that is possible, so that the next look is quick. Names
-    are relative to ``root``. A damaged record of the files is a GraphError.
+    A file with the recorded size and time is unchanged; otherwise the file is hashed. If only the
+    time differs, the new time is recorded if possible, so that the next check needs no hash.
+
+    Args:
+        store: directory of the graph store.
+        meta: its ``meta.json``.
+        files: raw files.
+        root: folder that the recorded names are relative to.
+
+    Raises:
+        GraphError: the record of the raw files is damaged.
     """
     recorded = _recorded(meta, store)
-    found: list[RawFile] = []
+    touched: list[RawFile] = []
     for file in files:
         name, status = _name(file, root), file.stat()
-        before = recorded.get(name)
-        if before and (before.bytes, before.mtime_ns) == (status.st_size, status.st_mtime_ns):
+        record = recorded.get(name)
+        if record and (record.bytes, record.mtime_ns) == (status.st_size, status.st_mtime_ns):
             continue
-        known = (before,) if before else tuple(recorded.values())
-        if status.st_size not in (each.bytes for each in known):
+        candidates = (record,) if record else tuple(recorded.values())
+        if status.st_size not in (candidate.bytes for candidate in candidates):
             return file
         sha256 = file_sha256(file)
-        same = next((each for each in known if each.sha256 == sha256), None)
+        same = next((candidate for candidate in candidates if candidate.sha256 == sha256), None)
         if same is None:
             return file
-        found.append(replace(same, name=name, mtime_ns=status.st_mtime_ns))
-    if found:
-        _record_anew(store, recorded | {each.name: each for each in found})
+        touched.append(replace(same, name=name, mtime_ns=status.st_mtime_ns))
+    if touched:
+        _record_anew(store, recorded | {candidate.name: candidate for candidate in touched})
     return None
 
 
@@ -94,23 +101,23 @@ def _name(file: Path, root: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Recorded:
-    """The entry of ``meta.json`` that records the published files."""
+    """Entry of ``meta.json`` with the raw files."""
 
     raw: tuple[RawFile, ...]
 
 
-def _recorded(meta: graph_store.StoreMeta, store: Path) -> dict[str, RawFile]:
-    found = graph_store.GRAPH_STORE.record(_Recorded, meta.entries, store)
-    return {file.name: file for file in found.raw}
+def _recorded(meta: store_format.StoreMeta, store: Path) -> dict[str, RawFile]:
+    entry = store_format.GRAPH_STORE.record(_Recorded, meta.entries, store)
+    return {file.name: file for file in entry.raw}
 
 
 def _record_anew(store: Path, records: Mapping[str, RawFile]) -> None:
-    """Write other records of the published files into ``meta.json``, if that is possible.
+    """Replace the records of the raw files in ``meta.json``, if possible.
 
-    All goes through the directory as it was opened: another process may put a new store into its
-    place at any time, and that one must not get an old ``meta.json``.
+    Files are opened relative to a descriptor of the directory: another process may replace the
+    store at any time, and the new store must not get an old ``meta.json``.
     """
-    with suppress(OSError):  # it only saves time
+    with suppress(OSError):  # the record only saves time
         folder = os.open(store, os.O_RDONLY | os.O_DIRECTORY)
         try:
             with _open_in(folder, "meta.json", os.O_RDONLY) as stream:
@@ -128,47 +135,53 @@ def _open_in(folder: int, name: str, flags: int) -> IO[str]:
     return os.fdopen(descriptor, "r" if flags == os.O_RDONLY else "w")
 
 
-def check_options(store: Path, meta: graph_store.StoreMeta, options: Mapping[str, Any]) -> None:
-    """Raise GraphError unless a store was prepared with these options; names the difference."""
-    before = meta.entries.get("options")
-    if not isinstance(before, dict):
-        raise graph_store.GRAPH_STORE.refused(store, "options are missing")
-    graph_store.GRAPH_STORE.check_same(store, options, before)
+def check_options(store: Path, meta: store_format.StoreMeta, options: Mapping[str, Any]) -> None:
+    """Raise GraphError, naming the difference, unless a store was prepared with ``options``."""
+    stored = meta.entries.get("options")
+    if not isinstance(stored, dict):
+        raise store_format.GRAPH_STORE.refused(store, "options are missing")
+    store_format.GRAPH_STORE.check_same(store, options, stored)
 
 
 def check_replaceable(path: Path) -> None:
-    """Raise GraphError if a directory holds anything but a graph store: none is replaced then."""
+    """Raise GraphError if a directory is not a graph store, and so must not be replaced."""
     try:
-        entries = parse_json(read_file(path / graph_store.GRAPH_STORE.header), source=path)
+        entries = parse_json(read_file(path / store_format.GRAPH_STORE.header), source=path)
     except GraphError:
         entries = {}
     if not {"format_version", "arrays"} <= set(entries):
         raise GraphError(
-            f"{path}: exists and is not a graph store, so it is never replaced; "
-            "name another dataset.store, or remove it"
+            f"{path}: expected a graph store to replace, got other files; name another "
+            "dataset.store, or remove the directory"
         )
-    graph_store.GRAPH_STORE.check_replaceable(path)
+    store_format.GRAPH_STORE.check_replaceable(path)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that was looked at."""
+    """Result of one check of a store."""
 
-    what: str  #: the file, and what of it
-    problem: str | None  #: one line on the first thing that is wrong, None if nothing is
+    what: str  #: the file and the checked property
+    problem: str | None  #: the first problem in one line. None: the check passed.
 
 
 def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
-    """Read every byte of a graph store, and say of each of its files whether it is as it must be.
+    """Read every byte of a graph store and check each of its files.
 
-    What ``Graph.open`` checks comes first; a store that cannot be opened is looked at no further.
-    Then come the checksums of all arrays, the order and range of the neighbours, whether all
-    features are finite, all weights of edges finite and not negative, and all rows of edges in
-    range. About ``slice_bytes`` are in memory at a time.
+    The first check is ``Graph.open``; if it fails, no other follows. Then arrays are read for their
+    checksums, sorted neighbors in range, finite features, finite and non-negative edge weights, and
+    edge rows in range.
+
+    Args:
+        path: directory of the graph store.
+        slice_bytes: bytes of an array in memory at a time, about.
+
+    Returns:
+        The results in the order of the checks.
     """
     opens = "meta.json, sizes, types, offsets, labels and split"
     try:
-        meta, graph = graph_store.read_meta(path), Graph.open(path)
+        meta, graph = store_format.read_meta(path), Graph.open(path)
     except GraphError as error:
         return [Check(what=opens, problem=str(error))]
     checks = [Check(what=opens, problem=None)]
@@ -176,14 +189,19 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     with track(f"checking {path.name}", total, "bytes") as advance:
         for name in filter(
             meta.arrays.__contains__,
-            (*graph_store.ARRAYS, graph_store.DEGREES, graph_store.OWNER, *graph_store.EDGE_ARRAYS),
+            (
+                *store_format.ARRAYS,
+                store_format.DEGREES,
+                store_format.OWNER,
+                *store_format.EDGE_ARRAYS,
+            ),
         ):
             checks += _array_checks(path, meta, graph, name, slice_bytes, advance)
     return checks + list(_ids_checks(path, meta, graph))
 
 
-def _ids_checks(path: Path, meta: graph_store.StoreMeta, graph: Graph) -> Iterator[Check]:
-    """Look at the user's ids of the vertices if the store has them."""
+def _ids_checks(path: Path, meta: store_format.StoreMeta, graph: Graph) -> Iterator[Check]:
+    """Yield the check of the user's vertex ids if the store has ids."""
     if "ids" not in meta.entries:
         return
     try:
@@ -196,15 +214,15 @@ def _ids_checks(path: Path, meta: graph_store.StoreMeta, graph: Graph) -> Iterat
 
 def _array_checks(
     path: Path,
-    meta: graph_store.StoreMeta,
+    meta: store_format.StoreMeta,
     graph: Graph,
     name: str,
     slice_bytes: int,
     advance: Callable[[int], None],
 ) -> Iterator[Check]:
-    """Read one array once, for its checksum and for what its values must be."""
+    """Yield the checks of an array: its checksum, and the range of its values."""
     file, array, divided = path / f"{name}.npy", graph.edges.arrays().get(name), graph.features
-    if isinstance(divided, ShardedFeatures) and name in ("features", graph_store.OWNER):
+    if isinstance(divided, ShardedFeatures) and name in ("features", store_format.OWNER):
         array = divided.rows if name == "features" else divided.owner
     array = getattr(graph, name) if array is None else array
     problem, crc32 = None, 0
@@ -216,24 +234,24 @@ def _array_checks(
         elif problem is None and name == "features":
             of = "row" if isinstance(divided, ShardedFeatures) else "vertex"
             problem = _feature_problem(*rows, graph.feature_dtype, of)
-        elif problem is None and name == graph_store.WEIGHTS:
+        elif problem is None and name == store_format.WEIGHTS:
             problem = _weight_problem(*rows, graph)
-        elif problem is None and name == graph_store.EDGE_ROWS:
+        elif problem is None and name == store_format.EDGE_ROWS:
             problem = _row_problem(*rows, graph)
-        elif problem is None and name == graph_store.EDGE_FEATURES:
+        elif problem is None and name == store_format.EDGE_FEATURES:
             problem = _feature_problem(*rows, "float32", of="row")
-        elif problem is None and name == graph_store.EDGE_ENDS:
+        elif problem is None and name == store_format.EDGE_ENDS:
             problem = _end_problem(*rows, graph)
     expected = meta.arrays[name].crc32
     differs = f"{file}: checksum {crc32}, expected {expected}" if crc32 != expected else None
     yield Check(what=f"{name}.npy: checksum", problem=differs and one_line(differs))
     what = {
-        "indices": "neighbours in range and sorted",
+        "indices": "neighbors in range and sorted",
         "features": "all finite",
-        graph_store.WEIGHTS: "all finite and not negative",
-        graph_store.EDGE_ROWS: "all in range",
-        graph_store.EDGE_FEATURES: "all finite",
-        graph_store.EDGE_ENDS: "all in range",
+        store_format.WEIGHTS: "all finite and not negative",
+        store_format.EDGE_ROWS: "all in range",
+        store_format.EDGE_FEATURES: "all finite",
+        store_format.EDGE_ENDS: "all in range",
     }.get(name)
     if what is not None:
         problem = problem and one_line(f"{file}: {problem}")
@@ -241,68 +259,68 @@ def _array_checks(
 
 
 def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
-    """Return what is wrong with the neighbours ``ids``, of which ``first`` is the first's place."""
+    """Return the problem of neighbors ``ids`` from edge ``first`` on, or None."""
     if ids.min() < 0 or ids.max() >= graph.num_vertices:
-        place = int(((ids < 0) | (ids >= graph.num_vertices)).argmax())
+        edge = int(((ids < 0) | (ids >= graph.num_vertices)).argmax())
         return (
-            f"neighbour {ids[place]} of vertex {_owner(first + place, graph)} is out of range, "
+            f"neighbor {ids[edge]} of vertex {_owner(first + edge, graph)} is out of range, "
             f"the graph has {graph.num_vertices} vertices"
         )
-    before = graph.indices[first - 1 : first] if first else ids[:0]
-    # Where a neighbour is smaller than the one before it, the list of another vertex begins.
-    falls = np.flatnonzero(np.diff(np.concatenate([before, ids])) < 0) + first + 1 - len(before)
+    previous = graph.indices[first - 1 : first] if first else ids[:0]
+    # A neighbor may be smaller than the previous one only at the start of a list.
+    falls = np.flatnonzero(np.diff(np.concatenate([previous, ids])) < 0) + first + 1 - len(previous)
     starts = graph.indptr[np.searchsorted(graph.indptr, falls)]
     if (starts != falls).any():
-        place = int(falls[(starts != falls).argmax()])
-        return f"the neighbours of vertex {_owner(place, graph)} are not sorted"
+        edge = int(falls[(starts != falls).argmax()])
+        return f"the neighbors of vertex {_owner(edge, graph)} are not sorted"
     return None
 
 
-def _owner(place: int, graph: Graph) -> int:
-    """Return the vertex whose neighbours the entry at ``place`` belongs to."""
-    return int(np.searchsorted(graph.indptr, place, side="right")) - 1
+def _owner(edge: int, graph: Graph) -> int:
+    """Return the destination of the edge number ``edge``."""
+    return int(np.searchsorted(graph.indptr, edge, side="right")) - 1
 
 
 def _feature_problem(first: int, rows: Array, dtype: str, of: str = "vertex") -> str | None:
-    """Return what is wrong with feature ``rows``, of which ``first`` is the first's vertex."""
+    """Return the problem of feature ``rows`` from vertex or row ``first`` on, or None."""
     if dtype == "uint8":
         return None
-    found = finite(rows, dtype)
-    if found.all():
+    good = finite(rows, dtype)
+    if good.all():
         return None
-    row, column = np.argwhere(~found)[0]
+    row, column = np.argwhere(~good)[0]
     if dtype in MAX_QUANTIZED:
         return f"the scale of {of} {first + row} is {scales_of(rows)[row]}"
     return f"feature {column} of {of} {first + row} is not finite"
 
 
 def _weight_problem(first: int, weights: Float32Array, graph: Graph) -> str | None:
-    """Return what is wrong with ``weights`` of edges, of which ``first`` is the first's place."""
+    """Return the problem of ``weights`` from edge ``first`` on, or None."""
     good = (weights >= 0) & np.isfinite(weights)
     if good.all():
         return None
-    place = int(good.argmin())
+    edge = int(good.argmin())
     return (
-        f"the weight of edge {first + place}, to vertex {_owner(first + place, graph)}, is "
-        f"{weights[place]}"
+        f"the weight of edge {first + edge}, to vertex {_owner(first + edge, graph)}, is "
+        f"{weights[edge]}"
     )
 
 
 def _row_problem(first: int, rows: UInt32Array, graph: Graph) -> str | None:
-    """Return what is wrong with ``rows`` of edges, of which ``first`` is the first's place."""
+    """Return the problem of edge ``rows`` from edge ``first`` on, or None."""
     assert graph.edge_features is not None
     wrong = rows >= len(graph.edge_features)
     if not wrong.any():
         return None
-    place = int(wrong.argmax())
+    edge = int(wrong.argmax())
     return (
-        f"row {rows[place]} of edge {first + place}, to vertex {_owner(first + place, graph)}, is "
+        f"row {rows[edge]} of edge {first + edge}, to vertex {_owner(first + edge, graph)}, is "
         f"out of range, there are {len(graph.edge_features)} rows of edge features"
     )
 
 
 def _end_problem(first: int, ends: IntArray, graph: Graph) -> str | None:
-    """Return what is wrong with ``ends`` of edges, of which ``first`` is the first's row."""
+    """Return the problem of ``ends`` from edge ``first`` on, or None."""
     wrong = (ends < 0) | (ends >= graph.num_vertices)
     if not wrong.any():
         return None

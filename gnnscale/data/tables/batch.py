@@ -1,4 +1,4 @@
-"""Some rows of a table, as Arrow arrays, and their place in the file."""
+"""Batches of table rows as Arrow arrays, with their location in the file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,45 +15,45 @@ from gnnscale.core.artifact.files import file_bytes
 class Batch:
     """Consecutive rows of a file."""
 
-    file: Path  #: the file
-    row: int  #: number of the first row; the first of the file is 1
-    columns: Mapping[str, Any]  #: Arrow arrays of one length, by name
+    file: Path  #: file of the rows
+    row: int  #: number of the first row, counted from 1
+    columns: Mapping[str, Any]  #: Arrow arrays of equal length, by name
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def place(self, index: int) -> str:
-        """Return the name of row ``index`` of the batch in errors."""
+    def locate(self, index: int) -> str:
+        """Return ``FILE: row N`` for row ``index`` of the batch, for errors."""
         return f"{self.file}: row {self.row + index}"
 
 
-class RowPlaces:
-    """Places of the rows of a table, of which batches are added in order."""
+class RowLocations:
+    """Map from rows of a table to rows of its files; batches are added in order."""
 
     def __init__(self) -> None:
-        #: The first row of each batch, and the batch's file and its first row there.
+        #: First row of each batch in the table; file and first row of each batch in the file.
         self._firsts = [0]
-        self._places: list[tuple[Path, int]] = []
+        self._starts: list[tuple[Path, int]] = []
 
     @property
     def num_rows(self) -> int:
-        """Number of rows so far."""
+        """Number of rows added."""
         return self._firsts[-1]
 
     @property
     def first_file(self) -> Path:
-        """The first file."""
-        return self._places[0][0]
+        """File of the first batch."""
+        return self._starts[0][0]
 
     def add(self, batch: Batch) -> None:
-        """Take the rows of the next batch."""
+        """Append the rows of the next batch."""
         self._firsts.append(self._firsts[-1] + len(batch))
-        self._places.append((batch.file, batch.row))
+        self._starts.append((batch.file, batch.row))
 
-    def place(self, index: int) -> str:
-        """Return the name of row ``index`` of the table in errors."""
+    def locate(self, index: int) -> str:
+        """Return ``FILE: row N`` for row ``index`` of the table, for errors."""
         number = int(np.searchsorted(self._firsts, index, side="right")) - 1
-        file, row = self._places[number]
+        file, row = self._starts[number]
         return f"{file}: row {row + index - self._firsts[number]}"
 
 
@@ -61,25 +61,28 @@ ENDINGS = (".parquet", ".csv", ".csv.gz")
 
 
 def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
-    """Return the files of a table in ``folder``, all of one kind.
+    """Return the files of a table, all Parquet or all CSV.
 
-    ``table`` is ``vertices`` or ``edges``, the default name and the option for another ``name``.
+    Args:
+        folder: folder of the tables.
+        table: ``vertices`` or ``edges``, the default name and the option that replaces it.
+        name: file or folder of the table. None: the default name.
 
     Raises:
-        GraphError: there is none, or more than one candidate; names the candidates.
+        GraphError: there is no candidate, or more than one, or a file is empty.
     """
     if name is not None:
         path = folder / name
         if not path.exists():
             raise GraphError(f"dataset.{table}={shown(name)}: {path} is missing")
     else:
-        found = [folder / name for name in usual_names(table) if (folder / name).exists()]
-        if len(found) != 1:
+        candidates = [folder / name for name in usual_names(table) if (folder / name).exists()]
+        if len(candidates) != 1:
             endings = ", ".join(ENDINGS)
-            what = " and ".join(path.name for path in found) or f"no {table} with {endings}"
-            which = "remove all but one, or name" if found else "name"
+            what = " and ".join(path.name for path in candidates) or f"no {table} with {endings}"
+            which = "remove all but one, or name" if candidates else "name"
             raise GraphError(f"{folder}: has {what}: {which} the table by dataset.{table}=FILE")
-        (path,) = found
+        (path,) = candidates
     files = _in_folder(path) if path.is_dir() else [path]
     for file in files:
         if not file_bytes(file):
@@ -88,12 +91,12 @@ def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
 
 
 def usual_names(table: str) -> list[str]:
-    """Return the default names of a table: a folder, or a file."""
+    """Return the default names of the folder or file of a table."""
     return [table, *(f"{table}{ending}" for ending in ENDINGS)]
 
 
 def is_parquet(file: Path) -> bool:
-    """Whether the file is Parquet; all others are CSV, whatever their names."""
+    """Whether the name of a file is that of Parquet; all other files are CSV."""
     return file.name.endswith(".parquet")
 
 
@@ -154,12 +157,12 @@ def with_texts(batch: Batch) -> Batch:
         if lengths.max(initial=0) > MAX_TEXT_BYTES:
             index = int(lengths.argmax())
             raise GraphError(
-                f"{batch.place(index)}: {shown(column)} has {lengths[index]} bytes, allowed are "
+                f"{batch.locate(index)}: {shown(column)} has {lengths[index]} bytes, allowed are "
                 f"{MAX_TEXT_BYTES}"
             )
         if not _is_valid(array):
             index = next(i for i in range(len(array)) if not _is_valid(array.slice(i, 1)))
-            raise GraphError(f"{batch.place(index)}: {shown(column)} is not UTF-8")
+            raise GraphError(f"{batch.locate(index)}: {shown(column)} is not UTF-8")
     return Batch(batch.file, batch.row, columns)
 
 
@@ -174,24 +177,24 @@ def _is_valid(array: Any) -> bool:
 
 
 def first_null(array: Any) -> int | None:
-    """Return the place of the first null, or None."""
+    """Return the index of the first null, or None."""
     if not array.null_count:
         return None
     return int(array.is_null().to_numpy(zero_copy_only=False).argmax())
 
 
 def refuse_nulls(batch: Batch, column: str) -> None:
-    """Raise GraphError if the column has a null; names the row."""
+    """Raise GraphError, naming the row, if the column has a null."""
     index = first_null(batch.columns[column])
     if index is not None:
-        raise GraphError(f"{batch.place(index)}: {shown(column)} is empty")
+        raise GraphError(f"{batch.locate(index)}: {shown(column)} is empty")
 
 
 def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
     """Return a column of numbers or booleans as floating point, nulls as NaN.
 
     Raises:
-        GraphError: the column holds something else.
+        GraphError: the column has another type.
     """
     import pyarrow
     from pyarrow import compute
@@ -199,8 +202,7 @@ def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
     array = plain(batch.columns[column])
     if not _is_number(array.type):
         raise GraphError(
-            f"{batch.file}: column {shown(repr(column))} holds {shown(array.type)}, needed are "
-            "numbers"
+            f"{batch.file}: column {shown(repr(column))}: expected numbers, got {shown(array.type)}"
         )
     try:
         array = compute.cast(array, pyarrow.from_numpy_dtype(np.dtype(dtype)), safe=False)
@@ -220,7 +222,7 @@ def _is_number(kind: Any) -> bool:
 
 
 def text_buffers(array: Any) -> tuple[Int64Array, UInt8Array]:
-    """Return offsets from 0 on, and bytes, of a large_string array without nulls."""
+    """Return offsets, which start at 0, and bytes of a large_string array without nulls."""
     _, offsets, data = array.buffers()
     whole = np.frombuffer(offsets, np.int64, len(array) + 1, array.offset * 8)
     text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)

@@ -1,4 +1,4 @@
-"""Columns of categories: a feature of 0 or 1 for each, the same for every table of a run."""
+"""Columns of categories, one-hot encoded: one feature of 0 or 1 per category."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from gnnscale.graph.store_format import MAX_FEATURES
 if TYPE_CHECKING:
     from gnnscale.data.tables.table import Table
 
-#: A column with more different values is text, and no category.
+#: Categories of a column, at most; with more values it is free text.
 MAX_CATEGORIES = 256
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-#: Of a vertex whose cell is empty.
+#: Code of an empty cell.
 _NO_CATEGORY = -1
-#: Rows that are arranged at once take about so many bytes.
+#: Bytes of rows that are remapped at a time.
 _SLICE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column of a table whose numbers or categories are features."""
+    """Column of a table whose numbers or categories are features."""
 
     name: str
-    #: features; 1 unless it holds lists or categories
+    #: number of features; 1 unless the column has lists or categories
     width: Annotated[int, Meta(ge=1, le=MAX_FEATURES)]
-    #: what each feature means, sorted; None if the column holds numbers
+    #: sorted categories, one per feature. None: the column has numbers.
     categories: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class Column:
 
 
 def holds_texts(kind: Any) -> bool:
-    """Whether an Arrow type is one of texts, as they are or by the numbers of a dictionary."""
+    """Whether an Arrow type is one of texts, plain or dictionary-encoded."""
     from pyarrow import types
 
     return is_text(kind.value_type if types.is_dictionary(kind) else kind)
@@ -57,21 +57,24 @@ def holds_texts(kind: Any) -> bool:
 def find_categories(
     table: Table, columns: Sequence[str], *, option: str = "features"
 ) -> dict[str, tuple[str, ...]]:
-    """Return the different values of each of ``columns``, sorted, without empty cells.
+    """Return the sorted distinct values of each column, without empty cells.
 
-    ``option`` is the one that names them.
+    Args:
+        table: the table.
+        columns: names of the columns.
+        option: option that selects the columns, for errors.
 
     Raises:
-        GraphError: a column has over ``MAX_CATEGORIES`` of them, or only empty cells, or holds
-            something else than texts and whole numbers; names the column.
+        GraphError: a column has over ``MAX_CATEGORIES`` values, only empty cells, or a type other
+            than texts and integers.
     """
     import pyarrow
 
-    found: dict[str, set[str]] = {column: set() for column in columns}
+    values_by_column: dict[str, set[str]] = {column: set() for column in columns}
     types = dict.fromkeys(columns, pyarrow.string())
     for batch in table.batches(columns, types, 64) if columns else ():
-        for column, values in found.items():
-            values.update(_texts(batch, column).unique().drop_null().to_pylist())
+        for column, values in values_by_column.items():
+            values.update(_as_texts(batch, column).unique().drop_null().to_pylist())
             if len(values) > MAX_CATEGORIES:
                 _refuse_text(table, column, values)
                 raise GraphError(
@@ -79,64 +82,62 @@ def find_categories(
                     "different values, which is too many for categories; free text is not read: "
                     f"encode it as numbers, or leave the column out by dataset.{option}=[...]"
                 )
-    for column, values in found.items():
+    for column, values in values_by_column.items():
         if not values:
             raise GraphError(
                 f"{table.path}: column {shown(repr(column))} has no value, and so no category; "
                 f"leave it out by dataset.{option}=[...]"
             )
-    return {column: tuple(sorted(values)) for column, values in found.items()}
+    return {column: tuple(sorted(values)) for column, values in values_by_column.items()}
 
 
 def _refuse_text(table: Table, column: str, values: Collection[str]) -> None:
-    """Raise GraphError for the first text in a column of numbers, if most of ``values`` are."""
+    """Raise GraphError for the first text in a column if most of its ``values`` are numbers."""
     import pyarrow
 
-    if 2 * sum(_NUMBER.fullmatch(each) is not None for each in values) <= len(values):
+    if 2 * sum(_NUMBER.fullmatch(value) is not None for value in values) <= len(values):
         return
     for batch in table.batches([column], {column: pyarrow.string()}, 64):
-        for index, value in enumerate(_texts(batch, column).to_pylist()):
+        for index, value in enumerate(_as_texts(batch, column).to_pylist()):
             if value is not None and not _NUMBER.fullmatch(value):
                 raise GraphError(
-                    f"{batch.place(index)}: {shown(column)} is {shown(repr(value))}, and most "
-                    "values of the column are numbers"
+                    f"{batch.locate(index)}: {shown(column)}: expected a number, as most values of "
+                    f"the column, got {shown(repr(value))}"
                 )
 
 
 def mixed_up(categories: Sequence[str]) -> str | None:
-    """Return a text among numbers, which is rather a mistake in a column of numbers; else None."""
+    """Return a text among categories that are otherwise numbers, likely a mistake; else None."""
     texts = [name for name in categories if not _NUMBER.fullmatch(name)]
     return texts[0] if texts and len(texts) < len(categories) else None
 
 
 def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Array:
-    """Return ``[rows, len(categories)]`` float32: 1 at the category of a row, else 0.
-
-    A row whose cell is empty has zeros alone.
+    """Return one-hot rows ``[rows, len(categories)]`` float32; zeros for an empty cell.
 
     Raises:
         GraphError: a value is not in ``categories``; names the row.
     """
-    encoded = _texts(batch, column).dictionary_encode()
-    number = {name: place for place, name in enumerate(categories)}
+    encoded = _as_texts(batch, column).dictionary_encode()
+    number = {name: index for index, name in enumerate(categories)}
     unknown = len(categories)
     names = encoded.dictionary.to_pylist()
     codes = np.array([*(number.get(name, unknown) for name in names), _NO_CATEGORY], np.int64)
-    found = codes[encoded.indices.fill_null(len(names)).to_numpy()]
-    if (found == unknown).any():
-        index = int((found == unknown).argmax())
+    row_codes = codes[encoded.indices.fill_null(len(names)).to_numpy()]
+    if (row_codes == unknown).any():
+        index = int((row_codes == unknown).argmax())
         raise GraphError(
-            f"{batch.place(index)}: {shown(column)} is {shown(repr(encoded[index].as_py()))}, "
-            "which it was not when the categories were counted"
+            f"{batch.locate(index)}: {shown(column)}: expected a category of the first pass over "
+            f"the file, got {shown(repr(encoded[index].as_py()))}"
         )
     rows = np.zeros((len(batch), len(categories)), np.float32)
-    known = np.flatnonzero(found != _NO_CATEGORY)
-    rows[known, found[known]] = 1
+    filled = np.flatnonzero(row_codes != _NO_CATEGORY)
+    rows[filled, row_codes[filled]] = 1
     return rows
 
 
-def _texts(batch: Batch, column: str) -> Any:
-    """Return a column as large_string; whole numbers and booleans as they are written."""
+def _as_texts(batch: Batch, column: str) -> Any:
+    """Return a column of texts, integers or booleans as large_string."""
     import pyarrow
     from pyarrow import compute, types
 
@@ -147,107 +148,118 @@ def _texts(batch: Batch, column: str) -> Any:
     if whole or types.is_null(array.type):
         return compute.cast(array, pyarrow.large_string())
     raise GraphError(
-        f"{batch.file}: column {shown(repr(column))} holds {shown(array.type)}, categories are "
-        "texts or whole numbers"
+        f"{batch.file}: column {shown(repr(column))}: expected texts or integers as categories, "
+        f"got {shown(array.type)}"
     )
 
 
-def places_of(graph: str, have: Sequence[Column], want: Sequence[Column]) -> Int64Array | None:
-    """Return the feature of ``have`` that each feature of ``want`` is, -1 if it has no such.
-
-    Columns have the same names in the same order. A category that a table does not have is a
-    feature of zeros. None if all features are those of ``have``.
+def places_of(
+    graph: str, columns: Sequence[Column], expected_columns: Sequence[Column]
+) -> Int64Array | None:
+    """Return the source feature of each expected feature, -1 for a category without vertices.
 
     Args:
-        graph: name of the graph that has the columns ``have``, for errors.
+        graph: name of the graph, for errors.
+        columns: feature columns of the graph.
+        expected_columns: feature columns of the run, with the same names in the same order.
+
+    Returns:
+        ``[num_expected_features]`` int64. None: the features are equal.
 
     Raises:
-        ConfigError: a column has categories in one of the two alone, or one that is not in
-            ``want``; names the column and the value.
+        ConfigError: a column of the graph has a category that the run was not trained on.
     """
-    if have == want or all(a.categories == b.categories for a, b in zip(have, want, strict=True)):
+    if columns == expected_columns or all(
+        a.categories == b.categories for a, b in zip(columns, expected_columns, strict=True)
+    ):
         return None
-    places: list[int] = []
+    mapping: list[int] = []
     first = 0
-    for found, own in zip(have, want, strict=True):
-        if own.categories is None:
-            places += range(first, first + found.width)
+    for column, expected in zip(columns, expected_columns, strict=True):
+        if expected.categories is None:
+            mapping += range(first, first + column.width)
         else:
-            places += _places_of_categories(graph, found, own, first)
-        first += found.width
-    return np.array(places, np.int64)
+            mapping += _category_mapping(graph, column, expected, first)
+        first += column.width
+    return np.array(mapping, np.int64)
 
 
-def check_kinds(graph: str, found: Column, own: Column, option: str = "categories") -> None:
-    """Raise ConfigError if one of two columns of a name has categories, and the other numbers.
+def check_kinds(graph: str, column: Column, expected: Column, option: str = "categories") -> None:
+    """Raise ConfigError unless both columns have categories or both have numbers.
 
-    ``option`` is the one that makes numbers categories.
+    Args:
+        graph: name of the graph, for errors.
+        column: column of the graph.
+        expected: column of the run.
+        option: option that reads numbers as categories, for errors.
     """
-    if found.categories is not None and own.categories is None:
+    if column.categories is not None and expected.categories is None:
         raise ConfigError(
-            f"dataset: {graph} has categories in column {shown(repr(own.name))}, such as "
-            f"{shown(repr(found.categories[0]))}, and the run was trained on numbers in it"
+            f"dataset: column {shown(repr(expected.name))} of {graph}: expected numbers as in "
+            f"training, got categories such as {shown(repr(column.categories[0]))}"
         )
-    if found.categories is None and own.categories is not None:
+    if column.categories is None and expected.categories is not None:
         raise ConfigError(
-            f"dataset: {graph} has numbers in column {shown(repr(own.name))}, and the run was "
-            f"trained on categories in it; set dataset.{option}=[{shown(own.name)}]"
+            f"dataset: column {shown(repr(expected.name))} of {graph}: expected categories as in "
+            f"training, got numbers; set dataset.{option}=[{shown(expected.name)}]"
         )
 
 
-def _places_of_categories(graph: str, found: Column, own: Column, first: int) -> list[int]:
-    assert found.categories is not None
-    assert own.categories is not None
-    unknown = sorted(set(found.categories) - set(own.categories))
+def _category_mapping(graph: str, column: Column, expected: Column, first: int) -> list[int]:
+    assert column.categories is not None
+    assert expected.categories is not None
+    unknown = sorted(set(column.categories) - set(expected.categories))
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise ConfigError(
-            f"dataset: {graph} has {shown(repr(unknown[0]))}{more} in column "
-            f"{shown(repr(own.name))}, which the run was not trained on; train it again, or leave "
-            "these cells empty, which is no category"
+            f"dataset: column {shown(repr(expected.name))} of {graph}: expected the categories of "
+            f"training, got {shown(repr(unknown[0]))}{more}; train again, or leave the cells empty"
         )
-    number: Mapping[str, int] = {name: place for place, name in enumerate(found.categories)}
-    return [first + number[name] if name in number else -1 for name in own.categories]
+    number: Mapping[str, int] = {name: index for index, name in enumerate(column.categories)}
+    return [first + number[name] if name in number else -1 for name in expected.categories]
 
 
-def arranged_graph(graph: Graph, places: Int64Array) -> Graph:
-    """Return ``graph`` with other features, in a temporary file.
+def arranged_graph(graph: Graph, mapping: Int64Array) -> Graph:
+    """Return ``graph`` with remapped vertex features in a temporary file.
 
     Args:
-        places: ``[num_features]`` of the result: the feature that each is, -1 for zeros.
+        graph: the graph.
+        mapping: ``[num_features]`` source feature of each result feature, -1 for zeros.
 
     Raises:
-        NoSpaceError: the disk has no room for it.
+        NoSpaceError: the disk is too small.
     """
     dtype, width = graph.feature_dtype, graph.num_features
     if dtype not in MAX_QUANTIZED:
-        return replace(graph, features=_arranged(graph.features, places))
-    rows = _arranged(graph.features, places, lambda part: as_float32(part, dtype, width))
+        return replace(graph, features=_remapped_copy(graph.features, mapping))
+    rows = _remapped_copy(graph.features, mapping, lambda part: as_float32(part, dtype, width))
     return replace(graph, features=rows, feature_dtype="float32")
 
 
-def arranged_edges(graph: Graph, places: Int64Array) -> Graph:
-    """Return ``graph`` with other features of edges; as ``arranged_graph``."""
+def arranged_edges(graph: Graph, mapping: Int64Array) -> Graph:
+    """Return ``graph`` with remapped edge features; arguments as for ``arranged_graph``."""
     assert graph.edges.features is not None
     return replace(
-        graph, edges=replace(graph.edges, features=_arranged(graph.edges.features, places))
+        graph, edges=replace(graph.edges, features=_remapped_copy(graph.edges.features, mapping))
     )
 
 
-def _arranged(
-    features: Array, places: Int64Array, read: Callable[[Array], Array] = np.asarray
+def _remapped_copy(
+    features: Array, mapping: Int64Array, read: Callable[[Array], Array] = np.asarray
 ) -> Array:
-    """Return ``[num_rows, len(places)]`` rows of ``features`` by ``places``, in a file.
+    """Return remapped rows ``[num_rows, len(mapping)]`` in a temporary file.
 
-    ``read`` gives some rows the columns that places are of.
+    ``read`` decodes a slice of ``features``.
     """
-    shape, dtype = (len(features), len(places)), read(features[:0]).dtype
+    shape, dtype = (len(features), len(mapping)), read(features[:0]).dtype
     num_bytes = shape[0] * shape[1] * dtype.itemsize
     check_space("features by category", Path(tempfile.gettempdir()), disk=num_bytes)
     with tempfile.TemporaryFile() as file:  # the map keeps it
         rows = np.memmap(file, dtype, "w+", shape=shape)
-    kept = np.flatnonzero(places >= 0)
+    copied = np.flatnonzero(mapping >= 0)
     step = max(1, _SLICE_BYTES // (dtype.itemsize * max(shape[1], features.shape[1])))
     for first in range(0, shape[0], step):
-        rows[first : first + step, kept] = read(features[first : first + step])[:, places[kept]]
+        rows[first : first + step, copied] = read(features[first : first + step])[
+            :, mapping[copied]
+        ]
     return rows

@@ -1,4 +1,4 @@
-"""Edges of a table: ends as vertices, weights, features and labels, decoded by threads."""
+"""Columns of the table of edges: ends, weights, features and labels, decoded by threads."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -8,37 +8,38 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import Array, Float32Array, GraphError, Int64Array, hardware, shown
-from gnnscale.core import pipeline as prefetch
-from gnnscale.data.tables import vertex_ids as id_columns
-from gnnscale.data.tables.batch import Batch, RowPlaces, floats, refuse_nulls
+from gnnscale.core.pipeline import Pipeline
+from gnnscale.data.tables import vertex_ids
+from gnnscale.data.tables.batch import Batch, RowLocations, floats, refuse_nulls
 from gnnscale.data.tables.feature_columns import FeatureColumns
 from gnnscale.data.tables.label_columns import LabelColumn, SplitColumn, csv_label_type
 from gnnscale.data.tables.table import Table
 
-#: Threads that decode edges and find their ids, at most, and batches that each may be ahead.
+#: Threads that decode edges and look up ids, at most.
 _MAX_THREADS = 8
-_AHEAD = 4
+#: Batches in the queue per thread.
+_QUEUED_BATCHES = 4
 #: Bytes of a row with two ids and a weight, about.
 _ROW_BYTES = 32
 
 
 @dataclass(frozen=True)
 class MappedEdges:
-    """Some edges of the table."""
+    """Batch of edges whose ids are mapped to vertices."""
 
-    src: Array  #: ``[num_edges]`` vertices
-    dst: Array
-    weights: Float32Array | None
-    features: Float32Array | None  #: ``[num_edges, num_features]``
+    src: Array  #: ``[num_edges]`` source vertices
+    dst: Array  #: ``[num_edges]`` destination vertices
+    weights: Float32Array | None  #: ``[num_edges]``. None: edges have no weights.
+    features: Float32Array | None  #: ``[num_edges, num_features]``. None: no features.
 
 
 class EdgeLabelColumns:
-    """Gathers labels, and perhaps the split, of all edges in the order of the table."""
+    """Labels and, optionally, split of all edges in the order of the table, added by batch."""
 
     def __init__(self, table: Table, label: LabelColumn, split: SplitColumn | None) -> None:
         self._label = label
         self._split = split
-        self._places = RowPlaces()
+        self._locations = RowLocations()
         #: Arrow type that each column of CSV is parsed as.
         self.csv_types: dict[str, Any] = {label.name: csv_label_type(table.types[label.name])}
         self._path = table.path
@@ -46,56 +47,59 @@ class EdgeLabelColumns:
             self.csv_types |= split.csv_types
 
     def add(self, batch: Batch) -> None:
-        """Take the labels and parts of a batch; raises as the columns do."""
-        for column in (self._places, self._label, self._split):
+        """Append the labels and parts of a batch; GraphError if a value is not valid."""
+        for column in (self._locations, self._label, self._split):
             if column is not None:
                 column.add(batch)
 
     def finish(
-        self, *, unlabelled: str
+        self, *, unlabeled: str
     ) -> tuple[Array, list[str] | None, Sequence[Int64Array] | None]:
-        """Return labels, names of the classes, and the rows of each part; raises as columns do."""
-        labels, names = self._label.finish(self._places)
+        """Return labels, names of the classes or None, and edges of each part or None.
+
+        ``unlabeled`` is as for ``SplitColumn.finish``.
+        """
+        labels, names = self._label.finish(self._locations)
         if self._split is None:
             return labels, names, None
         parts = self._split.finish(
-            labels, self._places, unlabelled=unlabelled, source=self._path, what="edges"
+            labels, self._locations, unlabeled=unlabeled, source=self._path, what="edges"
         )
         return labels, names, parts
 
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeTable:
-    """The columns of a table of edges that are read."""
+    """Columns to read of the table of edges."""
 
     table: Table
-    ends: tuple[str, str]  #: of the sources' ids, of the targets'
-    weight: str | None  #: of the weights
-    features: FeatureColumns | None = None
-    labels: EdgeLabelColumns | None = None
+    ends: tuple[str, str]  #: columns of the source ids and the destination ids
+    weight: str | None  #: column of the weights. None: edges have no weights.
+    features: FeatureColumns | None = None  #: None: edges have no features
+    labels: EdgeLabelColumns | None = None  #: None: edges have no labels
     id_type: str = field(default="auto")  #: one of ``ID_TYPES``
 
     @property
     def in_order(self) -> bool:
-        """Whether edges are decoded in the order of the table, since rows of theirs keep it."""
+        """Whether edges are decoded in table order, which feature rows and labels require."""
         return self.features is not None or self.labels is not None
 
-    def mapped(self, ids: id_columns.IdMap) -> Iterator[MappedEdges]:
-        """Yield the edges as threads have decoded them; labels are gathered meanwhile.
+    def mapped(self, ids: vertex_ids.IdMap) -> Iterator[MappedEdges]:
+        """Yield batches of edges that threads decode; append their labels to ``labels``.
 
         Raises:
-            GraphError: an id belongs to no vertex, a weight or label is not allowed, or a feature
+            GraphError: an id is not that of a vertex, a weight or label is not valid, or a feature
                 is missing; names the row.
         """
         num_threads = min(hardware.usable_cores(), _MAX_THREADS)
-        with prefetch.Pipeline(
+        with Pipeline(
             self._batches(ids, num_threads),
             [[lambda edges: self._map(edges, ids)]],
-            limit=_AHEAD * num_threads,
+            limit=_QUEUED_BATCHES * num_threads,
             num_threads=num_threads,
             adaptive=False,
-        ) as found:
-            for edges in found:
+        ) as decoded:
+            for edges in decoded:
                 if edges.mapped is None or edges.batch is None:
                     continue
                 if self.labels is not None:
@@ -103,7 +107,7 @@ class EdgeTable:
                 edges.batch = None
                 yield edges.mapped
 
-    def _batches(self, ids: id_columns.IdMap, num_threads: int) -> "Iterator[_DecodedEdges]":
+    def _batches(self, ids: vertex_ids.IdMap, num_threads: int) -> "Iterator[_DecodedEdges]":
         types = self._csv_types(ids)
         row_bytes = _ROW_BYTES + 8 * (self.features.num_features if self.features else 0)
         if self.in_order:
@@ -111,15 +115,15 @@ class EdgeTable:
                 _DecodedEdges(_Share(iter([batch])))
                 for batch in self.table.batches(list(types), types, row_bytes)
             )
-        # Edges may come in any order, since lists are sorted.
+        # Any order is fine, since in-neighbor lists are sorted.
         shares = self.table.shares(list(types), types, row_bytes, num_threads)
-        return _in_turn([_Share(each) for each in shares])
+        return _interleave([_Share(batches) for batches in shares])
 
-    def _csv_types(self, ids: id_columns.IdMap) -> dict[str, Any]:
-        """Return all columns, with the Arrow types that they have in CSV."""
+    def _csv_types(self, ids: vertex_ids.IdMap) -> dict[str, Any]:
+        """Return the Arrow type that each column of CSV is parsed as."""
         import pyarrow  # takes a while, and a run whose store exists needs none
 
-        types = dict.fromkeys(self.ends, id_columns.csv_id_type(self.id_type, ids.type))
+        types = dict.fromkeys(self.ends, vertex_ids.csv_id_type(self.id_type, ids.type))
         if self.weight is not None:
             types[self.weight] = pyarrow.float64()
         for columns in (self.features, self.labels):
@@ -127,7 +131,7 @@ class EdgeTable:
                 types |= columns.csv_types
         return types
 
-    def _map(self, edges: "_DecodedEdges", ids: id_columns.IdMap) -> None:
+    def _map(self, edges: "_DecodedEdges", ids: vertex_ids.IdMap) -> None:
         batch = edges.batch = edges.share.next()
         if batch is not None:
             src, dst = (ids.find(batch, end) for end in self.ends)
@@ -137,7 +141,7 @@ class EdgeTable:
 
 
 class _Share:
-    """Batches of a part of a table, decoded by one thread at a time."""
+    """Iterator over a share of a table, advanced by one thread at a time."""
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self._batches = batches
@@ -152,7 +156,7 @@ class _Share:
 
 
 class _DecodedEdges:
-    """A batch of a share, once it is decoded."""
+    """Decoded batch of a share; None before it is decoded."""
 
     def __init__(self, share: _Share) -> None:
         self.share = share
@@ -160,8 +164,8 @@ class _DecodedEdges:
         self.mapped: MappedEdges | None = None
 
 
-def _in_turn(shares: Sequence[_Share]) -> Iterator[_DecodedEdges]:
-    """Yield a future batch of each share, in turn until all have ended."""
+def _interleave(shares: Sequence[_Share]) -> Iterator[_DecodedEdges]:
+    """Yield a batch to decode of each share, round-robin, until all shares end."""
     while any(not share.ended for share in shares):
         for share in shares:
             if not share.ended:
@@ -175,7 +179,7 @@ def _weights(batch: Batch, column: str) -> Float32Array:
     if not good.all():
         index = int(good.argmin())
         raise GraphError(
-            f"{batch.place(index)}: {shown(column)} is {batch.columns[column][index]}, allowed are "
-            "numbers from 0 on that float32 holds"
+            f"{batch.locate(index)}: {shown(column)}: expected a weight of at least 0 in the range "
+            f"of float32, got {batch.columns[column][index]}"
         )
     return values

@@ -1,4 +1,4 @@
-"""Columns of features of a table, read batch by batch."""
+"""Feature columns of a table, read in batches."""
 
 import json
 import logging
@@ -17,35 +17,36 @@ from gnnscale.graph import Graph
 from gnnscale.graph.store_format import GRAPH_STORE, read_meta
 
 _LOG = logging.getLogger(__name__)
-#: Names of columns take at most so many bytes of meta.json.
+#: Bytes of column names in meta.json, at most.
 _MAX_NAME_BYTES = 1 << 20
-#: Fewer rows may well be counted by a feature.
+#: Rows from which a feature that numbers the rows is reported.
 _FEW_ROWS = 16
-#: Words of CSV, and of Python, for numbers that are not finite.
+#: Words for numbers that are not finite, of CSV and of Python.
 _NOT_FINITE = ("inf", "infinity", "nan")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _WithColumns:
-    """The entries of ``meta.json`` that name the columns."""
+    """Entries of ``meta.json`` with the feature columns."""
 
     columns: tuple[Column, ...] | None = None
     edge_columns: tuple[Column, ...] | None = None
 
 
 def read_columns(graph: Graph) -> tuple[Column, ...] | None:
-    """Return the columns of the table whose numbers are the features; None without a table.
+    """Return the columns of the vertex features. None: the graph is not from a table.
 
     Raises:
-        GraphError: ``meta.json`` holds something else.
+        GraphError: the entry in ``meta.json`` is damaged.
     """
     return _read(graph, "columns", graph.num_features) if graph.origin.own_features else None
 
 
 def read_edge_columns(graph: Graph) -> tuple[Column, ...] | None:
-    """Return the columns whose numbers are the features of edges; None without features.
+    """Return the columns of the edge features. None: edges have no features.
 
-    It raises as ``read_columns`` does.
+    Raises:
+        GraphError: the entry in ``meta.json`` is damaged.
     """
     width = graph.num_edge_features
     return _read(graph, "edge_columns", width) if width else None
@@ -56,7 +57,7 @@ def _read(graph: Graph, name: str, num_features: int) -> tuple[Column, ...] | No
         return None
     record = GRAPH_STORE.record(_WithColumns, read_meta(graph.path).entries, graph.path)
     columns: tuple[Column, ...] | None = getattr(record, name)
-    width = sum(each.width for each in columns or ())
+    width = sum(column.width for column in columns or ())
     if columns is not None and width != num_features:
         problem = f"{name} have {width} features, the graph has {num_features}"
         raise GRAPH_STORE.refused(graph.path, problem)
@@ -64,17 +65,23 @@ def _read(graph: Graph, name: str, num_features: int) -> tuple[Column, ...] | No
 
 
 class FeatureColumns:
-    """The features of a table: columns of numbers, of lists of numbers, and of categories in turn.
+    """Feature columns of a table: numbers, lists of numbers, and one-hot categories.
 
-    If the user ``named`` them, a cell of CSV that is no number is an error later, which names it.
-    ``options`` are the one that names them, and the one that makes numbers categories.
+    Example: columns ``age`` of numbers, ``vector`` of lists of 3 numbers and ``color`` of 2
+    categories have ``num_features`` of 6.
 
     Args:
-        categories: those of ``columns`` that hold categories, with a feature for each; and whether
-            the user says so. Of a column of others, all or no categories are numbers.
+        table: the table.
+        columns: names of the columns.
+        named: whether the user names the columns: then a CSV column of texts is read as numbers,
+            and the first text is an error that names the row.
+        categories: columns of categories, with whether the user says so. A column that mixes
+            numbers and texts is refused unless the user says so.
+        options: options that select the columns and the categories, for errors.
 
     Raises:
-        GraphError: a column holds neither numbers nor lists of numbers; or too many categories.
+        GraphError: a column has neither numbers, lists of numbers nor categories; or too many
+            categories.
     """
 
     def __init__(
@@ -89,62 +96,22 @@ class FeatureColumns:
         self._table = table
         self._columns = columns
         self._named = named
-        self._options = options
-        self._categories = self._found_categories(categories or {}, named=named)
-        kinds = [table.types[column] for column in columns]
-        self._lists = [_is_list(kind) for kind in kinds]
-        for column, kind in zip(columns, kinds, strict=True):
-            if column in self._categories:
-                continue
-            if table.is_csv and is_binary(kind):
-                raise GraphError(
-                    f"{table.path}: column {shown(repr(column))} is not UTF-8; save the table as "
-                    "UTF-8"
-                )
-            if not _holds_numbers(kind) and not (named and table.is_csv):
-                raise GraphError(
-                    f"{table.path}: column {shown(repr(column))} holds {shown(kind)}, features are "
-                    f"numbers, lists of numbers or texts; name their columns by "
-                    f"dataset.{options[0]}=[...], or leave it out"
-                )
-        numbers = [
-            kind
-            for column, kind in zip(columns, kinds, strict=True)
-            if column not in self._categories
-        ]
-        values = [kind.value_type if _is_list(kind) else kind for kind in numbers]
-        self.dtype = _stored(values)
-        self._widths = self._measured()
-
-    def _found_categories(
-        self, asked: Mapping[str, bool], *, named: bool
-    ) -> dict[str, tuple[str, ...]]:
-        """Return the categories of the columns ``asked``.
-
-        Raises:
-            GraphError: as the class says.
-        """
-        columns, categories = self._options
-        found = find_categories(self._table, list(asked), option=columns)
-        for column, sure in asked.items():
-            text = None if sure else mixed_up(found[column])
-            if text is not None and named and self._table.is_csv:
-                del found[column]  # the row is named when its number is read
-            elif text is not None:
-                raise GraphError(
-                    f"{self._table.path}: column {shown(repr(column))} has both numbers and the "
-                    f"text {shown(repr(text))}; if all are categories, set "
-                    f"dataset.{categories}=[{shown(column)}]"
-                )
-        return found
+        self._categories = _find_categories(table, categories or {}, named=named, options=options)
+        numbers = [column for column in columns if column not in self._categories]
+        for column in numbers:
+            _check_numbers(table, column, named=named, option=options[0])
+        kinds = [table.types[column] for column in numbers]
+        self._lists = [_is_list(table.types[column]) for column in columns]
+        self.dtype = _storage_dtype([kind.value_type if _is_list(kind) else kind for kind in kinds])
+        self._widths = self._measure_widths()
 
     @property
     def num_features(self) -> int:
-        """Length of a row."""
+        """Length of a feature row."""
         return sum(self._widths)
 
     def described(self) -> list[dict[str, Any]]:
-        """Return name and width of each column, for ``meta.json``.
+        """Return name, width and categories of each column, for ``meta.json``.
 
         Raises:
             GraphError: the names take over 1 MiB.
@@ -154,14 +121,14 @@ class FeatureColumns:
             Column(name=name, width=width, categories=self._categories.get(name))
             for name, width in pairs
         )
-        # A column of numbers has no entry for them.
-        found = [{k: v for k, v in asdict(each).items() if v is not None} for each in columns]
-        if len(json.dumps(found)) > _MAX_NAME_BYTES:
+        # A column of numbers has no entry ``categories``.
+        entries = [{k: v for k, v in asdict(column).items() if v is not None} for column in columns]
+        if len(json.dumps(entries)) > _MAX_NAME_BYTES:
             raise GraphError(
-                f"{self._table.path}: the names of {len(found)} columns of features take over "
+                f"{self._table.path}: the names of {len(entries)} columns of features take over "
                 f"{_MAX_NAME_BYTES} bytes; a column may hold a list of numbers"
             )
-        return found
+        return entries
 
     @property
     def csv_types(self) -> dict[str, Any]:
@@ -174,21 +141,24 @@ class FeatureColumns:
         }
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the columns as they are."""
+        """Yield batches of the columns, not yet converted."""
         return self._table.batches(self._columns, self.csv_types, 8 * self.num_features)
 
     def rows(self) -> Iterator[Float32Array]:
-        """Yield ``[rows, num_features]`` float32, in order; raises as ``of_batch``.
+        """Yield the features of all rows in order, ``[rows, num_features]`` float32 per batch.
 
-        A warning names columns that the user has not named, and that number the rows.
+        A warning names default features that number the rows, are ids, or parts of a split.
+
+        Raises:
+            GraphError: as ``of_batch``.
         """
         starts = np.append(0, np.cumsum(self._widths)[:-1])
         numbers = _RowNumbers([] if self._named else starts[np.array(self._widths) == 1])
         for batch in self.batches():
             rows = self.of_batch(batch)
-            numbers.look_at(rows)
+            numbers.add(rows)
             yield rows
-        for feature in numbers.found:
+        for feature in numbers.features:
             column = self._columns[int(np.searchsorted(starts, feature))]
             _LOG.warning(
                 "%s: feature %s numbers the rows; if their order means nothing, leave it out by "
@@ -199,24 +169,24 @@ class FeatureColumns:
             self._warn_of_texts(numbers.count)
 
     def _warn_of_texts(self, num_rows: int) -> None:
-        """Warn of categories that are ids, or parts of a split."""
+        """Warn about categories that are ids, or parts of a split."""
         for column, names in self._categories.items():
-            place = self._table.path, shown(repr(column))
+            source = self._table.path, shown(repr(column))
             if len(names) == num_rows >= _FEW_ROWS:
                 _LOG.warning(
                     "%s: feature %s has another text in each row, as an id has; leave it out by "
                     "dataset.features=[...]",
-                    *place,
+                    *source,
                 )
             elif are_parts(names):
                 _LOG.warning(
                     "%s: feature %s holds words of a split; dataset.split_column reads it, and "
                     "dataset.features=[...] leaves it out",
-                    *place,
+                    *source,
                 )
 
     def of_batch(self, batch: Batch) -> Float32Array:
-        """Return ``[rows, num_features]`` float32 of a batch that has the columns.
+        """Return the features ``[rows, num_features]`` float32 of a batch.
 
         Raises:
             GraphError: a value is missing, or a list has another length; names the row.
@@ -224,21 +194,21 @@ class FeatureColumns:
         rows = np.empty((len(batch), self.num_features), np.float32)
         first = 0
         for column, width, is_list in zip(self._columns, self._widths, self._lists, strict=True):
-            place = slice(first, first + width)
+            part = slice(first, first + width)
             first += width
             if column in self._categories:
-                rows[:, place] = one_hot(batch, column, self._categories[column])
+                rows[:, part] = one_hot(batch, column, self._categories[column])
                 continue
             refuse_nulls(batch, column)
             if is_list:
-                rows[:, place] = values = _list_values(batch, column, width)
+                rows[:, part] = values = _list_values(batch, column, width)
             else:
-                rows[:, place.start] = values = floats(batch, column, np.float32)
+                rows[:, part.start] = values = floats(batch, column, np.float32)
             self._refuse_infinite(batch, column, values)
         return rows
 
     def _refuse_infinite(self, batch: Batch, column: str, values: Array) -> None:
-        """Raise GraphError if ``values``, ``[rows]`` or ``[rows, width]``, are not finite."""
+        """Raise GraphError unless ``values`` ``[rows]`` or ``[rows, width]`` are finite."""
         finite = np.isfinite(values)
         if finite.all():
             return
@@ -248,10 +218,10 @@ class FeatureColumns:
         value = cell[number[0]] if number else cell
         infinite = str(value).strip().lower().lstrip("+-") in _NOT_FINITE
         reason = "features must be finite" if infinite else "float32 cannot hold it"
-        raise GraphError(f"{batch.place(index)}: {which} is {shown(value)}, {reason}")
+        raise GraphError(f"{batch.locate(index)}: {which} is {shown(value)}, {reason}")
 
     def _cell(self, batch: Batch, column: str, index: int) -> Any:
-        """Return a cell as the table has it: CSV has been parsed as float32."""
+        """Return a cell in its original form; CSV was parsed as float32."""
         import pyarrow
 
         if not self._table.is_csv:
@@ -262,11 +232,11 @@ class FeatureColumns:
                 return part.columns[column][row - part.row].as_py()
         raise GraphError(f"{batch.file}: was changed while it was read")
 
-    def _measured(self) -> list[int]:
-        """Return how many features each column has: categories, or numbers of the first row.
+    def _measure_widths(self) -> list[int]:
+        """Return the number of features of each column: categories, or the first list's length.
 
         Raises:
-            GraphError: a column has none; names it.
+            GraphError: a list is empty.
         """
         sizes = {column: len(names) for column, names in self._categories.items()}
         if not any(self._lists):
@@ -281,25 +251,59 @@ class FeatureColumns:
         ]
         if 0 in widths:
             column = self._columns[widths.index(0)]
-            raise GraphError(f"{batch.place(0)}: {shown(column)} has no number, needed is one")
+            raise GraphError(f"{batch.locate(0)}: {shown(column)}: expected a number, got none")
         return widths
 
 
-class _RowNumbers:
-    """Features that number the rows, among ``features``, numbers of columns.
+def _find_categories(
+    table: Table, chosen: Mapping[str, bool], *, named: bool, options: tuple[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the categories of each column of ``chosen``; arguments as for ``FeatureColumns``."""
+    categories = find_categories(table, list(chosen), option=options[0])
+    for column, is_sure in chosen.items():
+        text = None if is_sure else mixed_up(categories[column])
+        if text is not None and named and table.is_csv:
+            del categories[column]  # reading the text as a number raises an error with the row
+        elif text is not None:
+            raise GraphError(
+                f"{table.path}: column {shown(repr(column))}: expected numbers or texts, got "
+                f"numbers and the text {shown(repr(text))}; if all are categories, set "
+                f"dataset.{options[1]}=[{shown(column)}]"
+            )
+    return categories
 
-    They are whole numbers of equal distance, or those from a first to a last one in any order.
+
+def _check_numbers(table: Table, column: str, *, named: bool, option: str) -> None:
+    """Raise GraphError unless a column has numbers, or CSV that may be numbers."""
+    kind = table.types[column]
+    if table.is_csv and is_binary(kind):
+        raise GraphError(
+            f"{table.path}: column {shown(repr(column))}: expected UTF-8; save the table as UTF-8"
+        )
+    if not _holds_numbers(kind) and not (named and table.is_csv):
+        raise GraphError(
+            f"{table.path}: column {shown(repr(column))}: expected numbers, lists of numbers or "
+            f"texts, got {shown(kind)}; name the feature columns by dataset.{option}=[...]"
+        )
+
+
+class _RowNumbers:
+    """Detector of features that number the rows, among the feature numbers ``features``.
+
+    Such a feature has integers of equal distance, or a range of integers in any order.
     """
 
     def __init__(self, features: Sequence[int]) -> None:
         self._features = np.asarray(features, np.int64)
-        self._firsts: Float32Array | None = None  # the first two rows of these features
-        self._extremes: list[Array] = []  # least and greatest number of each, and its sum
-        self._in_line: Array = np.ones(len(self._features), np.bool_)  # of equal distance so far
-        self.count = 0  #: rows so far
+        self._firsts: Float32Array | None = None  # first two rows of the features
+        self._extremes: list[Array] = []  # minimum, maximum and sum of each feature
+        self._in_line: Array = np.ones(
+            len(self._features), np.bool_
+        )  # whether distances are equal so far
+        self.count = 0  #: number of rows added
 
-    def look_at(self, rows: Float32Array) -> None:
-        """Look at the next ``rows``, ``[n, num_features]``."""
+    def add(self, rows: Float32Array) -> None:
+        """Add the next ``rows`` ``[n, num_features]``."""
         if self._firsts is None:
             self._begin(rows)
             self._firsts = rows[:2, self._features]
@@ -308,33 +312,37 @@ class _RowNumbers:
         first, distance = self._firsts[0], self._firsts[-1].astype(np.float64) - self._firsts[0]
         row_numbers = np.arange(self.count, self.count + len(rows))[:, None]
         self._in_line &= (values == (first + row_numbers * distance).astype(np.float32)).all(axis=0)
-        found = [values.min(axis=0), values.max(axis=0), values.sum(axis=0)]
+        extremes = [values.min(axis=0), values.max(axis=0), values.sum(axis=0)]
         if self._extremes:
             least, greatest, total = self._extremes
-            found = [np.minimum(found[0], least), np.maximum(found[1], greatest), found[2] + total]
-        self._extremes = found
+            extremes = [
+                np.minimum(extremes[0], least),
+                np.maximum(extremes[1], greatest),
+                extremes[2] + total,
+            ]
+        self._extremes = extremes
         self.count += len(rows)
 
     def _begin(self, rows: Float32Array) -> None:
-        """Leave out features that repeat within a few rows, which most do."""
+        """Drop features that repeat within the first rows, as most do."""
         few = np.sort(rows[:64, self._features], axis=0)
         self._keep((few[1:] != few[:-1]).all(axis=0))
 
-    def _keep(self, kept: Array) -> None:
-        self._features, self._in_line = self._features[kept], self._in_line[kept]
-        self._extremes = [each[kept] for each in self._extremes]
+    def _keep(self, selected: Array) -> None:
+        self._features, self._in_line = self._features[selected], self._in_line[selected]
+        self._extremes = [values[selected] for values in self._extremes]
         if self._firsts is not None:
-            self._firsts = self._firsts[:, kept]
+            self._firsts = self._firsts[:, selected]
 
     @property
-    def found(self) -> list[int]:
-        """Those features; nothing is said of a few rows."""
+    def features(self) -> list[int]:
+        """Features that number the rows; empty if there are few rows."""
         if self.count < _FEW_ROWS:
             return []
         least, greatest, total = self._extremes
         full = (greatest - least == self.count - 1) & (total == (least + greatest) / 2 * self.count)
-        found: list[int] = self._features[self._in_line | full].tolist()
-        return found
+        features: list[int] = self._features[self._in_line | full].tolist()
+        return features
 
 
 def _is_list(kind: Any) -> bool:
@@ -348,11 +356,11 @@ def _holds_numbers(kind: Any) -> bool:
 
     kind = kind.value_type if _is_list(kind) else kind
     numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
-    # CSV of which the first rows are empty: the row that is will be named.
+    # Null: the first rows of CSV are empty; a later text is an error that names the row.
     return bool(numeric or types.is_boolean(kind) or types.is_null(kind))
 
 
-def _stored(kinds: Sequence[Any]) -> str:
+def _storage_dtype(kinds: Sequence[Any]) -> str:
     from pyarrow import types
 
     if kinds and all(types.is_float16(kind) for kind in kinds):
@@ -370,14 +378,15 @@ def _list_values(batch: Batch, column: str, width: int) -> Array:
     if (lengths != width).any():
         index = int((lengths != width).argmax())
         raise GraphError(
-            f"{batch.place(index)}: {shown(column)} has {lengths[index]} numbers, the first row "
-            f"has {width}"
+            f"{batch.locate(index)}: {shown(column)}: expected {width} numbers as in the first "
+            f"row, got {lengths[index]}"
         )
     flat = array.flatten()
     empty = first_null(flat)
     if empty is not None:
         raise GraphError(
-            f"{batch.place(empty // width)}: number {empty % width + 1} of {shown(column)} is empty"
+            f"{batch.locate(empty // width)}: number {empty % width + 1} of {shown(column)}: "
+            "expected a number, got an empty cell"
         )
     values = floats(Batch(batch.file, batch.row, {column: flat}), column, np.float32)
     return values.reshape(-1, width)

@@ -1,4 +1,4 @@
-"""Columns of labels and of words of the split of a table, gathered batch by batch."""
+"""Columns of labels and of the split of a table, gathered in batches."""
 
 import json
 import logging
@@ -13,35 +13,35 @@ from gnnscale.data.tables.batch import Batch, floats, is_text, plain
 from gnnscale.graph.store_format import MAX_CLASSES, has_label
 
 _LOG = logging.getLogger(__name__)
-#: Classes, values to regress on, or what the column holds.
+#: Kinds of labels: by the column, classes, or regression targets.
 LABEL_KINDS = ("auto", "classes", "values")
-#: More texts than that are no classes; meta.json has their names.
+#: Classes with a name, at most; meta.json has the names.
 MAX_CLASS_NAMES = 1 << 16
 _MAX_NAME_BYTES = 1 << 20
-#: Words of the split and the part that each means; null and nothing mean none.
+#: Words of the split with their part: 1 train, 2 valid, 3 test; 0 and null: none.
 _WORDS = {"": 0} | dict.fromkeys(("train", "training"), 1) | {"test": 3, "testing": 3}
 _WORDS |= dict.fromkeys(("valid", "val", "validation", "dev", "development"), 2)
 _PARTS = ("train", "valid", "test")
-#: What becomes of vertices that are to train or validate, and have no label.
-UNLABELLED = ("refuse", "drop")
+#: Treatment of training and validation vertices without a label.
+UNLABELED_POLICIES = ("refuse", "drop")
 
 
 def are_parts(texts: Sequence[str]) -> bool:
-    """Whether all of ``texts`` name parts of a split, training and another one among them."""
+    """Whether all ``texts`` name parts of a split, including training and another part."""
     parts = {_WORDS.get(text.lower()) for text in texts}
     return 1 in parts and len(parts) > 1 and None not in parts
 
 
 class RowOrder(Protocol):
-    """Places of the rows of a table."""
+    """Locations of the rows of a table."""
 
-    def place(self, index: int, /) -> str:
-        """Return the name of row ``index`` in errors."""
+    def locate(self, index: int, /) -> str:
+        """Return ``FILE: row N`` for row ``index``, for errors."""
         ...
 
 
 def csv_label_type(guessed: Any) -> Any:
-    """Return the Arrow type that labels of CSV are parsed as: numbers of any kind, or texts."""
+    """Return the Arrow type that labels of CSV are parsed as: float64 or string."""
     from pyarrow import float64, string, types
 
     numeric = types.is_integer(guessed) or types.is_floating(guessed) or types.is_null(guessed)
@@ -49,16 +49,19 @@ def csv_label_type(guessed: Any) -> Any:
 
 
 def _unsigned_dtype(kind: Any) -> np.dtype[Any] | None:
-    """Return the NumPy type of an unsigned Arrow type; None for another."""
+    """Return the NumPy type of an unsigned Arrow type, else None."""
     from pyarrow import types
 
     return np.dtype(kind.to_pandas_dtype()) if types.is_unsigned_integer(kind) else None
 
 
 class LabelColumn:
-    """Gathers the labels of all vertices, or edges; ``kind`` is one of ``LABEL_KINDS``.
+    """Labels of all vertices, or edges, gathered in batches.
 
-    ``option`` is the one that sets the kind.
+    Args:
+        column: name of the column.
+        kind: one of ``LABEL_KINDS``.
+        option: option that sets the kind, for errors.
     """
 
     def __init__(self, column: str, kind: str, option: str = "label_kind") -> None:
@@ -67,15 +70,15 @@ class LabelColumn:
         self._column = column
         self._kind = kind
         self._parts: list[Array] = []
-        self._dtype: np.dtype[Any] | None = None  # of numbers, before they are floats
-        self._codes: dict[str, int] | None = None  # number of each text, in order of appearance
+        self._dtype: np.dtype[Any] | None = None  # unsigned type before the cast to float
+        self._codes: dict[str, int] | None = None  # number of each text by first appearance
         self._name_bytes = 0
 
     def add(self, batch: Batch) -> None:
-        """Take the labels of a batch; null is unknown.
+        """Append the labels of a batch; null is unknown.
 
         Raises:
-            GraphError: they are neither numbers nor texts; or there are too many texts.
+            GraphError: labels are neither numbers nor texts, or there are too many texts.
         """
         array = plain(batch.columns[self._column])
         text = is_text(array.type)
@@ -95,9 +98,9 @@ class LabelColumn:
             )
         if self._codes is None:
             self._codes = {}
-        self._parts.append(self._coded(array, batch))
+        self._parts.append(self._encode(array, batch))
 
-    def _coded(self, array: Any, batch: Batch) -> Array:
+    def _encode(self, array: Any, batch: Batch) -> Array:
         assert self._codes is not None
         encoded = array.dictionary_encode()
         for name in encoded.dictionary.to_pylist():
@@ -115,75 +118,73 @@ class LabelColumn:
                 f"{shown(repr(self._column))} take over {_MAX_NAME_BYTES} bytes, number them"
             )
         codes = [self._codes[name] for name in encoded.dictionary.to_pylist()]
-        places = encoded.indices.fill_null(len(codes)).to_numpy()
-        found: Array = np.array([*codes, -1], np.int32)[places]
-        return found
+        indices = encoded.indices.fill_null(len(codes)).to_numpy()
+        coded: Array = np.array([*codes, -1], np.int32)[indices]
+        return coded
 
-    def finish(self, places: RowOrder) -> tuple[Array, list[str] | None]:
-        """Return the labels, and the names of the classes if they are texts.
+    def finish(self, rows: RowOrder) -> tuple[Array, list[str] | None]:
+        """Return the labels, and the names of classes that are texts or None.
 
-        Labels are ``[num_vertices]`` int64 classes with -1 for unknown, or float32 values with NaN.
+        Labels are classes ``[n]`` int64, -1 if unknown, or targets ``[n]`` float32, NaN if unknown.
 
         Raises:
-            GraphError: a label is neither a class nor unknown; names the row.
+            GraphError: a label is neither valid nor unknown; names the row.
         """
         parts, self._parts = self._parts, []
         if self._codes is not None:
-            return self._named(np.concatenate(parts), places)
+            return self._named_classes(np.concatenate(parts), rows)
         regression = self._kind == "values" or (
             self._kind == "auto" and any(map(_has_fractions, parts))
         )
-        first, found = 0, []
+        first, converted = 0, []
         for part in parts:
-            found.append((self._values if regression else self._classes)(part, first, places))
+            converted.append((self._values if regression else self._classes)(part, first, rows))
             first += len(part)
-        labels = np.concatenate(found)
+        labels = np.concatenate(converted)
         if self._dtype is not None and not regression:
-            place = wrapped_label(labels, self._dtype)
-            if place is not None:
+            row = wrapped_label(labels, self._dtype)
+            if row is not None:
                 raise GraphError(
-                    f"{places.place(place)}: {shown(self._column)} {wrapped_message(self._dtype)}"
+                    f"{rows.locate(row)}: {shown(self._column)} {wrapped_message(self._dtype)}"
                 )
         return labels, None
 
-    def _values(self, labels: Array, first: int, places: RowOrder) -> Float32Array:
-        """Return values to regress on of the vertices from ``first`` on."""
+    def _values(self, labels: Array, first: int, rows: RowOrder) -> Float32Array:
+        """Return the regression targets from row ``first`` on."""
         with np.errstate(over="ignore"):
             values = labels.astype(np.float32)
         wrong = ~np.isnan(labels) & ~np.isfinite(values)
         if wrong.any():
-            self._refuse(labels, wrong, first, places, "a finite value of float32")
+            self._refuse(labels, wrong, first, rows, "a finite value of float32")
         return values
 
-    def _classes(self, labels: Array, first: int, places: RowOrder) -> Int64Array:
-        """Return classes of the vertices from ``first`` on, -1 for unknown."""
-        known = ~np.isnan(labels)
-        good = ~known | ((labels >= -1) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
+    def _classes(self, labels: Array, first: int, rows: RowOrder) -> Int64Array:
+        """Return the classes from row ``first`` on, -1 if unknown."""
+        labeled = ~np.isnan(labels)
+        good = ~labeled | ((labels >= -1) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
         if not good.all():
-            self._refuse(
-                labels, ~good, first, places, f"a class, allowed are 0 to {MAX_CLASSES - 1}"
-            )
-        return np.where(known, labels, -1).astype(np.int64)
+            self._refuse(labels, ~good, first, rows, f"a class, allowed are 0 to {MAX_CLASSES - 1}")
+        return np.where(labeled, labels, -1).astype(np.int64)
 
     def _refuse(
-        self, labels: Array, wrong: BoolArray, first: int, places: RowOrder, allowed: str
+        self, labels: Array, wrong: BoolArray, first: int, rows: RowOrder, allowed: str
     ) -> None:
         index = int(wrong.argmax())
         raise GraphError(
-            f"{places.place(first + index)}: {shown(self._column)} {labels[index]:.12g} is not "
+            f"{rows.locate(first + index)}: {shown(self._column)} {labels[index]:.12g} is not "
             f"{allowed} (dataset.{self._option}={self._kind})"
         )
 
-    def _named(self, codes: Array, places: RowOrder) -> tuple[Int64Array, list[str] | None]:
+    def _named_classes(self, codes: Array, rows: RowOrder) -> tuple[Int64Array, list[str] | None]:
         assert self._codes is not None
         names = sorted(self._codes)
         if len(json.dumps(names)) > _MAX_NAME_BYTES:
             raise GraphError(
-                f"{places.place(0)}: the names of {len(names)} classes take over "
+                f"{rows.locate(0)}: the names of {len(names)} classes take over "
                 f"{_MAX_NAME_BYTES} bytes, number them"
             )
-        place = {name: number for number, name in enumerate(names)}
-        number_of = np.array([*(place[name] for name in self._codes), -1], np.int64)
+        number = {name: number for number, name in enumerate(names)}
+        number_of = np.array([*(number[name] for name in self._codes), -1], np.int64)
         return number_of[codes], names
 
 
@@ -192,7 +193,7 @@ def _has_fractions(labels: Array) -> bool:
 
 
 class SplitColumn:
-    """Gathers the part of the split of each vertex, or edge."""
+    """Part of the split of each vertex, or edge, gathered in batches."""
 
     def __init__(self, column: str) -> None:
         self._column = column
@@ -206,7 +207,7 @@ class SplitColumn:
         return {self._column: pyarrow.string()}
 
     def add(self, batch: Batch) -> None:
-        """Take the words of a batch; raise GraphError, naming the row, for one that is no part."""
+        """Append the words of a batch; GraphError, naming the row, for an unknown word."""
         from pyarrow import types
 
         array = batch.columns[self._column]
@@ -217,7 +218,7 @@ class SplitColumn:
         if not is_text(kind):
             raise GraphError(
                 f"{batch.file}: column {shown(repr(self._column))} holds {shown(array.type)}, a "
-                f"split is told by words: {self._allowed()}"
+                f"split is told by words: {self._allowed_words()}"
             )
         encoded = plain(array).dictionary_encode()
         codes = [_WORDS.get(word.lower(), 255) for word in encoded.dictionary.to_pylist()]
@@ -226,45 +227,45 @@ class SplitColumn:
             index = int((parts == 255).argmax())
             word = shown(repr(encoded[index].as_py()))
             raise GraphError(
-                f"{batch.place(index)}: {shown(self._column)} is {word}, allowed are "
-                f"{self._allowed()}"
+                f"{batch.locate(index)}: {shown(self._column)} is {word}, allowed are "
+                f"{self._allowed_words()}"
             )
         self._parts.append(parts)
 
     @staticmethod
-    def _allowed() -> str:
+    def _allowed_words() -> str:
         return "train, valid (val, validation, dev), test, and an empty cell"
 
     def finish(
         self,
         labels: Array,
-        places: RowOrder,
+        rows: RowOrder,
         *,
-        unlabelled: str,
+        unlabeled: str,
         source: object,
         what: str = "vertices",
     ) -> list[Int64Array]:
         """Return the vertices, or edges, of training, validation and test.
 
         Args:
-            labels: of all, in order.
-            places: of their rows.
-            unlabelled: one of ``UNLABELLED``.
-            source: the table, in errors.
-            what: names them in errors.
+            labels: labels of all rows.
+            rows: locations of the rows.
+            unlabeled: one of ``UNLABELED_POLICIES``.
+            source: origin of the table, in errors.
+            what: ``vertices`` or ``edges``.
 
         Raises:
-            GraphError: a part has no vertex; or vertices of the first two have no label, and
-                ``refuse`` is asked for; names how many, and the first row.
+            GraphError: a part is empty; or a training or validation row has no label, and
+                ``unlabeled`` is ``refuse``.
         """
         parts = np.concatenate(self._parts)
         self._parts = []
         wrong = ~has_label(labels) & ((parts == 1) | (parts == 2))
         count = np.count_nonzero(wrong)
-        if count and unlabelled == "refuse":
+        if count and unlabeled == "refuse":
             total = np.count_nonzero((parts == 1) | (parts == 2))
             raise GraphError(
-                f"{places.place(int(wrong.argmax()))}: has no label; {count} of {total} {what} "
+                f"{rows.locate(int(wrong.argmax()))}: has no label; {count} of {total} {what} "
                 "that are to train or validate lack one; dataset.unlabelled=drop takes them out "
                 "of the split"
             )
@@ -273,21 +274,23 @@ class SplitColumn:
             _LOG.warning(
                 "%s: %s %s without a label neither train nor validate", self._column, count, what
             )
-        found = [np.flatnonzero(parts == part) for part in (1, 2, 3)]
-        empty = [name for name, ids in zip(_PARTS, found, strict=True) if not len(ids)]
+        ids_by_part = [np.flatnonzero(parts == part) for part in (1, 2, 3)]
+        empty = [name for name, ids in zip(_PARTS, ids_by_part, strict=True) if not len(ids)]
         if empty:
             raise GraphError(
                 f"{source}: {self._column} names no {what} for {' and '.join(empty)}; training "
                 "needs all three parts, and dataset.split=random draws them"
             )
-        return found
+        return ids_by_part
 
 
 class SplitMasks(SplitColumn):
-    """Gathers the part of the split of each vertex, or edge, from a mask for each part."""
+    """Part of the split of each vertex, or edge, from one mask per part.
+
+    ``columns`` are the masks of training, validation and test, with their Arrow types.
+    """
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
-        """Take the columns of training, validation and test, and their Arrow types."""
         super().__init__(", ".join(columns))
         self._columns = columns
 
@@ -302,7 +305,7 @@ class SplitMasks(SplitColumn):
         }
 
     def add(self, batch: Batch) -> None:
-        """Take the masks of a batch; raise GraphError, naming the row, for one that is no mask."""
+        """Append the masks of a batch; GraphError, naming the row, for a value of no mask."""
         parts = np.zeros(len(batch), np.uint8)
         for part, column in enumerate(self._columns, 1):
             kind = batch.columns[column].type
@@ -323,5 +326,5 @@ class SplitMasks(SplitColumn):
             index = int(wrong.argmax())
             value = batch.columns[column][index]
             raise GraphError(
-                f"{batch.place(index)}: {shown(column)} is {shown(value)}, allowed are {allowed}"
+                f"{batch.locate(index)}: {shown(column)} is {shown(value)}, allowed are {allowed}"
             )

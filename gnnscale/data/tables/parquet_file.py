@@ -1,4 +1,4 @@
-"""Parquet, decoded batch by batch, pages as they are needed."""
+"""Parquet file, decoded in batches of bounded memory."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,24 +10,24 @@ from gnnscale.core.artifact.files import file_bytes, readable
 from gnnscale.data.tables.batch import Batch, with_texts
 from gnnscale.data.tables.parquet_pages import ColumnChunk, read_footer, read_pages
 
-#: What is read of each column at a time.
+#: Bytes of a column that are read at a time.
 _BUFFER_BYTES = 1 << 20
-#: Row groups whose pages are looked at before their rows are decoded.
+#: Row groups whose page headers are checked at a time, before their rows are decoded.
 _GROUPS = 16
-#: What the pages that are decompressed at a time may take, and all lists of a row group, beyond a
-#: multiple of their bytes in the file.
+#: Limits of the pages decompressed at a time, and of the lists of a row group: allowance plus ratio
+#: times their bytes in the file.
 _PAGE_ALLOWANCE, _LIST_ALLOWANCE, _RATIO = 128 << 20, 256 << 20, 100
-#: Bytes of a value by its physical type; other types say so themselves, or have none.
+#: Bytes of a value by physical type, for types of fixed size.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 
 class ParquetFile:
-    """One file."""
+    """Parquet file, whose footer is checked before pyarrow opens it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         file_bytes(path)
-        # Before pyarrow, which takes 700 bytes for a column that is left out in three.
+        # Before pyarrow, which allocates 700 bytes for a column chunk of 3 bytes.
         with readable(path), path.open("rb") as stream:
             self._footer = read_footer(stream, str(path))
         with self._open() as file, readable(path):
@@ -38,7 +38,7 @@ class ParquetFile:
                 metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
             ]
             self.names: list[str] = list(self._schema.names)
-            # Reading them can fail, too: types and names come from the file.
+            # Inside ``readable``: types and names come from the file and may be damaged.
             self._types = {field.name: field.type for field in self._schema}
             self.index_columns = _index_columns(self._schema.metadata)
         shape = [metadata.num_columns] * len(self._group_rows)
@@ -48,12 +48,12 @@ class ParquetFile:
             raise GraphError(f"{path}: empty, it has no row")
 
     def num_rows(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return sum(self._group_rows)
 
     @property
     def num_groups(self) -> int:
-        """Number of row groups; each can be read separately."""
+        """Number of row groups."""
         return len(self._group_rows)
 
     def types(self) -> dict[str, Any]:
@@ -63,39 +63,40 @@ class ParquetFile:
     def batches(
         self, columns: Sequence[str], batch_rows: int, batch_bytes: int, groups: range | None = None
     ) -> Iterator[Batch]:
-        """Yield columns, up to ``batch_rows`` rows at a time, fewer if texts are long.
+        """Yield columns in batches of up to ``batch_rows`` rows, fewer if texts are long.
 
         Args:
-            columns: names.
-            batch_rows: max rows of a batch.
-            batch_bytes: about the max bytes of texts in a batch; one row is read whatever it takes.
-            groups: numbers of the row groups that are read; None for all.
+            columns: names of the columns.
+            batch_rows: rows of a batch, at most.
+            batch_bytes: bytes of texts in a batch, about; a single row may exceed it.
+            groups: row groups to read. None: all.
 
         Raises:
-            GraphError: the file is damaged, would take much more memory than its size, or a text is
-                not UTF-8 or too long.
+            GraphError: the file is damaged or unpacks to much more memory than its size, or a text
+                is not UTF-8 or too long.
         """
         groups = range(self.num_groups) if groups is None else groups
         row = 1 + sum(self._group_rows[: groups.start])
         end = row + sum(self._group_rows[groups.start : groups.stop])
         with self._open(metadata=self._metadata) as file:
             for first in range(groups.start, groups.stop, _GROUPS):
-                some = range(first, min(first + _GROUPS, groups.stop))
+                chunk_groups = range(first, min(first + _GROUPS, groups.stop))
                 rows = min(
-                    self._safe_rows(group, columns, batch_rows, batch_bytes) for group in some
+                    self._safe_rows(group, columns, batch_rows, batch_bytes)
+                    for group in chunk_groups
                 )
-                for batch in self._decoded(file, columns, rows, some, row):
+                for batch in self._decode(file, columns, rows, chunk_groups, row):
                     yield batch
                     row += len(batch)
         if row != end:
             raise GraphError(f"{self.path}: row {row - 1} is the last, its end says {end - 1}")
 
-    def _decoded(
+    def _decode(
         self, file: Any, columns: Sequence[str], batch_rows: int, groups: range, row: int
     ) -> Iterator[Batch]:
-        """Yield the rows of some groups, the first of which is row ``row`` of the file."""
+        """Yield the rows of row groups, from row ``row`` of the file on."""
         with readable(self.path):
-            # A field that is a structure would be left out silently if one of its parts is.
+            # pyarrow silently drops a structure column if one of its fields is missing.
             for part in file.iter_batches(
                 batch_rows, row_groups=list(groups), columns=list(columns), use_threads=False
             ):
@@ -107,17 +108,17 @@ class ParquetFile:
     def _safe_rows(
         self, group: int, columns: Sequence[str], batch_rows: int, batch_bytes: int
     ) -> int:
-        """Return how many rows of a group are decoded at once; GraphError if it is too large.
+        """Return the rows of a group to decode at a time; GraphError if the group is too large.
 
         A value of a few bits may be any entry of a dictionary, so the longest entry limits the
-        rows. It is read only if the size of the dictionary alone does not decide.
+        rows. The entry is read only if the dictionary size alone does not suffice.
         """
         chunks = self._chunks(group, columns)
         self._check_sizes(group, chunks)
         texts = [chunk for chunk in chunks if not chunk.nested and _is_long(chunk)]
         sizes = {chunk.path: chunk.value_bytes(batch_bytes) for chunk in texts}
-        wanted = min(batch_rows, self._group_rows[group])
-        if wanted * sum(sizes.values()) > batch_bytes:
+        num_rows = min(batch_rows, self._group_rows[group])
+        if num_rows * sum(sizes.values()) > batch_bytes:
             for chunk in texts:
                 if chunk.width is None and chunk.begins_with_dictionary:
                     longest = self._longest_entry(group, chunk.path)
@@ -126,23 +127,23 @@ class ParquetFile:
 
     def _chunks(self, group: int, columns: Sequence[str]) -> list[ColumnChunk]:
         source = f"{self.path}: row group {group}"
-        found = []
+        chunks = []
         schema = self._metadata.schema
         with readable(self.path), self.path.open("rb") as stream:
-            for index, place in enumerate(self._footer[group]):
+            for index, location in enumerate(self._footer[group]):
                 column = schema.column(index)
                 path = column.path
                 if not any(path == name or path.startswith(f"{name}.") for name in columns):
                     continue
                 pages = read_pages(
                     stream,
-                    place.start,
-                    place.num_bytes,
-                    place.num_values,
+                    location.start,
+                    location.num_bytes,
+                    location.num_values,
                     f"{source}, column {shown(repr(path))}",
                 )
                 fixed = column.physical_type == "FIXED_LEN_BYTE_ARRAY"
-                found.append(
+                chunks.append(
                     ColumnChunk(
                         path=path,
                         num_rows=self._group_rows[group],
@@ -151,10 +152,10 @@ class ParquetFile:
                         pages=pages,
                     )
                 )
-        return found
+        return chunks
 
     def _check_sizes(self, group: int, chunks: Sequence[ColumnChunk]) -> None:
-        """Refuse a row group that takes much more memory than its bytes in the file justify."""
+        """Raise GraphError if a row group takes much more memory than bytes in the file."""
         source = f"{self.path}: row group {group}"
         for chunk in chunks:
             if not chunk.nested and chunk.num_values != chunk.num_rows:
@@ -177,14 +178,14 @@ class ParquetFile:
             )
 
     def _longest_entry(self, group: int, path: str) -> int | None:
-        """Return the bytes of the longest entry of a dictionary; None if unknown."""
+        """Return the bytes of the longest entry of a dictionary. None: unknown."""
         from pyarrow import compute, types
 
         with (
             self._open(read_dictionary=[path], metadata=self._metadata) as file,
             readable(self.path),
         ):
-            # The entries are there once, however many rows name them.
+            # Dictionary-encoded, so that each entry is in memory once.
             for part in file.iter_batches(row_groups=[group], columns=[path], use_threads=False):
                 array = part.column(0)
                 if not types.is_dictionary(array.type):  # a part of a structure
@@ -197,8 +198,8 @@ class ParquetFile:
         from pyarrow import parquet  # takes a while, and a run whose store exists needs none
 
         with readable(self.path):
-            # Not mapped: mapped pages count as memory of this process. Pages, not whole chunks of
-            # columns, are in memory.
+            # Not mapped: mapped pages would count as memory of this process. Without pre_buffer,
+            # pages and not full column chunks are in memory.
             return parquet.ParquetFile(
                 str(self.path),
                 pre_buffer=False,
@@ -209,14 +210,14 @@ class ParquetFile:
 
 
 def _index_columns(metadata: Mapping[bytes, bytes] | None) -> list[str]:
-    """Return the columns that are the index of a data frame, as pandas says in the file."""
+    """Return the index columns of a data frame, from the metadata of pandas."""
     try:
-        found = json.loads((metadata or {})[b"pandas"])["index_columns"]
+        names = json.loads((metadata or {})[b"pandas"])["index_columns"]
     except (KeyError, TypeError, ValueError, RecursionError):
         return []
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _is_long(chunk: ColumnChunk) -> bool:
-    """Whether values can be longer than numbers are."""
+    """Whether values can be longer than numbers."""
     return chunk.width is None or chunk.width > max(_WIDTHS.values())

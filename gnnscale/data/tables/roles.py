@@ -1,4 +1,4 @@
-"""Roles of columns that the user does not name: features of vertices, and masks of a split."""
+"""Default roles of columns: vertex features, and masks of a split, by name and type."""
 
 import logging
 import re
@@ -10,50 +10,54 @@ from gnnscale.data.tables.label_columns import SplitColumn, SplitMasks
 from gnnscale.data.tables.table import Table
 
 _LOG = logging.getLogger(__name__)
-#: Names of the split's masks, of which a table has one for each part.
+#: Names of the masks of a split, one per part.
 _MASKS = (("train_mask",), ("valid_mask", "val_mask"), ("test_mask",))
 _IS_MASK = re.compile(r".*_masks?(_?\d+)?", re.IGNORECASE)
 _IS_SPLIT = re.compile(r"(.*_)?split(_?\d+)?", re.IGNORECASE)
-#: Columns of booleans that are masks too; numbers and texts are if there is more than one part.
+#: Names of parts: columns of booleans are masks; other columns are if there are several parts.
 _IS_PART = re.compile(r"(?:is_)?(?:(train|training)|val|valid|validation|(test))", re.IGNORECASE)
-#: Names that pandas and readr give to a column without one, and pandas to its index.
+#: Names that pandas and readr assign to unnamed columns, and pandas to its index.
 _UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?(\.\d+)?|\.\.\.\d+|")
 _INDEX = re.compile(r"__index_level_\d+__|index|level_\d+")
-#: Names of numbers that are ids.
+#: Names of ids.
 _IS_ID = re.compile(r"(.*[_ ])?(id|ids|uuid|guid)|.*[a-z]I[dD]", re.IGNORECASE)
-#: Names of labels, of which a table may have more than the one that is read.
+#: Names of labels.
 _IS_LABEL = re.compile(r"(y|labels?|targets?|class(es)?)([_ ]?(name|id|idx|index))?", re.IGNORECASE)
-#: Columns that a line of the log lists.
+#: Columns listed in a line of the log, at most.
 _MAX_LISTED = 12
 
 
 def default_features(
-    table: Table, taken: Collection[str | None], named: Collection[str]
+    table: Table, other_roles: Collection[str | None], categories: Collection[str]
 ) -> list[str]:
-    """Return the columns that are features if the user names none, and log what is left out.
+    """Return the feature columns if the user names none; log the skipped columns.
 
     Args:
-        table: of the vertices.
-        taken: columns of other roles.
-        named: columns that the user names as categories, which are features in any case.
+        table: table of the vertices.
+        other_roles: columns with another role.
+        categories: columns that the user names as categories, which are always features.
     """
-    free = [name for name in table.names if name not in taken]
+    free = [name for name in table.names if name not in other_roles]
     parts = _parts(free, table)
     reasons = {
-        name: "a mask" if name in parts else no_feature(name) for name in free if name not in named
+        name: "a mask" if name in parts else skip_reason(name)
+        for name in free
+        if name not in categories
     }
     reasons |= dict.fromkeys(table.index_columns & reasons.keys(), "the index of pandas")
     left_out = {name: reason for name, reason in reasons.items() if reason}
     if left_out:
         listed = [f"{shown(repr(name))} ({reason})" for name, reason in left_out.items()]
         _LOG.info(
-            "%s: no features, unless dataset.features names them: %s", table.path, _listed(listed)
+            "%s: no features, unless dataset.features names them: %s",
+            table.path,
+            _join_names(listed),
         )
     return [name for name in free if name not in left_out]
 
 
-def no_feature(name: str) -> str:
-    """Return why a column of this name is no feature; empty for one that is."""
+def skip_reason(name: str) -> str:
+    """Return the reason, by name, that a column is not a feature; empty for a feature."""
     if _UNNAMED.fullmatch(name.strip()):
         return "no name"
     if _INDEX.fullmatch(name):
@@ -64,53 +68,58 @@ def no_feature(name: str) -> str:
 
 
 def _parts(names: Sequence[str], table: Table) -> set[str]:
-    """Return the columns that are masks, as ``train`` and ``test`` of a split.
+    """Return the columns that are masks with the name of a part, such as ``train``.
 
-    A column by itself may be a feature, such as the result of a test, unless it holds booleans.
+    A single column may be a feature, such as the result of a test, unless it has booleans.
     """
     from pyarrow import types
 
-    found = {name: match for name in names if (match := _IS_PART.fullmatch(name))}
-    several = any(match[1] for match in found.values()) and len(found) > 1
-    return {name for name in found if several or types.is_boolean(table.types[name])}
+    matches = {name: match for name in names if (match := _IS_PART.fullmatch(name))}
+    several = any(match[1] for match in matches.values()) and len(matches) > 1
+    return {name for name in matches if several or types.is_boolean(table.types[name])}
 
 
-def warn_of_store(columns: object, named: Collection[str], path: Path) -> None:
-    """Warn of a store that an earlier release prepared with such columns as features.
+def warn_of_store(columns: object, categories: Collection[str], path: Path) -> None:
+    """Warn if an earlier release prepared a store with features that are skipped today.
 
     Args:
-        columns: what its ``meta.json`` says of them, unchecked.
-        named: columns that the user names as categories.
-        path: of the store.
+        columns: entry ``columns`` of ``meta.json``, unchecked.
+        categories: columns that the user names as categories.
+        path: directory of the store.
     """
     names = (
-        [each.get("name") for each in columns if isinstance(each, dict)]
+        [column.get("name") for column in columns if isinstance(column, dict)]
         if isinstance(columns, list)
         else []
     )
-    kept = [
-        name for name in names if isinstance(name, str) and name not in named and no_feature(name)
+    doubtful = [
+        name
+        for name in names
+        if isinstance(name, str) and name not in categories and skip_reason(name)
     ]
-    if kept:
+    if doubtful:
         _LOG.warning(
             "%s: features are also %s, as an earlier release prepared it; gnnscale prepare with "
             "force=true leaves them out",
-            *(path, _listed([f"{shown(repr(name))} ({no_feature(name)})" for name in kept])),
+            *(
+                path,
+                _join_names([f"{shown(repr(name))} ({skip_reason(name)})" for name in doubtful]),
+            ),
         )
 
 
 def log_features(table: Table, names: Sequence[str]) -> None:
-    """Log which columns are features."""
-    _LOG.info("%s: features are %s", table.path, _listed([shown(repr(name)) for name in names]))
+    """Log the feature columns."""
+    _LOG.info("%s: features are %s", table.path, _join_names([shown(repr(name)) for name in names]))
 
 
 def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str]) -> None:
-    """Warn of features, which the user has not named, that have the name of a label or an id.
+    """Warn about default features whose name suggests a label or an id.
 
-    ``categories`` are those of them that hold categories.
+    ``categories`` are the feature columns of categories.
     """
     for name in names:
-        role = other_role(name)
+        role = suspected_role(name)
         if role == "a label":
             _LOG.warning(
                 "%s: %s is by name a label, and among the features; dataset.features=[...] leaves "
@@ -125,42 +134,44 @@ def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str
             )
 
 
-def other_role(name: str) -> str:
-    """Return what else than a feature a column of this name may be; empty for another name."""
+def suspected_role(name: str) -> str:
+    """Return the role other than a feature that a name suggests, or an empty text."""
     if _IS_LABEL.fullmatch(name):
         return "a label"
     return "an id" if _IS_ID.fullmatch(name) else ""
 
 
 def find_split(table: Table, option: str, column: str, default: str) -> SplitColumn:
-    """Return the split of a table: the column of words, or three masks if there is no such column.
+    """Return the split of a table: a column of words, or else three masks.
 
     Args:
-        table: of the vertices, or of the edges.
-        option: names the column.
-        column: its value.
-        default: the value that allows masks instead.
+        table: table of the vertices or the edges.
+        option: option that names the column.
+        column: value of the option.
+        default: default of the option, for which masks may replace the column.
 
     Raises:
-        GraphError: there is neither, or not a mask for each part.
+        GraphError: there is neither the column nor a mask for each part.
     """
     if column in table.names or column != default:
         return SplitColumn(table.require_or(option, column, "dataset.split=random"))
-    found = [[name for name in names if name in table.names] for names in _MASKS]
-    if not any(found):
+    mask_names = [[name for name in names if name in table.names] for names in _MASKS]
+    if not any(mask_names):
         return SplitColumn(table.require_or(option, column, "dataset.split=random"))
-    missing = [" or ".join(names) for names, have in zip(_MASKS, found, strict=True) if not have]
+    missing = [
+        " or ".join(names) for names, have in zip(_MASKS, mask_names, strict=True) if not have
+    ]
     if missing:
-        there = ", ".join(name for names in found for name in names)
+        existing = ", ".join(name for names in mask_names for name in names)
         raise GraphError(
-            f"{table.path}: has {there}, and no {' and no '.join(missing)}; a split needs a mask "
-            "for each part, and dataset.split=random draws one"
+            f"{table.path}: expected a mask for each part of the split, got {existing} and no "
+            f"{' and no '.join(missing)}; dataset.split=random draws a split"
         )
-    masks = [table.require(option, names[0]) for names in found]
+    masks = [table.require(option, names[0]) for names in mask_names]
     _LOG.info("%s: %s are the split", table.path, ", ".join(masks))
     return SplitMasks({name: table.types[name] for name in masks})
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = len(names) - _MAX_LISTED
     return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Vertices, and pairs of them, that a user names: by ids, the part of a split, or a file."""
+"""Selection of vertices and pairs by the user: ids, a part of the split, or a file of ids."""
 
 from __future__ import annotations
 
@@ -21,112 +21,124 @@ if TYPE_CHECKING:
 
 
 _SPLITS = ("train", "valid", "test")
-#: Files of ids: NumPy's, and tables with columns of these names.
+#: Files of ids: ``.npy``, and tables with these columns.
 _TABLES = (".csv", ".csv.gz", ".parquet")
 _FILES = (".npy", *_TABLES)
 _ID, _PAIR = ("id",), ("source", "target")
-#: Memory for what is read ahead of a table.
+#: Bytes of prefetched batches of a table.
 _TABLE_BYTES = 64 << 20
 
 
 def find_vertices(
-    given: Any, graph: Graph, own: pyarrow.Array | None = None, *, option: str = "vertices"
+    selection: Any,
+    graph: Graph,
+    vertex_ids: pyarrow.Array | None = None,
+    *,
+    option: str = "vertices",
 ) -> IntArray | None:
-    """Return the vertices that are meant, in their order; None for all.
+    """Return the selected vertices in the order of the selection. None: all vertices.
 
     Args:
-        given: None or ``all``; ``train``, ``valid`` or ``test``; a file of ids, by its path:
+        selection: None or ``all``; ``train``, ``valid`` or ``test``; path of a file of ids:
             ``.npy``, or a ``.csv`` or ``.parquet`` table with a column ``id``; or ids.
-        own: ``[num_vertices]`` the user's ids, which are then meant; None for numbers from 0 on.
-        option: names ``given`` in errors.
+        graph: the graph.
+        vertex_ids: ``[num_vertices]`` the user's ids. None: ids are vertex numbers.
+        option: option of the selection, for errors.
 
     Returns:
-        ``[n]`` distinct numbers of vertices, of the graph's type.
+        ``[n]`` distinct vertices, of the type of ``graph.indices``.
 
     Raises:
-        ConfigError: an id is not one of the graph's or given twice, or nothing is given.
-        GraphError: the file is missing, or holds something else than ids.
+        ConfigError: an id is unknown or repeats, or no vertex is selected.
+        GraphError: the file is missing, or has no ids.
     """
-    if given is None or (isinstance(given, str) and given == "all"):
+    if selection is None or (isinstance(selection, str) and selection == "all"):
         return None
-    if isinstance(given, str) and given in _SPLITS:
-        option = f"{option}={given}"
-        found: IntArray = getattr(graph, f"{given}_idx")
+    if isinstance(selection, str) and selection in _SPLITS:
+        option = f"{option}={selection}"
+        vertices: IntArray = getattr(graph, f"{selection}_idx")
     else:
         allowed = f"all, {', '.join(_SPLITS)}, a file of ids ({', '.join(_FILES)})"
-        option, (ids,) = _given(given, option, own, allowed, _ID, "a list of ids such as [1,2,3]")
-        found = _numbers(ids, own, graph, option)
-    return np.ascontiguousarray(_distinct(found, graph, own, option), graph.indices.dtype)
+        option, (ids,) = _read_selection(
+            selection, option, vertex_ids, allowed, _ID, "a list of ids such as [1,2,3]"
+        )
+        vertices = _vertex_numbers(ids, vertex_ids, graph, option)
+    return np.ascontiguousarray(_distinct(vertices, graph, vertex_ids, option), graph.indices.dtype)
 
 
-def _distinct(found: IntArray, graph: Graph, own: pyarrow.Array | None, option: str) -> IntArray:
-    """Return the vertices ``found``, at least one and each once; ConfigError otherwise."""
-    if not len(found):
-        raise ConfigError(f"{option}: {graph.name} has no such vertex, nothing is to be predicted")
-    seen = np.zeros(graph.num_vertices, np.bool_)
-    seen[found] = True
-    if np.count_nonzero(seen) < len(found):
-        ordered = np.sort(found)
+def _distinct(
+    vertices: IntArray, graph: Graph, vertex_ids: pyarrow.Array | None, option: str
+) -> IntArray:
+    """Return ``vertices``; ConfigError if they are empty or a vertex repeats."""
+    if not len(vertices):
+        raise ConfigError(f"{option}: expected at least one vertex of {graph.name}, got none")
+    is_selected = np.zeros(graph.num_vertices, np.bool_)
+    is_selected[vertices] = True
+    if np.count_nonzero(is_selected) < len(vertices):
+        ordered = np.sort(vertices)
         twice = ordered[1:][ordered[1:] == ordered[:-1]][0]
-        name = twice if own is None else own[int(twice)].as_py()
-        raise ConfigError(f"{option}: {shown(name)} is given twice")
-    return found
+        name = twice if vertex_ids is None else vertex_ids[int(twice)].as_py()
+        raise ConfigError(f"{option}: expected each vertex once, got {shown(name)} twice")
+    return vertices
 
 
-def find_pairs(given: Any, graph: Graph, own: pyarrow.Array | None = None) -> IntArray:
-    """Return the pairs of vertices that are meant, in their order.
+def find_pairs(selection: Any, graph: Graph, vertex_ids: pyarrow.Array | None = None) -> IntArray:
+    """Return the selected pairs of vertices in the order of the selection.
 
     Args:
-        given: a file: ``.npy`` of ids ``[n, 2]``, or a ``.csv`` or ``.parquet`` table with columns
+        selection: file, ``.npy`` of ids ``[n, 2]`` or a ``.csv`` or ``.parquet`` table with columns
             ``source`` and ``target``; or ids ``[n, 2]``.
-        own: as in ``find_vertices``.
+        graph: the graph.
+        vertex_ids: ``[num_vertices]`` the user's ids. None: ids are vertex numbers.
 
     Returns:
-        ``[n, 2]`` numbers of vertices, of the graph's type.
+        ``[n, 2]`` vertices, of the type of ``graph.indices``.
 
     Raises:
-        ConfigError: an id is not one of the graph's, or there is no pair.
-        GraphError: the file is missing, or holds something else than pairs of ids.
+        ConfigError: an id is unknown, or there is no pair.
+        GraphError: the file is missing, or has no pairs of ids.
     """
     allowed = f"a file of pairs ({', '.join(_FILES)})"
     what = "a list of pairs such as [[1,2],[1,3]]"
-    option, ends = _given(given, "pairs", own, allowed, _PAIR, what)
+    option, ends = _read_selection(selection, "pairs", vertex_ids, allowed, _PAIR, what)
     if not len(ends[0]):
-        raise ConfigError(f"{option}: holds no pair")
-    found = np.stack([_numbers(each, own, graph, option) for each in ends], axis=1)
-    return np.ascontiguousarray(found, graph.indices.dtype)
+        raise ConfigError(f"{option}: expected at least one pair, got none")
+    pairs = np.stack([_vertex_numbers(ids, vertex_ids, graph, option) for ids in ends], axis=1)
+    return np.ascontiguousarray(pairs, graph.indices.dtype)
 
 
-def _given(
-    given: Any,
+def _read_selection(
+    selection: Any,
     option: str,
-    own: pyarrow.Array | None,
+    vertex_ids: pyarrow.Array | None,
     allowed: str,
     columns: tuple[str, ...],
     listed: str,
 ) -> tuple[str, list[Any]]:
-    """Return the option with its file for errors, and ids ``[n]`` of each of ``columns``."""
-    if not isinstance(given, (str, Path)):
-        ids = _listed_ids(given, option, listed, num_columns=len(columns), own=own)
+    """Return ``OPTION=FILE`` for errors, and the ids ``[n]`` of each column."""
+    if not isinstance(selection, (str, Path)):
+        ids = _listed_ids(
+            selection, option, listed, num_columns=len(columns), vertex_ids=vertex_ids
+        )
         return option, ids
-    text = str(given)
+    text = str(selection)
     if not text.endswith(_FILES):
-        raise ConfigError(f"{option}={shown(given)}: allowed are {allowed}, or {listed}")
-    option = f"{option}={shown(given)}"
+        raise ConfigError(f"{option}={shown(selection)}: allowed are {allowed}, or {listed}")
+    option = f"{option}={shown(selection)}"
     if text.endswith(".npy"):
-        array = map_npy(Path(given), axes=len(columns), kinds="iu")
+        array = map_npy(Path(selection), axes=len(columns), kinds="iu")
         if array.ndim == 2 and array.shape[1] != 2:
             raise ConfigError(f"{option}: has {array.shape[1]} columns, must be source and target")
         return option, [array] if array.ndim == 1 else list(array.T)
-    return option, _table_ids(Path(given), columns, own)
+    return option, _table_ids(Path(selection), columns, vertex_ids)
 
 
 def _listed_ids(
-    given: Any, option: str, listed: str, *, num_columns: int, own: pyarrow.Array | None
+    selection: Any, option: str, listed: str, *, num_columns: int, vertex_ids: pyarrow.Array | None
 ) -> list[Array]:
-    refuse_masked(given, option)
-    values = given if isinstance(given, (Sequence, np.ndarray)) else _as_list(given)
-    texts = own is not None and not _is_integer(own)
+    refuse_masked(selection, option)
+    values = selection if isinstance(selection, (Sequence, np.ndarray)) else _as_list(selection)
+    texts = vertex_ids is not None and not _has_integers(vertex_ids)
     try:
         ids = np.asarray(values, np.object_ if texts else None)
     except (ValueError, OverflowError):  # a ragged list; a number of many digits
@@ -136,50 +148,52 @@ def _listed_ids(
     good = ids.ndim == num_columns and (num_columns == 1 or ids.shape[1] == 2)
     if not good or (not texts and ids.dtype.kind not in "iu" and len(values)):
         what = "ids" if texts else "whole numbers"
-        raise ConfigError(f"{option}={shown(given)}: must be {what}, {listed}")
+        raise ConfigError(f"{option}={shown(selection)}: must be {what}, {listed}")
     if texts:
-        ids = np.array([str(each) for each in ids.reshape(-1)], np.object_).reshape(ids.shape)
+        ids = np.array([str(id_) for id_ in ids.reshape(-1)], np.object_).reshape(ids.shape)
     return list(ids.reshape(len(ids), num_columns).T)
 
 
-def _as_list(given: Any) -> Any:
-    # A tensor, an array of another library, or one id.
-    if hasattr(given, "numpy"):
-        return given.numpy()
-    return np.asarray(given) if hasattr(type(given), "__array__") else [given]
+def _as_list(values: Any) -> Any:
+    # A tensor, an array of another library, or a single id.
+    if hasattr(values, "numpy"):
+        return values.numpy()
+    return np.asarray(values) if hasattr(type(values), "__array__") else [values]
 
 
-def _is_integer(own: pyarrow.Array) -> bool:
-    return str(own.type) in ("int64", "uint64")
+def _has_integers(vertex_ids: pyarrow.Array) -> bool:
+    return str(vertex_ids.type) in ("int64", "uint64")
 
 
-def _table_ids(file: Path, columns: tuple[str, ...], own: pyarrow.Array | None) -> list[Any]:
+def _table_ids(file: Path, columns: tuple[str, ...], vertex_ids: pyarrow.Array | None) -> list[Any]:
     """Return the Arrow arrays of ids in ``columns`` of a table."""
     import pyarrow
 
     table = Table([file], ",", _TABLE_BYTES)
     _check_columns(table, file, columns)
-    kind = pyarrow.int64() if own is None else own.type
-    types = {each: csv_id_type("auto", kind) for each in columns}
-    found: list[list[Any]] = [[] for _ in columns]
+    kind = pyarrow.int64() if vertex_ids is None else vertex_ids.type
+    types = {column: csv_id_type("auto", kind) for column in columns}
+    arrays_by_column: list[list[Any]] = [[] for _ in columns]
     for batch in table.batches(columns, types, 32):
-        for arrays, column in zip(found, columns, strict=True):
+        for arrays, column in zip(arrays_by_column, columns, strict=True):
             refuse_nulls(batch, column)
             arrays.append(plain(batch.columns[column]))
-    return [pyarrow.concat_arrays(arrays) for arrays in found]
+    return [pyarrow.concat_arrays(arrays) for arrays in arrays_by_column]
 
 
 def _check_columns(table: Table, file: Path, columns: Sequence[str]) -> None:
-    missing = next((each for each in columns if each not in table.names), None)
+    missing = next((column for column in columns if column not in table.names), None)
     if missing is not None:
         have = ", ".join(map(shown, table.names[:12]))
         raise GraphError(f"{file}: has no column {shown(missing)}, it has {have}")
 
 
-def _numbers(ids: Any, own: pyarrow.Array | None, graph: Graph, option: str) -> IntArray:
-    """Return the number ``[n]`` of the vertex that each id names: NumPy's array, or Arrow's."""
-    if own is not None:
-        return _own_numbers(ids, own, graph, option)
+def _vertex_numbers(
+    ids: Any, vertex_ids: pyarrow.Array | None, graph: Graph, option: str
+) -> IntArray:
+    """Return the vertex ``[n]`` of each id in a NumPy or Arrow array."""
+    if vertex_ids is not None:
+        return _look_up(ids, vertex_ids, graph, option)
     if not isinstance(ids, np.ndarray):
         if str(ids.type) not in ("int64", "int32", "uint32", "int16", "uint16", "int8", "uint8"):
             raise ConfigError(f"{option}: holds {shown(ids.type)}, ids are whole numbers")
@@ -193,47 +207,49 @@ def _numbers(ids: Any, own: pyarrow.Array | None, graph: Graph, option: str) -> 
     return ids  # type: ignore[no-any-return]
 
 
-def _own_numbers(ids: Any, own: pyarrow.Array, graph: Graph, option: str) -> IntArray:
-    """Return the number of the vertex that each id of the user's names."""
+def _look_up(ids: Any, vertex_ids: pyarrow.Array, graph: Graph, option: str) -> IntArray:
+    """Return the vertex ``[n]`` of each of the user's ids."""
     import pyarrow
     from pyarrow import compute
 
     try:
-        wanted = (pyarrow.array(ids) if isinstance(ids, np.ndarray) else ids).cast(own.type)
+        requested = (pyarrow.array(ids) if isinstance(ids, np.ndarray) else ids).cast(
+            vertex_ids.type
+        )
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, UnicodeError):
-        # One does not fit the type, or is not UTF-8.
+        # An id does not fit the type, or is not UTF-8.
         raise ConfigError(
-            f"{option}: ids of {graph.name} are {own.type}, and not all of these are"
+            f"{option}: expected ids of {vertex_ids.type}, as {graph.name} has"
         ) from None
-    found = compute.index_in(wanted, value_set=own)
-    if found.null_count:
-        missing = wanted.filter(compute.is_null(found))[0].as_py()
+    numbers = compute.index_in(requested, value_set=vertex_ids)
+    if numbers.null_count:
+        missing = requested.filter(compute.is_null(numbers))[0].as_py()
         raise ConfigError(f"{option}: {shown(missing)} is no id of a vertex of {graph.name}")
-    return np.asarray(found.to_numpy())
+    return np.asarray(numbers.to_numpy())
 
 
 def find_kinds(
-    file: str, column: str | None, graph: Graph, own: pyarrow.Array | None, *, option: str
+    file: str, column: str | None, graph: Graph, vertex_ids: pyarrow.Array | None, *, option: str
 ) -> Int32Array:
-    """Return the kind of each vertex that a file lists, numbered in order of appearance.
+    """Return the kind of each vertex in a file, numbered by first appearance.
 
     Args:
-        file: of ids, as in ``find_vertices``; with ``column`` a table that has it.
-        column: values are kinds; None if all vertices of the file are of one kind.
-        graph: whose vertices are listed.
-        own: as in ``find_vertices``.
-        option: names ``file`` in errors.
+        file: file of ids as for ``find_vertices``; a table if ``column`` is given.
+        column: column of the kinds. None: all vertices of the file have one kind.
+        graph: the graph.
+        vertex_ids: ``[num_vertices]`` the user's ids. None: ids are vertex numbers.
+        option: option of the file, for errors.
 
     Returns:
-        ``[num_vertices]`` int32; -1 for a vertex that the file does not list.
+        ``[num_vertices]`` int32, -1 for a vertex that is not in the file.
 
     Raises:
-        ConfigError: an id is not one of the graph's or listed twice, or the file lists none.
-        GraphError: the file is missing, has no such column, or a cell is empty.
+        ConfigError: an id is unknown or repeats, or the file has no id.
+        GraphError: the file or the column is missing, or a cell is empty.
     """
     kinds = np.full(graph.num_vertices, -1, np.int32)
     if column is None:
-        vertices = find_vertices(file, graph, own, option=option)
+        vertices = find_vertices(file, graph, vertex_ids, option=option)
         kinds[slice(None) if vertices is None else vertices] = 0
         return kinds
     if not file.endswith(_TABLES):
@@ -243,29 +259,29 @@ def find_kinds(
         )
     if column in _ID:
         raise ConfigError(
-            f"{option}={shown(file)}: expected kinds in another column than the ids, got {column}"
+            f"{option}={shown(file)}: expected a column of kinds other than the ids, got {column}"
         )
-    ids, values = _table_columns(Path(file), own, column)
+    ids, values = _table_columns(Path(file), vertex_ids, column)
     option = f"{option}={shown(file)}"
-    vertices = _distinct(_numbers(ids, own, graph, option), graph, own, option)
+    vertices = _distinct(_vertex_numbers(ids, vertex_ids, graph, option), graph, vertex_ids, option)
     kinds[vertices] = values.dictionary_encode().indices.to_numpy()
     return kinds
 
 
 def _table_columns(
-    file: Path, own: pyarrow.Array | None, column: str
+    file: Path, vertex_ids: pyarrow.Array | None, column: str
 ) -> tuple[pyarrow.Array, pyarrow.Array]:
-    """Return the ids of a table, and the values of another column as texts."""
+    """Return the ids of a table, and the values of ``column`` as texts."""
     import pyarrow
 
     table = Table([file], ",", _TABLE_BYTES)
     _check_columns(table, file, (*_ID, column))
-    kind = pyarrow.int64() if own is None else own.type
+    kind = pyarrow.int64() if vertex_ids is None else vertex_ids.type
     types = {_ID[0]: csv_id_type("auto", kind), column: pyarrow.large_string()}
-    found: dict[str, list[Any]] = {name: [] for name in types}
+    arrays_by_column: dict[str, list[Any]] = {name: [] for name in types}
     for batch in table.batches([*types], types, 32):
-        for name, arrays in found.items():
+        for name, arrays in arrays_by_column.items():
             refuse_nulls(batch, name)
             arrays.append(plain(batch.columns[name]))
-    ids, values = (pyarrow.concat_arrays(arrays) for arrays in found.values())
+    ids, values = (pyarrow.concat_arrays(arrays) for arrays in arrays_by_column.values())
     return ids, values.cast(pyarrow.large_string())

@@ -1,4 +1,4 @@
-"""A table of Parquet or CSV files; threads parse CSV in blocks, in order and in bounded memory."""
+"""Table of Parquet or CSV files, read in batches by threads in bounded memory."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from gnnscale.core import GraphError, hardware, nearest, one_line, shown
-from gnnscale.core import pipeline as prefetch
+from gnnscale.core.pipeline import Pipeline
 from gnnscale.data.formats.text import bad_line, head_lines, line_blocks, opened_text
 from gnnscale.data.tables import batch, parquet_file
 from gnnscale.data.tables.batch import Batch, with_texts
 
-#: What one byte of a .gz may give. Edges between few vertices compress well.
+#: Bytes that one byte of a .gz may unpack to; edges between few vertices compress well.
 _RATIO = 100
-#: Types are guessed from the first rows.
+#: Bytes of the first rows, from which types are inferred.
 _SAMPLE_BYTES = 1 << 20
 
 
 class _Block:
-    """Lines of a file, and the batch that they are parsed to."""
+    """Lines of a file, and the batch parsed from the lines."""
 
     def __init__(self, line: int, text: bytes) -> None:
         self.line = line
@@ -29,10 +29,9 @@ class _Block:
 
 
 class CsvFile:
-    """One file: a header, then one row per line, decompressed if it ends in .gz.
+    """CSV file with a header and one row per line, decompressed if its name ends in .gz.
 
-    No value contains a line end. An empty cell is null, and no word is. The column's type decides
-    what else a cell may hold.
+    No value contains a line end. An empty cell is null; a word such as NA is not.
     """
 
     def __init__(self, path: Path, delimiter: str) -> None:
@@ -43,20 +42,20 @@ class CsvFile:
         header = first.removeprefix("\ufeff")
         self.names = next(csv.reader([header], delimiter=delimiter), [])
         if next(self._lines(_SAMPLE_BYTES), None) is None:
-            raise GraphError(f"{path}: empty, it has a header and no row")
+            raise GraphError(f"{path}: expected at least one row, got only a header")
 
     def num_rows(self) -> int | None:
         """Return the approximate number of rows; None for a compressed file."""
         if self.path.suffix == ".gz":
             return None
         _, text = next(self._lines(_SAMPLE_BYTES))
-        # A file's last line may lack its end, and be empty.
+        # The last line may lack its line end, and may be empty.
         num_lines = text.count(b"\n") + (not text.endswith(b"\n"))
         row_bytes = max(len(text), 1) / num_lines
         return max(1, round((self.path.stat().st_size - self._header_bytes) / row_bytes))
 
     def types(self) -> dict[str, Any]:
-        """Return the Arrow type that the first rows of each column suggest."""
+        """Return the Arrow type of each column, inferred from the first rows."""
         line, text = next(self._lines(_SAMPLE_BYTES))
         table = self._read(_Block(line, text), self.names, {})
         return {field.name: field.type for field in table.schema}
@@ -64,7 +63,12 @@ class CsvFile:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], batch_bytes: int
     ) -> Iterator[Batch]:
-        """Yield columns, each of its Arrow type, in batches of ``batch_bytes`` of text.
+        """Yield batches of ``batch_bytes`` of text, parsed by threads.
+
+        Args:
+            columns: names of the columns.
+            types: Arrow type of each column.
+            batch_bytes: bytes of text of a batch, about.
 
         Raises:
             GraphError: a value is not of its type; names the row.
@@ -78,7 +82,7 @@ class CsvFile:
             block.text = b""
 
         cores = hardware.usable_cores()
-        with prefetch.Pipeline(
+        with Pipeline(
             (_Block(line, text) for line, text in self._lines(batch_bytes)),
             [[parse]],
             limit=cores + 1,
@@ -117,7 +121,7 @@ class CsvFile:
 
         try:
             return parse(block.text)
-        except Exception as error:  # a foreign parser, whose messages can be as long as the file
+        except Exception as error:  # of Arrow, whose message may be as long as the file
             start, stop = bad_line(block.text, parse)
             line = block.line + block.text.count(b"\n", 0, start)
             text = shown(block.text[start:stop].decode("utf-8", "replace"))
@@ -127,26 +131,30 @@ class CsvFile:
 
 
 def _reason(error: Exception) -> str:
-    # Arrow puts places of the block first: 'In CSV column #1: Row #2: CSV conversion error to ...'.
+    # Drops the location in the block: 'In CSV column #1: Row #2: CSV conversion error to ...'.
     text = str(error)
     return one_line(text[max(text.rfind("CSV conversion"), text.rfind("CSV parse"), 0) :], 200)
 
 
 _File: TypeAlias = CsvFile | parquet_file.ParquetFile
-#: Names of columns that an error lists.
+#: Columns listed in an error, at most.
 _MAX_NAMED = 12
+#: Bytes of a batch.
 _MIN_BATCH, _MAX_BATCH = 64 << 10, 16 << 20
-#: More rows leave the caches before somebody reads them, and take memory that is fresh each time.
+#: Rows of a batch, at most: larger batches leave the caches before they are used.
 _MAX_ROWS = 1 << 17
 
 
 class Table:
-    """Named columns, with rows in the order of ``files``, which are all Parquet or all CSV.
+    """Table of named columns, with rows in the order of its files.
 
-    Batches that are read ahead take about ``memory_bytes`` together; a row of any length is read.
+    Args:
+        files: files, all Parquet or all CSV.
+        delimiter: character between the values of CSV.
+        memory_bytes: bytes of prefetched batches, about; a row of any length is read.
 
     Raises:
-        GraphError: a file is empty or damaged, or names a column twice.
+        GraphError: a file is empty or damaged, or has two columns of one name.
     """
 
     def __init__(self, files: Sequence[Path], delimiter: str, memory_bytes: int) -> None:
@@ -156,7 +164,7 @@ class Table:
             for file in files
         ]
         for file in self._files:
-            # Columns without a name are not read, however many there are.
+            # Unnamed columns are not read, so any number is fine.
             named = [name for name in file.names if name.strip()]
             twice = next((name for name in named if named.count(name) > 1), None)
             if twice is not None:
@@ -172,6 +180,11 @@ class Table:
             for name in file.index_columns
         }
         self.batch_bytes = min(max(memory_bytes // 64, _MIN_BATCH), _MAX_BATCH)
+
+    @property
+    def paths(self) -> list[Path]:
+        """Paths of the files."""
+        return [file.path for file in self._files]
 
     def require(self, option: str, column: str) -> str:
         """Return ``column``, the value of an option; raise GraphError unless every file has it."""
@@ -189,7 +202,7 @@ class Table:
         return column
 
     def require_or(self, option: str, column: str, other: str) -> str:
-        """Return as ``require``; the error names ``other``, the option for tables without it."""
+        """Return ``column`` as ``require`` does; the error advises to set ``other``."""
         try:
             return self.require(option, column)
         except GraphError as error:
@@ -197,8 +210,8 @@ class Table:
 
     @staticmethod
     def _hint(file: _File) -> str:
-        alone = isinstance(file, CsvFile) and len(file.names) == 1
-        return "; dataset.delimiter says what is between the values" if alone else ""
+        is_single = isinstance(file, CsvFile) and len(file.names) == 1
+        return "; dataset.delimiter says what is between the values" if is_single else ""
 
     def num_rows(self) -> int | None:
         """Return the number of rows, approximate for CSV; None if a file is compressed."""
@@ -208,9 +221,12 @@ class Table:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int
     ) -> Iterator[batch.Batch]:
-        """Yield columns, batch by batch; a row takes about ``row_bytes``.
+        """Yield columns in batches.
 
-        ``types`` are Arrow types for the columns of CSV; Parquet has its own.
+        Args:
+            columns: names of the columns.
+            types: Arrow type of each column of CSV; Parquet has types.
+            row_bytes: bytes of a decoded row, about.
 
         Raises:
             GraphError: a file is damaged, or a value is not of its type; names the row.
@@ -224,10 +240,9 @@ class Table:
     def shares(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int, num_shares: int
     ) -> list[Iterator[batch.Batch]]:
-        """Return what ``batches`` yields in up to ``num_shares`` parts, for concurrent readers.
+        """Return up to ``num_shares`` iterators that together yield all ``batches``.
 
-        There are no more parts than row groups of Parquet, and one of CSV, which several threads
-        parse.
+        Parquet is divided by row groups; CSV is one share, since threads parse it already.
         """
         files = [file for file in self._files if isinstance(file, parquet_file.ParquetFile)]
         groups = [(file, number) for file in files for number in range(file.num_groups)]
@@ -237,20 +252,23 @@ class Table:
         bounds = [len(groups) * share // count for share in range(count + 1)]
         rows = self._rows(row_bytes)
         return [
-            _of_groups(groups[a:b], columns, rows, self.batch_bytes) for a, b in pairwise(bounds)
+            _group_batches(groups[a:b], columns, rows, self.batch_bytes)
+            for a, b in pairwise(bounds)
         ]
 
     def _rows(self, row_bytes: int) -> int:
         return min(max(self.batch_bytes // max(row_bytes, 1), 1), _MAX_ROWS)
 
 
-def _of_groups(
+def _group_batches(
     groups: Sequence[tuple[parquet_file.ParquetFile, int]],
     columns: Sequence[str],
     batch_rows: int,
     batch_bytes: int,
 ) -> Iterator[batch.Batch]:
-    """Yield the rows of consecutive row groups."""
+    """Yield the batches of consecutive row groups."""
     for file, numbers in groupby(groups, key=itemgetter(0)):
-        wanted = [number for _, number in numbers]
-        yield from file.batches(columns, batch_rows, batch_bytes, range(wanted[0], wanted[-1] + 1))
+        group_numbers = [number for _, number in numbers]
+        yield from file.batches(
+            columns, batch_rows, batch_bytes, range(group_numbers[0], group_numbers[-1] + 1)
+        )

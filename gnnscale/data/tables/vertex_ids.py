@@ -1,4 +1,4 @@
-"""The user's vertex ids and names of classes: of a table, and beside the arrays of a store."""
+"""Vertex ids of the user and class names: read from tables, stored with the graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from gnnscale.core import Array, GraphError, Int64Array, shown
 from gnnscale.core.artifact.files import file_bytes
 from gnnscale.core.artifact.header import file_sha256
 from gnnscale.core.artifact.npy import map_npy, write_array
-from gnnscale.data.tables.batch import Batch, RowPlaces, is_text, plain, refuse_nulls, text_buffers
+from gnnscale.data.tables.batch import (
+    Batch,
+    RowLocations,
+    is_text,
+    plain,
+    refuse_nulls,
+    text_buffers,
+)
 from gnnscale.data.tables.parquet_file import ParquetFile
 from gnnscale.graph import Graph
 from gnnscale.graph.store_format import GRAPH_STORE, ID_FILES, MAX_CLASSES, read_meta
@@ -22,19 +29,19 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-#: Whole numbers, texts, or what the column holds.
+#: Types of ids: by the column, integers, or texts.
 ID_TYPES = ("auto", "integer", "string")
-#: What texts of ids may take, beyond a multiple of the bytes of their files.
+#: Limit of the memory of text ids: allowance plus ratio times the bytes of their files.
 _ALLOWANCE, _RATIO = 256 << 20, 100
 
 
 def max_id_bytes(file_bytes: int) -> int:
-    """Return the max memory of ids that are texts from files of ``file_bytes``."""
+    """Return the bytes of memory that text ids from files of ``file_bytes`` may take."""
     return _ALLOWANCE + _RATIO * file_bytes
 
 
 def csv_id_type(id_type: str, guessed: Any) -> Any:
-    """Return the Arrow type of ids of CSV; ``guessed`` is what the first rows suggest."""
+    """Return the Arrow type of ids of CSV; ``guessed`` is the type of the first rows."""
     import pyarrow
 
     whole = id_type == "integer" or (id_type == "auto" and pyarrow.types.is_integer(guessed))
@@ -62,30 +69,30 @@ def _uniform(batch: Batch, column: str, id_type: str) -> Any:
 
 
 class IdColumn:
-    """Gathers the ids of all vertices, batch by batch; texts take at most ``max_bytes``."""
+    """Ids of all vertices, gathered in batches; texts take at most ``max_bytes``."""
 
     def __init__(self, column: str, id_type: str, max_bytes: int) -> None:
         self.column = column
         self.id_type = id_type
-        self._max_bytes = self._left = max_bytes
+        self._max_bytes = self._text_bytes_left = max_bytes
         self._arrays: list[Any] = []
-        self._places = RowPlaces()
+        self._locations = RowLocations()
 
     @property
     def num_vertices(self) -> int:
-        """Number of vertices so far."""
-        return self._places.num_rows
+        """Number of ids added."""
+        return self._locations.num_rows
 
     def add(self, batch: Batch) -> None:
-        """Take the ids of a batch.
+        """Append the ids of a batch.
 
         Raises:
-            GraphError: one is missing, they are neither whole numbers nor texts, or texts take too
-                much memory.
+            GraphError: an id is missing, ids are neither integers nor texts, or texts take too much
+                memory.
         """
         array = _uniform(batch, self.column, self.id_type)
-        self._left -= len(text_buffers(array)[1]) if is_text(array.type) else 0
-        if self._left < 0:
+        self._text_bytes_left -= len(text_buffers(array)[1]) if is_text(array.type) else 0
+        if self._text_bytes_left < 0:
             raise GraphError(
                 f"{batch.file}: texts of column {shown(repr(self.column))} take over "
                 f"{self._max_bytes} bytes, too many for the size of the table; one that is not "
@@ -94,42 +101,42 @@ class IdColumn:
         if self._arrays and self._arrays[0].type != array.type:
             raise GraphError(
                 f"{batch.file}: column {shown(repr(self.column))} holds {shown(array.type)}, and "
-                f"{self._places.first_file} has {shown(self._arrays[0].type)}; set "
+                f"{self._locations.first_file} has {shown(self._arrays[0].type)}; set "
                 "dataset.id_type=string"
             )
         self._arrays.append(array)
-        self._places.add(batch)
+        self._locations.add(batch)
 
-    def place(self, vertex: int) -> str:
-        """Return the name of the row of a vertex in errors."""
-        return self._places.place(vertex)
+    def locate(self, vertex: int) -> str:
+        """Return ``FILE: row N`` for a vertex, for errors."""
+        return self._locations.locate(vertex)
 
     def array(self) -> Any:
-        """Return the ids as an Arrow array of int64, uint64 or large_string; releases them."""
+        """Return the ids as an Arrow array of int64, uint64 or large_string, and release them."""
         import pyarrow
 
         arrays, self._arrays = self._arrays, []
         return pyarrow.concat_arrays(arrays)
 
     def map(self) -> IdMap:
-        """Return the vertex of each id; no batch may follow.
+        """Return the map from ids to vertices; no batch may follow.
 
         Raises:
             GraphError: an id repeats; names both rows.
         """
         array = self.array()
-        found = IdMap(self, array)
-        if found.repeated is not None:
-            first, second = found.repeated
+        id_map = IdMap(self, array)
+        if id_map.repeated is not None:
+            first, second = id_map.repeated
             raise GraphError(
-                f"{self.place(second)}: {shown(self.column)} {shown(repr(array[second].as_py()))} "
-                f"is that of another vertex too ({self.place(first)})"
+                f"{self.locate(second)}: {shown(self.column)} {shown(repr(array[second].as_py()))} "
+                f"is that of another vertex too ({self.locate(first)})"
             )
-        return found
+        return id_map
 
 
 class IdMap:
-    """The vertex of each id."""
+    """Map from ids to vertices."""
 
     def __init__(self, column: IdColumn, array: Any) -> None:
         self._column = column
@@ -143,24 +150,23 @@ class IdMap:
         else:
             numbers = self._bits(array)
             if _counts_up(numbers):
-                #: all ids as an Arrow array of int64, uint64 or large_string; None if they are the
-                #: numbers of the vertices, or have been dropped
+                #: ids as an Arrow array. None: ids are the vertex numbers, or were released.
                 self.array = None
                 return
             self._table = ops.IntegerIds(numbers)
-        #: two vertices with the same id, None if there are none
+        #: two vertices with the same id. None: ids are unique.
         self.repeated = self._table.repeated
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the look-up table."""
+        """Bytes of the look-up table."""
         return 0 if self._table is None else self._table.num_bytes
 
     def find(self, batch: Batch, column: str) -> Array:
-        """Return the vertices that a column names, int32 or int64.
+        """Return the vertices, int32 or int64, of the ids in a column.
 
         Raises:
-            GraphError: an id belongs to no vertex; names the row and the id.
+            GraphError: an id is not that of a vertex; names the row and the id.
         """
         array = _uniform(batch, column, self._column.id_type)
         if is_text(array.type) != is_text(self.type):
@@ -168,21 +174,21 @@ class IdMap:
                 f"{batch.file}: column {shown(repr(column))} holds {shown(array.type)}, the ids of "
                 f"the vertices are {shown(self.type)}; set dataset.id_type=string"
             )
-        vertices, unknown = self._found(array)
+        vertices, unknown = self._find_numbers(array)
         if unknown >= 0:
             id_ = shown(repr(array[unknown].as_py()))
             raise GraphError(
-                f"{batch.place(unknown)}: {shown(column)} is {id_}, which is the "
+                f"{batch.locate(unknown)}: {shown(column)} is {id_}, which is the "
                 f"{shown(self._column.column)} of none of the {self._size} vertices"
             )
         return vertices
 
-    def _found(self, array: Any) -> tuple[Array, int]:
+    def _find_numbers(self, array: Any) -> tuple[Array, int]:
         if isinstance(self._table, ops.TextIds):
             return self._table.find(*text_buffers(array), num_threads=1)
         numbers = self._bits(array)
         if array.type != self.type and numbers.size and numbers.min() < 0:
-            # Of a signed and an unsigned type: the sign bit means another number in each.
+            # One type is signed, the other not: the sign bit means different numbers.
             return numbers, int((numbers < 0).argmax())
         if self._table is not None:
             return self._table.find(numbers, num_threads=1)
@@ -210,9 +216,14 @@ _BATCH_ROWS, _BATCH_BYTES = 1 << 17, 16 << 20
 
 
 def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
-    """Write the ids, an Arrow array of int64, uint64 or large_string without nulls, into a store.
+    """Write vertex ids into a store.
 
-    Returns the entry ``ids`` of ``meta.json``: name of the file, size and SHA-256.
+    Args:
+        folder: directory of the store.
+        ids: Arrow array of int64, uint64 or large_string without nulls.
+
+    Returns:
+        The entry ``ids`` of ``meta.json``: name of the file, size and SHA-256.
     """
     import pyarrow
     from pyarrow import parquet
@@ -228,14 +239,14 @@ def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
 
 
 def read_ids(graph: Graph) -> pyarrow.Array | None:
-    """Return the user's id of every vertex of a graph.
+    """Return the user's ids of all vertices.
 
-    It is an Arrow array ``[num_vertices]`` of int64, uint64 or large_string without nulls; None if
-    the ids are 0 to ``num_vertices - 1``: in a graph in memory, and in most layouts.
+    Returns:
+        Arrow array ``[num_vertices]`` of int64, uint64 or large_string without nulls. None: ids are
+        0 to ``num_vertices - 1``, as in a graph in memory and in most layouts.
 
     Raises:
-        GraphError: the file of the ids is missing, has another size than ``meta.json`` says, or
-            does not hold one id for each vertex.
+        GraphError: the file of the ids is missing or damaged, or has not one id per vertex.
     """
     if graph.path is None:
         return None
@@ -255,33 +266,33 @@ def read_ids(graph: Graph) -> pyarrow.Array | None:
 
 
 def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
-    """Return the texts of a file of ids, of bounded total length."""
+    """Return the text ids of a file; GraphError if they take too much memory."""
     import pyarrow
 
     file = ParquetFile(path)
     if file.names != ["id"] or file.num_rows() != num_vertices:
         raise GraphError(
-            f"{path}: {file.num_rows()} rows of {shown(file.names)}, needed are {num_vertices} of "
-            "'id'"
+            f"{path}: expected {num_vertices} rows of 'id', got {file.num_rows()} of "
+            f"{shown(file.names)}"
         )
     texts = IdColumn("id", "auto", max_id_bytes(file_bytes(path)))
     for batch in file.batches(["id"], _BATCH_ROWS, _BATCH_BYTES):
         texts.add(batch)
     ids = texts.array()
     if ids.type != pyarrow.large_string():
-        raise GraphError(f"{path}: ids are {shown(ids.type)}, needed are texts")
+        raise GraphError(f"{path}: expected texts as ids, got {shown(ids.type)}")
     return ids
 
 
 def read_classes(graph: Graph, *, edges: bool = False) -> list[str] | None:
-    """Return the names of the classes, in the order of their numbers; None if they have no names.
+    """Return the names of the classes by class number. None: classes have no names.
 
     Args:
-        graph: whose labels they are.
-        edges: whether they are classes of edges.
+        graph: the graph.
+        edges: whether to return the classes of edges instead of vertices.
 
     Raises:
-        GraphError: ``meta.json`` holds something else.
+        GraphError: the entry in ``meta.json`` is damaged.
     """
     if graph.path is None:
         return None
@@ -296,7 +307,7 @@ def read_classes(graph: Graph, *, edges: bool = False) -> list[str] | None:
         and all(isinstance(name, str) and _is_utf8(name) for name in names)
     ):
         raise GraphError(
-            f"{graph.path / 'meta.json'}: {entry} are not the names of {count} classes"
+            f"{graph.path / 'meta.json'}: {entry}: expected the names of {count} classes"
         )
     return names
 
@@ -311,23 +322,23 @@ def _is_utf8(name: str) -> bool:
 
 
 def check_ids_file(store: Path) -> str | None:
-    """Return what is wrong with the checksum of a store's file of ids, or None.
+    """Return the problem of the checksum of a store's file of ids, or None.
 
     Raises:
-        GraphError: as ``read_ids``.
+        GraphError: the file of the ids is missing or has another size.
     """
     entry = _ids_entry(store)
     if entry is None:
         return None
-    found = file_sha256(store / entry.file)
-    if found == entry.sha256:
+    digest = file_sha256(store / entry.file)
+    if digest == entry.sha256:
         return None
-    return f"{store / entry.file}: SHA-256 is {found}, expected {shown(entry.sha256)}"
+    return f"{store / entry.file}: expected SHA-256 {shown(entry.sha256)}, got {digest}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _IdFile:
-    """The entry ``ids`` of ``meta.json``."""
+    """Entry ``ids`` of ``meta.json``."""
 
     file: str
     bytes: int
@@ -340,13 +351,15 @@ class _WithIds:
 
 
 def _ids_entry(store: Path) -> _IdFile | None:
-    """Return the entry of the ids in ``meta.json``, once the file has the size that it says."""
+    """Return the entry ``ids`` of ``meta.json`` or None; GraphError if the file size differs."""
     entry = GRAPH_STORE.record(_WithIds, read_meta(store).entries, store).ids
     if entry is None:
         return None
     if entry.file not in ID_FILES:
-        raise GRAPH_STORE.refused(store, f"ids.file is {shown(entry.file)}, no file of ids")
+        raise GRAPH_STORE.refused(
+            store, f"ids.file={shown(entry.file)}: expected one of {', '.join(ID_FILES)}"
+        )
     path = store / entry.file
     if (size := file_bytes(path)) != entry.bytes:
-        raise GraphError(f"{path}: {size} bytes, meta.json says {entry.bytes} (truncated?)")
+        raise GraphError(f"{path}: expected {entry.bytes} bytes, got {size} (truncated?)")
     return entry

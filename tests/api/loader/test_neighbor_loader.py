@@ -350,9 +350,9 @@ def test_arguments_of_pyg_that_mean_the_same_are_taken(graph: Graph) -> None:
         ([4, 5, 4], "input_nodes: expected distinct ids, got 4 more than once"),
         ([[1, 2]], r"input_nodes: expected one axis, got \[1, 2\]"),
         ([True] * 7, "input_nodes: expected a mask over 300 vertices, got 7"),
-        ({1, 2}, "input_nodes: set, expected an array, a tensor or a list"),
-        (("paper", [1, 2]), "input_nodes: not an array"),
-        (np.ma.masked_equal([1, 2], 2), "input_nodes: a masked array that hides 1 of 2 values"),
+        ({1, 2}, "input_nodes: expected an array, a tensor or a list, got set"),
+        (("paper", [1, 2]), "input_nodes: expected an array"),
+        (np.ma.masked_equal([1, 2], 2), "input_nodes: .*a masked array that hides 1 of 2"),
     ],
 )
 def test_seeds_that_are_refused(graph: Graph, input_nodes: Any, message: str) -> None:
@@ -375,7 +375,7 @@ def test_data_that_is_refused(graph: Graph) -> None:
         (Data(**two), None, "data: edge_index: required"),
         (negative, "w", "weights 'w' of data: expected 'edge_attr'"),
         (graph, "w", "weights 'w' of graph: expected none"),
-        (negative, "edge_attr", r"weight -1.0 of edge 0, allowed are numbers from 0"),
+        (negative, "edge_attr", r"edge 0: expected a weight of at least 0 .*, got -1.0"),
         (as_data(graph, title=["a"] * 300), None, "'title': expected a tensor or array, got list"),
         (Data(edge_index=torch.tensor([[9], [0]]), **two), None, "sources: vertex id 9 is out of"),
     ):

@@ -541,7 +541,7 @@ def test_references_are_not_opened(home: Path, run: Path, watch: Watch) -> None:
     # Nor if somebody types it.
     typed_again = command_options.DataPathOptions(raw=f"reference://::file://{file}")
     config = command_options.EvaluateConfig(run=run, num_threads=1, dataset=typed_again)
-    with pytest.raises(ConfigError, match=r"dataset\.raw=reference.*: a chain of addresses"):
+    with pytest.raises(ConfigError, match=r"raw=reference.*: expected one address"):
         watch("refs.json", lambda: evaluate(config))
     assert not Path("executed").exists()
 

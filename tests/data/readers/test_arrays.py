@@ -172,8 +172,14 @@ def test_targets_of_edges_and_a_random_split(tmp_path: Path) -> None:
     [
         ({"edge_labels": np.array([1, 0])}, "/edge_labels.npy: 2 labels for 5 edges"),
         ({"edge_labels": np.full(5, -1)}, "/edge_labels.npy: no edge has a label"),
-        ({"edge_labels": np.full(5, -2)}, "/edge_labels.npy: label -2 of edge 0 is out of"),
-        ({"edge_labels": np.full(5, 1e39)}, r"/edge_labels.npy: label 1e\+39 of edge 0, allowed"),
+        (
+            {"edge_labels": np.full(5, -2)},
+            "/edge_labels.npy: label of edge 0: expected -1 to -1, got -2",
+        ),
+        (
+            {"edge_labels": np.full(5, 1e39)},
+            r"/edge_labels.npy: label of edge 0: expected a number",
+        ),
         ({"edge_test_idx": None}, ": has no edge_test_mask or edge_test_idx; dataset.split=rand"),
         ({"edge_test_idx": np.array([5])}, ": test split: edge id 5 is out of range, the graph"),
         ({"edge_test_idx": np.array([4])}, ": overlapping splits, edge 4 of the test split is in"),
@@ -345,22 +351,31 @@ def compressed(*indptr: int) -> dict[str, Any]:
     [
         (
             {"features": None, "labels": None},
-            ": has no array with a row for each vertex; accepted are features, x, feat, labels, y,",
+            r": expected an array with a row per vertex \(features, x, feat, labels, y,",
         ),
-        ({"edge_index": None}, ": has no edges; accepted are edge_index, src and dst, indptr and"),
-        ({"x": X}, ": has both features and x, allowed is one"),
-        ({"src": SRC, "dst": DST}, ": has edges both as edge_index and as src and dst, allowed"),
-        ({"edge_index": SRC}, r"/edge_index.npy: expected 2 axes, got int64\[5\] with 1"),
+        (
+            {"edge_index": None},
+            r": expected an array of edges \(edge_index, src and dst, indptr and",
+        ),
+        ({"x": X}, ": expected one of features and x, got both"),
+        ({"src": SRC, "dst": DST}, ": expected one form of edges, got edge_index as well as src"),
+        ({"edge_index": SRC}, r"/edge_index.npy: int64\[5\] has 1 axes, needed are 2"),
         ({"edge_index": np.stack([SRC] * 3)}, r"/edge_index.npy: \[3, 5\], allowed is \[2, "),
         ({"edge_index": WHOLE["edge_index"] * 1.0}, r"/edge_index.npy: float64\[2, 5\], needed"),
         ({"edge_index": np.stack([SRC, DST], axis=1).T}, r"/edge_index.npy: not a readable"),
         ({"edge_index": None, "src": SRC, "dst": DST[1:]}, ": src has 5 ids, dst 4"),
-        (compressed(0, 1), "/indptr.npy: 2 offsets for 4 vertices, needed are 5"),
-        ({"features": X.astype(object)}, r"/features.npy: not a readable .npy file \(elements: "),
-        ({"labels": np.array([0, 1, 1, -2])}, "/labels.npy: label -2 of vertex 3 is out of range"),
+        (compressed(0, 1), "/indptr.npy: expected 5 offsets for 4 vertices, got 2"),
+        ({"features": X.astype(object)}, r"/features.npy: not a readable .npy file \(elements are"),
+        (
+            {"labels": np.array([0, 1, 1, -2])},
+            "/labels.npy: label of vertex 3: expected -1 to 1, got -2",
+        ),
         ({"edge_weights": WEIGHTS[1:]}, "/edge_weights: 4 weights for 5 edges"),
         ({"edge_features": OF_EDGES[1:]}, "/edge_features.npy: 4 rows of features for 5 edges"),
-        ({"edge_features": OF_EDGES[:, :0]}, "/edge_features.npy: 0 features, allowed are 1 to"),
+        (
+            {"edge_features": OF_EDGES[:, :0]},
+            "/edge_features.npy: expected 1 to 65536 features, got 0",
+        ),
         (
             {"edge_attr": OF_EDGES[None]},
             r"/edge_attr.npy: expected .* axes, got float64\[1, 5, 2\] with 3",
@@ -371,9 +386,12 @@ def compressed(*indptr: int) -> dict[str, Any]:
         ),
         (
             {"edge_attr": OF_EDGES, "edge_features": OF_EDGES},
-            ": has both edge_features and edge_attr, allowed is one",
+            ": expected one of edge_features and edge_attr, got both",
         ),
-        ({"edge_weights": -WEIGHTS}, r" \(edge_index, edge_weights\): weight -0.5 of edge 0, allo"),
+        (
+            {"edge_weights": -WEIGHTS},
+            r" \(edge_index, edge_weights\): edge 0: expected a weight of",
+        ),
         ({"valid_idx": None}, ": has no valid_mask or val_mask or valid_idx or val_idx; dataset.s"),
         ({"test_idx": np.ones(4, bool)}, r"/test_idx.npy: expected whole numbers, got bool\[4\]"),
         ({"test_idx": None, "test_mask": np.ones(3, bool)}, "/test_mask.npy: 3 entries for 4 vert"),
@@ -395,9 +413,11 @@ def test_other_files(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"graph.pt: allowed are a folder of .npy files and a"):
         Arrays(name="mine", raw=str(file), store=str(tmp_path / "store")).open()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(GraphError, match=r"empty: has no edges; .* there is no array"):
+    with pytest.raises(GraphError, match=r"empty: expected an array of edges .* got no array"):
         Arrays(name="mine", raw=str(tmp_path / "empty"), store=str(tmp_path / "store")).open()
-    with pytest.raises(ConfigError, match=r"dataset.raw: name the file or folder of mine"):
+    with pytest.raises(
+        ConfigError, match=r"dataset.raw: required, the file or folder of mine; there is no"
+    ):
         Arrays(name="mine", store=str(tmp_path / "store")).open()
 
 
@@ -433,7 +453,7 @@ def test_by_hand_arrays_needs() -> None:
     both = replace(less, weighted=True)
     assert replace(both, **wide).disk - both.disk == 4 * 100_000 + 24 * 60_000
     # Ends, labels and places in the split, without features.
-    labelled = replace(NEEDS, num_edge_rows=60_000, labelled_edges=True)
+    labelled = replace(NEEDS, num_edge_rows=60_000, has_edge_labels=True)
     assert labelled.disk - NEEDS.disk == (8 + 8 + 4) * 60_000
     assert labelled.memory - NEEDS.memory == 32 * 60_000
     assert replace(NEEDS, **wide).memory - NEEDS.memory == (8 + 36) * 100_000 + 4 * 12 * 60_000

@@ -470,12 +470,13 @@ def test_edges_have_no_features_unless_they_are_named(tables):
         ),
         (
             PARQUET_EDGES | {"x": pa.array([1, 2, 3, 4], pa.timestamp("ms"))},
-            *(["x"], "parquet: column 'x' holds timestamp[ms], features are numbers, lists of nu"),
+            *(["x"], "parquet: column 'x': expected numbers, lists of numbers or"),
         ),
         (
             PARQUET_EDGES | {"x": ["a", "1", "2", None]},
             ["x"],
-            "parquet: column 'x' has both numbers and the text 'a'; if all are categories, set "
+            "parquet: column 'x': expected numbers or texts, got numbers and the text 'a'; "
+            "if all are categories, set "
             "dataset.edge_categories=[x]",
         ),
         (
@@ -484,7 +485,7 @@ def test_edges_have_no_features_unless_they_are_named(tables):
         ),
         (
             PARQUET_EDGES | {"x": [[1], [2], [3, 4], [5]]},
-            *(["x"], "parquet: row 3: x has 2 numbers, the first row has 1"),
+            *(["x"], "parquet: row 3: x: expected 1 numbers as in the first row, got 2"),
         ),
     ],
 )
@@ -716,15 +717,22 @@ def columns(**changed):
         (VERTICES + "4,0,,1,\n", "csv: row 5: b is empty"),
         (
             VERTICES + "4,0,,1,tall\n",
-            "csv: column 'b' has both numbers and the text 'tall'; if all are categories, set "
+            "csv: column 'b': expected numbers or texts, got numbers and the text 'tall'; "
+            "if all are categories, set "
             "dataset.categories=[b]",
         ),
-        (columns(a=[b"x"] * 4), "parquet: column 'a' holds binary, features are numbers, lists of"),
+        (columns(a=[b"x"] * 4), "parquet: column 'a': expected numbers, lists of numbers or"),
         (columns(a=pa.nulls(4, pa.string())), "parquet: column 'a' has no value, and so no cat"),
-        (columns(a=[[1, 2]] * 3 + [[1]]), "parquet: row 4: a has 1 numbers, the first row has 2"),
-        (columns(a=[[]] * 4), "parquet: row 1: a has no number, needed is one"),
-        (columns(a=[[1, 2]] * 3 + [[1, None]]), "parquet: row 4: number 2 of a is empty"),
-        (columns(label=[[1]] * 4), "parquet: column 'label' holds list<"),
+        (
+            columns(a=[[1, 2]] * 3 + [[1]]),
+            "parquet: row 4: a: expected 2 numbers as in the first row, got 1",
+        ),
+        (columns(a=[[]] * 4), "parquet: row 1: a: expected a number, got none"),
+        (
+            columns(a=[[1, 2]] * 3 + [[1, None]]),
+            "parquet: row 4: number 2 of a: expected a number, got an empty cell",
+        ),
+        (columns(label=[[1]] * 4), "parquet: column 'label': expected numbers, got list<"),
         (VERTICES + "4,-2,,1,1\n", "csv: row 5: label -2 is not a class, allowed are 0 to "),
         (
             VERTICES + "4,,train,1,1\n3,,val,1,1\n",
@@ -744,7 +752,7 @@ def columns(**changed):
         ),
         (
             "id,label,train_mask,test_mask,x\n1,0,1,0,1\n2,0,0,1,1\n",
-            "csv: has train_mask, test_mask, and no valid_mask or val_mask; a split needs a mask",
+            "csv: expected a mask for each part of the split, got train_mask",
         ),
         (
             "id,label,train_mask,val_mask,test_mask\n1,0,1,0,0\n2,0,0,1,1\n",
@@ -785,10 +793,19 @@ def test_bad_vertices(tables, vertices, message):
             "dataset.id_type=string",
         ),
         (EDGES + "5\n", "csv: row 5 is '5' and cannot be read (CSV parse error: "),
-        ("source,target,weight\n70,5,-0.5\n", "csv: row 1: weight is -0.5, allowed are numbers"),
-        (PARQUET_EDGES | {"weight": [1, 2, 3, np.nan]}, "parquet: row 4: weight is nan, allowed"),
-        (PARQUET_EDGES | {"weight": [*"1234"]}, "parquet: column 'weight' holds large_string, ne"),
-        ("source,target\n", "csv: empty, it has a header and no row"),
+        (
+            "source,target,weight\n70,5,-0.5\n",
+            "csv: row 1: weight: expected a weight of at least 0 in the range of",
+        ),
+        (
+            PARQUET_EDGES | {"weight": [1, 2, 3, np.nan]},
+            "parquet: row 4: weight: expected a weight of at least 0 in the",
+        ),
+        (
+            PARQUET_EDGES | {"weight": [*"1234"]},
+            "parquet: column 'weight': expected numbers, got large_string",
+        ),
+        ("source,target\n", "csv: expected at least one row, got only a header"),
         (dict.fromkeys(PARQUET_EDGES, pa.array([], "int64")), "parquet: empty, it has no row"),
     ],
 )
@@ -810,7 +827,7 @@ def test_both_formats_of_a_table(tables):
 @pytest.mark.parametrize("name", ["/etc/passwd", "../vertices.csv", "a/../../b", "..", ""])
 @pytest.mark.parametrize("option", ["vertices", "edges"])
 def test_tables_lie_in_raw(tmp_path, option, name):
-    with pytest.raises(ConfigError, match=rf"^dataset\.{option}=.*must be a file or folder in "):
+    with pytest.raises(ConfigError, match=rf"^dataset\.{option}=.*expected a file or folder in "):
         Tables(name="x", raw=str(tmp_path), **{option: name})
 
 
@@ -820,7 +837,7 @@ def test_missing_tables(tables, tmp_path):
     assert "has no edges with .parquet, .csv, .csv.gz: name the table by" in refusal(dataset)
     assert "is missing" in refusal(Tables(name="x", raw=str(tmp_path / "raw"), edges="e.csv"))
     file = tmp_path / "raw" / "vertices.csv"
-    assert "no folder with vertices and edges" in refusal(Tables(name="x", raw=str(file)))
+    assert "expected a folder with vertices and edges" in refusal(Tables(name="x", raw=str(file)))
 
 
 @pytest.mark.parametrize("cut", [1, 40, 200])
@@ -845,18 +862,30 @@ def test_damaged_gz(tables):
     [
         ({"label_kind": "x"}, "dataset.label_kind=x: allowed are auto, classes, values"),
         ({"delimiter": "::"}, "dataset.delimiter="),
-        ({"features": ["label"]}, "dataset.features: label is named twice"),
-        ({"edge_features": []}, "dataset.edge_features=[]: name a column, or null for no features"),
-        ({"edge_features": ["weight"]}, "dataset.edge_features: weight is named twice"),
-        ({"edge_features": ["y"], "edge_label": "y"}, "dataset.edge_features: y is named twice"),
+        ({"features": ["label"]}, "dataset.features: expected each column once, got label twice"),
+        ({"edge_features": []}, "dataset.edge_features=[]: expected a column, or null for no"),
+        (
+            {"edge_features": ["weight"]},
+            "dataset.edge_features: expected each column once, got weight twice",
+        ),
+        (
+            {"edge_features": ["y"], "edge_label": "y"},
+            "dataset.edge_features: expected each column once, got y twice",
+        ),
         (
             {"edge_features": ["a"], "edge_categories": ["b"]},
-            "dataset.edge_categories: b is no column of edge_features",
+            "dataset.edge_categories: expected columns of edge_features, got b",
         ),
         ({"edge_label_kind": "x"}, "dataset.edge_label_kind=x: allowed are auto, classes, values"),
-        ({"edge_features": ["a", "a"]}, "dataset.edge_features: a is named twice"),
-        ({"categories": ["id"]}, "dataset.categories: id is no column of features"),
-        ({"categories": ["a"], "features": ["b"]}, "dataset.categories: a is no column of feat"),
+        (
+            {"edge_features": ["a", "a"]},
+            "dataset.edge_features: expected each column once, got a twice",
+        ),
+        ({"categories": ["id"]}, "dataset.categories: expected columns of features, got id"),
+        (
+            {"categories": ["a"], "features": ["b"]},
+            "dataset.categories: expected columns of features, got a",
+        ),
         ({"label": None, "split": "random"}, "dataset.split=random: dataset.label=null"),
     ],
 )
@@ -924,7 +953,7 @@ def test_codes_that_are_named_become_categories(tables):
     assert graph.features.tolist() == [[1, 0, 0, 1], [0, 1, 0, 0], [1, 0, 1, 0]]
     fractions = {**table, "code": [0.5, 1, 2]}
     line = refusal(tables(fractions, "source,target\n7,8\n", name="other", **names))
-    assert "column 'code' holds double, categories are texts or whole numbers" in line
+    assert "column 'code': expected texts or integers as categories, got double" in line
 
 
 def test_text_that_is_no_category(tables):
@@ -979,10 +1008,10 @@ def test_ids_that_were_changed_are_noticed(tables):
     problems = [check.problem for check in verify_store(graph.path)]
     assert "SHA-256" in problems[-1]
     path.write_bytes(content[:-8])
-    with pytest.raises(GraphError, match=r"ids\.npy: .* bytes, meta\.json says"):
+    with pytest.raises(GraphError, match=r"ids\.npy: expected .* bytes, got"):
         read_ids(graph)
     change_meta(graph, lambda meta: meta["ids"].update(file="../../ids.npy"))
-    with pytest.raises(GraphError, match=r"ids.file is "):
+    with pytest.raises(GraphError, match=r"ids.file="):
         read_ids(graph)
 
 
@@ -1053,9 +1082,9 @@ def test_long_names_of_classes(tables):
     ("column", "message"),
     [
         (lambda: _repeated(LONG, 20_000), "texts of column 'id' take over"),
-        (lambda: pa.array(["a"] * 19_999), "19999 rows of ['id'], needed are 20000 of 'id'"),
+        (lambda: pa.array(["a"] * 19_999), "expected 20000 rows of 'id', got 19999 of ['id']"),
         (lambda: pa.array(["a"] * 19_999 + [None]), "row 20000: id is empty"),
-        (lambda: pa.array(np.arange(20_000)), "ids are int64, needed are texts"),
+        (lambda: pa.array(np.arange(20_000)), "expected texts as ids, got int64"),
         (lambda: pa.array(["x" * 70_000] + ["a"] * 19_999), "row 1: id has 70000 bytes, allowed"),
         (lambda: pa.array([b"\xff"] * 20_000).view(pa.string()), "row 1: id is not UTF-8"),
     ],
@@ -1076,7 +1105,7 @@ def test_names_of_classes_of_a_found_store(tables):
     graph = tables(PARQUET_VERTICES | {"label": ["b", "a", "a", "a"]}, PARQUET_EDGES).open()
     assert read_classes(graph) == ["a", "b"]
     change_meta(graph, lambda meta: meta.update(classes=["a", "\ud800"]))
-    with pytest.raises(GraphError, match="classes are not the names of 2 classes"):
+    with pytest.raises(GraphError, match="classes: expected the names of 2 classes"):
         read_classes(graph)
 
 
@@ -1132,7 +1161,7 @@ def test_numbers_that_are_not_finite_are_named_by_row(tables, kind):
 
 def test_a_text_in_a_column_of_numbers_is_named(tables):
     rows = "".join(f"{vertex},{vertex}\n" for vertex in range(1, 400))
-    with one_line("row 400: a is '12.5 EUR', and most", error=GraphError):
+    with one_line("row 400: a: expected a number, as most values", error=GraphError):
         tables(f"id,a\n{rows}400,12.5 EUR\n", THREE, label=None).prepare()
 
 
@@ -1141,7 +1170,7 @@ def test_a_table_of_another_encoding(tables, tmp_path):
     latin = "id,city\n1,Zürich\n2,b\n3,c\n".encode("latin-1")
     (tmp_path / "raw" / "vertices.csv").write_bytes(latin)
     for features in (None, ["city"]):
-        with one_line("column 'city' is not UTF-8", error=GraphError):
+        with one_line("column 'city': expected UTF-8", error=GraphError):
             replace(source, features=features).prepare()
 
 

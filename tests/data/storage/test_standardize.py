@@ -40,7 +40,9 @@ def test_mean_and_deviation_are_of_the_training_vertices(
     assert found.mean == [2, 10, 5.5]
     assert found.deviation == [1, 1, 0.5]  # 1 for the column of equal numbers
     assert scaled(found, ROWS).tolist() == [[-1, 0, -1], [1, 0, 1], [98, -10, 3]]
-    with pytest.raises(GraphError, match="needs training vertices, and there are none"):
+    with pytest.raises(
+        GraphError, match=r"dataset.standardize=true: expected training vertices, got none"
+    ):
         ColumnScaling.of(ROWS, np.array([], np.int32))
 
 
@@ -231,7 +233,7 @@ def test_fractions_need_another_type() -> None:
 )
 def test_columns_of_larger_numbers(rows: list[list[float]], expected: Any) -> None:
     spread = Spread()
-    assert [each.tolist() for each in spread.watching([np.float32(rows)])] == [rows]
+    assert [each.tolist() for each in spread.watch([np.float32(rows)])] == [rows]
     assert spread.widest == expected
 
 

@@ -125,7 +125,7 @@ def test_another_content_for_a_store_that_the_user_named(raw, tmp_path, refusal)
     content = dataset.open().content
     (raw / "ring.txt").write_text(EDGES + "0 9\n")
     assert refusal(dataset) == (
-        f"{raw}/ring.txt: not the file that {tmp_path}/mine was prepared from; run gnnscale "
+        f"{raw}/ring.txt: changed since {tmp_path}/mine was prepared from it; run gnnscale "
         "prepare with force=true, or name another dataset.store"
     )
     assert Graph.open(tmp_path / "mine").content == content
@@ -149,7 +149,7 @@ def test_the_same_content_elsewhere(raw, tmp_path):
     (tmp_path / "copy.txt").write_text(EDGES)
     assert ring(tmp_path / "copy.txt", store=store).open().content == content
     (tmp_path / "copy.txt").write_text(EDGES.replace("0 1\n", "0 5\n", 1))
-    with pytest.raises(GraphError, match=r"copy.txt: not the file that .*mine was prepared from"):
+    with pytest.raises(GraphError, match=r"copy.txt: changed since .*/mine was prepared from it"):
         ring(tmp_path / "copy.txt", store=store).open()
 
 
@@ -230,7 +230,7 @@ def test_what_is_no_store_is_never_replaced(tmp_path, force):
 def test_working_directory_is_not_replaced(tmp_path, monkeypatch):
     (tmp_path / "thesis").write_text("years")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(GraphError, match="is not a graph store, so it is never replaced"):
+    with pytest.raises(GraphError, match="expected a graph store to replace, got other files"):
         PlantedPartition(name="x", store=".").prepare(force=True)
     assert (tmp_path / "thesis").read_text() == "years"
 

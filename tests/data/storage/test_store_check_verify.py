@@ -16,7 +16,7 @@ def store(tmp_path):
 
 
 def write(path, dtype="float32", steps=range(1, 7), **of_edges):
-    """Write a ring of 50 vertices, with as many neighbours as there are steps."""
+    """Write a ring of 50 vertices, with as many neighbors as there are steps."""
     path.mkdir()
     vertices = np.arange(50)
     with StoreWriter(path, StoreOptions(feature_dtype=dtype)) as writer:
@@ -89,7 +89,7 @@ def test_whole_store(tmp_path, dtype):
     store = write(tmp_path / "other", dtype)
     checks = verify_store(store)
     assert [check.problem for check in checks] == [None] * 10
-    assert checks[3].what == "indices.npy: neighbours in range and sorted"
+    assert checks[3].what == "indices.npy: neighbors in range and sorted"
     assert all(problems(store, slice_bytes=size) == [] for size in (4, 24, 52))
 
 
@@ -112,10 +112,10 @@ def test_a_flipped_bit(store, name):
 @pytest.mark.parametrize(
     ("name", "place", "value", "message"),
     [
-        ("indices", 8, 50, "neighbour 50 of vertex 1 is out of range, the graph has 50 vertices"),
-        ("indices", 8, -(2**31), "neighbour -2147483648 of vertex 1 is out of range"),
-        ("indices", 8, 0, "the neighbours of vertex 1 are not sorted"),
-        ("indices", 299, 0, "the neighbours of vertex 49 are not sorted"),
+        ("indices", 8, 50, "neighbor 50 of vertex 1 is out of range, the graph has 50 vertices"),
+        ("indices", 8, -(2**31), "neighbor -2147483648 of vertex 1 is out of range"),
+        ("indices", 8, 0, "the neighbors of vertex 1 are not sorted"),
+        ("indices", 299, 0, "the neighbors of vertex 49 are not sorted"),
         ("features", (7, 2), np.nan, "feature 2 of vertex 7 is not finite"),
         ("features", (49, 0), -np.inf, "feature 0 of vertex 49 is not finite"),
     ],

@@ -36,7 +36,7 @@ def test_places_by_hand() -> None:
 
 
 def test_a_category_that_is_not_known() -> None:
-    with one_line("dataset: new has 'bern' and 1 more in column 'city', which the run was not"):
+    with one_line("dataset: column 'city' of new: expected the categories of training,"):
         places_of("new", (cities("bern", "oslo", "zug"),), (cities("oslo", "rome"),))
 
 

@@ -29,15 +29,15 @@ def test_all_a_split_ids_or_a_file(tiny_graph: Graph, tmp_path: Path) -> None:
         ([0, 5], "vertices: 5 is no vertex of tiny, whose ids are 0 to 4"),
         ([-1], "vertices: -1 is no vertex"),
         ([2**40], "is no vertex"),
-        ([3, 1, 3], "vertices: 3 is given twice"),
-        ([], "nothing is to be predicted"),
+        ([3, 1, 3], "vertices: expected each vertex once, got 3 twice"),
+        ([], "at least one vertex of tiny, got none"),
         *(
             (given, "must be whole numbers")
             for given in ([1.5], [[1]], [[1], 2], ["a"], [True], {"a": 1}, [10**30])
         ),
         ("tests", "allowed are all, train, valid, test, a file"),
         ("ids.txt", "allowed are all, train, valid, test, a file"),
-        ("test", "vertices=test: tiny has no such vertex"),
+        ("test", "vertices=test: expected at least one vertex of tiny"),
     ],
 )
 def test_what_names_no_vertices(tiny_graph: Graph, given: Any, message: str) -> None:
@@ -46,7 +46,9 @@ def test_what_names_no_vertices(tiny_graph: Graph, given: Any, message: str) -> 
 
 
 def test_an_array_that_hides_ids(tiny_graph: Graph) -> None:
-    with pytest.raises(GraphError, match=r"^vertices: a masked array that hides 1 of 2 values"):
+    with pytest.raises(
+        GraphError, match=r"^vertices: expected a number for each value, got a masked array that"
+    ):
         find_vertices(np.ma.masked_equal([1, 2], 2), tiny_graph)
 
 
@@ -54,7 +56,7 @@ def test_files_of_anything_else(tiny_graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"none\.npy"):
         find_vertices(tmp_path / "none.npy", tiny_graph)
     np.save(tmp_path / "empty.npy", np.empty(0, np.int64))
-    with pytest.raises(ConfigError, match=r"empty\.npy: tiny has no such vertex"):
+    with pytest.raises(ConfigError, match=r"empty\.npy: expected at least one vertex of tiny"):
         find_vertices(tmp_path / "empty.npy", tiny_graph)
     np.save(tmp_path / "floats.npy", np.ones(3))
     with pytest.raises(GraphError, match=r"floats.npy.*float64"):
@@ -73,9 +75,9 @@ def test_ids_of_the_users_own(tiny_graph: Graph, tmp_path: Path) -> None:
     for own, given, message in (
         (numbers, [0], "vertices: 0 is no id of a vertex of tiny"),
         (numbers, ["x"], "must be whole numbers"),
-        (numbers.cast(pyarrow.uint64()), [-1], "ids of tiny are uint64, and not all of these are"),
+        (numbers.cast(pyarrow.uint64()), [-1], "expected ids of uint64, as tiny has"),
         (texts, ["d", "x"], "vertices: x is no id of a vertex of tiny"),
-        (texts, ["d", "d"], "vertices: d is given twice"),
+        (texts, ["d", "d"], "vertices: expected each vertex once, got d twice"),
     ):
         with pytest.raises(ConfigError, match=message):
             find_vertices(given, tiny_graph, own)
@@ -97,7 +99,7 @@ def test_tables_of_ids(tiny_graph: Graph, tmp_path: Path) -> None:
         ("id\nd\n", None, r"ids\.csv"),
         ("name\nd\n", texts, "has no column id, it has name"),
         ("id,name\nd,1\n,2\n", texts, "row 2"),
-        ("id\n", texts, "empty"),
+        ("id\n", texts, "only a header"),
     ):
         file.write_text(content)
         with pytest.raises((ConfigError, GraphError), match=message):
@@ -124,7 +126,7 @@ def test_pairs(tiny_graph: Graph, tmp_path: Path) -> None:
     ("given", "message"),
     [
         ([[0, 5]], "pairs: 5 is no vertex of tiny"),
-        ([], "pairs: holds no pair"),
+        ([], "pairs: expected at least one pair"),
         *(
             (given, r"must be whole numbers, a list of pairs such as \[\[1,2\],\[1,3\]\]")
             for given in ([1, 2], [[1]], [[1, 2, 3]], [[1, 2], [3]], 5, [["a", "b"]], [[0.5, 1]])
@@ -164,7 +166,7 @@ def test_kinds_by_file_and_by_column(tiny_graph: Graph, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("id,kind\n3,a\n3,b\n", ConfigError, "3 is given twice"),
+        ("id,kind\n3,a\n3,b\n", ConfigError, "got 3 twice"),
         ("id,kind\n9,a\n", ConfigError, "9 is no vertex of tiny"),
         ("id,kind\n3,\n", GraphError, "kind"),
         ("id,type\n3,a\n", GraphError, "has no column kind, it has id, type"),
@@ -179,5 +181,5 @@ def test_kinds_of_anything_else(
         find_kinds(str(file), "kind", tiny_graph, None, option="here")
     with pytest.raises(ConfigError, match=r"here=.*ids.npy: expected a table with columns id and"):
         find_kinds("ids.npy", "kind", tiny_graph, None, option="here")
-    with pytest.raises(ConfigError, match="expected kinds in another column than the ids, got id"):
+    with pytest.raises(ConfigError, match="expected a column of kinds other than the ids, got id"):
         find_kinds(str(file), "id", tiny_graph, None, option="here")

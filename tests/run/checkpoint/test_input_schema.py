@@ -261,9 +261,9 @@ def test_categories_have_the_places_of_the_run(tmp_path: Path, standardize: bool
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ("1,,paris,1\n2,,rome,1\n3,,oslo,1\n", {}, "new has 'paris' in column 'city', which"),
-        ("1,,7,1\n2,,8,1\n3,,9,1\n", {}, "numbers in column 'city', and the run was trained on"),
-        ("1,,rome,1\n2,,oslo,1\n3,,,2\n", {"categories": ["age"]}, "categories in column 'age'"),
+        ("1,,paris,1\n2,,rome,1\n3,,oslo,1\n", {}, "categories of training, got 'paris'"),
+        ("1,,7,1\n2,,8,1\n3,,9,1\n", {}, "'city' of new: expected categories as in training"),
+        ("1,,rome,1\n2,,oslo,1\n3,,,2\n", {"categories": ["age"]}, "'age' of new: expected num"),
     ],
 )
 def test_categories_of_another_table_that_do_not_fit(
@@ -305,9 +305,9 @@ def test_edges_of_another_table_are_those_of_the_run(tmp_path: Path, standardize
 @pytest.mark.parametrize(
     ("edges", "options", "message"),
     [
-        ("0,1,1,rent,,\n", {}, "new has 'rent' in column 'kind', which the run was not trained on"),
-        ("0,1,1,7,,\n", {}, "trained on categories in it; set dataset.edge_categories=[kind]"),
-        ("0,1,x,sale,,\n", {}, "categories in column 'amount', such as 'x', and the run"),
+        ("0,1,1,rent,,\n", {}, "expected the categories of training, got 'rent'"),
+        ("0,1,1,7,,\n", {}, "got numbers; set dataset.edge_categories=[kind]"),
+        ("0,1,x,sale,,\n", {}, "expected numbers as in training, got categories such as 'x'"),
         (PAID, {"standardize": True}, "prepare it with dataset.standardize=false"),
     ],
 )

@@ -297,9 +297,9 @@ LIES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "negative weight": (
         "edge_weights",
         with_value(-1),
-        "weight -1.0 of edge 7, allowed are numbers",
+        "edge 7: expected a weight of at least 0",
     ),
-    "NaN weight": ("edge_weights", with_value(np.nan), "weight nan of edge 7, allowed are"),
+    "NaN weight": ("edge_weights", with_value(np.nan), "edge 7: expected a weight of at least 0"),
 }
 for _part in ("train", "valid", "test"):
     LIES |= {

@@ -1,0 +1,115 @@
+"""Random splits of labeled vertices and edges into training, validation and test."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from gnnscale.core import ConfigError
+from gnnscale.core.types import Array, Int64Array, IntArray
+from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.graph.store_format import has_label
+
+_LOG = logging.getLogger(__name__)
+_Parts: TypeAlias = tuple[Int64Array, Int64Array, Int64Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSplit:
+    """Random split of a store's labeled vertices, and of its labeled edges.
+
+    Raises:
+        ConfigError: a fraction is not above 0, or their sum is not below 1.
+    """
+
+    #: shares of training and validation in (0, 1); test has the remainder
+    fractions: tuple[float, float]
+    seed: int
+    by_pair: bool  #: whether all edges between two vertices are in one part
+
+    def __post_init__(self) -> None:
+        # Written so that NaN is refused too.
+        if not (all(share > 0 for share in self.fractions) and sum(self.fractions) < 1):
+            raise ConfigError(f"{self}: expected fractions above 0 with a sum below 1")
+
+    def write(self, writer: StoreWriter, name: str) -> None:
+        """Draw the splits of the labels that ``writer`` has; ``name`` is the dataset's.
+
+        Raises:
+            ConfigError: a part is empty.
+        """
+        if writer.has_labels:
+            parts = random_split(writer.labels, self.fractions, seed=self.seed)
+            self._check(parts, "vertices")
+            writer.set_split(*parts, source=f"random split of {name}")
+        labels = writer.edge_labels
+        if labels is not None:
+            if self.by_pair:
+                ends = writer.edge_ends()
+                parts = random_edge_split(labels, ends, self.fractions, seed=self.seed)
+            else:
+                parts = random_split(labels, self.fractions, seed=self.seed)
+            self._check(parts, "edges")
+            writer.set_edge_split(*parts, source=f"random split of the edges of {name}")
+
+    def _check(self, parts: Sequence[Int64Array], what: str) -> None:
+        sizes = [len(part) for part in parts]
+        if not all(sizes):
+            raise ConfigError(
+                f"{self}: expected at least one of {sum(sizes)} labeled {what} in each part, got "
+                f"{sizes[0]} for train, {sizes[1]} for valid, {sizes[2]} for test"
+            )
+
+    def __str__(self) -> str:
+        return "dataset.train_fraction={}, valid_fraction={}".format(*self.fractions)
+
+
+def random_split(labels: Array, fractions: tuple[float, float], *, seed: int) -> _Parts:
+    """Draw train, valid and test ids from the vertices, or edges, that have a label.
+
+    ``fractions`` are the shares of training and validation; test has the remainder.
+    """
+    labeled = np.flatnonzero(has_label(labels))
+    order = np.random.Generator(np.random.Philox(seed)).permutation(labeled)
+    first, second = (round(len(order) * share) for share in np.cumsum(fractions))
+    return order[:first], order[first:second], order[second:]
+
+
+def random_edge_split(
+    labels: Array, ends: IntArray, fractions: tuple[float, float], *, seed: int
+) -> _Parts:
+    """Draw train, valid and test edges; all edges between two vertices are in one part.
+
+    A copy or a reverse of a test edge often has the same label, so training on it would reveal the
+    label. Fractions hold on average. If no two edges join the same vertices, the split equals that
+    of ``random_split``.
+
+    Args:
+        labels: ``[n]`` of the edges; an edge without a label is in no part.
+        ends: ``[n, 2]`` sources and destinations.
+        fractions: shares of the training and the validation edges.
+        seed: seed of the split.
+
+    Returns:
+        Numbers of the edges of each part, ``[k]``.
+    """
+    labeled = np.flatnonzero(has_label(labels))
+    pairs = np.sort(np.asarray(ends)[labeled], axis=1)
+    _, pair_of, sizes = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    if len(sizes) == len(labeled):
+        return random_split(labels, fractions, seed=seed)
+    _LOG.info(
+        "%s of %s labeled edges join two vertices that another edge joins too; all edges of a pair "
+        "are in one part of the split. dataset.edge_split_by=edge splits edge by edge",
+        *(f"{int(sizes[sizes > 1].sum()):,}", f"{len(labeled):,}"),
+    )
+    order = np.random.Generator(np.random.Philox(seed)).permutation(len(sizes))
+    middles = np.cumsum(sizes[order]) - sizes[order] / 2
+    bounds = np.round(np.cumsum(fractions) * len(labeled))
+    part_of_pair = np.empty(len(sizes), np.int64)
+    part_of_pair[order] = np.searchsorted(bounds, middles)
+    part = part_of_pair[pair_of.reshape(-1)]
+    train, valid, test = (labeled[part == number] for number in range(3))
+    return train, valid, test

@@ -1,0 +1,197 @@
+"""Edges of a graph store: topology, edge features, edge labels and their split."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnscale.core import GraphError
+from gnnscale.core.artifact.files import check_space
+from gnnscale.core.artifact.npy import ArrayEntry, map_npy, write_array
+from gnnscale.core.types import Array, IntArray
+from gnnscale.data import validation
+from gnnscale.data.labels import read_edge_labels
+from gnnscale.data.storage.column_writers import PublishedEdges
+from gnnscale.data.storage.csc_builder import write_topology
+from gnnscale.data.storage.edge_spool import EdgeSpool
+from gnnscale.data.storage.feature_writer import warn_of_columns
+from gnnscale.data.storage.options import StoreOptions
+from gnnscale.data.storage.standardize import ColumnScaling
+from gnnscale.graph import store_format
+from gnnscale.graph.store_format import vertex_dtype
+
+_LOG = logging.getLogger(__name__)
+
+
+class EdgeWriter:
+    """Writer of the edges of a graph store in the directory ``path``.
+
+    ``notes`` are the further entries of ``meta.json``, shared with ``StoreWriter``. ``advises``
+    says whether to warn about features that impede training.
+    """
+
+    def __init__(
+        self, path: Path, options: StoreOptions, notes: dict[str, Any], *, advises: bool
+    ) -> None:
+        self.arrays: dict[str, ArrayEntry] = {}  #: entries of ``meta.json``
+        #: whether the store lists the ends of all edges in input order, as edge labels need; set
+        #: before the first edge
+        self.lists_edges = False
+        #: whether to log the number of repeated edges, for a graph that the user brings
+        self.counts_repeated = False
+        self._path = path
+        self._options = options
+        self._notes = notes
+        self._advises = advises
+        self._spool: EdgeSpool | None = None
+        self._published: PublishedEdges | None = None
+        self._labels: tuple[Array, int] | None = None
+        self._split: tuple[Mapping[str, Array], object] | None = None
+
+    @property
+    def num_vertices(self) -> int:
+        """Number of vertices; GraphError before it is set."""
+        return self._require_spool("the graph").num_vertices
+
+    @property
+    def has_features(self) -> bool:
+        """Whether edges have features."""
+        return self._published is not None and self._published.num_features > 0
+
+    @property
+    def labels(self) -> Array | None:
+        """Labels of the edges. None: edges have no labels."""
+        return None if self._labels is None else self._labels[0]
+
+    def set_num_vertices(self, num_vertices: int, source: object) -> None:
+        """Set the number of vertices, before the first edge."""
+        if num_vertices < 1:
+            raise GraphError(f"{source}: expected at least 1 vertex, got {num_vertices}")
+        # In-degrees, and the offsets during their cumulative sum.
+        check_space(f"{source}: {num_vertices} vertices", self._path, memory=32 * num_vertices)
+        self._spool = EdgeSpool(
+            self._path,
+            num_vertices=num_vertices,
+            undirected=self._options.undirected,
+            self_loops=self._options.self_loops,
+            memory_bytes=self._options.memory_bytes,
+        )
+
+    def add(
+        self, src: Array, dst: Array, weights: Array | None, features: Array | None, source: object
+    ) -> None:
+        """Append edges as ``StoreWriter.add_edges`` describes."""
+        spool = self._require_spool(source)
+        validation.check_ids(src, spool.num_vertices, source)
+        validation.check_ids(dst, spool.num_vertices, source)
+        if spool.weighted is not None:
+            _check_consistent("weights", spool.weighted, weights, source)
+            _check_consistent("features", spool.has_rows, features, source)
+        if weights is not None:
+            weights = validation.checked_weights(weights, len(src), source)
+        if features is not None or self.lists_edges:
+            if self._published is None:
+                dtype = vertex_dtype(spool.num_vertices)
+                self._published = PublishedEdges(self._path, dtype, features, source)
+            self._published.append(src, dst, features, source)
+        spool.add(src, dst, weights, features is not None)
+
+    def write_topology(self) -> None:
+        """Sort the edges into in-neighbor lists and write the lists, once."""
+        if "indptr" in self.arrays:
+            return
+        spool = self._require_spool("the graph")
+        self.arrays |= write_topology(
+            spool, self._path, drop_duplicates=self._options.drop_duplicates
+        )
+        if self._published is not None:
+            # Loops that are added share one row of zeros.
+            self.arrays |= self._published.finish(num_zeros=int(spool.adds_loops))
+            if self._advises and not self._options.standardize:
+                spread, source = self._published.spread, self._published.source
+                columns = self._notes.get("edge_columns", ())
+                warn_of_columns(spread, source, columns, of_edges=True)
+        if self.counts_repeated:
+            self._log_repeated(spool)
+        spool.close()
+
+    def _log_repeated(self, spool: EdgeSpool) -> None:
+        """Log the number of edges that are dropped as duplicates."""
+        loops = spool.num_vertices * spool.adds_loops
+        repeated = spool.num_edges - (self.arrays["indices"].shape[0] - loops)
+        if repeated:
+            effects = "; the features of the first are kept" if spool.has_rows else ""
+            effects += "; their weights are added up" if spool.weighted else ""
+            _LOG.info(
+                "%s of %s edges, reverses included, have the ends of another, and are stored once%s"
+                "; dataset.drop_duplicates=false stores all",
+                *(f"{repeated:,}", f"{spool.num_edges:,}", effects),
+            )
+
+    def set_labels(self, labels: Array, source: object) -> None:
+        """Set edge labels as ``StoreWriter.set_edge_labels`` describes."""
+        num_edges = 0 if self._published is None else self._published.num_edges
+        result = read_edge_labels(labels, num_edges=num_edges, source=source)
+        self._labels = result.values, result.num_classes
+
+    def set_split(self, split: Mapping[str, Array], source: object) -> None:
+        """Set the edge numbers of each part of ``SPLITS``."""
+        self._split = split, source
+
+    def ends(self) -> IntArray:
+        """Return the ends ``[num_edges, 2]`` of the edges in input order, mapped."""
+        self.write_topology()
+        return map_npy(self._path / f"{store_format.EDGE_ENDS}.npy")
+
+    def write_labels(self, splits: Sequence[str]) -> dict[str, Any] | None:
+        """Write labels and split; return the entry of ``meta.json``. None: there are no labels."""
+        if self._labels is None:
+            return None
+        labels, num_classes = self._labels
+        split, source = self._split or (dict.fromkeys(splits, np.empty(0, np.int64)), self._path)
+        if self._split is not None:
+            validation.check_split(split, labels, len(labels), source, of="edge")
+        self._put(store_format.EDGE_LABELS, labels)
+        for name, part in zip(store_format.EDGE_SPLITS, splits, strict=True):
+            self._put(name, np.sort(split[part]).astype(vertex_dtype(len(labels))))
+        metric = "rmse" if labels.dtype.kind == "f" else "accuracy"
+        return {"num_classes": num_classes, "metric": metric}
+
+    def standardize(self) -> None:
+        """Scale the edge features to mean 0 and deviation 1 over the training edges.
+
+        Without labels there is no split: all edges are fitted, since training samples all of them.
+        """
+        assert self._published is not None
+        train = None if self._split is None else np.sort(self._split[0]["train"])
+        what = "edges" if train is None else "training edges"
+        scaling = ColumnScaling.of(self._published.features(), train, what)
+        self._notes["edge_scaling"] = asdict(scaling)
+        self.arrays[store_format.EDGE_FEATURES] = self._published.scale(scaling)
+
+    def close(self) -> None:
+        """Remove the temporary files."""
+        if self._spool is not None:
+            self._spool.close()
+        if self._published is not None:
+            self._published.close()
+
+    def _put(self, name: str, array: Array) -> None:
+        self.arrays[name] = write_array(self._path / f"{name}.npy", array)
+
+    def _require_spool(self, source: object) -> EdgeSpool:
+        if self._spool is None:
+            raise GraphError(f"{source}: edges come before the number of vertices is known")
+        return self._spool
+
+
+def _check_consistent(what: str, expected: bool, values: Array | None, source: object) -> None:
+    """Raise GraphError unless edges have ``what`` if and only if earlier edges have."""
+    if expected != (values is not None):
+        now, earlier = ("", "none") if values is not None else ("no ", "some")
+        raise GraphError(f"{source}: edges have {now}{what}, those before have {earlier}")

@@ -1,0 +1,141 @@
+"""Vertex features of a graph store: encoded, perhaps standardized, in bounded memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnscale.core import ConfigError, shown
+from gnnscale.core.artifact.files import check_space
+from gnnscale.core.artifact.npy import ArrayEntry, map_npy, write_array
+from gnnscale.core.types import Array, IntArray
+from gnnscale.data import validation
+from gnnscale.data.storage.column_writers import FeatureEncoding, write_features
+from gnnscale.data.storage.options import StoreOptions
+from gnnscale.data.storage.standardize import ColumnScaling, Spread, warn_of_large, warn_of_spread
+from gnnscale.graph.dtypes import row_bytes
+
+_LOG = logging.getLogger(__name__)
+_CURE = "For training, dataset.standardize=true scales all alike"
+_FEATURES, _UNSCALED = "features.npy", "unscaled.npy"
+
+
+class FeatureWriter:
+    """Writer of the vertex features of a graph store in the directory ``path``.
+
+    ``notes`` are the further entries of ``meta.json``, shared with ``StoreWriter``. ``advises``
+    says whether to warn about features that impede training.
+    """
+
+    def __init__(
+        self, path: Path, options: StoreOptions, notes: dict[str, Any], *, advises: bool
+    ) -> None:
+        self.entry: ArrayEntry | None = None  #: entry of ``meta.json``; None before it is written
+        self.dtype = ""  #: stored type, one of ``FEATURE_DTYPES``
+        self.num_features = 0  #: length of a row
+        #: source of features in a temporary file, to be standardized once the split is known
+        self.unscaled_source: object = None
+        self._path = path
+        self._options = options
+        self._notes = notes
+        self._advises = advises
+
+    def write(
+        self, chunks: Iterable[Array], shape: tuple[int, int], dtype: str, source: object
+    ) -> None:
+        """Write the rows of all vertices as ``StoreWriter.write_features`` describes."""
+        validation.check_num_features(shape[1], source)
+        normalize, chosen = self._options.normalize_features, self._options.feature_dtype
+        self.num_features = shape[1]
+        if self._options.standardize:
+            encoding = FeatureEncoding(dtype="float32", normalize=normalize)
+            self._write_file(_UNSCALED, chunks, shape, encoding, source)
+            self.unscaled_source = source
+            return
+        dtype = chosen or ("float32" if normalize and dtype == "uint8" else dtype)
+        encoding = FeatureEncoding(
+            dtype=dtype, is_user_choice=chosen is not None, normalize=normalize
+        )
+        spread = Spread()
+        watched = chunks if normalize else spread.watch(chunks)
+        self.entry = self._write_file(_FEATURES, watched, shape, encoding, source)
+        self.dtype = dtype
+        if self._advises:
+            warn_of_columns(spread, source, self._notes.get("columns", ()))
+
+    def write_empty(self, num_vertices: int, source: object, *, edges_have_features: bool) -> None:
+        """Write rows of length 0; ConfigError if an option is for features."""
+        option_values = {
+            "normalize_features": self._options.normalize_features or None,
+            "standardize": (self._options.standardize and not edges_have_features) or None,
+            "feature_dtype": self._options.feature_dtype,
+        }
+        for name, value in option_values.items():
+            if value is not None:
+                shown_value = str(value).lower() if value is True else value
+                raise ConfigError(f"dataset.{name}={shown_value}: {source} has no features")
+        rows = np.zeros((num_vertices, 0), np.float32)
+        self.entry = write_array(self._path / _FEATURES, rows)
+        self.dtype = "float32"
+        _LOG.info(
+            "%s: has no features; features=learned, degrees or projections trains without", source
+        )
+
+    def standardize(self, train: IntArray | None) -> None:
+        """Write the features, scaled to mean 0 and deviation 1 over ``train`` vertices, or all."""
+        rows, chosen = map_npy(self._path / _UNSCALED), self._options.feature_dtype
+        scaling = ColumnScaling.of(rows, train)
+        self._notes["scaling"] = asdict(scaling)
+        encoding = FeatureEncoding(dtype=chosen or "float32", is_user_choice=chosen is not None)
+        self.entry = self._write_file(
+            _FEATURES, scaling.scaled(rows), rows.shape, encoding, self.unscaled_source
+        )
+        self.dtype = encoding.dtype
+        (self._path / _UNSCALED).unlink()
+
+    def _write_file(
+        self,
+        name: str,
+        chunks: Iterable[Array],
+        shape: tuple[int, ...],
+        encoding: FeatureEncoding,
+        source: object,
+    ) -> ArrayEntry:
+        num_vertices, num_features = shape
+        num_bytes = num_vertices * row_bytes(encoding.dtype, num_features)
+        what = f"{source}: {num_features} features of {num_vertices} vertices"
+        check_space(what, self._path, disk=num_bytes)
+        entry, largest = write_features(
+            self._path / name,
+            chunks,
+            shape=(num_vertices, num_features),
+            encoding=encoding,
+            source=source,
+        )
+        if self._advises and name == _FEATURES and not encoding.normalize:
+            warn_of_large(largest, source)
+        return entry
+
+
+def warn_of_columns(
+    spread: Spread, source: object, columns: Sequence[Mapping[str, Any]], *, of_edges: bool = False
+) -> None:
+    """Warn about a feature column of far larger numbers; ``columns`` have name and width."""
+    if of_edges:  # of vertices, all rows are checked when they are written
+        warn_of_large(spread.largest, source)
+
+    def column_name(feature: int) -> str:
+        end = 0
+        for column in columns:
+            end += column["width"]
+            if feature < end:
+                return shown(repr(column["name"])) + suffix
+        return str(feature) + suffix
+
+    suffix = " of edges" if of_edges else ""
+    warn_of_spread(spread, source, column_name, _CURE)
