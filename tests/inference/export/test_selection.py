@@ -90,7 +90,7 @@ def test_options_that_do_not_go_together(trained: Trained, tmp_path: Path) -> No
         ({"pairs": [[0, 1]], "what": "logits"}, "layer, what: expected neither with pairs or top"),
         ({"top": 1, "layer": -2}, "layer, what: expected neither with pairs or top"),
         ({"top": 1}, "top: expected a run of task=links, got a run that"),
-        ({"pairs": [[0, 1]]}, "pairs: the run predicts vertices"),
+        ({"pairs": [[0, 1]]}, "pairs: expected a run of task=links, got a run"),
     ):
         with one_line(message):
             predict(PredictConfig(**given, **options))
