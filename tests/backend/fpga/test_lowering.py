@@ -197,8 +197,8 @@ def test_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ((headed("Own", None),), "Own.kernel_header=None: an fpga needs a C.. header"),
         ((headed("Own", "no.hpp"),), "Own.kernel_header=no.hpp: no such file"),
         ((headed("Own", "/"),), "Own.kernel_header=/: no such file"),
-        ((headed("A", __file__), headed("B", __file__)), "model: an fpga computes all layers with"),
-        ((headed("A", __file__), None), "model: an fpga computes all layers with one header"),
+        ((headed("A", __file__), headed("B", __file__)), "model: expected one kernel_header"),
+        ((headed("A", __file__), None), "model: expected one kernel_header for all layers"),
     ],
 )
 def test_headers_that_are_refused(functions: Any, message: str) -> None:

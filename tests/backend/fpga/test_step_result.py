@@ -34,7 +34,7 @@ def test_a_loss() -> None:
         ({"status": 3}, "the model has too many layers"),
         ({"status": 9}, "status 9"),
         # What is of another design may be of another format.
-        ({"n": 2, "status": 1}, "the bitstream has n=2"),
+        ({"n": 2, "status": 1}, "expected a bitstream of n=4"),
     ],
 )
 def test_what_a_kernel_may_say_instead(fields: dict[str, int], message: str) -> None:

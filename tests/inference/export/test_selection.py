@@ -84,13 +84,13 @@ def test_options_that_do_not_go_together(trained: Trained, tmp_path: Path) -> No
     given: dict[str, Any] = {"run": trained(), "num_threads": 1, "out": tmp_path / "x.npy"}
     for options, message in (
         ({"top": 0}, "top=0"),
-        ({"top": 1, "pairs": [[0, 1]]}, "pairs, top: score given pairs, or list partners"),
+        ({"top": 1, "pairs": [[0, 1]]}, "pairs, top: expected one of them"),
         ({"candidates": [1]}, "candidates: expected top=K with candidates"),
         ({"pairs": [[0, 1]], "vertices": [1]}, "vertices: expected all with pairs"),
         ({"pairs": [[0, 1]], "what": "logits"}, "layer, what: expected neither with pairs or top"),
         ({"top": 1, "layer": -2}, "layer, what: expected neither with pairs or top"),
         ({"top": 1}, "top: expected a run of task=links, got a run that"),
-        ({"pairs": [[0, 1]]}, "pairs: the run predicts vertices"),
+        ({"pairs": [[0, 1]]}, "pairs: expected a run of task=links, got a run"),
     ):
         with one_line(message):
             predict(PredictConfig(**given, **options))
