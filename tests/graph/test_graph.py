@@ -114,7 +114,7 @@ def test_features_of_edges(store):
     assert Graph.open(store).num_edge_features == 0
     content = Graph.open(store).content
     put(store, "edge_rows", np.array([1, 0, 1], np.uint32))
-    assert "allowed are ['edge_features', 'edge_rows'" in refused(store)
+    assert "expected ['edge_features', 'edge_rows'" in refused(store)
     put(store, "edge_features", EDGE_FEATURES)
     graph = Graph.open(store)
     assert graph.edge_rows.tolist() == [1, 0, 1]
@@ -126,7 +126,7 @@ def test_features_of_edges(store):
         (EDGE_FEATURES[:, :0], "edge_features.npy: 0 features an edge, allowed are 1 to 65536"),
         (EDGE_FEATURES[:0], "edge_features.npy: 0 rows for 3 edges, allowed are 1 to 4294967296"),
         (EDGE_FEATURES[0], "edge_features.npy: expected float32[n, n], got float32[2]"),
-        (EDGE_FEATURES.astype(np.float64), "expected float32[n, n], got float64[2, 2]"),
+        (EDGE_FEATURES.astype(np.float64), "edge_features.npy: expected float32[n, n], got"),
     ):
         put(store, "edge_features", rows)
         assert refused(store).startswith(expected)
@@ -137,7 +137,7 @@ def test_features_of_edges(store):
 
 def test_labels_of_regression(store):
     change_meta(store, metric="rmse", num_classes=1)
-    assert "must be float32[3]" in refused(store)
+    assert "expected float32[3]" in refused(store)
     put(store, "labels", np.array([0.5, -2, np.nan], np.float32))
     graph = Graph.open(store)
     assert graph.regression
@@ -153,7 +153,7 @@ def test_labels_of_regression(store):
 def test_several_targets_of_regression(store):
     change_meta(store, metric="rmse", num_classes=2)
     put(store, "labels", np.array([0.5, 1, 1], np.float32))
-    assert "must be float32[3, 2]" in refused(store)
+    assert "expected float32[3, 2]" in refused(store)
     put(store, "labels", np.array([[0.5, 1], [1, 1], [np.nan, 1]], np.float32))
     assert Graph.open(store).num_classes == 2
     put(store, "labels", np.array([[0.5, 1], [1, np.nan], [1, 1]], np.float32))
@@ -172,7 +172,7 @@ def test_without_labels_and_split(store):
     graph = Graph.open(store)
     assert (graph.num_classes, len(graph.train_idx)) == (0, 0)
     put(store, "labels", np.empty((3, 0), np.uint8))
-    assert "must be int64[3]" in refused(store)
+    assert "expected int64[3]" in refused(store)
 
 
 def test_content_tells_stores_apart(store, tmp_path):
@@ -233,16 +233,16 @@ def test_meta_with_wrong_values(store, key, value):
     ("name", "array", "message"),
     [
         ("indptr", np.array([0, 3, 1, 3]), "falls from 3 to 1 after vertex 1"),
-        ("indptr", np.array([1, 1, 3, 3]), "the number of edges, got 1 to 3"),
+        ("indptr", np.array([1, 1, 3, 3]), "expected offsets from 0 to 3, "),
         ("indptr", np.array([0, 2**62, 2**62, 3]), "falls from 4611686018427387904 to 3"),
         ("indptr", np.array([0, 1, 3, 3, 3]), "expected int64[4], got int64[5]"),
         ("indices", np.array([1, 0, 2]), "expected int32[3], got int64[3]"),
-        ("indices", np.ones((3, 1), np.int32), "int32[3, 1], must be"),
+        ("indices", np.ones((3, 1), np.int32), "expected int32[3], got int32[3, 1]"),
         ("edge_weights", WEIGHTS[:2], "expected float32[3], got float32[2]"),
-        ("features", np.ones((3, 2), np.float64), "float64[3, 2], must be"),
+        ("features", np.ones((3, 2), np.float64), "expected float32[3, 2], got float64"),
         ("labels", np.array([0, 1, 2]), "label 2 of vertex 2 is out of range, allowed are -1 to 1"),
         ("labels", np.array([0, -2, 1]), "label -2 of vertex 1 is out of range"),
-        ("labels", np.ones((3, 5), np.uint8), "uint8[3, 5], must be"),
+        ("labels", np.ones((3, 5), np.uint8), "expected uint8[3, 2], got uint8"),
         ("labels", np.full((3, 2), 7, np.uint8), "label 7 of vertex 0 is out of range"),
         ("train_idx", np.array([-1, 0], np.int32), "vertex id -1 is out of range"),
         ("test_idx", np.array([1, 3], np.int32), "vertex id 3 is out of range"),

@@ -48,7 +48,7 @@ def test_lists_of_records() -> None:
     for parts, message in (
         (3, "g.parts=3: expected a list of groups of options"),
         ({"rate": 1}, "g.parts="),
-        ([{"rate": 1}, 2], "g.parts.1=2: a group of options"),
+        ([{"rate": 1}, 2], "g.parts.1=2: expected a group of options"),
         ([{"rate": "fast"}], "g.parts.0.rate: "),
         ([{"pace": 1}], "g.parts.0.pace: unknown option"),
     ):
@@ -138,8 +138,8 @@ def test_refuses_a_group_that_is_missing() -> None:
         ("os.system", "expected a class of gnnscale"),
         ("gnnscale.nn.optim.Adamm", "no such class"),
         ("gnnscale.nowhere.Adam", "no such class"),
-        (f"{StageTimes.__module__}.StageTimes", "not a OptimizerConfig"),
-        ("gnnscale.core.config.typed.typed", "not a OptimizerConfig"),
+        (f"{StageTimes.__module__}.StageTimes", "expected a subclass of OptimizerConfig"),
+        ("gnnscale.core.config.typed.typed", "expected a subclass of OptimizerConfig"),
     ],
 )
 def test_target_names_only_classes_of_the_group(target: str, message: str) -> None:

@@ -129,7 +129,7 @@ def test_known_options_alone() -> None:
     with pytest.raises(ConfigError, match=r"a\.yaml: epoch: unknown option, did you mean 'epochs'"):
         check_known(file, {"epoch": 1}, ("seed", "epochs"))
     for name in ("hydra", "defaults"):
-        with pytest.raises(ConfigError, match=f"a.yaml: {name}: .*typed on the command line"):
+        with pytest.raises(ConfigError, match=f"a.yaml: {name}: .*on the command line"):
             check_known(file, {name: {}}, ("seed",))
 
 
