@@ -24,8 +24,9 @@ from gnnscale.planner.platform import PlatformConfig
 from gnnscale.planner.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
 from gnnscale.run.commands import EvaluateConfig, PartitionConfig, PrepareConfig
-from gnnscale.run.config import RunConfig, RuntimeConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.records import StepRecord
+from gnnscale.run.runtime_config import RuntimeConfig
 from gnnscale.run.tasks import TaskConfig
 from gnnscale.sampling import SamplerConfig
 from gnnscale.training.launcher.launch import launch

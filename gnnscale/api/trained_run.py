@@ -29,7 +29,8 @@ from gnnscale.inference.pair_scoring import EdgePredictor, PairScorer
 from gnnscale.inference.predictor import Predictor
 from gnnscale.nn import user_module
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
-from gnnscale.run.config import INFERENCE, RunConfig
+from gnnscale.run.config import RunConfig
+from gnnscale.run.runtime_config import INFERENCE
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

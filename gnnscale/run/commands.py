@@ -9,7 +9,8 @@ from gnnscale.core.config.untrusted import names
 from gnnscale.data import GraphSource
 from gnnscale.partition import UNREACHED, PartitionerConfig
 from gnnscale.planner import MAX_THREADS
-from gnnscale.run.config import INFERENCE, BatchConfig
+from gnnscale.run.batch_config import BatchConfig
+from gnnscale.run.runtime_config import INFERENCE
 
 #: Parts if neither the options nor the devices of a run set a number.
 _DEFAULT_NUM_PARTS = 4

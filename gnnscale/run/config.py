@@ -1,163 +1,24 @@
 """Options of a training run, as dataclasses that validate their values."""
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gnnscale.backend.exchange import ExchangeConfig
-from gnnscale.cache import CachePlannerConfig, NoCache
-from gnnscale.core import MAX_SEED, QUALITY, ConfigError, check_choice, check_range, usable_cores
+from gnnscale.core import QUALITY, ConfigError, check_choice, usable_cores
 from gnnscale.core.config.untrusted import names
 from gnnscale.core.config.user_code import check_name, is_name, short_name
-from gnnscale.data import GraphSource
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
-from gnnscale.nn import ModelConfig, losses
+from gnnscale.nn import losses
 from gnnscale.nn.optim import OptimizerConfig
-from gnnscale.partition import NoPartitioner, PartitionerConfig
-from gnnscale.planner import MAX_THREADS, PREFETCH, DevicePlanConfig
-from gnnscale.run.config_checks import check_batches, check_run
-from gnnscale.run.config_checks import lists_problem as lists_problem
-from gnnscale.run.config_checks import tier_problem as tier_problem
+from gnnscale.run.batch_config import BatchConfig, _check_rows_are_whole, _drops_inputs
 from gnnscale.run.tasks import TaskConfig, VertexPrediction
-from gnnscale.sampling import SamplerConfig, SeedOrderConfig, Shuffled, without_last_hop
-
-#: Types of matrix products; bfloat16 is lossy and never the default.
-COMPUTE_DTYPES = ("float32", "bfloat16")
-#: Evaluation over all neighbors, layer by layer, or over sampled neighbors.
-INFERENCE = ("exact", "sampled")
+from gnnscale.sampling import NeighborSampling, SamplerConfig, without_last_hop
 
 #: Loggers of a run in addition to its own files.
 LOGGERS = ("csv", "tensorboard", "mlflow", "wandb")
 #: Addresses of the loggers that write outside of the run directory.
 _LOGGER_ADDRESSES = {"mlflow": "mlflow://MLFLOW_TRACKING_URI", "wandb": "wandb://WANDB_BASE_URL"}
-
-_MAX_PREFETCH_DEPTH = 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateConfig:
-    """Options of the group ``runtime`` that affect the trained weights.
-
-    Attributes:
-        compute_dtype: type of matrix products, one of ``COMPUTE_DTYPES``; processors without
-            bfloat16 instructions use float32.
-        clip_norm: maximum global L2 norm, to which gradients are scaled down; None: no clipping.
-        accumulate: mini-batches per update of the weights. The gradient is of the mean over all
-            their seeds; the last update of an epoch may have fewer mini-batches.
-    """
-
-    compute_dtype: str = "float32"
-    clip_norm: float | None = None
-    accumulate: int = 1
-
-    def __post_init__(self) -> None:
-        check_choice("runtime.compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
-        check_range("runtime.accumulate", self.accumulate, 1)
-        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
-            raise ConfigError(
-                f"runtime.clip_norm={self.clip_norm}: expected a number above 0, or null"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RuntimeConfig(UpdateConfig):
-    """Options of the execution of a run.
-
-    Only the options of ``UpdateConfig`` change the computation; the remaining ones change time,
-    checkpoints and validation.
-
-    Attributes:
-        inference: neighbors of validation and test, one of ``INFERENCE``: all, or sampled.
-        eval_every: epochs between validations; the last epoch is always validated.
-        patience: stop after this number of validations without a better metric; None never stops
-            early.
-        checkpoint: write ``checkpoints/last.safetensors`` during training and at its end, and
-            ``checkpoints/best.safetensors`` with the best weights.
-        checkpoint_every_s: seconds between checkpoints, also inside epochs; 0 begins the next
-            checkpoint as soon as the disk has the previous one. None writes checkpoints only after
-            epochs, at least 1 s and 10 write times after the previous one. The first epoch always
-            ends with a checkpoint.
-        prefetch: steps that run in the background, one of ``PREFETCH``; ``auto`` takes the fastest
-            by the performance model.
-        prefetch_depth: maximum number of mini-batches that a worker prepares in advance.
-        drm: dynamic resource management: shift work and threads between devices while training.
-        stall_limit_s: maximum seconds without a heartbeat, or without progress in a training step
-            while other workers wait. Then the worker is killed and the run ends. None: no limit.
-            Loading, validation and test have no limit as long as heartbeats arrive.
-        deterministic: make no decision by measured times, so that equal options give equal
-            weights, bit for bit, on processors of one vendor with equal libraries. Device plans use
-            nominal rates without calibration and profiling runs, and resource management counts
-            work instead of seconds.
-    """
-
-    inference: str = "exact"
-    eval_every: int = 1
-    patience: int | None = None
-    checkpoint: bool = True
-    checkpoint_every_s: float | None = None
-    prefetch: str = "auto"
-    prefetch_depth: int = 4
-    drm: bool = True
-    stall_limit_s: float | None = 600.0
-    deterministic: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("runtime.inference", self.inference, INFERENCE)
-        check_range("runtime.eval_every", self.eval_every, 1)
-        if self.patience is not None:
-            check_range("runtime.patience", self.patience, 1)
-        every_s, limit_s = self.checkpoint_every_s, self.stall_limit_s
-        if every_s is not None and not 0 <= every_s < math.inf:
-            raise ConfigError(
-                f"runtime.checkpoint_every_s={every_s}: expected 0 or more, or null for "
-                "checkpoints after epochs"
-            )
-        if limit_s is not None and not 0 < limit_s < math.inf:
-            raise ConfigError(
-                f"runtime.stall_limit_s={limit_s}: expected a number above 0, or null for no limit"
-            )
-        check_choice("runtime.prefetch", self.prefetch, ("auto", *PREFETCH))
-        check_range("runtime.prefetch_depth", self.prefetch_depth, 1, _MAX_PREFETCH_DEPTH)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchConfig:
-    """Options that determine the mini-batches, the partition and the caches of a run.
-
-    Attributes:
-        seed: seed of the initial weights, the order of seeds, the samples and the dropout.
-        epochs: passes over the training vertices.
-        batch_size: seeds (vertices or edges) of a mini-batch, summed over all devices.
-        drop_last: drop the last mini-batch of an epoch if it has fewer than ``batch_size`` seeds.
-            The dropped seeds differ from epoch to epoch.
-        num_threads: compute threads of the host, summed over all workers of a machine.
-        seed_order: order in which seeds are trained.
-        partitioner: division of the graph among the devices.
-        cache_planner: selection of the rows that accelerators cache in their own memory.
-    """
-
-    seed: int
-    epochs: int
-    batch_size: int
-    num_threads: int
-    dataset: GraphSource
-    model: ModelConfig
-    sampler: SamplerConfig
-    runtime: RuntimeConfig
-    device_plan: DevicePlanConfig
-    drop_last: bool = False
-    seed_order: SeedOrderConfig = field(default_factory=Shuffled)
-    partitioner: PartitionerConfig = field(default_factory=NoPartitioner)
-    cache_planner: CachePlannerConfig = field(default_factory=NoCache)
-
-    def __post_init__(self) -> None:
-        check_range("seed", self.seed, 0, MAX_SEED)
-        check_range("epochs", self.epochs, 1)
-        check_range("batch_size", self.batch_size, 1)
-        check_range("num_threads", self.num_threads, 1, MAX_THREADS)
-        check_batches(self)
 
 
 def _logger_addresses(logger: Any) -> tuple[list[str], list[str]]:
@@ -264,3 +125,258 @@ def _check_names(config: RunConfig) -> None:
                 f"metrics={name}: expected a unique name, got {label}, the name of another metric; "
                 "rename your function"
             )
+
+
+def check_run(config: RunConfig) -> None:
+    """Refuse options of a run that do not fit together.
+
+    Raises:
+        ConfigError: naming the first conflict.
+    """
+    if config.task.divides_edges:
+        _check_link_metrics(config)
+    if config.task.compares_rows:
+        _check_edge_task(config)
+    _check_sampler(config)
+    _check_loss(config)
+    if config.optimizer.warmup_epochs >= config.epochs:
+        raise ConfigError(
+            f"optimizer.warmup_epochs={config.optimizer.warmup_epochs}: expected less than "
+            f"epochs={config.epochs}"
+        )
+    _check_caches(config)
+    _check_features(config)
+    if config.runtime.compute_dtype != "float32" and not config.model.takes_bfloat16:
+        raise ConfigError(
+            f"runtime.compute_dtype={config.runtime.compute_dtype}: expected float32, in which "
+            f"{config.model.name} computes"
+        )
+    if config.cache_plan is not None and not config.has_caches:
+        raise ConfigError(
+            f"cache_plan={config.cache_plan}: expected a device with memory and a link in "
+            "device_plan, got none; cache_plan=null uses no plan"
+        )
+
+
+def _check_link_metrics(config: RunConfig) -> None:
+    """Refuse metrics and losses of labels with ``task=links``."""
+    if config.metrics:
+        raise ConfigError(
+            f"metrics=[{', '.join(config.metrics)}]: expected [] with task=links, which is "
+            "measured by ranks"
+        )
+    if not isinstance(config.loss, losses.AutoLoss):
+        raise ConfigError(
+            f"loss: expected auto with task=links, which has its own loss, got "
+            f"{type(config.loss).__name__}"
+        )
+
+
+def _check_edge_task(config: RunConfig) -> None:
+    """Refuse options that only tasks of vertices support."""
+    divides = config.task.divides_edges
+    option = "task=links" if divides else "task=edges"
+    if config.model.row_width is None:
+        raise ConfigError(
+            f"{option}: expected model=sage, gcn, gat, gatv2, gin, sgc or appnp, got "
+            f"{config.model.name}"
+        )
+    if config.partitioner.divides != "nothing":
+        raise ConfigError(
+            f"{option}: expected partitioner=none, got partitioner={config.partitioner.algorithm}, "
+            "which divides training vertices"
+        )
+    if config.asks_for_caches:
+        raise ConfigError(
+            f"{option}: expected cache_planner=none and cache_plan=null, got caches, which are "
+            "planned for training vertices"
+        )
+    if divides and config.features.preaggregates:
+        raise ConfigError(
+            "features=preaggregated: expected features=host with task=links, which leaves out the "
+            "messages of the edges that a step predicts"
+        )
+    for device in config.device_plan.parsed():
+        if not (device.takes_links if divides else device.takes_edge_labels):
+            kinds = "cpu, emulated or cuda" if divides else "cpu or emulated"
+            raise ConfigError(
+                f"{option}: expected devices of kind {kinds}, got {device.label}, which does not "
+                "train on edges"
+            )
+
+
+def _check_sampler(config: RunConfig) -> None:
+    """Refuse a sampler that a sampling device does not implement, or topology on the disk."""
+    for device in config.device_plan.parsed():
+        if not isinstance(config.sampler, device.samplers):
+            supported = ", ".join(sampler.__name__ for sampler in device.samplers)
+            raise ConfigError(
+                f"sampler: expected {supported} for {device.label}, which samples on the device, "
+                f"got {type(config.sampler).__name__}; device_plan=cpu supports all samplers"
+            )
+    if isinstance(config.sampler, NeighborSampling) and config.sampler.memory_bytes is not None:
+        problem = lists_problem(config)
+        if problem is not None:
+            raise ConfigError(f"sampler.memory_bytes={config.sampler.memory_bytes}: {problem}")
+
+
+def _check_loss(config: RunConfig) -> None:
+    """Refuse a custom loss if a device computes the loss itself."""
+    if isinstance(config.loss, losses.AutoLoss):
+        return
+    for device in config.device_plan.parsed():
+        if not device.takes_loss:
+            raise ConfigError(
+                f"loss: expected auto, and classes, for {device.label}, which computes the loss on "
+                f"the device, got {type(config.loss).__name__}"
+            )
+
+
+def _check_caches(config: RunConfig) -> None:
+    """Refuse two cache plans, and caches of rows that are replaced, exchanged or split."""
+    if config.cache_plan is not None:
+        if config.cache_planner.caches:
+            raise ConfigError(
+                f"cache_plan={config.cache_plan}: expected cache_planner=none with a stored plan, "
+                f"got cache_planner={config.cache_planner.policy}"
+            )
+        _check_rows_are_whole(f"cache_plan={config.cache_plan}", config)
+    if not config.has_caches:
+        return
+    features = config.features
+    if not (type(features) is HostFeaturesConfig or features.reads_disk or features.divided):
+        raise ConfigError(
+            "features: expected the graph's own features with caches, got "
+            f"{type(features).__name__}"
+        )
+    if config.exchange is not None:
+        raise ConfigError("exchange: expected null with caches, whose rows are not exchanged")
+
+
+def _check_features(config: RunConfig) -> None:
+    """Refuse a feature store that does not fit model, partitioner, devices or exchange."""
+    features = config.features
+    if features.preaggregates:
+        _check_preaggregates(config)
+    if features.replaces and config.partitioner.divides == "columns":
+        raise ConfigError(
+            f"features={features.name}: expected partitioner=none, got partitioner="
+            f"{config.partitioner.algorithm}, which divides the graph's own features"
+        )
+    if features.learns:
+        _check_learned(config)
+    if features.reads_disk or features.divided:
+        problem = tier_problem(config)
+        if problem is None and features.divided and config.exchange is not None:
+            problem = "expected exchange=null, got an exchange, which reads all rows on each device"
+        if problem is not None:
+            raise ConfigError(f"features={features.name}: {problem}")
+
+
+def _check_preaggregates(config: RunConfig) -> None:
+    """Refuse options that need raw rows, or that aggregate sampled neighbors."""
+    option = "features=preaggregated"
+    if without_last_hop(config.sampler) is None:
+        fanouts = getattr(config.sampler, "fanouts", None)
+        sampler = type(config.sampler).__name__
+        value = sampler if fanouts is None else f"sampler.fanouts={list(fanouts)}"
+        raise ConfigError(
+            f"{option}: expected all neighbors in the first layer, got {value}; "
+            "use sampler=full, or sampler.fanouts that end in -1"
+        )
+    if config.model.drops_inputs:
+        raise _drops_inputs(config, option, "whose rows are aggregated before")
+    if not config.model.aggregates_on_load:
+        raise ConfigError(
+            f"{option}: expected a first layer that aggregates features with coefficients of the "
+            f"graph alone, got {config.model.name}; model=gcn, sgc, gin, and sage with "
+            "model.aggregator=mean have one"
+        )
+    if config.partitioner.divides == "columns":
+        raise ConfigError(
+            f"{option}: expected partitioner=none, got partitioner={config.partitioner.algorithm}, "
+            "whose devices aggregate columns of the features"
+        )
+    if config.asks_for_caches:
+        raise ConfigError(
+            f"{option}: expected cache_planner=none and cache_plan=null, got caches, which hold "
+            "rows before aggregation"
+        )
+    for device in config.device_plan.parsed():
+        if not device.takes_aggregated:
+            raise ConfigError(
+                f"{option}: expected devices with host_aggregates=true for which the host loads, "
+                f"got {device.label}, which reads rows before aggregation"
+            )
+
+
+def tier_problem(config: RunConfig) -> str | None:
+    """Return why the run cannot keep part of the feature rows out of host memory.
+
+    Returns:
+        The end of an error, after ``features=NAME: ``; None if the run can.
+    """
+    for device in config.device_plan.parsed():
+        if device.loads or device.holds_rows:
+            return (
+                "expected devices of kind cpu, or emulated devices for which the host loads, got "
+                f"{device.label}, which reads rows in host memory directly"
+            )
+    if config.partitioner.divides == "columns":
+        return (
+            f"expected partitioner=none, got partitioner={config.partitioner.algorithm}, whose "
+            "devices have columns of the features"
+        )
+    return None
+
+
+def lists_problem(config: RunConfig) -> str | None:
+    """Return why the run cannot read adjacency lists from the disk.
+
+    Returns:
+        The end of an error, after ``sampler.memory_bytes=VALUE: ``; None if the run can.
+    """
+    for device in config.device_plan.parsed():
+        if device.samples:
+            return (
+                "expected devices for which the host samples, such as cpu, got "
+                f"{device.label}, which samples adjacency lists in memory"
+            )
+    if config.asks_for_caches:
+        return (
+            "expected cache_planner=none and cache_plan=null, got caches, which are planned with "
+            "adjacency lists in memory"
+        )
+    return None
+
+
+def _check_learned(config: RunConfig) -> None:
+    """Refuse options that do not support updates of vertex rows."""
+    option = f"features={config.features.name}"
+    accelerators = [device.label for device in config.device_plan.parsed() if device.kind != "cpu"]
+    if accelerators:
+        raise ConfigError(
+            f"{option}: expected devices of kind cpu, which update the rows of vertices, got "
+            f"{', '.join(accelerators)}; device_plan=cpu_x2 is an example"
+        )
+    if config.partitioner.divides != "nothing":
+        raise ConfigError(
+            f"{option}: expected partitioner=none, got partitioner={config.partitioner.algorithm}, "
+            "which divides the graph among devices"
+        )
+    if config.exchange is not None:
+        raise ConfigError(
+            f"{option}: expected exchange=null, got an exchange, which sends rows that do not "
+            "change"
+        )
+    runtime = config.runtime
+    if runtime.accumulate != 1:
+        raise ConfigError(
+            f"runtime.accumulate={runtime.accumulate}: expected 1 with {option}, whose rows are "
+            "updated after each mini-batch"
+        )
+    if runtime.clip_norm is not None:
+        raise ConfigError(
+            f"runtime.clip_norm={runtime.clip_norm}: expected null with {option}, whose gradients "
+            "are no part of the norm"
+        )

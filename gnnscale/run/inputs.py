@@ -15,7 +15,8 @@ from gnnscale.graph.dtypes import MAX_QUANTIZED
 from gnnscale.partition import Parts
 from gnnscale.planner import Cuda
 from gnnscale.planner.device_plan import apportion
-from gnnscale.run.config import BatchConfig, RunConfig
+from gnnscale.run.batch_config import BatchConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SeedOrder, TwoStageOrder, seed_order
 
 _LOG = logging.getLogger(__name__)

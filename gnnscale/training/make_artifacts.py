@@ -28,7 +28,8 @@ from gnnscale.run.artifacts import (
     open_partition,
     open_store,
 )
-from gnnscale.run.config import BatchConfig, RunConfig
+from gnnscale.run.batch_config import BatchConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import (
     check_copies,
     check_feature_dtype,

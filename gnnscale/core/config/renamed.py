@@ -45,7 +45,7 @@ _MOVED = (
     ),
     ("plan.resources.die", "planner.fpga_board", "Die"),
     ("plan.resources.quantities", "planner.fpga_board", "Resources"),
-    ("runtime.settings", "run.config", "RuntimeConfig UpdateConfig"),
+    ("runtime.settings", "run.runtime_config", "RuntimeConfig UpdateConfig"),
     ("runtime.task.options", "run.tasks.options", "EdgePrediction LinkPrediction VertexPrediction"),
     ("sampler.labor", "sampling.labor", "LaborSampling"),
     ("sampler.layerwise", "sampling.layerwise", "LayerSampling"),

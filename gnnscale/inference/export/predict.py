@@ -43,7 +43,8 @@ from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run.checkpoint.input_schema import InputSchema
 from gnnscale.run.commands import SavedRunOptions
-from gnnscale.run.config import INFERENCE, RunConfig
+from gnnscale.run.config import RunConfig
+from gnnscale.run.runtime_config import INFERENCE
 
 #: Parts of the labeled edges.
 EDGES = ("all", "train", "valid", "test")

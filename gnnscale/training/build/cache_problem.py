@@ -17,7 +17,8 @@ from gnnscale.planner import Accelerator, Device, device_plan
 from gnnscale.planner.cost_model import equations
 from gnnscale.planner.cost_model import stage_work as work
 from gnnscale.planner.cost_model.workload import Workload, unmeasured_workload
-from gnnscale.run.config import BatchConfig, RunConfig
+from gnnscale.run.batch_config import BatchConfig
+from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import checked_order
 from gnnscale.sampling import NeighborSampling, seed_order
 
