@@ -25,7 +25,7 @@ from gnnscale.core.stages import STAGES, Access
 from gnnscale.graph import store_format as graph_store
 from gnnscale.partition.store import PARTITION
 from gnnscale.planner import Cpu, DevicePlan, DeviceShare, Threads, device_plan
-from gnnscale.report.summary import summarise
+from gnnscale.report.summary import summarize
 from gnnscale.run import artifacts as artefacts
 from gnnscale.run.checkpoint import file as checkpoint_file
 from gnnscale.run.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult
@@ -426,7 +426,7 @@ def test_every_field_of_a_run_is_described() -> None:
         measures=("accuracy",),
         ceiling=None,
     )
-    summary = summarise(run, status="completed")
+    summary = summarize(run, status="completed")
     records = (EpochRecord, DeviceEpoch, Access)
     named = {field.name for record in records for field in fields(record)}
     assert {*summary, *summary["devices"][0], *named, *STAGES} <= described

@@ -20,7 +20,7 @@ from gnnscale.core import ConfigError, listed_numbers, standard_arithmetic
 from gnnscale.core.config.run_directory import SUMMARY_FILE
 from gnnscale.core.config.user_code import importable_name
 from gnnscale.core.config.yaml_file import read_regular
-from gnnscale.data.array_inputs import kind_of
+from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation
 from gnnscale.inference.evaluate import evaluate as evaluate_run
 from gnnscale.inference.load_run import load_run, open_run_task
@@ -273,7 +273,7 @@ def load(
 
 def _run_folder(run: Any) -> Path:
     if not isinstance(run, (str, PathLike)):
-        raise ConfigError(f"run: expected a result or a run directory, got {kind_of(run)}")
+        raise ConfigError(f"run: expected a result or a run directory, got {type_name(run)}")
     return Path(run).absolute()
 
 

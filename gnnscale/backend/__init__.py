@@ -19,7 +19,7 @@ __getattr__ = lazy_names(
         "gnnscale.backend.base": (
             "Backend BackendInputs BatchOutcome CacheInputs DeviceBatch DeviceCacheBackend "
             "DeviceError DeviceMemoryError DeviceRates DeviceStepInputs InferenceCapable "
-            "PendingOutcome Sample SampleTaker StepOwner open_backend"
+            "PendingOutcome Sample HostSampledBackend DeviceDrivenBackend open_backend"
         ),
         "gnnscale.backend.cpu": "CpuBackend",
         "gnnscale.backend.emulated": "EmulatedBackend",

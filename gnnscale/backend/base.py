@@ -276,7 +276,7 @@ class Backend(Protocol):
         ...
 
 
-class SampleTaker(Backend, Protocol):
+class HostSampledBackend(Backend, Protocol):
     """Backend that also trains mini-batches sampled by the host (``Device.takes_samples``)."""
 
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
@@ -305,7 +305,7 @@ class PendingOutcome(Protocol):
         ...
 
 
-class StepOwner(Backend, Protocol):
+class DeviceDrivenBackend(Backend, Protocol):
     """Backend of device-driven steps (``Device.owns_step``).
 
     The device has copies of the weights and of the optimizer's state. ``load_state`` copies both

@@ -37,7 +37,7 @@ Vertices: TypeAlias = "Array | range"
 #: Full neighborhood of some vertices, and the result of a layer's ``load`` over it.
 LoadedChunk = tuple[Block, torch.Tensor]
 #: Sources, block, and the sources' in-degrees if the model uses them.
-Neighbours = tuple[Array, Block, Degrees]
+Neighborhood = tuple[Array, Block, Degrees]
 
 
 class ChunkLoader:
@@ -94,7 +94,7 @@ class ChunkLoader:
             block = replace(block, edge_attr=attr)
         return block, x
 
-    def neighbours(self, vertices: Array, *, distinct: bool) -> Neighbours:
+    def neighbours(self, vertices: Array, *, distinct: bool) -> Neighborhood:
         """Return the full neighborhood of ``vertices``.
 
         Args:

@@ -1,7 +1,7 @@
 """Cache planning: adjacency lists and feature rows in the memory of accelerators."""
 
 from gnnscale.cache.base import CachePlannerConfig
-from gnnscale.cache.build import PICTURE_FILE, check_parts, make_plan
+from gnnscale.cache.build import PICTURE_FILE, check_partition, make_plan
 from gnnscale.cache.legion.legion import Legion
 from gnnscale.cache.plan import (
     CachePlan,

@@ -13,8 +13,8 @@ from gnnscale import ops
 from gnnscale.cache.hotness import expected, presampled
 from gnnscale.cache.plan import CachePlan, CacheTraffic, DeviceCache
 from gnnscale.cache.problem import CacheDevice, CacheTask, list_bytes
-from gnnscale.core import Array, ConfigError, Int64Array, check_range, shown
-from gnnscale.core.artifact.files import check_place
+from gnnscale.core import Array, ConfigError, Int64Array, brief, check_range
+from gnnscale.core.artifact.files import check_store_directory
 from gnnscale.core.config.untrusted import names
 from gnnscale.partition.nvlink import MACHINES, THIS_MACHINE
 
@@ -44,7 +44,7 @@ def share_out(
         bytes_per_vertex=task.row_bytes,
         num_threads=task.num_threads,
     )
-    return split_by_owner(order, shared.member, len(capacities), num_threads=task.num_threads)
+    return group_by_owner(order, shared.member, len(capacities), num_threads=task.num_threads)
 
 
 def deal(order: Array, capacities: Sequence[int]) -> list[Array]:
@@ -60,10 +60,10 @@ def deal(order: Array, capacities: Sequence[int]) -> list[Array]:
     devices = np.repeat(np.arange(len(counts)), counts)
     # The owner of each next vertex: turn by turn, device by device.
     owners = devices[np.lexsort((devices, turns))][: len(order)]
-    return split_by_owner(order[: len(owners)], owners, len(capacities))
+    return group_by_owner(order[: len(owners)], owners, len(capacities))
 
 
-def split_by_owner(order: Array, owner: Array, num: int, *, num_threads: int = 1) -> list[Array]:
+def group_by_owner(order: Array, owner: Array, num: int, *, num_threads: int = 1) -> list[Array]:
     """Return the vertices of each of ``num`` owners, in ``order``; owner -1 is none."""
     member = owner.astype(np.int16, copy=False)
     return ops.split_by_member(order, member, num_members=num, num_threads=num_threads)
@@ -190,7 +190,7 @@ class CachePlannerConfig(ABC):
     def __post_init__(self) -> None:
         if not _POLICY.fullmatch(self.policy):
             raise ConfigError(
-                f"cache_planner.name={shown(self.policy)}: expected a word of at most 63 letters, "
+                f"cache_planner.name={brief(self.policy)}: expected a word of at most 63 letters, "
                 "digits and the signs _ + -"
             )
         if self.budget_bytes is not None:
@@ -210,8 +210,8 @@ class CachePlannerConfig(ABC):
             )
         if self.store is not None:
             if not self.store or "\0" in self.store:
-                raise ConfigError(f"cache_planner.store={shown(self.store)}: expected a path")
-            check_place(self.store, option="cache_planner.store")
+                raise ConfigError(f"cache_planner.store={brief(self.store)}: expected a path")
+            check_store_directory(self.store, option="cache_planner.store")
 
     @property
     def sizes_itself(self) -> bool:

@@ -16,7 +16,7 @@ from gnnscale.cache import store
 from gnnscale.cache.base import CachePlannerConfig
 from gnnscale.cache.plan import BatchBytes, CachePlan, CacheTraffic, DeviceCache
 from gnnscale.cache.problem import CacheTask, no_vertices
-from gnnscale.core import GraphError, shown
+from gnnscale.core import GraphError, brief
 from gnnscale.sampling import MiniBatch
 
 
@@ -139,7 +139,7 @@ def make_plan(
 
 def check_plan(stored: store.StoredPlan, expected: store.PlanIdentity) -> None:
     """Raise GraphError, naming the difference, unless ``stored`` has the identity ``expected``."""
-    check_parts(stored, expected.partition)
+    check_partition(stored, expected.partition)
     store.CACHE_PLAN.check_same(stored.path, _named(expected), _named(stored.identity))
 
 
@@ -153,7 +153,7 @@ def _named(identity: store.PlanIdentity) -> dict[str, object]:
     }
 
 
-def check_parts(stored: store.StoredPlan, partition: str | None) -> None:
+def check_partition(stored: store.StoredPlan, partition: str | None) -> None:
     """Raise GraphError unless a plan is for ``partition``.
 
     Args:
@@ -168,4 +168,4 @@ def check_parts(stored: store.StoredPlan, partition: str | None) -> None:
 
 
 def _parts(content: str | None) -> str:
-    return "a graph without parts" if content is None else f"the partition {shown(content)}"
+    return "a graph without parts" if content is None else f"the partition {brief(content)}"

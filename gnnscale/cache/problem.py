@@ -92,7 +92,7 @@ class CacheTask:
         A device whose part has no training vertices trains those of all parts (HitGNN, Algorithm
         3).
         """
-        train_idx = seed_order.labelled_vertices(self.graph, "train")
+        train_idx = seed_order.labeled_vertices(self.graph, "train")
         if self.parts is None or self.parts.owner is None:
             return train_idx
         by_device = self.parts.train_vertices(train_idx)

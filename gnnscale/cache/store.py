@@ -20,7 +20,7 @@ from gnnscale.cache.plan import (
     Share,
 )
 from gnnscale.cache.problem import CacheTask, list_bytes, row_bytes
-from gnnscale.core import Array, GraphError, shown
+from gnnscale.core import Array, GraphError, brief
 from gnnscale.core.artifact.artifact_type import ArtifactType, Form
 from gnnscale.core.artifact.header import check_limits, check_lines, digest, plain
 from gnnscale.core.artifact.npy import ArrayEntry, write_array
@@ -261,7 +261,7 @@ def _check_graph(path: Path, identity: PlanIdentity, graph: Graph) -> None:
     if planned != (graph.feature_dtype, row_bytes(graph)):
         raise GraphError(
             f"{path}: expected a plan for rows of {row_bytes(graph)} bytes in "
-            f"{graph.feature_dtype}, got {planned[1]} bytes in {shown(planned[0])}"
+            f"{graph.feature_dtype}, got {planned[1]} bytes in {brief(planned[0])}"
         )
     check_graph(CACHE_PLAN, path, identity.graph, graph)
 
@@ -271,7 +271,7 @@ def _device_problem(header: _CachePlanHeader, graph: Graph) -> str | None:
     positions = [device.device for device in header.devices]
     members = [device for clique in header.cliques for device in clique.devices]
     if not positions == sorted(set(positions)) == sorted(members):
-        return f"devices {shown(positions)} are not those of the cliques {shown(members)}"
+        return f"devices {brief(positions)} are not those of the cliques {brief(members)}"
     predicted = header.predicted.devices
     if predicted is not None and len(predicted) != len(positions):
         return f"predicted.devices has {len(predicted)} entries"
@@ -280,7 +280,7 @@ def _device_problem(header: _CachePlanHeader, graph: Graph) -> str | None:
             count = getattr(device, f"num_cached_{kind}")
             if not 0 <= count <= graph.num_vertices:
                 return (
-                    f"devices.{device.device} caches {count} {kind}, {shown(graph.name)} has "
+                    f"devices.{device.device} caches {count} {kind}, {brief(graph.name)} has "
                     f"{graph.num_vertices} vertices"
                 )
     return None
@@ -344,7 +344,7 @@ def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
     if predicted and (len(sizes) > 1 or min(sizes) < needed):
         raise GraphError(
             f"{file}: predicted.devices: expected reads from the devices of the plan and the host, "
-            f"{needed} at least, got {shown(sorted(sizes))}"
+            f"{needed} at least, got {brief(sorted(sizes))}"
         )
 
 

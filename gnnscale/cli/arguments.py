@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NoReturn
 
 from gnnscale.cli import texts
-from gnnscale.core import ConfigError, one_line, printable, shown
+from gnnscale.core import ConfigError, brief, one_line, printable
 from gnnscale.core.config import user_code
 from gnnscale.core.config.compose import config_groups
 
@@ -47,17 +47,17 @@ def check_hydra_option(argument: str, key: str) -> None:
         key: name of the option, which begins with ``hydra``.
     """
     if key == "hydra" or key.startswith("hydra.searchpath"):
-        raise ConfigError(f"{shown(argument)}: not allowed, files of your own are config=FILE.yaml")
+        raise ConfigError(f"{brief(argument)}: not allowed, files of your own are config=FILE.yaml")
     is_plugin_option = key.startswith(_OF_PLUGINS)
     if not (is_plugin_option or key in _OPTIONS or key in PLUGIN_GROUPS):
         raise ConfigError(
-            f"{shown(argument)}: not allowed; of Hydra's options there are output=DIR, "
+            f"{brief(argument)}: not allowed; of Hydra's options there are output=DIR, "
             f"{', '.join((*PLUGIN_GROUPS[:2], *_OPTIONS[2:]))}, hydra.launcher.* and "
             "hydra.sweeper.*"
         )
     if is_plugin_option and _NOT_PLAIN.search(argument):
         raise ConfigError(
-            f"{shown(argument)}: not allowed; options of plugins are plain values, what is "
+            f"{brief(argument)}: not allowed; options of plugins are plain values, what is "
             "searched is typed as options, such as optimizer.lr=interval(1e-3,1e-1), and a study "
             "lasts as long as its command"
         )
@@ -124,14 +124,14 @@ def check_text(arguments: Sequence[str]) -> None:
     """Raise ConfigError for the first empty, too long or unprintable argument."""
     for argument in arguments:
         if not argument.strip() or argument.lstrip("+~").startswith("="):
-            raise ConfigError(f"{shown(argument)!r}: expected option=value")
+            raise ConfigError(f"{brief(argument)!r}: expected option=value")
         if len(argument) > _MAX_LENGTH:
             raise ConfigError(
-                f"{shown(argument)}: expected at most {_MAX_LENGTH:,} characters, got "
+                f"{brief(argument)}: expected at most {_MAX_LENGTH:,} characters, got "
                 f"{len(argument):,}"
             )
         if not printable(argument):
-            raise ConfigError(f"{shown(argument)}: holds control characters, or is not UTF-8")
+            raise ConfigError(f"{brief(argument)}: holds control characters, or is not UTF-8")
     if (total := sum(map(len, arguments))) > _MAX_TOTAL:
         raise ConfigError(f"options: expected at most {_MAX_TOTAL:,} characters, got {total:,}")
 
@@ -174,7 +174,7 @@ def check_flags(arguments: Sequence[str]) -> None:
     parser.error = refuse  # type: ignore[method-assign]
     flags = parser.parse_args(list(arguments))
     if flags.package is not None and flags.cfg is None:
-        raise ConfigError(f"--package={shown(flags.package)}: goes with --cfg alone")
+        raise ConfigError(f"--package={brief(flags.package)}: goes with --cfg alone")
 
 
 def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
@@ -191,13 +191,13 @@ def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
         if re.match(r"hydra\b", key):
             check_hydra_option(argument, key)
         if key in PLUGIN_GROUPS[:2] and not sweep:
-            raise ConfigError(f"{shown(argument)}: goes with -m, a sweep of several jobs")
+            raise ConfigError(f"{brief(argument)}: goes with -m, a sweep of several jobs")
         if "/" in key or key in config_groups():
             _check_choice(argument, key, override)
         num_jobs *= _num_jobs(override, argument)
         if num_jobs > _MAX_JOBS:
             raise ConfigError(
-                f"{shown(argument)}: expected a sweep of at most {_MAX_JOBS:,} jobs, got "
+                f"{brief(argument)}: expected a sweep of at most {_MAX_JOBS:,} jobs, got "
                 f"{num_jobs:,}"
             )
     check_search(arguments)
@@ -212,7 +212,7 @@ def directory_of(argument: str) -> str:
     override = _parsed(argument)
     value = getattr(override.value(), "text", override.value())
     if not isinstance(value, (str, int, float)):
-        raise ConfigError(f"{shown(argument)}: expected the name of a folder")
+        raise ConfigError(f"{brief(argument)}: expected the name of a folder")
     return str(value)
 
 
@@ -227,7 +227,7 @@ def _check_choice(argument: str, group: str, override: Any) -> None:
         elif not isinstance(choice, str) or not _CHOICE.fullmatch(choice):
             choices = config_groups().get(group)
             names = f", one of {', '.join(choices)}" if choices else ""
-            raise ConfigError(f"{shown(argument)}: expected the name of a {group}{names}")
+            raise ConfigError(f"{brief(argument)}: expected the name of a {group}{names}")
 
 
 def named_code(arguments: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
@@ -252,18 +252,18 @@ def _parsed(argument: str) -> Any:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     if "=" not in argument and not argument.startswith("~"):
-        raise ConfigError(f"{shown(argument)}: expected option=value")
+        raise ConfigError(f"{brief(argument)}: expected option=value")
     try:
         return OverridesParser.create().parse_override(argument)
     except RecursionError:
-        raise ConfigError(f"{shown(argument)}: nested too deeply") from None
+        raise ConfigError(f"{brief(argument)}: nested too deeply") from None
     # Hydra's parser evaluates functions in the value and may raise any exception.
     except Exception as error:
         reason = one_line(str(error).partition("\n")[0], 120)
         quotes = texts.working_quotes(argument)
         hint = "" if quotes is None else f"; a text goes in quotes, {shlex.quote(quotes)}"
         raise ConfigError(
-            f"{shown(argument)}: cannot be read as an option ({reason}){hint}"
+            f"{brief(argument)}: cannot be read as an option ({reason}){hint}"
         ) from None
 
 
@@ -294,7 +294,7 @@ def _num_jobs(override: Any, argument: str) -> int:
     bounds = (value.start, value.stop, value.step)
     start, stop, step = (float(number or 0) for number in bounds)
     if not (all(map(math.isfinite, (start, stop, step))) and step):
-        raise ConfigError(f"{shown(argument)}: the range has no end")
+        raise ConfigError(f"{brief(argument)}: the range has no end")
     return max(math.ceil((stop - start) / step), 1)
 
 

@@ -20,7 +20,7 @@ from gnnscale.core import leads_machine, restarting_run, torchrun_rank, unfinish
 from gnnscale.core.config import user_code
 from gnnscale.core.config.compose import CONFIGS, compose, register_resolvers, resolved_now
 from gnnscale.core.config.run_directory import check_unused, removed_on_error
-from gnnscale.core.errors import ConfigError, explain, nearest, one_line, shown
+from gnnscale.core.errors import ConfigError, brief, explain, one_line, suggestion
 from gnnscale.core.locks import sole_writer
 
 COMMANDS = {
@@ -70,8 +70,8 @@ def main() -> int:
         return 0
     command = arguments[0]
     if command not in COMMANDS:
-        hint = nearest(command[:100], COMMANDS) or f"; commands are {', '.join(COMMANDS)}"
-        print(f"{shown(command)}: unknown command{hint}", file=stdio.last_words())
+        hint = suggestion(command[:100], COMMANDS) or f"; commands are {', '.join(COMMANDS)}"
+        print(f"{brief(command)}: unknown command{hint}", file=stdio.last_words())
         return 2
     status = _run(command, arguments[1:])
     if torchrun_rank() is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from gnnscale.cli import arguments as cli_arguments
 from gnnscale.cli import texts
-from gnnscale.core import ConfigError, nearest, shown
+from gnnscale.core import ConfigError, brief, suggestion
 from gnnscale.core.config import compose, untrusted, user_code
 from gnnscale.core.config.run_directory import (
     CONFIG_FILE,
@@ -75,9 +75,9 @@ def translate(command: str, arguments: Sequence[str]) -> TranslatedArguments:
     outputs = [argument for argument in arguments if _is_output(argument, command, sweep=sweep)]
     for several in (resumes, configs, outputs):
         if len(several) > 1:
-            raise ConfigError(f"{shown(several[-1])}: given twice")
+            raise ConfigError(f"{brief(several[-1])}: given twice")
     if resumes and (excluded := (*configs, *outputs)):
-        raise ConfigError(f"{shown(excluded[0])}: cannot be given with resume")
+        raise ConfigError(f"{brief(excluded[0])}: cannot be given with resume")
     translated = TranslatedArguments(arguments=(), config=command, sweep=sweep)
     typed: list[str] = []
     outputs = [argument for argument in outputs if not argument.startswith("hydra.run.dir=")]
@@ -129,7 +129,7 @@ def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
             return [_loggers(value)]
         if name in _train_options()[0]:
             raise ConfigError(
-                f"{shown(argument)}: resume=DIR continues with the {name} of the run; options "
+                f"{brief(argument)}: resume=DIR continues with the {name} of the run; options "
                 f"that may change are device_plan=NAME, logger=NAME, and {_changeable()}"
             )
     return [f"++{argument}" if _is_free(name) else argument]
@@ -219,11 +219,13 @@ def _experiment(name: str, number: int) -> str:
         return name
     file = Path(name)
     if file.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"config={shown(name)}: no such experiment{nearest(name, experiments)}")
+        raise ConfigError(
+            f"config={brief(name)}: no such experiment{suggestion(name, experiments)}"
+        )
     try:
         values = read_yaml(file, raw=("defaults",), is_text=_is_text)
     except FileNotFoundError:
-        raise ConfigError(f"config={shown(name)}: no such file") from None
+        raise ConfigError(f"config={brief(name)}: no such file") from None
     defaults = values.pop("defaults", None)
     check_known(file, values, _train_options()[1])
     check_references(file, values, allowed=True)
@@ -249,7 +251,7 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
     groups = _train_options()[0]
     allowed = f"'_self_', 'override /GROUP: NAME' with a group of {', '.join(sorted(groups))}"
     if not isinstance(entries, list):
-        raise ConfigError(f"{file}: defaults={shown(entries)}: expected a list of {allowed}")
+        raise ConfigError(f"{file}: defaults={brief(entries)}: expected a list of {allowed}")
     for entry in entries:
         if isinstance(entry, str) and (
             entry == "_self_" or entry in compose.config_groups()["experiment"]
@@ -262,7 +264,7 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
             compose.store_code(group[1], name)
             continue
         if group is None or group[1] not in groups or not named:
-            raise ConfigError(f"{file}: defaults: expected {allowed}, got {shown(entry)}")
+            raise ConfigError(f"{file}: defaults: expected {allowed}, got {brief(entry)}")
     return entries
 
 
@@ -304,7 +306,7 @@ def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[st
         typed[f"{group}._target_"] = name
     if "device_plan" in typed:
         typed["device_plan.devices"] = typed["device_plan"]
-    untrusted.check_found(values, RunConfig, directory=directory, given=typed)
+    untrusted.check_run_options(values, RunConfig, directory=directory, given=typed)
 
 
 def _is_free(name: str) -> bool:
@@ -322,7 +324,7 @@ def _loggers(value: str) -> str:
     enabled = [name.strip() for name in value.removeprefix("[").removesuffix("]").split(",")]
     for name in enabled:
         if name not in ("", "none", *loggers):
-            raise ConfigError(f"logger={shown(name)}: no such logger{nearest(name, loggers)}")
+            raise ConfigError(f"logger={brief(name)}: no such logger{suggestion(name, loggers)}")
     switches = ",".join(f"{name}:{str(name in enabled).lower()}" for name in loggers)
     return f"++logger={{{switches}}}"
 
@@ -334,5 +336,7 @@ def _device_plan(name: str) -> Any:
     """
     plans = compose.config_groups()["device_plan"]
     if name not in plans:
-        raise ConfigError(f"device_plan={shown(name)}: no such device plan{nearest(name, plans)}")
+        raise ConfigError(
+            f"device_plan={brief(name)}: no such device plan{suggestion(name, plans)}"
+        )
     return _packaged(f"device_plan/{name}")

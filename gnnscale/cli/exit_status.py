@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gnnscale.cli.arguments import explain_missing_plugin
-from gnnscale.core import address_space_reason, explain, nearest, shown
+from gnnscale.core import address_space_reason, brief, explain, suggestion
 from gnnscale.core.config.typed import unknown_option
 
 
@@ -47,7 +47,7 @@ def explain_hydra(error: Exception) -> str:
     if isinstance(cause, OSError):
         return explain(cause) or str(cause)
     if isinstance(cause, (ConfigAttributeError, ConfigKeyError)):
-        return unknown_option(shown(cause.full_key), _options(cause))
+        return unknown_option(brief(cause.full_key), _options(cause))
     if isinstance(cause, OmegaConfBaseException):
         # Later lines only repeat the key and its type.
         lines = str(cause).strip().splitlines()[:1]
@@ -57,11 +57,11 @@ def explain_hydra(error: Exception) -> str:
     if isinstance(cause, LookupError):
         reason = f"{type(cause).__name__}: {reason}"
     if missing := re.match(r"Could not override '([^']*)'\. No match in the defaults", reason):
-        return f"{shown(missing[1])}: this command has no such group of options"
+        return f"{brief(missing[1])}: this command has no such group of options"
     if several := re.match(r"Ambiguous value for argument '(([^'=]*)=([^']*))'", reason):
         return (
-            f"{shown(several[1])}: add -m to run a sweep over these values, or write "
-            f"{shown(several[2])}=[{shown(several[3])}] for a list"
+            f"{brief(several[1])}: add -m to run a sweep over these values, or write "
+            f"{brief(several[2])}=[{brief(several[3])}] for a list"
         )
     key = getattr(cause, "full_key", None)
     return f"{key}: {reason}" if key and not reason.startswith(str(key)) else reason
@@ -75,7 +75,7 @@ def _explain_missing(error: Any) -> str:
     if not error.options:
         return f"{config}: no such configuration"
     options = sorted(error.options)
-    guess = nearest(name, options) or f"; there are {', '.join(options)}"
+    guess = suggestion(name, options) or f"; there are {', '.join(options)}"
     return f"{group}={name}: no such {group}{guess}"
 
 

@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any
 
 from gnnscale.core.config.compose import compose, config_groups
-from gnnscale.core.errors import ConfigError, nearest, shown
+from gnnscale.core.errors import ConfigError, brief, suggestion
 
 #: Width of the column of names and values, and maximum width of a line.
 _NAMES, _MAX_WIDTH = 38, 110
@@ -38,8 +38,8 @@ def help_text(command: str, config: str, overrides: Sequence[str], topics: Seque
     chosen = {group: choices[group] for group in groups if group in choices}
     for topic in topics:
         if topic not in chosen:
-            guess = nearest(topic, chosen) or f"; there are {', '.join(sorted(chosen))}"
-            raise ConfigError(f"{shown(topic)}: this command has no such group of options{guess}")
+            guess = suggestion(topic, chosen) or f"; there are {', '.join(sorted(chosen))}"
+            raise ConfigError(f"{brief(topic)}: this command has no such group of options{guess}")
     lines: list[str] = []
     if not topics:
         lines += [hydra.hydra.help.header.rstrip(), ""]
@@ -143,7 +143,7 @@ def _line(option: str, meaning: str) -> Iterator[str]:
 def _written(value: Any) -> str:
     """Return a value as typed on the command line."""
     text = json.dumps(value, separators=(",", ":"), default=str)
-    return shown(text.replace('"', ""))
+    return brief(text.replace('"', ""))
 
 
 def _width() -> int:

@@ -27,20 +27,20 @@ __getattr__ = lazy_names(
     {
         "gnnscale.core.errors": (
             "ConfigError GraphError MAX_COUNT MAX_SEED UserError check_choice check_range "
-            "explain listed_numbers nearest one_line printable shown"
+            "explain listed_numbers suggestion one_line printable brief"
         ),
         "gnnscale.core.files": "check_private unfinished_folder write_atomically",
         "gnnscale.core.hardware": (
             "cache_bytes find_machine home installed leads_machine let_idle_threads_sleep "
             "multiplies_bfloat16 restarting_run torchrun_rank usable_cores"
         ),
-        "gnnscale.core.memory": "KillCounts address_space_problem address_space_reason find_memory",
+        "gnnscale.core.memory": "KillCounts address_space_problem address_space_reason read_memory",
         "gnnscale.core.metrics": "QUALITY better mteps",
         "gnnscale.core.pipeline": "Pipeline",
         "gnnscale.core.process": "python_command",
         "gnnscale.core.progress": "track",
         "gnnscale.core.stages": "Access SPAN STAGES StageTimes Traffic",
-        "gnnscale.core.torch_state": "kept_defaults standard_arithmetic standard_numpy_errors",
+        "gnnscale.core.torch_state": "preserved_defaults standard_arithmetic standard_numpy_errors",
         "gnnscale.core.types": (
             "Array BoolArray Count Float32Array Float64Array Int16Array Int32Array "
             "Int64Array IntArray Positive StructArray UInt32Array UInt64Array UInt8Array "

@@ -82,7 +82,7 @@ def one_line(text: object, limit: int = _MAX_MESSAGE) -> str:
     return escaped if len(escaped) <= 4 * limit else f"{escaped[: 4 * limit]} ..."
 
 
-def shown(value: object) -> str:
+def brief(value: object) -> str:
     """Return ``value`` as one line of at most 60 characters, for a message."""
     return one_line(value, _MAX_VALUE)
 
@@ -103,7 +103,7 @@ class GraphError(UserError):
 _ALIASES = {"gpu": "cuda", "nvidia": "cuda", "hybrid_gpu": "hybrid_cuda"}
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def suggestion(name: str, names: Iterable[str]) -> str:
     """Return ``", did you mean 'x'?"`` for the entry of ``names`` closest to ``name``.
 
     Returns:
@@ -119,14 +119,14 @@ def check_choice(option: str, value: str, allowed: Iterable[str]) -> None:
     """Raise ConfigError unless ``value`` is one of ``allowed``."""
     allowed = tuple(allowed)
     if value not in allowed:
-        raise ConfigError(f"{option}={shown(value)}: allowed are {', '.join(allowed)}")
+        raise ConfigError(f"{option}={brief(value)}: allowed are {', '.join(allowed)}")
 
 
 def check_range(option: str, value: float, minimum: float, maximum: float = MAX_COUNT) -> None:
     """Raise ConfigError unless ``minimum <= value <= maximum``."""
     if not minimum <= value <= maximum:
         raise ConfigError(
-            f"{option}={shown(value)}: must be at least {minimum} and at most {maximum:,}"
+            f"{option}={brief(value)}: must be at least {minimum} and at most {maximum:,}"
         )
 
 
@@ -151,7 +151,7 @@ def listed_numbers(option: str, values: Any, example: str) -> list[int]:
             pass
     hint = f"; [{values}] is a list of one" if isinstance(values, int) else ""
     raise ConfigError(
-        f"{option}={shown(values)}: expected a list of whole numbers, such as {example}{hint}"
+        f"{option}={brief(values)}: expected a list of whole numbers, such as {example}{hint}"
     )
 
 

@@ -40,7 +40,7 @@ class Gpus:
 
 
 @contextmanager
-def opened() -> Iterator[Any]:
+def nvml_session() -> Iterator[Any]:
     """Initialize NVML for the ``with`` block and yield the module ``pynvml``.
 
     Raises:
@@ -66,7 +66,7 @@ def find_gpus() -> Gpus:
     Raises:
         NvmlError: there is no driver, or it does not answer.
     """
-    with opened() as nvml:
+    with nvml_session() as nvml:
         cuda = nvml.nvmlSystemGetCudaDriverVersion()
         gpus = [_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
         return Gpus(
@@ -178,7 +178,7 @@ class GpuMeter:
         gpus = find_gpus().devices
         if index >= len(gpus):
             raise NvmlError(f"there is no GPU {index}")
-        self._nvml_block = opened()
+        self._nvml_block = nvml_session()
         self._library: Any = self._nvml_block.__enter__()
         self._handle = self._library.nvmlDeviceGetHandleByIndex(gpus[index].index)
         self._last_reading = self._read()

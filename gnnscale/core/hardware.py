@@ -10,8 +10,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from gnnscale.core.errors import ConfigError, shown
-from gnnscale.core.memory import Memory, find_memory
+from gnnscale.core.errors import ConfigError, brief
+from gnnscale.core.memory import Memory, read_memory
 
 #: Processor flags of bfloat16 multiplication, as Linux names them.
 BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16", "svebf16")
@@ -124,7 +124,7 @@ def find_machine() -> Machine:
     return Machine(
         processor=_cpu_field("model name", "CPU part") or platform.processor() or "unknown",
         cores=usable_cores(),
-        memory=find_memory(),
+        memory=read_memory(),
         bf16=tuple(flag for flag in BF16_FLAGS if flag in flags),
         home=home(),
         home_free=shutil.disk_usage(existing).free,
@@ -209,7 +209,7 @@ def restarting_run() -> str | None:
         )
     if not re.fullmatch(r"\w[\w.-]{0,99}", name, re.ASCII):
         raise ConfigError(
-            f"torchrun --rdzv-id={shown(name)}: expected letters, digits, '_', '.' and '-' with "
+            f"torchrun --rdzv-id={brief(name)}: expected letters, digits, '_', '.' and '-' with "
             "--max-restarts"
         )
     return name

@@ -140,7 +140,7 @@ def _groups(proc: Path, cgroup: Path) -> Iterator[_Group]:
                 yield _Group(folder=top / folder, files=files)
 
 
-def find_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
+def read_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
     """Return the memory that this process may use.
 
     The total is the smallest of the machine's memory, the limits of this process's nested control

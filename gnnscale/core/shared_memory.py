@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.core.memory import find_memory
+from gnnscale.core.memory import read_memory
 from gnnscale.core.progress import track
 from gnnscale.core.types import Array
 
@@ -56,7 +56,7 @@ class SharedMemory:
         Raises:
             ConfigError: less than ``num_bytes`` of memory is available.
         """
-        available = find_memory().available
+        available = read_memory().available
         if num_bytes > available:
             raise ConfigError(
                 f"shared memory: {num_bytes / 1e6:,.1f} MB of the graph are to lie in it, and "

@@ -76,7 +76,7 @@ def standard_arithmetic() -> Iterator[None]:
 
 
 @contextmanager
-def kept_defaults() -> Iterator[None]:
+def preserved_defaults() -> Iterator[None]:
     """Restore process-wide defaults after the ``with`` block, which may import foreign modules.
 
     The defaults are torch's default type and device, its recording of gradients, and NumPy's

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core.errors import one_line, shown
+from gnnscale.core.errors import brief, one_line
 
 _T = TypeVar("_T")
 
@@ -75,7 +75,7 @@ def _check_numbers(value: Any, path: str) -> None:
     elif isinstance(value, Mapping):
         for key, element in value.items():
             _check_numbers(key, f"{path}[...]")
-            _check_numbers(element, f"{path}.{shown(key)}")
+            _check_numbers(element, f"{path}.{brief(key)}")
     elif isinstance(value, (list, tuple)):
         for i, element in enumerate(value):
             _check_numbers(element, f"{path}[{i}]")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.core import Array, Float32Array, GraphError, IntArray, shown
+from gnnscale.core import Array, Float32Array, GraphError, IntArray, brief
 from gnnscale.data import validation
 from gnnscale.data.labels import Labels, read_edge_labels, read_labels
 from gnnscale.data.storage.standardize import (
@@ -31,14 +31,14 @@ _CURE = "For training, scale all alike, such as to mean 0 and deviation 1 over t
 _INPUT_DTYPES = tuple(name for name in FEATURE_DTYPES if name not in MAX_QUANTIZED)
 
 
-def kind_of(value: object) -> str:
+def type_name(value: object) -> str:
     """Return the type of an object for a message, such as ``networkx.Graph``."""
     kind = type(value)
     library = kind.__module__.partition(".")[0]
     return kind.__qualname__ if library == "builtins" else f"{library}.{kind.__qualname__}"
 
 
-def is_from(value: Any, library: str, kind: str) -> bool:
+def is_instance_of(value: Any, library: str, kind: str) -> bool:
     """Whether an object is a ``kind``, such as ``data.Data``, of a library that may be missing."""
     owner: Any = sys.modules.get(library)  # an instance exists only if the library is imported
     for name in kind.split("."):
@@ -46,17 +46,19 @@ def is_from(value: Any, library: str, kind: str) -> bool:
     return isinstance(owner, type) and isinstance(value, owner)
 
 
-def other_graph(value: Any) -> str:
+def describe_graph(value: Any) -> str:
     """Return the type of a graph of another library with a hint on converting it."""
     library = type(value).__module__.partition(".")[0]
     cure = ""
-    if is_from(value, "torch_geometric", "data.Data"):
+    if is_instance_of(value, "torch_geometric", "data.Data"):
         cure = "; from_pyg takes it"
-    elif is_from(value, "dgl", "DGLGraph") and value.is_homogeneous:
+    elif is_instance_of(value, "dgl", "DGLGraph") and value.is_homogeneous:
         cure = "; from_dgl takes it"
-    elif is_from(value, "torch_geometric", "data.HeteroData") or is_from(value, "dgl", "DGLGraph"):
+    elif is_instance_of(value, "torch_geometric", "data.HeteroData") or is_instance_of(
+        value, "dgl", "DGLGraph"
+    ):
         cure = "; graphs of several types of vertices or edges are not supported"
-    elif is_from(value, "torch_geometric", "data.Dataset") or is_from(
+    elif is_instance_of(value, "torch_geometric", "data.Dataset") or is_instance_of(
         value, "dgl.data", "DGLDataset"
     ):
         cure = "; dataset[0] is its first graph"
@@ -66,7 +68,7 @@ def other_graph(value: Any) -> str:
         cure = "; from_arrays((m.row, m.col), features) takes a matrix m in the format coo"
     elif isinstance(value, Graph):
         cure = "; it needs no conversion"
-    return f"{kind_of(value)}{cure}"
+    return f"{type_name(value)}{cure}"
 
 
 def as_array(values: Any, what: str) -> Array:
@@ -81,7 +83,7 @@ def as_array(values: Any, what: str) -> Array:
     elif not (isinstance(values, _PLAIN) or hasattr(type(values), "__array__")):
         cure = "; toarray() makes it dense" if hasattr(values, "toarray") else ""
         raise GraphError(
-            f"{what}: expected an array, a tensor or a list, got {kind_of(values)}{cure}"
+            f"{what}: expected an array, a tensor or a list, got {type_name(values)}{cure}"
         )
     refuse_masked(values, what)
     try:
@@ -89,7 +91,7 @@ def as_array(values: Any, what: str) -> Array:
     except Exception as error:  # of an object of another library, or of a ragged list
         raise GraphError(f"{what}: expected an array ({error})") from None
     if array.dtype.names is not None:
-        fields = ", ".join(map(shown, array.dtype.names))
+        fields = ", ".join(map(brief, array.dtype.names))
         raise GraphError(
             f"{what}: expected numbers, got a structured array with the fields {fields}; "
             "numpy.lib.recfunctions.structured_to_unstructured gives a matrix"
@@ -112,7 +114,7 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
     """Raise GraphError unless a tensor is dense and in main memory."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         raise GraphError(
-            f"{what}: expected a dense tensor on cpu, got {shown(tensor.layout)} on {tensor.device}"
+            f"{what}: expected a dense tensor on cpu, got {brief(tensor.layout)} on {tensor.device}"
         )
 
 
@@ -172,7 +174,7 @@ def graph_labels(
     if num_classes is not None and not (
         isinstance(num_classes, (int, np.integer)) and 0 <= num_classes <= MAX_CLASSES
     ):
-        raise GraphError(f"{name}: num_classes={shown(num_classes)}: expected 0 to {MAX_CLASSES}")
+        raise GraphError(f"{name}: num_classes={brief(num_classes)}: expected 0 to {MAX_CLASSES}")
     if values is None:
         unknown = np.full(num_vertices, -1)
         return Labels(values=unknown, num_classes=num_classes or 0, metric=metric or "accuracy")
@@ -238,7 +240,7 @@ def _warn_of_columns(features: Any, what: str) -> None:
     """Warn about data frame columns whose names suggest an id, a label or a split."""
     names = [] if isinstance(features, torch.Tensor) else getattr(features, "columns", [])
     suspicious = [
-        f"{shown(repr(name))} ({reason})"
+        f"{brief(repr(name))} ({reason})"
         for name in names
         if isinstance(name, str) and (reason := skip_reason(name) or suspected_role(name))
     ]
@@ -294,7 +296,7 @@ def edge_labels(
     if not isinstance(split, (tuple, list, np.ndarray, torch.Tensor, type(None))):
         raise GraphError(
             f"{name}: edge_split: expected (train, valid, test), each of ids, a mask or None, got "
-            f"{kind_of(split)}"
+            f"{type_name(split)}"
         )
     parts = (None, None, None) if split is None else tuple(split)
     if len(parts) != len(_PARTS):

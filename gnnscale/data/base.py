@@ -9,8 +9,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gnnscale.core import ConfigError, GraphError, check_choice, check_range, progress, shown
-from gnnscale.core.artifact.files import NoSpaceError, check_place, new_folder, store_place
+from gnnscale.core import ConfigError, GraphError, brief, check_choice, check_range, progress
+from gnnscale.core.artifact.files import (
+    NoSpaceError,
+    check_store_directory,
+    new_folder,
+    store_directory,
+)
 from gnnscale.core.config.untrusted import names
 from gnnscale.core.files import expanded
 from gnnscale.data.splits import RandomSplit
@@ -287,13 +292,13 @@ def _check_source(dataset: Dataset) -> None:
     """Raise ConfigError unless name, ``raw`` and ``store`` are valid."""
     if not _NAME.fullmatch(dataset.name) or ".." in dataset.name:
         raise ConfigError(
-            f"dataset.name={shown(dataset.name)}: expected a name, not a path: up to 100 letters "
+            f"dataset.name={brief(dataset.name)}: expected a name, not a path: up to 100 letters "
             "from a to z, digits and the signs . _ + -, a letter or digit first"
         )
     _check_paths(dataset.raw, dataset.store)
     if dataset.generated and dataset.raw is not None:
         raise ConfigError(
-            f"dataset.raw={shown(dataset.raw)}: expected no file, since {type(dataset).__name__} "
+            f"dataset.raw={brief(dataset.raw)}: expected no file, since {type(dataset).__name__} "
             "generates its graph; name the layout of the file with dataset=..."
         )
 
@@ -301,11 +306,11 @@ def _check_source(dataset: Dataset) -> None:
 def _check_paths(raw: str | None, store: str | None) -> None:
     for option, value in (("raw", raw), ("store", store)):
         if value is not None and (not value or "\0" in value):
-            raise ConfigError(f"dataset.{option}={shown(value)}: not a path")
+            raise ConfigError(f"dataset.{option}={brief(value)}: not a path")
     if raw is not None and remote.is_remote(raw):
         remote.check_address(raw)
     if store is not None:
-        check_place(store)
+        check_store_directory(store)
 
 
 def _existing_files(dataset: Dataset) -> Sequence[Path]:
@@ -379,7 +384,7 @@ class ExistingStore(GraphSource):
             )
         if self.store is None:
             raise ConfigError("dataset.store: required, the directory of the graph store")
-        path = store_place(self.store)
+        path = store_directory(self.store)
         if not path.exists():
             raise GraphError(f"dataset.store={self.store}: no such folder")
         part = read_meta(path).part

@@ -13,7 +13,7 @@ from gnnscale.core import (
     Float32Array,
     GraphError,
     Int64Array,
-    shown,
+    brief,
     standard_arithmetic,
 )
 from gnnscale.data import array_inputs, validation
@@ -105,7 +105,7 @@ def _read_vertices(
     """Return the fields of ``Graph`` for features, labels and split; GraphError if not valid."""
     rows, feature_dtype = array_inputs.feature_rows(features, name, advises=advises)
     if metric is not None and metric not in METRICS:
-        raise GraphError(f"{name}: metric={shown(metric)!r}: expected one of {', '.join(METRICS)}")
+        raise GraphError(f"{name}: metric={brief(metric)!r}: expected one of {', '.join(METRICS)}")
     vertex_labels = array_inputs.graph_labels(
         labels, num_classes=num_classes, metric=metric, num_vertices=len(rows), name=name
     )
@@ -125,7 +125,7 @@ def _read_edges(edges: Any, edge_weights: Any, num_vertices: int, name: str) -> 
     if not isinstance(edges, (tuple, list, np.ndarray, torch.Tensor)):
         raise GraphError(
             f"{name}: edges: expected (src, dst), ids of the ends of each edge, got "
-            f"{array_inputs.other_graph(edges)}"
+            f"{array_inputs.describe_graph(edges)}"
         )
     if isinstance(edges, (np.ndarray, torch.Tensor)):
         edges = np.atleast_1d(array_inputs.as_array(edges, f"{name}: edges"))
@@ -141,7 +141,7 @@ def _read_edges(edges: Any, edge_weights: Any, num_vertices: int, name: str) -> 
     if edge_weights is not None:
         what = f"{name}: edge weights"
         values = array_inputs.as_array(edge_weights, what)
-        weights = validation.checked_weights(values, len(src), what)
+        weights = validation.check_weights(values, len(src), what)
     return {"src": src, "dst": dst, "weights": weights}
 
 
@@ -194,8 +194,8 @@ def from_dgl(
         GraphError: ``from_arrays`` refuses an array; the graph is heterogeneous; or a field is
             missing.
     """
-    if not array_inputs.is_from(graph, "dgl", "DGLGraph"):
-        raise GraphError(f"{name}: expected a DGL graph, got {array_inputs.other_graph(graph)}")
+    if not array_inputs.is_instance_of(graph, "dgl", "DGLGraph"):
+        raise GraphError(f"{name}: expected a DGL graph, got {array_inputs.describe_graph(graph)}")
     if not graph.is_homogeneous:
         raise GraphError(f"{name}: expected one vertex type and one edge type, got several")
     src, dst = graph.edges(order="eid")
@@ -248,9 +248,9 @@ def from_pyg(
         GraphError: ``from_arrays`` refuses an array; the data are heterogeneous; or a field is
             missing.
     """
-    if not array_inputs.is_from(data, "torch_geometric", "data.Data"):
+    if not array_inputs.is_instance_of(data, "torch_geometric", "data.Data"):
         raise GraphError(
-            f"{name}: expected a torch_geometric.data.Data, got {array_inputs.other_graph(data)}"
+            f"{name}: expected a torch_geometric.data.Data, got {array_inputs.describe_graph(data)}"
         )
     fields = data.to_dict()
     edges = _edge_index(fields, name)

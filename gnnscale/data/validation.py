@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, shown
+from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, brief
 from gnnscale.core.artifact.npy import check_array
-from gnnscale.graph.store_format import MAX_CLASSES, MAX_FEATURES, has_label, refuse_unlabelled
+from gnnscale.graph.store_format import MAX_CLASSES, MAX_FEATURES, check_labeled, has_label
 
 #: Classes without a vertex, at most, if the number of classes is inferred from the labels.
 _SPARE_CLASSES = 1024
@@ -110,7 +110,7 @@ def not_finite(value: Any, dtype: str = "float32") -> str:
     return f"{value}, features must be finite{limit}"
 
 
-def checked_weights(weights: Array, num_edges: int, source: object) -> Float32Array:
+def check_weights(weights: Array, num_edges: int, source: object) -> Float32Array:
     """Return weights ``[num_edges]``, finite and at least 0, as float32; else raise GraphError."""
     check_array(weights, axes=1, kinds="iuf", source=source)
     if len(weights) != num_edges:
@@ -295,7 +295,7 @@ def check_split(
             article = "an" if of == "edge" else "a"
             raise GraphError(f"{source}: the {name} split names {article} {of} twice")
         if name != "test":
-            refuse_unlabelled(labels, ids, source=source, of=of, part=f"the {name} split")
+            check_labeled(labels, ids, source=source, of=of, part=f"the {name} split")
 
 
 def _slices(ids: Array) -> Iterator[Array]:
@@ -328,7 +328,7 @@ def vertex_keys(keys: Iterable[str], *, source: object) -> Int64Array:
     names = list(keys)
     for name in names:
         if not _KEY.fullmatch(name):
-            raise GraphError(f"{source}: expected vertex ids as keys, got '{shown(name)}'")
+            raise GraphError(f"{source}: expected vertex ids as keys, got '{brief(name)}'")
     ids = np.array(list(map(int, names)), np.int64)
     distinct, counts = np.unique(ids, return_counts=True)
     if len(distinct) < len(ids):
@@ -344,7 +344,7 @@ def quoted(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a number of {value.bit_length()} bits"
     if isinstance(value, str | bytes):
-        return f"'{shown(value)}'"
+        return f"'{brief(value)}'"
     if value is None or isinstance(value, int | float):
-        return shown(value)
+        return brief(value)
     return f"a {type(value).__name__}"

@@ -134,7 +134,7 @@ STATUS = ProcessStatus()
 
 
 @contextmanager
-def beating(publish: Callable[[Heartbeat], None], every_s: float) -> Iterator[None]:
+def publish_heartbeats(publish: Callable[[Heartbeat], None], every_s: float) -> Iterator[None]:
     """Publish heartbeats from a thread during the ``with`` block, and a last one after it.
 
     Args:
@@ -182,7 +182,7 @@ _SAY_AFTER_S = 30.0
 
 #: Maximum seconds that count between two checks. More time has passed if the checking process was
 #: itself stopped, for example by Ctrl-Z.
-MAX_LOOK_S = 10.0
+MAX_CHECK_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +234,7 @@ class StallDetector:
             pulses: last heartbeat of each process. None: before the first.
             seconds: seconds since the last call.
         """
-        self._now += min(seconds, MAX_LOOK_S)
+        self._now += min(seconds, MAX_CHECK_S)
         for last, pulse in zip(self._last_seen, pulses, strict=True):
             if pulse is not None and pulse.beat != last.beat:
                 last.beat, last.beat_at = pulse.beat, self._now
@@ -316,7 +316,7 @@ class StallDetector:
         return Stall(ranks=(first,), seconds=ages[first], silent=False, limited=limited)
 
 
-def is_gone(pulse: Heartbeat | None) -> bool:
+def has_process_ended(pulse: Heartbeat | None) -> bool:
     """Whether a process of this machine has ended; waiting peers then get a connection error."""
     return pulse is not None and pulse.state in ("Z", "X")
 

@@ -306,7 +306,7 @@ class Group:
         self.sum(torch.zeros(1))
 
 
-def trade_values(value: Any, group: Group) -> list[Any]:
+def all_gather_object(value: Any, group: Group) -> list[Any]:
     """All-gather a plain value of each process, in the order of ranks."""
     gathered = group.gather(json.dumps(value).encode())
     decoded = [json.loads(content) for content in gathered] if group.is_rank0 else None
@@ -315,7 +315,7 @@ def trade_values(value: Any, group: Group) -> list[Any]:
 
 
 #: Group of a run in one process.
-ALONE = Group(rank=0, size=1, local_rank=0, local_size=1)
+SINGLE_PROCESS = Group(rank=0, size=1, local_rank=0, local_size=1)
 
 
 @contextmanager
@@ -484,10 +484,10 @@ def _peers() -> Iterator[None]:
         with STATUS.waits():
             yield
     except RuntimeError as error:
-        raise peer_lost(error) from error
+        raise peer_lost_error(error) from error
 
 
-def blame(error: BaseException) -> None:
+def record_failure(error: BaseException) -> None:
     """Record ``error`` as the reason for which this process ends the run.
 
     A PeerLostError is ignored, since its cause is in another process.
@@ -500,7 +500,7 @@ def blame(error: BaseException) -> None:
     STATUS.verdict = STATUS.verdict or reason
 
 
-def peer_lost(error: RuntimeError) -> PeerLostError:
+def peer_lost_error(error: RuntimeError) -> PeerLostError:
     """Return the PeerLostError for an error of a collective, with the recorded reason if any."""
     if isinstance(error, PeerLostError):
         return error

@@ -22,7 +22,7 @@ from gnnscale.features.host import HostFeatures
 from gnnscale.sampling import MiniBatch
 
 
-def slots_of(num_vertices: int, caches: Sequence[Array]) -> ops.RankedSlots:
+def rank_slots(num_vertices: int, caches: Sequence[Array]) -> ops.RankedSlots:
     """Return the slot of each vertex in the concatenated ``caches``, one array per clique member.
 
     A single cache of ascending vertices takes the least memory.
@@ -62,7 +62,7 @@ class CachedFeatures(_DeviceCache):
         Args:
             host: store of all rows.
             caches: ``[n_k, stored_width]`` rows of each clique member, in the host's type.
-            slots: slots of the cached rows; see ``slots_of``.
+            slots: slots of the cached rows; see ``rank_slots``.
             own: index of this device's cache in ``caches``.
             names: the members' names in reports.
         """

@@ -44,7 +44,7 @@ class DiskRates:
         return num_requests * max(request_s, 0.0) + num_bytes / self.bytes_per_s
 
 
-def rates_of(file: Path) -> DiskRates | None:
+def cached_disk_rates(file: Path) -> DiskRates | None:
     """Return the rates of the disk of ``file``, measured once in a process; None for a small file.
 
     Raises:
@@ -53,22 +53,22 @@ def rates_of(file: Path) -> DiskRates | None:
     return _cached_rates(file) if file.stat().st_size >= _MIN_RATED_BYTES else None
 
 
-def gap_of(file: Path) -> int:
+def max_read_gap(file: Path) -> int:
     """Return the largest gap in bytes between two reads of ``file`` that one request should read.
 
     Raises:
         OSError: the file cannot be read.
     """
-    rates = rates_of(file)
+    rates = cached_disk_rates(file)
     return file.stat().st_size if rates is None else rates.max_gap_bytes
 
 
 @cache
 def _cached_rates(file: Path) -> DiskRates:
-    return disk_rates(file)
+    return measure_disk(file)
 
 
-def disk_rates(path: str | Path, *, depth: int = DEPTH, seconds: float = 0.5) -> DiskRates:
+def measure_disk(path: str | Path, *, depth: int = DEPTH, seconds: float = 0.5) -> DiskRates:
     """Measure the disk of a file by reading random parts of it.
 
     On a file system without direct reads, cached parts make the rates higher.

@@ -29,7 +29,9 @@ class ResidentAdjacency:
     expected_hits: float  #: expected share of list reads that memory serves, 0 to 1
 
 
-def hottest_lists(graph: Graph, reads: Float32Array, *, memory_bytes: int) -> ResidentAdjacency:
+def choose_resident_lists(
+    graph: Graph, reads: Float32Array, *, memory_bytes: int
+) -> ResidentAdjacency:
     """Choose the adjacency lists with the most reads per byte that fit into ``memory_bytes``.
 
     Legion (Sun et al. 2023, section 4.2.1) ranks lists by hotness. Here hotness is divided by the

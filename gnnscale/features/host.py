@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gnnscale import ops
-from gnnscale.core import Access, Array, Float32Array, Traffic, find_memory
+from gnnscale.core import Access, Array, Float32Array, Traffic, read_memory
 from gnnscale.features.base import Aggregation, FeatureStore, WrappedStore, write_aggregated
 from gnnscale.graph import Graph
 from gnnscale.graph.sharded import ShardedFeatures
@@ -152,7 +152,7 @@ def read_from_disk(graph: Graph) -> bool:
         source = source.base
     if not isinstance(source, mmap.mmap):
         return False
-    if graph.feature_bytes + graph.mapped_bytes <= find_memory().available:
+    if graph.feature_bytes + graph.mapped_bytes <= read_memory().available:
         return False
     source.madvise(mmap.MADV_RANDOM)
     return True

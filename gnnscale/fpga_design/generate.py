@@ -16,7 +16,7 @@ from gnnscale.backend.fpga.layout import ChipLimits
 from gnnscale.core import ConfigError
 from gnnscale.fpga_design import package
 from gnnscale.fpga_design.design import FORMAT, GenerateConfig, GeneratedDesign, ResourceUse
-from gnnscale.fpga_design.dse import Exploration, Goal, Point, explore, goal_of
+from gnnscale.fpga_design.dse import Exploration, Goal, Point, explore, make_goal
 from gnnscale.fpga_design.estimate import Estimate, compare_with_csim, estimate
 from gnnscale.fpga_design.package import Vectors, make_vectors
 from gnnscale.fpga_design.resources import total
@@ -88,7 +88,7 @@ def generate(config: GenerateConfig) -> DesignPackage:
     local = local_share(
         config.system, task.degrees, config.sampler.fanouts, config.batch_size, config.cards
     )
-    goal = goal_of(
+    goal = make_goal(
         [(task, local)],
         batch_size=config.batch_size,
         link_bandwidth=config.link_share * config.board.link_bandwidth,

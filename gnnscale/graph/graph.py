@@ -28,7 +28,7 @@ from gnnscale.graph.store_format import (
     EDGE_SPLITS,
     OWNER,
     SPLIT_ARRAYS,
-    kept_notes,
+    applicable_metadata,
     map_arrays,
     read_meta,
     vertex_dtype,
@@ -383,7 +383,7 @@ class Graph:
         unchanged = [name for name, arrays in pairs.items() if _are_equal(*arrays)]
         if self.num_vertices == stored.num_vertices:
             unchanged.append("vertices")
-        return kept_notes(self.path, unchanged)
+        return applicable_metadata(self.path, unchanged)
 
 
 def _are_equal(array: Array | None, stored: Array | None) -> bool:

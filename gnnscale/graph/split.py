@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from gnnscale.core import Array, GraphError, IntArray
-from gnnscale.graph.store_format import refuse_unlabelled
+from gnnscale.graph.store_format import check_labeled
 
 
 def _no_vertices() -> IntArray:
@@ -68,7 +68,7 @@ class SplitSource:
         """
         for name, ids in zip(self.names[:2], parts[:2], strict=True):
             cure = f"; leave them out of {name}"
-            refuse_unlabelled(labels, ids, source=graph, of=of, part=name, cure=cure)
+            check_labeled(labels, ids, source=graph, of=of, part=name, cure=cure)
 
 
 class SplitLabels(Protocol):

@@ -12,7 +12,15 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from gnnscale.core import Array, BoolArray, GraphError, Int64Array, IntArray, UInt32Array, shown
+from gnnscale.core import (
+    Array,
+    BoolArray,
+    GraphError,
+    Int64Array,
+    IntArray,
+    UInt32Array,
+    brief,
+)
 from gnnscale.core.artifact import files, header
 from gnnscale.core.artifact.artifact_type import ArtifactType, Form
 from gnnscale.core.artifact.npy import ArrayEntry, row_slices, write_array
@@ -73,7 +81,7 @@ def has_label(labels: Array) -> BoolArray:
     return np.asarray(labels >= 0)
 
 
-def refuse_unlabelled(
+def check_labeled(
     labels: Array, ids: Array, *, source: object, of: str, part: str = "", cure: str = ""
 ) -> None:
     """Check that vertices or edges have labels.
@@ -149,7 +157,7 @@ class StoreMeta:
 
     def __post_init__(self) -> None:
         if not self.name.isprintable():
-            raise ValueError(f"name is {shown(repr(self.name))}, allowed is a printable text")
+            raise ValueError(f"name is {brief(repr(self.name))}, allowed is a printable text")
 
     @property
     def content(self) -> str:
@@ -221,7 +229,9 @@ _NOTES |= {"edge_classes": "edge_labels"}
 ID_FILES = ("ids.npy", "ids.parquet")
 
 
-def kept_notes(path: Path, unchanged: Collection[str]) -> tuple[dict[str, Any], list[Path]]:
+def applicable_metadata(
+    path: Path, unchanged: Collection[str]
+) -> tuple[dict[str, Any], list[Path]]:
     """Return the metadata of the store at ``path`` that applies to a copy, and its files.
 
     Args:
@@ -473,7 +483,7 @@ def _check_splits(
                 f"{'vertices' if of == 'vertex' else 'rows of edges'}"
             )
         if name != names[-1]:
-            refuse_unlabelled(arrays[labels], ids, source=file, of=of)
+            check_labeled(arrays[labels], ids, source=file, of=of)
     parts = {path / f"{name}.npy": arrays[name] for name in names}
     for first in range(0, count, _SLICE_ENTRIES):
         _check_disjoint(parts, first, min(first + _SLICE_ENTRIES, count), of)

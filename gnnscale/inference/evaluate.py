@@ -28,7 +28,7 @@ from gnnscale.run.config import RunConfig
 from gnnscale.run.tasks import base, edges, links
 from gnnscale.run.tasks.base import ceiling
 from gnnscale.sampling.candidates import draw_candidates
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 
 #: Approximate bytes of the rows that are compared together.
 _SLICE_BYTES = 64 << 20
@@ -51,7 +51,7 @@ class VertexExaminer:
         Raises:
             ConfigError: exact inference needs more disk than is free.
         """
-        vertices = [labelled_vertices(self._graph, split) for split in splits]
+        vertices = [labeled_vertices(self._graph, split) for split in splits]
         self._predictor.prepare(np.concatenate(vertices))
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
@@ -67,7 +67,7 @@ class VertexExaminer:
 
     def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
         """Yield outputs ``[n, width]`` and labels ``[n]`` of each split."""
-        vertices = [labelled_vertices(self._graph, split) for split in splits]
+        vertices = [labeled_vertices(self._graph, split) for split in splits]
         rows = self._predictor.logits_of_each(vertices)
         labels = (np.asarray(self._graph.labels[ids]) for ids in vertices)
         yield from zip(rows, labels, strict=True)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from gnnscale.core import ConfigError, shown
+from gnnscale.core import ConfigError, brief
 from gnnscale.core.config import run_directory, untrusted, user_code
 from gnnscale.core.config.typed import typed
 from gnnscale.features import LearnedFeaturesConfig
@@ -23,7 +23,7 @@ from gnnscale.nn.link_decoder import LinkGNN
 from gnnscale.nn.optim.sparse import ROW_OPTIMIZERS
 from gnnscale.nn.options import CustomModel
 from gnnscale.run import artifacts
-from gnnscale.run.checkpoint import BEST, SIGNATURE
+from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA
 from gnnscale.run.checkpoint.file import (
     check_same_graph,
     load_checkpoint,
@@ -75,7 +75,7 @@ def load_run(
     known_fields = {item.name for item in fields(RunConfig)}
     overrides = overrides or {}
     values = run_directory.read_run(run, known_fields, option="run")
-    untrusted.check_found(
+    untrusted.check_run_options(
         values,
         RunConfig,
         directory=run,
@@ -273,7 +273,9 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
         graph = open_run_task(run, directory).graph if graph is None else graph
         signature = InputSchema.of(graph, run.task.labels(graph))
     elif not (signature.num_classes or isinstance(run.task, LinkPrediction)):
-        raise ConfigError(f"{directory / SIGNATURE}: expected signature.num_classes above 0, got 0")
+        raise ConfigError(
+            f"{directory / INPUT_SCHEMA}: expected signature.num_classes above 0, got 0"
+        )
     model = _build(run, signature)
     if isinstance(run.features, LearnedFeaturesConfig):
         assert graph is not None
@@ -282,10 +284,10 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
     best = load_checkpoint(file, read_checkpoint(file, limit=max_bytes(model)))
     epoch = best.get("epoch")
     if type(epoch) is not int:
-        raise ConfigError(f"{file}: not weights of a run (its epoch is {shown(epoch)})")
+        raise ConfigError(f"{file}: not weights of a run (its epoch is {brief(epoch)})")
     trained_on = best.get("graph")
     if not isinstance(trained_on, dict):
-        raise ConfigError(f"{file}: not weights of a run (its graph is {shown(trained_on)})")
+        raise ConfigError(f"{file}: not weights of a run (its graph is {brief(trained_on)})")
     trained = TrainedModel(
         model=model, signature=signature, epoch=epoch, file=file, trained_on=trained_on
     )

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from gnnscale.backend import feature_loading as loading
-from gnnscale.core import Array, ConfigError, Traffic, find_memory
+from gnnscale.core import Array, ConfigError, Traffic, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.features import Aggregation, FeatureStore
 from gnnscale.graph import Graph
@@ -213,7 +213,7 @@ def plan_layers(
         keeps_all: whether the last layer reads the outputs of all layers.
     """
     total = sum if keeps_all else _adjacent
-    available = find_memory().available
+    available = read_memory().available
     sizes = [4 * rows * width for rows, width in layers]
     if hidden_bytes is None:
         limit = min(int(available * _HIDDEN_SHARE), _MAX_HIDDEN_BYTES)

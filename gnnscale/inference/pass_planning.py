@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from gnnscale.backend import feature_loading as loading
-from gnnscale.core import find_memory
+from gnnscale.core import read_memory
 from gnnscale.features import FeatureStore, HostFeatures
 from gnnscale.features.disk import features_file
-from gnnscale.features.disk_bandwidth import DiskRates, rates_of
+from gnnscale.features.disk_bandwidth import DiskRates, cached_disk_rates
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import file_bytes
 from gnnscale.inference.memory_plan import InferenceWork, InputPlan, MemoryLimits, needed_vertices
 from gnnscale.nn import TrainableModel
-from gnnscale.nn.transform_first import TransformFirstLayer, made_rows_layer
+from gnnscale.nn.transform_first import TransformFirstLayer, transform_first_layer
 from gnnscale.sampling import NeighborSampler
 
 _LOG = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def with_passes(
         return work
     if model.encoder is not None:
         return _with_encoding(work, model, graph, store, limits)
-    layer = made_rows_layer(model.layer(0), store.width)
+    layer = transform_first_layer(model.layer(0), store.width)
     if layer is None or any(0 in model.reads(index) for index in range(len(work.layers))):
         return work
     first = work.needed[0]
@@ -84,7 +84,7 @@ def with_passes(
     if 4 * layer.step * len(vertices) > memory:
         return work
     inputs = _plan_passes(layer, vertices, memory, first)
-    rates = rates_of(features_file(graph))
+    rates = cached_disk_rates(features_file(graph))
     if rates is None:
         return _with_inputs(work, inputs)
     passes_s = _passes_s(inputs, first, graph, store, rates)
@@ -125,7 +125,7 @@ def _memory_for_rows(
     """Return the maximum bytes of transformed rows."""
     if limits.made_bytes is not None:
         return limits.made_bytes
-    memory = int(find_memory().available * _TRANSFORMED_SHARE) - work.plan.memory_bytes
+    memory = int(read_memory().available * _TRANSFORMED_SHARE) - work.plan.memory_bytes
     # Mapped files count as available memory, but should stay in the page cache.
     mapped = graph.path is not None and not store.from_disk
     return memory - (graph.feature_bytes + graph.topology_bytes if mapped else 0)
@@ -197,7 +197,7 @@ def _chunks_s(
     counted = chunks[:: max(len(chunks) // _COUNTED_CHUNKS, 1)]
     num_rows = sum(len(sampler.reach(chunk, 0).input_vertices) for chunk in counted)
     num_rows = num_rows * len(chunks) // max(len(counted), 1)
-    free = find_memory().available - graph.topology_bytes - work.plan.memory_bytes
+    free = read_memory().available - graph.topology_bytes - work.plan.memory_bytes
     missed = 1 - min(max(free / graph.feature_bytes, 0), 1)
     pages = store.row_bytes // _PAGE + 1
     return missed * rates.seconds(num_rows, float(num_rows) * pages * _PAGE)

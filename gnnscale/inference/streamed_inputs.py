@@ -17,7 +17,7 @@ from gnnscale.core import Array, Traffic
 from gnnscale.features import HostFeatures
 from gnnscale.features.base import write_aggregated
 from gnnscale.features.disk import DiskRows, features_file
-from gnnscale.features.disk_bandwidth import gap_of
+from gnnscale.features.disk_bandwidth import max_read_gap
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import MemoryRows
 from gnnscale.inference.workers import Workers
@@ -53,7 +53,7 @@ class FeatureReader:
         self._num_threads = num_threads
         self._file: DiskRows | None = None
         if store.from_disk:
-            self._file = DiskRows.of(graph, max_gap_bytes=gap_of(features_file(graph)))
+            self._file = DiskRows.of(graph, max_gap_bytes=max_read_gap(features_file(graph)))
 
     def start(self, vertices: Array) -> Reading:
         """Start to read the rows of ``vertices``; the result returns ``[n, width]`` float32."""

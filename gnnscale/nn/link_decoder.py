@@ -62,7 +62,7 @@ def make_decoder(kind: str, width: int) -> Decoder:
     return DotProduct() if kind == "dot" else PairNetwork(width)
 
 
-def initialise_rows(gnn: GNN) -> None:
+def initialize_rows(gnn: GNN) -> None:
     """Initialize the weights of GraphSAGE layers for rows that a dot product compares.
 
     The gradient of a dot product is as small as the rows. The weights of own and of aggregated rows

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, Float32Array, shown
+from gnnscale.core import Array, ConfigError, Float32Array, brief
 from gnnscale.core.config.untrusted import names
 from gnnscale.core.config.user_code import check_name, load_named
 
@@ -211,10 +211,10 @@ def _is_number(value: Any) -> bool:
 def _check_weights(option: str, weights: Any, *, or_else: str) -> None:
     """Refuse ``weights`` unless they are a list of finite numbers of at least 0."""
     if not isinstance(weights, Sequence) or isinstance(weights, str) or not weights:
-        raise ConfigError(f"{option}={shown(weights)}: expected a list of numbers, {or_else}")
+        raise ConfigError(f"{option}={brief(weights)}: expected a list of numbers, {or_else}")
     for weight in weights:
         if not (_is_number(weight) and math.isfinite(weight) and weight >= 0):
-            raise ConfigError(f"{option}: expected numbers of at least 0, got {shown(weight)}")
+            raise ConfigError(f"{option}: expected numbers of at least 0, got {brief(weight)}")
 
 
 def _check_length(option: str, weights: Array, graph: SplitLabels) -> None:
@@ -254,7 +254,7 @@ class CustomLoss(LossConfig):
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:
             value = function(outputs, targets)
             if not isinstance(value, torch.Tensor) or value.ndim:
-                actual = list(value.shape) if isinstance(value, torch.Tensor) else shown(value)
+                actual = list(value.shape) if isinstance(value, torch.Tensor) else brief(value)
                 raise ConfigError(
                     f"loss.function={self.function}: expected a scalar tensor, the mean over the "
                     f"vertices, got {actual}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gnnscale.core import ConfigError, check_choice, check_range, shown
+from gnnscale.core import ConfigError, brief, check_choice, check_range
 from gnnscale.core.config import user_code
 from gnnscale.core.config.untrusted import names
 from gnnscale.nn.model_config import MAX_HIDDEN, LayeredModel, ModelConfig, check_dropout
@@ -295,7 +295,7 @@ class CustomModel(ModelConfig):
         for name in self.arguments:
             if not name.isidentifier():
                 raise ConfigError(
-                    f"model.arguments.{shown(name)}: expected the name of an argument"
+                    f"model.arguments.{brief(name)}: expected the name of an argument"
                 )
 
     @property

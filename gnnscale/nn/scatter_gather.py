@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gnnscale.core import ConfigError, Int32Array, shown
+from gnnscale.core import ConfigError, Int32Array, brief
 from gnnscale.nn import options
 from gnnscale.nn.conv.linear import Degrees, GraphLayer, warn_unweighted
 from gnnscale.nn.cost import LayerCost
@@ -159,13 +159,13 @@ class Custom(options.LayeredModel):
         super().__post_init__()
         functions = self.functions
         if not (isinstance(functions, type) and issubclass(functions, ScatterGatherUpdate)):
-            raise ConfigError(f"{shown(functions)}: expected a subclass of ScatterGatherUpdate")
+            raise ConfigError(f"{brief(functions)}: expected a subclass of ScatterGatherUpdate")
         for method in ("scatter", "gather", "update"):
             if not hasattr(functions, method):
                 raise ConfigError(f"{functions.__name__}.{method}: required")
         if not callable(functions.gather) and functions.gather not in REDUCTIONS:
             raise ConfigError(
-                f"{functions.__name__}.gather={shown(functions.gather)}: expected one of "
+                f"{functions.__name__}.gather={brief(functions.gather)}: expected one of "
                 f"{', '.join(REDUCTIONS)}, or a method"
             )
         for method, counts, arguments in (

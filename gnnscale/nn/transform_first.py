@@ -314,7 +314,7 @@ class ProjectedLayer(LinearAggregationLayer):
         return self._layers[0].cost(width_in, width_out)
 
 
-def made_rows_layer(layer: GraphLayer, width_in: int) -> TransformFirstLayer | None:
+def transform_first_layer(layer: GraphLayer, width_in: int) -> TransformFirstLayer | None:
     """Return the transform-first form of ``layer``; None: it has no transformation of single rows.
 
     A layer with a linear aggregation multiplies first only if that makes rows narrower.

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnscale.core import ConfigError, nearest
-from gnnscale.core.config.user_code import EDGE_WIDTH, failed, load_named
+from gnnscale.core import ConfigError, suggestion
+from gnnscale.core.config.user_code import EDGE_WIDTH, load_named, user_code_error
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def construct_module(
         module = code(**arguments)
     except Exception as error:
         listed = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        raise failed(f"{label}({listed})", error) from error
+        raise user_code_error(f"{label}({listed})", error) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"{option}: expected a torch.nn.Module, got a {type(module).__name__}")
     return module
@@ -138,7 +138,7 @@ def _check_arguments(code: Any, arguments: Mapping[str, Any], label: str, module
         for name in sorted(arguments.keys() - parameters.keys()):
             raise ConfigError(
                 f"model.arguments.{name}: expected an argument of {module_name}, one of "
-                f"{', '.join(parameters)}{nearest(name, parameters)}"
+                f"{', '.join(parameters)}{suggestion(name, parameters)}"
             )
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     for name, parameter in parameters.items():

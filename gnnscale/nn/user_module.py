@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gnnscale.core import ConfigError
-from gnnscale.core.config.user_code import failed
+from gnnscale.core.config.user_code import user_code_error
 from gnnscale.features import FeatureStore
 from gnnscale.nn import module_probe
 from gnnscale.nn.base import Inputs, TrainableModel
@@ -266,7 +266,7 @@ def _find_form(
         except ConfigError as error:
             failures.append(error)
         except Exception as error:
-            failures.append(failed(f"{option}: model.form={name}: forward", error))
+            failures.append(user_code_error(f"{option}: model.form={name}: forward", error))
         else:
             if not torch.isfinite(out).all():
                 raise ConfigError(
@@ -342,7 +342,7 @@ def _add_layers(model: UserModel, num_layers: int, batch: MiniBatch, x: torch.Te
         except ConfigError:
             raise
         except Exception as error:
-            raise failed(f"{model.option}: inference_per_layer", error) from error
+            raise user_code_error(f"{model.option}: inference_per_layer", error) from error
         expected = model.logits(batch, x)
     scale = float(expected.abs().max())
     if h.shape != expected.shape or float((h - expected).abs().max()) > _TOLERANCE * scale:

@@ -8,7 +8,13 @@ from gnnscale.partition.base import (
     PartitionerConfig,
     Parts,
 )
-from gnnscale.partition.build import PICTURE_FILE, make_partition, place_of, write_parts, write_rows
+from gnnscale.partition.build import (
+    PICTURE_FILE,
+    make_partition,
+    partition_path,
+    write_parts,
+    write_rows,
+)
 from gnnscale.partition.edge_cut.libraries import EdgeCut, Metis, MtKaHyPar
 from gnnscale.partition.hierarchical import Hierarchical
 from gnnscale.partition.metrics import PartitionStats, PartStats

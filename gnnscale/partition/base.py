@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, check_choice, check_range, shown
-from gnnscale.core.artifact.files import check_place
+from gnnscale.core import Array, ConfigError, brief, check_choice, check_range
+from gnnscale.core.artifact.files import check_store_directory
 from gnnscale.core.config.untrusted import names
 from gnnscale.core.types import Int16Array, IntArray, UInt8Array
 from gnnscale.graph import Graph
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 
 #: Owner of a vertex that is in no part.
 NO_PART = -1
@@ -99,7 +99,7 @@ class PartitionerConfig(ABC):
         name = type(self).__name__
         if not _ALGORITHM.fullmatch(self.algorithm):
             raise ConfigError(
-                f"{name}.algorithm={shown(self.algorithm)}: expected a word of at most 63 letters, "
+                f"{name}.algorithm={brief(self.algorithm)}: expected a word of at most 63 letters, "
                 "digits and the signs _ + -"
             )
         check_choice(f"{name}.divides", self.divides, _DIVIDES)
@@ -107,8 +107,8 @@ class PartitionerConfig(ABC):
             check_range("partitioner.num_parts", self.num_parts, 1, MAX_PARTS)
         if self.store is not None:
             if not self.store or "\0" in self.store:
-                raise ConfigError(f"partitioner.store={shown(self.store)}: expected a path")
-            check_place(self.store, option="partitioner.store")
+                raise ConfigError(f"partitioner.store={brief(self.store)}: expected a path")
+            check_store_directory(self.store, option="partitioner.store")
 
     def check_run(self, *, num_devices: int, num_hops: int) -> None:
         """Raise ConfigError unless there is one part for each of ``num_devices``."""
@@ -141,7 +141,7 @@ class PartitionerConfig(ABC):
 
 def check_num_parts(graph: Graph, num_parts: int) -> None:
     """Raise ConfigError if there are more parts than labeled training vertices."""
-    num_train = len(labelled_vertices(graph, "train"))
+    num_train = len(labeled_vertices(graph, "train"))
     if num_parts > num_train:
         raise ConfigError(
             f"partitioner.num_parts={num_parts}: expected at most the {num_train} training "
@@ -206,7 +206,7 @@ def _owner_problem(owner: Array, num_parts: int, graph: Graph) -> str | None:
     if low < NO_PART or high >= num_parts:
         bad = low if low < NO_PART else high
         return f"owner: expected {NO_PART} to {num_parts - 1}, got {bad}"
-    train = labelled_vertices(graph, "train")
+    train = labeled_vertices(graph, "train")
     owners = owner[train]
     if (owners < 0).any():
         return f"training vertex {train[(owners < 0).argmax()]} belongs to no part"
@@ -228,7 +228,7 @@ def _hops_problem(hops: Array, parts: Parts, graph: Graph) -> str | None:
                     f"hops: expected 0 to {parts.num_hops} or {UNREACHED}, got {row[vertex]} for "
                     f"vertex {first + vertex} in part {part}"
                 )
-    train = labelled_vertices(graph, "train")
+    train = labeled_vertices(graph, "train")
     assert parts.owner is not None
     train_hops = hops[parts.owner[train], train]
     if train_hops.any():

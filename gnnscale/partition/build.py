@@ -60,7 +60,9 @@ def make_partition(
     return path
 
 
-def place_of(config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hops: int) -> Path:
+def partition_path(
+    config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hops: int
+) -> Path:
     """Return the directory that ``make_partition`` would return; it may be missing.
 
     Raises:

@@ -10,9 +10,9 @@ from gnnscale.core.config.untrusted import names
 from gnnscale.graph import Graph
 from gnnscale.partition.base import Forecast, PartitionerConfig, Parts, check_num_parts
 from gnnscale.partition.edge_cut.libraries import CUTTERS, chosen_cutter, cut, forecast_cut
-from gnnscale.partition.nvlink import MACHINES, THIS_MACHINE, disjoint_cliques, links_of
+from gnnscale.partition.nvlink import MACHINES, THIS_MACHINE, disjoint_cliques, find_links
 from gnnscale.partition.simple import splitmix64
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 
 _OPTION = "partitioner.edge_cut"
 #: Largest size of a clique's part over its share of the vertices and edges.
@@ -67,7 +67,7 @@ class Hierarchical(PartitionerConfig):
             assert clique_parts.owner is not None
             clique_of, notes = clique_parts.owner, clique_parts.notes
         trains = np.zeros(graph.num_vertices, np.bool_)
-        trains[labelled_vertices(graph, "train")] = True
+        trains[labeled_vertices(graph, "train")] = True
         owner = np.empty(graph.num_vertices, np.int16)
         for number, clique in enumerate(cliques):
             for kind in (trains, ~trains):
@@ -87,7 +87,7 @@ class Hierarchical(PartitionerConfig):
         return forecast_cut(cutter, graph, num_threads=num_threads)
 
     def _cliques(self, num_parts: int) -> tuple[tuple[int, ...], ...]:
-        links = links_of(self.nvlink)
+        links = find_links(self.nvlink)
         if num_parts > len(links):
             machine = "this machine" if self.nvlink in (None, THIS_MACHINE) else self.nvlink
             raise ConfigError(

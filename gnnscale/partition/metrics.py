@@ -11,7 +11,7 @@ from gnnscale.core import Array, Int16Array, Int64Array, UInt8Array, errors, har
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 from gnnscale.partition.base import UNREACHED, Parts
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 
 _SLICE_EDGES = 1 << 20
 #: Default memory of ``halo_sizes``.
@@ -190,7 +190,7 @@ def examine(
     inner = train = cut = None
     if parts.owner is not None:
         inner = _counts(parts.owner, parts.num_parts)
-        train = _counts(parts.owner[labelled_vertices(graph, "train")], parts.num_parts)
+        train = _counts(parts.owner[labeled_vertices(graph, "train")], parts.num_parts)
         with track("counting edges between parts", graph.num_edges, "edges") as advance:
             cut = cut_matrix(graph, parts.owner, parts.num_parts, advance)
     num_vertices, num_edges, in_any_part = _sizes(graph, parts, inner)

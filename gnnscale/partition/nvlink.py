@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import ConfigError, Int64Array, nearest, shown
+from gnnscale.core import ConfigError, Int64Array, brief, suggestion
 from gnnscale.core import gpu as nvml
 
 #: Published machines; their link matrices ship with the package.
@@ -27,7 +27,7 @@ _MAX_BYTES = 8 << 20
 _MAX_CLIQUES = 100_000
 
 
-def links_of(nvlink: str | None, *, option: str = _OPTION) -> Int64Array:
+def find_links(nvlink: str | None, *, option: str = _OPTION) -> Int64Array:
     """Return the number of links between each two GPUs, ``[num_gpus, num_gpus]``, symmetric.
 
     Args:
@@ -48,7 +48,7 @@ def links_of(nvlink: str | None, *, option: str = _OPTION) -> Int64Array:
     path = Path(nvlink)
     if not path.is_file() and path.name == nvlink and not path.suffix:
         names = f"expected one of {', '.join((*MACHINES, THIS_MACHINE))}, or a file"
-        raise ConfigError(f"{option}={shown(nvlink)}: {names}{nearest(nvlink, MACHINES)}")
+        raise ConfigError(f"{option}={brief(nvlink)}: {names}{suggestion(nvlink, MACHINES)}")
     return read_links(path, option=option)
 
 
@@ -61,25 +61,25 @@ def read_links(path: Path, *, option: str = _OPTION) -> Int64Array:
         ConfigError: the file cannot be read, or has no such matrix.
     """
     if path.exists() and not path.is_file():  # reading a pipe may block forever
-        raise ConfigError(f"{option}={shown(path)}: expected a regular file")
+        raise ConfigError(f"{option}={brief(path)}: expected a regular file")
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = getattr(error, "strerror", error)
-        raise ConfigError(f"{option}={shown(path)}: {reason}") from None
+        raise ConfigError(f"{option}={brief(path)}: {reason}") from None
     if len(raw) > _MAX_BYTES:
-        raise ConfigError(f"{option}={shown(path)}: expected at most {_MAX_BYTES >> 20} MiB")
+        raise ConfigError(f"{option}={brief(path)}: expected at most {_MAX_BYTES >> 20} MiB")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ConfigError(f"{option}={shown(path)}: expected a text file") from None
+        raise ConfigError(f"{option}={brief(path)}: expected a text file") from None
     return _parse(text, str(path), option)
 
 
 def _parse(text: str, source: str, option: str) -> Int64Array:
     def error(reason: str) -> ConfigError:
-        return ConfigError(f"{option}={shown(source)}: {reason}")
+        return ConfigError(f"{option}={brief(source)}: {reason}")
 
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
@@ -94,7 +94,7 @@ def _parse(text: str, source: str, option: str) -> Int64Array:
             raise error(f"row {number}: expected {len(lines)} numbers, got {len(words)}")
         for word in words:
             if not re.fullmatch(r"[0-9]{1,4}", word) or int(word) > _MAX_LINKS:
-                raise error(f"row {number}: expected 0 to {_MAX_LINKS}, got {shown(word)}")
+                raise error(f"row {number}: expected 0 to {_MAX_LINKS}, got {brief(word)}")
         rows.append([int(word) for word in words])
     links = np.array(rows, np.int64)
     if links.diagonal().any():
@@ -109,7 +109,7 @@ def _parse(text: str, source: str, option: str) -> Int64Array:
 def _links_by_nvml(setting: str) -> Int64Array:
     remedy = f"; name one of {', '.join(MACHINES)}, or a file"
     try:
-        with nvml.opened() as library:
+        with nvml.nvml_session() as library:
             links = _read_links(library)
         gpus = list(range(len(links)))
         if "CUDA_VISIBLE_DEVICES" in os.environ:
@@ -132,7 +132,7 @@ def links_between(gpus: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
         A row for each GPU. None: NVML does not answer, or has no such GPU.
     """
     try:
-        links = links_of(THIS_MACHINE)
+        links = find_links(THIS_MACHINE)
     except ConfigError:
         return None
     if not gpus or max(gpus) >= len(links):

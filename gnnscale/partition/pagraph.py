@@ -23,7 +23,7 @@ from gnnscale.partition.base import (
     check_num_parts,
 )
 from gnnscale.partition.simple import splitmix64
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 
 #: Largest number of paths of a neighborhood whose overlaps are counted exactly.
 _MAX_WALKED = 1 << 14
@@ -119,7 +119,7 @@ def _training_vertices(graph: Graph) -> IntArray:
     random order: by 22 to 24 % on tolokers, 9 to 15 % on soc-Slashdot0902. On Cora, with 140
     training vertices, they are 3 to 10 % higher; on synthetic graphs the order makes no difference.
     """
-    return np.sort(labelled_vertices(graph, "train")).astype(graph.indices.dtype)
+    return np.sort(labeled_vertices(graph, "train")).astype(graph.indices.dtype)
 
 
 def _nearest_parts(hops: UInt8Array) -> Int16Array:

@@ -39,12 +39,12 @@ from gnnscale.graph.store_format import (
     OWNER,
     SPLIT_ARRAYS,
     WEIGHTS,
-    kept_notes,
+    applicable_metadata,
     write_meta,
 )
 from gnnscale.partition.base import UNREACHED, Parts
 from gnnscale.partition.store import describe
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 
 _SLICE_EDGES = 1 << 22
 _MAX_DEGREE = (1 << 32) - 1
@@ -113,14 +113,14 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
 
 
 def _train_vertices(graph: Graph, parts: Parts, index: int) -> IntArray:
-    return parts.train_vertices(labelled_vertices(graph, "train"))[index]
+    return parts.train_vertices(labeled_vertices(graph, "train"))[index]
 
 
 def _splits(graph: Graph, parts: Parts, index: int) -> dict[str, IntArray]:
     """Return the split arrays of a part: its training vertices, and the other splits in full."""
     splits = {
         "train_idx": _train_vertices(graph, parts, index),
-        "valid_idx": labelled_vertices(graph, "valid"),
+        "valid_idx": labeled_vertices(graph, "valid"),
         "test_idx": graph.test_idx,
     }
     for name, ids in splits.items():
@@ -317,7 +317,7 @@ def _write(
     graph: Graph, parts: Parts, owner: Int16Array, folders: dict[int, Path], partition: str
 ) -> None:
     arrays = _common_arrays(graph, owner)
-    notes, copied = ({}, []) if graph.path is None else kept_notes(graph.path, _UNCHANGED)
+    notes, copied = ({}, []) if graph.path is None else applicable_metadata(graph.path, _UNCHANGED)
     counts = np.bincount(owner, minlength=parts.num_parts)
     row_bytes = graph.num_features * graph.features.itemsize
     common = sum(array.nbytes for array in arrays.values())

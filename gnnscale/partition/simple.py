@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnscale.core import MAX_SEED, ConfigError, GraphError, check_range, shown
+from gnnscale.core import MAX_SEED, ConfigError, GraphError, brief, check_range
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.core.config.untrusted import names
 from gnnscale.core.types import Int16Array, UInt64Array
 from gnnscale.graph import Graph
 from gnnscale.graph.store_format import vertex_dtype
 from gnnscale.partition.base import Forecast, PartitionerConfig, Parts, check_num_parts
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 
 _SLICE_VERTICES = 1 << 20
 
@@ -110,7 +110,7 @@ class Random(_ById):
     def _owners(self, graph: Graph, num_parts: int) -> Int16Array:
         generator = np.random.Generator(np.random.Philox(key=[self.seed, _STREAM]))
         dtype = vertex_dtype(graph.num_vertices)
-        train = labelled_vertices(graph, "train").astype(dtype)
+        train = labeled_vertices(graph, "train").astype(dtype)
         is_other = np.ones(graph.num_vertices, np.bool_)
         is_other[train] = False
         other_vertices = np.flatnonzero(is_other).astype(dtype)
@@ -157,7 +157,7 @@ class FromFile(PartitionerConfig):
             ConfigError: the file does not have one part for each vertex.
         """
         check_num_parts(graph, num_parts)
-        source = f"partitioner.owners={shown(self.owners)}"
+        source = f"partitioner.owners={brief(self.owners)}"
         try:
             owners = map_npy(Path(self.owners))
         except GraphError as error:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from gnnscale.core import GraphError, shown, track
+from gnnscale.core import GraphError, brief, track
 from gnnscale.core.artifact.artifact_type import ArtifactType, Form
 from gnnscale.core.artifact.header import check_limits, check_lines, digest, plain
 from gnnscale.core.artifact.npy import ArrayEntry, row_slices, write_array
@@ -18,7 +18,7 @@ from gnnscale.core.config.user_code import code_digest
 from gnnscale.graph import Graph
 from gnnscale.partition.base import MAX_PARTS, PartitionerConfig, Parts, problem_of
 from gnnscale.partition.metrics import PartitionStats
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 
 PARTITION = ArtifactType(
     name="partition",
@@ -80,7 +80,7 @@ def describe(graph: Graph) -> GraphIdentity:
     lack labels or a split, e.g. for link prediction.
     """
     trains = graph.num_classes and len(graph.train_idx)
-    train = labelled_vertices(graph, "train") if trains else graph.train_idx[:0]
+    train = labeled_vertices(graph, "train") if trains else graph.train_idx[:0]
     return GraphIdentity(
         name=graph.name,
         num_vertices=graph.num_vertices,
@@ -207,8 +207,8 @@ def check_graph(kind: ArtifactType, path: Path, stored: GraphIdentity, graph: Gr
     expected = describe(graph)
     if stored != expected:
         old, new = (
-            f"{shown(identity.name)} ({identity.num_vertices} vertices, content "
-            f"{shown(identity.content)})"
+            f"{brief(identity.name)} ({identity.num_vertices} vertices, content "
+            f"{brief(identity.content)})"
             for identity in (stored, expected)
         )
         raise GraphError(f"{path}: is a {kind.name} of {old}, not of {new}; {kind.otherwise(path)}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
-from gnnscale.core import ConfigError, check_choice, check_range, find_memory
+from gnnscale.core import ConfigError, check_choice, check_range, read_memory
 from gnnscale.core import gpu as nvml
 from gnnscale.planner.device_spec import MAX_DEVICES, Accelerator
 from gnnscale.sampling import LayerSampling, NeighborSampling, SamplerConfig, WeightedSampling
@@ -15,7 +15,7 @@ MEMORIES = ("auto", "device", "host")
 #: Part of the memory that ``auto`` fills with data; mini-batches need the remainder.
 _PART = 0.6
 #: Hint of errors about missing GPUs.
-OTHERWISE = "device_plan=cpu trains on the processor"
+CPU_HINT = "device_plan=cpu trains on the processor"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ class Cuda(Accelerator):
         """
         if self.memory_bytes is not None:
             return self.memory_bytes
-        return find_memory().available if self.host_driven else _free_bytes(self.index)
+        return read_memory().available if self.host_driven else _free_bytes(self.index)
 
 
 def find_all_gpus() -> int:
@@ -160,7 +160,7 @@ def find_all_gpus() -> int:
     try:
         gpus = nvml.find_gpus().devices
     except nvml.NvmlError as error:
-        raise ConfigError(f"device_plan: no GPU here: {error}; {OTHERWISE}") from None
+        raise ConfigError(f"device_plan: no GPU here: {error}; {CPU_HINT}") from None
     if not gpus:
         _gpu(gpus, 0)
     return len(gpus)
@@ -172,13 +172,13 @@ def _gpu(devices: tuple[nvml.Gpu, ...], index: int) -> nvml.Gpu:
     if not devices and os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
         hidden = os.environ["CUDA_VISIBLE_DEVICES"]
         raise ConfigError(
-            f"device_plan: no GPU here: CUDA_VISIBLE_DEVICES={hidden} leaves none; {OTHERWISE}"
+            f"device_plan: no GPU here: CUDA_VISIBLE_DEVICES={hidden} leaves none; {CPU_HINT}"
         )
     if not devices:
-        raise ConfigError(f"device_plan: no GPU here: the driver finds none; {OTHERWISE}")
+        raise ConfigError(f"device_plan: no GPU here: the driver finds none; {CPU_HINT}")
     raise ConfigError(
         f"device_plan: GPU {index}: expected 0 to {len(devices) - 1}, the GPUs of this process; "
-        f"{OTHERWISE}"
+        f"{CPU_HINT}"
     )
 
 
@@ -195,18 +195,18 @@ def find_gpu(index: int, *, memory_bytes: int | None = None) -> tuple[nvml.Gpu, 
     try:
         gpus = nvml.find_gpus()
     except nvml.NvmlError as error:
-        raise ConfigError(f"device_plan: no GPU here: {error}; {OTHERWISE}") from None
+        raise ConfigError(f"device_plan: no GPU here: {error}; {CPU_HINT}") from None
     gpu = _gpu(gpus.devices, index)
     if gpu.taken:
         raise ConfigError(
             f"device_plan: GPU {index} ({gpu.name}) accepts no further process: `nvidia-smi` shows "
-            f"whether another process or the compute mode blocks it; {OTHERWISE}"
+            f"whether another process or the compute mode blocks it; {CPU_HINT}"
         )
     if memory_bytes is not None and gpu.free is not None and memory_bytes > gpu.free:
         raise ConfigError(
             f"device_plan: memory_bytes={memory_bytes}: expected at most {gpu.free}, the free "
             f"bytes of GPU {index} ({gpu.name}) with {gpu.memory}, or null for all free bytes; "
-            f"{OTHERWISE}"
+            f"{CPU_HINT}"
         )
     return gpu, gpus
 
@@ -219,4 +219,4 @@ def _free_bytes(index: int) -> int:
     except nvml.NvmlError:
         gpus = ()
     free = gpus[index].free if index < len(gpus) else None
-    return find_memory().available if free is None else free
+    return read_memory().available if free is None else free

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
-from gnnscale.core import ConfigError, check_choice, check_range, shown
+from gnnscale.core import ConfigError, brief, check_choice, check_range
 from gnnscale.core.config.untrusted import names
 from gnnscale.sampling import SamplerConfig
 
@@ -86,7 +86,7 @@ class Device:
     def __post_init__(self) -> None:
         if self.name is not None and (not _NAME.fullmatch(self.name) or set(self.name) == {"."}):
             raise ConfigError(
-                f"name={shown(self.name)}: expected at most 63 letters, digits, spaces and .:+()-_"
+                f"name={brief(self.name)}: expected at most 63 letters, digits, spaces and .:+()-_"
             )
 
     def check(self) -> None:

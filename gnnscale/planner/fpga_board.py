@@ -12,12 +12,12 @@ from omegaconf import OmegaConf
 
 from gnnscale.core import (
     ConfigError,
+    brief,
     check_bank,
     check_choice,
     check_label,
     check_range,
     check_word,
-    shown,
 )
 from gnnscale.core.config.renamed import current_path
 from gnnscale.core.config.typed import typed
@@ -177,7 +177,7 @@ def board_values(file: Path) -> dict[str, Any]:
     try:
         values = read_yaml(file)
     except FileNotFoundError:
-        raise ConfigError(f"board={shown(str(file))}: no such file") from None
+        raise ConfigError(f"board={brief(str(file))}: no such file") from None
     if current_path(str(values.get("_target_"))) == f"{Board.__module__}.{Board.__qualname__}":
         del values["_target_"]
     check_known(file, values, [field.name for field in fields(Board)])

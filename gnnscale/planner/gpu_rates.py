@@ -64,7 +64,7 @@ class CardRates:
         return replace(device, **measured)
 
 
-def kept_rates(uuid: str, driver: str, measure: Callable[[], CardRates]) -> CardRates:
+def load_or_measure_rates(uuid: str, driver: str, measure: Callable[[], CardRates]) -> CardRates:
     """Return the stored rates of a GPU, or measure and store them.
 
     A file in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda`` holds the rates per GPU and driver

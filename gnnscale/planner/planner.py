@@ -24,7 +24,7 @@ from gnnscale.planner.platform import Platform
 _SPARE = 0.1
 
 
-def room(device: Accelerator, workload: Workload) -> int:
+def batch_memory_bytes(device: Accelerator, workload: Workload) -> int:
     """Return the bytes of device memory for mini-batches; negative if the model does not fit."""
     resident = equations.BYTES_PER_PARAMETER * workload.num_weights + workload.cache.num_bytes
     return device.budget_bytes - resident
@@ -46,7 +46,7 @@ def max_seeds(
     """
     if not isinstance(device, Accelerator):
         return None
-    allowed = (1 - spare) * room(device, workload)
+    allowed = (1 - spare) * batch_memory_bytes(device, workload)
     largest = max(workload.slices.num_seeds)
 
     def fits(num_seeds: int) -> bool:
@@ -62,7 +62,7 @@ def in_flight_at(device: Device, workload: Workload, num_seeds: int, limit: int)
     if not isinstance(device, Accelerator) or not num_seeds:
         return limit
     num_bytes = work.batch_bytes(workload, workload.size(num_seeds))
-    count = (1 - _SPARE) * room(device, workload) // num_bytes
+    count = (1 - _SPARE) * batch_memory_bytes(device, workload) // num_bytes
     return min(max(int(count), 1), limit)
 
 
@@ -137,7 +137,7 @@ def _check_part(device: Device, workload: Workload, num_seeds: int, *, batch_siz
         return
     assert isinstance(device, Accelerator)
     needed = work.batch_bytes(workload, workload.size(num_seeds))
-    free, cached = room(device, workload), workload.cache.num_bytes
+    free, cached = batch_memory_bytes(device, workload), workload.cache.num_bytes
     # Sizes of smaller slices are estimates, so that the proposals leave a margin.
     safe_seeds, smaller_cache = (
         max_seeds(device, workload, 1),

@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from gnnscale.core import ConfigError, check_choice, check_range, shown
+from gnnscale.core import ConfigError, brief, check_choice, check_range
 from gnnscale.core.config.typed import typed
 from gnnscale.planner.cuda_spec import Cuda
 from gnnscale.planner.device_spec import MAX_DEVICES, Accelerator, Cpu, Device, Emulated, Fpga
@@ -59,13 +59,13 @@ def register_device(metadata: type[Accelerator], opener: str) -> None:
     """
     kind = getattr(metadata, "kind", None)
     if not (isinstance(metadata, type) and issubclass(metadata, Accelerator)):
-        raise ConfigError(f"metadata={shown(metadata)}: expected a subclass of Accelerator")
+        raise ConfigError(f"metadata={brief(metadata)}: expected a subclass of Accelerator")
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
         raise ConfigError(
-            f"{metadata.__name__}.kind={shown(kind)}: expected lower-case letters, digits and _"
+            f"{metadata.__name__}.kind={brief(kind)}: expected lower-case letters, digits and _"
         )
     if not _OPENER.fullmatch(opener):
-        raise ConfigError(f"opener={shown(opener)}: expected module:name")
+        raise ConfigError(f"opener={brief(opener)}: expected module:name")
     entry = DeviceKind(metadata=metadata, opener=opener)
     registered = _KINDS.setdefault(kind, entry)
     if registered != entry:
@@ -129,7 +129,7 @@ def parse_devices(entries: Sequence[Any], *, option: str) -> tuple[Device, ...]:
 def _parse(entry: Any, option: str, position: int) -> Device:
     options = {"kind": entry} if isinstance(entry, str) else entry
     if not isinstance(options, dict) or "kind" not in options:
-        raise ConfigError(f"{option}={shown(entry)}: expected a kind, or options with a kind")
+        raise ConfigError(f"{option}={brief(entry)}: expected a kind, or options with a kind")
     kind = str(options["kind"])
     check_choice(f"{option}.kind", kind, _KINDS)
     values = {key: value for key, value in options.items() if key != "kind"}

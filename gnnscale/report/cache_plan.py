@@ -8,7 +8,7 @@ from rich.markup import escape as escape_markup
 from rich.table import Table
 
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, StoredPlan
-from gnnscale.core import shown
+from gnnscale.core import brief
 from gnnscale.core.artifact.files import size
 from gnnscale.report.formatting import ABSENT, short
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
@@ -53,7 +53,7 @@ def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
 
 def _title(plan: CachePlan, graph: str) -> str:
     hits = "" if plan.predicted is None else ", hits predicted"
-    return f"{shown(graph)}: caches by {plan.planner}{hits}"
+    return f"{brief(graph)}: caches by {plan.planner}{hits}"
 
 
 def _row(cache: DeviceCache, traffic: CacheTraffic | None, *, matches: bool) -> list[str]:

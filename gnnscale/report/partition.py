@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gnnscale.core import shown
+from gnnscale.core import brief
 from gnnscale.core.artifact.files import size
 from gnnscale.partition import Partition, PartitionStats
 from gnnscale.report.formatting import ABSENT, short
@@ -102,7 +102,7 @@ def draw(partition: Partition, *, graph: str) -> str:
             )
         )
         width, height = width + 40 + drawings[-1].width, top + drawings[-1].height
-    title = f"{shown(graph)}: {figures.num_parts} parts by {figures.algorithm}"
+    title = f"{brief(graph)}: {figures.num_parts} parts by {figures.algorithm}"
     return picture(title, _notes(figures), drawings, width=width + 16, height=height + 16)
 
 

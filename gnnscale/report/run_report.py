@@ -16,7 +16,7 @@ from gnnscale.core.config.run_directory import CONFIG_FILE, STEPS_FILE, SUMMARY_
 from gnnscale.report import formatting, fpga, prediction, terminal
 from gnnscale.report.page.page import REPORT_FILE, render
 from gnnscale.report.steps import TRACE_FILE, read_steps, write_trace
-from gnnscale.report.summary import summarise, write_json
+from gnnscale.report.summary import summarize, write_json
 from gnnscale.run.callbacks import Observers, open_observers
 from gnnscale.run.config import RunConfig
 from gnnscale.run.records import Observer, TrainResult
@@ -58,7 +58,7 @@ def write_outcome(
     directory = report.directory
     steps = read_steps(directory / STEPS_FILE, num_devices=len(run.plan.shares))
     predicted = prediction.compare(run, steps)
-    summary = summarise(
+    summary = summarize(
         run,
         status=status,
         predicted=predicted,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _VERSIONS = ("gnnscale", "torch", "numpy", "hydra-core")
 
 
-def summarise(
+def summarize(
     run: TrainResult,
     *,
     status: str,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, Float32Array, find_memory
+from gnnscale.core import Array, ConfigError, Float32Array, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig, StructuralFeaturesConfig
 from gnnscale.graph import Graph
@@ -120,7 +120,7 @@ def _rows(
 def _check_memory(width: int, num_vertices: int, *, tables: int, num_processes: int = 1) -> None:
     """Refuse float32 tables that do not fit into the available memory."""
     needed = num_processes * tables * 4 * num_vertices * width
-    available = find_memory().available
+    available = read_memory().available
     if needed > available:
         copies = f" in {num_processes} processes" if num_processes > 1 else ""
         raise ConfigError(

@@ -329,7 +329,7 @@ def best_number(metrics: Sequence[float | None], metric: str) -> int | None:
     return len(metrics) or None
 
 
-def waited(metrics: Sequence[float | None], metric: str) -> int:
+def num_validations_since_best(metrics: Sequence[float | None], metric: str) -> int:
     """Return the number of validations since the best metric.
 
     Args:

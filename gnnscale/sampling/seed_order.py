@@ -255,7 +255,7 @@ def _check_counts(location: str, step: StepSeeds, order: SeedOrder, num_devices:
         )
 
 
-def labelled_vertices(graph: SplitLabels, split: str, *, what: str = "vertices") -> Vertices:
+def labeled_vertices(graph: SplitLabels, split: str, *, what: str = "vertices") -> Vertices:
     """Return the vertices of ``split`` (train, valid, test) with a label.
 
     Args:

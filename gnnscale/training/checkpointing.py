@@ -70,7 +70,7 @@ def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
     state.progress.resumed = replace(sums, counters=part.counters)
 
 
-def kept_management(state: TrainState, saved: SavedRun) -> RebalancerState:
+def restore_management(state: TrainState, saved: SavedRun) -> RebalancerState:
     """Return the state of resource management in the checkpoint.
 
     Raises:

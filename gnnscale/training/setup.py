@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils import deterministic
 
-from gnnscale.core import ConfigError, multiplies_bfloat16, shown, usable_cores
+from gnnscale.core import ConfigError, brief, multiplies_bfloat16, usable_cores
 from gnnscale.core.config.typed import differences
 from gnnscale.distributed.process_group import Group
 from gnnscale.ops import keep_freed_memory, supported_simd_level
@@ -196,8 +196,8 @@ def check_equal_values(
         for rank, (host, peer_values) in enumerate(peers, 1):
             for name, value, value0 in differences(peer_values, values0, ignore=ignore)[:1]:
                 problem = problem or (
-                    f"{name}={shown(value)} in process {rank} on {shown(host)}: expected "
-                    f"{shown(value0)} as in process 0 on {shown(host0)}; start all processes of "
+                    f"{name}={brief(value)} in process {rank} on {brief(host)}: expected "
+                    f"{brief(value0)} as in process 0 on {brief(host0)}; start all processes of "
                     "torchrun with the same values"
                 )
     problem = group.broadcast_json(problem)
@@ -239,7 +239,7 @@ def _begin(state: train_state.TrainState) -> None:
     plan = state.layout.plan
     management = RebalancerState()
     if saved is not None and schedule.manages(config, plan):
-        management = checkpointing.kept_management(state, saved)
+        management = checkpointing.restore_management(state, saved)
     first_step = state.progress.steps_done
     state.schedule = schedule.BatchSchedule.open(
         config, data, device, group, plan, first_step=first_step, management=management

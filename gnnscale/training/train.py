@@ -11,7 +11,7 @@ from typing import Any, cast
 from gnnscale.backend import DeviceCacheBackend
 from gnnscale.core import ConfigError
 from gnnscale.distributed.heartbeat import STATUS, TRAINS
-from gnnscale.distributed.process_group import ALONE, Group, trade_values
+from gnnscale.distributed.process_group import SINGLE_PROCESS, Group, all_gather_object
 from gnnscale.inference.evaluate import Validator
 from gnnscale.run.artifacts import RunArtifact
 from gnnscale.run.config import RunConfig
@@ -31,7 +31,7 @@ def train(
     observer: Observer,
     *,
     options: dict[str, Any],
-    group: Group = ALONE,
+    group: Group = SINGLE_PROCESS,
     artifacts: Sequence[RunArtifact] = (),
     may_drop_cpu: bool = False,
 ) -> TrainResult:
@@ -112,7 +112,7 @@ def profile_memory(
     directory: Path,
     *,
     options: dict[str, Any],
-    group: Group = ALONE,
+    group: Group = SINGLE_PROCESS,
     artifacts: Sequence[RunArtifact] = (),
 ) -> MemoryLeft:
     """Train some steps without a cache, and return the memory left unused on the devices.
@@ -134,7 +134,7 @@ def profile_memory(
         backend, unused = state.device.backend, None
         if backend.device.holds_rows and backend.device.holds_cache:
             unused = cast(DeviceCacheBackend, backend).unused_bytes()
-        return MemoryLeft(unused_bytes=tuple(trade_values(unused, group)))
+        return MemoryLeft(unused_bytes=tuple(all_gather_object(unused, group)))
 
 
 def _finish_step(

@@ -16,7 +16,7 @@ from gnnscale.planner import Cpu, Emulated
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.cost_model.stage_work import batch_bytes
 from gnnscale.planner.cost_model.workload import unmeasured_workload
-from gnnscale.planner.planner import room
+from gnnscale.planner.planner import batch_memory_bytes
 from gnnscale.sampling import MiniBatch, NeighborSampler
 
 Open = Callable[..., Any]
@@ -217,7 +217,7 @@ def test_the_planner_counts_what_the_device_does(backend, batch, graph, model, a
     arrived = found.transfer(batch, found.load(batch))
     work = unmeasured_workload(graph, model).on(device)
     assert arrived.num_bytes == int(batch_bytes(work, BatchSize.of(batch)))
-    backend(emulated(memory_bytes=device.memory_bytes - room(device, work)), model)
+    backend(emulated(memory_bytes=device.memory_bytes - batch_memory_bytes(device, work)), model)
 
 
 @pytest.mark.parametrize("fused", [True, False])

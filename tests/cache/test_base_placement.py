@@ -11,10 +11,10 @@ from gnnscale.cache import CacheTask
 from gnnscale.cache.base import (
     deal,
     feature_cache,
+    group_by_owner,
     hottest_rows,
     predict_traffic,
     share_out,
-    split_by_owner,
 )
 
 LISTS = [[1, 2], [2], [], [0, 1, 2]]  # out-degrees 1, 2, 3 and 0
@@ -63,7 +63,7 @@ def test_dealing_is_fair(num_vertices: int, capacities: list[int]) -> None:
 
 def test_who_has_no_owner_is_left_out() -> None:
     order, owner = np.array([7, 5, 3, 1]), np.array([1, -1, 0, 1])
-    assert [each.tolist() for each in split_by_owner(order, owner, 3)] == [[3], [7, 1], []]
+    assert [each.tolist() for each in group_by_owner(order, owner, 3)] == [[3], [7, 1], []]
 
 
 def test_what_a_cache_takes(task: CacheTask) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gnnscale.run.checkpoint import BEST, LAST, SIGNATURE
+from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA, LAST
 
 pytestmark = pytest.mark.integration
 
@@ -25,7 +25,7 @@ READERS = {
         ("predict", "run=run", "out=rows.npy"),
         ("export", "run=run", "out=model.safetensors"),
     ],
-    SIGNATURE: [("export", "run=run", "out=model.safetensors")],
+    INPUT_SCHEMA: [("export", "run=run", "out=model.safetensors")],
 }
 
 
@@ -70,7 +70,7 @@ def test_a_run_that_has_lost_its_checkpoint_is_refused(
     shutil.copytree(trained, directory)
     (directory / LAST).unlink()
     names = ("metrics.jsonl", "steps.jsonl", "summary.json", str(BEST), "config.yaml")
-    for lost in ((), (BEST, SIGNATURE), (Path("metrics.jsonl"),), (Path("summary.json"),)):
+    for lost in ((), (BEST, INPUT_SCHEMA), (Path("metrics.jsonl"),), (Path("summary.json"),)):
         for file in lost:
             (directory / file).unlink()
         left = [directory / name for name in names if (directory / name).exists()]
@@ -85,9 +85,9 @@ def test_a_run_that_has_lost_its_best_weights_writes_them_again(
 ) -> None:
     directory = tmp_path / "run"
     shutil.copytree(trained, directory)
-    for file in (BEST, SIGNATURE):
+    for file in (BEST, INPUT_SCHEMA):
         (directory / file).unlink()
     (answer,) = run_lines([("train", "resume=run")], tmp_path)
     assert answer.status == 0, answer.stderr
-    for file in (BEST, SIGNATURE):
+    for file in (BEST, INPUT_SCHEMA):
         assert (directory / file).read_bytes() == (trained / file).read_bytes()

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.core.errors import ConfigError, GraphError, UserError, nearest, one_line, shown
+from gnnscale.core.errors import (
+    ConfigError,
+    GraphError,
+    UserError,
+    brief,
+    one_line,
+    suggestion,
+)
 
 
 @given(st.text(st.characters(codec=None), max_size=2000))
@@ -34,7 +41,7 @@ def test_a_long_message_keeps_both_ends() -> None:
     assert line.startswith("file: xxx")
     assert line.endswith(", allowed is y")
     assert len(line) < 700
-    assert len(shown("9" * 1000)) < 80
+    assert len(brief("9" * 1000)) < 80
 
 
 @pytest.mark.parametrize("kind", [UserError, ConfigError, GraphError])
@@ -56,4 +63,4 @@ def test_errors_hold_one_line_and_travel_between_processes(kind: type[UserError]
 def test_a_hint_is_a_near_name_or_what_others_call_it(
     name: str, known: list[str], hint: str
 ) -> None:
-    assert nearest(name, known) == hint
+    assert suggestion(name, known) == hint

@@ -14,7 +14,7 @@ from gnnscale.core.memory import (
     Memory,
     address_space_problem,
     address_space_reason,
-    find_memory,
+    read_memory,
 )
 
 MIB = 1 << 20
@@ -34,7 +34,7 @@ def in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
             file = tmp_path / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
-        return find_memory(tmp_path / "proc", tmp_path / "cgroup")
+        return read_memory(tmp_path / "proc", tmp_path / "cgroup")
 
     return find
 

@@ -68,4 +68,4 @@ def memory_of() -> Callable[[int], hardware.Memory]:
     """What a machine has of which so many bytes are available."""
     from dataclasses import replace
 
-    return lambda available: replace(hardware.find_memory(), available=available)
+    return lambda available: replace(hardware.read_memory(), available=available)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnnscale.core.torch_state import kept_defaults, standard_arithmetic
+from gnnscale.core.torch_state import preserved_defaults, standard_arithmetic
 
 
 def found() -> tuple[Any, ...]:
@@ -71,7 +71,7 @@ def test_the_last_of_several_threads_restores_the_default_type() -> None:
 def test_what_an_import_sets_is_restored(device: str | None) -> None:
     torch.set_default_device(device)
     before = found()
-    with suppress(KeyError), kept_defaults():
+    with suppress(KeyError), preserved_defaults():
         torch.set_default_dtype(torch.float64)
         torch.set_default_device("meta" if device is None else "cpu")
         torch.set_grad_enabled(False)

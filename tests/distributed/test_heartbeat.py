@@ -16,8 +16,8 @@ from gnnscale.distributed.heartbeat import (
     ProcessStatus,
     Stall,
     StallDetector,
-    beating,
-    is_gone,
+    has_process_ended,
+    publish_heartbeats,
 )
 
 
@@ -76,7 +76,7 @@ def test_it_is_published_again_and_again_and_once_more_at_the_end() -> None:
             enough.set()
         raise OSError("the disk is full")
 
-    with beating(publish, 0.001):
+    with publish_heartbeats(publish, 0.001):
         assert enough.wait(60)
     assert [each.beat for each in told[:3]] == [1, 2, 3]
     assert [each.left for each in told] == [False] * (len(told) - 1) + [True]
@@ -266,7 +266,7 @@ def test_what_is_said() -> None:
         "worker gpu:0 (process 7, training) has made no progress for 600 s "
         "(runtime.stall_limit_s=600; null waits without end)"
     )
-    assert not is_gone(far.pulse)
-    assert not is_gone(None)
+    assert not has_process_ended(far.pulse)
+    assert not has_process_ended(None)
     far.fields |= {"machine": ProcessStatus().pulse(1).machine, "pid": 2**22 + 1}
-    assert is_gone(far.pulse)
+    assert has_process_ended(far.pulse)

@@ -7,19 +7,25 @@ import torch
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.distributed import process_group as group
-from gnnscale.distributed.process_group import ALONE, Group, join, join_torchrun, torchrun_keys
+from gnnscale.distributed.process_group import (
+    SINGLE_PROCESS,
+    Group,
+    join,
+    join_torchrun,
+    torchrun_keys,
+)
 
 
 def test_one_process_is_a_group() -> None:
     values = torch.tensor([1.0, 2.0])
-    ALONE.sum(values)
+    SINGLE_PROCESS.sum(values)
     assert values.tolist() == [1, 2]
-    assert ALONE.broadcast(b"") == b""
-    assert ALONE.gather(b"abc") == [b"abc"]
-    assert ALONE.broadcast_json({"a": None}) == {"a": None}
-    ALONE.barrier()
+    assert SINGLE_PROCESS.broadcast(b"") == b""
+    assert SINGLE_PROCESS.gather(b"abc") == [b"abc"]
+    assert SINGLE_PROCESS.broadcast_json({"a": None}) == {"a": None}
+    SINGLE_PROCESS.barrier()
     with join(0, 1, None, backend="gloo") as joined:
-        assert joined == ALONE
+        assert joined == SINGLE_PROCESS
 
 
 @pytest.mark.timeout(120)

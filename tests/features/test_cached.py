@@ -29,8 +29,8 @@ from gnnscale.features.cached import (
     LookAheadFeatures,
     RowsAddress,
     map_rows,
+    rank_slots,
     share_rows,
-    slots_of,
 )
 
 #: Types of rows as they are kept, and as they are asked for.
@@ -42,7 +42,7 @@ each_dtype = pytest.mark.parametrize(
 
 def test_slots_follow_the_members_of_a_clique() -> None:
     caches = [np.array([4, 1]), np.array([], np.int32), np.array([0, 5])]
-    slots = slots_of(6, caches)
+    slots = rank_slots(6, caches)
     assert slots.starts.tolist() == [0, 2, 2, 4]
     # Of each vertex, the member that has it, and 3 for the host.
     for vertex, member in enumerate([2, 0, 3, 3, 0, 2]):
@@ -58,7 +58,7 @@ def test_slots_follow_the_members_of_a_clique() -> None:
 def cached(host: HostFeatures, kept: list[NDArray[Any]], own: int) -> CachedFeatures:
     rows, _ = host.stored
     copies = [rows[vertices].copy() for vertices in kept]
-    return CachedFeatures(host, copies, slots_of(host.num_rows, kept), own=own)
+    return CachedFeatures(host, copies, rank_slots(host.num_rows, kept), own=own)
 
 
 @each_dtype

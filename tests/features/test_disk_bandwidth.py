@@ -6,7 +6,12 @@ import pytest
 
 from gnnscale.core import ConfigError
 from gnnscale.features import disk_bandwidth as disk
-from gnnscale.features.disk_bandwidth import DiskRates, disk_rates, gap_of, rates_of
+from gnnscale.features.disk_bandwidth import (
+    DiskRates,
+    cached_disk_rates,
+    max_read_gap,
+    measure_disk,
+)
 
 
 def test_gap_is_what_is_read_in_the_time_of_a_request() -> None:
@@ -18,7 +23,7 @@ def test_gap_is_what_is_read_in_the_time_of_a_request() -> None:
 def test_small_and_large_reads(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(1 << 22))
-    rates = disk_rates(file, depth=8, seconds=0.02)
+    rates = measure_disk(file, depth=8, seconds=0.02)
     assert 0 < rates.requests_per_s < 1e8
     # Larger reads give more bytes, of any disk.
     assert rates.bytes_per_s > rates.requests_per_s * 4096
@@ -60,7 +65,7 @@ def test_rates_are_requests_in_the_seconds_of_reading(
         return readers[-1]
 
     monkeypatch.setattr(disk.ops, "RowReader", opened)
-    rates = disk_rates(file, seconds=0.001)
+    rates = measure_disk(file, seconds=0.001)
     assert rates.requests_per_s == pytest.approx(750)
     assert rates.bytes_per_s == pytest.approx(750 * 2**16)
     assert [(each.num_rows, each.row_bytes) for each in readers] == [(256, 4096), (16, 2**16)]
@@ -77,9 +82,13 @@ def test_a_file_is_measured_once_unless_it_is_small(
     measured: list[Path] = []
     rates = DiskRates(requests_per_s=50_000, bytes_per_s=1e9)
     monkeypatch.setattr(disk, "disk_rates", lambda path: measured.append(path) or rates)
-    assert [rates_of(file), rates_of(file), rates_of(small)] == [rates, rates, None]
+    assert [cached_disk_rates(file), cached_disk_rates(file), cached_disk_rates(small)] == [
+        rates,
+        rates,
+        None,
+    ]
     # All of a small file may be read at once.
-    assert [gap_of(file), gap_of(small)] == [rates.max_gap_bytes, (1 << 24) - 1]
+    assert [max_read_gap(file), max_read_gap(small)] == [rates.max_gap_bytes, (1 << 24) - 1]
     assert measured == [file]
 
 
@@ -87,6 +96,6 @@ def test_what_cannot_be_measured(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(1000))
     with pytest.raises(ConfigError, match=f"^{file}: expected .* bytes, got 1000$"):
-        disk_rates(file)
+        measure_disk(file)
     with pytest.raises(FileNotFoundError):
-        disk_rates(tmp_path / "absent")
+        measure_disk(tmp_path / "absent")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gnnscale.core import Access, ConfigError, GraphError
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.features.disk_topology import (
-    hottest_lists,
+    choose_resident_lists,
     indices_file,
     mapped_indices,
     open_lists,
@@ -35,17 +35,21 @@ def test_lists_with_most_reads_a_byte_are_held(tiny_graph: Graph) -> None:
     # Degrees are 2, 1, 2, 0 and 1, so that lists take 16, 12, 16, 8 and 12 bytes with their places.
     reads = np.float32([8, 9, 2, 99, 0])
     for memory, held in ((27, []), (28, [1]), (43, [1]), (44, [0, 1]), (60, [0, 1, 2])):
-        found = hottest_lists(tiny_graph, reads, memory_bytes=memory)
+        found = choose_resident_lists(tiny_graph, reads, memory_bytes=memory)
         assert found.vertices.tolist() == held
         assert found.vertices.dtype == tiny_graph.indices.dtype
     # The list of vertex 3 is empty, and that of vertex 4 never read.
-    assert hottest_lists(tiny_graph, reads, memory_bytes=10**6).vertices.tolist() == [0, 1, 2]
-    found = hottest_lists(tiny_graph, reads, memory_bytes=44)
+    assert choose_resident_lists(tiny_graph, reads, memory_bytes=10**6).vertices.tolist() == [
+        0,
+        1,
+        2,
+    ]
+    found = choose_resident_lists(tiny_graph, reads, memory_bytes=44)
     assert (found.part, found.expected_hits) == (pytest.approx(3 / 6), pytest.approx(17 / 19))
 
 
 def test_nothing_is_held_if_nothing_is_read(tiny_graph: Graph) -> None:
-    found = hottest_lists(tiny_graph, np.zeros(5, np.float32), memory_bytes=10**6)
+    found = choose_resident_lists(tiny_graph, np.zeros(5, np.float32), memory_bytes=10**6)
     assert (len(found.vertices), found.part, found.expected_hits) == (0, 0, 0)
 
 
@@ -54,7 +58,7 @@ def test_memory_is_not_exceeded(random_graph: Any, tmp_path_factory: Any, data: 
     graph = random_graph(60, 400, num_features=1)
     reads = np.float32(data.draw(st.lists(st.integers(0, 9), min_size=60, max_size=60)))
     memory = data.draw(st.integers(0, 3000))
-    held = hottest_lists(graph, reads, memory_bytes=memory).vertices
+    held = choose_resident_lists(graph, reads, memory_bytes=memory).vertices
     path = tmp_path_factory.mktemp("lists") / "indices.npy"
     np.save(path, graph.indices)
     lists = open_lists(replace(graph, indices=map_npy(path)), held, max_gap_bytes=0)

@@ -13,14 +13,14 @@ from gnnscale.cache.belady import Belady, count_hits
 from gnnscale.features.multilevel import DeviceCacheRows, MultiLevelStore
 from gnnscale.features.tiered.planner import TierPlanner
 from gnnscale.features.tiered.policies import StaticPolicy
-from gnnscale.features.tiered.store import TieredStore, WorkerPool
+from gnnscale.features.tiered.store import TieredStore, WorkerBuffer
 
 
 def tier_of(*, num_kept=0, window=1, ahead=2):
     policy = Belady(NUM_ROWS, num_kept, window=window, priority=PRIORITY, num_threads=1)
     planner = TierPlanner(policy, num_kept=num_kept, num_staged=6, window=window)
     source = LateSource()
-    return TieredStore(WorkerPool(source, planner, window=window, ahead=ahead)), source
+    return TieredStore(WorkerBuffer(source, planner, window=window, ahead=ahead)), source
 
 
 def staying(*members, own=0, names=("mine", "other")):

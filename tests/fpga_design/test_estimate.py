@@ -2,7 +2,7 @@
 
 import pytest
 
-from gnnscale.fpga_design.dse import explore, goal_of
+from gnnscale.fpga_design.dse import explore, make_goal
 from gnnscale.fpga_design.estimate import SimulationComparison, estimate
 from gnnscale.nn import GCN
 from gnnscale.planner.fpga_board import board, total
@@ -18,7 +18,7 @@ def made():
     graph = PUBLISHED["products"]
     sampler = NeighborSampling(fanouts=[25, 10])
     task = published_task("products", graph, GCN(hidden=64), sampler, batch_size=1024)
-    goal = goal_of([(task, 1.0)], batch_size=1024, link_bandwidth=12e9)
+    goal = make_goal([(task, 1.0)], batch_size=1024, link_bandwidth=12e9)
     u250 = board("u250")
     found = explore(u250, goal, "ours")
     return u250, goal, found.best, estimate(u250, goal, found.best, CSIM)

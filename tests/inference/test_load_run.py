@@ -12,7 +12,7 @@ from one_line import one_line
 
 from gnnscale.core.config.typed import typed
 from gnnscale.inference.load_run import load_run, load_trained, open_run_task
-from gnnscale.run.checkpoint import SIGNATURE
+from gnnscale.run.checkpoint import INPUT_SCHEMA
 from gnnscale.run.checkpoint.input_schema import InputSchema
 from gnnscale.run.config import RunConfig
 from gnnscale.training.train import train
@@ -69,7 +69,7 @@ def test_options_that_do_not_go_with_the_graph_are_of_the_run(trained: Trained) 
 def test_a_signature_of_other_sizes_takes_no_memory(trained: Trained) -> None:
     run = trained()
     config = load_run(run)
-    file = run / SIGNATURE
+    file = run / INPUT_SCHEMA
     values = json.loads(file.read_text())
     del values["crc32"]  # as an earlier release wrote it
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -84,7 +84,7 @@ def test_a_signature_of_other_sizes_takes_no_memory(trained: Trained) -> None:
 
 def test_a_signature_of_no_classes_is_refused(trained: Trained) -> None:
     run = trained()
-    file = run / SIGNATURE
+    file = run / INPUT_SCHEMA
     values = json.loads(file.read_text())
     del values["crc32"]  # as an earlier release wrote it
     file.write_text(json.dumps(values | {"num_classes": 0}))
@@ -94,7 +94,7 @@ def test_a_signature_of_no_classes_is_refused(trained: Trained) -> None:
 
 def test_a_run_without_a_signature_needs_its_graph(trained: Trained) -> None:
     run = trained()
-    (run / SIGNATURE).unlink()
+    (run / INPUT_SCHEMA).unlink()
     config = load_run(run)
     assert load_trained(run, config).signature == InputSchema.of(config.dataset.open())
 

@@ -12,7 +12,7 @@ from gnnscale.nn.link_decoder import (
     EdgeGNN,
     EdgeNetwork,
     LinkGNN,
-    initialise_rows,
+    initialize_rows,
     link_objective,
     make_decoder,
 )
@@ -136,7 +136,7 @@ def test_loss_by_hand(tiny_graph: Graph) -> None:
 
 def test_initial_rows_have_the_bounds_of_each_half() -> None:
     gnn = GraphSAGE(hidden=40).build(num_features=200, num_classes=40)
-    initialise_rows(gnn)
+    initialize_rows(gnn)
     for index, (inputs, outputs) in enumerate([(200, 40), (40, 40)]):
         bound = (2 * 6 / (inputs + outputs)) ** 0.5
         for half in gnn.layers[index].linear.weight.chunk(2, dim=1):

@@ -15,7 +15,7 @@ from gnnscale.nn.transform_first import (
     ProjectedLayer,
     TransformedStore,
     TransformFirstLayer,
-    made_rows_layer,
+    transform_first_layer,
 )
 from gnnscale.sampling import Block
 
@@ -67,7 +67,7 @@ def test_made_rows_give_what_the_layer_gives(config: Any, last: bool) -> None:
     whole = config.layer(40, 32, last=last)
     for parameter in whole.parameters():
         torch.nn.init.normal_(parameter)
-    layer = made_rows_layer(whole, 40)
+    layer = transform_first_layer(whole, 40)
     assert layer is not None
     assert list(layer.parameters()) == []
     h, vertices, degrees = torch.randn(3, 40), np.arange(3), np.float32([2, 1, 0])
@@ -90,7 +90,7 @@ def test_a_mean_by_hand() -> None:
     with torch.no_grad():
         whole.linear.weight.copy_(torch.arange(40.0)[None])
         whole.linear.bias.fill_(0.5)
-    layer = made_rows_layer(whole, 20)
+    layer = transform_first_layer(whole, 20)
     assert layer is not None
     assert (layer.width, layer.reads_own) == (16, True)
     h = torch.eye(20)[[3, 0, 1]]
@@ -106,7 +106,7 @@ def test_layers_whose_rows_are_not_made_one_by_one() -> None:
     gine = GIN(edge_features=True).edge_layer(8, 4, last=True, edge_dim=3)
     hop = APPNP().build(num_features=8, num_classes=3).layer(0)
     for layer in (gine, hop):
-        assert made_rows_layer(layer, 8) is None
+        assert transform_first_layer(layer, 8) is None
 
 
 def test_projected_rows_by_hand() -> None:

@@ -10,14 +10,14 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.partition.nvlink import (
     MACHINES,
     disjoint_cliques,
+    find_links,
     links_between,
-    links_of,
     read_links,
 )
 
 
 def test_published_machines_have_the_papers_cliques() -> None:
-    cliques = {machine: disjoint_cliques(links_of(machine)) for machine in MACHINES}
+    cliques = {machine: disjoint_cliques(find_links(machine)) for machine in MACHINES}
     assert cliques == {
         "dgx_a100": ((0, 1, 2, 3, 4, 5, 6, 7),),
         "dgx_v100": ((0, 1, 2, 3), (4, 5, 6, 7)),
@@ -26,8 +26,8 @@ def test_published_machines_have_the_papers_cliques() -> None:
 
 
 def test_each_v100_has_six_links_and_each_a100_twelve_to_the_switch() -> None:
-    assert links_of("dgx_v100").sum(axis=0).tolist() == [6] * 8
-    assert set(links_of("dgx_a100").ravel()) == {0, 12}
+    assert find_links("dgx_v100").sum(axis=0).tolist() == [6] * 8
+    assert set(find_links("dgx_a100").ravel()) == {0, 12}
 
 
 def links(*pairs: tuple[int, int], num_gpus: int) -> Any:
@@ -55,7 +55,7 @@ def test_a_matrix_of_too_many_cliques_is_refused() -> None:
 @pytest.mark.parametrize("text", ["0,2\n2,0\n", "# two\n\n 0 2\n2\t0", "0 , 2\r\n2, 0"])
 def test_matrices_are_read(text: str, tmp_path: Path) -> None:
     (tmp_path / "links.csv").write_text(text)
-    assert links_of(str(tmp_path / "links.csv")).tolist() == [[0, 2], [2, 0]]
+    assert find_links(str(tmp_path / "links.csv")).tolist() == [[0, 2], [2, 0]]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         ("dgx_v10", r"expected one of dgx_a100, .*, or a file, did you mean 'dgx"),
     ):
         with pytest.raises(ConfigError, match=message):
-            links_of(str(name))
+            find_links(str(name))
 
 
 class NVMLError(Exception): ...
@@ -146,7 +146,7 @@ def use(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
 )
 def test_nvml_tells_links(monkeypatch: pytest.MonkeyPatch, remotes: Any, matrix: Any) -> None:
     use(monkeypatch, nvml(remotes))
-    assert links_of(None).tolist() == matrix
+    assert find_links(None).tolist() == matrix
 
 
 def test_links_are_those_of_visible_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,10 +154,10 @@ def test_links_are_those_of_visible_gpus(monkeypatch: pytest.MonkeyPatch) -> Non
     gpus = [SimpleNamespace(index=1), SimpleNamespace(index=0)]
     monkeypatch.setattr("gnnscale.core.gpu.find_gpus", lambda: SimpleNamespace(devices=gpus))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
-    assert links_of("nvml").tolist() == [[0, 2], [2, 0]]
+    assert find_links("nvml").tolist() == [[0, 2], [2, 0]]
     gpus.clear()
     with pytest.raises(ConfigError, match=r"^cache_planner.nvlink=nvml: this machine has no GPU"):
-        links_of("nvml", option="cache_planner.nvlink")
+        find_links("nvml", option="cache_planner.nvlink")
 
 
 def test_links_between_the_gpus_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_links_between_the_gpus_of_a_run(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_without_nvml_or_gpus_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, nvml([]))
     with pytest.raises(ConfigError, match=r"^partitioner.nvlink=null: this machine has no GPU"):
-        links_of(None)
+        find_links(None)
     broken = nvml([])
 
     for error, message in (
@@ -188,4 +188,4 @@ def test_without_nvml_or_gpus_the_message_says_so(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(broken, "nvmlInit", fail)
         use(monkeypatch, broken)
         with pytest.raises(ConfigError, match=message):
-            links_of(None)
+            find_links(None)

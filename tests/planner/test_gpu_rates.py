@@ -8,7 +8,7 @@ import pytest
 from card_figures import RATES
 
 from gnnscale.planner import Cuda
-from gnnscale.planner.gpu_rates import CardRates, kept_rates
+from gnnscale.planner.gpu_rates import CardRates, load_or_measure_rates
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,10 @@ def test_a_card_is_measured_once_for_each_driver(
         calls.append(None)
         return replace(RATES, macs_per_s=float(len(calls)))
 
-    first = kept_rates("GPU-1/x", "600.1", measure)
-    assert kept_rates("GPU-1/x", "600.1", measure) == first
-    assert kept_rates("GPU-1/x", "600.2", measure).macs_per_s == 2
-    assert kept_rates("GPU-2", "600.1", measure).macs_per_s == 3
+    first = load_or_measure_rates("GPU-1/x", "600.1", measure)
+    assert load_or_measure_rates("GPU-1/x", "600.1", measure) == first
+    assert load_or_measure_rates("GPU-1/x", "600.2", measure).macs_per_s == 2
+    assert load_or_measure_rates("GPU-2", "600.1", measure).macs_per_s == 3
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1", '{"macs_per_s": -1}', "\0" * 70000])
@@ -54,8 +54,8 @@ def test_what_is_damaged_is_measured_again(
     file = tmp_path / "cuda" / "rates-GPU-1-600.1.json"
     file.parent.mkdir()
     file.write_text(content)
-    assert kept_rates("GPU-1", "600.1", lambda: RATES) == RATES
-    assert kept_rates("GPU-1", "600.1", lambda: pytest.fail("it was kept")) == RATES
+    assert load_or_measure_rates("GPU-1", "600.1", lambda: RATES) == RATES
+    assert load_or_measure_rates("GPU-1", "600.1", lambda: pytest.fail("it was kept")) == RATES
 
 
 def test_a_width_at_least() -> None:

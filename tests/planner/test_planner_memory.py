@@ -14,11 +14,11 @@ from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER
 from gnnscale.planner.cost_model.stage_work import batch_bytes
 from gnnscale.planner.cost_model.workload import CacheEffect, Workload
 from gnnscale.planner.planner import (
+    batch_memory_bytes,
     check_parts,
     in_flight_at,
     max_seeds,
     plan_devices,
-    room,
     seed_limits,
 )
 
@@ -34,7 +34,7 @@ def holding(num_seeds: int, **fields: Any) -> Emulated:
 
 def test_what_a_device_holds() -> None:
     work, device = workload(), holding(300)
-    assert room(device, work) == 300 * EACH + ANY
+    assert batch_memory_bytes(device, work) == 300 * EACH + ANY
     assert [max_seeds(device, work, count, spare=0.0) for count in (1, 2, 3)] == [300, 150, 100]
     assert [max_seeds(device, work, count) for count in (1, 2)] == [270, 135]
     assert max_seeds(Cpu(), work, 5) is None

@@ -11,7 +11,7 @@ from gnnscale.core.stages import Access, Traffic
 from gnnscale.planner import Cpu, DevicePlan, DeviceShare, Threads
 from gnnscale.report.formatting import energy_sentence
 from gnnscale.report.page.devices import devices
-from gnnscale.report.summary import append_metrics, summarise, write_json, write_metrics
+from gnnscale.report.summary import append_metrics, summarize, write_json, write_metrics
 from gnnscale.run.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult
 
 
@@ -63,7 +63,7 @@ def result(*history: EpochRecord, **changes: Any) -> TrainResult:
 
 def test_summary_by_hand() -> None:
     history = (epoch(1, 0.5, 1.0), epoch(2, 0.8, 2.0), epoch(3, 0.6, 5.0))
-    summary = summarise(result(*history), status="completed")
+    summary = summarize(result(*history), status="completed")
     assert summary["status"] == "completed"
     assert (summary["dataset"], summary["model"], summary["seed"]) == ("cora", "Gcn", 4)
     assert (summary["epochs"], summary["best_epoch"]) == (3, 2)
@@ -87,14 +87,14 @@ def test_a_run_that_went_on_with_other_devices() -> None:
     before = epoch(1, 0.5, 1.0, name="other:0")
     after = replace(epoch(2, 0.6, 2.0), devices=(cpu(2.0), cpu(3.0, name="cpu:1")))
     layout = RunLayout(plan=plan("cpu:0", "cpu:1"))
-    devices = summarise(result(before, after, layout=layout), status="completed")["devices"]
+    devices = summarize(result(before, after, layout=layout), status="completed")["devices"]
     assert [each["stage_times_s"]["sample"] for each in devices] == [2.0, 3.0]
-    devices = summarise(result(before, layout=layout), status="interrupted")["devices"]
+    devices = summarize(result(before, layout=layout), status="interrupted")["devices"]
     assert [each["batch_share"] for each in devices] == [None, None]
 
 
 def test_absent_figures_are_null() -> None:
-    summary = summarise(result(epoch(1, None, 1.0), test_metrics={}), status="interrupted")
+    summary = summarize(result(epoch(1, None, 1.0), test_metrics={}), status="interrupted")
     absent = ("valid_metric", "test_metric", "predicted", "ceiling")
     assert all(summary[name] is None for name in absent)
     (device,) = summary["devices"]
@@ -105,7 +105,7 @@ def test_absent_figures_are_null() -> None:
 
 
 def test_a_run_without_an_epoch_has_a_summary() -> None:
-    summary = summarise(result(test_metrics={}), status="failed", error="no data")
+    summary = summarize(result(test_metrics={}), status="failed", error="no data")
     assert summary["error"] == "no data"
     assert summary["epochs"] == 0
     figures = ("train_loss", "mteps", "nvtps", "best_epoch", "peak_rss_bytes")
@@ -118,7 +118,7 @@ def test_a_run_without_an_epoch_has_a_summary() -> None:
 
 
 def test_devices_are_told_apart(hybrid_run: Any) -> None:
-    summary = summarise(hybrid_run.result, status="completed", predicted={"step_s": 0.1})
+    summary = summarize(hybrid_run.result, status="completed", predicted={"step_s": 0.1})
     assert summary["predicted"] == {"step_s": 0.1}
     processor, accelerator = summary["devices"]
     assert (processor["kind"], processor["figures"]) == ("cpu", "measured")
@@ -142,7 +142,7 @@ def test_traffic_is_the_mean_of_an_epoch_and_rates_are_of_the_run() -> None:
     )
     warm = Traffic(rows=Access(hits=60, misses=40, link_bytes=1600, link_requests=41))
     epochs = (epoch(1, 0.5, 1.0, traffic=cold), epoch(2, 0.5, 1.0, traffic=warm))
-    (device,) = summarise(result(*epochs), status="completed")["devices"]
+    (device,) = summarize(result(*epochs), status="completed")["devices"]
     assert device["traffic"]["rows"] == {
         **{"hits": 30, "peer_hits": 0, "misses": 70, "host_bytes": 0},
         **{"link_bytes": 2800, "link_requests": 70, "peer_bytes": 0, "waited_us": 0},
@@ -151,7 +151,7 @@ def test_traffic_is_the_mean_of_an_epoch_and_rates_are_of_the_run() -> None:
     assert device["feature_hit_rate"] == pytest.approx(60 / 200)
     assert device["topology_hit_rate"] == pytest.approx(3 / 4)
     never = epoch(1, 0.5, 1.0, traffic=Traffic(rows=Access(misses=9)))
-    (device,) = summarise(result(never), status="completed")["devices"]
+    (device,) = summarize(result(never), status="completed")["devices"]
     assert (device["feature_hit_rate"], device["topology_hit_rate"]) == (0, None)
 
 
@@ -188,7 +188,7 @@ def test_json_that_cannot_be_written_leaves_the_file_before(tmp_path: Path) -> N
 
 def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
     run = simulated_run.result
-    cpu, fpga = summarise(run, status="completed")["devices"]
+    cpu, fpga = summarize(run, status="completed")["devices"]
     assert cpu["csim"] is None
     assert fpga["csim"] == {
         "cycles": 1000,
@@ -203,9 +203,9 @@ def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
     first, *others = run.history
     cards = [(each.devices[0], replace(each.devices[1], counters={})) for each in others]
     later = [replace(each, devices=devices) for each, devices in zip(others, cards, strict=True)]
-    resumed = summarise(replace(run, history=(first, *later)), status="completed")
+    resumed = summarize(replace(run, history=(first, *later)), status="completed")
     assert resumed["devices"][1]["csim"]["cycles"] == 1000
-    started = summarise(simulated_run.started, status="failed")
+    started = summarize(simulated_run.started, status="failed")
     assert started["devices"][1]["csim"] is None
 
 
@@ -227,7 +227,7 @@ def test_a_plan_and_its_epochs(first_epochs: int | None, rate: float, transactio
         predicted=CacheTraffic(rows=(0, 100), lists=(0, 0), transactions=100, link_bytes=0),
     )
     layout = RunLayout(plan=plan("cpu:0"), cache=caches)
-    cache = summarise(result(*found, layout=layout), status="completed")["cache"]
+    cache = summarize(result(*found, layout=layout), status="completed")["cache"]
     assert cache["predicted"]["feature_hit_rate"] == 0
     assert cache["measured"]["feature_hit_rate"] == pytest.approx(rate)
     assert cache["measured"]["transactions"] == transactions
@@ -239,7 +239,7 @@ def test_a_plan_and_its_epochs(first_epochs: int | None, rate: float, transactio
 def test_what_gpus_took_is_of_the_whole_run() -> None:
     used = [GpuUse(energy_j=30.0, received_bytes=100), GpuUse(energy_j=12.0, received_bytes=60)]
     history = [epoch(number, 0.5, 1.0, gpu=each) for number, each in enumerate(used, 1)]
-    summary = summarise(result(*history), status="completed")
+    summary = summarize(result(*history), status="completed")
     assert summary["devices"][0]["gpu"] == {
         "energy_j": 42.0,
         "received_bytes": 160,
@@ -253,29 +253,29 @@ def test_what_gpus_took_is_of_the_whole_run() -> None:
     assert "42" in devices(summary)
     # What one GPU does not count is not known of all.
     history[1] = replace(history[1], devices=(cpu(1.0, gpu=GpuUse()),))
-    assert summarise(result(*history), status="completed")["energy_j"] is None
-    without = summarise(result(epoch(1, 0.5, 1.0)), status="completed")
+    assert summarize(result(*history), status="completed")["energy_j"] is None
+    without = summarize(result(epoch(1, 0.5, 1.0)), status="completed")
     assert without["energy_j"] is without["devices"][0]["gpu"] is energy_sentence(without) is None
     assert "J of the run" not in devices(without)
 
 
 def test_links_between_gpus_are_a_table() -> None:
     found = result(epoch(1, 0.5, 1.0))
-    assert summarise(found, status="completed")["nvlink"] is None
+    assert summarize(found, status="completed")["nvlink"] is None
     layout = replace(found.layout, nvlink=((0, 4), (4, 0)))
-    summary = summarise(replace(found, layout=layout), status="completed")
+    summary = summarize(replace(found, layout=layout), status="completed")
     assert summary["nvlink"] == [[0, 4], [4, 0]]
     shown = devices(summary)
     assert "NVLinks between GPUs" in shown
     assert "GPU 1" in shown
     alone = replace(found.layout, nvlink=((0,),))
-    assert "NVLinks" not in devices(summarise(replace(found, layout=alone), status="completed"))
+    assert "NVLinks" not in devices(summarize(replace(found, layout=alone), status="completed"))
 
 
 def test_a_summary_says_when_a_run_was_and_why_nothing_is_cached() -> None:
     uncached = Uncached(num_devices=1, of_devices=2, reason="the host aggregates")
     layout = RunLayout(plan=plan("cpu:0"), uncached=uncached)
-    found = summarise(result(layout=layout), status="completed", started=0.25, ended=1.5)
+    found = summarize(result(layout=layout), status="completed", started=0.25, ended=1.5)
     assert found["started"] == "1970-01-01T00:00:00.250+00:00"
     assert found["ended"] == "1970-01-01T00:00:01.500+00:00"
     assert found["uncached"] == {
@@ -283,5 +283,5 @@ def test_a_summary_says_when_a_run_was_and_why_nothing_is_cached() -> None:
         "of": 2,
         "reason": "1 of 2 devices cache nothing: the host aggregates",
     }
-    nothing = summarise(result(layout=RunLayout(plan=plan("cpu:0"))), status="completed")
+    nothing = summarize(result(layout=RunLayout(plan=plan("cpu:0"))), status="completed")
     assert (nothing["started"], nothing["ended"], nothing["uncached"]) == (None, None, None)

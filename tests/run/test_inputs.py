@@ -11,7 +11,7 @@ from learnt import same, weights
 
 from gnnscale.api import run as api
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.core.hardware import find_memory
+from gnnscale.core.hardware import read_memory
 from gnnscale.data import ExistingStore
 from gnnscale.features import LearnedFeaturesConfig
 from gnnscale.inference.evaluate import evaluate
@@ -248,7 +248,7 @@ def test_tables_that_memory_does_not_hold_are_refused(settings: Any, monkeypatch
 
 def test_tables_of_all_processes_need_memory(settings: Any, monkeypatch: Any) -> None:
     """One table of 600 rows of 12 fits, and two do not."""
-    memory = find_memory()
+    memory = read_memory()
     small = replace(memory, available=40_000)
     monkeypatch.setattr(vertex_features, "find_memory", lambda: small)
     make_artifacts(settings(*LEARNED))

@@ -13,7 +13,7 @@ from gnnscale.run.commands import PlanCacheConfig
 from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import checked_order
 from gnnscale.sampling import SeedOrder, ShuffledOrder
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 
 Settings = Callable[..., RunConfig]
 
@@ -28,7 +28,7 @@ def seeds_of(order: SeedOrder, epoch: int = 0) -> list[list[int]]:
 
 
 def trained(graph: Graph) -> Any:
-    return labelled_vertices(graph, "train")
+    return labeled_vertices(graph, "train")
 
 
 def test_the_order_of_a_whole_graph_is_the_users(settings: Settings, graph: Graph) -> None:

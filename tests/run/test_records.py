@@ -6,7 +6,7 @@ from epochs import epoch
 
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.core.types import decode
-from gnnscale.run.records import DeviceEpoch, EpochRecord, best_epoch, waited
+from gnnscale.run.records import DeviceEpoch, EpochRecord, best_epoch, num_validations_since_best
 
 
 def history(*metrics: float | None) -> tuple[EpochRecord, ...]:
@@ -26,11 +26,11 @@ def history(*metrics: float | None) -> tuple[EpochRecord, ...]:
 )
 def test_best_epoch_by_hand(metrics: tuple[float | None, ...], best: int, waiting: int) -> None:
     assert best_epoch(history(*metrics), "accuracy") == best
-    assert waited(metrics, "accuracy") == waiting
+    assert num_validations_since_best(metrics, "accuracy") == waiting
     # An error is the better the lower it is.
     negative = [None if each is None else -each for each in metrics]
     assert best_epoch(history(*negative), "rmse") == best
-    assert waited(negative, "rmse") == waiting
+    assert num_validations_since_best(negative, "rmse") == waiting
 
 
 @pytest.mark.parametrize("devices", [0, 2])

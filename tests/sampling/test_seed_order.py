@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.graph import Graph, Split
 from gnnscale.sampling import SeedOrder, Shuffled, ShuffledOrder, StepSeeds
-from gnnscale.sampling.seed_order import CheckedOrder, FullBatches, labelled_vertices
+from gnnscale.sampling.seed_order import CheckedOrder, FullBatches, labeled_vertices
 
 
 def check(order: SeedOrder, vertices: np.ndarray, *, epoch: int, num_devices: int) -> None:
@@ -177,17 +177,17 @@ def graph(tiny_graph: Graph) -> Graph:
 
 def test_vertices_without_label_are_left_out(graph, caplog) -> None:
     with caplog.at_level(logging.INFO):
-        assert labelled_vertices(graph, "train").tolist() == [0, 2]
+        assert labeled_vertices(graph, "train").tolist() == [0, 2]
     assert "1 of 3 train vertices have no label" in caplog.text
-    assert labelled_vertices(graph, "valid").tolist() == [3]
+    assert labeled_vertices(graph, "valid").tolist() == [3]
 
 
 def test_one_known_target_of_several_is_a_label(graph: Graph) -> None:
     targets = np.array([[1, np.nan], [np.nan, np.nan], [np.nan, 2], [3, 4], [5, 6]], np.float32)
     regression = replace(graph, labels=targets, num_classes=2, metric="rmse")
-    assert labelled_vertices(regression, "train").tolist() == [0, 2]
+    assert labeled_vertices(regression, "train").tolist() == [0, 2]
 
 
 def test_a_split_without_any_label_is_refused(graph: Graph) -> None:
     with pytest.raises(GraphError, match="none of the 1 test vertices has a label"):
-        labelled_vertices(graph, "test")
+        labeled_vertices(graph, "test")

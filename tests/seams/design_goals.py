@@ -1,6 +1,6 @@
 """Goals of design-space explorations."""
 
-from gnnscale.fpga_design.dse import Goal, goal_of
+from gnnscale.fpga_design.dse import Goal, make_goal
 from gnnscale.nn import GCN
 from gnnscale.nn.options import LayeredModel
 from gnnscale.planner.graphs import PUBLISHED
@@ -24,4 +24,4 @@ def goal(
         (published_task(name, PUBLISHED[name], chosen, sampler, batch_size=1024), local)
         for name in graphs
     ]
-    return goal_of(tasks, batch_size=1024, link_bandwidth=link)
+    return make_goal(tasks, batch_size=1024, link_bandwidth=link)

@@ -14,7 +14,7 @@ from gnnscale.planner import Emulated
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.cost_model.stage_work import batch_bytes
 from gnnscale.planner.cost_model.workload import unmeasured_workload
-from gnnscale.planner.planner import room
+from gnnscale.planner.planner import batch_memory_bytes
 from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import checked_order
 
@@ -42,7 +42,7 @@ def sizes(config: RunConfig) -> tuple[int, list[int]]:
     sampler = config.sampler.sampler(graph, seed=config.seed, num_threads=1)
     steps = [step for epoch in range(config.epochs) for step in order.epoch(epoch)]
     found = [sampler.sample(step.seeds, number) for number, step in enumerate(steps)]
-    resident = device.memory_bytes - room(device, work)
+    resident = device.memory_bytes - batch_memory_bytes(device, work)
     return resident, [int(batch_bytes(work, BatchSize.of(each))) for each in found]
 
 

@@ -16,7 +16,7 @@ from row_exchange import NoRows, TradeRows
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.report.formatting import percent
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 
 pytestmark = pytest.mark.integration
 
@@ -113,7 +113,7 @@ def test_seeds_of_parts_stay_on_devices(launched: Any, settings: Any, tmp_path: 
     options = ("num_threads=2", "epochs=4")
     run = launched(tmp_path / "own", *options, HYBRID, "runtime.drm=true", seed_order=Parts())
     config = settings(*options)
-    train_idx = labelled_vertices(config.dataset.open(), "train")
+    train_idx = labeled_vertices(config.dataset.open(), "train")
     order = Parts().order(train_idx, batch_size=64, num_devices=2, seed=config.seed)
     assert run.seeds == [step.counts for epoch in range(4) for step in order.epoch(epoch)]
     assert not [s["decision"] for s in run.steps if s["decision"] and "seeds" in s["decision"]]

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from gnnscale.core.gpu import GpuUse
-from gnnscale.distributed.process_group import ALONE
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.training.recorder import WorkerStats
 
 
@@ -22,7 +22,7 @@ class Meter:
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_energy_is_that_of_training(counted: bool) -> None:
-    figures = WorkerStats(ALONE, time.perf_counter(), Meter() if counted else None)  # type: ignore[arg-type]
+    figures = WorkerStats(SINGLE_PROCESS, time.perf_counter(), Meter() if counted else None)  # type: ignore[arg-type]
     for epoch in range(2):
         figures.begin_epoch()  # what came between two epochs is no training
         figures.end_epoch(due=True)

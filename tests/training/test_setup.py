@@ -8,7 +8,7 @@ import torch
 
 from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import usable_cores
-from gnnscale.distributed.process_group import ALONE
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.training.setup import open_run, with_detected_devices
 
 
@@ -22,7 +22,7 @@ def warnings_of(settings: Any, tmp_path: Path, caplog: Any) -> Iterator[Callable
     def opened(*overrides: str) -> list[str]:
         caplog.clear()
         config = settings(*overrides, nowhere)
-        with pytest.raises(GraphError), open_run(config, tmp_path, {}, ALONE):
+        with pytest.raises(GraphError), open_run(config, tmp_path, {}, SINGLE_PROCESS):
             pass
         return list(caplog.messages)
 

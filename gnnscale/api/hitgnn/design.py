@@ -9,10 +9,10 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gnnscale.core import ConfigError, check_choice, shown
+from gnnscale.core import ConfigError, brief, check_choice
 from gnnscale.core.config.compose import compose, config_groups, separate_hydra, store_code
 from gnnscale.core.config.typed import typed
-from gnnscale.core.config.untrusted import written
+from gnnscale.core.config.untrusted import format_option_value
 from gnnscale.core.config.user_code import GROUPS, importable_name, is_name
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.graph import Graph
@@ -52,7 +52,7 @@ class OptionGroup(Generic[T]):
 def check_option_group(argument: str, value: object, group: str) -> None:
     """Check that ``value`` is an ``OptionGroup`` of ``group``; otherwise raise ConfigError."""
     if not isinstance(value, OptionGroup) or value.group != group:
-        raise ConfigError(f"{argument}={shown(value)}: expected the result of {_SOURCE[group]}")
+        raise ConfigError(f"{argument}={brief(value)}: expected the result of {_SOURCE[group]}")
 
 
 def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -> OptionGroup[Any]:
@@ -91,7 +91,7 @@ def compose_run(
     for option in options:
         group = option.partition(".")[0]
         if group in {chosen.group for chosen in groups}:
-            raise ConfigError(f"options: {shown(option)}: expected in {_SOURCE[group]}")
+            raise ConfigError(f"options: {brief(option)}: expected in {_SOURCE[group]}")
     files, options = config_groups(), {name: _plain(value) for name, value in options.items()}
     selected = {name: _as_names(name, value) for name, value in options.items() if name in files}
     for group, names in selected.items():
@@ -105,7 +105,7 @@ def compose_run(
     for option, value in options.items():
         if option not in selected:
             _set(node, option, value)
-            hydra.hydra.overrides.task.append(f"{option}={written(value)}")
+            hydra.hydra.overrides.task.append(f"{option}={format_option_value(value)}")
     for chosen in groups:
         if chosen.group != "features":
             node[chosen.group] = chosen.values
@@ -148,7 +148,7 @@ def _set(node: DictConfig, option: str, value: Any) -> None:
         OmegaConf.update(node, option, _plain(value), merge=False, force_add=True)
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"{shown(option)}={shown(value)}: {reason}") from None
+        raise ConfigError(f"{brief(option)}={brief(value)}: {reason}") from None
 
 
 #: Files in ``configs`` of the paper's architectures.
@@ -227,14 +227,14 @@ def gnn_parameters(L: int, hidden: int | Sequence[int], **options: Any) -> Model
     """
     L, hidden = _plain(L), _plain(hidden)
     if not _is_count(L):
-        raise ConfigError(f"L={shown(L)}: expected a number of layers from 1 on")
+        raise ConfigError(f"L={brief(L)}: expected a number of layers from 1 on")
     widths = [hidden] * (L - 1) if _is_count(hidden) else hidden
     if not isinstance(widths, Sequence) or not all(map(_is_count, widths)) or len(widths) != L - 1:
         raise ConfigError(
-            f"hidden={shown(hidden)}: expected a width for each of {L - 1} hidden layers"
+            f"hidden={brief(hidden)}: expected a width for each of {L - 1} hidden layers"
         )
     if len(set(widths)) > 1:
-        raise ConfigError(f"hidden={shown(widths)}: expected equal widths")
+        raise ConfigError(f"hidden={brief(widths)}: expected equal widths")
     width = {"hidden": widths[0]} if widths else {}
     return ModelParameters(options={"num_layers": L, **width, **options})
 
@@ -260,7 +260,7 @@ def gnn_computation(
     if (layer is not None) != (architecture == "customize"):
         expected = "a class" if layer is None else "None without customize"
         raise ConfigError(
-            f"layer={shown(layer)}: expected {expected}, with gnn_computation={architecture}"
+            f"layer={brief(layer)}: expected {expected}, with gnn_computation={architecture}"
         )
     return Computation(architecture=architecture, layer=layer)
 
@@ -277,10 +277,10 @@ def gnn_model(computation: Computation, parameters: ModelParameters) -> OptionGr
     """
     if not isinstance(computation, Computation):
         raise ConfigError(
-            f"computation={shown(computation)}: expected the result of gnn_computation"
+            f"computation={brief(computation)}: expected the result of gnn_computation"
         )
     if not isinstance(parameters, ModelParameters):
-        raise ConfigError(f"parameters={shown(parameters)}: expected the result of gnn_parameters")
+        raise ConfigError(f"parameters={brief(parameters)}: expected the result of gnn_parameters")
     architecture = _ARCHITECTURES.get(computation.architecture, "sage")
     options = parameters.options
     builtin: OptionGroup[ModelConfig] = choose("model", architecture, ModelConfig, options)
@@ -312,7 +312,7 @@ def device_metadata(
         isinstance(device, (str, Mapping)) for device in devices
     ):
         raise ConfigError(
-            f"platform_metadata={shown(devices)}: expected a device plan, or a kind or mapping for "
+            f"platform_metadata={brief(devices)}: expected a device plan, or a kind or mapping for "
             "each device"
         )
     listed = [device if isinstance(device, str) else dict(device) for device in devices]

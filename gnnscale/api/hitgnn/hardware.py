@@ -10,9 +10,9 @@ from omegaconf import OmegaConf
 
 from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose, device_metadata
 from gnnscale.backend.fpga.csim import build
-from gnnscale.core import ConfigError, shown, standard_arithmetic, write_atomically
+from gnnscale.core import ConfigError, brief, standard_arithmetic, write_atomically
 from gnnscale.core.config.compose import compose, separate_hydra
-from gnnscale.core.config.run_directory import check_output, made_output
+from gnnscale.core.config.run_directory import check_output, create_output_folder
 from gnnscale.data import GraphSource
 from gnnscale.fpga_design import (
     DesignPackage,
@@ -98,7 +98,7 @@ def fpga_metadata(
         for argument, value in required.items():
             if value is not None:
                 raise ConfigError(
-                    f"fpga_metadata={shown(name)}: expected no {argument}, which the board defines"
+                    f"fpga_metadata={brief(name)}: expected no {argument}, which the board defines"
                 )
         return board(name)
     for argument, value in required.items():
@@ -177,10 +177,10 @@ def platform_metadata(
         return device_metadata(devices, **options)
     if options:
         raise ConfigError(
-            f"platform_metadata: {shown(next(iter(options)))}: expected none without devices"
+            f"platform_metadata: {brief(next(iter(options)))}: expected none without devices"
         )
     if not FPGA or not all(isinstance(card, Board) for card in FPGA):
-        raise ConfigError(f"FPGA={shown(FPGA)}: expected a list of results of fpga_metadata")
+        raise ConfigError(f"FPGA={brief(FPGA)}: expected a list of results of fpga_metadata")
     if any(card != FPGA[0] for card in FPGA):
         raise ConfigError("FPGA: expected equal cards, since they share one design")
     for name, value in (("BW", BW), ("FPGA_connect", FPGA_connect)):
@@ -223,7 +223,7 @@ def generate_design(
     """
     check_option_group("model", model, "model")
     if not isinstance(platform, FpgaPlatform):
-        raise ConfigError(f"platform={shown(platform)}: expected platform_metadata(FPGA=...)")
+        raise ConfigError(f"platform={brief(platform)}: expected platform_metadata(FPGA=...)")
     card = platform.boards[0]
     sampling = {"sampler": sampler} if isinstance(sampler, str) else dict(sampler)
     name = sampling.pop("sampler", "neighbor")
@@ -266,7 +266,7 @@ def _generate_options(options: Mapping[str, Any]) -> dict[str, Any]:
         composed: Any = OmegaConf.to_container(compose("generate", [])[0])
     defaults = {key: composed[key] for key in ("seed", "mode", "system")}
     for option in sorted(set(options) - set(defaults)):
-        raise ConfigError(f"options: {shown(option)}: expected {', '.join(defaults)}")
+        raise ConfigError(f"options: {brief(option)}: expected {', '.join(defaults)}")
     return {**defaults, **options}
 
 
@@ -287,7 +287,7 @@ def _device(generated: DesignPackage, card: Board, bitstream: str | Path | None)
 
 def _write(generated: DesignPackage, directory: Path, model: OptionGroup[ModelConfig]) -> Path:
     options = {"model": {key: value for key, value in model.values.items() if key != "_target_"}}
-    with made_output(directory, package.NAMES, option="directory"):
+    with create_output_folder(directory, package.NAMES, option="directory"):
         generated.write(directory, groups={}, options=options)
         write_json(directory / "estimate.json", fpga_design.describe(generated))
         write_atomically(directory / "estimate.html", fpga_design.page(generated))
@@ -302,7 +302,7 @@ def init(bitstream: Bitstream) -> None:
         ConfigError: the bitstream file or a compiler is missing.
     """
     if not isinstance(bitstream, Bitstream):
-        raise ConfigError(f"bitstream={shown(bitstream)}: expected the result of generate_design")
+        raise ConfigError(f"bitstream={brief(bitstream)}: expected the result of generate_design")
     if bitstream.file is not None:
         if not bitstream.file.is_file():
             raise ConfigError(f"bitstream={bitstream.file}: no such file")

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose
-from gnnscale.core import ConfigError, GraphError, home, shown
+from gnnscale.core import ConfigError, GraphError, brief, home
 from gnnscale.data import GraphSource, from_dgl, from_pyg
-from gnnscale.data.array_inputs import is_from, other_graph
+from gnnscale.data.array_inputs import describe_graph, is_instance_of
 from gnnscale.graph import Graph
 from gnnscale.graph.store_format import ARRAYS, DEGREES, EDGE_ARRAYS
 
@@ -59,15 +59,15 @@ def as_graph(graph: Any) -> Graph:
 
 
 def _convert(graph: Any, *, trains: bool) -> Graph:
-    if is_from(graph, "torch_geometric", "data.Data"):
+    if is_instance_of(graph, "torch_geometric", "data.Data"):
         graph = from_pyg(graph, advises=trains)
-    elif is_from(graph, "dgl", "DGLGraph"):
+    elif is_instance_of(graph, "dgl", "DGLGraph"):
         features = "feat" if graph.is_homogeneous and "feat" in graph.ndata else None
         graph = from_dgl(graph, features=features, advises=trains)
     if not isinstance(graph, Graph):
         raise ConfigError(
-            f"graph={shown(graph)}: expected a gnnscale.Graph, a PyG Data, a DGL graph, the folder "
-            f"of a store, or the result of api.load_input_graph, got {other_graph(graph)}"
+            f"graph={brief(graph)}: expected a gnnscale.Graph, a PyG Data, a DGL graph, the folder "
+            f"of a store, or the result of api.load_input_graph, got {describe_graph(graph)}"
         )
     return graph
 

@@ -24,9 +24,9 @@ from gnnscale.api.hitgnn.design import (
     compose_run,
 )
 from gnnscale.api.hitgnn.hardware import Runtime
-from gnnscale.core import ConfigError, home, shown, standard_arithmetic, write_atomically
+from gnnscale.core import ConfigError, brief, home, standard_arithmetic, write_atomically
 from gnnscale.core.config.compose import separate_hydra
-from gnnscale.core.config.run_directory import made_directory, read_run
+from gnnscale.core.config.run_directory import create_run_directory, read_run
 from gnnscale.core.config.typed import typed
 from gnnscale.core.shared_setting import SharedSetting
 from gnnscale.data import GraphSource
@@ -236,7 +236,9 @@ def run(
         raise ConfigError("runtime.checkpoint=false: expected true; its model is returned")
     values |= {group.group: group.values for group in groups if group.values} | {"resume": None}
     option = "directory" if resume is None else "resume"
-    with made_directory(run_directory, node, hydra, fresh=resume is None, option=option) as folder:
+    with create_run_directory(
+        run_directory, node, hydra, fresh=resume is None, option=option
+    ) as folder:
         raised: BaseException | None = None
         try:
             result = train_and_report(
@@ -263,7 +265,7 @@ def save_model(training: Training, path: str | Path) -> None:
         OSError: the file cannot be written.
     """
     if not isinstance(training, Training):
-        raise ConfigError(f"training={shown(training)}: expected the result of start_training")
+        raise ConfigError(f"training={brief(training)}: expected the result of start_training")
     weights = {name: value.clone() for name, value in training.model.state_dict().items()}
     write_atomically(Path(path), safetensors.torch.save(weights))
 

@@ -11,7 +11,7 @@ import torch
 from gnnscale import ops
 from gnnscale.core import Array, GraphError, Int64Array
 from gnnscale.data import from_arrays
-from gnnscale.data.array_inputs import is_from, other_graph, refuse_masked
+from gnnscale.data.array_inputs import describe_graph, is_instance_of, refuse_masked
 from gnnscale.features import read_from_disk
 from gnnscale.graph import Graph
 
@@ -129,13 +129,13 @@ def read_data(data: Any, use: EdgeUse) -> LoaderData:
     """
     if isinstance(data, Graph):
         return _read_graph(data, use)
-    if is_from(data, "torch_geometric", "data.Data"):
+    if is_instance_of(data, "torch_geometric", "data.Data"):
         return _read_pyg(data, use)
-    if is_from(data, "dgl", "DGLGraph") and data.is_homogeneous:
+    if is_instance_of(data, "dgl", "DGLGraph") and data.is_homogeneous:
         return _read_dgl(data, use)
     raise GraphError(
         "data: expected a gnnscale.Graph or a homogeneous graph of torch_geometric (Data) or DGL, "
-        f"got {other_graph(data)}"
+        f"got {describe_graph(data)}"
     )
 
 

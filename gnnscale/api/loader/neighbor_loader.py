@@ -17,10 +17,10 @@ from gnnscale.core import (
     ConfigError,
     GraphError,
     Pipeline,
+    brief,
     listed_numbers,
-    nearest,
-    shown,
     standard_arithmetic,
+    suggestion,
     usable_cores,
 )
 from gnnscale.core import types as arrays
@@ -307,14 +307,14 @@ def _check_options(
                 raise ConfigError(f"{name}={value!r}: expected {expected!r}")
         elif name not in WITHOUT_EFFECT:
             supported = [*inspect.signature(loader).parameters, *FIXED, *WITHOUT_EFFECT]
-            raise ConfigError(f"{name}={value!r}: unknown argument{nearest(name, supported)}")
+            raise ConfigError(f"{name}={value!r}: unknown argument{suggestion(name, supported)}")
 
 
 def _check_minimum(minimum: int, **values: Any) -> None:
     """Check that every value is an integer of at least ``minimum``."""
     for name, value in values.items():
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-            raise ConfigError(f"{name}={shown(value)}: expected a whole number")
+            raise ConfigError(f"{name}={brief(value)}: expected a whole number")
         if value < minimum:
             raise ConfigError(f"{name}={value}: expected at least {minimum}")
 

@@ -23,7 +23,7 @@ from gnnscale.backend.cuda.graph_reader import GraphPipeline
 from gnnscale.backend.cuda.host_driven import HostDrivenSteps
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.inference import CudaInference
-from gnnscale.backend.cuda.placement import place
+from gnnscale.backend.cuda.placement import place_graph
 from gnnscale.backend.cuda.step_queue import StepQueue
 from gnnscale.backend.cuda.streams import DeviceStreams
 from gnnscale.backend.feature_loading import Vertices
@@ -36,7 +36,7 @@ from gnnscale.nn import GNN, Inputs, TrainableModel
 from gnnscale.planner import Cuda, Device, Threads
 from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER, BatchSize
 from gnnscale.planner.cuda_spec import find_gpu
-from gnnscale.planner.gpu_rates import CardRates, kept_rates
+from gnnscale.planner.gpu_rates import CardRates, load_or_measure_rates
 from gnnscale.sampling import LayerSampling, MiniBatch
 from gnnscale.sampling.edge_batches import LinkSampling
 
@@ -94,7 +94,9 @@ class CudaBackend:
         weights = (
             sum(parameter.numel() for parameter in host.model.parameters()) * BYTES_PER_PARAMETER
         )
-        self._placed = place(host.graph, self.device, engine, kept_bytes=weights, cache=self._cache)
+        self._placed = place_graph(
+            host.graph, self.device, engine, kept_bytes=weights, cache=self._cache
+        )
         self._queue = None if host.own_steps is None else self._new_queue()
         if self._queue is None:
             self._learner = DeviceModel(host, engine)
@@ -257,7 +259,7 @@ class CudaBackend:
         """Return the card's rates; see ``DeviceRates.rates``."""
         gpu, gpus = find_gpu(self.device.index)
         with self._naming("while it was measured"):
-            return kept_rates(gpu.uuid, gpus.driver, self._measure)
+            return load_or_measure_rates(gpu.uuid, gpus.driver, self._measure)
 
     def _measure(self) -> CardRates:
         """Measure the card, and free the memory used."""

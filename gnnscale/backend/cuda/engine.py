@@ -18,7 +18,7 @@ from gnnscale.core import Array, ConfigError
 from gnnscale.core.gpu import Gpu, Gpus
 from gnnscale.features.unified import CudaSide, SharedSegment
 from gnnscale.planner import Cuda
-from gnnscale.planner.cuda_spec import OTHERWISE, find_gpu
+from gnnscale.planner.cuda_spec import CPU_HINT, find_gpu
 
 #: CUDA_IPC_HANDLE_SIZE.
 _HANDLE_BYTES = 64
@@ -131,13 +131,13 @@ def _check_torch(gpus: Gpus) -> None:
     if built_for is None:
         raise ConfigError(
             f"device_plan: torch {torch.__version__} is built without CUDA; https://pytorch.org "
-            f"says how to install one with CUDA {gpus.cuda[0]}; {OTHERWISE}"
+            f"says how to install one with CUDA {gpus.cuda[0]}; {CPU_HINT}"
         )
     if int(built_for.partition(".")[0]) > gpus.cuda[0]:
         raise ConfigError(
             f"device_plan: the NVIDIA driver {gpus.driver} runs CUDA up to {gpus.cuda[0]}."
             f"{gpus.cuda[1]}, and torch is built for CUDA {built_for}; a newer driver or another "
-            f"torch goes with it; {OTHERWISE}"
+            f"torch goes with it; {CPU_HINT}"
         )
 
 

@@ -107,7 +107,7 @@ class ResidentGraph:
         return sum(counted) / max(len(counted), 1)
 
 
-def place(
+def place_graph(
     graph: Graph,
     device: Cuda,
     engine: Engine,

@@ -14,7 +14,7 @@ from gnnscale.backend import base
 from gnnscale.backend.fpga import board, lowering, step_result
 from gnnscale.backend.fpga.csim.build import SimulatedDesign, library, load_csim, load_pyxrt
 from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
-from gnnscale.core import Array, ConfigError, Traffic, find_memory
+from gnnscale.core import Array, ConfigError, Traffic, read_memory
 from gnnscale.nn import GNN, Inputs, TrainableModel, losses
 from gnnscale.planner import Fpga, Threads
 from gnnscale.planner.cost_model.equations import BatchSize, transfer_seconds
@@ -233,7 +233,7 @@ class FpgaBackend:
         card's memory is a third one.
         """
         copies = 3 if self.device.simulated else 2
-        return min(self.device.memory_bytes, find_memory().available // copies)
+        return min(self.device.memory_bytes, read_memory().available // copies)
 
     @staticmethod
     def _parts(batch: _Sent) -> Iterator[tuple[int, PackedBatch]]:

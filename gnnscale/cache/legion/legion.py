@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.cache.base import CachePlannerConfig, feature_cache, split_by_owner, traffic
+from gnnscale.cache.base import CachePlannerConfig, feature_cache, group_by_owner, traffic
 from gnnscale.cache.hotness import expected, presampled
 from gnnscale.cache.legion.cost_model import CliqueCost, PrefixSums, best_num_lists, curve
 from gnnscale.cache.plan import CachePlan, CacheTraffic, CurvePoint, DeviceCache
@@ -77,7 +77,7 @@ def _share(
     shared = ops.share_out(order, local, capacities=capacities, num_threads=threads, **sizes)
     assert shared.reads is not None
     return CliqueContent(
-        vertices=split_by_owner(order, shared.member, len(capacities), num_threads=threads),
+        vertices=group_by_owner(order, shared.member, len(capacities), num_threads=threads),
         bytes=shared.bytes,
         reads=shared.reads,
     )

@@ -31,7 +31,9 @@ def output_folder(
         return
     hydra: Any = HydraConfig.get()
     composed = run_directory.COMPOSED
-    with run_directory.made_output(hydra.run.dir, (composed, *names), force=force) as directory:
+    with run_directory.create_output_folder(
+        hydra.run.dir, (composed, *names), force=force
+    ) as directory:
         (directory / composed).mkdir()
         run_directory.write_composed(directory, options, hydra)
         yield directory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.core.config.run_directory import writing_into_run
+from gnnscale.core.config.run_directory import locked_run
 from gnnscale.core.config.typed import typed
 from gnnscale.core.hardware import let_idle_threads_sleep
 
@@ -26,7 +26,7 @@ def evaluate(options: DictConfig) -> None:
 
     config = typed(options, EvaluateConfig)
     file = config.run.resolve() / "evaluation.json"
-    with writing_into_run(config.run):
+    with locked_run(config.run):
         evaluation = evaluate_run(config)
         write_json(file, asdict(evaluation))
     for split in ("train", "valid", "test"):
@@ -54,7 +54,7 @@ def predict(options: DictConfig) -> None:
 
     graph = take_graph(options)
     config = replace(typed(options, task.PredictConfig), graph=graph)
-    with writing_into_run(config.run, config.out):
+    with locked_run(config.run, config.out):
         print(task.predict(config))
 
 
@@ -86,7 +86,7 @@ def export(options: DictConfig) -> None:
     from gnnscale.inference.export import weights
 
     config = typed(options, weights.ExportConfig)
-    with writing_into_run(config.run, config.file):
+    with locked_run(config.run, config.file):
         done = weights.export(config)
     print(done.snippet)
     if done.note:

@@ -28,7 +28,7 @@ def partition(options: DictConfig) -> None:
     from gnnscale.partition import (
         PICTURE_FILE,
         make_partition,
-        place_of,
+        partition_path,
         read_partition,
         write_parts,
         write_rows,
@@ -40,7 +40,7 @@ def partition(options: DictConfig) -> None:
     graph = config.dataset.open()
     sizes = {"num_parts": config.num_parts, "num_hops": config.num_hops}
     # The lock also covers the stores of parts and the picture, which belong to the partition.
-    with sole_maker(place_of(config.partitioner, graph, **sizes)):
+    with sole_maker(partition_path(config.partitioner, graph, **sizes)):
         path = make_partition(
             config.partitioner, graph, **sizes, num_threads=config.num_threads, force=config.force
         )

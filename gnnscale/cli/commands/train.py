@@ -112,7 +112,7 @@ def _locked_run_directory(options: DictConfig) -> Iterator[Path]:
     hydra: Any = HydraConfig.get()
     is_typed = any(option.startswith("hydra.run.dir=") for option in typed_options("hydra"))
     resumes, restarts = options.get("resume") is not None, bool(restarting_run())
-    with run_directory.made_directory(
+    with run_directory.create_run_directory(
         hydra.run.dir,
         options,
         hydra,

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, decode, home, shown, write_atomically
-from gnnscale.core.artifact.files import file_bytes, new_folder, read_file, store_place
+from gnnscale.core import Array, GraphError, brief, decode, home, write_atomically
+from gnnscale.core.artifact.files import file_bytes, new_folder, read_file, store_directory
 from gnnscale.core.artifact.header import digest, header_text, parse_json
 from gnnscale.core.artifact.npy import ArrayEntry, map_npy
 
@@ -59,7 +59,7 @@ class ArtifactType:
         """
         if store is not None:
             assert self.option is not None
-            return store_place(store, option=self.option)
+            return store_directory(store, option=self.option)
         key = digest({"format": self.version, **identity}, size=4)
         name = re.sub(r"[^A-Za-z0-9._+-]", "_", graph)[:_MAX_NAME].lstrip(".")
         return home() / self.folder / "-".join(filter(None, (name, method, key)))
@@ -108,7 +108,7 @@ class ArtifactType:
             file = re.fullmatch(self.files, entry.name) and not entry.is_dir()
             if not (file or holds(entry)):
                 raise GraphError(
-                    f"{path}: expected only files of a {self.name}, got {shown(entry.name)}, so "
+                    f"{path}: expected only files of a {self.name}, got {brief(entry.name)}, so "
                     f"that it is not replaced; name another {self.option}, or move the file away"
                 )
 
@@ -142,7 +142,7 @@ class ArtifactType:
         version = entries.get("format_version")
         if type(version) is not int or version != self.version:
             raise self.refused(
-                path, f"format version {shown(version)}, this release reads {self.version}"
+                path, f"format version {brief(version)}, this release reads {self.version}"
             )
         return entries
 
@@ -177,7 +177,8 @@ class ArtifactType:
         """
         if entries.keys() != forms.keys():
             raise self.refused(
-                path, f"arrays: expected {shown(sorted(forms))}, got {shown(sorted(entries))}"
+                path,
+                f"arrays: expected {brief(sorted(forms))}, got {brief(sorted(entries))}",
             )
         return {
             name: self._array(path / f"{name}.npy", entries[name], form, load)
@@ -202,7 +203,7 @@ class ArtifactType:
                 sizes = ", ".join("n" if size is None else str(size) for size in shape)
                 raise GraphError(f"{file}: expected {dtype}[{sizes}], got {stored}")
             if (array.shape, str(array.dtype)) != (entry.shape, entry.dtype):
-                recorded = f"{shown(entry.dtype)}{shown(list(entry.shape))}"
+                recorded = f"{brief(entry.dtype)}{brief(list(entry.shape))}"
                 raise GraphError(f"{file}: {stored}, {self.header} says {recorded}")
             if not array.flags.aligned:
                 raise GraphError(
@@ -212,7 +213,7 @@ class ArtifactType:
                 array = np.array(array)
                 if (crc32 := zlib.crc32(array.reshape(-1).view(np.uint8).data)) != entry.crc32:
                     raise GraphError(
-                        f"{file}: checksum {crc32}, {self.header} says {shown(entry.crc32)}"
+                        f"{file}: checksum {crc32}, {self.header} says {brief(entry.crc32)}"
                     )
             return array
         except GraphError as error:
@@ -232,8 +233,8 @@ class ArtifactType:
         for name in (*options, *stored):
             if options.get(name) != stored.get(name):
                 raise GraphError(
-                    f"{path}: made with {shown(name)}={shown(stored.get(name))}, now "
-                    f"{shown(name)}={shown(options.get(name))}; {self.otherwise(path)}"
+                    f"{path}: made with {brief(name)}={brief(stored.get(name))}, now "
+                    f"{brief(name)}={brief(options.get(name))}; {self.otherwise(path)}"
                 )
 
     def otherwise(self, path: Path) -> str:

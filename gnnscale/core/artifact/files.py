@@ -13,11 +13,11 @@ from pathlib import Path
 from gnnscale.core import (
     ConfigError,
     GraphError,
+    brief,
     errors,
     hardware,
     home,
     locks,
-    shown,
     unfinished_folder,
 )
 from gnnscale.core.files import expanded
@@ -153,13 +153,13 @@ def check_no_link(folder: Path) -> None:
         raise GraphError(f"{folder}: expected a folder, got a link; remove it")
 
 
-def check_place(store: str, *, option: str = "dataset.store") -> None:
+def check_store_directory(store: str, *, option: str = "dataset.store") -> None:
     """Raise ConfigError if an artifact's directory is one that holds other things.
 
     Reserved directories are the file system's root, the user's home, ``GNNSCALE_HOME``, and its
     folders of stores, partitions, cache plans and downloads.
     """
-    path = store_place(store, option=option)
+    path = store_directory(store, option=option)
     reserved = {
         "the file system's root": Path("/"),
         "the home directory": Path("~").expanduser(),
@@ -174,12 +174,12 @@ def check_place(store: str, *, option: str = "dataset.store") -> None:
             raise ConfigError(f"{option}={store}: expected a directory of its own, got {role}")
 
 
-def store_place(store: str, *, option: str = "dataset.store") -> Path:
+def store_directory(store: str, *, option: str = "dataset.store") -> Path:
     """Return the directory ``store``, the value of ``option``, with links resolved."""
     try:
         return Path(os.path.realpath(expanded(store)))
     except (RuntimeError, OSError, ValueError) as error:  # an unknown ~user, a zero byte
-        raise ConfigError(f"{option}={shown(store)}: not a path ({error})") from None
+        raise ConfigError(f"{option}={brief(store)}: not a path ({error})") from None
 
 
 def _is_final(path: Path, replace: Callable[[], bool] | None) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import GraphError, printable, shown, track
+from gnnscale.core import GraphError, brief, printable, track
 from gnnscale.core.artifact.files import open_regular
 from gnnscale.core.config.renamed import stored_path
 
@@ -43,7 +43,7 @@ def check_lines(file: Path, texts: Iterable[str], max_characters: int) -> None:
     for text in texts:
         if len(text) > max_characters or not printable(text):
             raise GraphError(
-                f"{file}: expected a line of up to {max_characters} characters, got {shown(text)!r}"
+                f"{file}: expected a line of up to {max_characters} characters, got {brief(text)!r}"
             )
 
 
@@ -55,7 +55,7 @@ def check_limits(file: Path, limits: Iterable[tuple[str, float | None, float]]) 
     """
     for name, value, limit in limits:
         if value is not None and not 0 <= value <= limit:
-            raise GraphError(f"{file}: {name}: expected 0 to {limit}, got {shown(value)}")
+            raise GraphError(f"{file}: {name}: expected 0 to {limit}, got {brief(value)}")
 
 
 def _refuse(constant: str) -> None:
@@ -66,7 +66,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"key '{shown(twice)}' stands twice in one object")
+        raise ValueError(f"key '{brief(twice)}' stands twice in one object")
     return value
 
 

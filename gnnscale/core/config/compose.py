@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.core import ConfigError, shown, usable_cores
+from gnnscale.core import ConfigError, brief, usable_cores
 from gnnscale.core.config import user_code
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def compose(
         settings.run.dir = str(settings.run.dir or "")
     except OmegaConfBaseException as error:
         reason = str(error).partition("\n")[0]
-        raise ConfigError(f"output={shown(directory)}: {shown(reason)}") from None
+        raise ConfigError(f"output={brief(directory)}: {brief(reason)}") from None
     hydra_node = OmegaConf.masked_copy(node, "hydra")
     del node["hydra"]
     return node, hydra_node

@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.core import ConfigError, shown, write_atomically
+from gnnscale.core import ConfigError, brief, write_atomically
 from gnnscale.core.config.yaml_file import check_known, check_references, read_regular, read_yaml
 from gnnscale.core.locks import LOCK_FILE, sole_writer
 from gnnscale.core.shared_setting import SharedSetting
@@ -52,7 +52,7 @@ _in_use: Path | None = None
 
 
 @contextmanager
-def made_directory(
+def create_run_directory(
     folder: str | Path,
     options: DictConfig,
     hydra: DictConfig,
@@ -95,7 +95,7 @@ def made_directory(
 
 
 @contextmanager
-def made_output(
+def create_output_folder(
     folder: str | Path, names: Collection[str], *, option: str = "output", force: bool | None = None
 ) -> Iterator[Path]:
     """Create a folder for files called ``names``, lock it, and yield its absolute path.
@@ -148,7 +148,7 @@ def check_output(
     foreign = sorted(_names(directory) - {*names, LOCK_FILE})
     if foreign:
         raise ConfigError(
-            f"{option}={directory}: holds {shown(foreign[0])}, which is not of this command, so "
+            f"{option}={directory}: holds {brief(foreign[0])}, which is not of this command, so "
             "that the folder is not replaced; name another folder, or move that away"
         )
     for folder, folders, files in os.walk(directory):
@@ -259,7 +259,7 @@ class _ForwardingHandler(logging.Handler):
 
 
 @contextmanager
-def writing_into_run(run: Path, file: Path | None = None) -> Iterator[None]:
+def locked_run(run: Path, file: Path | None = None) -> Iterator[None]:
     """Lock a run directory while a command writes ``file`` into it.
 
     A file outside of the directory needs no lock. A folder without a run is not locked, since the
@@ -315,7 +315,7 @@ def claim(directory: Path, run: str) -> None:
         if owner is None:
             raise
         raise ConfigError(
-            f"output={directory}: holds the run of torchrun --rdzv-id={shown(owner)}, "
+            f"output={directory}: holds the run of torchrun --rdzv-id={brief(owner)}, "
             f"got --rdzv-id={run}; name another folder, or pass that id"
         ) from None
     try:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from gnnscale.core import ConfigError, nearest, printable, shown
+from gnnscale.core import ConfigError, brief, printable, suggestion
 from gnnscale.core.config import user_code
 from gnnscale.core.config.renamed import current_path
 
@@ -109,8 +109,8 @@ def options_class(target: object, base: type[T], *, group: str) -> type[T]:
         ConfigError: ``target`` is not a subclass of ``base`` in gnnscale or in the user's code.
     """
     if user_code.is_name(target):
-        return user_code.own_class(str(target), base, group=group)
-    option = f"{group}._target_={shown(target)}"
+        return user_code.load_class(str(target), base, group=group)
+    option = f"{group}._target_={brief(target)}"
     module, _, name = current_path(str(target)).rpartition(".")
     if not module.startswith("gnnscale."):
         raise ConfigError(f"{option}: expected a class of gnnscale")
@@ -201,13 +201,13 @@ def _check_plain(option: str, value: Any, *, infinite: bool) -> None:
         if not -(2**63) <= value < 2**63:
             raise ConfigError(f"{option}={_text(value)}: expected a number of 64 bits")
     elif isinstance(value, (str, Path)) and not printable(str(value)):
-        raise ConfigError(f"{option}={shown(value)}: holds control characters, or is not UTF-8")
+        raise ConfigError(f"{option}={brief(value)}: holds control characters, or is not UTF-8")
 
 
 def _text(value: Any) -> str:
     """Return a value for a message; ``...`` for numbers too long for Python to format."""
     try:
-        return "null" if value is None else shown(value)
+        return "null" if value is None else brief(value)
     except (ValueError, RecursionError):
         return "..."
 
@@ -227,7 +227,7 @@ def unknown_option(name: str, options: Iterable[str]) -> str:
     """
     options = list(options)
     inside = [option for option in options if option.endswith(f".{name}")]
-    guess = f", did you mean {inside[0]!r}?" if inside else nearest(name, options)
+    guess = f", did you mean {inside[0]!r}?" if inside else suggestion(name, options)
     if not guess:
         tails = {option.rpartition(".")[2]: option for option in options}
         close = difflib.get_close_matches(name.rpartition(".")[2], tails, n=1, cutoff=0.75)

@@ -22,7 +22,7 @@ from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from gnnscale.core import ConfigError, check_private, home, one_line, shown, write_atomically
+from gnnscale.core import ConfigError, brief, check_private, home, one_line, write_atomically
 from gnnscale.core.config import run_directory, typed, user_code, yaml_file
 
 #: Interpretations of an option's texts: a name of code (``MODULE:NAME``); the file of an FPGA
@@ -157,7 +157,7 @@ def _named(
             )
 
 
-def check_found(
+def check_run_options(
     values: dict[str, Any],
     options: type,
     *,
@@ -190,10 +190,10 @@ def check_found(
         ]
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
-    is_own_run = wrote_it(directory, values)
+    is_own = is_own_run(directory, values)
     refused: dict[str, NamedOption] = {}
     for named in named_options:
-        if named.what != "code" and (is_own_run or _allowed(named, directory)):
+        if named.what != "code" and (is_own or _allowed(named, directory)):
             continue
         if named.option not in given and named.unless in given:
             _drop(values, named.option)
@@ -241,7 +241,7 @@ def forget_own(directory: Path) -> None:
         record.parent.rmdir()  # fails if there are further records
 
 
-def wrote_it(directory: Path, values: Mapping[str, Any]) -> bool:
+def is_own_run(directory: Path, values: Mapping[str, Any]) -> bool:
     """Whether ``gnnscale train`` of this user has written these options to ``directory``."""
     record = _record_file(directory)
     try:
@@ -333,7 +333,7 @@ def _reason(missing: list[NamedOption]) -> str:
             "says so"
         )
     first = missing[0]
-    named_option = f"{first.option}={shown(', '.join(first.texts))}"
+    named_option = f"{first.option}={brief(', '.join(first.texts))}"
     if first.what == "program":
         return f"{named_option}: no card is programmed because a file that was found says so"
     where = "an address" if any(map(is_address, first.texts)) else "outside of the run directory"
@@ -343,7 +343,9 @@ def _reason(missing: list[NamedOption]) -> str:
 def _command_hint(refused: list[NamedOption]) -> str:
     """Return the options to add to a command."""
     options = " ".join(
-        shlex.quote(f"{named.option}={written(named.value, quotes=named.what != 'code')}")
+        shlex.quote(
+            f"{named.option}={format_option_value(named.value, quotes=named.what != 'code')}"
+        )
         for named in refused
     )
     # No file stores the arguments of a module that a program has built.
@@ -367,16 +369,18 @@ def _load_hint(refused: list[NamedOption]) -> str:
     return f"call load(..., {', '.join(keywords)}){more}"
 
 
-def written(value: Any, *, quotes: bool = True) -> str:
+def format_option_value(value: Any, *, quotes: bool = True) -> str:
     """Return a value in the grammar of the command line.
 
     Args:
         quotes: put quotes around texts that Hydra would not read as plain text.
     """
     if isinstance(value, (list, tuple)):
-        return f"[{','.join(written(element, quotes=quotes) for element in value)}]"
+        return f"[{','.join(format_option_value(element, quotes=quotes) for element in value)}]"
     if isinstance(value, Mapping):
-        pairs = (f"{key}:{written(element, quotes=quotes)}" for key, element in value.items())
+        pairs = (
+            f"{key}:{format_option_value(element, quotes=quotes)}" for key, element in value.items()
+        )
         return f"{{{','.join(pairs)}}}"
     if isinstance(value, str) and quotes and not _PLAIN.fullmatch(value):
         return "'" + value.replace("'", "\\'") + "'"

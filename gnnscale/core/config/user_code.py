@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from gnnscale.core import ConfigError, kept_defaults, one_line, shown
+from gnnscale.core import ConfigError, brief, one_line, preserved_defaults
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ def check_name(name: Any, *, option: str) -> tuple[str, str]:
     parts = path.split(".") + ([] if source.endswith(".py") else source.split("."))
     if not (colon and source and all(part.isidentifier() for part in parts)):
         raise ConfigError(
-            f"{option}={shown(name)}: expected MODULE:NAME, as in mypkg.models:SAGE, or "
+            f"{option}={brief(name)}: expected MODULE:NAME, as in mypkg.models:SAGE, or "
             "FILE.py:NAME"
         )
     return source, path
@@ -77,7 +77,7 @@ def load_named(name: str, *, option: str) -> Callable[..., Any]:
         ConfigError: the module or name does not exist, its import fails, or it is not callable.
     """
     source, path = check_name(name, option=option)
-    setting = f"{option}={shown(name)}"
+    setting = f"{option}={brief(name)}"
     module = _from_file(source, setting) if source.endswith(".py") else _from_path(source, setting)
     code: Any = module
     for part in path.split("."):
@@ -122,7 +122,7 @@ def name_for_workers(code: Any) -> str | None:
     return None if source is None else f"{source}:{code.__qualname__}"
 
 
-def own_class(name: str, base: type[T], *, group: str) -> type[T]:
+def load_class(name: str, base: type[T], *, group: str) -> type[T]:
     """Import and return the user's class of options that a ``_target_`` of ``group`` names.
 
     Raises:
@@ -130,7 +130,7 @@ def own_class(name: str, base: type[T], *, group: str) -> type[T]:
             is not a concrete dataclass derived from ``base``.
     """
     option = f"{group}._target_"
-    setting = f"{option}={shown(name)}"
+    setting = f"{option}={brief(name)}"
     if group not in GROUPS:
         raise ConfigError(
             f"{setting}: expected a class of gnnscale; code goes with {', '.join(GROUPS)}"
@@ -216,7 +216,7 @@ def importable_name(code: Any) -> str:
     if "<" in name:
         short = name.rpartition(".")[2]
         raise ConfigError(
-            f"{shown(short)}: is defined in a function, and workers import it by its name; move it "
+            f"{brief(short)}: is defined in a function, and workers import it by its name; move it "
             "to a file, or to the top level of the program"
         )
     return name
@@ -226,7 +226,7 @@ def _from_path(name: str, setting: str) -> ModuleType:
     """Import a module; ``setting`` is ``OPTION=VALUE`` for errors."""
     _search(Path.cwd())
     try:
-        with kept_defaults():
+        with preserved_defaults():
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
@@ -260,7 +260,7 @@ def _from_file(name: str, setting: str) -> ModuleType:
     _search(file.parent)
     sys.modules[unique] = module
     try:
-        with kept_defaults():
+        with preserved_defaults():
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[unique]
@@ -276,10 +276,10 @@ def _search(folder: Path) -> None:
 
 
 def _failed(setting: str, error: BaseException) -> ConfigError:
-    return failed(f"{setting}: importing it", error)
+    return user_code_error(f"{setting}: importing it", error)
 
 
-def failed(action: str, error: BaseException) -> ConfigError:
+def user_code_error(action: str, error: BaseException) -> ConfigError:
     """Return a one-line error for an exception in the user's code, with file and line.
 
     Args:

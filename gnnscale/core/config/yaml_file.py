@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from gnnscale.core import ConfigError, nearest, one_line, printable, shown
+from gnnscale.core import ConfigError, brief, one_line, printable, suggestion
 
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 24
@@ -39,7 +39,7 @@ class _Loader(_Base):  # type: ignore[misc]
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if len(set(keys)) < len(keys):
             twice = Counter(keys).most_common(1)[0][0]
-            problem = f"{shown(twice)} is given twice"
+            problem = f"{brief(twice)} is given twice"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         return super().construct_mapping(node, deep=deep)
 
@@ -139,7 +139,7 @@ def check_known(file: Path, values: dict[str, Any], names: Collection[str]) -> N
                     f"{file}: {key}: expected values of options only; type settings of Hydra on "
                     "the command line"
                 )
-            raise ConfigError(f"{file}: {shown(key)}: unknown option{nearest(key, names)}")
+            raise ConfigError(f"{file}: {brief(key)}: unknown option{suggestion(key, names)}")
 
 
 def check_references(file: Path, values: Any, *, allowed: bool) -> None:
@@ -153,7 +153,7 @@ def check_references(file: Path, values: Any, *, allowed: bool) -> None:
     )
     for text in _texts(values):
         if "${" in (_REFERENCE.sub("", text) if allowed else text):
-            raise ConfigError(f"{file}: {shown(text)}: not allowed in this file; {hint}")
+            raise ConfigError(f"{file}: {brief(text)}: not allowed in this file; {hint}")
 
 
 def _check_events(file: Path, text: str) -> None:
@@ -168,9 +168,9 @@ def _check_events(file: Path, text: str) -> None:
                 limits = f"{_MAX_DEPTH} levels or {_MAX_VALUES:,} values"
                 raise ConfigError(f"{file}: expected at most {limits}")
             if (anchor := getattr(event, "anchor", None)) is not None:
-                raise ConfigError(f"{file}: anchor {shown(anchor)}: write the values out instead")
+                raise ConfigError(f"{file}: anchor {brief(anchor)}: write the values out instead")
             if (tag := getattr(event, "tag", None)) not in (None, "!"):
-                raise ConfigError(f"{file}: tag {shown(tag)}: expected plain values")
+                raise ConfigError(f"{file}: tag {brief(tag)}: expected plain values")
     except yaml.YAMLError as error:
         raise _not_yaml(file, error) from None
 
@@ -219,20 +219,20 @@ def _check_plain(file: Path, value: Any, option: str) -> None:
     """
     if isinstance(value, dict):
         for key, element in value.items():
-            name = f"{option}.{shown(key)}" if option else shown(key)
+            name = f"{option}.{brief(key)}" if option else brief(key)
             if not isinstance(key, str) or not _KEY.fullmatch(key):
-                raise ConfigError(f"{file}: {shown(name)}: expected the name of an option")
+                raise ConfigError(f"{file}: {brief(name)}: expected the name of an option")
             _check_plain(file, element, name)
     elif isinstance(value, list):
         for i, element in enumerate(value):
             _check_plain(file, element, f"{option}.{i}")
     elif isinstance(value, str) and not printable(value):
-        setting = f"{shown(option)}={shown(value)}"
+        setting = f"{brief(option)}={brief(value)}"
         raise ConfigError(f"{file}: {setting}: control characters are not allowed")
     elif isinstance(value, float) and math.isnan(value):
-        raise ConfigError(f"{file}: {shown(option)}=nan: expected a number")
+        raise ConfigError(f"{file}: {brief(option)}=nan: expected a number")
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ConfigError(f"{file}: {shown(option)}: expected a number of 64 bits")
+        raise ConfigError(f"{file}: {brief(option)}: expected a number of 64 bits")
 
 
 def _texts(values: Any) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import Array, GraphError, shown
+from gnnscale.core import Array, GraphError, brief
 from gnnscale.core.artifact import files
 from gnnscale.core.artifact.npy import check_array
 from gnnscale.data.formats import safe_pickle_types
@@ -157,7 +157,7 @@ class _StackMachine:
             if name.startswith(old):
                 name = new + name.removeprefix(old)
         if name not in safe_pickle_types.KNOWN:
-            raise PickleError(f"refused: it names {shown(name)}")
+            raise PickleError(f"refused: it names {brief(name)}")
         self.push(safe_pickle_types.Global(name))
 
     def stack_name(self) -> None:

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, one_line, shown
+from gnnscale.core import Array, GraphError, brief, one_line
 from gnnscale.core.artifact.files import file_bytes, readable
 from gnnscale.graph.store_format import MAX_FEATURES
 
@@ -247,7 +247,7 @@ def _parsed(
     except Exception as error:  # of Arrow, whose message may be as long as the file
         start, stop = bad_line(block, parse)
         number = line + block.count(b"\n", 0, start)
-        text = shown(block[start:stop].decode("utf-8", "replace"))
+        text = brief(block[start:stop].decode("utf-8", "replace"))
         raise GraphError(
             f"{source}: line {number} is '{text}' and cannot be read as "
             f"{'/'.join(sorted(set(types)))} ({one_line(error, 200)})"

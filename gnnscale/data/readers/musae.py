@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from gnnscale.core import GraphError, Int64Array, shown
+from gnnscale.core import GraphError, Int64Array, brief
 from gnnscale.core.artifact.files import read_file, total_bytes
 from gnnscale.core.artifact.header import parse_json
 from gnnscale.core.config.untrusted import names
@@ -88,7 +88,7 @@ def _column_index(header: list[str], names: tuple[str, ...], source: str) -> int
         if name in header:
             return header.index(name)
     raise GraphError(
-        f"{source}: columns are {', '.join(map(shown, header[:20]))}; needed are one of "
+        f"{source}: columns are {', '.join(map(brief, header[:20]))}; needed are one of "
         f"{', '.join(_IDS)} and one of {', '.join(_LABELS)}"
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import shown
+from gnnscale.core import brief
 from gnnscale.core.artifact import files
 from gnnscale.core.types import Array
 from gnnscale.data.labels import read_labels
@@ -130,7 +130,7 @@ def open_edge_table(
     read = {*ends, weight, *names, *(labels.csv_types if labels else ())}
     unread = [name for name in table.names if name not in read]
     if unread:
-        listed = ", ".join(shown(name or "''") for name in unread)
+        listed = ", ".join(brief(name or "''") for name in unread)
         _LOG.info("%s: not read: %s; see dataset.edge_features", table.path, listed)
     features = None
     if names:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
-from gnnscale.core import ConfigError, GraphError, check_choice, shown
+from gnnscale.core import ConfigError, GraphError, brief, check_choice
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base
 from gnnscale.data.readers.table_readers import SPLIT, WEIGHT, VertexReader, open_edge_table
@@ -91,7 +91,7 @@ class Tables(base.Dataset):
             path = PurePath("." if name is None else name)
             if name == "" or path.is_absolute() or ".." in path.parts:
                 raise ConfigError(
-                    f"dataset.{option}={shown(name)}: expected a file or folder in dataset.raw"
+                    f"dataset.{option}={brief(name)}: expected a file or folder in dataset.raw"
                 )
         check_choice("dataset.id_type", self.id_type, ID_TYPES)
         check_choice("dataset.label_kind", self.label_kind, LABEL_KINDS)
@@ -113,13 +113,13 @@ class Tables(base.Dataset):
         for column in self.categories or ():
             if column in used or (self.features is not None and column not in self.features):
                 raise ConfigError(
-                    f"dataset.categories: expected columns of features, got {shown(column)}"
+                    f"dataset.categories: expected columns of features, got {brief(column)}"
                 )
         for column in self.edge_categories or ():
             if column not in (self.edge_features or ()):
                 raise ConfigError(
                     "dataset.edge_categories: expected columns of edge_features, got "
-                    f"{shown(column)}"
+                    f"{brief(column)}"
                 )
 
     def to_predict(
@@ -227,7 +227,7 @@ class Tables(base.Dataset):
 def _check_delimiter(delimiter: str) -> None:
     if delimiter != "tab" and (len(delimiter.encode()) != 1 or delimiter in '"\r\n'):
         raise ConfigError(
-            f"dataset.delimiter={shown(repr(delimiter))}: expected tab, or one ASCII character "
+            f"dataset.delimiter={brief(repr(delimiter))}: expected tab, or one ASCII character "
             "other than a quote or a line end"
         )
 
@@ -243,7 +243,7 @@ def _check_columns(option: str, columns: list[str] | None, used: Sequence[str | 
     for column in columns or ():
         if column in used or (columns or []).count(column) > 1:
             raise ConfigError(
-                f"dataset.{option}: expected each column once, got {shown(column)} twice"
+                f"dataset.{option}: expected each column once, got {brief(column)} twice"
             )
 
 
@@ -251,7 +251,7 @@ def _check_edge_label(column: str | None, weight: str | None) -> None:
     """Raise ConfigError if both are one column: messages would carry labels of test edges."""
     if column is not None and column == weight:
         raise ConfigError(
-            f"dataset.edge_label={shown(column)}: expected another column than dataset.weight, "
-            f"which messages carry, got {shown(weight)}; dataset.weight=null leaves edges without "
+            f"dataset.edge_label={brief(column)}: expected another column than dataset.weight, "
+            f"which messages carry, got {brief(weight)}; dataset.weight=null leaves edges without "
             "weights"
         )

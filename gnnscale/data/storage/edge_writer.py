@@ -93,7 +93,7 @@ class EdgeWriter:
             _check_consistent("weights", spool.weighted, weights, source)
             _check_consistent("features", spool.has_rows, features, source)
         if weights is not None:
-            weights = validation.checked_weights(weights, len(src), source)
+            weights = validation.check_weights(weights, len(src), source)
         if features is not None or self.lists_edges:
             if self._published is None:
                 dtype = vertex_dtype(spool.num_vertices)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import ConfigError, shown
+from gnnscale.core import ConfigError, brief
 from gnnscale.core.artifact.files import check_space
 from gnnscale.core.artifact.npy import ArrayEntry, map_npy, write_array
 from gnnscale.core.types import Array, IntArray
@@ -134,7 +134,7 @@ def warn_of_columns(
         for column in columns:
             end += column["width"]
             if feature < end:
-                return shown(repr(column["name"])) + suffix
+                return brief(repr(column["name"])) + suffix
         return str(feature) + suffix
 
     suffix = " of edges" if of_edges else ""

@@ -16,7 +16,15 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from gnnscale.core import ConfigError, GraphError, check_choice, hardware, one_line, progress, shown
+from gnnscale.core import (
+    ConfigError,
+    GraphError,
+    brief,
+    check_choice,
+    hardware,
+    one_line,
+    progress,
+)
 from gnnscale.core.artifact.files import NoSpaceError, check_space, new_folder, size
 from gnnscale.core.artifact.header import file_sha256
 from gnnscale.data.formats.archive import extract_all
@@ -42,7 +50,7 @@ def is_remote(location: str) -> bool:
 def check_address(address: str) -> None:
     """Raise ConfigError unless an address has a scheme of ``SCHEMES`` and is not a chain."""
     if "::" in address:
-        raise ConfigError(f"dataset.raw={shown(address)}: expected one address, got a chain")
+        raise ConfigError(f"dataset.raw={brief(address)}: expected one address, got a chain")
     check_choice("dataset.raw: the scheme of the address", address.partition("://")[0], SCHEMES)
 
 
@@ -68,7 +76,7 @@ def copy_remote(address: str, names: Sequence[str]) -> Path:
         files = dict(_list_files(system, root, names))
     if not files:
         raise GraphError(
-            f"dataset.raw={address}: expected one of {', '.join(map(shown, names))}, got none"
+            f"dataset.raw={address}: expected one of {', '.join(map(brief, names))}, got none"
         )
     with new_folder(path, replace=lambda: _recorded_versions(path) != files) as folder:
         if folder is not None:
@@ -125,7 +133,7 @@ def _copy(
     check_space(f"dataset.raw={address}", folder, disk=total)
     _LOG.info("copying %d files of %s", len(files), address)
     with (
-        progress.track(f"copying {shown(address)}", total, "bytes") as advance,
+        progress.track(f"copying {brief(address)}", total, "bytes") as advance,
         _one_line_errors(address),
     ):
         for name, version in files.items():
@@ -243,7 +251,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         if urlsplit(newurl).scheme not in allowed:
             raise GraphError(
                 f"{req.full_url}: expected a redirect to {' or '.join(allowed)}, got "
-                f"{shown(newurl)}"
+                f"{brief(newurl)}"
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
@@ -286,11 +294,11 @@ def _fetch(url: str, part: Path) -> None:
                 part.unlink()
                 _fetch(url, part)
             return  # the partial file is complete
-        raise GraphError(f"{url}: the host answers {error.code} {shown(error.reason)}") from None
+        raise GraphError(f"{url}: the host answers {error.code} {brief(error.reason)}") from None
     except (urllib.error.URLError, *_BROKEN) as error:
         reason = getattr(error, "reason", None) or error
         raise GraphError(
-            f"{url}: cannot be reached ({shown(reason)}); without a network, set dataset.raw to a "
+            f"{url}: cannot be reached ({brief(reason)}); without a network, set dataset.raw to a "
             "folder that has the file"
         ) from None
 
@@ -310,7 +318,7 @@ def _content_length(url: str, headers: Message) -> int | None:
     if length is None:
         return None
     if not (length.isascii() and length.isdigit() and len(length) < 19):
-        raise GraphError(f"{url}: Content-Length: expected a number, got {shown(repr(length))}")
+        raise GraphError(f"{url}: Content-Length: expected a number, got {brief(repr(length))}")
     return int(length)
 
 

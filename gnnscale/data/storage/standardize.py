@@ -202,7 +202,7 @@ def _read(graph: Graph, name: str, num_features: int) -> ColumnScaling | None:
     return scaling
 
 
-def scaled_graph(graph: Graph, scaling: ColumnScaling) -> Graph:
+def scale_features(graph: Graph, scaling: ColumnScaling) -> Graph:
     """Return ``graph`` with scaled vertex features, float32 in a temporary file.
 
     Raises:
@@ -212,7 +212,7 @@ def scaled_graph(graph: Graph, scaling: ColumnScaling) -> Graph:
     return replace(graph, features=rows, feature_dtype="float32")
 
 
-def scaled_edges(graph: Graph, scaling: ColumnScaling) -> Graph:
+def scale_edge_features(graph: Graph, scaling: ColumnScaling) -> Graph:
     """Return ``graph`` with scaled edge features in a temporary file.
 
     The last row, of added loops, remains zeros, which equal the mean.

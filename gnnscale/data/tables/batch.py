@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, Int64Array, UInt8Array, one_line, shown
+from gnnscale.core import Array, GraphError, Int64Array, UInt8Array, brief, one_line
 from gnnscale.core.artifact.files import file_bytes
 
 
@@ -74,7 +74,7 @@ def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
     if name is not None:
         path = folder / name
         if not path.exists():
-            raise GraphError(f"dataset.{table}={shown(name)}: {path} is missing")
+            raise GraphError(f"dataset.{table}={brief(name)}: {path} is missing")
     else:
         candidates = [folder / name for name in usual_names(table) if (folder / name).exists()]
         if len(candidates) != 1:
@@ -157,12 +157,12 @@ def with_texts(batch: Batch) -> Batch:
         if lengths.max(initial=0) > MAX_TEXT_BYTES:
             index = int(lengths.argmax())
             raise GraphError(
-                f"{batch.locate(index)}: {shown(column)} has {lengths[index]} bytes, allowed are "
+                f"{batch.locate(index)}: {brief(column)} has {lengths[index]} bytes, allowed are "
                 f"{MAX_TEXT_BYTES}"
             )
         if not _is_valid(array):
             index = next(i for i in range(len(array)) if not _is_valid(array.slice(i, 1)))
-            raise GraphError(f"{batch.locate(index)}: {shown(column)} is not UTF-8")
+            raise GraphError(f"{batch.locate(index)}: {brief(column)} is not UTF-8")
     return Batch(batch.file, batch.row, columns)
 
 
@@ -187,7 +187,7 @@ def refuse_nulls(batch: Batch, column: str) -> None:
     """Raise GraphError, naming the row, if the column has a null."""
     index = first_null(batch.columns[column])
     if index is not None:
-        raise GraphError(f"{batch.locate(index)}: {shown(column)} is empty")
+        raise GraphError(f"{batch.locate(index)}: {brief(column)} is empty")
 
 
 def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
@@ -202,13 +202,13 @@ def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
     array = plain(batch.columns[column])
     if not _is_number(array.type):
         raise GraphError(
-            f"{batch.file}: column {shown(repr(column))}: expected numbers, got {shown(array.type)}"
+            f"{batch.file}: column {brief(repr(column))}: expected numbers, got {brief(array.type)}"
         )
     try:
         array = compute.cast(array, pyarrow.from_numpy_dtype(np.dtype(dtype)), safe=False)
     except pyarrow.ArrowInvalid as error:
         raise GraphError(
-            f"{batch.file}: column {shown(repr(column))}: {one_line(error, 200)}"
+            f"{batch.file}: column {brief(repr(column))}: {one_line(error, 200)}"
         ) from None
     values: Array = array.to_numpy(zero_copy_only=False)
     return values

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Array, shown
+from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Array, brief
 from gnnscale.core.artifact.files import check_space
 from gnnscale.data.tables.batch import Batch, is_text, plain
 from gnnscale.graph import Graph
@@ -78,14 +78,14 @@ def find_categories(
             if len(values) > MAX_CATEGORIES:
                 _refuse_text(table, column, values)
                 raise GraphError(
-                    f"{batch.file}: column {shown(repr(column))} has over {MAX_CATEGORIES} "
+                    f"{batch.file}: column {brief(repr(column))} has over {MAX_CATEGORIES} "
                     "different values, which is too many for categories; free text is not read: "
                     f"encode it as numbers, or leave the column out by dataset.{option}=[...]"
                 )
     for column, values in values_by_column.items():
         if not values:
             raise GraphError(
-                f"{table.path}: column {shown(repr(column))} has no value, and so no category; "
+                f"{table.path}: column {brief(repr(column))} has no value, and so no category; "
                 f"leave it out by dataset.{option}=[...]"
             )
     return {column: tuple(sorted(values)) for column, values in values_by_column.items()}
@@ -101,8 +101,8 @@ def _refuse_text(table: Table, column: str, values: Collection[str]) -> None:
         for index, value in enumerate(_as_texts(batch, column).to_pylist()):
             if value is not None and not _NUMBER.fullmatch(value):
                 raise GraphError(
-                    f"{batch.locate(index)}: {shown(column)}: expected a number, as most values of "
-                    f"the column, got {shown(repr(value))}"
+                    f"{batch.locate(index)}: {brief(column)}: expected a number, as most values of "
+                    f"the column, got {brief(repr(value))}"
                 )
 
 
@@ -127,8 +127,8 @@ def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Arra
     if (row_codes == unknown).any():
         index = int((row_codes == unknown).argmax())
         raise GraphError(
-            f"{batch.locate(index)}: {shown(column)}: expected a category of the first pass over "
-            f"the file, got {shown(repr(encoded[index].as_py()))}"
+            f"{batch.locate(index)}: {brief(column)}: expected a category of the first pass over "
+            f"the file, got {brief(repr(encoded[index].as_py()))}"
         )
     rows = np.zeros((len(batch), len(categories)), np.float32)
     filled = np.flatnonzero(row_codes != _NO_CATEGORY)
@@ -148,12 +148,12 @@ def _as_texts(batch: Batch, column: str) -> Any:
     if whole or types.is_null(array.type):
         return compute.cast(array, pyarrow.large_string())
     raise GraphError(
-        f"{batch.file}: column {shown(repr(column))}: expected texts or integers as categories, "
-        f"got {shown(array.type)}"
+        f"{batch.file}: column {brief(repr(column))}: expected texts or integers as categories, "
+        f"got {brief(array.type)}"
     )
 
 
-def places_of(
+def feature_mapping(
     graph: str, columns: Sequence[Column], expected_columns: Sequence[Column]
 ) -> Int64Array | None:
     """Return the source feature of each expected feature, -1 for a category without vertices.
@@ -195,13 +195,13 @@ def check_kinds(graph: str, column: Column, expected: Column, option: str = "cat
     """
     if column.categories is not None and expected.categories is None:
         raise ConfigError(
-            f"dataset: column {shown(repr(expected.name))} of {graph}: expected numbers as in "
-            f"training, got categories such as {shown(repr(column.categories[0]))}"
+            f"dataset: column {brief(repr(expected.name))} of {graph}: expected numbers as in "
+            f"training, got categories such as {brief(repr(column.categories[0]))}"
         )
     if column.categories is None and expected.categories is not None:
         raise ConfigError(
-            f"dataset: column {shown(repr(expected.name))} of {graph}: expected categories as in "
-            f"training, got numbers; set dataset.{option}=[{shown(expected.name)}]"
+            f"dataset: column {brief(repr(expected.name))} of {graph}: expected categories as in "
+            f"training, got numbers; set dataset.{option}=[{brief(expected.name)}]"
         )
 
 
@@ -212,14 +212,14 @@ def _category_mapping(graph: str, column: Column, expected: Column, first: int) 
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise ConfigError(
-            f"dataset: column {shown(repr(expected.name))} of {graph}: expected the categories of "
-            f"training, got {shown(repr(unknown[0]))}{more}; train again, or leave the cells empty"
+            f"dataset: column {brief(repr(expected.name))} of {graph}: expected the categories of "
+            f"training, got {brief(repr(unknown[0]))}{more}; train again, or leave the cells empty"
         )
     number: Mapping[str, int] = {name: index for index, name in enumerate(column.categories)}
     return [first + number[name] if name in number else -1 for name in expected.categories]
 
 
-def arranged_graph(graph: Graph, mapping: Int64Array) -> Graph:
+def remap_features(graph: Graph, mapping: Int64Array) -> Graph:
     """Return ``graph`` with remapped vertex features in a temporary file.
 
     Args:
@@ -236,8 +236,8 @@ def arranged_graph(graph: Graph, mapping: Int64Array) -> Graph:
     return replace(graph, features=rows, feature_dtype="float32")
 
 
-def arranged_edges(graph: Graph, mapping: Int64Array) -> Graph:
-    """Return ``graph`` with remapped edge features; arguments as for ``arranged_graph``."""
+def remap_edge_features(graph: Graph, mapping: Int64Array) -> Graph:
+    """Return ``graph`` with remapped edge features; arguments as for ``remap_features``."""
     assert graph.edges.features is not None
     return replace(
         graph, edges=replace(graph.edges, features=_remapped_copy(graph.edges.features, mapping))

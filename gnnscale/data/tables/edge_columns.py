@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, Float32Array, GraphError, Int64Array, hardware, shown
+from gnnscale.core import Array, Float32Array, GraphError, Int64Array, brief, hardware
 from gnnscale.core.pipeline import Pipeline
 from gnnscale.data.tables import vertex_ids
 from gnnscale.data.tables.batch import Batch, RowLocations, floats, refuse_nulls
@@ -179,7 +179,7 @@ def _weights(batch: Batch, column: str) -> Float32Array:
     if not good.all():
         index = int(good.argmin())
         raise GraphError(
-            f"{batch.locate(index)}: {shown(column)}: expected a weight of at least 0 in the range "
+            f"{batch.locate(index)}: {brief(column)}: expected a weight of at least 0 in the range "
             f"of float32, got {batch.columns[column][index]}"
         )
     return values

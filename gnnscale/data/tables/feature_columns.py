@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, Float32Array, GraphError, shown
+from gnnscale.core import Array, Float32Array, GraphError, brief
 from gnnscale.data.tables.batch import Batch, first_null, floats, is_binary, refuse_nulls
 from gnnscale.data.tables.categories import Column, find_categories, mixed_up, one_hot
 from gnnscale.data.tables.label_columns import are_parts
@@ -163,7 +163,7 @@ class FeatureColumns:
             _LOG.warning(
                 "%s: feature %s numbers the rows; if their order means nothing, leave it out by "
                 "dataset.features=[...]",
-                *(self._table.path, shown(repr(column))),
+                *(self._table.path, brief(repr(column))),
             )
         if not self._named:
             self._warn_of_texts(numbers.count)
@@ -171,7 +171,7 @@ class FeatureColumns:
     def _warn_of_texts(self, num_rows: int) -> None:
         """Warn about categories that are ids, or parts of a split."""
         for column, names in self._categories.items():
-            source = self._table.path, shown(repr(column))
+            source = self._table.path, brief(repr(column))
             if len(names) == num_rows >= _FEW_ROWS:
                 _LOG.warning(
                     "%s: feature %s has another text in each row, as an id has; leave it out by "
@@ -213,12 +213,12 @@ class FeatureColumns:
         if finite.all():
             return
         index, *number = map(int, np.argwhere(~finite)[0])
-        which = f"number {number[0] + 1} of {shown(column)}" if number else shown(column)
+        which = f"number {number[0] + 1} of {brief(column)}" if number else brief(column)
         cell = self._cell(batch, column, index)
         value = cell[number[0]] if number else cell
         infinite = str(value).strip().lower().lstrip("+-") in _NOT_FINITE
         reason = "features must be finite" if infinite else "float32 cannot hold it"
-        raise GraphError(f"{batch.locate(index)}: {which} is {shown(value)}, {reason}")
+        raise GraphError(f"{batch.locate(index)}: {which} is {brief(value)}, {reason}")
 
     def _cell(self, batch: Batch, column: str, index: int) -> Any:
         """Return a cell in its original form; CSV was parsed as float32."""
@@ -251,7 +251,7 @@ class FeatureColumns:
         ]
         if 0 in widths:
             column = self._columns[widths.index(0)]
-            raise GraphError(f"{batch.locate(0)}: {shown(column)}: expected a number, got none")
+            raise GraphError(f"{batch.locate(0)}: {brief(column)}: expected a number, got none")
         return widths
 
 
@@ -266,9 +266,9 @@ def _find_categories(
             del categories[column]  # reading the text as a number raises an error with the row
         elif text is not None:
             raise GraphError(
-                f"{table.path}: column {shown(repr(column))}: expected numbers or texts, got "
-                f"numbers and the text {shown(repr(text))}; if all are categories, set "
-                f"dataset.{options[1]}=[{shown(column)}]"
+                f"{table.path}: column {brief(repr(column))}: expected numbers or texts, got "
+                f"numbers and the text {brief(repr(text))}; if all are categories, set "
+                f"dataset.{options[1]}=[{brief(column)}]"
             )
     return categories
 
@@ -278,12 +278,12 @@ def _check_numbers(table: Table, column: str, *, named: bool, option: str) -> No
     kind = table.types[column]
     if table.is_csv and is_binary(kind):
         raise GraphError(
-            f"{table.path}: column {shown(repr(column))}: expected UTF-8; save the table as UTF-8"
+            f"{table.path}: column {brief(repr(column))}: expected UTF-8; save the table as UTF-8"
         )
     if not _holds_numbers(kind) and not (named and table.is_csv):
         raise GraphError(
-            f"{table.path}: column {shown(repr(column))}: expected numbers, lists of numbers or "
-            f"texts, got {shown(kind)}; name the feature columns by dataset.{option}=[...]"
+            f"{table.path}: column {brief(repr(column))}: expected numbers, lists of numbers or "
+            f"texts, got {brief(kind)}; name the feature columns by dataset.{option}=[...]"
         )
 
 
@@ -378,14 +378,14 @@ def _list_values(batch: Batch, column: str, width: int) -> Array:
     if (lengths != width).any():
         index = int((lengths != width).argmax())
         raise GraphError(
-            f"{batch.locate(index)}: {shown(column)}: expected {width} numbers as in the first "
+            f"{batch.locate(index)}: {brief(column)}: expected {width} numbers as in the first "
             f"row, got {lengths[index]}"
         )
     flat = array.flatten()
     empty = first_null(flat)
     if empty is not None:
         raise GraphError(
-            f"{batch.locate(empty // width)}: number {empty % width + 1} of {shown(column)}: "
+            f"{batch.locate(empty // width)}: number {empty % width + 1} of {brief(column)}: "
             "expected a number, got an empty cell"
         )
     values = floats(Batch(batch.file, batch.row, {column: flat}), column, np.float32)

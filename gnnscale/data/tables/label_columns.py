@@ -7,7 +7,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, UInt8Array, shown
+from gnnscale.core import (
+    Array,
+    BoolArray,
+    Float32Array,
+    GraphError,
+    Int64Array,
+    UInt8Array,
+    brief,
+)
 from gnnscale.data.labels import wrapped_label, wrapped_message
 from gnnscale.data.tables.batch import Batch, floats, is_text, plain
 from gnnscale.graph.store_format import MAX_CLASSES, has_label
@@ -84,7 +92,7 @@ class LabelColumn:
         text = is_text(array.type)
         if self._parts and text != (self._codes is not None):
             raise GraphError(
-                f"{batch.file}: column {shown(repr(self._column))} holds {shown(array.type)}, "
+                f"{batch.file}: column {brief(repr(self._column))} holds {brief(array.type)}, "
                 f"files before it hold {'numbers' if text else 'texts'}"
             )
         if not text:
@@ -93,7 +101,7 @@ class LabelColumn:
             return
         if self._kind == "values":
             raise GraphError(
-                f"{batch.file}: column {shown(repr(self._column))} holds texts, "
+                f"{batch.file}: column {brief(repr(self._column))} holds texts, "
                 f"dataset.{self._option}=values needs numbers"
             )
         if self._codes is None:
@@ -109,13 +117,13 @@ class LabelColumn:
                 self._name_bytes += len(name)
         if len(self._codes) > MAX_CLASS_NAMES:
             raise GraphError(
-                f"{batch.file}: column {shown(repr(self._column))} holds over {MAX_CLASS_NAMES} "
+                f"{batch.file}: column {brief(repr(self._column))} holds over {MAX_CLASS_NAMES} "
                 "different texts, classes are fewer"
             )
         if self._name_bytes > _MAX_NAME_BYTES:
             raise GraphError(
                 f"{batch.file}: the names of {len(self._codes)} classes in column "
-                f"{shown(repr(self._column))} take over {_MAX_NAME_BYTES} bytes, number them"
+                f"{brief(repr(self._column))} take over {_MAX_NAME_BYTES} bytes, number them"
             )
         codes = [self._codes[name] for name in encoded.dictionary.to_pylist()]
         indices = encoded.indices.fill_null(len(codes)).to_numpy()
@@ -145,7 +153,7 @@ class LabelColumn:
             row = wrapped_label(labels, self._dtype)
             if row is not None:
                 raise GraphError(
-                    f"{rows.locate(row)}: {shown(self._column)} {wrapped_message(self._dtype)}"
+                    f"{rows.locate(row)}: {brief(self._column)} {wrapped_message(self._dtype)}"
                 )
         return labels, None
 
@@ -171,7 +179,7 @@ class LabelColumn:
     ) -> None:
         index = int(wrong.argmax())
         raise GraphError(
-            f"{rows.locate(first + index)}: {shown(self._column)} {labels[index]:.12g} is not "
+            f"{rows.locate(first + index)}: {brief(self._column)} {labels[index]:.12g} is not "
             f"{allowed} (dataset.{self._option}={self._kind})"
         )
 
@@ -217,7 +225,7 @@ class SplitColumn:
         kind = array.type.value_type if types.is_dictionary(array.type) else array.type
         if not is_text(kind):
             raise GraphError(
-                f"{batch.file}: column {shown(repr(self._column))} holds {shown(array.type)}, a "
+                f"{batch.file}: column {brief(repr(self._column))} holds {brief(array.type)}, a "
                 f"split is told by words: {self._allowed_words()}"
             )
         encoded = plain(array).dictionary_encode()
@@ -225,9 +233,9 @@ class SplitColumn:
         parts = np.array([*codes, 0], np.uint8)[encoded.indices.fill_null(len(codes)).to_numpy()]
         if 255 in codes:
             index = int((parts == 255).argmax())
-            word = shown(repr(encoded[index].as_py()))
+            word = brief(repr(encoded[index].as_py()))
             raise GraphError(
-                f"{batch.locate(index)}: {shown(self._column)} is {word}, allowed are "
+                f"{batch.locate(index)}: {brief(self._column)} is {word}, allowed are "
                 f"{self._allowed_words()}"
             )
         self._parts.append(parts)
@@ -311,7 +319,7 @@ class SplitMasks(SplitColumn):
             kind = batch.columns[column].type
             if is_text(kind):
                 raise GraphError(
-                    f"{batch.file}: column {shown(repr(column))} holds {shown(kind)}, a mask is of "
+                    f"{batch.file}: column {brief(repr(column))} holds {brief(kind)}, a mask is of "
                     "booleans, or of 1 and 0"
                 )
             values = np.nan_to_num(floats(batch, column, np.float64))
@@ -326,5 +334,5 @@ class SplitMasks(SplitColumn):
             index = int(wrong.argmax())
             value = batch.columns[column][index]
             raise GraphError(
-                f"{batch.locate(index)}: {shown(column)} is {shown(value)}, allowed are {allowed}"
+                f"{batch.locate(index)}: {brief(column)} is {brief(value)}, allowed are {allowed}"
             )

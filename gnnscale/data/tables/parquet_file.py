@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import GraphError, shown
+from gnnscale.core import GraphError, brief
 from gnnscale.core.artifact.files import file_bytes, readable
 from gnnscale.data.tables.batch import Batch, with_texts
 from gnnscale.data.tables.parquet_pages import ColumnChunk, read_footer, read_pages
@@ -140,7 +140,7 @@ class ParquetFile:
                     location.start,
                     location.num_bytes,
                     location.num_values,
-                    f"{source}, column {shown(repr(path))}",
+                    f"{source}, column {brief(repr(path))}",
                 )
                 fixed = column.physical_type == "FIXED_LEN_BYTE_ARRAY"
                 chunks.append(
@@ -160,13 +160,13 @@ class ParquetFile:
         for chunk in chunks:
             if not chunk.nested and chunk.num_values != chunk.num_rows:
                 raise GraphError(
-                    f"{source}: column {shown(repr(chunk.path))} has {chunk.num_values} values in "
+                    f"{source}: column {brief(repr(chunk.path))} has {chunk.num_values} values in "
                     f"{chunk.num_rows} rows"
                 )
             entry = chunk.value_bytes(_LIST_ALLOWANCE)
             if chunk.nested and chunk.num_values * entry > _LIST_ALLOWANCE + _RATIO * chunk.packed:
                 raise GraphError(
-                    f"{source}: column {shown(repr(chunk.path))} has {chunk.num_values} values in "
+                    f"{source}: column {brief(repr(chunk.path))} has {chunk.num_values} values in "
                     f"lists, too many for its {chunk.packed} bytes; write fewer rows a group"
                 )
         needed = sum(chunk.page_bytes for chunk in chunks)

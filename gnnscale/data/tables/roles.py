@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from gnnscale.core import GraphError, shown
+from gnnscale.core import GraphError, brief
 from gnnscale.data.tables.label_columns import SplitColumn, SplitMasks
 from gnnscale.data.tables.table import Table
 
@@ -47,7 +47,7 @@ def default_features(
     reasons |= dict.fromkeys(table.index_columns & reasons.keys(), "the index of pandas")
     left_out = {name: reason for name, reason in reasons.items() if reason}
     if left_out:
-        listed = [f"{shown(repr(name))} ({reason})" for name, reason in left_out.items()]
+        listed = [f"{brief(repr(name))} ({reason})" for name, reason in left_out.items()]
         _LOG.info(
             "%s: no features, unless dataset.features names them: %s",
             table.path,
@@ -103,14 +103,14 @@ def warn_of_store(columns: object, categories: Collection[str], path: Path) -> N
             "force=true leaves them out",
             *(
                 path,
-                _join_names([f"{shown(repr(name))} ({skip_reason(name)})" for name in doubtful]),
+                _join_names([f"{brief(repr(name))} ({skip_reason(name)})" for name in doubtful]),
             ),
         )
 
 
 def log_features(table: Table, names: Sequence[str]) -> None:
     """Log the feature columns."""
-    _LOG.info("%s: features are %s", table.path, _join_names([shown(repr(name)) for name in names]))
+    _LOG.info("%s: features are %s", table.path, _join_names([brief(repr(name)) for name in names]))
 
 
 def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str]) -> None:
@@ -124,13 +124,13 @@ def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str
             _LOG.warning(
                 "%s: %s is by name a label, and among the features; dataset.features=[...] leaves "
                 "it out",
-                *(table.path, shown(repr(name))),
+                *(table.path, brief(repr(name))),
             )
         elif role and name not in categories:
             _LOG.warning(
                 "%s: %s is by name an id, and a number among the features; dataset.features=[...] "
                 "leaves it out, and dataset.categories=[...] makes each value a feature",
-                *(table.path, shown(repr(name))),
+                *(table.path, brief(repr(name))),
             )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, GraphError, Int32Array, IntArray, shown
+from gnnscale.core import Array, ConfigError, GraphError, Int32Array, IntArray, brief
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.data.array_inputs import refuse_masked
 from gnnscale.data.tables.batch import plain, refuse_nulls
@@ -78,7 +78,7 @@ def _distinct(
         ordered = np.sort(vertices)
         twice = ordered[1:][ordered[1:] == ordered[:-1]][0]
         name = twice if vertex_ids is None else vertex_ids[int(twice)].as_py()
-        raise ConfigError(f"{option}: expected each vertex once, got {shown(name)} twice")
+        raise ConfigError(f"{option}: expected each vertex once, got {brief(name)} twice")
     return vertices
 
 
@@ -123,8 +123,8 @@ def _read_selection(
         return option, ids
     text = str(selection)
     if not text.endswith(_FILES):
-        raise ConfigError(f"{option}={shown(selection)}: allowed are {allowed}, or {listed}")
-    option = f"{option}={shown(selection)}"
+        raise ConfigError(f"{option}={brief(selection)}: allowed are {allowed}, or {listed}")
+    option = f"{option}={brief(selection)}"
     if text.endswith(".npy"):
         array = map_npy(Path(selection), axes=len(columns), kinds="iu")
         if array.ndim == 2 and array.shape[1] != 2:
@@ -148,7 +148,7 @@ def _listed_ids(
     good = ids.ndim == num_columns and (num_columns == 1 or ids.shape[1] == 2)
     if not good or (not texts and ids.dtype.kind not in "iu" and len(values)):
         what = "ids" if texts else "whole numbers"
-        raise ConfigError(f"{option}={shown(selection)}: must be {what}, {listed}")
+        raise ConfigError(f"{option}={brief(selection)}: must be {what}, {listed}")
     if texts:
         ids = np.array([str(id_) for id_ in ids.reshape(-1)], np.object_).reshape(ids.shape)
     return list(ids.reshape(len(ids), num_columns).T)
@@ -184,8 +184,8 @@ def _table_ids(file: Path, columns: tuple[str, ...], vertex_ids: pyarrow.Array |
 def _check_columns(table: Table, file: Path, columns: Sequence[str]) -> None:
     missing = next((column for column in columns if column not in table.names), None)
     if missing is not None:
-        have = ", ".join(map(shown, table.names[:12]))
-        raise GraphError(f"{file}: has no column {shown(missing)}, it has {have}")
+        have = ", ".join(map(brief, table.names[:12]))
+        raise GraphError(f"{file}: has no column {brief(missing)}, it has {have}")
 
 
 def _vertex_numbers(
@@ -196,7 +196,7 @@ def _vertex_numbers(
         return _look_up(ids, vertex_ids, graph, option)
     if not isinstance(ids, np.ndarray):
         if str(ids.type) not in ("int64", "int32", "uint32", "int16", "uint16", "int8", "uint8"):
-            raise ConfigError(f"{option}: holds {shown(ids.type)}, ids are whole numbers")
+            raise ConfigError(f"{option}: holds {brief(ids.type)}, ids are whole numbers")
         ids = ids.to_numpy(zero_copy_only=False)
     wrong = (ids < 0) | (ids >= graph.num_vertices)
     if wrong.any():
@@ -224,7 +224,7 @@ def _look_up(ids: Any, vertex_ids: pyarrow.Array, graph: Graph, option: str) -> 
     numbers = compute.index_in(requested, value_set=vertex_ids)
     if numbers.null_count:
         missing = requested.filter(compute.is_null(numbers))[0].as_py()
-        raise ConfigError(f"{option}: {shown(missing)} is no id of a vertex of {graph.name}")
+        raise ConfigError(f"{option}: {brief(missing)} is no id of a vertex of {graph.name}")
     return np.asarray(numbers.to_numpy())
 
 
@@ -254,15 +254,15 @@ def find_kinds(
         return kinds
     if not file.endswith(_TABLES):
         raise ConfigError(
-            f"{option}={shown(file)}: expected a table with columns id and {shown(column)} "
+            f"{option}={brief(file)}: expected a table with columns id and {brief(column)} "
             f"({', '.join(_TABLES)})"
         )
     if column in _ID:
         raise ConfigError(
-            f"{option}={shown(file)}: expected a column of kinds other than the ids, got {column}"
+            f"{option}={brief(file)}: expected a column of kinds other than the ids, got {column}"
         )
     ids, values = _table_columns(Path(file), vertex_ids, column)
-    option = f"{option}={shown(file)}"
+    option = f"{option}={brief(file)}"
     vertices = _distinct(_vertex_numbers(ids, vertex_ids, graph, option), graph, vertex_ids, option)
     kinds[vertices] = values.dictionary_encode().indices.to_numpy()
     return kinds

@@ -7,7 +7,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from gnnscale.core import GraphError, hardware, nearest, one_line, shown
+from gnnscale.core import GraphError, brief, hardware, one_line, suggestion
 from gnnscale.core.pipeline import Pipeline
 from gnnscale.data.formats.text import bad_line, head_lines, line_blocks, opened_text
 from gnnscale.data.tables import batch, parquet_file
@@ -124,7 +124,7 @@ class CsvFile:
         except Exception as error:  # of Arrow, whose message may be as long as the file
             start, stop = bad_line(block.text, parse)
             line = block.line + block.text.count(b"\n", 0, start)
-            text = shown(block.text[start:stop].decode("utf-8", "replace"))
+            text = brief(block.text[start:stop].decode("utf-8", "replace"))
             raise GraphError(
                 f"{self.path}: row {line - 1} is '{text}' and cannot be read ({_reason(error)})"
             ) from None
@@ -168,7 +168,7 @@ class Table:
             named = [name for name in file.names if name.strip()]
             twice = next((name for name in named if named.count(name) > 1), None)
             if twice is not None:
-                raise GraphError(f"{file.path}: has two columns {shown(repr(twice))}")
+                raise GraphError(f"{file.path}: has two columns {brief(repr(twice))}")
         self.names = self._files[0].names
         self.is_csv = isinstance(self._files[0], CsvFile)
         self.types = self._files[0].types()
@@ -190,14 +190,14 @@ class Table:
         """Return ``column``, the value of an option; raise GraphError unless every file has it."""
         for file in self._files:
             if file.names.count(column) > 1:
-                raise GraphError(f"{file.path}: has two columns {shown(repr(column))}")
+                raise GraphError(f"{file.path}: has two columns {brief(repr(column))}")
             if column not in file.names:
-                listed = ", ".join(shown(name or "''") for name in file.names[:_MAX_NAMED])
+                listed = ", ".join(brief(name or "''") for name in file.names[:_MAX_NAMED])
                 more = len(file.names) - _MAX_NAMED
                 raise GraphError(
-                    f"{file.path}: has no column {shown(repr(column))} (dataset.{option}), it has "
+                    f"{file.path}: has no column {brief(repr(column))} (dataset.{option}), it has "
                     f"{listed}{f' and {more} more' if more > 0 else ''}"
-                    f"{nearest(column, file.names)}{self._hint(file)}"
+                    f"{suggestion(column, file.names)}{self._hint(file)}"
                 )
         return column
 

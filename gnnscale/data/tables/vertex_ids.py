@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import Array, GraphError, Int64Array, shown
+from gnnscale.core import Array, GraphError, Int64Array, brief
 from gnnscale.core.artifact.files import file_bytes
 from gnnscale.core.artifact.header import file_sha256
 from gnnscale.core.artifact.npy import map_npy, write_array
@@ -58,7 +58,7 @@ def _uniform(batch: Batch, column: str, id_type: str) -> Any:
     whole = pyarrow.types.is_integer(array.type)
     if not (whole or is_text(array.type)) or (id_type == "integer" and not whole):
         raise GraphError(
-            f"{batch.file}: column {shown(repr(column))} holds {shown(array.type)}, ids are whole "
+            f"{batch.file}: column {brief(repr(column))} holds {brief(array.type)}, ids are whole "
             f"numbers{'' if id_type == 'integer' else ' or strings'} (dataset.id_type={id_type})"
         )
     if whole and id_type == "string":
@@ -94,14 +94,14 @@ class IdColumn:
         self._text_bytes_left -= len(text_buffers(array)[1]) if is_text(array.type) else 0
         if self._text_bytes_left < 0:
             raise GraphError(
-                f"{batch.file}: texts of column {shown(repr(self.column))} take over "
+                f"{batch.file}: texts of column {brief(repr(self.column))} take over "
                 f"{self._max_bytes} bytes, too many for the size of the table; one that is not "
                 "compressed has no such limit"
             )
         if self._arrays and self._arrays[0].type != array.type:
             raise GraphError(
-                f"{batch.file}: column {shown(repr(self.column))} holds {shown(array.type)}, and "
-                f"{self._locations.first_file} has {shown(self._arrays[0].type)}; set "
+                f"{batch.file}: column {brief(repr(self.column))} holds {brief(array.type)}, and "
+                f"{self._locations.first_file} has {brief(self._arrays[0].type)}; set "
                 "dataset.id_type=string"
             )
         self._arrays.append(array)
@@ -129,7 +129,7 @@ class IdColumn:
         if id_map.repeated is not None:
             first, second = id_map.repeated
             raise GraphError(
-                f"{self.locate(second)}: {shown(self.column)} {shown(repr(array[second].as_py()))} "
+                f"{self.locate(second)}: {brief(self.column)} {brief(repr(array[second].as_py()))} "
                 f"is that of another vertex too ({self.locate(first)})"
             )
         return id_map
@@ -171,15 +171,15 @@ class IdMap:
         array = _uniform(batch, column, self._column.id_type)
         if is_text(array.type) != is_text(self.type):
             raise GraphError(
-                f"{batch.file}: column {shown(repr(column))} holds {shown(array.type)}, the ids of "
-                f"the vertices are {shown(self.type)}; set dataset.id_type=string"
+                f"{batch.file}: column {brief(repr(column))} holds {brief(array.type)}, the ids of "
+                f"the vertices are {brief(self.type)}; set dataset.id_type=string"
             )
         vertices, unknown = self._find_numbers(array)
         if unknown >= 0:
-            id_ = shown(repr(array[unknown].as_py()))
+            id_ = brief(repr(array[unknown].as_py()))
             raise GraphError(
-                f"{batch.locate(unknown)}: {shown(column)} is {id_}, which is the "
-                f"{shown(self._column.column)} of none of the {self._size} vertices"
+                f"{batch.locate(unknown)}: {brief(column)} is {id_}, which is the "
+                f"{brief(self._column.column)} of none of the {self._size} vertices"
             )
         return vertices
 
@@ -273,14 +273,14 @@ def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
     if file.names != ["id"] or file.num_rows() != num_vertices:
         raise GraphError(
             f"{path}: expected {num_vertices} rows of 'id', got {file.num_rows()} of "
-            f"{shown(file.names)}"
+            f"{brief(file.names)}"
         )
     texts = IdColumn("id", "auto", max_id_bytes(file_bytes(path)))
     for batch in file.batches(["id"], _BATCH_ROWS, _BATCH_BYTES):
         texts.add(batch)
     ids = texts.array()
     if ids.type != pyarrow.large_string():
-        raise GraphError(f"{path}: expected texts as ids, got {shown(ids.type)}")
+        raise GraphError(f"{path}: expected texts as ids, got {brief(ids.type)}")
     return ids
 
 
@@ -333,7 +333,7 @@ def check_ids_file(store: Path) -> str | None:
     digest = file_sha256(store / entry.file)
     if digest == entry.sha256:
         return None
-    return f"{store / entry.file}: expected SHA-256 {shown(entry.sha256)}, got {digest}"
+    return f"{store / entry.file}: expected SHA-256 {brief(entry.sha256)}, got {digest}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,7 +357,7 @@ def _ids_entry(store: Path) -> _IdFile | None:
         return None
     if entry.file not in ID_FILES:
         raise GRAPH_STORE.refused(
-            store, f"ids.file={shown(entry.file)}: expected one of {', '.join(ID_FILES)}"
+            store, f"ids.file={brief(entry.file)}: expected one of {', '.join(ID_FILES)}"
         )
     path = store / entry.file
     if (size := file_bytes(path)) != entry.bytes:

@@ -12,7 +12,7 @@ import numpy as np
 from gnnscale.core import Access, Array, Int32Array
 from gnnscale.core.artifact.files import size
 from gnnscale.features.disk import MAX_GAP_BYTES, DiskRows
-from gnnscale.features.disk_bandwidth import DiskRates, rates_of
+from gnnscale.features.disk_bandwidth import DiskRates, cached_disk_rates
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.buffer import MappedRows
 from gnnscale.features.tiered.sizing import Misses, TierSizes
@@ -133,7 +133,7 @@ class DiskShardInfo:
     def of(cls, rows: ShardedStore) -> DiskShardInfo:
         """Measure the disk of the local rows."""
         file = _mapped_shard(rows)
-        return cls(rates=rates_of(Path(str(file.filename))))
+        return cls(rates=cached_disk_rates(Path(str(file.filename))))
 
     @property
     def max_gap_bytes(self) -> int:
@@ -161,7 +161,7 @@ class DiskShardInfo:
         return len(local.vertices) / total, seconds / total
 
 
-def own_file(rows: ShardedStore, max_gap_bytes: int) -> DiskRows:
+def open_local_file(rows: ShardedStore, max_gap_bytes: int) -> DiskRows:
     """Open the file of the local rows.
 
     Raises:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gnnscale.core import Array, Int32Array, IntArray
 from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import Group, PeerLostError, hang_up, peer_lost
+from gnnscale.distributed.process_group import Group, PeerLostError, hang_up, peer_lost_error
 from gnnscale.features.sharded.exchange import RowReceive, ShardExchange, copy_rows
 from gnnscale.features.tiered.source import SourceReads
 
@@ -150,7 +150,7 @@ class ShardTransport:
             if self.closed:
                 return
             if isinstance(error, RuntimeError):
-                self._fail(peer_lost(error))
+                self._fail(peer_lost_error(error))
                 return
             reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
             log.error("features=shared: %s", reason)

@@ -123,7 +123,7 @@ class DeviceCacheFilter:
         return missing_rows(self.policy(), list(batches), self.window)
 
 
-def held_bytes(plan: CachePlan | None, graph: Graph, group: Group) -> int:
+def emulated_cache_bytes(plan: CachePlan | None, graph: Graph, group: Group) -> int:
     """Return the host memory of the caches of this machine's emulated devices."""
     if plan is None:
         return 0
@@ -133,7 +133,7 @@ def held_bytes(plan: CachePlan | None, graph: Graph, group: Group) -> int:
     return rows + len(local) * _POLICY_BYTES * graph.num_vertices
 
 
-def check_follows(plan: CachePlan | None) -> None:
+def check_dynamic_caches(plan: CachePlan | None) -> None:
     """Refuse static caches with sharded features: other machines would have to fill them.
 
     Raises:

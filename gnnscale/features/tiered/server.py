@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from gnnscale.core import Array, Int32Array
 from gnnscale.distributed.channel import Channel, Message, MessageType
-from gnnscale.distributed.process_group import PeerLostError, blame
+from gnnscale.distributed.process_group import PeerLostError, record_failure
 from gnnscale.features.tiered.buffer import BatchInFlight, BatchReader
 from gnnscale.features.tiered.source import SourceReads
 
@@ -266,7 +266,7 @@ class BufferServer:
             if self.failure is not None:
                 return
             self.failure = error
-        blame(error)
+        record_failure(error)
         self._release()
         for worker in self._workers:
             with suppress(OSError):  # the worker has left

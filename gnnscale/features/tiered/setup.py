@@ -12,14 +12,14 @@ from gnnscale.core import Array, ConfigError
 from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.distributed.channel import Channel, Message, MessageType, Rendezvous, connect, pair
 from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import Group, PeerLostError, trade_values
+from gnnscale.distributed.process_group import Group, PeerLostError, all_gather_object
 from gnnscale.features.tiered.buffer import BatchReader, MappedRows, RowBuffer, buffer_bytes
 from gnnscale.features.tiered.client import BufferClient
 from gnnscale.features.tiered.planner import TierPlanner
 from gnnscale.features.tiered.server import BufferServer, WorkerReadSource
 from gnnscale.features.tiered.sizing import SampledBatches, TierSizes
 from gnnscale.features.tiered.source import RowSource
-from gnnscale.features.tiered.store import TieredReader, WorkerPool
+from gnnscale.features.tiered.store import TieredReader, WorkerBuffer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class BufferHandle:
     values: Any  #: ``BufferPlan.values``
 
 
-def open_pool(
+def open_buffer(
     group: Group,
     sample: SampledBatches,
     open_source: OpenSource,
@@ -77,7 +77,7 @@ def open_pool(
     if group.local_size == 1:
         return _open_for_one(plan([sample]))
     meeting = Rendezvous() if group.local_rank == 0 else None
-    names = trade_values(None if meeting is None else meeting.name, group)
+    names = all_gather_object(None if meeting is None else meeting.name, group)
     if meeting is None:
         return _join(names[group.rank - group.local_rank], group, sample, open_source, file)
     with ExitStack() as on_error:
@@ -90,7 +90,7 @@ def open_pool(
 def _open_for_one(planned: BufferPlan) -> BufferHandle:
     """Open the buffer of a single worker."""
     source, sizes, file = planned.source, planned.sizes, planned.file
-    rows = WorkerPool(source, planned.planner, window=sizes.window, ahead=sizes.ahead, file=file)
+    rows = WorkerBuffer(source, planned.planner, window=sizes.window, ahead=sizes.ahead, file=file)
     if planned.kept is not None:
         rows.fill(planned.kept)
     return BufferHandle(rows=rows, slots=rows.slots, values=planned.values)
@@ -216,7 +216,7 @@ def _receive(channel: Channel) -> Message:
     return message
 
 
-def together(samples: Sequence[SampledBatches]) -> SampledBatches:
+def merge_samples(samples: Sequence[SampledBatches]) -> SampledBatches:
     """Return the batches of all workers, step by step in the order of local ranks."""
     steps = zip_longest(*(sample.vertices for sample in samples))
     return SampledBatches(

@@ -151,7 +151,7 @@ class ReadChances:
 
 
 #: Steps whose rows may be in flight at a time.
-AHEAD = 4
+MAX_IN_FLIGHT = 4
 
 #: Rows of the window, in multiples of the rows in memory. With a longer window, Belady's choices
 #: are no better (docs/out-of-core.md).
@@ -172,7 +172,7 @@ class TierSizes:
     num_kept: int  #: capacity of the cache, in rows
     num_staged: int  #: additional slots, for rows that are prefetched or used by one step only
     window: int  #: steps to look ahead of the planned step
-    ahead: int = AHEAD  #: steps whose rows may be in flight at a time
+    ahead: int = MAX_IN_FLIGHT  #: steps whose rows may be in flight at a time
     misses: Misses  #: expected misses of a mini-batch
 
 

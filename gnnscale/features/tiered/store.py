@@ -155,7 +155,7 @@ class TieredStore(FeatureStore):
         return Traffic(rows=rows, tier=ready.access, disk=ready.reads.disk)
 
 
-class WorkerPool:
+class WorkerBuffer:
     """Row buffer of a single worker."""
 
     def __init__(

@@ -82,7 +82,7 @@ def part_of(batch: BatchWorkload, units: int) -> BatchWorkload:
     return replace(batch, layers=tuple(cut(layer) for layer in batch.layers))
 
 
-def goal_of(
+def make_goal(
     tasks: Sequence[tuple[SimulatedTask, float]], *, batch_size: int, link_bandwidth: float
 ) -> Goal:
     """Return the goal of training on some graphs.

@@ -9,7 +9,7 @@ from io import StringIO
 from pathlib import Path
 from xml.parsers import expat
 
-from gnnscale.core import ConfigError, shown
+from gnnscale.core import ConfigError, brief
 from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.fpga_design.resources import Resources
 
@@ -105,7 +105,7 @@ class _Texts:
         except (expat.ExpatError, LookupError, ValueError) as error:
             if isinstance(error, ConfigError):
                 raise
-            raise ConfigError(f"{self._file}: expected XML, got {shown(error)}") from None
+            raise ConfigError(f"{self._file}: expected XML, got {brief(error)}") from None
 
     def _refuse_doctype(self, *_: object) -> None:
         raise ConfigError(

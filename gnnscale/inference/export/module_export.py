@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gnnscale.core import ConfigError, shown
+from gnnscale.core import ConfigError, brief
 from gnnscale.nn import GNN, ModelConfig, options
 
 #: Computes a peer's weight from a layer's weights by name, and from its number of heads.
@@ -54,7 +54,7 @@ class Peer:
         name = architecture(config)
         if name not in {**self.layers, **self.models}:
             raise ConfigError(
-                f"format={self.name}: layers of {shown(name)} have no counterpart there; "
+                f"format={self.name}: layers of {brief(name)} have no counterpart there; "
                 f"{', '.join([*self.layers, *self.models])} have, and format=safetensors writes any"
             )
         if model.uses_edge_features and name not in self.of_edges:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.core import ConfigError, IntArray, check_choice, check_range, shown
+from gnnscale.core import ConfigError, IntArray, brief, check_choice, check_range
 from gnnscale.core.artifact.files import check_space
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import GraphSource
@@ -183,7 +183,7 @@ def predict(config: PredictConfig) -> Path:
     )
     check_ids(config.out, layout)
     disk = layout.num_rows * row_bytes(config.out, layout)
-    check_space(f"out={shown(config.out)}", config.out.parent, disk=disk)
+    check_space(f"out={brief(config.out)}", config.out.parent, disk=disk)
     predictor = Predictor(model, graph, run, num_layers=num_layers)
     predictor.prepare(vertices)
     with open_table(config.out, layout) as table:
@@ -212,7 +212,7 @@ def _predict_edges(
     )
     check_ids(config.out, layout)
     disk = layout.num_rows * row_bytes(config.out, layout)
-    check_space(f"out={shown(config.out)}", config.out.parent, disk=disk)
+    check_space(f"out={brief(config.out)}", config.out.parent, disk=disk)
     predictor = EdgePredictor(model, Predictor(model, graph, run))
     with open_table(config.out, layout) as table:
         for outputs in predictor.outputs(ends, rows, graph.edge_features):

@@ -8,7 +8,7 @@ from pathlib import Path
 import safetensors.torch
 from torch import Tensor
 
-from gnnscale.core import ConfigError, check_choice, shown, write_atomically
+from gnnscale.core import ConfigError, brief, check_choice, write_atomically
 from gnnscale.inference.export.dgl_modules import DGL
 from gnnscale.inference.export.module_export import literal, reads_weights
 from gnnscale.inference.export.pyg_modules import PYG
@@ -86,7 +86,7 @@ def export(config: ExportConfig) -> ExportedWeights:
         OSError: the file cannot be written.
     """
     if config.file.suffix != ".safetensors":
-        raise ConfigError(f"out={shown(config.file)}: expected a name that ends in .safetensors")
+        raise ConfigError(f"out={brief(config.file)}: expected a name that ends in .safetensors")
     run = load_run(config.run, config.given)
     _check_file(config)
     trained = load_trained(config.run, run)
@@ -126,12 +126,12 @@ def _check_file(config: ExportConfig) -> None:
     """Refuse a file with another suffix, an existing file, or a missing folder."""
     file = config.file
     if file.suffix != ".safetensors":
-        raise ConfigError(f"out={shown(file)}: expected a name that ends in .safetensors")
+        raise ConfigError(f"out={brief(file)}: expected a name that ends in .safetensors")
     # force=true replaces a link, not its target.
     if os.path.lexists(file) and not config.force:
-        raise ConfigError(f"out={shown(file)}: exists, force=true overwrites it")
+        raise ConfigError(f"out={brief(file)}: exists, force=true overwrites it")
     if not file.parent.is_dir():
-        raise ConfigError(f"out={shown(file)}: no such folder {file.parent}")
+        raise ConfigError(f"out={brief(file)}: no such folder {file.parent}")
 
 
 def _convert(

@@ -9,7 +9,7 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, Float32Array, UInt8Array, shown
+from gnnscale.core import Array, ConfigError, Float32Array, UInt8Array, brief
 from gnnscale.core.files import whole_file
 from gnnscale.inference.export.outputs import EMBEDDINGS, RowIds, answer
 
@@ -53,7 +53,7 @@ def check_file(file: Path, *, force: bool) -> None:
     """
     if file.suffix not in SUFFIXES:
         raise ConfigError(
-            f"out={shown(file)}: expected a name that ends in {' or '.join(SUFFIXES)}"
+            f"out={brief(file)}: expected a name that ends in {' or '.join(SUFFIXES)}"
         )
     if file.suffix == ".parquet":
         load_pyarrow()
@@ -61,9 +61,9 @@ def check_file(file: Path, *, force: bool) -> None:
         replaceable = path.is_file() or path.is_symlink()
         if os.path.lexists(path) and not (force and replaceable):
             hint = ", force=true overwrites it" if replaceable else ""
-            raise ConfigError(f"out={shown(file)}: {path} exists{hint}")
+            raise ConfigError(f"out={brief(file)}: {path} exists{hint}")
     if not file.parent.is_dir():
-        raise ConfigError(f"out={shown(file)}: no such folder {file.parent}")
+        raise ConfigError(f"out={brief(file)}: no such folder {file.parent}")
 
 
 def ids_file(file: Path) -> Path:
@@ -84,7 +84,7 @@ def check_ids(file: Path, layout: Layout) -> None:
     needed = count * ids.array_bytes
     if needed > _IDS_ALLOWANCE + _IDS_RATIO * count * ids.mean_bytes:
         raise ConfigError(
-            f"out={shown(file)}: {ids_file(file).name} would take {needed:,} bytes, since ids have "
+            f"out={brief(file)}: {ids_file(file).name} would take {needed:,} bytes, since ids have "
             f"up to {ids.longest:,} characters, and NumPy gives as many to each; "
             "out=FILE.parquet has no such width"
         )

@@ -15,7 +15,7 @@ import numpy as np
 from gnnscale import ops
 from gnnscale.core import Float64Array, GraphError, Int32Array, Int64Array, IntArray
 from gnnscale.graph import Graph
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ def make_undirected(graph: Graph, tool: str, *, num_threads: int) -> Undirected:
     weights = np.zeros((graph.num_vertices, 3), np.int64)
     weights[:, 0] = 1
     np.subtract(graph.indptr[1:], graph.indptr[:-1], out=weights[:, 1])
-    weights[labelled_vertices(graph, "train"), 2] = 1
+    weights[labeled_vertices(graph, "train"), 2] = 1
     notes = []
     if lists.num_loops or lists.num_duplicates:
         notes.append(

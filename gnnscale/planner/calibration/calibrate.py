@@ -18,8 +18,8 @@ from gnnscale import ops
 from gnnscale.core import (
     cache_bytes,
     find_machine,
-    find_memory,
     multiplies_bfloat16,
+    read_memory,
     track,
     usable_cores,
 )
@@ -262,7 +262,7 @@ def _time_round(
 def _operand_seconds(threads: int) -> float:
     """Return the seconds per row of the operand-bound product, in an eighth of the memory."""
     width, outputs = _OPERANDS
-    allowed = find_memory().available // 8 // (width * BYTES_PER_FEATURE)
+    allowed = read_memory().available // 8 // (width * BYTES_PER_FEATURE)
     rows = max(min(_OPERAND_ROWS, allowed), 1)
     return time_operands(rows, width, outputs, threads=threads, repeats=_OPERAND_REPEATS) / rows
 
@@ -314,7 +314,7 @@ def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]]
     """Time reads of tables inside and outside of the cache; return amounts and seconds."""
     cache = cache_bytes()
     num_bytes = max(effort.table_bytes, min(2 * cache, _MAX_TABLE))
-    buffer = mapped(max(min(num_bytes, find_memory().available // 8), _MIN_TABLE) // 4)
+    buffer = mapped(max(min(num_bytes, read_memory().available // 8), _MIN_TABLE) // 4)
     work: list[tuple[float, ...]] = []
     seconds = []
     for width in effort.widths:

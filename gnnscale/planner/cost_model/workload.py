@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnscale.core import Float64Array, IntArray, cache_bytes, find_memory
+from gnnscale.core import Float64Array, IntArray, cache_bytes, read_memory
 from gnnscale.graph import Graph
 from gnnscale.graph.dtypes import FEATURE_DTYPES
 from gnnscale.nn import cost
@@ -253,7 +253,7 @@ def _slice_sizes(largest: int) -> tuple[int, ...]:
 
 def other_data() -> Float64Array:
     """Return an array whose reading evicts the last-level cache, as other stages of a step do."""
-    available = find_memory().available // _MEMORY_DIVISOR
+    available = read_memory().available // _MEMORY_DIVISOR
     return np.ones(min(cache_bytes(), _MAX_OTHER_BYTES, available) // 8)
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gnnscale.core import MAX_SEED, ConfigError, check_choice, check_range, mteps, shown
+from gnnscale.core import MAX_SEED, ConfigError, brief, check_choice, check_range, mteps
 from gnnscale.data import GraphSource
 from gnnscale.nn import ModelConfig
 from gnnscale.planner import device_plan
@@ -104,7 +104,7 @@ class SimulateConfig:
             or not fewest <= min(counts) <= max(counts) <= _MAX_ACCELERATORS
         ):
             raise ConfigError(
-                f"accelerators={shown(list(counts))}: expected 1 to {_MAX_RESULTS} numbers from "
+                f"accelerators={brief(list(counts))}: expected 1 to {_MAX_RESULTS} numbers from "
                 f"{fewest} to {_MAX_ACCELERATORS}"
             )
         self.sampler.check_layers(self.model.num_layers)

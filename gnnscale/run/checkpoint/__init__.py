@@ -9,12 +9,12 @@ LAST = Path("checkpoints") / "last.safetensors"
 #: Weights of the best epoch by validation metric, relative to the run directory.
 BEST = Path("checkpoints") / "best.safetensors"
 #: Input schema of the model, relative to the run directory.
-SIGNATURE = Path("checkpoints") / "signature.json"
+INPUT_SCHEMA = Path("checkpoints") / "signature.json"
 #: All files of the checkpoint folder.
-FILES = (LAST, BEST, SIGNATURE)
+FILES = (LAST, BEST, INPUT_SCHEMA)
 
 
-def remove_parts(directory: Path) -> None:
+def remove_unfinished_files(directory: Path) -> None:
     """Remove files that a killed process has left half-written."""
     for file in FILES:
         remove_unfinished(directory / file)

@@ -25,7 +25,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from gnnscale.core import ConfigError, files, one_line, shown
+from gnnscale.core import ConfigError, brief, files, one_line
 from gnnscale.core.config.typed import differences
 from gnnscale.core.config.yaml_file import read_regular
 
@@ -261,7 +261,7 @@ def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
     if not isinstance(saved, dict) or version not in (FORMAT_VERSION, UNCHECKED_VERSION):
         raise ConfigError(
             f"{file}: expected checkpoint format {UNCHECKED_VERSION} or {FORMAT_VERSION}, got "
-            f"{shown(version)}"
+            f"{brief(version)}"
         )
     if not has_checksum:
         log.info(f"{file}: written by an earlier release, without a checksum")
@@ -306,6 +306,6 @@ def check_same_graph(
     for field, new, old in differences(graph, saved):
         hint = _DIVIDED if divided and field in ("num_edges", "content") else ""
         raise ConfigError(
-            f"{option}: the graph's {shown(field)} is {shown(new)}, "
-            f"but {file} was written with {shown(old)}{hint}"
+            f"{option}: the graph's {brief(field)} is {brief(new)}, "
+            f"but {file} was written with {brief(old)}{hint}"
         )

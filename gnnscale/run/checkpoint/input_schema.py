@@ -13,28 +13,28 @@ from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta
 
-from gnnscale.core import ConfigError, Int64Array, decode, one_line, shown, write_atomically
+from gnnscale.core import ConfigError, Int64Array, brief, decode, one_line, write_atomically
 from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.data.storage.standardize import (
     ColumnScaling,
     read_edge_scaling,
     read_scaling,
-    scaled_edges,
-    scaled_graph,
+    scale_edge_features,
+    scale_features,
 )
 from gnnscale.data.tables.categories import (
     Column,
-    arranged_edges,
-    arranged_graph,
     check_kinds,
-    places_of,
+    feature_mapping,
+    remap_edge_features,
+    remap_features,
 )
 from gnnscale.data.tables.feature_columns import read_columns, read_edge_columns
 from gnnscale.data.tables.vertex_ids import read_classes
 from gnnscale.graph import EdgeLabels, Graph, SplitLabels
 from gnnscale.graph.store_format import MAX_CLASSES, MAX_FEATURES, read_meta
 from gnnscale.nn.losses import label_kind
-from gnnscale.run.checkpoint import SIGNATURE
+from gnnscale.run.checkpoint import INPUT_SCHEMA
 
 _LOG = logging.getLogger(__name__)
 _LABELS = Literal["classes", "multilabel", "regression"]
@@ -138,9 +138,9 @@ class InputSchema:
         positions = self._feature_positions(graph)
         scaling = read_scaling(graph)
         _check_scaling(graph.name, scaling, self.scaling, arranged=positions is not None)
-        arranged = graph if positions is None else arranged_graph(graph, positions)
+        arranged = graph if positions is None else remap_features(graph, positions)
         if scaling is None and self.scaling is not None:
-            return scaled_graph(arranged, self.scaling)
+            return scale_features(arranged, self.scaling)
         return arranged
 
     def check_weights(self, graph: Graph) -> None:
@@ -169,9 +169,9 @@ class InputSchema:
         positions = self._edge_feature_positions(graph)
         scaling = read_edge_scaling(graph)
         _check_scaling(graph.name, scaling, self.edge_scaling, arranged=positions is not None)
-        arranged = graph if positions is None else arranged_edges(graph, positions)
+        arranged = graph if positions is None else remap_edge_features(graph, positions)
         if scaling is None and self.edge_scaling is not None:
-            return scaled_edges(arranged, self.edge_scaling)
+            return scale_edge_features(arranged, self.edge_scaling)
         return arranged
 
     def _feature_positions(self, graph: Graph) -> Int64Array | None:
@@ -179,7 +179,7 @@ class InputSchema:
         columns, positions = read_columns(graph), None
         if columns is not None and self.columns is not None:
             _check_columns(graph.name, columns, self.columns)
-            positions = places_of(graph.name, columns, self.columns)
+            positions = feature_mapping(graph.name, columns, self.columns)
         num_features = graph.num_features if positions is None else len(positions)
         if num_features != self.num_features:
             raise ConfigError(
@@ -194,7 +194,7 @@ class InputSchema:
         columns, positions = read_edge_columns(graph), None
         if columns is not None and self.edge_columns is not None:
             _check_columns(graph.name, columns, self.edge_columns, of="edges")
-            positions = places_of(graph.name, columns, self.edge_columns)
+            positions = feature_mapping(graph.name, columns, self.edge_columns)
         num_features = graph.num_edge_features if positions is None else len(positions)
         if num_features != self.num_edge_features:
             names = [column.name for column in self.edge_columns or ()]
@@ -276,20 +276,20 @@ def _check_columns(
         expected = trained_by_name.get(column.name)
         if expected is None:
             raise ConfigError(
-                f"dataset: {name} has {features} {shown(repr(column.name))}, which the run was not "
+                f"dataset: {name} has {features} {brief(repr(column.name))}, which the run was not "
                 f"trained on; set dataset.{key}=[{_join(trained_by_name)}]"
             )
         check_kinds(name, column, expected, categories)
         if column.categories is None and column.width != expected.width:
             raise ConfigError(
-                f"dataset: {name} has {column.width} numbers in each {shown(repr(column.name))}, "
+                f"dataset: {name} has {column.width} numbers in each {brief(repr(column.name))}, "
                 f"and the run was trained on {expected.width}"
             )
     names = [column.name for column in columns]
     missing = trained_by_name.keys() - set(names)
     if missing:
         raise ConfigError(
-            f"dataset: {name} has no {features} {shown(repr(min(missing)))}, which the run was "
+            f"dataset: {name} has no {features} {brief(repr(min(missing)))}, which the run was "
             f"trained on; it has {_join(names)}"
         )
     if names != [*trained_by_name]:
@@ -305,7 +305,7 @@ def write_input_schema(directory: Path, schema: InputSchema) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    file = directory / SIGNATURE
+    file = directory / INPUT_SCHEMA
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, _with_checksum(json.dumps(asdict(schema), indent=1)))
 
@@ -340,7 +340,7 @@ def read_input_schema(directory: Path) -> InputSchema | None:
     Raises:
         ConfigError: the file cannot be read, is damaged, or is not a schema.
     """
-    file = directory / SIGNATURE
+    file = directory / INPUT_SCHEMA
     try:
         content = _check_crc(read_regular(file, limit=_MAX_BYTES))
         return decode(InputSchema, content, source="signature")
@@ -354,6 +354,6 @@ def read_input_schema(directory: Path) -> InputSchema | None:
 
 def _join(names: Iterable[str]) -> str:
     """Return names separated by commas, at most ``_MAX_LISTED``."""
-    texts = [shown(name) for name in names]
+    texts = [brief(name) for name in names]
     more = len(texts) - _MAX_LISTED
     return ",".join(texts[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

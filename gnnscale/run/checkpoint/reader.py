@@ -20,7 +20,7 @@ from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.optim.dense import restore_optimizer
 from gnnscale.planner import DevicePlan
-from gnnscale.run.checkpoint import BEST, SIGNATURE
+from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA
 from gnnscale.run.checkpoint.file import load_checkpoint, pack
 from gnnscale.run.checkpoint.tensor_checks import check_optimizer_state, check_weights
 from gnnscale.run.config import RunConfig
@@ -69,7 +69,7 @@ def find_progress(directory: Path, *, in_records: bool) -> str | None:
     Returns:
         None without a finished epoch.
     """
-    for file in (BEST, SIGNATURE):
+    for file in (BEST, INPUT_SCHEMA):
         if os.path.lexists(directory / file):
             return f"it has {file}"
     if not in_records:

@@ -24,7 +24,7 @@ from gnnscale.core import ConfigError, explain, write_atomically
 from gnnscale.core.config import untrusted
 from gnnscale.core.config.run_directory import CONFIG_FILE
 from gnnscale.core.locks import sole_writer
-from gnnscale.distributed.process_group import Group, trade_values
+from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.run.checkpoint import LAST
 from gnnscale.run.checkpoint.file import read_checkpoint
 from gnnscale.run.checkpoint.reader import SavedRun
@@ -79,7 +79,7 @@ def read_newest(group: Group, directory: Path, *, limit: int) -> bytes:
             content, local = _read_intact(directory / LAST, limit)
         except ConfigError as error:
             damage = str(error)
-    answers = trade_values([None if local is None else asdict(local), damage], group)
+    answers = all_gather_object([None if local is None else asdict(local), damage], group)
     machines = [None if info is None else CheckpointInfo(**info) for info, _ in answers]
     damages = [text for _, text in answers if text is not None]
     rank = newest(machines)
@@ -193,7 +193,7 @@ class CheckpointReplicas:
                 self._lock.enter_context(lock)
             except (ConfigError, OSError) as error:
                 problem = explain(error)
-        problems = [text for text in trade_values(problem, group) if text is not None]
+        problems = [text for text in all_gather_object(problem, group) if text is not None]
         if problems:
             raise ConfigError(problems[0])
 

@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import ConfigError, shown
+from gnnscale.core import ConfigError, brief
 from gnnscale.core.config.renamed import current_path
 from gnnscale.core.config.run_directory import METRICS_FILE
 from gnnscale.core.config.typed import differences
@@ -55,7 +55,7 @@ def check_same_run(
         if old is None and ADDED_OPTIONS.get(option) == new:
             continue
         raise ConfigError(
-            f"resume: {shown(option)} is {shown(new)}, but {file} was written with {shown(old)}"
+            f"resume: {brief(option)} is {brief(new)}, but {file} was written with {brief(old)}"
         )
     divided = "valid_fraction" in config.get("task", {})
     check_same_graph(file, saved.graph, graph=graph, option="resume", divided=divided)

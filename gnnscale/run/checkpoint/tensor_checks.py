@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnnscale.core import ConfigError, shown
+from gnnscale.core import ConfigError, brief
 from gnnscale.nn.learned_embeddings import LearnedEmbedding
 
 
@@ -25,7 +25,7 @@ def check_weights(file: Path, weights: Any, model: nn.Module) -> dict[str, Tenso
     for name, tensor in expected.items():
         stored = weights[name]
         if not isinstance(stored, Tensor):
-            value = shown(stored)
+            value = brief(stored)
         elif (stored.shape, stored.dtype) != (tensor.shape, tensor.dtype):
             value = _describe(stored, other=tensor)
         else:

@@ -17,11 +17,11 @@ from torch import Tensor
 from gnnscale.core import ConfigError
 from gnnscale.core.locks import KnownFolder
 from gnnscale.distributed.heartbeat import activity
-from gnnscale.distributed.process_group import Group, trade_values
+from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.graph import Graph
 from gnnscale.nn import TrainableModel
 from gnnscale.planner import DevicePlan
-from gnnscale.run.checkpoint import BEST, FILES, LAST, SIGNATURE, remove_parts
+from gnnscale.run.checkpoint import BEST, FILES, INPUT_SCHEMA, LAST, remove_unfinished_files
 from gnnscale.run.checkpoint.file import max_bytes, read_checkpoint, save_checkpoint, unpack
 from gnnscale.run.checkpoint.input_schema import InputSchema, write_input_schema
 from gnnscale.run.checkpoint.reader import SavedRun, find_progress, num_recorded
@@ -253,7 +253,7 @@ class RunCheckpoint:
 
     def restore_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         """Write the best weights, never changed in place, again if a file is missing."""
-        if not all((self.directory / file).exists() for file in (BEST, SIGNATURE)):
+        if not all((self.directory / file).exists() for file in (BEST, INPUT_SCHEMA)):
             self.save_best(epoch, weights)
 
     def save_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
@@ -301,7 +301,7 @@ class RunCheckpoint:
         file = self.directory / LAST
         content, limit = b"", max_bytes(model)
         if group.local_rank == 0:
-            remove_parts(self.directory)
+            remove_unfinished_files(self.directory)
         if self.restarts:
             content = read_newest(group, self.directory, limit=limit)
         else:
@@ -332,7 +332,7 @@ class RunCheckpoint:
         if group.local_rank == 0:
             # A restart may follow the loss of the machine with the only checkpoint.
             progress = find_progress(self.directory, in_records=not self.restarts)
-        progresses = [file for file in trade_values(progress, group) if file is not None]
+        progresses = [file for file in all_gather_object(progress, group) if file is not None]
         if not progresses:
             return
         if self.config.runtime.checkpoint:

@@ -9,8 +9,8 @@ from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from gnnscale.core import QUALITY, Array, ConfigError, Float32Array, shown
-from gnnscale.core.config.user_code import failed, is_name, load_named, short_name
+from gnnscale.core import QUALITY, Array, ConfigError, Float32Array, brief
+from gnnscale.core.config.user_code import is_name, load_named, short_name, user_code_error
 from gnnscale.core.metrics import score
 from gnnscale.graph import Graph, SplitLabels
 from gnnscale.nn import ModelConfig, TrainableModel, losses
@@ -149,7 +149,7 @@ class LabelTask:
         Raises:
             GraphError: the part has no label.
         """
-        return seed_order.labelled_vertices(self.labels, split, what=self.labelled)
+        return seed_order.labeled_vertices(self.labels, split, what=self.labelled)
 
     @property
     def seeds(self) -> Array:
@@ -218,9 +218,9 @@ def _user_score(name: str, outputs: Float32Array, labels: Array) -> float:
     try:
         value = function(outputs, labels)
     except Exception as error:
-        raise failed(option, error) from error
+        raise user_code_error(option, error) from error
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ConfigError(
-            f"{option}: expected a number, of which higher is better, got {shown(value)}"
+            f"{option}: expected a number, of which higher is better, got {brief(value)}"
         )
     return float(value)

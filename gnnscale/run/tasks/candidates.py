@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gnnscale.core import ConfigError, IntArray, shown
+from gnnscale.core import ConfigError, IntArray, brief
 from gnnscale.data.tables.selection import find_kinds
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
@@ -54,7 +54,7 @@ def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: 
         if missing.any():
             first = edges[int(missing.argmax()), 1]
             raise ConfigError(
-                f"task.candidates={shown(file)}: expected all destinations of predicted edges, "
+                f"task.candidates={brief(file)}: expected all destinations of predicted edges, "
                 f"{int(missing.sum())} of {len(edges)} {part} edges lead to another vertex, such "
                 f"as number {first}"
             )

@@ -13,7 +13,7 @@ from gnnscale.core import Array, ConfigError, GraphError, IntArray
 from gnnscale.core.artifact import artifact_type, files
 from gnnscale.core.artifact.header import digest
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter
-from gnnscale.data.validation import check_ids, checked_weights
+from gnnscale.data.validation import check_ids, check_weights
 from gnnscale.graph import EdgeData, Graph, Origin
 from gnnscale.graph import store_format as graph_store
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
@@ -308,7 +308,7 @@ def _check_arrays(path: Path, arrays: dict[str, Array], graph: Graph) -> None:
             raise GraphError(f"{file}: expected {len(indices)} weights, got {len(weights)}")
         # ``not`` refuses NaN too. The minimum and maximum allocate no array.
         if len(weights) and not (weights.min() >= 0 and weights.max() < np.inf):
-            checked_weights(weights, len(indices), file)
+            check_weights(weights, len(indices), file)
     rows = arrays.get(ROWS)
     if rows is not None:
         file = path / f"{ROWS}.npy"

@@ -58,7 +58,7 @@ def build_model(
         num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
     )
     assert isinstance(gnn, GNN)
-    links.initialise_rows(gnn)
+    links.initialize_rows(gnn)
     return links.LinkGNN(gnn, links.make_decoder(decoder, gnn.widths[-1]))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from gnnscale.core import MAX_SEED, ConfigError, check_choice, check_range, shown
+from gnnscale.core import MAX_SEED, ConfigError, brief, check_choice, check_range
 from gnnscale.core.config.untrusted import names
 from gnnscale.graph import Graph, SplitLabels
 from gnnscale.nn.losses import LossConfig
@@ -218,7 +218,7 @@ class LinkPrediction(TaskConfig):
         check_range("task.hits", self.hits, 1, _MAX_CANDIDATES)
         if self.candidate_column is not None and self.candidates is None:
             raise ConfigError(
-                f"task.candidate_column={shown(self.candidate_column)}: expected task.candidates "
+                f"task.candidate_column={brief(self.candidate_column)}: expected task.candidates "
                 "with it, the table that has this column"
             )
         held_out = self.valid_fraction, self.test_fraction

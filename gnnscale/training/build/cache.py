@@ -16,7 +16,7 @@ from gnnscale.cache.belady import LookAheadReplay
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.plan import CliqueCache
 from gnnscale.core import Array, ConfigError
-from gnnscale.distributed.process_group import Group, trade_values
+from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.features import FeatureStore, HostFeatures
 from gnnscale.features import cached as cached_features
 from gnnscale.features.multilevel import DeviceCacheRows, MultiLevelStore
@@ -52,7 +52,7 @@ def shared_rows(
     if num_rows is not None:
         own_rows, address = cached_features.share_rows(num_rows, width, dtype)
     described = None if address is None else [address.process, address.file, address.num_rows]
-    addresses = trade_values(described, group)
+    addresses = all_gather_object(described, group)
 
     def map_rank(rank: int) -> Array:
         if rank == group.rank:
@@ -297,7 +297,7 @@ def _static_rows(
 
 
 def _with_slots(graph: Graph, static_rows: _StaticRows) -> tuple[list[Array], ops.RankedSlots]:
-    return static_rows.rows, cached_features.slots_of(graph.num_vertices, static_rows.vertices)
+    return static_rows.rows, cached_features.rank_slots(graph.num_vertices, static_rows.vertices)
 
 
 def _device_rows(
@@ -353,7 +353,7 @@ def _lists(
     clique = plan.clique_of(group.rank)
     topology = [_in_order(plan.of(member).topology) for member in clique]
     return cached_features.CachedAdjacency(
-        cached_features.slots_of(graph.num_vertices, topology),
+        cached_features.rank_slots(graph.num_vertices, topology),
         num_members=len(topology),
         own=clique.index(group.rank),
         request_bytes=device.link_request_bytes,

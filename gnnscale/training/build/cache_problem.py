@@ -97,7 +97,7 @@ def check_cache_plan(
         ConfigError: the plan has a cache for a device without a memory of its own.
     """
     stored = cache.read_plan(path, graph)
-    cache.check_parts(stored, None if partition is None else partition.content)
+    cache.check_partition(stored, None if partition is None else partition.content)
     devices = config.device_plan.parsed()
     positions = {i for i, device in enumerate(devices) if has_memory(device)}
     for entry in stored.plan.devices:
@@ -125,7 +125,7 @@ def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -
     draws = cache.Presampler(
         graph,
         sampler,
-        checked_order(config, seed_order.labelled_vertices(graph, "train"), parts),
+        checked_order(config, seed_order.labeled_vertices(graph, "train"), parts),
         split=partial(device_plan.apportion, split),
         # Without a split the performance model chooses one, and drm changes it during training.
         fixed=config.device_plan.split is not None and not config.runtime.drm,
@@ -212,7 +212,7 @@ def _cliques(
     if not planner.shares or planner.nvlink is None:
         return tuple((position,) for position in positions)
     option = f"cache_planner.nvlink={planner.nvlink}"
-    links = nvlink.links_of(planner.nvlink, option="cache_planner.nvlink")
+    links = nvlink.find_links(planner.nvlink, option="cache_planner.nvlink")
     if len(positions) > len(links):
         raise ConfigError(
             f"{option}: expected at least {len(positions)} GPUs, one for each device of "

@@ -18,7 +18,7 @@ from gnnscale.cache import CachePlan, Presampler
 from gnnscale.cache import base as planner
 from gnnscale.cache.hotness import degree, presampled
 from gnnscale.core import Array, Int32Array, Traffic
-from gnnscale.distributed.process_group import Group, trade_values
+from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.graph import Graph
 from gnnscale.planner import DevicePlan, device_plan
 from gnnscale.run.config import RunConfig
@@ -99,7 +99,7 @@ class CacheReplanner:
         if uses is not None:
             features = self._choose_rows(plan.clique_of(rank), hotness)
             own_reads = self._count_reads(features, uses)
-        reads = trade_values(own_reads, self._group)
+        reads = all_gather_object(own_reads, self._group)
         self.plan = replace(
             plan,
             devices=tuple(
@@ -157,7 +157,7 @@ class CacheReplanner:
         shared = ops.share_out(
             order, local, capacities=capacities, bytes_per_vertex=1, num_threads=1
         )
-        rows = planner.split_by_owner(order, shared.member, len(clique))
+        rows = planner.group_by_owner(order, shared.member, len(clique))
         return dict(zip(clique, rows, strict=True))
 
     def _count_reads(self, features: dict[int, Array], uses: Int32Array) -> list[int]:

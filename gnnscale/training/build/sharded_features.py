@@ -12,23 +12,23 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.core import Access, Array, ConfigError, Traffic, shown
+from gnnscale.core import Access, Array, ConfigError, Traffic, brief
 from gnnscale.core.artifact.files import size
 from gnnscale.core.artifact.npy import row_slices
-from gnnscale.distributed.process_group import Group, trade_values
+from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.features import FeatureStore, SharedFeaturesConfig
 from gnnscale.features.sharded.disk_shard import (
     DiskShardInfo,
     LocalDiskShard,
     describe_over_disk,
-    own_file,
+    open_local_file,
 )
 from gnnscale.features.sharded.exchange import owners_of
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.buffer import MappedRows, slots_of_file
 from gnnscale.features.tiered.planner import TierPlanner
 from gnnscale.features.tiered.policies import RemoteOnlyPolicy
-from gnnscale.features.tiered.setup import BufferPlan, open_pool
+from gnnscale.features.tiered.setup import BufferPlan, open_buffer
 from gnnscale.features.tiered.sizing import Horizon, SampledBatches, TierSizes, size_tier
 from gnnscale.features.tiered.source import RowSource
 from gnnscale.features.tiered.store import TieredStore
@@ -118,12 +118,12 @@ def open_rows(config: RunConfig, graph: Graph, group: Group) -> ShardedStore | N
             content=read_meta(shard.path).shared_content,
         )
     values = None if store is None else asdict(store)
-    values_by_rank = trade_values([socket.gethostname(), str(graph.path), values], group)
+    values_by_rank = all_gather_object([socket.gethostname(), str(graph.path), values], group)
     for rank, (machine, path, peer_values) in enumerate(values_by_rank):
         if peer_values is None:
             raise ConfigError(
-                f"features=shared: expected the store of a part's rows, got {shown(path)} in "
-                f"process {rank} on {shown(machine)}; write the stores with gnnscale partition "
+                f"features=shared: expected the store of a part's rows, got {brief(path)} in "
+                f"process {rank} on {brief(machine)}; write the stores with gnnscale partition "
                 "part_stores=rows"
             )
     machines = [_MachineStore(**peer_values) for _, _, peer_values in values_by_rank]
@@ -157,9 +157,9 @@ def check_parts(machines: Sequence[_MachineStore]) -> None:
             if value != value0:
                 raise ConfigError(
                     f"features=shared: expected parts of one partition, got {name} "
-                    f"{shown(value0)} in {shown(first.path)}, process 0 on {shown(first.machine)}, "
-                    f"and {shown(value)} in {shown(store.path)}, process {rank} on "
-                    f"{shown(store.machine)}"
+                    f"{brief(value0)} in {brief(first.path)}, process 0 on {brief(first.machine)}, "
+                    f"and {brief(value)} in {brief(store.path)}, process {rank} on "
+                    f"{brief(store.machine)}"
                 )
     ranks: dict[tuple[int, int], int] = {}
     for rank, store in enumerate(machines):
@@ -167,8 +167,8 @@ def check_parts(machines: Sequence[_MachineStore]) -> None:
         if other != rank:
             raise ConfigError(
                 f"features=shared: expected another part on each machine, got part {store.part} in "
-                f"process {other} on {shown(machines[other].machine)} and in process {rank} on "
-                f"{shown(store.machine)}; set dataset.store on each machine"
+                f"process {other} on {brief(machines[other].machine)} and in process {rank} on "
+                f"{brief(store.machine)}; set dataset.store on each machine"
             )
     missing = sorted(set(range(first.num_parts)) - {store.part for store in machines})
     if missing:
@@ -199,12 +199,12 @@ def open_sharded_tier(rows: ShardedStore, inputs: TierInputs) -> OpenedTier:
     def open_source(values: Any) -> RowSource:
         if not values["over_disk"]:
             return rows
-        return LocalDiskShard(rows, own_file(rows, values["max_gap_bytes"]))
+        return LocalDiskShard(rows, open_local_file(rows, values["max_gap_bytes"]))
 
     file = _mapped_shard(rows)
-    buffer = open_pool(group, sample, open_source, plan, file=file)
+    buffer = open_buffer(group, sample, open_source, plan, file=file)
     if buffer.values["over_disk"]:
-        rows.read_own_from(own_file(rows, buffer.values["max_gap_bytes"]))
+        rows.read_own_from(open_local_file(rows, buffer.values["max_gap_bytes"]))
     elif file is not None:
         rows.read_own_in(buffer.slots[: rows.num_own])
     effect = SourceEffect()
@@ -275,7 +275,7 @@ def _plan_over_disk(
     own_share, own_s = disk.own_part(rows, sizes.misses, sample.num_workers)
     values = {"over_disk": True, "own_share": own_share, "own_s": own_s}
     return BufferPlan(
-        source=LocalDiskShard(rows, own_file(rows, disk.max_gap_bytes)),
+        source=LocalDiskShard(rows, open_local_file(rows, disk.max_gap_bytes)),
         delegates=True,
         planner=planner,
         sizes=sizes,

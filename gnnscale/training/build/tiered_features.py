@@ -14,7 +14,7 @@ import numpy as np
 from gnnscale.cache import CachePlan
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.presampling import Presampler
-from gnnscale.core import ConfigError, Int32Array, find_memory
+from gnnscale.core import ConfigError, Int32Array, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
 from gnnscale.features import (
@@ -25,12 +25,12 @@ from gnnscale.features import (
     read_from_disk,
 )
 from gnnscale.features.disk import features_file
-from gnnscale.features.disk_bandwidth import DiskRates, gap_of, rates_of
+from gnnscale.features.disk_bandwidth import DiskRates, cached_disk_rates, max_read_gap
 from gnnscale.features.tiered.planner import Policy, TierPlanner
-from gnnscale.features.tiered.policies import DeviceCacheFilter, StaticPolicy, held_bytes
-from gnnscale.features.tiered.setup import BufferPlan, open_pool, together
+from gnnscale.features.tiered.policies import DeviceCacheFilter, StaticPolicy, emulated_cache_bytes
+from gnnscale.features.tiered.setup import BufferPlan, merge_samples, open_buffer
 from gnnscale.features.tiered.sizing import (
-    AHEAD,
+    MAX_IN_FLIGHT,
     MAX_WINDOW,
     Horizon,
     Misses,
@@ -97,12 +97,12 @@ class TierInputs:
     ) -> tuple[SampledBatches, int, Horizon]:
         """Return the samples of all workers of a machine, the bytes for rows, and the horizon."""
         graph, group, memory = self.graph, self.group, options.memory_bytes
-        sample = together(samples)
+        sample = merge_samples(samples)
         if memory is None:
-            cached_bytes = held_bytes(self.caches, graph, group)
+            cached_bytes = emulated_cache_bytes(self.caches, graph, group)
             name = "disk" if isinstance(options, DiskFeaturesConfig) else "shared"
             memory = memory_left(
-                self.config, graph, sample, group, name=name, held_bytes=cached_bytes
+                self.config, graph, sample, group, name=name, cached_bytes=cached_bytes
             )
         priority = priority_below(self.caches, graph, group)
         return sample, memory, horizon_of(self.config, options.window, self.order, priority)
@@ -158,7 +158,7 @@ def open_disk_tier(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTie
     def open_source(values: Any) -> RowSource:
         return DiskRows.of(graph, max_gap_bytes=values["max_gap_bytes"])
 
-    buffer = open_pool(group, sample, open_source, plan)
+    buffer = open_buffer(group, sample, open_source, plan)
     effect = SourceEffect(**buffer.values["effect"])
     effect = replace(effect, row_misses=effect.row_misses * sample.asked)
     return OpenedTier(store=TieredStore(buffer.rows), effect=effect)
@@ -179,7 +179,7 @@ def _plan_buffer(
         OSError: the file cannot be read.
     """
     file = features_file(graph)
-    source = DiskRows.of(graph, max_gap_bytes=gap_of(file))
+    source = DiskRows.of(graph, max_gap_bytes=max_read_gap(file))
     row_bytes = source.width * source.dtype.itemsize
     sizes = size_tier(
         sample, horizon, num_rows=source.num_rows, row_bytes=row_bytes, memory_bytes=memory_bytes
@@ -198,8 +198,8 @@ def _plan_buffer(
     )
     if group.is_rank0:
         log.info(_describe(options, graph, sizes, row_bytes))
-    effect = _effect(sizes.misses, row_bytes, rates_of(file), group)
-    values = {"effect": asdict(effect), "max_gap_bytes": gap_of(file)}
+    effect = _effect(sizes.misses, row_bytes, cached_disk_rates(file), group)
+    values = {"effect": asdict(effect), "max_gap_bytes": max_read_gap(file)}
     return BufferPlan(source=source, planner=planner, sizes=sizes, kept=static_rows, values=values)
 
 
@@ -253,26 +253,26 @@ def memory_left(
     group: Group,
     *,
     name: str = "disk",
-    held_bytes: int = 0,
+    cached_bytes: int = 0,
 ) -> int:
     """Return the bytes that rows may take, over all workers of this machine.
 
     It is the available memory minus the topology that sampling reads in memory, mini-batches in
-    flight, a reserve, and ``held_bytes`` of rows that are in memory already.
+    flight, a reserve, and ``cached_bytes`` of rows that are in memory already.
 
     Args:
         sample: sampled mini-batches of the workers.
         name: value of ``features``, for messages.
-        held_bytes: bytes of rows in memory.
+        cached_bytes: bytes of rows in memory.
 
     Raises:
         ConfigError: no memory is left.
     """
-    memory = find_memory()
-    num_in_flight = MAX_WINDOW + AHEAD + config.runtime.prefetch_depth + sample.window_above
+    memory = read_memory()
+    num_in_flight = MAX_WINDOW + MAX_IN_FLIGHT + config.runtime.prefetch_depth + sample.window_above
     computing = (1 + config.runtime.prefetch_depth) * sample.computing_bytes
     batch_bytes = num_in_flight * sample.num_bytes + computing
-    free = memory.available - graph.mapped_bytes - held_bytes - RESERVE * memory.total
+    free = memory.available - graph.mapped_bytes - cached_bytes - RESERVE * memory.total
     free -= batch_bytes * group.local_size
     if free <= 0:
         raise ConfigError(

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from gnnscale.cache.hotness.inclusion import inclusion
-from gnnscale.core import ConfigError, find_memory, progress
+from gnnscale.core import ConfigError, progress, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
-from gnnscale.features.disk_bandwidth import gap_of
+from gnnscale.features.disk_bandwidth import max_read_gap
 from gnnscale.features.disk_topology import (
     ResidentAdjacency,
-    hottest_lists,
+    choose_resident_lists,
     indices_file,
     open_lists,
 )
@@ -49,7 +49,7 @@ def open_topology(config: RunConfig, graph: Graph, group: Group) -> Graph:
     resident = _plan(config, graph, group, memory // group.local_size)
     if group.is_rank0:
         log.info(_describe(graph, resident))
-    gap = gap_of(indices_file(graph))
+    gap = max_read_gap(indices_file(graph))
     return replace(graph, lists=open_lists(graph, resident.vertices, max_gap_bytes=gap))
 
 
@@ -62,13 +62,13 @@ def reads_from_disk(config: RunConfig, graph: Graph) -> bool:
         return False
     if not isinstance(config.sampler, NeighborSampling) or lists_problem(config) is not None:
         return False
-    memory = find_memory()
+    memory = read_memory()
     return graph.topology_bytes > memory.available - RESERVE * memory.total
 
 
 def lists_memory(graph: Graph) -> int:
     """Return the bytes that adjacency lists may take, over all workers of this machine."""
-    memory = find_memory()
+    memory = read_memory()
     free = memory.available - graph.indptr.nbytes - RESERVE * memory.total
     return max(int(_LISTS_FRACTION * free), 0)
 
@@ -94,7 +94,7 @@ def _plan(config: RunConfig, graph: Graph, group: Group, memory_bytes: int) -> R
             replace=config.sampler.replace,
             num_threads=config.num_threads,
         )
-        return hottest_lists(graph, expected.lists, memory_bytes=memory_bytes)
+        return choose_resident_lists(graph, expected.lists, memory_bytes=memory_bytes)
 
 
 def _describe(graph: Graph, resident: ResidentAdjacency) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gnnscale.core import STAGES, Count, StageTimes, decode, shown
+from gnnscale.core import STAGES, Count, StageTimes, brief, decode
 from gnnscale.planner import DevicePlan
 from gnnscale.planner.device_plan import SAMPLED_IN_TURN
 from gnnscale.training.drm import algorithm1, task_times
@@ -184,7 +184,7 @@ class RebalancerState:
         if sorted(set(firsts)) != firsts or len(firsts) > MAX_PLANS:
             raise ValueError(
                 f"drm.pending: expected up to {MAX_PLANS - 1} ascending steps after {step}, got "
-                f"{shown(firsts[1:])}"
+                f"{brief(firsts[1:])}"
             )
         num_devices, limit = len(plan.shares), max(WINDOW, SAMPLED_IN_TURN)
         steps = [step.stages for step in self.window]
@@ -195,7 +195,7 @@ class RebalancerState:
         seconds = [s for stages in steps for times in stages for s in asdict(times).values()]
         if min(seconds, default=0.0) < 0:
             raise ValueError(
-                f"drm.window: expected seconds of at least 0, got {shown(min(seconds))}"
+                f"drm.window: expected seconds of at least 0, got {brief(min(seconds))}"
             )
 
 
@@ -249,7 +249,7 @@ def _check_trade(trade: ThreadMove, plan: DevicePlan) -> None:
             share = plan.shares[device]
             tasks = task_times.TaskTimes.for_device(share, StageTimes()).tasks()
         if end.task not in tasks:
-            raise ValueError(f"drm.damping.trial: device {shown(device)} has no {shown(end.task)}")
+            raise ValueError(f"drm.damping.trial: device {brief(device)} has no {brief(end.task)}")
     trade.reverse.apply(plan)
 
 

@@ -20,8 +20,8 @@ from gnnscale.distributed.heartbeat import (
     Heartbeat,
     Stall,
     StallDetector,
-    beating,
-    is_gone,
+    has_process_ended,
+    publish_heartbeats,
 )
 from gnnscale.ops import end_on_bus_error
 from gnnscale.planner.registry import DeviceKind
@@ -43,7 +43,7 @@ def writing_heartbeats(file: Path, rank: int) -> Iterator[None]:
         os.pwrite(descriptor, heartbeat.packed(), rank * HEARTBEAT_BYTES)
 
     try:
-        with beating(publish, _HEARTBEAT_S):
+        with publish_heartbeats(publish, _HEARTBEAT_S):
             yield
     finally:
         os.close(descriptor)
@@ -100,7 +100,7 @@ class WorkerWatch:
 
     def _judge(self, stall: Stall, heartbeats: Sequence[Heartbeat | None]) -> None:
         """Log the worker that its peers wait for, and kill it once the limit is over."""
-        if any(is_gone(heartbeats[rank]) for rank in stall.ranks):
+        if any(has_process_ended(heartbeats[rank]) for rank in stall.ranks):
             return  # its closed connection reports the end
         if self._watch.is_over(stall):
             self.verdict = self._watch.ended_by(stall, heartbeats)
@@ -112,7 +112,7 @@ class WorkerWatch:
 
 def _kill_process(heartbeat: Heartbeat | None) -> None:
     """Kill a process unless it has ended; a stopped one reacts to SIGKILL only."""
-    if heartbeat is not None and not is_gone(heartbeat):
+    if heartbeat is not None and not has_process_ended(heartbeat):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(heartbeat.pid, signal.SIGKILL)
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from gnnscale.core import ConfigError, KillCounts, address_space_reason, standard_arithmetic
 from gnnscale.planner.device_spec import process_group_backend
 from gnnscale.planner.registry import custom_kinds
-from gnnscale.run.checkpoint import remove_parts
+from gnnscale.run.checkpoint import remove_unfinished_files
 from gnnscale.run.config import RunConfig
 from gnnscale.run.records import DroppedProcessors, Observer, RunObserver, TrainResult
 from gnnscale.training.build import gpu_cache_size
@@ -178,7 +178,7 @@ def _launch(
         _end_workers(workers, server)
         memory.clear()
         rendezvous.unlink(missing_ok=True)
-        remove_parts(directory)
+        remove_unfinished_files(directory)
 
 
 def _listen(

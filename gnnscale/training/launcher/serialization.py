@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from gnnscale.core import ConfigError, kept_defaults, shown
+from gnnscale.core import ConfigError, brief, preserved_defaults
 from gnnscale.core.config.user_code import load_named, name_for_workers
 
 _importing = False
@@ -60,7 +60,7 @@ def load(content: bytes, program: Mapping[str, Any]) -> Any:
     unpickler = _Unpickler(io.BytesIO(content))
     unpickler.program = dict(program)
     # Settings of torch by the program's import must not affect the worker.
-    with kept_defaults():
+    with preserved_defaults():
         return unpickler.load()
 
 
@@ -95,12 +95,12 @@ def _check_importable(value: type | FunctionType) -> None:
     name = f"{value.__module__}.{value.__qualname__}"
     if "<" in value.__qualname__:
         raise ConfigError(
-            f"{shown(name)}: expected a class or function at the top level of a module or of the "
+            f"{brief(name)}: expected a class or function at the top level of a module or of the "
             "program, which workers can import by name"
         )
     if value.__module__ == "__main__" and not program_data():
         raise ConfigError(
-            f"{shown(name)}: workers cannot import it from an interactive session; define it in a "
+            f"{brief(name)}: workers cannot import it from an interactive session; define it in a "
             "module"
         )
 

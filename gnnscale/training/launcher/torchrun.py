@@ -13,22 +13,22 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any
 
-from gnnscale.core import shown
+from gnnscale.core import brief
 from gnnscale.distributed.heartbeat import (
-    MAX_LOOK_S,
+    MAX_CHECK_S,
     STATUS,
     Heartbeat,
     Stall,
     StallDetector,
-    beating,
+    publish_heartbeats,
 )
 from gnnscale.distributed.process_group import (
     Group,
+    all_gather_object,
     hang_up,
     join_torchrun,
     torchrun_client,
     torchrun_keys,
-    trade_values,
 )
 from gnnscale.planner.device_spec import process_group_backend
 from gnnscale.run.config import RunConfig
@@ -141,7 +141,7 @@ def monitoring_peers(
         if STATUS.verdict is not None and not over.wait(_EXIT_S):
             _end_process(STATUS.verdict)
 
-    with beating(board.publish, _HEARTBEAT_S), board.read():
+    with publish_heartbeats(board.publish, _HEARTBEAT_S), board.read():
         thread = threading.Thread(target=monitor, name="watch", daemon=True)
         thread.start()
         try:
@@ -154,10 +154,10 @@ def monitoring_peers(
 
 def _with_machines(group: Group, names: Sequence[str]) -> list[str]:
     """Return the names of all processes, with host names if there are several machines."""
-    hosts = trade_values(gethostname(), group)
+    hosts = all_gather_object(gethostname(), group)
     if group.local_size == group.size:
         return list(names)
-    return [f"{name} on {shown(host)}" for name, host in zip(names, hosts, strict=True)]
+    return [f"{name} on {brief(host)}" for name, host in zip(names, hosts, strict=True)]
 
 
 def _end_process(verdict: str) -> None:
@@ -215,7 +215,7 @@ class _PeerWatch:
 
     def check_without_answer(self, seconds: float) -> None:
         """Count the time without an answer of torchrun's store, and end the run after the limit."""
-        self._unanswered_s += min(seconds, MAX_LOOK_S)
+        self._unanswered_s += min(seconds, MAX_CHECK_S)
         if self._limit_s is not None and self._unanswered_s >= self._limit_s:
             STATUS.verdict = (
                 "lost the other processes (torchrun's store has not answered for "

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from gnnscale.backend import PendingOutcome, StepOwner
+from gnnscale.backend import DeviceDrivenBackend, PendingOutcome
 from gnnscale.core import STAGES
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.distributed.process_group import Group
@@ -43,7 +43,7 @@ class DeviceDrivenStep:
     def __init__(
         self,
         model: TrainableModel,
-        backend: StepOwner,
+        backend: DeviceDrivenBackend,
         optimizer: torch.optim.Optimizer,
         group: Group,
         *,

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import cast
 
-from gnnscale.backend import Backend, DeviceMemoryError, SampleTaker
+from gnnscale.backend import Backend, DeviceMemoryError, HostSampledBackend
 from gnnscale.backend.exchange import Exchange
 from gnnscale.core import STAGES, Array
 from gnnscale.core.pipeline import Pipeline, StageGroup
@@ -53,9 +53,9 @@ class Stages:
             batch.on_host = None
 
     @property
-    def _sample_taker(self) -> SampleTaker:
+    def _sample_taker(self) -> HostSampledBackend:
         assert self._backend.device.takes_samples
-        return cast(SampleTaker, self._backend)
+        return cast(HostSampledBackend, self._backend)
 
     def input_vertices(self, batch: BatchSlice) -> Array | None:
         """Return the input vertices of a sampled slice; None: it has no seeds."""

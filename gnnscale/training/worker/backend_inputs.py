@@ -9,7 +9,7 @@ from itertools import islice
 from gnnscale.backend import BackendInputs, CacheInputs, DeviceStepInputs
 from gnnscale.backend import feature_loading as loading
 from gnnscale.core import Array
-from gnnscale.distributed.process_group import ALONE, Group
+from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
 from gnnscale.planner.device_plan import apportion
 from gnnscale.planner.device_spec import owns_steps, shared_collective
 from gnnscale.run.config import RunConfig
@@ -31,7 +31,7 @@ def owning_group(config: RunConfig, group: Group, solo_position: int | None) -> 
     """
     if owns_steps(config.device_plan.parsed()):
         return group
-    return ALONE if solo_position == group.rank else None
+    return SINGLE_PROCESS if solo_position == group.rank else None
 
 
 def backend_inputs(

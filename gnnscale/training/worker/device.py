@@ -13,20 +13,20 @@ import torch
 from gnnscale.backend import (
     Backend,
     DeviceCacheBackend,
+    DeviceDrivenBackend,
     DeviceRates,
     InferenceCapable,
-    StepOwner,
     open_backend,
 )
 from gnnscale.backend import feature_loading as loading
 from gnnscale.backend.exchange import Exchange
 from gnnscale.core import ConfigError, decode
 from gnnscale.core.gpu import GpuMeter
-from gnnscale.distributed.process_group import ALONE, Group, trade_values
+from gnnscale.distributed.process_group import SINGLE_PROCESS, Group, all_gather_object
 from gnnscale.features import DiskFeaturesConfig, FeatureStore
 from gnnscale.features.multilevel import MultiLevelStore
 from gnnscale.features.sharded.store import ShardedStore
-from gnnscale.features.tiered.policies import check_follows
+from gnnscale.features.tiered.policies import check_dynamic_caches
 from gnnscale.features.tiered.store import TieredReader, TieredStore
 from gnnscale.graph import Graph
 from gnnscale.nn import TrainableModel
@@ -182,8 +182,10 @@ class WorkerDevice:
             solo: whether this device alone trains, with device-driven steps.
         """
         if solo or owns_steps(self.devices):
-            group = ALONE if solo else self.group
-            return DeviceDrivenStep(model, cast(StepOwner, self.backend), optimizer, group)
+            group = SINGLE_PROCESS if solo else self.group
+            return DeviceDrivenStep(
+                model, cast(DeviceDrivenBackend, self.backend), optimizer, group
+            )
         return TrainStep(model, self.backend, self.synchronizer, optimizer)
 
 
@@ -252,7 +254,7 @@ def _open_tier(
         caches=data.caches,
     )
     if rows is not None:
-        check_follows(data.caches)
+        check_dynamic_caches(data.caches)
         return open_sharded_tier(rows, inputs)
     assert options is not None
     if is_required:
@@ -294,7 +296,9 @@ def _open_step(
     }
     model, optimizer = learning.trained, learning.optimizer
     if owns_steps(devices):
-        return DeviceDrivenStep(model, cast(StepOwner, backend), optimizer, group, **common)
+        return DeviceDrivenStep(
+            model, cast(DeviceDrivenBackend, backend), optimizer, group, **common
+        )
     clip_norm = config.runtime.clip_norm
     return TrainStep(model, backend, synchronizer, optimizer, clip_norm=clip_norm, **common)
 
@@ -307,7 +311,7 @@ def _with_measured_rates(
         return devices
     has_gpu = devices[group.rank].gpu is not None
     own_rates = asdict(cast(DeviceRates, backend).rates()) if has_gpu else None
-    rates_by_rank = trade_values(own_rates, group)
+    rates_by_rank = all_gather_object(own_rates, group)
     row_bytes = graph.feature_bytes // max(graph.num_vertices, 1)
     return tuple(
         decode(CardRates, rates, source="rates").of(cast(Cuda, device), row_bytes=row_bytes)
@@ -332,7 +336,7 @@ def _open_peer_caches(backend: Backend, cache: OpenedCache | None, group: Group)
     holder = None
     if cache is not None and cache.clique is not None:
         holder = cast(DeviceCacheBackend, backend)
-    addresses = trade_values(None if holder is None else holder.cache_address, group)
+    addresses = all_gather_object(None if holder is None else holder.cache_address, group)
     if holder is not None and cache is not None and cache.clique is not None:
         holder.open_peers([addresses[position] for position in cache.clique.positions])
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from gnnscale.core import Pipeline
-from gnnscale.distributed.process_group import Group, trade_values
+from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.partition.nvlink import links_between
 from gnnscale.planner import BY_DEVICE, DevicePlan
@@ -166,7 +166,7 @@ def _drop_cpu(
     if step_with_s is None or position is None:
         return
     step_s = profile().step_s if group.rank == position else None
-    step_without_s = trade_values(step_s, group)[position]
+    step_without_s = all_gather_object(step_s, group)[position]
     dropped = compare(
         device.devices, position, step_with_s=step_with_s, step_without_s=step_without_s
     )

@@ -111,7 +111,8 @@ class TrainState:
         """Whether the last ``runtime.patience`` validations brought no improvement."""
         patience = self.config.runtime.patience
         return (
-            patience is not None and records.waited(self.progress.metrics, self.metric) >= patience
+            patience is not None
+            and records.num_validations_since_best(self.progress.metrics, self.metric) >= patience
         )
 
     @property

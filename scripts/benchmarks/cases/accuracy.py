@@ -23,7 +23,7 @@ from gnnscale.core.metrics import score
 from gnnscale.nn import GraphSAGE
 from gnnscale.run.config import RunConfig
 from gnnscale.sampling import NeighborSampling
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 
 
 class Row(NamedTuple):
@@ -120,7 +120,7 @@ def train_dgl(*options: str) -> float:
     torch.set_num_threads(config.num_threads)
     graph = config.dataset.open()
     topology, x, y = dgl_graph(graph), features(graph).float(), labels(graph)
-    of_splits = (labelled_vertices(graph, split) for split in ("train", "valid", "test"))
+    of_splits = (labeled_vertices(graph, split) for split in ("train", "valid", "test"))
     train_idx, valid_idx, test_idx = (torch.from_numpy(each).long() for each in of_splits)
     hidden = [config.model.hidden] * (config.model.num_layers - 1)
     model = DglSage([graph.num_features, *hidden, graph.num_classes], config.model.dropout)

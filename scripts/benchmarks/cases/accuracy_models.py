@@ -26,7 +26,7 @@ from benchmarks.runner import composed, data_folder, take
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.metrics import score
 from gnnscale.inference.export.pyg_modules import PYG
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 
 
 class Row(NamedTuple):
@@ -110,7 +110,7 @@ def train_pyg(*options: str, start: str = "pyg") -> float:
     torch.set_num_threads(config.num_threads)
     graph = config.dataset.open()
     x, y = features(graph).float(), labels(graph)
-    of_splits = (labelled_vertices(graph, split) for split in ("train", "valid", "test"))
+    of_splits = (labeled_vertices(graph, split) for split in ("train", "valid", "test"))
     train_idx, valid_idx, test_idx = (torch.from_numpy(each).long() for each in of_splits)
     edge_index = edges(graph, in_rows=config.model.name != "GATv2")
     model = pyg_module(config, graph.num_features, graph.num_classes, start=start)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.runner import take
-from gnnscale.fpga_design.dse import MODES, explore, goal_of
+from gnnscale.fpga_design.dse import MODES, explore, make_goal
 from gnnscale.nn import GCN
 from gnnscale.planner.fpga_board import board, boards
 from gnnscale.planner.graphs import PUBLISHED
@@ -45,7 +45,7 @@ def seconds_of_exploring() -> float:
         ]
         shared = [(task, local_share("distdgl", None, (25, 10), 1024, 4)) for task in tasks]
         card = board(name)
-        goal = goal_of(shared, batch_size=1024, link_bandwidth=card.link_bandwidth)
+        goal = make_goal(shared, batch_size=1024, link_bandwidth=card.link_bandwidth)
         for mode in MODES:
             explore(card, goal, mode)
     return time.perf_counter() - start

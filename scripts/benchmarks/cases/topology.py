@@ -47,12 +47,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 def choose(store: str, fanouts: list[int], memory_bytes: int, file: str, threads: int) -> float:
     """Write the vertices whose lists memory holds; return the part of reads that is expected."""
     from gnnscale.cache.hotness import inclusion
-    from gnnscale.features.disk_topology import hottest_lists
+    from gnnscale.features.disk_topology import choose_resident_lists
     from gnnscale.graph import Graph
 
     graph = Graph.open(store)
     expected = inclusion(graph, graph.train_idx, fanouts, batch_size=SEEDS, num_threads=threads)
-    held = hottest_lists(graph, expected.lists, memory_bytes=memory_bytes)
+    held = choose_resident_lists(graph, expected.lists, memory_bytes=memory_bytes)
     np.save(file, held.vertices)
     return held.expected_hits
 
@@ -112,7 +112,7 @@ def sample(
 
 
 def run(options: argparse.Namespace) -> Any:
-    from gnnscale.features.disk_bandwidth import disk_rates
+    from gnnscale.features.disk_bandwidth import measure_disk
 
     store = options.store or prepared("dataset=rmat_products")
     fanouts = [int(each) for each in options.fanouts.split(",")]
@@ -122,7 +122,7 @@ def run(options: argparse.Namespace) -> Any:
     limit += options.callers * _STEP_MIB * _MIB
     held = Path(f"/tmp/bench-held-{os.getpid()}.npy")
     expected = in_subprocess(choose, store, fanouts, part, held, options.threads)
-    gap = disk_rates(indices).max_gap_bytes
+    gap = measure_disk(indices).max_gap_bytes
     files = {"memory": None, "mapped": None, "disk": held, "nothing held": ""}
     answers: dict[str, list[dict[str, float]]] = {}
     for _ in range(options.rounds):

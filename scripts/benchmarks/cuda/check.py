@@ -17,7 +17,7 @@ from gnnscale import ops
 from gnnscale.backend.cuda.batch import batch_of
 from gnnscale.backend.cuda.capacity import DeviceGraph
 from gnnscale.backend.cuda.device_cache import ResidentCache
-from gnnscale.backend.cuda.placement import place
+from gnnscale.backend.cuda.placement import place_graph
 from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
 from gnnscale.cache.plan import CliqueCache
@@ -128,7 +128,7 @@ def _sampler(
     if isinstance(sampling, WeightedSampling):
         weights = np.random.default_rng(1).random(graph.num_edges, np.float32)
         graph = replace(graph, edges=EdgeData(weights=weights))
-    placed = place(graph, bench.device, bench.engine, kept_bytes=0)
+    placed = place_graph(graph, bench.device, bench.engine, kept_bytes=0)
     sampler = CudaSampler(
         placed.topology,
         bench.engine.kernels,

@@ -8,7 +8,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.cuda.bench import Bench
 from benchmarks.cuda.epoch import plan
 from benchmarks.runner import composed
-from gnnscale.distributed.process_group import ALONE
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.training.pipeline.device_step import MAX_LATE
 from gnnscale.training.worker import device as devices
 from gnnscale.training.worker.model_state import ModelState, TrainInputs
@@ -66,7 +66,9 @@ def _backend(bench: Bench) -> tuple[Any, Any]:
         *(f"dataset.num_vertices={vertices}", f"dataset.num_edges={edges}"),
         *(f"sampler.fanouts={list(sizes.fanouts)}".replace(" ", ""), f"batch_size={sizes.seeds}"),
     )
-    data = TrainInputs.open(config, ALONE, ())
-    opened = devices.WorkerDevice.open(config, data, ModelState.open(config, data, ALONE), ALONE)
+    data = TrainInputs.open(config, SINGLE_PROCESS, ())
+    opened = devices.WorkerDevice.open(
+        config, data, ModelState.open(config, data, SINGLE_PROCESS), SINGLE_PROCESS
+    )
     opened.backend.load_state()
     return opened.backend, data.graph

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from benchmarks.paper_tables.plots import lines
 from benchmarks.paper_tables.rows import Claim, Row, Table
 from benchmarks.paper_tables.simulations import PEAK, of_model, one, options, scaling
-from gnnscale.fpga_design.dse import Exploration, explore, goal_of
+from gnnscale.fpga_design.dse import Exploration, explore, make_goal
 from gnnscale.fpga_design.dse.hitgnn import dsps, luts
 from gnnscale.planner.fpga_board import board
 from gnnscale.planner.graphs import PUBLISHED
@@ -191,7 +191,7 @@ def exploration(*, fanouts: tuple[int, ...], local: float | None) -> Exploration
         )
         share = local_share("distdgl", task.degrees, fanouts, chosen.batch_size, CARDS)
         tasks.append((task, share if local is None else local))
-    goal = goal_of(tasks, batch_size=1024, link_bandwidth=16e9)
+    goal = make_goal(tasks, batch_size=1024, link_bandwidth=16e9)
     return explore(board("u250"), goal, "hitgnn")
 
 

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from gnnscale.core.config.typed import typed
 from gnnscale.fpga_design.design import FORMAT, GeneratedDesign, ResourceUse
-from gnnscale.fpga_design.dse import MODES, Goal, explore, goal_of
+from gnnscale.fpga_design.dse import MODES, Goal, explore, make_goal
 from gnnscale.fpga_design.vendor import compare
 from gnnscale.nn import GCN
 from gnnscale.planner.fpga_board import Board, board_values, boards
@@ -32,7 +32,7 @@ def _goal() -> Goal:
     sampler = NeighborSampling(fanouts=[5, 5])
     model = GCN(hidden=32)
     task = published_task("yelp", PUBLISHED["yelp"], model, sampler, batch_size=256)
-    return goal_of([(task, 0.5)], batch_size=256, link_bandwidth=1e10)
+    return make_goal([(task, 0.5)], batch_size=256, link_bandwidth=1e10)
 
 
 class Boards(Artefact):

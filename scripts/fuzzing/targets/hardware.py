@@ -19,7 +19,7 @@ from gnnscale.backend.fpga.board import BoardError, OpenBoard
 from gnnscale.backend.fpga.csim.build import SimulatedDesign, library, load_csim
 from gnnscale.backend.fpga.csim.library import seal
 from gnnscale.nn import GCN
-from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
+from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, find_links
 from gnnscale.planner.cost_model.hitgnn import ComputeDesign as DesignSizes
 from gnnscale.planner.fpga_board import board
 from gnnscale.planner.graphs.degrees import Degrees, expected_size
@@ -57,7 +57,7 @@ class NvlinkMatrices(Artefact):
         return {_LINKS: _made_up(rng)}, []
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        links = links_of(str(path / _LINKS))
+        links = find_links(str(path / _LINKS))
         if links.ndim != 2 or (links != links.T).any() or links.min() < 0:
             raise WrongResultError("no matrix of links was read")
         cliques = disjoint_cliques(links)

@@ -10,7 +10,7 @@ import numpy as np
 from gnnscale import cache, ops, partition
 from gnnscale.cache.store import identify as identify_cache
 from gnnscale.cache.store import write_plan
-from gnnscale.features.cached import slots_of
+from gnnscale.features.cached import rank_slots
 from gnnscale.graph import Graph
 from gnnscale.partition.metrics import PredictedCost, cut_matrix
 from gnnscale.partition.store import identify, write_partition
@@ -191,7 +191,7 @@ def _use(plan: cache.CachePlan, graph: Graph) -> None:
             raise WrongResultError("more is missed than is read")
     for clique in plan.cliques:
         members = [plan.of(each) for each in clique]
-        slots = slots_of(graph.num_vertices, [each.features for each in members])
+        slots = rank_slots(graph.num_vertices, [each.features for each in members])
         vertices = np.arange(graph.num_vertices)
         found = ops.count_slots(slots, vertices, slots.starts, num_threads=1)
         if found[:-1].sum() > sum(len(each.features) for each in members):

@@ -23,7 +23,7 @@ from gnnscale.core.config.run_directory import CONFIG_FILE, STEPS_FILE, SUMMARY_
 from gnnscale.core.config.typed import typed
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.stages import SPAN, STAGES, Access, StageTimes, Traffic
-from gnnscale.distributed.process_group import ALONE
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.graph import Graph, Origin
 from gnnscale.inference.evaluate import evaluate
 from gnnscale.inference.export import predict, weights
@@ -32,7 +32,7 @@ from gnnscale.nn.optim.dense import optimizer_state
 from gnnscale.planner import DevicePlan, DeviceShare, Threads
 from gnnscale.report.page.page import render
 from gnnscale.report.steps import StepLog, read_steps
-from gnnscale.report.summary import summarise, write_json, write_metrics
+from gnnscale.report.summary import summarize, write_json, write_metrics
 from gnnscale.report.sweep import SweepReport
 from gnnscale.run import records
 from gnnscale.run.checkpoint.reader import WorkerPart
@@ -40,7 +40,7 @@ from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.commands import EvaluateConfig
 from gnnscale.run.config import RunConfig
 from gnnscale.run.records import DeviceTotals, EpochRecord, EpochSums, RunLayout
-from gnnscale.training.checkpointing import kept_management, resume
+from gnnscale.training.checkpointing import restore_management, resume
 from gnnscale.training.drm.balance import BalanceInput
 from gnnscale.training.drm.rebalancer import RebalancerState
 from gnnscale.training.worker.model_state import ModelState
@@ -113,7 +113,7 @@ class TinyRun:
         self._write_checkpoints(directory, inside=inside, manages=manages)
         write_metrics(directory, self.history)
         self._log(directory, range(EPOCHS * self.steps_per_epoch))
-        write_json(directory / SUMMARY_FILE, summarise(self.result(), status="completed"))
+        write_json(directory / SUMMARY_FILE, summarize(self.result(), status="completed"))
 
     def _write_checkpoints(self, directory: Path, *, inside: bool, manages: bool) -> None:
         model, optimizer = self.build()
@@ -257,7 +257,7 @@ class Checkpoints(Artefact):
         progress, layout = Progress(steps_per_epoch=run.steps_per_epoch), RunLayout(plan=run.plan)
         state: Any = SimpleNamespace(
             config=run.config,
-            group=ALONE,
+            group=SINGLE_PROCESS,
             learning=learning,
             progress=progress,
             checkpoint=run.checkpoint(path),
@@ -271,7 +271,7 @@ class Checkpoints(Artefact):
         if (kept := saved.plan_under(state.checkpoint.options)) is not None:
             plan = DevicePlan.from_values(run.config.device_plan.parsed(), kept)
             state.layout = RunLayout(plan=plan)
-        kept_management(state, saved)
+        restore_management(state, saved)
         history = state.progress.history
         if not all(isinstance(each, EpochRecord) for each in history):
             raise WrongResultError("something else in place of an epoch")
@@ -393,7 +393,7 @@ def _report(path: Path, run: TinyRun) -> None:
     results.load(path)
     run.go_on(path)
     steps, result = read_steps(path / STEPS_FILE, num_devices=1), run.result()
-    summary = summarise(result, status="completed")
+    summary = summarize(result, status="completed")
     page = render(result, summary, steps, np.empty(0, SPAN), run.options)
     if "\x1b" in page:
         raise WrongResultError("control characters are drawn")

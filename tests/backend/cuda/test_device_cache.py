@@ -101,7 +101,7 @@ def test_rows_are_the_hosts_and_counted_by_place(
     expected = table[ids[:num_ids]]
     assert torch.equal(found.out[:num_ids], expected.float() if converts else expected)
     kept = kept_by(num_members, 0).features
-    slots = cached_features.slots_of(60, kept)
+    slots = cached_features.rank_slots(60, kept)
     out = ops.empty((num_ids, 5), torch.float32)
     host = HostFeatures.of(graph)
     tables = [(np.ascontiguousarray(graph.features[each]), host.stored[1]) for each in kept]
@@ -141,7 +141,7 @@ def test_samples_are_the_native_samplers_and_lists_are_counted(sampling: Any, wi
     )
     native = sampling.sampler(graph, seed=SEED, num_threads=1)
     counter = cached_features.CachedAdjacency(
-        cached_features.slots_of(60, kept_by(3, 1).topology),
+        cached_features.rank_slots(60, kept_by(3, 1).topology),
         num_members=3,
         own=1,
         request_bytes=128,

@@ -11,7 +11,7 @@ import torch
 from gnnscale.backend.cuda import inference
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.inference import CudaInference
-from gnnscale.backend.cuda.placement import place
+from gnnscale.backend.cuda.placement import place_graph
 from gnnscale.graph import Graph
 from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.nn import APPNP, GAT, GCN, GIN, GATv2, GraphSAGE
@@ -26,7 +26,7 @@ def built(config: Any, graph: Graph) -> Any:
 def on_device(graph: Graph, **options: Any) -> CudaInference:
     device = Cuda(host_driven=True, **options)
     engine = HostEngine(device)
-    return CudaInference(graph, place(graph, device, engine, kept_bytes=0), engine)
+    return CudaInference(graph, place_graph(graph, device, engine, kept_bytes=0), engine)
 
 
 @pytest.fixture(autouse=True)

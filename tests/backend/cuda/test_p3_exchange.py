@@ -16,7 +16,7 @@ from gnnscale.backend.cuda.batch import batch_from_host
 from gnnscale.backend.cuda.capacity import BatchCapacity
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.p3_exchange import CudaColumnExchange, PartialSums, shared_capacity
-from gnnscale.backend.cuda.placement import place
+from gnnscale.backend.cuda.placement import place_graph
 from gnnscale.graph import EdgeData, Graph
 from gnnscale.nn import GNN, Inputs
 from gnnscale.nn.device_block import Rule
@@ -87,7 +87,7 @@ def test_columns_together_are_the_whole_rows(
     def aggregated(trade: Trade) -> list[torch.Tensor]:
         first, end = COLUMNS[trade.rank]
         engine = HostEngine(DEVICE)
-        placed = place(
+        placed = place_graph(
             replace(graph, features=graph.features[:, first:end]), DEVICE, engine, kept_bytes=0
         )
         mine, seeds = batches[trade.rank], slices[trade.rank]
@@ -114,7 +114,7 @@ def test_columns_together_are_the_whole_rows(
 
     parts = on_each(aggregated)
     engine = HostEngine(DEVICE)
-    placed = place(graph, DEVICE, engine, kept_bytes=0)
+    placed = place_graph(graph, DEVICE, engine, kept_bytes=0)
     for number, (mine, seeds) in enumerate(zip(batches, slices, strict=True)):
         batch = batch_from_host(mine, seeds, engine.kernels, engine.device)
         whole = aggregation.load_aggregated(

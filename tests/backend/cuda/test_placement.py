@@ -8,7 +8,7 @@ from one_line import one_line
 
 from gnnscale.backend.base import DeviceMemoryError
 from gnnscale.backend.cuda.host_engine import HostEngine
-from gnnscale.backend.cuda.placement import ResidentGraph, place
+from gnnscale.backend.cuda.placement import ResidentGraph, place_graph
 from gnnscale.core import Access
 from gnnscale.graph import Graph
 from gnnscale.planner import Cuda
@@ -18,7 +18,7 @@ def placed(
     graph: Graph, *, memory_bytes: int, kept_bytes: int = 0, **options: Any
 ) -> ResidentGraph:
     device = Cuda(host_driven=True, memory_bytes=memory_bytes, **options)
-    return place(graph, device, HostEngine(device), kept_bytes=kept_bytes)
+    return place_graph(graph, device, HostEngine(device), kept_bytes=kept_bytes)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from gnnscale.core.config.run_directory import (
     check_store_of_run,
     check_unused,
     claim,
-    made_directory,
-    made_output,
+    create_output_folder,
+    create_run_directory,
     read_run,
     removed_on_error,
     resume_command,
@@ -205,7 +205,7 @@ def test_force_replaces_what_the_command_wrote(tmp_path: Path) -> None:
     elsewhere.mkdir()
     directory = tmp_path / "out"
     for text, force in (("first", None), ("second", True)):
-        with made_output(directory, NAMES, force=force) as made:
+        with create_output_folder(directory, NAMES, force=force) as made:
             assert os.listdir(made) == [LOCK_FILE]
             (made / "include").mkdir()
             (made / "Makefile").write_text(text)
@@ -213,14 +213,14 @@ def test_force_replaces_what_the_command_wrote(tmp_path: Path) -> None:
     (directory / "include" / "inner").symlink_to(elsewhere)
     with (
         pytest.raises(ConfigError, match=r"/include/inner: neither a file nor a folder"),
-        made_output(directory, NAMES, force=True),
+        create_output_folder(directory, NAMES, force=True),
     ):
         pass
     assert (directory / "Makefile").read_text() == "second"
 
 
 def fill_half(directory: Path) -> None:
-    with made_output(directory, NAMES) as made:
+    with create_output_folder(directory, NAMES) as made:
         (made / "include").mkdir()
         (made / "include" / "file").touch()
         raise OSError("full")
@@ -243,7 +243,7 @@ def test_a_run_replaces_no_file_and_follows_no_link(tmp_path: Path, name: str) -
     for fresh, message in ((True, f"holds {name}, which would be"), (False, f"{name}: neither")):
         with (
             pytest.raises(ConfigError, match=message),
-            made_directory(directory, options, options.hydra, fresh=fresh),
+            create_run_directory(directory, options, options.hydra, fresh=fresh),
         ):
             pass
     assert os.listdir(directory) == [name]

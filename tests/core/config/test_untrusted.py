@@ -26,13 +26,13 @@ from gnnscale.cli.config_files import translate
 from gnnscale.core.config import user_code
 from gnnscale.core.config.typed import typed
 from gnnscale.core.config.untrusted import (
-    check_found,
+    check_run_options,
     declared,
     forget_own,
+    is_own_run,
     named_in,
     names,
     remember_own,
-    wrote_it,
 )
 from gnnscale.core.errors import ConfigError
 from gnnscale.inference.evaluate import evaluate
@@ -98,7 +98,7 @@ def found(values: dict[str, Any]) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 def check(values: dict[str, Any], **given: Any) -> dict[str, Any]:
     given = {name.replace("__", "."): each for name, each in given.items()}
-    check_found(values, Top, directory=Path("run"), given=given)
+    check_run_options(values, Top, directory=Path("run"), given=given)
     return values
 
 
@@ -223,7 +223,7 @@ def test_a_card_is_programmed_by_no_file_of_the_directory(run: Path, home: Path)
 
 def test_options_that_a_command_has_no_use_for_are_left(run: Path) -> None:
     values = {"data": {"store": "/x"}, "observers": ["a:B"]}
-    check_found(values, Top, directory=run, given={}, used=("base.",))
+    check_run_options(values, Top, directory=run, given={}, used=("base.",))
 
 
 def own_run(run: Path) -> dict[str, Any]:
@@ -236,18 +236,18 @@ def own_run(run: Path) -> dict[str, Any]:
 def test_the_users_own_run_needs_no_second_naming(run: Path, home: Path) -> None:
     values = own_run(run)
     check(values)
-    assert wrote_it(run, values)
+    assert is_own_run(run, values)
     # But for code, and in no other place, and with no other option.
     assert "names code" in refusal(values | {"observers": ["a:B"]})
-    assert not wrote_it(home, values)
-    assert not wrote_it(run, values | {"seed": 2})
+    assert not is_own_run(home, values)
+    assert not is_own_run(run, values | {"seed": 2})
     assert "outside of the run directory" in refusal(values | {"seed": 2})
 
 
 def test_a_run_that_was_refused_is_forgotten(run: Path, home: Path) -> None:
     values = own_run(run)
     forget_own(run)
-    assert not wrote_it(run, values)
+    assert not is_own_run(run, values)
     assert list(home.iterdir()) == []
     forget_own(run)
 
@@ -260,14 +260,14 @@ def test_a_note_that_others_may_write_is_none(run: Path, home: Path, mode: int, 
     assert note.parent.stat().st_mode & 0o077 == 0
     assert note.stat().st_mode & 0o077 == 0
     (note if which == "file" else note.parent).chmod(mode)
-    assert not wrote_it(run, values)
+    assert not is_own_run(run, values)
 
 
 def test_a_run_that_is_not_noted(run: Path, home: Path, caplog: pytest.LogCaptureFixture) -> None:
     (home / "runs").touch()
     values = own_run(run)
     assert "cannot note that the run is yours (" in caplog.text
-    assert not wrote_it(run, values)
+    assert not is_own_run(run, values)
 
 
 def add_classes(options: type, known: set[type]) -> None:

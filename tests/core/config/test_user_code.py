@@ -12,10 +12,10 @@ from gnnscale.core.config.user_code import (
     check_name,
     code_digest,
     default_options,
+    load_class,
     load_named,
     name_for_workers,
     name_of_code,
-    own_class,
     short_name,
 )
 from gnnscale.core.errors import ConfigError
@@ -119,15 +119,15 @@ def part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_class_of_options_is_imported_if_it_was_named(part: str) -> None:
     before = set(sys.modules)
     with pytest.raises(ConfigError, match=r"names code, .* type partitioner=part\.py:Mine"):
-        own_class(part, PartitionerConfig, group="partitioner")
+        load_class(part, PartitionerConfig, group="partitioner")
     assert not any(name.startswith("gnnscale_user_code") for name in {*sys.modules} - before)
     allow([part])
-    found = own_class(part, PartitionerConfig, group="partitioner")
+    found = load_class(part, PartitionerConfig, group="partitioner")
     assert (found.__name__, found.__mro__[1]) == ("Mine", Hash)
     with pytest.raises(ConfigError, match=r"code goes with partitioner, cache_planner, sampler, f"):
-        own_class(part, PartitionerConfig, group="optimizer")
+        load_class(part, PartitionerConfig, group="optimizer")
     with pytest.raises(ConfigError, match=r"expected a subclass of gnnscale\.cache\.base\.CachePl"):
-        own_class(part, CachePlannerConfig, group="cache_planner")
+        load_class(part, CachePlannerConfig, group="cache_planner")
 
 
 def test_the_options_of_a_class(part: str) -> None:

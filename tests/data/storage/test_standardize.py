@@ -18,8 +18,8 @@ from gnnscale.data.storage.standardize import (
     Spread,
     read_edge_scaling,
     read_scaling,
-    scaled_edges,
-    scaled_graph,
+    scale_edge_features,
+    scale_features,
 )
 from gnnscale.graph import Graph
 from gnnscale.graph.dtypes import as_float32, quantized
@@ -67,7 +67,7 @@ def test_a_graph_of_int8_rows_is_scaled() -> None:
     graph = from_arrays(([0], [1]), ROWS).with_quantized_features("int8")
     found = ColumnScaling.of(ROWS, None)
     expected = scaled(found, as_float32(graph.features, "int8", ROWS.shape[1]))
-    again = scaled_graph(graph, found)
+    again = scale_features(graph, found)
     assert again.feature_dtype == "float32"
     assert np.array_equal(again.features, expected)
 
@@ -94,7 +94,7 @@ def test_a_store_with_standardized_features(tmp_path: Path, caplog: Any) -> None
     found = read_scaling(graph)
     assert found == ColumnScaling.of(plain.features, plain.train_idx)
     assert found is not None
-    again = scaled_graph(plain, found)
+    again = scale_features(plain, found)
     assert np.array(again.features) == pytest.approx(rows, abs=1e-3)
     assert again.feature_dtype == "float32"
     assert graph.path is not None
@@ -161,10 +161,10 @@ def test_all_edges_are_fitted_without_labels(tmp_path: Path) -> None:
     # The same rows, scaled afterwards.
     plain = edge_tables(tmp_path, **options).open()
     assert read_edge_scaling(plain) is None
-    assert scaled_edges(plain, found).edge_features == pytest.approx(graph.edge_features)
+    assert scale_edge_features(plain, found).edge_features == pytest.approx(graph.edge_features)
     # A graph in memory has no such row, and perhaps no list of its edges.
     bare = replace(plain.edges, features=np.float32(rows), ends=None)
-    assert scaled_edges(replace(plain, edges=bare), found).edge_features == pytest.approx(
+    assert scale_edge_features(replace(plain, edges=bare), found).edge_features == pytest.approx(
         np.float32(expected[:4])
     )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from one_line import one_line
 
 from gnnscale.data import from_arrays
-from gnnscale.data.tables.categories import Column, arranged_graph, mixed_up, places_of
+from gnnscale.data.tables.categories import Column, feature_mapping, mixed_up, remap_features
 
 EDGES = (np.array([0, 1]), np.array([1, 2]))
 AGE = Column(name="age", width=1)
@@ -22,22 +22,22 @@ def cities(*names: str) -> Column:
 
 def test_places_by_hand() -> None:
     want = (cities("bern", "oslo", "rome"), AGE)
-    assert places_of("new", want, want) is None
-    found = places_of("new", (cities("oslo", "rome"), AGE), want)
+    assert feature_mapping("new", want, want) is None
+    found = feature_mapping("new", (cities("oslo", "rome"), AGE), want)
     assert found is not None
     assert found.tolist() == [-1, 0, 1, 2]
     graph = from_arrays(EDGES, np.array([[1, 0, 31], [0, 1, 27], [0, 0, 5]], np.float32))
-    arranged = arranged_graph(graph, found)
+    arranged = remap_features(graph, found)
     assert arranged.features.tolist() == [[0, 1, 0, 31], [0, 0, 1, 27], [0, 0, 0, 5]]
     assert graph.features.shape == (3, 3)
-    lossy = arranged_graph(graph.with_quantized_features("int8"), found)
+    lossy = remap_features(graph.with_quantized_features("int8"), found)
     assert lossy.feature_dtype == "float32"
     assert lossy.features == pytest.approx(arranged.features, abs=31 / 127 / 2 * 1.001)
 
 
 def test_a_category_that_is_not_known() -> None:
     with one_line("dataset: column 'city' of new: expected the categories of training,"):
-        places_of("new", (cities("bern", "oslo", "zug"),), (cities("oslo", "rome"),))
+        feature_mapping("new", (cities("bern", "oslo", "zug"),), (cities("oslo", "rome"),))
 
 
 def test_numbers_among_texts() -> None:
@@ -58,8 +58,8 @@ def test_one_hot_rows_mean_the_same_after_they_are_arranged(data: Any) -> None:
         return np.array([[9, *(each == name for name in categories)] for each in rows], np.uint8)
 
     graph = from_arrays(EDGES, one_hot(there))
-    places = places_of("new", have, want)
-    arranged = graph if places is None else arranged_graph(graph, places)
+    places = feature_mapping("new", have, want)
+    arranged = graph if places is None else remap_features(graph, places)
     assert np.array_equal(arranged.features, one_hot(known))
     assert arranged.features.dtype == np.uint8
 

@@ -12,7 +12,7 @@ from gnnscale.features.sharded.disk_shard import (
     DiskShardInfo,
     LocalDiskShard,
     describe_over_disk,
-    own_file,
+    open_local_file,
 )
 from gnnscale.features.tiered.sizing import Misses, TierSizes
 from gnnscale.features.tiered.source import SourceReads
@@ -74,7 +74,7 @@ def network(tmp_path: Path) -> Any:
 @pytest.fixture
 def source(network: Any) -> Callable[[], LocalDiskShard]:
     return lambda: LocalDiskShard(
-        network, own_file(network, DiskShardInfo.of(network).max_gap_bytes)
+        network, open_local_file(network, DiskShardInfo.of(network).max_gap_bytes)
     )
 
 

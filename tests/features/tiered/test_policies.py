@@ -7,8 +7,12 @@ import pytest
 
 from gnnscale.cache import CachePlan, DeviceCache, LookAhead
 from gnnscale.core import ConfigError
-from gnnscale.distributed.process_group import ALONE
-from gnnscale.features.tiered.policies import DeviceCacheFilter, check_follows, held_bytes
+from gnnscale.distributed.process_group import SINGLE_PROCESS
+from gnnscale.features.tiered.policies import (
+    DeviceCacheFilter,
+    check_dynamic_caches,
+    emulated_cache_bytes,
+)
 from gnnscale.graph import Graph
 
 
@@ -84,20 +88,25 @@ def test_devices_that_get_rows_of_the_host_have_none_above(tiny_graph: Graph) ->
 
 
 def test_emulated_devices_take_memory_of_the_host(tiny_graph: Graph) -> None:
-    assert held_bytes(None, tiny_graph, ALONE) == 0
+    assert emulated_cache_bytes(None, tiny_graph, SINGLE_PROCESS) == 0
     policies = 8 * tiny_graph.num_vertices
-    assert held_bytes(plan(ids(1, 2)), tiny_graph, ALONE) == 16 + policies
-    assert held_bytes(plan(ids(), matched_bytes=24), tiny_graph, ALONE) == 48 + policies
+    assert emulated_cache_bytes(plan(ids(1, 2)), tiny_graph, SINGLE_PROCESS) == 16 + policies
+    assert (
+        emulated_cache_bytes(plan(ids(), matched_bytes=24), tiny_graph, SINGLE_PROCESS)
+        == 48 + policies
+    )
     # The second device's worker is on another machine.
-    assert held_bytes(plan(ids(1, 2), ids(3)), tiny_graph, ALONE) == 16 + policies
+    assert (
+        emulated_cache_bytes(plan(ids(1, 2), ids(3)), tiny_graph, SINGLE_PROCESS) == 16 + policies
+    )
 
 
 def test_other_machines_fill_no_cache() -> None:
-    check_follows(None)
-    check_follows(plan(ids(), look_ahead=LookAhead(window=2, num_rows=1, match=False)))
-    check_follows(plan(ids(), host_aggregates=True))
+    check_dynamic_caches(None)
+    check_dynamic_caches(plan(ids(), look_ahead=LookAhead(window=2, num_rows=1, match=False)))
+    check_dynamic_caches(plan(ids(), host_aggregates=True))
     with pytest.raises(
         ConfigError,
         match=r"^features=shared: .* static cache of emulated:0",
     ):
-        check_follows(plan(ids(1)))
+        check_dynamic_caches(plan(ids(1)))

@@ -14,7 +14,7 @@ from gnnscale.features import Aggregation, HostFeatures
 from gnnscale.features.tiered.buffer import slots_of_file
 from gnnscale.features.tiered.planner import TierPlanner
 from gnnscale.features.tiered.policies import RemoteOnlyPolicy, StaticPolicy
-from gnnscale.features.tiered.store import TieredStore, WorkerPool
+from gnnscale.features.tiered.store import TieredStore, WorkerBuffer
 from gnnscale.sampling import Block
 
 HOST = HostFeatures(ROWS, "float32")
@@ -29,7 +29,7 @@ def store_of(*, num_kept=4, window=1, ahead=2, static=False):
     )
     planner = TierPlanner(policy, num_kept=num_kept, num_staged=6, window=window)
     source = LateSource()
-    store = TieredStore(WorkerPool(source, planner, window=window, ahead=ahead))
+    store = TieredStore(WorkerBuffer(source, planner, window=window, ahead=ahead))
     if static:
         store.rows.fill(kept)
     return store, source
@@ -124,7 +124,7 @@ def test_rows_of_a_file_are_not_read_from_the_source(tmp_path):
     policy = RemoteOnlyPolicy(belady, lambda ids: np.where(ids % 2, -1, ids // 2), num_kept=2)
     planner = TierPlanner(policy, num_kept=2, num_staged=6, window=1, num_fixed=slots_of_file(file))
     source = LateSource()
-    store = TieredStore(WorkerPool(source, planner, window=1, ahead=1, file=file))
+    store = TieredStore(WorkerBuffer(source, planner, window=1, ahead=1, file=file))
     assert np.array_equal(store.rows.slots[: len(file)], file)
     steps = [np.array(each, np.int32) for each in ([0, 1, 2, 3], [3, 4], [10, 11, 8])]
     for each in steps:

@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 from gnnscale import ops
 from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import cache_bytes, multiplies_bfloat16, usable_cores
-from gnnscale.core.memory import find_memory
+from gnnscale.core.memory import read_memory
 from gnnscale.nn.optim.dense import PlainAdam
 from gnnscale.planner.calibration import calibrate, kernel_times, probes
 from gnnscale.planner.calibration.calibrate import estimate, thread_counts
@@ -86,7 +86,7 @@ def test_an_estimate_takes_no_more_memory_than_there_is(
     available_mib: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A virtual machine may state the last-level cache of its whole host."""
-    memory = replace(find_memory(), available=available_mib << 20)
+    memory = replace(read_memory(), available=available_mib << 20)
     tables: list[int] = []
 
     def table(num_values: int) -> Any:
@@ -124,7 +124,7 @@ def test_rows_that_are_cold_are_flushed(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_calibration_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = calibrate._needed_bytes(calibrate._FULL)
     assert needed > 400 << 20
-    memory = replace(find_memory(), available=needed - 1)
+    memory = replace(read_memory(), available=needed - 1)
     monkeypatch.setattr("gnnscale.core.hardware.find_memory", lambda: memory)
     with one_line("calibrate=true: needs ", "GiB of memory", error=GraphError):
         calibrate.calibrate()
@@ -311,7 +311,7 @@ def test_operands_take_an_eighth_of_the_memory(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(calibrate, "time_operands", timed)
     for available in (1 << 40, 800 * 2048 * 4, 0):
-        memory = replace(find_memory(), available=available)
+        memory = replace(read_memory(), available=available)
         monkeypatch.setattr(calibrate, "find_memory", lambda memory=memory: memory)
         assert calibrate._operand_seconds(1) == 2.0
     assert asked == [8192, 100, 1]

@@ -22,7 +22,7 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.data.synthetic import RMat
 from gnnscale.planner import Accelerator, Cuda
 from gnnscale.planner.device_spec import Efficiency
-from gnnscale.planner.gpu_rates import CardRates, kept_rates
+from gnnscale.planner.gpu_rates import CardRates, load_or_measure_rates
 from gnnscale.planner.graphs import PUBLISHED
 from gnnscale.planner.platform import Platform
 from gnnscale.planner.simulator import ScalingCurve, SimulateConfig, SimulatedRun, simulate
@@ -300,7 +300,7 @@ def measured_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CardRates:
     found = nvml.Gpus(driver="600.1", cuda=(13, 0), devices=(gpu,))
     monkeypatch.setattr(nvml, "find_gpus", lambda: found)
     platform().write(tmp_path / "platform.yaml")
-    return kept_rates("GPU-1", "600.1", lambda: RATES)
+    return load_or_measure_rates("GPU-1", "600.1", lambda: RATES)
 
 
 def test_this_machines_gpu_stands_beside_the_papers(measured_gpu: CardRates) -> None:

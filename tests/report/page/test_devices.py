@@ -7,7 +7,7 @@ from step_files import written_steps
 
 from gnnscale.report.page.devices import devices, traffic
 from gnnscale.report.steps import read_steps
-from gnnscale.report.summary import summarise
+from gnnscale.report.summary import summarize
 
 
 def rows(html: str) -> list[list[str]]:
@@ -22,7 +22,7 @@ def column(found: list[list[str]], heading: str) -> list[str]:
 
 
 def test_devices_by_hand(cached_run: Any) -> None:
-    summary = summarise(cached_run.result, status="completed")
+    summary = summarize(cached_run.result, status="completed")
     found = rows(devices(summary))[:3]
     assert column(found, "device") == ["cpu:0", "emulated:1"]
     assert column(found, "kind") == ["cpu", "emulated"]
@@ -36,7 +36,7 @@ def test_devices_by_hand(cached_run: Any) -> None:
 
 
 def test_counters_are_shown_in_words(hybrid_run: Any, cpu_run: Any) -> None:
-    found = rows(devices(summarise(hybrid_run.result, status="completed")))
+    found = rows(devices(summarize(hybrid_run.result, status="completed")))
     late = {
         "seconds that the host was slower than the emulated device": "0.003",
         "stages for which the host was too slow": "6",
@@ -44,14 +44,14 @@ def test_counters_are_shown_in_words(hybrid_run: Any, cpu_run: Any) -> None:
     }
     counters = [["emulated:1", name, value] for name, value in late.items()]
     assert found[-4:] == [["device", "counter", "whole run"], *counters]
-    assert "counter" not in devices(summarise(cpu_run.result, status="completed"))
+    assert "counter" not in devices(summarize(cpu_run.result, status="completed"))
 
 
 BUSY = ("aggregate", "update", "memory")
 
 
 def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
-    shown = devices(summarise(simulated_run.result, status="completed"))
+    shown = devices(summarize(simulated_run.result, status="completed"))
     assert rows(shown)[3:] == [
         ["device", "kind", "cycles", *(f"{each} busy" for each in BUSY), "bottleneck"],
         ["fpga:1", "fpga csim", "1,000", "80 %", "20 %", "40 %", "aggregate"],
@@ -64,7 +64,7 @@ def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
 
 
 def test_a_run_without_an_epoch_has_its_devices(hybrid_run: Any, tmp_path: Path) -> None:
-    summary = summarise(hybrid_run.started, status="failed")
+    summary = summarize(hybrid_run.started, status="failed")
     cells = [["device", "kind"], ["cpu:0", "cpu"], ["emulated:1", "emulated"]]
     assert rows(devices(summary)) == cells
     empty = read_steps(tmp_path / "steps.jsonl", num_devices=2)
@@ -77,7 +77,7 @@ def test_a_run_without_an_epoch_has_its_devices(hybrid_run: Any, tmp_path: Path)
 @pytest.mark.parametrize("cached", [True, False])
 def test_traffic_by_hand(tmp_path: Path, make_run: Any, cached: bool) -> None:
     run = make_run(num_epochs=1, cached=cached)
-    summary = summarise(run.result, status="completed")
+    summary = summarize(run.result, status="completed")
     shown = traffic(run.started.plan, written_steps(tmp_path, run.steps), summary)
     assert re.findall('data-label="(.*?)"', shown) == ["emulated:1"]
     found = rows(shown)

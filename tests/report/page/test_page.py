@@ -14,7 +14,7 @@ from gnnscale.core.metrics import count_classes
 from gnnscale.core.stages import STAGES
 from gnnscale.planner import Threads
 from gnnscale.report.page.page import learning
-from gnnscale.report.summary import summarise
+from gnnscale.report.summary import summarize
 from gnnscale.run.records import GraphStats
 
 SECTIONS = [
@@ -138,13 +138,13 @@ def test_what_is_not_shown_is_above_the_options(tmp_path, cpu_run, write_run) ->
 def test_all_metrics_are_in_a_table(tmp_path: Path, cpu_run: Any) -> None:
     """A run of links has the mean reciprocal rank, and the share of ranks up to ten."""
     steps = written_steps(tmp_path, cpu_run.steps)
-    one = summarise(cpu_run.result, status="completed")
+    one = summarize(cpu_run.result, status="completed")
     assert "Metrics" not in learning(cpu_run.epochs, steps, one)
     last = replace(cpu_run.epochs[-1], valid_metric=0.8, valid_metrics={"mrr": 0.8, "hits@10": 0.9})
     history = (*cpu_run.epochs[:-1], last)
     test = {"mrr": 0.7, "hits@10": None}
     run = replace(cpu_run.started, measures=("mrr", "hits@10"), history=history, test_metrics=test)
-    shown = learning(history, steps, summarise(run, status="completed"))
+    shown = learning(history, steps, summarize(run, status="completed"))
     table = shown.split("<h3>Metrics of the best epoch, 3</h3>")[1]
     assert re.findall("<t[dh].*?>(.*?)</t[dh]>", table) == [
         *("metric", "validation", "test"),

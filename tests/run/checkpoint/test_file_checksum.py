@@ -11,7 +11,7 @@ from one_line import one_line
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.inference.load_run import load_trained
-from gnnscale.run.checkpoint import BEST, LAST, SIGNATURE
+from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA, LAST
 from gnnscale.run.checkpoint.file import (
     UNCHECKED_VERSION,
     is_whole,
@@ -111,10 +111,12 @@ def trained(
     return read
 
 
-FILES = (LAST, BEST, SIGNATURE)
+FILES = (LAST, BEST, INPUT_SCHEMA)
 
 
-@pytest.mark.parametrize(("file", "flips"), [(LAST, 400), (BEST, 300), (SIGNATURE, 300)], ids=str)
+@pytest.mark.parametrize(
+    ("file", "flips"), [(LAST, 400), (BEST, 300), (INPUT_SCHEMA, 300)], ids=str
+)
 def test_random_flips_in_the_files_of_a_run(
     trained: Callable[[Path, bytes], None], saved: dict[Path, bytes], file: Path, flips: int
 ) -> None:
@@ -128,7 +130,7 @@ def test_random_flips_in_the_files_of_a_run(
 def test_every_bit_of_a_signature_is_covered(
     trained: Any, saved: dict[Path, bytes], tmp_path: Path
 ) -> None:
-    file, content = tmp_path / SIGNATURE, saved[SIGNATURE]
+    file, content = tmp_path / INPUT_SCHEMA, saved[INPUT_SCHEMA]
     file.parent.mkdir()
     for bit in range(8 * len(content)):
         file.write_bytes(flipped(content, bit))
@@ -139,12 +141,12 @@ def test_every_bit_of_a_signature_is_covered(
 def test_a_signature_of_earlier_releases_opens(
     trained: Any, saved: dict[Path, bytes], tmp_path: Path
 ) -> None:
-    file = tmp_path / SIGNATURE
+    file = tmp_path / INPUT_SCHEMA
     file.parent.mkdir()
-    file.write_bytes(saved[SIGNATURE])
+    file.write_bytes(saved[INPUT_SCHEMA])
     found = read_input_schema(tmp_path)
     assert found is not None
-    lines = saved[SIGNATURE].splitlines(keepends=True)
+    lines = saved[INPUT_SCHEMA].splitlines(keepends=True)
     old = b"".join(lines[:-2])[:-2] + b"\n}\n"
     assert b"crc32" not in old
     file.write_bytes(old)

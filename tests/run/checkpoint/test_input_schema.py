@@ -10,7 +10,7 @@ from gnnscale.data import Tables, from_arrays
 from gnnscale.data.storage.standardize import ColumnScaling
 from gnnscale.data.tables.categories import Column
 from gnnscale.graph import Graph
-from gnnscale.run.checkpoint import SIGNATURE
+from gnnscale.run.checkpoint import INPUT_SCHEMA
 from gnnscale.run.checkpoint.input_schema import InputSchema, read_input_schema, write_input_schema
 
 EDGES = (np.array([0, 1]), np.array([1, 2]))
@@ -56,7 +56,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 )
 def test_what_no_run_wrote(tmp_path: Path, change: dict, message: str) -> None:
     write_input_schema(tmp_path, TRAINED)
-    file = tmp_path / SIGNATURE
+    file = tmp_path / INPUT_SCHEMA
     entries = json.loads(file.read_text())
     del entries["crc32"]  # as an earlier release wrote it
     file.write_text(json.dumps(entries | change))
@@ -203,7 +203,7 @@ def test_features_of_edges_that_a_model_does_not_read_are_left_out() -> None:
 
 def test_a_signature_of_an_earlier_release_has_no_features_of_edges(tmp_path: Path) -> None:
     write_input_schema(tmp_path, TRAINED)
-    file = tmp_path / SIGNATURE
+    file = tmp_path / INPUT_SCHEMA
     entries = json.loads(file.read_text())
     del (
         entries["crc32"],
@@ -222,7 +222,7 @@ def test_whether_edges_have_weights(tmp_path: Path) -> None:
         assert InputSchema.of(graph).edge_weights is expected
         write_input_schema(tmp_path, InputSchema.of(graph))
         assert read_input_schema(tmp_path) == InputSchema.of(graph)
-    file = tmp_path / SIGNATURE
+    file = tmp_path / INPUT_SCHEMA
     entries = json.loads(file.read_text())
     del entries["crc32"], entries["edge_weights"]  # as an earlier release wrote it
     file.write_text(json.dumps(entries))

@@ -11,11 +11,11 @@ from one_line import one_line
 from small_plans import plan_of, share
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.distributed.process_group import ALONE
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.graph import Graph, Origin
 from gnnscale.nn.optim.dense import optimizer_state
 from gnnscale.report.summary import append_metrics, write_metrics
-from gnnscale.run.checkpoint import BEST, FILES, LAST, SIGNATURE
+from gnnscale.run.checkpoint import BEST, FILES, INPUT_SCHEMA, LAST
 from gnnscale.run.checkpoint.file import load_checkpoint
 from gnnscale.run.checkpoint.resume import graph_identity
 from gnnscale.run.checkpoint.writer import RunCheckpoint
@@ -76,7 +76,9 @@ class Run:
         self.checkpoint.wait()
 
     def resume(self) -> Any:
-        return self.checkpoint.resume(ALONE, self.model, self.optimizer, steps_per_epoch=STEPS)
+        return self.checkpoint.resume(
+            SINGLE_PROCESS, self.model, self.optimizer, steps_per_epoch=STEPS
+        )
 
 
 @pytest.fixture
@@ -285,11 +287,11 @@ def test_best_weights_that_are_lost_are_written_again(new_run: Any, tmp_path: Pa
     run.save_best(1)
     content = (tmp_path / BEST).read_bytes()
     other = new_run()
-    for name in (BEST, SIGNATURE):
+    for name in (BEST, INPUT_SCHEMA):
         (tmp_path / name).unlink()
         other.checkpoint.restore_best(1, run.weights())
         other.checkpoint.wait()
-        assert (tmp_path / SIGNATURE).exists()
+        assert (tmp_path / INPUT_SCHEMA).exists()
         assert (tmp_path / BEST).read_bytes() == content
         other = new_run()
     (tmp_path / BEST).write_bytes(b"as it is")

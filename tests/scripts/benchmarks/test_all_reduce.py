@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from benchmarks.cases import all_reduce as script
 
-from gnnscale.distributed.process_group import ALONE
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 
 
 def test_steps_belong_to_the_way_of_the_sum_that_ends_them() -> None:
@@ -16,8 +16,13 @@ def test_steps_belong_to_the_way_of_the_sum_that_ends_them() -> None:
 
 def test_a_group_alternates(monkeypatch: pytest.MonkeyPatch) -> None:
     ways: list[str] = []
-    monkeypatch.setattr(type(ALONE), "sum", lambda self, values: ways.append(self.own_connections))
-    groups = {name: type(ALONE)(**vars(ALONE) | {"own_connections": name}) for name in script.WAYS}
+    monkeypatch.setattr(
+        type(SINGLE_PROCESS), "sum", lambda self, values: ways.append(self.own_connections)
+    )
+    groups = {
+        name: type(SINGLE_PROCESS)(**vars(SINGLE_PROCESS) | {"own_connections": name})
+        for name in script.WAYS
+    }
     group: Any = script.alternating(groups)
     for _ in range(13):
         group.sum(None)

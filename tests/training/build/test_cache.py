@@ -11,11 +11,11 @@ from late_source import NUM_ROWS, PRIORITY, ROWS, WIDTH, LateSource
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, LookAhead
 from gnnscale.cache.belady import Belady
 from gnnscale.core.errors import ConfigError
-from gnnscale.distributed.process_group import ALONE, trade_values
+from gnnscale.distributed.process_group import SINGLE_PROCESS, all_gather_object
 from gnnscale.features import HostFeatures
 from gnnscale.features.cached import CachedFeatures, LookAheadFeatures
 from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.store import TieredStore, WorkerPool
+from gnnscale.features.tiered.store import TieredStore, WorkerBuffer
 from gnnscale.graph import Graph
 from gnnscale.planner import Cpu, Device, Emulated
 from gnnscale.planner.cost_model.workload import CacheEffect
@@ -57,7 +57,7 @@ def plan(*caches: DeviceCache, **fields: Any) -> CachePlan:
 def test_a_static_cache_is_filled_with_copies(tiny_graph: Graph) -> None:
     features = tiny_graph.features.copy()
     graph = dataclasses.replace(tiny_graph, features=features)
-    found = open_caches(plan(cache()), graph, DEVICE, ALONE)
+    found = open_caches(plan(cache()), graph, DEVICE, SINGLE_PROCESS)
     assert isinstance(found.store, CachedFeatures)
     assert (found.look_ahead, found.lists, found.num_bytes) == (None, None, 32)
     features[:] = -1
@@ -67,7 +67,7 @@ def test_a_static_cache_is_filled_with_copies(tiny_graph: Graph) -> None:
 
 
 def test_a_device_that_samples_has_lists(tiny_graph: Graph) -> None:
-    found = open_caches(plan(cache()), tiny_graph, SAMPLES, ALONE)
+    found = open_caches(plan(cache()), tiny_graph, SAMPLES, SINGLE_PROCESS)
     batch = NeighborSampler(tiny_graph, fanouts=[9]).sample(np.array([0, 2]), 0)
     read = found.lists.read(batch)
     # The list of 2 has two neighbours and offsets; so has that of 0, at the host.
@@ -79,23 +79,23 @@ def test_a_cache_that_looks_ahead_is_empty_at_first(tiny_graph: Graph) -> None:
     policy = LookAhead(window=2, num_rows=2, match=False)
     ahead = cache(look_ahead=policy, features=ids(), topology=ids())
     for device in (DEVICE, SAMPLES):
-        found = open_caches(plan(ahead), tiny_graph, device, ALONE)
+        found = open_caches(plan(ahead), tiny_graph, device, SINGLE_PROCESS)
         assert isinstance(found.look_ahead, LookAheadFeatures)
         assert found.look_ahead.window == 2
         assert found.lists is None
 
 
 def test_devices_without_a_cache(tiny_graph: Graph) -> None:
-    assert open_caches(plan(), tiny_graph, DEVICE, ALONE) is None
-    assert open_caches(plan(cache(device=1)), tiny_graph, DEVICE, ALONE) is None
+    assert open_caches(plan(), tiny_graph, DEVICE, SINGLE_PROCESS) is None
+    assert open_caches(plan(cache(device=1)), tiny_graph, DEVICE, SINGLE_PROCESS) is None
     aggregated = cache(features=ids(), topology=ids(), host_aggregates=True)
-    assert open_caches(plan(aggregated), tiny_graph, DEVICE, ALONE) is None
+    assert open_caches(plan(aggregated), tiny_graph, DEVICE, SINGLE_PROCESS) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.uint8])
 def test_rows_are_kept_as_they_are_stored(random_graph: Any, dtype: torch.dtype) -> None:
     graph = random_graph(dtype=dtype)
-    found = open_caches(plan(cache(features=np.arange(0, 300, 2))), graph, DEVICE, ALONE)
+    found = open_caches(plan(cache(features=np.arange(0, 300, 2))), graph, DEVICE, SINGLE_PROCESS)
     stores = (HostFeatures.of(graph), found.store)
     (expected, _), (rows, traffic) = (
         each.gather(np.arange(300), dtype=torch.float32, num_threads=1) for each in stores
@@ -172,8 +172,8 @@ def test_several_processes_map_each_others_rows(together: Callable[..., None]) -
 
 
 def test_one_process_has_its_own_rows() -> None:
-    assert trade_values([1], ALONE) == [[1]]
-    with shared_rows(2, 3, np.dtype(np.int32), ALONE) as mapped:
+    assert all_gather_object([1], SINGLE_PROCESS) == [[1]]
+    with shared_rows(2, 3, np.dtype(np.int32), SINGLE_PROCESS) as mapped:
         mapped(0)[:] = [[1, 2, 3], [4, 5, 6]]
     assert mapped(0).tolist() == [[1, 2, 3], [4, 5, 6]]
 
@@ -183,8 +183,8 @@ def test_a_cache_above_a_tier_is_filled_from_its_source(random_graph: Any) -> No
     source = LateSource()
     policy = Belady(NUM_ROWS, 2, window=0, priority=PRIORITY, num_threads=1)
     planner = TierPlanner(policy, num_kept=2, num_staged=4, window=0)
-    tier = TieredStore(WorkerPool(source, planner, window=0, ahead=1))
-    found = open_caches(plan(cache()), graph, DEVICE, ALONE, tier=tier)
+    tier = TieredStore(WorkerBuffer(source, planner, window=0, ahead=1))
+    found = open_caches(plan(cache()), graph, DEVICE, SINGLE_PROCESS, tier=tier)
     assert found.multilevel is found.store
     assert source.asked == [[1, 4]]
     assert tier.rows.lead == found.multilevel.lead
@@ -196,7 +196,7 @@ def test_a_cache_above_a_tier_is_filled_from_its_source(random_graph: Any) -> No
     assert traffic.tier.link_requests == 1  # what filled the cache is not counted
     assert found.counters() == {"rows from emulated:0": 1, "rows from the host": 1}
     # Another row, as after another plan.
-    refill(found, plan(cache(features=ids(2, 0))), graph, ALONE)
+    refill(found, plan(cache(features=ids(2, 0))), graph, SINGLE_PROCESS)
     assert source.asked == [[1, 4], [0], [0, 2]]
     again = ids(4, 0)
     found.multilevel.expect(again)
@@ -209,17 +209,17 @@ def test_a_cache_above_a_tier_looks_ahead_of_it(random_graph: Any) -> None:
     graph = random_graph(NUM_ROWS, 40, num_features=WIDTH)
     policy = Belady(NUM_ROWS, 0, window=1, priority=PRIORITY, num_threads=1)
     planner = TierPlanner(policy, num_kept=0, num_staged=4, window=1)
-    tier = TieredStore(WorkerPool(LateSource(), planner, window=1, ahead=2))
+    tier = TieredStore(WorkerBuffer(LateSource(), planner, window=1, ahead=2))
     look_ahead = LookAhead(window=3, num_rows=2, match=True)
     ahead = cache(look_ahead=look_ahead, features=ids(), topology=ids())
-    found = open_caches(plan(ahead), graph, DEVICE, ALONE, tier=tier)
+    found = open_caches(plan(ahead), graph, DEVICE, SINGLE_PROCESS, tier=tier)
     assert found.multilevel is not None
     assert found.look_ahead is None
     assert found.multilevel.lead == 3 + 1 + 2
     steps = [ids(1, 2), ids(2, 3)]
     for each in steps:
         found.multilevel.expect(each)
-    refill(found, plan(ahead), graph, ALONE)  # rows that follow are left alone
+    refill(found, plan(ahead), graph, SINGLE_PROCESS)  # rows that follow are left alone
     hits = []
     for each in steps:
         rows, traffic = found.store.gather(each, dtype=torch.float32, num_threads=1)

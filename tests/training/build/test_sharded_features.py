@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.distributed.process_group import ALONE
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.features.tiered.sizing import Horizon, Misses, SampledBatches, TierSizes
 from gnnscale.graph import Graph
 from gnnscale.run.config import RunConfig
@@ -73,9 +73,9 @@ def test_other_parts_are_refused(found: Any, line: str) -> None:
 
 
 def test_one_machine_divides_nothing(settings: Settings, tiny_graph: Graph) -> None:
-    assert shared.open_rows(settings(), tiny_graph, ALONE) is None
+    assert shared.open_rows(settings(), tiny_graph, SINGLE_PROCESS) is None
     with pytest.raises(ConfigError, match=r"^features=shared: expected a run on several "):
-        shared.open_rows(settings("features=shared"), tiny_graph, ALONE)
+        shared.open_rows(settings("features=shared"), tiny_graph, SINGLE_PROCESS)
 
 
 class Rows:

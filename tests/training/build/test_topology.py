@@ -10,7 +10,7 @@ import pytest
 from gnnscale.core import ConfigError
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.core.hardware import Memory
-from gnnscale.distributed.process_group import ALONE
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.graph import Graph
 from gnnscale.training.build import topology
 from gnnscale.training.build.topology import lists_memory, open_topology, reads_from_disk
@@ -57,16 +57,18 @@ def test_a_graph_is_read_as_it_was_asked(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert open_topology(settings(), stored, ALONE) is stored
+    assert open_topology(settings(), stored, SINGLE_PROCESS) is stored
     with caplog.at_level("INFO"):
-        asked = open_topology(settings("sampler.memory_bytes=1000", REPEATS), stored, ALONE)
+        asked = open_topology(
+            settings("sampler.memory_bytes=1000", REPEATS), stored, SINGLE_PROCESS
+        )
     assert caplog.messages[-1].startswith("sampler: memory holds 100% of 0.0 MiB of neighbour")
     assert asked.lists.num_bytes == 16 + 6 * 4 + 5 * 8
     assert asked.mapped_bytes == 48
     assert stored.mapped_bytes == 72
-    nothing = open_topology(settings("sampler.memory_bytes=0"), stored, ALONE)
+    nothing = open_topology(settings("sampler.memory_bytes=0"), stored, SINGLE_PROCESS)
     assert nothing.lists.num_bytes == 16 + 8
     has(monkeypatch, 60)
-    assert open_topology(settings(), stored, ALONE).lists is not None
+    assert open_topology(settings(), stored, SINGLE_PROCESS).lists is not None
     with pytest.raises(ConfigError, match=r"^sampler.memory_bytes: expected adjacency lists"):
-        open_topology(settings("sampler.memory_bytes=0"), tiny_graph, ALONE)
+        open_topology(settings("sampler.memory_bytes=0"), tiny_graph, SINGLE_PROCESS)

@@ -9,7 +9,7 @@ from small_plans import plan_of, share
 
 from gnnscale.backend import BatchOutcome
 from gnnscale.core.stages import Traffic
-from gnnscale.distributed.process_group import ALONE, Group
+from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.training.pipeline.device_step import MAX_LATE, DeviceDrivenStep, max_late
 from gnnscale.training.pipeline.slices import BatchSlice
@@ -62,7 +62,7 @@ def device() -> Any:
 
 @pytest.fixture
 def step(device: Any) -> DeviceDrivenStep:
-    return a_step(device, ALONE)
+    return a_step(device, SINGLE_PROCESS)
 
 
 def a_step(device: Any, group: Group) -> DeviceDrivenStep:
@@ -114,7 +114,7 @@ def test_several_devices_read_the_same_outcome_at_the_same_step(
     device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Group, "sum", lambda self, values: None)
-    step = a_step(device, replace(ALONE, size=2, local_size=2))
+    step = a_step(device, replace(SINGLE_PROCESS, size=2, local_size=2))
     device.done = STEPS  # that one device is ahead changes nothing
     found = [trained(step, number) for number in range(5)]
     assert found == [[]] * MAX_LATE + [[(0, False)]]

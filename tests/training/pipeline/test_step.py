@@ -11,7 +11,7 @@ from torch import nn
 
 from gnnscale.backend import BatchOutcome, DeviceBatch
 from gnnscale.core.stages import Traffic
-from gnnscale.distributed.process_group import ALONE
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.training.gradient_sync import StepTotals, Synchronizer
 from gnnscale.training.pipeline.slices import BatchSlice
@@ -86,7 +86,7 @@ def training(model: Any, clock: Any) -> Callable[..., tuple[TrainStep, Slow]]:
     def begin(clip_norm: float | None = None, **own_clock: float) -> tuple[TrainStep, Slow]:
         device: Any = Slow(model, clock, own_clock)
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-        synchronizer = Synchronizer(model, device, ALONE)
+        synchronizer = Synchronizer(model, device, SINGLE_PROCESS)
         return TrainStep(model, device, synchronizer, optimizer, clip_norm=clip_norm), device
 
     return begin

@@ -10,14 +10,14 @@ from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.cost_model.predict import Host, accelerator_seconds
 from gnnscale.planner.cost_model.workload import CacheEffect, measure_workload, unmeasured_workload
 from gnnscale.run.inputs import checked_order
-from gnnscale.sampling.seed_order import labelled_vertices
+from gnnscale.sampling.seed_order import labeled_vertices
 from gnnscale.training.planning.cost_estimates import device_workloads, with_measured_step
 
 
 def test_the_host_takes_what_was_measured(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings("model=custom", "model.module=own_modules:OwnBlocks", "model.hidden=8")
     graph = config.dataset.open()
-    order = checked_order(config, labelled_vertices(graph, "train"), None)
+    order = checked_order(config, labeled_vertices(graph, "train"), None)
     torch.manual_seed(0)
     model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
     workload = measure_workload(graph, model, config.sampler, order, seed=0, cores=1, num_steps=1)

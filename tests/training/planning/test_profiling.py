@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from gnnscale.distributed.process_group import ALONE
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.sampling import ShuffledOrder
 from gnnscale.training.pipeline.step import TrainStep
 from gnnscale.training.planning.profiling import PlanProfile, num_profiled_steps, profile_plan
@@ -32,7 +32,7 @@ def rehearsed(run: TrainState, *, vertices: int = 360) -> PlanProfile:
 def test_it_leaves_no_trace(settings: Any, tmp_path: Path, prefetch: str) -> None:
     emulated = EMULATED.format(10**8, 2e-3)
     config = settings("model.norm=batch", f"runtime.prefetch={prefetch}", emulated)
-    with open_run(config, tmp_path, {}, ALONE) as run:
+    with open_run(config, tmp_path, {}, SINGLE_PROCESS) as run:
         torch.manual_seed(config.seed)
         graph = run.data.graph
         fresh = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
@@ -51,7 +51,7 @@ def test_it_leaves_no_trace(settings: Any, tmp_path: Path, prefetch: str) -> Non
 @pytest.fixture
 def plain_run(settings: Any, tmp_path: Path) -> Iterator[TrainState]:
     config = settings("runtime.prefetch=none", "batch_size=50")
-    with open_run(config, tmp_path, {}, ALONE) as run:
+    with open_run(config, tmp_path, {}, SINGLE_PROCESS) as run:
         yield run
 
 
@@ -85,7 +85,7 @@ def test_medians_leave_the_first_steps_out(plain_run, clock, monkeypatch) -> Non
 @pytest.mark.parametrize(("prefetch", "steps"), [("none", 6), ("two_stage", 8)])
 def test_slow_steps_are_few(settings, tmp_path, monkeypatch, request, prefetch, steps) -> None:
     config = settings(f"runtime.prefetch={prefetch}")
-    with open_run(config, tmp_path, {}, ALONE) as run:
+    with open_run(config, tmp_path, {}, SINGLE_PROCESS) as run:
         clock = request.getfixturevalue("clock")
         trained = 0
         propagate = run.device.backend.propagate
@@ -107,7 +107,7 @@ def test_slow_steps_are_few(settings, tmp_path, monkeypatch, request, prefetch, 
 @pytest.mark.parametrize("memory", [300_000, 60_000])
 def test_device_memory_is_free_afterwards(settings: Any, tmp_path: Path, memory: int) -> None:
     config = settings("runtime.prefetch=two_stage", EMULATED.format(memory, 0.0))
-    with open_run(config, tmp_path, {}, ALONE) as run:
+    with open_run(config, tmp_path, {}, SINGLE_PROCESS) as run:
         # A mini-batch takes over 30 kB: what any of these left behind would not fit. Where there
         # is room for one, the others wait for it.
         for _ in range(15):

@@ -9,7 +9,7 @@ from one_line import one_line
 from small_plans import plan_of, share
 
 from gnnscale.core.stages import StageTimes
-from gnnscale.distributed.process_group import ALONE
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.planner import Cpu, DevicePlan
 from gnnscale.planner.cost_model.equations import Prediction
 from gnnscale.run import config as run_settings
@@ -38,7 +38,7 @@ def begun(settings: Any) -> Callable[..., PlanSearch]:
         order = config.seed_order.order(graph.train_idx, **of)
         effects = cache_effects(len(devices), None)
         more = {"sampling": config.trained_sampler, "devices": devices, "effects": effects}
-        found = PlanModel(config, graph, model, ALONE, order, **more)
+        found = PlanModel(config, graph, model, SINGLE_PROCESS, order, **more)
         return PlanSearch(config, found, order, known)
 
     return begin
@@ -301,7 +301,7 @@ def profile(threads: int) -> PlanProfile:
     return PlanProfile(stages=StageTimes(sample=threads / 2), step_s=float(threads), num_steps=3)
 
 
-def agreed(search: Any, group: Any = ALONE) -> tuple[DevicePlan, list[DevicePlan]]:
+def agreed(search: Any, group: Any = SINGLE_PROCESS) -> tuple[DevicePlan, list[DevicePlan]]:
     """The plan that processes agree on, and those that were profiled before."""
     seen: list[DevicePlan] = []
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from gnnscale.distributed.process_group import Group, join, trade_values
+from gnnscale.distributed.process_group import Group, all_gather_object, join
 from gnnscale.training.build.cache import shared_rows
 
 
 def check_values(group: Group) -> None:
-    told = trade_values({"rank": group.rank, "empty": None}, group)
+    told = all_gather_object({"rank": group.rank, "empty": None}, group)
     assert told == [{"rank": rank, "empty": None} for rank in range(group.size)]
 
 

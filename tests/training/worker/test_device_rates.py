@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from card_figures import RATES
 
-from gnnscale.distributed.process_group import ALONE
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.graph import Graph
 from gnnscale.planner import Cpu, Cuda
 from gnnscale.planner.gpu_rates import CardRates
@@ -27,7 +27,7 @@ def graph(random_graph: Callable[..., Graph]) -> Graph:
 
 def test_a_gpu_is_planned_by_what_was_measured(graph: Graph) -> None:
     backend: Any = Card()
-    (found,) = module._with_measured_rates((Cuda(),), backend, graph, ALONE)
+    (found,) = module._with_measured_rates((Cuda(),), backend, graph, SINGLE_PROCESS)
     assert found == RATES.of(Cuda(), row_bytes=64)
     assert isinstance(found, Cuda)
     assert found.link_bandwidth == 1e10
@@ -36,14 +36,14 @@ def test_a_gpu_is_planned_by_what_was_measured(graph: Graph) -> None:
 @pytest.mark.parametrize("device", [Cpu(), Cuda(host_driven=True)])
 def test_what_is_no_gpu_is_not_measured(graph: Graph, device: Any) -> None:
     nothing: Any = object()
-    assert module._with_measured_rates((device,), nothing, graph, ALONE) == (device,)
+    assert module._with_measured_rates((device,), nothing, graph, SINGLE_PROCESS) == (device,)
 
 
 def test_rates_of_other_workers_are_taken(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "trade_values", lambda mine, group: [mine, mine, None])
     backend: Any = Card()
     devices = (Cuda(), Cuda(index=1, macs_per_s=1.0), Cpu())
-    found = module._with_measured_rates(devices, backend, graph, ALONE)
+    found = module._with_measured_rates(devices, backend, graph, SINGLE_PROCESS)
     assert found[0] == RATES.of(Cuda(), row_bytes=64)
     assert found[1] == RATES.of(devices[1], row_bytes=64)
     assert found[2] == Cpu()

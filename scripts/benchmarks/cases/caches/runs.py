@@ -15,7 +15,7 @@ from gnnscale import partition
 from gnnscale.cache import CacheDevice, CachePlan, CachePlannerConfig, CacheTask, Presampler
 from gnnscale.cache.base import predict_traffic
 from gnnscale.graph import Graph
-from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, links_of
+from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, find_links
 from gnnscale.planner.device_plan import apportion
 from gnnscale.sampling import NeighborSampling, ShuffledOrder, TwoStageOrder
 
@@ -49,7 +49,7 @@ def partitioner_of(name: str, machine: str) -> Any:
 
 
 def cliques_of(machine: str, num_devices: int) -> tuple[tuple[int, ...], ...]:
-    return disjoint_cliques(links_of(machine)[:num_devices, :num_devices])
+    return disjoint_cliques(find_links(machine)[:num_devices, :num_devices])
 
 
 def run_of(

@@ -22,7 +22,7 @@ from gnnscale.cache.hotness.presampled import DeviceReads, Presampled, presample
 from gnnscale.cache.legion.cost_model import best_num_lists, curve
 from gnnscale.cache.legion.legion import candidates, clique_cost
 from gnnscale.features import HostFeatures
-from gnnscale.features.cached import CachedFeatures, slots_of
+from gnnscale.features.cached import CachedFeatures, rank_slots
 from gnnscale.sampling import NeighborSampler
 
 #: The most that pre-sampling may take, as a part of sampling.
@@ -113,7 +113,7 @@ def half_cached(host: HostFeatures, batches: list[Any]) -> tuple[CachedFeatures,
     order = np.argsort(-counts, kind="stable")
     kept = order[: np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)]
     stored, _ = host.stored
-    caches, slots = [np.ascontiguousarray(stored[kept])], slots_of(host.num_rows, [kept])
+    caches, slots = [np.ascontiguousarray(stored[kept])], rank_slots(host.num_rows, [kept])
     store = CachedFeatures(host, caches, slots, own=0)
     return store, counts[kept].sum() / counts.sum()
 
