@@ -5,7 +5,7 @@ The host drives every device through ``Backend``. One step of a device is ::
     sample = backend.sample(seeds, step)
     batch = backend.transfer(sample, backend.load(sample))
     backend.propagate(batch, weight)
-    backend.gradients_out(gradients)  # the host averages them, and its optimizer steps
+    backend.copy_gradients(gradients)  # the host averages them, and its optimizer steps
     backend.update_weights()
     outcome = backend.finish(batch)
 """
@@ -52,11 +52,11 @@ class ColumnExchange(Protocol):
         """Number of devices."""
         ...
 
-    def gather_into(self, into: torch.Tensor, mine: torch.Tensor) -> None:
+    def all_gather_into(self, into: torch.Tensor, mine: torch.Tensor) -> None:
         """All-gather: write the tensor that device r passes as ``mine`` into ``into[r]``."""
         ...
 
-    def swap_into(self, into: torch.Tensor, parts: torch.Tensor) -> None:
+    def all_to_all_into(self, into: torch.Tensor, parts: torch.Tensor) -> None:
         """All-to-all: send ``parts[r]`` to device r, and receive from device r into ``into[r]``."""
         ...
 
@@ -121,7 +121,7 @@ class BackendInputs:
         batch_size: maximum number of seeds of the device in a step.
         loader: reads feature rows of the host, or of a cache that the host has for the device.
         cache: cache of the device.
-        own_steps: inputs of device-driven steps. None: the host averages gradients and updates
+        step_inputs: inputs of device-driven steps. None: the host averages gradients and updates
             the weights.
     """
 
@@ -134,7 +134,7 @@ class BackendInputs:
     batch_size: int
     loader: FeatureLoader
     cache: CacheInputs = field(default_factory=CacheInputs)
-    own_steps: DeviceStepInputs | None = None
+    step_inputs: DeviceStepInputs | None = None
 
 
 #: Sampled mini-batch of a backend: a ``MiniBatch`` if the host samples, arrays of the device
@@ -234,7 +234,7 @@ class Backend(Protocol):
         """
         ...
 
-    def gradients_out(self, into: list[torch.Tensor]) -> None:
+    def copy_gradients(self, into: list[torch.Tensor]) -> None:
         """Wait for the device, and copy the gradients of the shared parameters.
 
         Gradients accumulate since the previous call; without seeds they are zeros. A backend
@@ -263,7 +263,7 @@ class Backend(Protocol):
         """Copy the parameters that the host's optimizer has updated to the device."""
         ...
 
-    def buffers_out(self) -> None:
+    def copy_buffers(self) -> None:
         """Copy the buffers, such as running statistics, to the host's model."""
         ...
 
@@ -283,7 +283,7 @@ class HostSampledBackend(Backend, Protocol):
         """Sample on the host, with the result of ``sample``; may run at the same time."""
         ...
 
-    def take_sample(self, batch: MiniBatch, seeds: Array) -> Sample:
+    def receive_sample(self, batch: MiniBatch, seeds: Array) -> Sample:
         """Copy a mini-batch of ``seeds`` from the host to the device."""
         ...
 
@@ -309,7 +309,7 @@ class DeviceDrivenBackend(Backend, Protocol):
     """Backend of device-driven steps (``Device.owns_step``).
 
     The device has copies of the weights and of the optimizer's state. ``load_state`` copies both
-    from the host, ``state_out`` to the host.
+    from the host, ``copy_state`` to the host.
     """
 
     def train(
@@ -330,7 +330,7 @@ class DeviceDrivenBackend(Backend, Protocol):
         """
         ...
 
-    def state_out(self) -> None:
+    def copy_state(self) -> None:
         """Wait for all started steps, and copy weights, buffers and optimizer state to the host."""
         ...
 

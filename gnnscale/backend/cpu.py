@@ -53,7 +53,7 @@ class CpuBackend:
         loss.backward()  # type: ignore[no-untyped-call]
         self._loss = loss.item()
 
-    def gradients_out(self, into: list[torch.Tensor]) -> None:
+    def copy_gradients(self, into: list[torch.Tensor]) -> None:
         """Copy the gradients of shared parameters; a missing gradient is zeros."""
         for target, parameter in zip(into, self._model.shared_parameters, strict=True):
             if parameter.grad is None:
@@ -75,7 +75,7 @@ class CpuBackend:
     def update_weights(self) -> None:
         """Do nothing: the optimizer has updated the device's model."""
 
-    def buffers_out(self) -> None:
+    def copy_buffers(self) -> None:
         """Do nothing: the buffers are in the host's model."""
 
     def set_threads(self, threads: Threads) -> None:

@@ -91,7 +91,7 @@ class EmulatedBackend(cpu.CpuBackend):
         self._sampled: dict[int, Access] = {}
         self._late_s, self._late_stages = 0.0, 0
         self._told_of_parts = False
-        #: whether ``gradients_out``, the first half of the synchronization, was late
+        #: whether ``copy_gradients``, the first half of the synchronization, was late
         self._sync_late = False
         # load, transfer and propagate may run in separate threads.
         self._lock = threading.Lock()
@@ -114,7 +114,7 @@ class EmulatedBackend(cpu.CpuBackend):
         """Sample without emulated time."""
         return super().sample(seeds, step)
 
-    def take_sample(self, batch: MiniBatch, seeds: Array) -> MiniBatch:
+    def receive_sample(self, batch: MiniBatch, seeds: Array) -> MiniBatch:
         """Return the host's sample, which ``transfer`` sends over the link."""
         return batch
 
@@ -210,10 +210,10 @@ class EmulatedBackend(cpu.CpuBackend):
             self._late_s, self._late_stages = 0.0, 0
         return replace(super().finish(batch), counters=counters)
 
-    def gradients_out(self, into: list[torch.Tensor]) -> None:
+    def copy_gradients(self, into: list[torch.Tensor]) -> None:
         """Copy gradients, and take the time of half the traffic of eq. 13."""
         start = time.perf_counter()
-        super().gradients_out(into)
+        super().copy_gradients(into)
         self._sync_late = self._wait(start, self._sync_seconds())
 
     def update_weights(self) -> None:

@@ -214,12 +214,12 @@ class CachePlannerConfig(ABC):
             check_store_directory(self.store, option="cache_planner.store")
 
     @property
-    def sizes_itself(self) -> bool:
+    def uses_free_memory(self) -> bool:
         """Whether a cache is sized by the free memory of its device."""
         return self.budget_bytes is None and self.ratio is None
 
     @property
-    def keeps_batch(self) -> bool:
+    def matches_batches(self) -> bool:
         """Whether the rows of a mini-batch are cached for the next one, beyond the budget."""
         return False
 

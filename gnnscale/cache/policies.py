@@ -77,7 +77,7 @@ class StaticCache(CachePlannerConfig):
         cliques = task.cliques if self.shared else tuple((device,) for device in task.device_at)
         caches = [cache for clique in cliques for cache in self._caches(task, clique)]
         caches.sort(key=lambda cache: cache.device)
-        reads = task.counted_run if exact else task.counted
+        reads = task.run_reads if exact else task.counted
         return CachePlan(
             planner=self.policy,
             cliques=cliques,
@@ -85,7 +85,7 @@ class StaticCache(CachePlannerConfig):
             alphas=(None,) * len(cliques),
             predicted=predict_traffic(task, caches, cliques, reads),
             num_epochs=task.num_epochs if exact else 1,
-            exact=(exact or task.num_epochs == 1) and task.draws_are_exact,
+            exact=(exact or task.num_epochs == 1) and task.is_exact,
         )
 
     def _caches(self, task: CacheTask, clique: Sequence[int]) -> list[DeviceCache]:
@@ -164,7 +164,7 @@ class LookAheadCache(CachePlannerConfig):
         return self.name
 
     @property
-    def keeps_batch(self) -> bool:
+    def matches_batches(self) -> bool:
         """Whether rows of the previous batch are reused."""
         return self.match
 
@@ -188,7 +188,7 @@ class LookAheadCache(CachePlannerConfig):
             alphas=(None,) * len(cliques),
             predicted=_predict_hits(task, policies, epochs) if epochs else None,
             num_epochs=epochs,
-            exact=task.draws_are_exact,
+            exact=task.is_exact,
         )
 
     def _window(self, task: CacheTask, device: CacheDevice) -> int:
@@ -324,7 +324,7 @@ _METRICS: dict[str, Callable[[Any, Sequence[int]], Array]] = {
     "inclusion": _inclusion,
     "presampled": lambda task, devices: task.presampled.sum_rows(devices),
     "expected": lambda task, devices: task.expected.sum_rows(devices),
-    EXACT: lambda task, devices: task.counted_run.sum_rows(devices),
+    EXACT: lambda task, devices: task.run_reads.sum_rows(devices),
     "random": lambda task, devices: uniform(task.graph.num_vertices, task.seed),
 }
 METRICS = tuple(_METRICS)

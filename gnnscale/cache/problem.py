@@ -167,12 +167,12 @@ class CacheTask:
         return AverageReads(first=first, later=later, num_epochs=self.num_epochs)
 
     @property
-    def draws_are_exact(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether each device is certain to train the presampled batches."""
         return self.num_devices == 1 or self.draws.exact
 
     @cached_property
-    def counted_run(self) -> Presampled:
+    def run_reads(self) -> Presampled:
         """Reads of all batches of the run, sampled on first use."""
         return self._counted("drawing the run on", range(self.num_epochs))
 

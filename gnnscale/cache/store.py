@@ -297,9 +297,9 @@ def _arrays(path: Path, header: _CachePlanHeader, graph: Graph) -> dict[str, Arr
     for name, vertices in arrays.items():
         file = path / f"{name}.npy"
         if len(vertices) and not 0 <= vertices.min() <= vertices.max() < graph.num_vertices:
-            raise CACHE_PLAN.worded(path, f"{file}: holds what is no vertex")
+            raise CACHE_PLAN.error_with_hint(path, f"{file}: holds what is no vertex")
         if len(np.unique(vertices)) != len(vertices):
-            raise CACHE_PLAN.worded(path, f"{file}: holds a vertex twice")
+            raise CACHE_PLAN.error_with_hint(path, f"{file}: holds a vertex twice")
     return arrays
 
 

@@ -49,26 +49,26 @@ def is_instance_of(value: Any, library: str, kind: str) -> bool:
 def describe_graph(value: Any) -> str:
     """Return the type of a graph of another library with a hint on converting it."""
     library = type(value).__module__.partition(".")[0]
-    cure = ""
+    hint = ""
     if is_instance_of(value, "torch_geometric", "data.Data"):
-        cure = "; from_pyg takes it"
+        hint = "; from_pyg takes it"
     elif is_instance_of(value, "dgl", "DGLGraph") and value.is_homogeneous:
-        cure = "; from_dgl takes it"
+        hint = "; from_dgl takes it"
     elif is_instance_of(value, "torch_geometric", "data.HeteroData") or is_instance_of(
         value, "dgl", "DGLGraph"
     ):
-        cure = "; graphs of several types of vertices or edges are not supported"
+        hint = "; graphs of several types of vertices or edges are not supported"
     elif is_instance_of(value, "torch_geometric", "data.Dataset") or is_instance_of(
         value, "dgl.data", "DGLDataset"
     ):
-        cure = "; dataset[0] is its first graph"
+        hint = "; dataset[0] is its first graph"
     elif library == "networkx":
-        cure = "; torch_geometric.utils.from_networkx and dgl.from_networkx convert it"
+        hint = "; torch_geometric.utils.from_networkx and dgl.from_networkx convert it"
     elif library == "scipy":
-        cure = "; from_arrays((m.row, m.col), features) takes a matrix m in the format coo"
+        hint = "; from_arrays((m.row, m.col), features) takes a matrix m in the format coo"
     elif isinstance(value, Graph):
-        cure = "; it needs no conversion"
-    return f"{type_name(value)}{cure}"
+        hint = "; it needs no conversion"
+    return f"{type_name(value)}{hint}"
 
 
 def as_array(values: Any, what: str) -> Array:
@@ -81,9 +81,9 @@ def as_array(values: Any, what: str) -> Array:
         check_dense(values, what)
         values = values.detach()
     elif not (isinstance(values, _PLAIN) or hasattr(type(values), "__array__")):
-        cure = "; toarray() makes it dense" if hasattr(values, "toarray") else ""
+        hint = "; toarray() makes it dense" if hasattr(values, "toarray") else ""
         raise GraphError(
-            f"{what}: expected an array, a tensor or a list, got {type_name(values)}{cure}"
+            f"{what}: expected an array, a tensor or a list, got {type_name(values)}{hint}"
         )
     refuse_masked(values, what)
     try:

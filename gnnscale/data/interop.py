@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 _MASKS = ("train_mask", "val_mask", "test_mask")
 _PYG_SPLIT = SplitSource(
     names=("data.train_mask", "data.val_mask", "data.test_mask"),
-    cure="torch_geometric.transforms.RandomNodeSplit draws all three",
+    hint="torch_geometric.transforms.RandomNodeSplit draws all three",
 )
 _DGL_SPLIT = SplitSource(
     names=("ndata['train_mask']", "ndata['val_mask']", "ndata['test_mask']"),
-    cure="give each as a tensor of booleans",
+    hint="give each as a tensor of booleans",
 )
 
 
@@ -280,8 +280,8 @@ def _edge_index(fields: Any, name: str) -> Array:
     """Return ``edge_index`` ``[2, num_edges]`` of PyG data."""
     if fields.get("edge_index") is None:
         sparse = fields.get("adj_t") is not None
-        cure = "; it has adj_t: leave out the transform ToSparseTensor" if sparse else ""
-        raise GraphError(f"{name}: has no edge_index{cure}")
+        hint = "; it has adj_t: leave out the transform ToSparseTensor" if sparse else ""
+        raise GraphError(f"{name}: has no edge_index{hint}")
     edges = array_inputs.as_array(fields["edge_index"], f"{name}: edge_index")
     if edges.ndim != 2 or len(edges) != 2:
         raise GraphError(f"{name}: edge_index: expected [2, num_edges], got {list(edges.shape)}")

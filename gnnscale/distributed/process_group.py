@@ -74,7 +74,7 @@ class Group:
     restarts: bool = False  #: whether torchrun restarts failed processes
     #: torch's process group. None: the default group. A weak reference, since the last strong one
     #: waits for threads (``_destroy``)
-    own_connections: ReferenceType[Any] | None = field(default=None, repr=False, compare=False)
+    torch_group: ReferenceType[Any] | None = field(default=None, repr=False, compare=False)
     #: all-reduce in shared memory. None: the processes are on several machines
     sums: SharedSums | None = field(default=None, repr=False, compare=False)
 
@@ -90,9 +90,9 @@ class Group:
         Raises:
             RuntimeError: this process has left it.
         """
-        if self.own_connections is None:
+        if self.torch_group is None:
             return None
-        torch_group = self.own_connections()
+        torch_group = self.torch_group()
         if torch_group is None:
             raise RuntimeError("this process has left the group")
         return torch_group
@@ -165,7 +165,7 @@ class Group:
         pairs = zip(buffers or (), lengths.tolist(), strict=False)
         return [buffer[:length].numpy().tobytes() for buffer, length in pairs]
 
-    def broadcast_json(self, content: Any) -> Any:
+    def broadcast_object(self, content: Any) -> Any:
         """Return the plain value that rank 0 passes."""
         return json.loads(self.broadcast(json.dumps(content).encode() if self.is_rank0 else None))
 
@@ -191,7 +191,7 @@ class Group:
             self._exchange_with_peers(parts, received)
         return received
 
-    def gather_into(self, into: Tensor, values: Tensor) -> None:
+    def all_gather_into(self, into: Tensor, values: Tensor) -> None:
         """All-gather ``values``, of one shape everywhere, into ``into[rank]``."""
         with _peers():
             _outliving.extend((into, values))
@@ -200,13 +200,13 @@ class Group:
             else:
                 dist.all_gather_into_tensor(into, values, group=self.connections)
 
-    def swap_into(self, into: Tensor, parts: Tensor) -> None:
+    def all_to_all_into(self, into: Tensor, parts: Tensor) -> None:
         """All-to-all exchange: send ``parts[r]`` to rank r, receive from rank r in ``into[r]``."""
         with _peers():
             _outliving.extend((into, parts))
             dist.all_to_all_single(into, parts, group=self.connections)
 
-    def start_swapping(
+    def start_all_to_all(
         self,
         into: Tensor,
         values: Tensor,
@@ -234,7 +234,7 @@ class Group:
             return list(counts)
         local = torch.tensor(counts, dtype=torch.int64)
         gathered = torch.zeros(self.size, len(local), dtype=torch.int64)
-        self.gather_into(gathered, local)
+        self.all_gather_into(gathered, local)
         largest: list[int] = gathered.amax(0).tolist()
         return largest
 
@@ -272,13 +272,13 @@ class Group:
             for work in works:
                 work.wait()
 
-    def with_own_connections(self) -> Group:
+    def new_group(self) -> Group:
         """Return a new group of these processes with connections of its own."""
         if self.size == 1:
             return self
         with _peers(), connecting():
             new_group = dist.new_group(list(range(self.size)), backend="gloo", timeout=_TIMEOUT)
-        return replace(self, own_connections=ref(new_group), sums=None)._with_sums()
+        return replace(self, torch_group=ref(new_group), sums=None)._with_sums()
 
     def _with_sums(self) -> Group:
         """Return the group with shared-memory sums if all processes are on one machine."""
@@ -286,7 +286,7 @@ class Group:
             return self
         with _peers():
             sums = SharedSums.open(
-                self.rank, self.size, broadcast=self.broadcast_json, agree=self._all
+                self.rank, self.size, broadcast=self.broadcast_object, agree=self._all
             )
         if sums is None:
             if self.is_rank0:
@@ -310,7 +310,7 @@ def all_gather_object(value: Any, group: Group) -> list[Any]:
     """All-gather a plain value of each process, in the order of ranks."""
     gathered = group.gather(json.dumps(value).encode())
     decoded = [json.loads(content) for content in gathered] if group.is_rank0 else None
-    values: list[Any] = group.broadcast_json(decoded)
+    values: list[Any] = group.broadcast_object(decoded)
     return values
 
 

@@ -94,7 +94,7 @@ class DiskRows:
     def skip(self) -> None:
         """Do nothing: no other process takes part in the reads."""
 
-    def rehearse(self, vertices: Array) -> Array:
+    def profile_rows(self, vertices: Array) -> Array:
         """Return the rows of ``vertices``, ``[n, width]``."""
         rows: Array = np.empty((len(vertices), self.width), self.dtype)
         self.finish(self.start(vertices, rows, np.arange(len(vertices), dtype=np.int32)))

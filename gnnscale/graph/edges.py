@@ -20,7 +20,7 @@ from gnnscale.graph.store_format import (
 #: Names of the split of edges in ``from_arrays``, which takes it as one argument.
 _EDGE_SPLIT = SplitSource(
     names=("edge_split[0]", "edge_split[1]", "edge_split[2]"),
-    cure=(
+    hint=(
         "gnnscale.data.random_edge_split(edge_labels, ends, (0.6, 0.2), seed=0) draws them, "
         "where row i of ends is the source and destination of edge i"
     ),
@@ -55,7 +55,7 @@ class EdgeLabels:
         """Raise GraphError for an incomplete split, or an unlabeled training or validation edge."""
         parts = (self.split.train_idx, self.split.valid_idx, self.split.test_idx)
         _EDGE_SPLIT.check(parts, self.name, "edge")
-        _EDGE_SPLIT.check_labelled(parts, self.labels, self.name, "edge")
+        _EDGE_SPLIT.check_labeled(parts, self.labels, self.name, "edge")
 
 
 @dataclass(frozen=True, kw_only=True)

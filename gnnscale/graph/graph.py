@@ -46,7 +46,7 @@ class Origin:
     #: best test accuracy that the graph's generator allows. None: unknown
     attainable_accuracy: float | None = None
     #: whether the features are the store's, and not computed or learned by a run
-    own_features: bool = True
+    has_stored_features: bool = True
     #: names of the split's parts at their source
     split: SplitSource = field(default_factory=SplitSource)
 
@@ -332,7 +332,7 @@ class Graph:
             raise GraphError(f"{self.path or self.name}: is one part of a graph, copy its folder")
         parts = (self.train_idx, self.valid_idx, self.test_idx)
         self.origin.split.check(parts, self.name)
-        self.origin.split.check_labelled(parts, self.labels, self.name)
+        self.origin.split.check_labeled(parts, self.labels, self.name)
         if self.edge_labels is not None:
             self.edge_labels.check_split()
         ids = vertex_dtype(self.num_vertices)

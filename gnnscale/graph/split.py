@@ -34,7 +34,7 @@ class SplitSource:
     """Names of a split's parts at their source, and a hint, for errors."""
 
     names: tuple[str, str, str] = ("train_idx", "valid_idx", "test_idx")
-    cure: str = (
+    hint: str = (
         "gnnscale.data.random_split(graph.labels, (0.6, 0.2), seed=0) draws them, and "
         "graph.with_split sets them"
     )
@@ -52,10 +52,10 @@ class SplitSource:
             raise GraphError(
                 f"{graph}: {' and '.join(empty)} is missing or names no {of}; training needs all "
                 f"of {', '.join(self.names)}, since validation chooses the best epoch and test "
-                f"measures it; {self.cure}"
+                f"measures it; {self.hint}"
             )
 
-    def check_labelled(
+    def check_labeled(
         self, parts: Sequence[Array], labels: Array, graph: str, of: str = "vertex"
     ) -> None:
         """Raise GraphError for an unlabeled vertex or edge in the training or validation set.
@@ -67,8 +67,8 @@ class SplitSource:
             of: ``vertex`` or ``edge``.
         """
         for name, ids in zip(self.names[:2], parts[:2], strict=True):
-            cure = f"; leave them out of {name}"
-            check_labeled(labels, ids, source=graph, of=of, part=name, cure=cure)
+            hint = f"; leave them out of {name}"
+            check_labeled(labels, ids, source=graph, of=of, part=name, hint=hint)
 
 
 class SplitLabels(Protocol):

@@ -82,7 +82,7 @@ def has_label(labels: Array) -> BoolArray:
 
 
 def check_labeled(
-    labels: Array, ids: Array, *, source: object, of: str, part: str = "", cure: str = ""
+    labels: Array, ids: Array, *, source: object, of: str, part: str = "", hint: str = ""
 ) -> None:
     """Check that vertices or edges have labels.
 
@@ -92,7 +92,7 @@ def check_labeled(
         source: name of the graph or file, for the error.
         of: ``vertex`` or ``edge``.
         part: name of the split's part that ``ids`` are, unless ``source`` names it.
-        cure: end of the message.
+        hint: end of the message.
 
     Raises:
         GraphError: one of ``ids`` has no label; names the first, and the number of all.
@@ -107,7 +107,7 @@ def check_labeled(
     if first is not None:
         of_part = f" of {part}" if part else ""
         raise GraphError(
-            f"{source}: {of} {first}{of_part} has no label; {count} of {len(ids)} lack one{cure}"
+            f"{source}: {of} {first}{of_part} has no label; {count} of {len(ids)} lack one{hint}"
         )
 
 

@@ -78,7 +78,7 @@ class PairScorer:
                     target_rows = torch.from_numpy(_select(rows, _positions(needed, ids)))
                     # The last slice may be narrower.
                     scores = buffer.view(-1)[: len(sources) * len(ids)].view(len(sources), -1)
-                    self._decoder.every_pair(source_rows, target_rows, scores)
+                    self._decoder.score_all_pairs(source_rows, target_rows, scores)
                     best.add(ids, scores)
                     advance(len(sources) * len(ids))
                 yield best.partners.numpy(), best.scores.numpy()

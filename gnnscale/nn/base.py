@@ -161,7 +161,7 @@ class TrainableModel(nn.Module):
         x, traffic = store.gather(batch.input_vertices, dtype=dtype, num_threads=num_threads)
         return Inputs(x=x, aggregated=False, degrees=degrees, traffic=traffic)
 
-    def take_waited_s(self) -> float:
+    def pop_waited_s(self) -> float:
         """Return and reset the seconds that propagation has waited for other devices.
 
         A model that is not split among devices never waits.

@@ -24,7 +24,7 @@ class DotProduct(nn.Module):
         """Return scores ``[...]`` of rows ``[..., f]``, which are broadcast."""
         return (source * destination).sum(-1)
 
-    def every_pair(self, sources: Tensor, destinations: Tensor, out: Tensor) -> None:
+    def score_all_pairs(self, sources: Tensor, destinations: Tensor, out: Tensor) -> None:
         """Write the scores ``[s, d]`` of all pairs of rows ``[s, f]`` and ``[d, f]`` to ``out``."""
         torch.mm(sources, destinations.T, out=out)
 
@@ -48,7 +48,7 @@ class PairNetwork(nn.Module):
         """Temporary floats per pair while it is scored, without the score."""
         return 3 * self.hidden.in_features
 
-    def every_pair(self, sources: Tensor, destinations: Tensor, out: Tensor) -> None:
+    def score_all_pairs(self, sources: Tensor, destinations: Tensor, out: Tensor) -> None:
         """Write the scores ``[s, d]`` of all pairs of rows ``[s, f]`` and ``[d, f]`` to ``out``."""
         out.copy_(self(sources[:, None], destinations[None]))
 

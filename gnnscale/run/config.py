@@ -72,7 +72,7 @@ class RunConfig(BatchConfig):
         check_run(self)
 
     @property
-    def trained_sampler(self) -> SamplerConfig:
+    def training_sampler(self) -> SamplerConfig:
         """Sampler of training: without the last hop if its aggregation is precomputed."""
         shorter = without_last_hop(self.sampler) if self.features.preaggregates else None
         return self.sampler if shorter is None else shorter
@@ -93,12 +93,12 @@ class RunConfig(BatchConfig):
     @property
     def has_caches(self) -> bool:
         """Whether the options request caches and a device supports one."""
-        return self.asks_for_caches and any(
+        return self.requests_caches and any(
             device.holds_cache for device in self.device_plan.parsed()
         )
 
     @property
-    def asks_for_caches(self) -> bool:
+    def requests_caches(self) -> bool:
         """Whether the options request caches, regardless of the devices."""
         return self.cache_planner.caches or self.cache_plan is not None
 
@@ -186,7 +186,7 @@ def _check_edge_task(config: RunConfig) -> None:
             f"{option}: expected partitioner=none, got partitioner={config.partitioner.algorithm}, "
             "which divides training vertices"
         )
-    if config.asks_for_caches:
+    if config.requests_caches:
         raise ConfigError(
             f"{option}: expected cache_planner=none and cache_plan=null, got caches, which are "
             "planned for training vertices"
@@ -297,7 +297,7 @@ def _check_preaggregates(config: RunConfig) -> None:
             f"{option}: expected partitioner=none, got partitioner={config.partitioner.algorithm}, "
             "whose devices aggregate columns of the features"
         )
-    if config.asks_for_caches:
+    if config.requests_caches:
         raise ConfigError(
             f"{option}: expected cache_planner=none and cache_plan=null, got caches, which hold "
             "rows before aggregation"
@@ -342,7 +342,7 @@ def lists_problem(config: RunConfig) -> str | None:
                 "expected devices for which the host samples, such as cpu, got "
                 f"{device.label}, which samples adjacency lists in memory"
             )
-    if config.asks_for_caches:
+    if config.requests_caches:
         return (
             "expected cache_planner=none and cache_plan=null, got caches, which are planned with "
             "adjacency lists in memory"

@@ -56,12 +56,12 @@ def with_features(
     if not features.replaces:
         return graph
     rows = _rows(features, graph, num_threads=num_threads, seed=seed)
-    if graph.num_features and graph.origin.own_features:
+    if graph.num_features and graph.origin.has_stored_features:
         _LOG.info(
             f"features={features.name}: the {graph.num_features} features of {graph.name} are not "
             "read"
         )
-    origin = replace(graph.origin, own_features=False)
+    origin = replace(graph.origin, has_stored_features=False)
     return replace(graph, features=rows, feature_dtype="float32", origin=origin)
 
 

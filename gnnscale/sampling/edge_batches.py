@@ -124,7 +124,7 @@ class LinkSampler(minibatch.WrappingSampler):
         num_vertices: int,
         num_negatives: int,
         candidates: Candidates | None = None,
-        leave_out_reverses: bool,
+        drop_reverses: bool,
         seed: int,
         step_edges: Callable[[int], Array],
     ) -> None:
@@ -136,7 +136,7 @@ class LinkSampler(minibatch.WrappingSampler):
             num_vertices: of the graph.
             num_negatives: vertices drawn for each edge.
             candidates: vertices that are drawn; None for all.
-            leave_out_reverses: whether an edge's reverse reveals it, and sends no message either.
+            drop_reverses: whether an edge's reverse reveals it, and sends no message either.
             seed: of the run.
             step_edges: returns the edges that all devices predict in a step.
         """
@@ -145,7 +145,7 @@ class LinkSampler(minibatch.WrappingSampler):
         self._num_vertices = num_vertices
         self._num_negatives = num_negatives
         self._candidates = candidates
-        self._leave_out_reverses = leave_out_reverses
+        self._leave_out_reverses = drop_reverses
         self._seed = seed
         self._step_edges = step_edges
 
@@ -195,7 +195,7 @@ class LinkSampling(minibatch.SamplerConfig):
     edges: IntArray
     num_negatives: int
     candidates: Candidates | None = None
-    leave_out_reverses: bool
+    drop_reverses: bool
     order: seed_order.SeedOrder
 
     @property
@@ -211,7 +211,7 @@ class LinkSampling(minibatch.SamplerConfig):
             num_vertices=graph.num_vertices,
             num_negatives=self.num_negatives,
             candidates=self.candidates,
-            leave_out_reverses=self.leave_out_reverses,
+            drop_reverses=self.drop_reverses,
             seed=seed,
             step_edges=StepEdges(self.order),
         )

@@ -119,7 +119,7 @@ class LaborSampling(minibatch.SamplerConfig):
         return len(self.fanouts)
 
     @property
-    def last_hop_is_whole(self) -> bool:
+    def is_full_neighborhood(self) -> bool:
         """Whether the last of ``fanouts`` takes all neighbors."""
         return self.fanouts[-1] == -1
 

@@ -211,7 +211,7 @@ class SamplerConfig(ABC):
         """Number of hops, which must equal the model's number of layers."""
 
     @property
-    def last_hop_is_whole(self) -> bool:
+    def is_full_neighborhood(self) -> bool:
         """Whether the last hop takes all neighbors of each vertex, by ``fanouts``."""
         return False
 

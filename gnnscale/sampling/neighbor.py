@@ -162,7 +162,7 @@ class NeighborSampling(_FanoutSampling):
             check_range("sampler.memory_bytes", self.memory_bytes, 0, 1 << 60)
 
     @property
-    def last_hop_is_whole(self) -> bool:
+    def is_full_neighborhood(self) -> bool:
         """Whether the last of ``fanouts`` takes all neighbors."""
         return self.fanouts[-1] == -1
 
@@ -249,6 +249,6 @@ class TruncatedSampling(minibatch.SamplerConfig):
 
 def without_last_hop(sampler: minibatch.SamplerConfig) -> TruncatedSampling | None:
     """Return the sampling without the last hop. None: the last hop does not take all neighbors."""
-    if sampler.last_hop_is_whole:
+    if sampler.is_full_neighborhood:
         return TruncatedSampling(whole=sampler)
     return None

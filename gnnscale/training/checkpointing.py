@@ -38,7 +38,7 @@ def resume(state: TrainState) -> SavedRun | None:
     if saved.sums is not None:
         _resume_inside(state, saved, saved.sums)
     if state.group.is_rank0:
-        records, progress.unvalidated = state.checkpoint.history_of(saved)
+        records, progress.unvalidated = state.checkpoint.epochs_before(saved)
         progress.history = History(records)
         best = best_epoch(records, state.metric)
         if saved.sums is None and best == saved.epoch:
@@ -46,7 +46,7 @@ def resume(state: TrainState) -> SavedRun | None:
         if best is not None and state.config.runtime.checkpoint:
             state.checkpoint.restore_best(best, progress.best_weights)
     metrics = [record.valid_metric for record in progress.history]
-    progress.metrics = state.group.broadcast_json(metrics)
+    progress.metrics = state.group.broadcast_object(metrics)
     return saved
 
 
@@ -76,9 +76,9 @@ def restore_management(state: TrainState, saved: SavedRun) -> RebalancerState:
     Raises:
         ConfigError: the state does not fit the plan.
     """
-    values = saved.management_under(state.checkpoint.options)
+    values = saved.management_for(state.checkpoint.options)
     if values is None:
-        if state.group.is_rank0 and saved.plan_under(state.checkpoint.options) is not None:
+        if state.group.is_rank0 and saved.plan_for(state.checkpoint.options) is not None:
             log.info("resume: the checkpoint has no resource management, which begins anew")
         return RebalancerState()
     try:
@@ -92,7 +92,7 @@ def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
 
     The stages of later steps continue while the checkpoint is written.
     """
-    state.step.state_out()
+    state.step.copy_state()
     state.learning.join()
     part = WorkerPart(
         buffers=dict(state.learning.trained.named_buffers()),

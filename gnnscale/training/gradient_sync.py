@@ -72,7 +72,7 @@ def _all_gather_rows(parts: Sequence[Tensor], group: Group) -> list[Tensor]:
         parts: tensors with equal numbers of rows, which may differ between processes.
     """
     counts = torch.empty(group.size, 1, dtype=torch.int64)
-    group.gather_into(counts, torch.tensor([len(parts[0])]))
+    group.all_gather_into(counts, torch.tensor([len(parts[0])]))
     lengths = counts.flatten().tolist()
     gathered = [part.new_empty(sum(lengths), *part.shape[1:]) for part in parts]
     works = []
@@ -348,7 +348,7 @@ class Synchronizer:
             counted: stage times by counted work; None: work is not counted.
             checkpoint: whether rank 0 requests a checkpoint after this step.
         """
-        self._backend.gradients_out(self._gradients)
+        self._backend.copy_gradients(self._gradients)
         if self._group.size == 1:
             counted_times = None if counted is None else (counted,)
             totals = StepTotals.of_single_device(
@@ -388,7 +388,7 @@ class Synchronizer:
 
     def combine_statistics(self, rows: Mapping[int, int]) -> None:
         """Combine the running statistics of all devices, weighted by their ``rows`` by layer."""
-        self._backend.buffers_out()
+        self._backend.copy_buffers()
         if combine_statistics(self._model, rows, self._group):
             self._backend.load_state()
 

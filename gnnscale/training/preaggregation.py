@@ -179,7 +179,7 @@ def _check_rows(path: Path, graph: Graph, identity: PreaggregationIdentity) -> N
         for first, rows in read_slices(file, stored.rows):
             check_features(rows, first, file)
     except GraphError as error:
-        raise PREAGGREGATED.worded(path, error) from None
+        raise PREAGGREGATED.error_with_hint(path, error) from None
 
 
 def open_aggregated(

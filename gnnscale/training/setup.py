@@ -200,7 +200,7 @@ def check_equal_values(
                     f"{brief(value0)} as in process 0 on {brief(host0)}; start all processes of "
                     "torchrun with the same values"
                 )
-    problem = group.broadcast_json(problem)
+    problem = group.broadcast_object(problem)
     if problem is not None:
         raise ConfigError(problem)
 
@@ -232,7 +232,7 @@ def _begin(state: train_state.TrainState) -> None:
     elif group.is_rank0:
         state.checkpoint.begin()
     device.backend.load_state()
-    saved_plan = None if saved is None else saved.plan_under(state.checkpoint.options)
+    saved_plan = None if saved is None else saved.plan_for(state.checkpoint.options)
     state.layout = schedule.plan_layout(
         config, data, state.learning, device, group, saved_plan or None
     )

@@ -93,7 +93,7 @@ def _start(state: TrainState, observer: Observer) -> Validator:
         device=state.device.inference_backend,
     )
     may_stop = isinstance(observer, RunObserver) and observer.may_stop
-    state.may_stop = state.group.broadcast_json(may_stop)
+    state.may_stop = state.group.broadcast_object(may_stop)
     if state.group.is_rank0:
         validator.prepare()
         observer.started(state.result())
@@ -130,7 +130,7 @@ def profile_memory(
             for finished in state.step.synchronize(batch):
                 state.rebalance(*finished)  # later steps wait for the plan
             state.step.update_weights(batch)
-        state.step.state_out()  # waits for all steps
+        state.step.copy_state()  # waits for all steps
         backend, unused = state.device.backend, None
         if backend.device.holds_rows and backend.device.holds_cache:
             unused = cast(DeviceCacheBackend, backend).unused_bytes()
@@ -226,7 +226,7 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
         observer.finished_epoch(record)
         stopped = isinstance(observer, RunObserver) and observer.stop_requested
     # Other workers wait here, so that the next epoch's first sync time is not inflated.
-    metric, state.stopped = state.group.broadcast_json([metric, stopped])
+    metric, state.stopped = state.group.broadcast_object([metric, stopped])
     if trained is not None and stopped:
         checkpointing.keep_best(state, trained)  # writes the last checkpoint and waits for it
     if not state.group.is_rank0:

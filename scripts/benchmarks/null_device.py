@@ -126,7 +126,7 @@ class NullBackend:
     def propagate(self, batch: DeviceBatch, weight: float) -> None:
         pass
 
-    def gradients_out(self, into: list[Any]) -> None:
+    def copy_gradients(self, into: list[Any]) -> None:
         for target in into:
             target.zero_()
 
@@ -139,7 +139,7 @@ class NullBackend:
     def load_state(self) -> None:
         pass
 
-    state_out = update_weights = buffers_out = close = load_state
+    copy_state = update_weights = copy_buffers = close = load_state
 
     def set_threads(self, threads: Any) -> None:
         pass

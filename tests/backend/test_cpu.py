@@ -58,7 +58,7 @@ def test_gradients_of_slices_sum_to_those_of_the_mini_batch(backend, new_model) 
 
 def gradients_of(backend: Any, model: nn.Module) -> list[torch.Tensor]:
     into = [torch.full_like(parameter, float("nan")) for parameter in model.parameters()]
-    backend.gradients_out(into)
+    backend.copy_gradients(into)
     return [each.detach() for each in into]
 
 

@@ -61,7 +61,7 @@ def test_answers_are_the_processors(backend: Open, new_model: NewModel, fused: b
         mine, theirs = propagated(processor, left, 0.3), propagated(accelerator, right, 0.3)
         assert (mine.loss, mine.num_edges) == (theirs.loss, theirs.num_edges)
     into = [torch.zeros_like(parameter) for parameter in models[1].parameters()]
-    accelerator.gradients_out(into)
+    accelerator.copy_gradients(into)
     for copy, *parameters in zip(into, *(each.parameters() for each in models), strict=True):
         assert copy.any()
         assert all(torch.equal(copy, parameter.grad) for parameter in parameters)
@@ -97,7 +97,7 @@ def test_what_the_host_has_sampled_crosses_the_link(backend: Open, clock: Any) -
     seconds, batch = clock.took(lambda: found.sample_on_host(seeds, 0))
     assert seconds == 0.0
     by_device = found.sample(seeds, 1)
-    moved = found.take_sample(batch, seeds)
+    moved = found.receive_sample(batch, seeds)
     assert moved is batch
     for each, crosses in ((batch, True), (by_device, False)):
         inputs = found.load(each)
@@ -133,7 +133,7 @@ def test_gradients_and_weights_cross_the_link(backend: Open, model: GNN, clock: 
     into = [torch.zeros_like(parameter) for parameter in model.parameters()]
     num_bytes = 4 * sum(parameter.numel() for parameter in into)
     found = backend(emulated(link_bandwidth=num_bytes / 0.06, link_latency_s=0.02), model)
-    assert clock.took(lambda: found.gradients_out(into))[0] == 0.08
+    assert clock.took(lambda: found.copy_gradients(into))[0] == 0.08
     assert clock.took(found.update_weights)[0] == 0.08
 
 
@@ -148,7 +148,7 @@ def test_a_host_that_is_slower_is_counted(backend, batch, model, clock) -> None:
 
 
 def test_a_late_synchronisation_is_one_stage(backend, batch, model, clock, monkeypatch) -> None:
-    late = {"gradients_out": 0.3, "update_weights": 0.3}
+    late = {"copy_gradients": 0.3, "update_weights": 0.3}
     for name in late:
         method = getattr(CpuBackend, name)
 
@@ -161,8 +161,8 @@ def test_a_late_synchronisation_is_one_stage(backend, batch, model, clock, monke
     found = backend(emulated(link_latency_s=0.25, link_bandwidth=1e15), model)
     # A step's update is told of with the next step.
     for halves, late_s in (((0.5, 0.5), 0.5), ((0.5, 0.0), 0.25), ((0.0, 0.5), 0.25), ((0, 0), 0)):
-        late["gradients_out"], late["update_weights"] = halves
-        found.gradients_out(into)
+        late["copy_gradients"], late["update_weights"] = halves
+        found.copy_gradients(into)
         found.update_weights()
         once = int(late_s > 0)
         counters = {"late_s": late_s, "late_stages": once, "late_steps": once}
@@ -178,7 +178,7 @@ def test_an_emulated_processor_transfers_nothing(backend, batch, model, clock) -
     assert resident.traffic == inputs.traffic
     assert clock.took(lambda: found.propagate(resident, 1.0))[0] == 0.05
     into = [torch.zeros_like(parameter) for parameter in model.parameters()]
-    assert clock.took(lambda: found.gradients_out(into))[0] == 0.0
+    assert clock.took(lambda: found.copy_gradients(into))[0] == 0.0
     assert clock.took(found.update_weights)[0] == 0.0
 
 

@@ -20,7 +20,7 @@ class Nothing(CachePlannerConfig):
 
 
 @pytest.mark.parametrize(
-    ("options", "sizes_itself"),
+    ("options", "uses_free_memory"),
     [
         ({"reserve": 0.0}, True),
         ({"reserve": 0.99, "store": "/plans/mine"}, True),
@@ -28,11 +28,11 @@ class Nothing(CachePlannerConfig):
         ({"ratio": 0.0}, False),
     ],
 )
-def test_allowed(options: dict[str, Any], sizes_itself: bool) -> None:
+def test_allowed(options: dict[str, Any], uses_free_memory: bool) -> None:
     planner = Nothing(**options)
     assert planner.caches
     assert not planner.shares
-    assert planner.sizes_itself == sizes_itself
+    assert planner.uses_free_memory == uses_free_memory
 
 
 @pytest.mark.parametrize(

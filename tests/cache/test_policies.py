@@ -189,7 +189,7 @@ def test_no_device_has_a_cache(random_graph: Make, make_task: Make) -> None:
         planner="none", cliques=(), devices=(), alphas=(), predicted=None
     )
     # Nothing was drawn for it.
-    assert not {"presampled", "counted_run", "first_batches"} & set(task.__dict__)
+    assert not {"presampled", "run_reads", "first_batches"} & set(task.__dict__)
 
 
 def belady(**options: Any) -> LookAheadCache:
@@ -266,7 +266,7 @@ def test_reads_over_the_link(graph_of: Make, make_task: Make) -> None:
     for samples in (True, False):
         task = make_task(graph_of(LISTS), [None, 0], request_bytes=4, samples=samples)
         plan = belady(predicted_epochs=None).plan(task)
-        reads = task.counted_run.of(1)
+        reads = task.run_reads.of(1)
         sampling = reads.num_list_reads if samples else 0
         assert plan.predicted[0].transactions == int(reads.rows.sum()) * 2 + sampling
         assert plan.predicted[0].lists == (0, 0, 0)

@@ -55,25 +55,25 @@ def test_the_first_batches_tell_sizes(random_graph: Make, make_task: Make) -> No
 
 def test_the_first_epoch_is_an_estimate_of_all(random_graph: Make, make_task: Make) -> None:
     task = make_task(random_graph(), [None, 0, 0], batch_size=60, num_epochs=3)
-    for found, epochs in ((task.presampled, [0]), (task.counted_run, [0, 1, 2])):
+    for found, epochs in ((task.presampled, [0]), (task.run_reads, [0, 1, 2])):
         expected = presample(task.draws, epochs, devices=[1, 2])
         assert found.num_epochs == len(epochs)
         assert list(found.reads) == [1, 2]
         for device in (1, 2):
             assert np.array_equal(found.rows_of(device), expected.rows_of(device))
             assert np.array_equal(found.lists_of(device), expected.lists_of(device))
-    for name in ("presampled", "counted_run", "expected", "counted"):
+    for name in ("presampled", "run_reads", "expected", "counted"):
         assert getattr(task, name) is getattr(task, name)
     for found in (task.expected, task.counted):
         assert (found.first, found.num_epochs) == (task.presampled, 3)
 
 
 def test_one_device_trains_what_is_drawn(random_graph: Make, make_task: Make) -> None:
-    assert make_task(random_graph(), [0]).draws_are_exact
-    assert not make_task(random_graph(), [0, 0]).draws_are_exact
-    assert not make_task(random_graph(), [None, 0]).draws_are_exact
+    assert make_task(random_graph(), [0]).is_exact
+    assert not make_task(random_graph(), [0, 0]).is_exact
+    assert not make_task(random_graph(), [None, 0]).is_exact
     parts = Parts(num_parts=2, owner=(np.arange(300) % 2).astype(np.int16))
-    assert make_task(random_graph(), [0, 0], parts=parts).draws_are_exact
+    assert make_task(random_graph(), [0, 0], parts=parts).is_exact
 
 
 def test_devices_train_the_vertices_of_their_parts(random_graph: Make, make_task: Make) -> None:

@@ -22,7 +22,7 @@ def test_one_process_is_a_group() -> None:
     assert values.tolist() == [1, 2]
     assert SINGLE_PROCESS.broadcast(b"") == b""
     assert SINGLE_PROCESS.gather(b"abc") == [b"abc"]
-    assert SINGLE_PROCESS.broadcast_json({"a": None}) == {"a": None}
+    assert SINGLE_PROCESS.broadcast_object({"a": None}) == {"a": None}
     SINGLE_PROCESS.barrier()
     with join(0, 1, None, backend="gloo") as joined:
         assert joined == SINGLE_PROCESS

@@ -32,7 +32,7 @@ def test_what_a_model_has_by_default(tiny_graph: Graph) -> None:
     assert model.shared_parameters == [model.linear.weight, model.linear.bias]
     assert not model.infers_by_layer
     assert model.layer_costs == ()
-    assert model.take_waited_s() == 0
+    assert model.pop_waited_s() == 0
     with pytest.raises(NotImplementedError):
         model.layer(0)
 

@@ -141,10 +141,10 @@ def test_what_is_no_option_is_refused_as_well(settings: Settings) -> None:
 def test_the_last_hop_is_left_out_of_training_alone(settings: Settings) -> None:
     for config in (settings(*READY), settings(READY[0], "sampler=full")):
         assert config.needs_more_than_graph
-        assert config.trained_sampler == without_last_hop(config.sampler)
-        assert config.trained_sampler.num_layers == 2
+        assert config.training_sampler == without_last_hop(config.sampler)
+        assert config.training_sampler.num_layers == 2
     host = settings("sampler.fanouts=[5,-1]")
-    assert host.trained_sampler == host.sampler
+    assert host.training_sampler == host.sampler
     assert not host.needs_more_than_graph
 
 

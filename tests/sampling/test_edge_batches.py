@@ -34,7 +34,7 @@ ORDER = ShuffledOrder(np.arange(NUM_EDGES), batch_size=50, seed=1)
 
 @pytest.fixture
 def sampler(graph: Graph) -> LinkSampler:
-    options: dict[str, Any] = {"num_negatives": 3, "leave_out_reverses": True, "order": ORDER}
+    options: dict[str, Any] = {"num_negatives": 3, "drop_reverses": True, "order": ORDER}
     sampling = LinkSampling(vertices=VERTICES, edges=pairs(), **options)
     assert sampling.num_layers == 2
     return sampling.sampler(graph, seed=1, num_threads=1)

@@ -83,7 +83,7 @@ class CopyingBackend:
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.item()
 
-    def gradients_out(self, into: list[torch.Tensor]) -> None:
+    def copy_gradients(self, into: list[torch.Tensor]) -> None:
         if self._running is not None:
             self._running.result()
         for target, parameter in zip(into, self._model.parameters(), strict=True):
@@ -114,7 +114,7 @@ class CopyingBackend:
         for mine, theirs in pairs:
             mine.copy_(theirs)
 
-    def buffers_out(self) -> None:
+    def copy_buffers(self) -> None:
         for mine, theirs in zip(self._model.buffers(), self._host.model.buffers(), strict=True):
             theirs.copy_(mine)
 

@@ -39,7 +39,7 @@ class LateSource:
     def skip(self) -> None:
         self.order.append(None)
 
-    def rehearse(self, vertices: NDArray[Any]) -> NDArray[Any]:
+    def profile_rows(self, vertices: NDArray[Any]) -> NDArray[Any]:
         rows: NDArray[Any] = ROWS[vertices]
         return rows
 

@@ -78,8 +78,8 @@ class OwningBackend(CopyingBackend):
     def __init__(self, device: Device, host: BackendInputs) -> None:
         super().__init__(device, host)
         self.started: list[int] = []
-        if host.own_steps is not None:
-            self._optimizer = host.own_steps.build_optimizer(self._model)
+        if host.step_inputs is not None:
+            self._optimizer = host.step_inputs.build_optimizer(self._model)
         self._accumulated: list[tuple[int, list[Any]]] = []
 
     def sample(self, seeds: NDArray[Any], step: int) -> Any:
@@ -88,9 +88,9 @@ class OwningBackend(CopyingBackend):
     def on_host(self, batch: Any) -> MiniBatch:
         return self._host.sampler.sample(batch.seeds, batch.step)
 
-    def gradients_out(self, into: list[torch.Tensor]) -> None:
+    def copy_gradients(self, into: list[torch.Tensor]) -> None:
         time.sleep(self.device.asked_s)
-        super().gradients_out(into)
+        super().copy_gradients(into)
 
     def load(self, batch: Any) -> Inputs:
         return self._host.loader.load(batch.hidden)
@@ -105,11 +105,11 @@ class OwningBackend(CopyingBackend):
         self.started.append(step)
         return Pending(self._worker.submit(self._step, seeds.copy(), step, rate, updates))
 
-    def state_out(self) -> None:
+    def copy_state(self) -> None:
         self._worker.submit(self._copy_out).result()
 
     def load_state(self) -> None:
-        if self._host.own_steps is None:
+        if self._host.step_inputs is None:
             return super().load_state()
         return self._worker.submit(self._copy_in).result()
 
@@ -133,7 +133,7 @@ class OwningBackend(CopyingBackend):
         )
 
     def _update(self, rate: float) -> None:
-        own = self._host.own_steps
+        own = self._host.step_inputs
         assert own is not None
         counts, gradients = zip(*self._accumulated, strict=True)
         for parameter, parts in zip(
@@ -151,14 +151,14 @@ class OwningBackend(CopyingBackend):
         self._optimizer.zero_grad()
 
     def _copy_in(self) -> None:
-        own = self._host.own_steps
+        own = self._host.step_inputs
         assert own is not None
         self._model.load_state_dict(self._host.model.state_dict())
         self._accumulated.clear()
         restore_optimizer(self._optimizer, copy.deepcopy(optimizer_state(own.host_optimizer)))
 
     def _copy_out(self) -> None:
-        own = self._host.own_steps
+        own = self._host.step_inputs
         assert own is not None
         self._host.model.load_state_dict(self._model.state_dict())
         restore_optimizer(own.host_optimizer, copy.deepcopy(optimizer_state(self._optimizer)))

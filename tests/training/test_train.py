@@ -203,7 +203,7 @@ def test_nothing_of_an_epoch_is_done_while_the_one_before_is_validated(
 def test_workers_wait_for_each_other_after_all_that_rank_0_does(run, tmp_path, monkeypatch) -> None:
     done: list[str] = []
     metrics = iter([0.1, 0.3, 0.2, 0.2, 0.0])
-    broadcast = Group.broadcast_json
+    broadcast = Group.broadcast_object
 
     def measure(*_: Any) -> Any:
         done.append("validated")
@@ -229,7 +229,7 @@ def test_workers_wait_for_each_other_after_all_that_rank_0_does(run, tmp_path, m
     monkeypatch.setattr(VertexExaminer, "measure", measure)
     monkeypatch.setattr(VertexExaminer, "measure_by_class", measure_by_class)
     monkeypatch.setattr(run_checkpoint, "save_checkpoint", save)
-    monkeypatch.setattr(Group, "broadcast_json", together)
+    monkeypatch.setattr(Group, "broadcast_object", together)
     # The last epoch is known for it by its validation alone.
     run(tmp_path, "epochs=9", "runtime.patience=2", "runtime.checkpoint_every_s=1000")
     epochs = " ".join(done[done.index("validated") :]).split(" together")

@@ -97,7 +97,7 @@ class CudaBackend:
         self._placed = place_graph(
             host.graph, self.device, engine, kept_bytes=weights, cache=self._cache
         )
-        self._queue = None if host.own_steps is None else self._new_queue()
+        self._queue = None if host.step_inputs is None else self._new_queue()
         if self._queue is None:
             self._learner = DeviceModel(host, engine)
         else:
@@ -170,7 +170,7 @@ class CudaBackend:
 
     @property
     def _own_steps(self) -> StepQueue:
-        assert self._queue is not None, "opened with own_steps"
+        assert self._queue is not None, "opened with step_inputs"
         return self._queue
 
     def sample(self, seeds: Array, step: int) -> CudaBatch:
@@ -182,10 +182,10 @@ class CudaBackend:
         """Return the mini-batch of ``seeds`` at ``step``, sampled by the host."""
         return self._host.sampler.sample(seeds, step)
 
-    def take_sample(self, batch: MiniBatch, seeds: Array) -> CudaBatch:
+    def receive_sample(self, batch: MiniBatch, seeds: Array) -> CudaBatch:
         """Copy a mini-batch from the host to the device."""
         with self._naming(_STEP, batch.step, len(seeds)):
-            return self._host_driven.take_sample(batch, seeds)
+            return self._host_driven.receive_sample(batch, seeds)
 
     def on_host(self, batch: CudaBatch) -> MiniBatch:
         """Return the mini-batch as host arrays, sampled again by the host."""
@@ -217,7 +217,7 @@ class CudaBackend:
             counters=self._counters(rows),
         )
 
-    def gradients_out(self, into: list[torch.Tensor]) -> None:
+    def copy_gradients(self, into: list[torch.Tensor]) -> None:
         """Copy the gradients of the shared parameters to the host."""
         self._wait()
         for target, grad in zip(into, self._learner.take_gradients(), strict=True):
@@ -235,15 +235,15 @@ class CudaBackend:
         """Copy the parameters that the host's optimizer has updated."""
         self._streams.training.run(self._learner.load_weights)
 
-    def buffers_out(self) -> None:
+    def copy_buffers(self) -> None:
         """Copy the buffers to the host's model."""
         self._wait()
-        self._learner.buffers_out()
+        self._learner.copy_buffers()
 
-    def state_out(self) -> None:
+    def copy_state(self) -> None:
         """Copy weights, buffers and optimizer state to the host, after all started steps."""
         self._wait()
-        self._learner.state_out()
+        self._learner.copy_state()
 
     def inferred_rows(
         self, model: TrainableModel, needed: Sequence[Vertices]
@@ -320,7 +320,7 @@ class CudaBackend:
     @cached_property
     def _exchange_traffic(self) -> Traffic | None:
         """Bytes that a P3 step exchanges with peers. None: the run does not use P3."""
-        step_inputs = self._host.own_steps
+        step_inputs = self._host.step_inputs
         if step_inputs is None or step_inputs.columns is None:
             return None
         rows, blocks = self._own_steps.exchanged_bytes(cast(GNN, self._host.model).widths[1])

@@ -179,10 +179,10 @@ def envelope(
     resumed run has the same one.
     """
     bound = BatchCapacity.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
-    assert host.own_steps is not None
+    assert host.step_inputs is not None
     sizes = [
         _sizes(host.sampler.sample(seeds, step), host.graph, sampling)
-        for step, seeds in enumerate(host.own_steps.first_slices)
+        for step, seeds in enumerate(host.step_inputs.first_slices)
         if len(seeds)
     ]
     return bound.around(sizes) if sizes else bound

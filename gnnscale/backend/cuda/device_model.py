@@ -55,9 +55,9 @@ class DeviceModel:
         self._unshared = [
             parameter for parameter in self._model.parameters() if id(parameter) not in shared
         ]
-        step_inputs = host.own_steps
+        step_inputs = host.step_inputs
         if step_inputs is not None and step_inputs.columns is not None:
-            cast(Any, self._model).trade_by(PartialSums(engine, step_inputs.columns))
+            cast(Any, self._model).exchange_by(PartialSums(engine, step_inputs.columns))
         self._objective = objective_on(host.objective, engine.device)
         self._optimizer = None
         self._sum = None if step_inputs is None else step_inputs.sum
@@ -183,12 +183,12 @@ class DeviceModel:
         for parameter, theirs in pairs:
             parameter.copy_(theirs)
 
-    def buffers_out(self) -> None:
+    def copy_buffers(self) -> None:
         """Copy the buffers to the host's model."""
         for buffer, theirs in zip(self._model.buffers(), self._host.model.buffers(), strict=True):
             theirs.copy_(buffer)
 
-    def state_out(self) -> None:
+    def copy_state(self) -> None:
         """Copy weights, buffers and optimizer state to the host."""
         step_inputs, optimizer = self._owned()
         self._host.model.load_state_dict(self._model.state_dict())
@@ -199,9 +199,9 @@ class DeviceModel:
         restore_optimizer(step_inputs.host_optimizer, state)
 
     def _owned(self) -> tuple[DeviceStepInputs, torch.optim.Optimizer]:
-        assert self._host.own_steps is not None
+        assert self._host.step_inputs is not None
         assert self._optimizer is not None
-        return self._host.own_steps, self._optimizer
+        return self._host.step_inputs, self._optimizer
 
 
 def _pop_gradients(parameters: list[torch.nn.Parameter]) -> list[torch.Tensor]:

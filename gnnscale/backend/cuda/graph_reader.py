@@ -58,7 +58,7 @@ class GraphPipeline:
         """
         self.placed = placed
         self._sampler = self._new_sampler(host, engine, num_slots=num_slots, bounded=bounded)
-        columns = None if host.own_steps is None else host.own_steps.columns
+        columns = None if host.step_inputs is None else host.step_inputs.columns
         self._exchange = None
         if columns is not None:
             self._exchange = self._open_exchange(host, engine, columns)

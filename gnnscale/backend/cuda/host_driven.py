@@ -74,7 +74,7 @@ class HostDrivenSteps:
         reading.mark().wait()
         return replace(batches[0], list_reads=lists)
 
-    def take_sample(self, batch: MiniBatch, seeds: Array) -> CudaBatch:
+    def receive_sample(self, batch: MiniBatch, seeds: Array) -> CudaBatch:
         """Copy the host's sample of ``seeds`` to the device; waits for the copy."""
         batches: list[CudaBatch] = []
         kernels, device = self._engine.kernels, self._engine.device

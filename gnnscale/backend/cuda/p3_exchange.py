@@ -98,7 +98,7 @@ class CudaColumnExchange:
         """Aggregate this device's columns for the mini-batches of all devices; on a stream."""
         self._pack(batch.input_block)
         blocks, block = self._blocks, self._block_buffer
-        self._engine.collective(lambda: self._trade.gather_into(blocks, block), (blocks, block))
+        self._engine.collective(lambda: self._trade.all_gather_into(blocks, block), (blocks, block))
         parts = [
             _filled(inputs.x, self._num_dst)
             if peer == self._trade.rank
@@ -179,7 +179,7 @@ class PartialSums:
         self._engine = engine
         self._trade = trade
 
-    def sum_of_mine(
+    def reduce_products(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
         """Return the sum over all devices of their products for this device's mini-batch.
@@ -191,7 +191,7 @@ class PartialSums:
         products = torch.stack([multiply(part) for part in parts])
         received = torch.empty_like(products)
         self._engine.collective(
-            lambda: self._trade.swap_into(received, products), (received, products)
+            lambda: self._trade.all_to_all_into(received, products), (received, products)
         )
         # Summed in rank order, as on the host.
         total = received[0].clone()
@@ -199,7 +199,7 @@ class PartialSums:
             total += product
         return total
 
-    def gradients_of_all(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
+    def all_gather_gradients(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
         """Return the gradients of all devices' sums.
 
         Args:
@@ -207,10 +207,12 @@ class PartialSums:
             rows: unused; sizes are equal on GPUs.
         """
         gradients = mine.new_empty(self._trade.size, *mine.shape)
-        self._engine.collective(lambda: self._trade.gather_into(gradients, mine), (gradients, mine))
+        self._engine.collective(
+            lambda: self._trade.all_gather_into(gradients, mine), (gradients, mine)
+        )
         return list(gradients.unbind())
 
-    def take_waited_s(self) -> float:
+    def pop_waited_s(self) -> float:
         """Return 0: the host does not wait."""
         return 0.0
 

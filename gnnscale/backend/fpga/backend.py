@@ -137,7 +137,7 @@ class FpgaBackend:
                 self._board.start(unit, batch.slot, scalars)
         self._running = batch
 
-    def gradients_out(self, into: list[torch.Tensor]) -> None:
+    def copy_gradients(self, into: list[torch.Tensor]) -> None:
         """Wait for the compute units, and copy the sums of their gradients."""
         self._wait()
         for target, parameter in zip(into, self._host.model.shared_parameters, strict=True):
@@ -165,7 +165,7 @@ class FpgaBackend:
         with self._device_errors():
             self._board.send_weights(self._weights.pack())
 
-    def buffers_out(self) -> None:
+    def copy_buffers(self) -> None:
         """Do nothing: models with FPGA kernels have no buffers."""
 
     def set_threads(self, threads: Threads) -> None:

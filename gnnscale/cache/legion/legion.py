@@ -217,7 +217,7 @@ class Legion(CachePlannerConfig):
             devices=tuple(cache for cache, _ in devices),
             alphas=tuple(plan.alpha for plan in planned),
             predicted=tuple(traffic for _, traffic in devices),
-            exact=task.num_epochs == 1 and task.draws_are_exact,
+            exact=task.num_epochs == 1 and task.is_exact,
             curve=_sum_curves([plan.curve for plan in planned]),
         )
 

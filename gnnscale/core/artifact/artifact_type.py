@@ -219,7 +219,7 @@ class ArtifactType:
         except GraphError as error:
             if os.path.exists(file) and not os.access(file, os.R_OK):
                 raise  # making the artifact again would not help
-            raise self.worded(file.parent, error) from None
+            raise self.error_with_hint(file.parent, error) from None
 
     def check_same(
         self, path: Path, options: Mapping[str, object], stored: Mapping[str, object]
@@ -245,9 +245,9 @@ class ArtifactType:
 
     def refused(self, path: Path, problem: object) -> GraphError:
         """Return the error for a ``problem`` in the header of the artifact at ``path``."""
-        return self.worded(path, f"{path / self.header}: {problem}")
+        return self.error_with_hint(path, f"{path / self.header}: {problem}")
 
-    def worded(self, path: Path, problem: object) -> GraphError:
+    def error_with_hint(self, path: Path, problem: object) -> GraphError:
         """Return the error for a ``problem``, with the command that makes the artifact again."""
         again = f"run {self.command} again with force=true"
         return GraphError(f"{problem}; {again if self.command else self.otherwise(path)}")

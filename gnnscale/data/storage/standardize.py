@@ -137,21 +137,21 @@ class Spread:
         return (column, largest, usual) if largest >= _WIDE * usual else None
 
 
-def warn_of_spread(spread: Spread, source: object, names: Callable[[int], str], cure: str) -> None:
+def warn_of_spread(spread: Spread, source: object, names: Callable[[int], str], hint: str) -> None:
     """Warn about a feature column of far larger magnitude than the median column.
 
     Args:
         spread: magnitudes of the columns.
         source: origin of the features, in the warning.
         names: function that returns the name of a column.
-        cure: sentence on how to scale the features.
+        hint: sentence on how to scale the features.
     """
     if spread.widest is None:
         return
     column, largest, usual = spread.widest
     _LOG.warning(
         "%s: feature %s reaches %.3g, and most only %.3g; a model learns little of these. %s",
-        *(source, names(column), largest, usual, cure),
+        *(source, names(column), largest, usual, hint),
     )
 
 
@@ -179,7 +179,7 @@ def read_scaling(graph: Graph) -> ColumnScaling | None:
     Raises:
         GraphError: the entry in ``meta.json`` is damaged.
     """
-    return _read(graph, "scaling", graph.num_features) if graph.origin.own_features else None
+    return _read(graph, "scaling", graph.num_features) if graph.origin.has_stored_features else None
 
 
 def read_edge_scaling(graph: Graph) -> ColumnScaling | None:

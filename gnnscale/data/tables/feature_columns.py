@@ -39,7 +39,7 @@ def read_columns(graph: Graph) -> tuple[Column, ...] | None:
     Raises:
         GraphError: the entry in ``meta.json`` is damaged.
     """
-    return _read(graph, "columns", graph.num_features) if graph.origin.own_features else None
+    return _read(graph, "columns", graph.num_features) if graph.origin.has_stored_features else None
 
 
 def read_edge_columns(graph: Graph) -> tuple[Column, ...] | None:

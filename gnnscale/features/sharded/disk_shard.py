@@ -72,7 +72,7 @@ class LocalDiskShard:
         Raises:
             PeerLostError: another process is gone.
         """
-        indices = self._rows.own_places(vertices)
+        indices = self._rows.local_indices(vertices)
         local, remote = np.flatnonzero(indices >= 0), np.flatnonzero(indices < 0)
         # All processes exchange in each step, also without remote rows.
         exchange = self._rows.start(vertices[remote], buffer, slots[remote])
@@ -87,9 +87,9 @@ class LocalDiskShard:
         """Take part in the exchange of a step that reads no rows."""
         self._rows.skip()
 
-    def rehearse(self, vertices: Array) -> Array:
+    def profile_rows(self, vertices: Array) -> Array:
         """Return rows ``[n, width]`` for a profiling run; local rows stand in for remote rows."""
-        return self._rows.rehearse(vertices)
+        return self._rows.profile_rows(vertices)
 
     def finish(self, ticket: int) -> None:
         """Wait until the rows of ``ticket`` have arrived.
@@ -140,7 +140,9 @@ class DiskShardInfo:
         """Largest gap in bytes between two rows that one request reads."""
         return MAX_GAP_BYTES if self.rates is None else self.rates.max_gap_bytes
 
-    def own_part(self, rows: ShardedStore, misses: Misses, num_users: int) -> tuple[float, float]:
+    def local_share(
+        self, rows: ShardedStore, misses: Misses, num_users: int
+    ) -> tuple[float, float]:
         """Return the share of local rows among a typical mini-batch's misses, and their disk time.
 
         Args:
@@ -151,7 +153,7 @@ class DiskShardInfo:
         Returns:
             The share, 0 to 1, and the seconds that the disk takes for the local rows, per miss.
         """
-        indices = np.sort(rows.own_places(misses.vertices))
+        indices = np.sort(rows.local_indices(misses.vertices))
         local, total = replace(misses, vertices=indices[indices >= 0]), max(len(indices), 1)
         seconds = 0.0
         if self.rates is not None:

@@ -193,18 +193,20 @@ class ShardExchange:
             ValueError: another process requests a row that this machine does not have.
         """
         requested = torch.empty_like(request.counts)
-        self._group.start_swapping(requested, request.counts).wait()
+        self._group.start_all_to_all(requested, request.counts).wait()
         if int(requested.min()) == NO_MORE:
             return None
         in_counts, out_counts = request.counts.tolist(), requested.tolist()
         if sum(out_counts) > len(self._features) * len(out_counts) or min(out_counts) < 0:
             raise ValueError(f"another process asks for {max(out_counts)} rows")
         vertices = torch.empty(sum(out_counts), dtype=request.vertices.dtype)
-        self._group.start_swapping(vertices, request.vertices, (out_counts, in_counts)).wait()
+        self._group.start_all_to_all(vertices, request.vertices, (out_counts, in_counts)).wait()
         indices = self._local_indices(vertices.numpy())
         sent = torch.empty(len(indices), self._row_bytes, dtype=torch.uint8)
         rows = torch.empty(sum(in_counts), self._row_bytes, dtype=torch.uint8)
-        swap = partial(next(self._rows_groups).start_swapping, rows, sent, (in_counts, out_counts))
+        swap = partial(
+            next(self._rows_groups).start_all_to_all, rows, sent, (in_counts, out_counts)
+        )
         work = self._shard.send(indices, sent.numpy(), swap)
         return RowReceive(rows=rows, sent=sent, work=work)
 

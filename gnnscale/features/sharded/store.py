@@ -57,7 +57,7 @@ class ShardedStore:
         self._features = features
         self._shard = LocalShard(features.rows)
         self._indices = features.places()
-        sync, ids, *rows = (group.with_own_connections() for _ in range(2 + _CONCURRENT_EXCHANGES))
+        sync, ids, *rows = (group.new_group() for _ in range(2 + _CONCURRENT_EXCHANGES))
         local = features, self._shard, self._indices, owners
         self._transport = ShardTransport(ShardExchange(ids, rows, *local), sync)
         self._exchange = ShardExchange(sync, [sync], *local)
@@ -103,15 +103,15 @@ class ShardedStore:
         """``[num_own, width]`` local rows."""
         return self._shard.rows
 
-    def read_own_in(self, rows: Array) -> None:
+    def use_local_mapping(self, rows: Array) -> None:
         """Read local rows from ``rows`` from now on, an equal matrix at another address."""
         self._shard.rows = rows
 
-    def read_own_from(self, file: DiskRows) -> None:
+    def use_local_file(self, file: DiskRows) -> None:
         """Read local rows from ``file`` from now on, since they exceed memory."""
         self._shard.read_from(file)
 
-    def own_places(self, vertices: Array) -> IntArray:
+    def local_indices(self, vertices: Array) -> IntArray:
         """Return ``[n]`` the index of each of ``vertices`` in ``own``, -1 for remote rows."""
         indices: IntArray = self._indices[vertices]
         return indices
@@ -144,7 +144,7 @@ class ShardedStore:
         """
         self._transport.finish(ticket)
 
-    def rehearse(self, vertices: Array) -> Array:
+    def profile_rows(self, vertices: Array) -> Array:
         """Return ``[n, width]`` rows for a profiling run before the first step.
 
         Local rows stand in for remote rows: a profiling run uses no values, and its processes
@@ -162,7 +162,7 @@ class ShardedStore:
             self._shard.copy(indices, rows, np.arange(len(rows)))
         return rows
 
-    def seconds_a_row(self) -> float:
+    def seconds_per_row(self) -> float:
         """Measure the seconds to gather and receive a remote row while all processes exchange.
 
         All processes call this at the same time, before the first step.

@@ -99,7 +99,7 @@ class BufferClient:
             expected = bool(self._expected) and self._expected[0] is vertices
         start = time.perf_counter()
         if not expected:
-            rows = self.source.rehearse(vertices)
+            rows = self.source.profile_rows(vertices)
             return ReadyRows(
                 rows=rows,
                 slots=np.arange(len(vertices), dtype=np.int32),

@@ -104,7 +104,7 @@ class DeviceCacheFilter:
             num_threads=1,
         )
 
-    def priority_below(self, priority: Int32Array) -> Int32Array:
+    def host_priority(self, priority: Int32Array) -> Int32Array:
         """Return ``priority`` for host memory, with -1 for rows that the device has.
 
         The rows of a static cache are exact. For a dynamic cache, the rows of highest priority

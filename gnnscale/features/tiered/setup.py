@@ -193,7 +193,7 @@ def _join(
 
 
 #: Fields of a sample that are sent as plain values.
-_VALUE_FIELDS = ("num_bytes", "computing_bytes", "window_above")
+_VALUE_FIELDS = ("num_bytes", "computing_bytes", "device_window")
 
 
 def _send_sample(channel: Channel, sample: SampledBatches) -> None:
@@ -223,6 +223,6 @@ def merge_samples(samples: Sequence[SampledBatches]) -> SampledBatches:
         vertices=[vertices for step in steps for vertices in step if vertices is not None],
         num_bytes=max(sample.num_bytes for sample in samples),
         computing_bytes=max(sample.computing_bytes for sample in samples),
-        window_above=max(sample.window_above for sample in samples),
+        device_window=max(sample.device_window for sample in samples),
         num_workers=len(samples),
     )

@@ -186,7 +186,7 @@ class SampledBatches:
     computing_bytes: int = 0  #: largest memory of a mini-batch in computation, rows included
     #: share of a mini-batch's rows that the tiered store reads; a device cache has the rest
     asked: float = 1.0
-    window_above: int = 0  #: steps that the device cache looks ahead
+    device_window: int = 0  #: steps that the device cache looks ahead
     num_workers: int = 1  #: workers that share memory, with a mini-batch per step each
 
     @property

@@ -86,6 +86,6 @@ class RowSource(BatchSource, Protocol):
         """The name of the element type."""
         ...
 
-    def rehearse(self, vertices: Array) -> Array:
+    def profile_rows(self, vertices: Array) -> Array:
         """Return ``[n, width]`` rows for a profiling run; other rows may stand in for them."""
         ...

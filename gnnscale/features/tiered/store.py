@@ -226,7 +226,7 @@ class WorkerBuffer:
             step = self._next(vertices)
         start = time.perf_counter()
         if step is None:
-            rows = self.source.rehearse(vertices)
+            rows = self.source.profile_rows(vertices)
             slots = np.arange(len(vertices), dtype=np.int32)
         else:
             rows, slots = self._reader.buffer.rows, step.batch.slots

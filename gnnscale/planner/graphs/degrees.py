@@ -32,7 +32,7 @@ class Degrees:
     outward: Float64Array  #: ``[num_classes]`` out-degree: the vertices that may sample it
 
     @classmethod
-    def of_sequence(cls, inward: IntArray, outward: IntArray) -> Degrees:
+    def from_arrays(cls, inward: IntArray, outward: IntArray) -> Degrees:
         """Group vertices by their degrees, ``[num_vertices]`` integers each."""
         # Sorting packed numbers takes a tenth of the time of sorting pairs.
         base = int(outward.max(initial=0)) + 1
@@ -44,7 +44,7 @@ class Degrees:
         )
 
     @classmethod
-    def of_file(cls, file: Path, num_vertices: int) -> Degrees:
+    def from_npy(cls, file: Path, num_vertices: int) -> Degrees:
         """Read the degrees of all vertices from a .npy file.
 
         Args:
@@ -68,7 +68,7 @@ class Degrees:
                     f"degrees={file}: expected degrees from 0 to {_MAX_DEGREE}, got {degree}"
                 )
         inward, outward = (array, array) if array.ndim == 1 else array
-        return cls.of_sequence(inward, outward)
+        return cls.from_arrays(inward, outward)
 
     @classmethod
     def lognormal(

@@ -188,7 +188,7 @@ def _published(config: SimulateConfig) -> PublishedGraph:
     graph = PUBLISHED[config.graph]
     if config.degrees is None:
         return graph
-    return replace(graph, exact_degrees=Degrees.of_file(config.degrees, graph.num_vertices))
+    return replace(graph, exact_degrees=Degrees.from_npy(config.degrees, graph.num_vertices))
 
 
 def _by_hyscale(

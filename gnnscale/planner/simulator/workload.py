@@ -122,6 +122,6 @@ def measured_task(
         name=graph.name,
         num_vertices=graph.num_vertices,
         num_train=len(graph.train_idx),
-        degrees=Degrees.of_sequence(np.diff(graph.indptr), out_degree(graph)),
+        degrees=Degrees.from_arrays(np.diff(graph.indptr), out_degree(graph)),
         workload=workload if same_machine else workload.untimed(),
     )

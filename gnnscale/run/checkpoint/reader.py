@@ -349,13 +349,13 @@ class SavedRun:
         except ValueError as error:
             raise not_of_this_run(file, str(error)) from None
 
-    def plan_under(self, options: Mapping[str, Any]) -> list[Any] | None:
+    def plan_for(self, options: Mapping[str, Any]) -> list[Any] | None:
         """Return the saved device plan; None if ``options`` determine another plan."""
         return self.plan if _plan_options(self.config) == _plan_options(options) else None
 
-    def management_under(self, options: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the state of resource management; None if ``plan_under`` returns None."""
-        return None if self.plan_under(options) is None else self.management
+    def management_for(self, options: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the state of resource management; None if ``plan_for`` returns None."""
+        return None if self.plan_for(options) is None else self.management
 
     def check_progress(
         self, file: Path, config: RunConfig, options: Mapping[str, Any], *, steps_per_epoch: int
@@ -375,7 +375,7 @@ class SavedRun:
         done = 0 if self.sums is None else self.sums.num_batches
         if self.step != self.epoch * steps_per_epoch + done or done >= steps_per_epoch:
             raise not_of_this_run(file, f"{self.step} steps in {self.epoch} epochs")
-        plan = self.plan_under(options)
+        plan = self.plan_for(options)
         if plan is None:
             return
         try:

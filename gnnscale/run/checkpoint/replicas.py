@@ -169,7 +169,7 @@ class CheckpointReplicas:
         keepers = _ranks_with_other_disks(directory, group)
         if not keepers:
             return None
-        links = group.with_own_connections()
+        links = group.new_group()
         copies = cls(directory=directory, links=links, keepers=keepers, options=options)
         copies._lock_directory(group)
         if group.rank in keepers:
@@ -258,7 +258,7 @@ def _ranks_with_other_disks(directory: Path, group: Group) -> tuple[int, ...]:
     file, token = directory / _DISK_FILE, secrets.token_hex(16)
     if group.is_rank0:
         write_atomically(file, token)
-    token = group.broadcast_json(token)
+    token = group.broadcast_object(token)
     same_disk = True
     if group.local_rank == 0:
         try:
@@ -269,7 +269,7 @@ def _ranks_with_other_disks(directory: Path, group: Group) -> tuple[int, ...]:
     ranks = [rank for rank, answer in enumerate(answers) if answer == b"other"]
     if group.is_rank0:
         file.unlink(missing_ok=True)
-    return tuple(group.broadcast_json(ranks))
+    return tuple(group.broadcast_object(ranks))
 
 
 def _tensor(content: bytes) -> torch.Tensor:

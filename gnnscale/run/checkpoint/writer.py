@@ -291,7 +291,7 @@ class RunCheckpoint:
         After a restart by torchrun, all processes read the newest checkpoint of all machines.
 
         Returns:
-            The checkpoint; None if the run stopped before its first one. ``history_of`` returns
+            The checkpoint; None if the run stopped before its first one. ``epochs_before`` returns
             the epochs before it, on rank 0.
 
         Raises:
@@ -343,7 +343,7 @@ class RunCheckpoint:
             f"resume={self.directory}: {progresses[0]}, and {missing}, or train in another folder"
         )
 
-    def history_of(self, saved: SavedRun) -> tuple[list[EpochRecord], EpochRecord | None]:
+    def epochs_before(self, saved: SavedRun) -> tuple[list[EpochRecord], EpochRecord | None]:
         """Return the validated epochs before a checkpoint, and its last epoch if not validated.
 
         Raises:

@@ -181,7 +181,7 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
     try:
         _check_arrays(path, arrays, graph)
     except GraphError as error:
-        raise LINKS.worded(path, error) from None
+        raise LINKS.error_with_hint(path, error) from None
     divided = replace(
         graph,
         indptr=arrays["indptr"],
@@ -195,7 +195,7 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
         origin=Origin(
             path=graph.path,
             content=_content(header),
-            own_features=graph.origin.own_features,
+            has_stored_features=graph.origin.has_stored_features,
         ),
     )
     return EdgeSplit(

@@ -122,7 +122,7 @@ class LinkTask:
             edges=self.split.train,
             num_negatives=self.num_negatives,
             candidates=self.candidates,
-            leave_out_reverses=not self.split.directed,
+            drop_reverses=not self.split.directed,
             order=order,
         )
 

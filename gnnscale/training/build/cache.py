@@ -125,7 +125,7 @@ def find_uncached(config: RunConfig, plan: CachePlan | None) -> Uncached | None:
     """
     if plan is not None:
         return plan.uncached
-    if not config.asks_for_caches:
+    if not config.requests_caches:
         return None
     reason = "no device of device_plan has memory that a link connects"
     return Uncached(num_devices=0, of_devices=0, reason=reason)

@@ -51,7 +51,7 @@ def cache_budget(
         return int(min(planner.ratio, 1.0) * graph.num_vertices) * row_bytes(graph)
     batch = 0.0 if first is None else work.batch_bytes(workload, first)
     model = equations.BYTES_PER_PARAMETER * workload.num_weights
-    if planner.keeps_batch and first is not None:
+    if planner.matches_batches and first is not None:
         model += int(first.vertices[0]) * row_bytes(graph)
     free = device.budget_bytes * (1 - planner.reserve) - model
     for count in range(in_flight, 0, -1):
@@ -169,7 +169,7 @@ def _devices(
 ) -> tuple[cache.CacheDevice, ...]:
     """Return the devices with their own memory behind a link."""
     runtime = config.runtime
-    first_batches = task.first_batches if config.cache_planner.sizes_itself else {}
+    first_batches = task.first_batches if config.cache_planner.uses_free_memory else {}
     in_flight = 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1
     cached = []
     for position, device in enumerate(config.device_plan.parsed()):

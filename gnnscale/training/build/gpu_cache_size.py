@@ -35,7 +35,7 @@ def is_profiled(config: RunConfig) -> bool:
     Deterministic runs and emulated devices use the bytes of the workload instead.
     """
     planner = config.cache_planner
-    if not planner.caches or not planner.sizes_itself or config.runtime.deterministic:
+    if not planner.caches or not planner.uses_free_memory or config.runtime.deterministic:
         return False
     cached = [device for device in config.device_plan.parsed() if device.holds_cache]
     return bool(cached) and all(isinstance(device, Cuda) for device in cached)

@@ -204,9 +204,9 @@ def open_sharded_tier(rows: ShardedStore, inputs: TierInputs) -> OpenedTier:
     file = _mapped_shard(rows)
     buffer = open_buffer(group, sample, open_source, plan, file=file)
     if buffer.values["over_disk"]:
-        rows.read_own_from(open_local_file(rows, buffer.values["max_gap_bytes"]))
+        rows.use_local_file(open_local_file(rows, buffer.values["max_gap_bytes"]))
     elif file is not None:
-        rows.read_own_in(buffer.slots[: rows.num_own])
+        rows.use_local_mapping(buffer.slots[: rows.num_own])
     effect = SourceEffect()
     if not inputs.config.runtime.deterministic:
         effect = _effect(rows, buffer.values, sample)
@@ -215,7 +215,7 @@ def open_sharded_tier(rows: ShardedStore, inputs: TierInputs) -> OpenedTier:
 
 def _effect(rows: ShardedStore, values: Any, sample: SampledBatches) -> SourceEffect:
     """Return the cost of rows outside memory; all processes measure the network together."""
-    remote_s = rows.seconds_a_row() * (1 - values["own_share"])
+    remote_s = rows.seconds_per_row() * (1 - values["own_share"])
     return SourceEffect(
         row_misses=values["row_misses"] * sample.asked, row_s=remote_s + values["own_s"]
     )
@@ -239,7 +239,7 @@ def _plan_remote_rows(
     file = _mapped_shard(rows)
     policy = horizon.policy(sizes, sample.num_workers)
     planner = TierPlanner(
-        RemoteOnlyPolicy(policy, rows.own_places, num_kept=sizes.num_kept),
+        RemoteOnlyPolicy(policy, rows.local_indices, num_kept=sizes.num_kept),
         num_kept=sizes.num_kept,
         num_staged=sizes.num_staged,
         window=sizes.window * sample.num_workers,
@@ -272,7 +272,7 @@ def _plan_over_disk(
         num_staged=sizes.num_staged,
         window=sizes.window * sample.num_workers,
     )
-    own_share, own_s = disk.own_part(rows, sizes.misses, sample.num_workers)
+    own_share, own_s = disk.local_share(rows, sizes.misses, sample.num_workers)
     values = {"over_disk": True, "own_share": own_share, "own_s": own_s}
     return BufferPlan(
         source=LocalDiskShard(rows, open_local_file(rows, disk.max_gap_bytes)),
@@ -294,10 +294,10 @@ def _sizes(
     rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> TierSizes:
     """Split memory between remote rows that stay and buffers for arriving rows."""
-    remote_vertices = [vertices[rows.own_places(vertices) < 0] for vertices in sample.vertices]
+    remote_vertices = [vertices[rows.local_indices(vertices) < 0] for vertices in sample.vertices]
     remote = replace(sample, vertices=remote_vertices)
     # Rows of this machine are never missed, so their degrees must not count.
-    is_local = rows.own_places(np.arange(rows.num_rows)) >= 0
+    is_local = rows.local_indices(np.arange(rows.num_rows)) >= 0
     remote_horizon = replace(horizon, priority=np.where(is_local, np.int32(-1), horizon.priority))
     num_remote = rows.num_rows - rows.num_own
     return _sizes_with_exchange(remote, num_remote, rows.row_bytes, memory_bytes, remote_horizon)

@@ -104,7 +104,7 @@ class TierInputs:
             memory = memory_left(
                 self.config, graph, sample, group, name=name, cached_bytes=cached_bytes
             )
-        priority = priority_below(self.caches, graph, group)
+        priority = host_priority(self.caches, graph, group)
         return sample, memory, horizon_of(self.config, options.window, self.order, priority)
 
     def sample(self) -> SampledBatches:
@@ -138,7 +138,7 @@ class TierInputs:
             num_bytes=num_bytes,
             computing_bytes=round(computing),
             asked=miss_rate,
-            window_above=0 if device_filter is None else device_filter.window,
+            device_window=0 if device_filter is None else device_filter.window,
         )
 
 
@@ -203,7 +203,7 @@ def _plan_buffer(
     return BufferPlan(source=source, planner=planner, sizes=sizes, kept=static_rows, values=values)
 
 
-def priority_below(caches: CachePlan | None, graph: Graph, group: Group) -> Int32Array:
+def host_priority(caches: CachePlan | None, graph: Graph, group: Group) -> Int32Array:
     """Return the priority of each row among rows that workers read equally soon.
 
     Rows with most out-neighbors come first. Rows that the devices of all workers cache come last.
@@ -214,7 +214,7 @@ def priority_below(caches: CachePlan | None, graph: Graph, group: Group) -> Int3
     filters = [DeviceCacheFilter.of(caches, graph, rank) for rank in ranks]
     if any(device_filter is None for device_filter in filters):
         return priority
-    priorities = [f.priority_below(priority) for f in filters if f is not None]
+    priorities = [f.host_priority(priority) for f in filters if f is not None]
     highest: Int32Array = np.maximum.reduce(priorities)
     return highest
 
@@ -269,7 +269,9 @@ def memory_left(
         ConfigError: no memory is left.
     """
     memory = read_memory()
-    num_in_flight = MAX_WINDOW + MAX_IN_FLIGHT + config.runtime.prefetch_depth + sample.window_above
+    num_in_flight = (
+        MAX_WINDOW + MAX_IN_FLIGHT + config.runtime.prefetch_depth + sample.device_window
+    )
     computing = (1 + config.runtime.prefetch_depth) * sample.computing_bytes
     batch_bytes = num_in_flight * sample.num_bytes + computing
     free = memory.available - graph.mapped_bytes - cached_bytes - RESERVE * memory.total

@@ -29,13 +29,13 @@ PARTIAL_BYTES = 4
 class PartialSumExchange(Protocol):
     """Exchange of partial products and of their gradients between devices."""
 
-    def sum_of_mine(
+    def reduce_products(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
         """Return the sum over all devices of the products for this device's mini-batch."""
         ...
 
-    def gradients_of_all(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
+    def all_gather_gradients(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
         """Return the gradients of all devices' sums, by rank.
 
         Args:
@@ -44,7 +44,7 @@ class PartialSumExchange(Protocol):
         """
         ...
 
-    def take_waited_s(self) -> float:
+    def pop_waited_s(self) -> float:
         """Return the seconds of waiting for other devices since the last call."""
         ...
 
@@ -64,12 +64,12 @@ class HostPartialSumExchange:
         """Return the exchange itself: a copy of the model uses the same connections."""
         return self
 
-    def take_waited_s(self) -> float:
+    def pop_waited_s(self) -> float:
         """Return the seconds of waiting for other devices since the last call."""
         seconds, self._waited_s = self._waited_s, 0.0
         return seconds
 
-    def sum_of_mine(
+    def reduce_products(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
         """Return the sum over all devices of the products for this device's mini-batch.
@@ -96,7 +96,7 @@ class HostPartialSumExchange:
         self._wait([work for _, work in sent])
         return total
 
-    def gradients_of_all(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
+    def all_gather_gradients(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
         """Return the gradients of all devices' sums, by rank."""
         group, rank = self.group, self.group.rank
         gradients = [
@@ -132,12 +132,12 @@ class _SplitProduct(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.parts, ctx.exchange = parts, exchange
         columns = weight.to(parts[0].dtype).t()
-        return exchange.sum_of_mine(parts, lambda part: (part @ columns).float().contiguous())
+        return exchange.reduce_products(parts, lambda part: (part @ columns).float().contiguous())
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         parts: tuple[torch.Tensor, ...] = ctx.parts
-        gradients = ctx.exchange.gradients_of_all(
+        gradients = ctx.exchange.all_gather_gradients(
             grads[0].contiguous(), [len(part) for part in parts]
         )
         total = gradients[0].new_zeros(gradients[0].shape[1], parts[0].shape[1])
@@ -201,7 +201,7 @@ class SplitGNN(GNN):
         assert isinstance(weight, nn.Parameter)
         return weight
 
-    def trade_by(self, trade: PartialSumExchange) -> None:
+    def exchange_by(self, trade: PartialSumExchange) -> None:
         """Exchange through ``trade``, for data in device memory."""
         self._exchange = trade
 
@@ -210,9 +210,9 @@ class SplitGNN(GNN):
         """All parameters except W¹, of which each device has different columns."""
         return [p for p in self.parameters() if p is not self.own_weight]
 
-    def take_waited_s(self) -> float:
+    def pop_waited_s(self) -> float:
         """Return the seconds that propagation waited for other devices since the last call."""
-        return self._exchange.take_waited_s()
+        return self._exchange.pop_waited_s()
 
     def first(self, block: Block, inputs: Inputs) -> torch.Tensor:
         """Return the first layer's output rows ``[num_dst, f^1]`` of this device's mini-batch."""

@@ -214,9 +214,7 @@ class SplitRun:
         self._group = group
         own_columns = columns[group.rank]
         #: the part of the model that this device trains
-        self.model = SplitGNN(
-            full, own_columns, HostPartialSumExchange(group.with_own_connections())
-        )
+        self.model = SplitGNN(full, own_columns, HostPartialSumExchange(group.new_group()))
 
     def store(self, graph: Graph) -> HostFeatures:
         """Return this device's columns of the features."""
@@ -224,7 +222,7 @@ class SplitRun:
 
     def exchange(self, loader: FeatureLoader) -> InputBlockExchange:
         """Return the exchange of input blocks, over separate connections."""
-        return InputBlockExchange(self._group.with_own_connections(), self.model, loader)
+        return InputBlockExchange(self._group.new_group(), self.model, loader)
 
     def weights(self, optimizer: torch.optim.Optimizer) -> SplitWeights:
         """Return the gathering of the weights that ``optimizer`` updates on this device."""

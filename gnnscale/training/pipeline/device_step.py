@@ -120,14 +120,14 @@ class DeviceDrivenStep:
 
     def combine_statistics(self) -> None:
         """Copy the device's state to the host, and combine running statistics of all devices."""
-        self.state_out()
+        self.copy_state()
         if combine_statistics(self._model, self.rows, self._group):
             self._backend.load_state()
         self.rows.clear()
 
-    def state_out(self) -> None:
+    def copy_state(self) -> None:
         """Copy weights, buffers and optimizer state from the device to the host."""
-        self._backend.state_out()
+        self._backend.copy_state()
 
     def _read(self, batch: BatchSlice, pending: PendingOutcome) -> Finished:
         """Wait for the outcome of a step, and sum it over all workers."""

@@ -49,7 +49,7 @@ class Stages:
                 batch.batch = self._backend.sample(batch.seeds, batch.step)
         else:
             with measured(batch, "transfer"):
-                batch.batch = self._sample_taker.take_sample(batch.on_host, batch.seeds)
+                batch.batch = self._sample_taker.receive_sample(batch.on_host, batch.seeds)
             batch.on_host = None
 
     @property

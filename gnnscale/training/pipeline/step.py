@@ -58,7 +58,7 @@ class WorkerStep(Protocol):
         """Combine running statistics of all devices, weighted by ``rows``."""
         ...
 
-    def state_out(self) -> None:
+    def copy_state(self) -> None:
         """Copy the state that the device has trained to the host's model."""
         ...
 
@@ -168,7 +168,7 @@ class TrainStep:
             with measured(batch, "propagate"):
                 self._backend.propagate(batch.device_batch, batch.weight)
             # Waiting for a slow peer would make this device look slow, so it counts as exchange.
-            waited_s = self._model.take_waited_s()
+            waited_s = self._model.pop_waited_s()
             batch.stages.propagate -= waited_s
             batch.stages.exchange += waited_s
 
@@ -212,9 +212,9 @@ class TrainStep:
         self._synchronizer.combine_statistics(self.rows)
         self.rows.clear()
 
-    def state_out(self) -> None:
+    def copy_state(self) -> None:
         """Copy the device's buffers to the host's model, whose weights are up to date."""
-        self._backend.buffers_out()
+        self._backend.copy_buffers()
 
     def _finish(self, batch: BatchSlice) -> None:
         """Wait for the device; times from the device's clock replace the host's."""

@@ -272,7 +272,7 @@ def with_measured_step(
     count = max(1, config.batch_size // len(config.device_plan.parsed()))
     seeds = next(iter(order.epoch(0))).seeds[:count]
     threads = config.host_threads
-    sampler = config.trained_sampler.sampler(graph, seed=config.seed, num_threads=threads)
+    sampler = config.training_sampler.sampler(graph, seed=config.seed, num_threads=threads)
     batch = sampler.sample(seeds, 0)
     inputs = FeatureLoader(graph, model, num_threads=threads).load(batch)
     objective = trainable.vertex_objective(graph, config.loss)

@@ -168,7 +168,7 @@ def agree_on_plan(
     """
     while True:
         proposal = search and (search.plan.to_values(), search.converged)
-        values, converged = group.broadcast_json(proposal)
+        values, converged = group.broadcast_object(proposal)
         plan = DevicePlan.from_values(devices, values)
         if converged:
             return plan

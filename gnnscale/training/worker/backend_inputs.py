@@ -51,7 +51,7 @@ def backend_inputs(
     """
     task = data.task
     step_inputs = None if owner is None else _device_step_inputs(config, data, learning, owner)
-    sampling = task.sampling(config.trained_sampler, data.order)
+    sampling = task.sampling(config.training_sampler, data.order)
     sampler = sampling.sampler(task.graph, seed=config.seed, num_threads=config.num_threads)
     graph = task.graph
     if step_inputs is not None and step_inputs.columns is not None:
@@ -67,7 +67,7 @@ def backend_inputs(
         seed=config.seed,
         batch_size=config.batch_size if owner is None else _max_seeds(config, data.order, owner),
         loader=loader,
-        own_steps=step_inputs,
+        step_inputs=step_inputs,
     )
     if cache is None:
         return parts
@@ -88,7 +88,7 @@ def _device_step_inputs(
     first_steps = islice(data.order.epoch(0), _PROFILED_STEPS)
     # NCCL connects GPUs separately. With gloo, gradients are summed while outcomes are exchanged.
     over_gloo = shared_collective(config.device_plan.parsed()) == "cpu:gloo"
-    summing = group.with_own_connections() if over_gloo else group
+    summing = group.new_group() if over_gloo else group
     is_split = learning.split is not None
     return DeviceStepInputs(
         build_optimizer=config.optimizer.build,

@@ -247,7 +247,7 @@ def _open_tier(
     inputs = TierInputs(
         config=config,
         graph=data.graph,
-        sampling=data.task.sampling(config.trained_sampler, data.order),
+        sampling=data.task.sampling(config.training_sampler, data.order),
         order=data.order,
         workload=unmeasured_workload(data.graph, learning.model).on(device),
         group=group,
@@ -355,4 +355,4 @@ def _open_exchange(
         return None if owns else learning.split.exchange(loader)
     if config.exchange is None:
         return None
-    return config.exchange.open(group.with_own_connections(), data.graph)
+    return config.exchange.open(group.new_group(), data.graph)

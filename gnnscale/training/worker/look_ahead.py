@@ -107,7 +107,7 @@ def sampled_slices(
         slices_ahead = sample_concurrently(slices_ahead, device.stages, count=CONCURRENT_STEPS)
     cache, prefetcher = device.cache, device.prefetcher
     if cache is not None and cache.replay is not None:
-        sampling = data.task.sampling(config.trained_sampler, data.order)
+        sampling = data.task.sampling(config.training_sampler, data.order)
         sampler = sampling.sampler(
             data.task.graph, seed=config.seed, num_threads=config.num_threads
         )

@@ -65,7 +65,7 @@ def plan_layout(
             batch_size=config.batch_size,
             cores=config.host_threads,
         )
-        step_s = group.broadcast_json(None if search is None else search.profiled_s)
+        step_s = group.broadcast_object(None if search is None else search.profiled_s)
         _drop_cpu(device, group, step_s, partial(profile, solo_plan, rank=0, solo=True))
     if search is None:
         return RunLayout(plan=plan)
@@ -102,7 +102,7 @@ def _open_search(
         learning.model,
         group,
         data.order,
-        sampling=data.task.sampling(config.trained_sampler, data.order),
+        sampling=data.task.sampling(config.training_sampler, data.order),
         devices=device.devices,
         effects=cache_effects(len(device.devices), data.caches),
         source=source,
@@ -292,7 +292,7 @@ class BatchSchedule:
             return
         self.device.stages.end()
         positions = self.group.gather(json.dumps(self.slices.hold()).encode())
-        self.slices.end_at(self.group.broadcast_json(max(map(json.loads, positions), default=0)))
+        self.slices.end_at(self.group.broadcast_object(max(map(json.loads, positions), default=0)))
         for _ in self.pipeline:
             pass
 

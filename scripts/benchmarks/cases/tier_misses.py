@@ -98,7 +98,7 @@ def missed(
         num_vertices=graph.num_vertices,
         capacity=int(part * graph.num_vertices),
         window=window,
-        priority=priority if above is None else above.priority_below(priority),
+        priority=priority if above is None else above.host_priority(priority),
         num_threads=threads,
     )
     return int(counts.num_misses)

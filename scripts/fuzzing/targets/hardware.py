@@ -165,7 +165,7 @@ class DegreeFiles(Artefact):
         return super().spoiled(files, key, number, keep)
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        degrees = Degrees.of_file(path / _DEGREES, _VERTICES)
+        degrees = Degrees.from_npy(path / _DEGREES, _VERTICES)
         if degrees.counts.sum() != _VERTICES:
             raise WrongResultError("not a class for each vertex")
         size, met = expected_size(degrees, [5, 3], 20)

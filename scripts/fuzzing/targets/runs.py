@@ -268,7 +268,7 @@ class Checkpoints(Artefact):
         saved = resume(state)
         if saved is None:
             return
-        if (kept := saved.plan_under(state.checkpoint.options)) is not None:
+        if (kept := saved.plan_for(state.checkpoint.options)) is not None:
             plan = DevicePlan.from_values(run.config.device_plan.parsed(), kept)
             state.layout = RunLayout(plan=plan)
         restore_management(state, saved)

@@ -34,7 +34,7 @@ def opened(
             return torch.optim.SGD(of.parameters(), lr=0.1, fused=True)
 
         own = DeviceStepInputs(build_optimizer=sgd, host_optimizer=sgd(model), clip_norm=None)
-        parts = replace(host(model, own_steps=own), graph=of, **fields)
+        parts = replace(host(model, step_inputs=own), graph=of, **fields)
         device = Cuda(host_driven=True, features=place, topology=place, name="card")
         made.append(CudaBackend(device, parts, HostEngine(device)))
         made[-1].load_state()

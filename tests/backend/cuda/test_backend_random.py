@@ -77,7 +77,7 @@ def parts_of(graph: Graph, sampling: Any, model: Any, *, own: bool) -> BackendIn
         seed=7,
         batch_size=graph.num_vertices,
         loader=FeatureLoader(graph, model, num_threads=1),
-        own_steps=steps if own else None,
+        step_inputs=steps if own else None,
     )
 
 
@@ -123,14 +123,14 @@ def asked(parts: BackendInputs, place: str, *, by_host: bool) -> list[tuple[floa
         for step in range(STEPS):
             seeds = seeds_of(parts.graph, step)
             if by_host:
-                batch = backend.take_sample(backend.sample_on_host(seeds, step), seeds)
+                batch = backend.receive_sample(backend.sample_on_host(seeds, step), seeds)
             else:
                 batch = backend.sample(seeds, step)
             moved = backend.transfer(batch, backend.load(batch))
             backend.propagate(moved, 1.0)
             outcome = backend.finish(moved)
             gradients = [torch.zeros_like(each) for each in parts.model.shared_parameters]
-            backend.gradients_out(gradients)
+            backend.copy_gradients(gradients)
             found.append((outcome.loss, outcome.size, [each.tolist() for each in gradients]))
     finally:
         backend.close()

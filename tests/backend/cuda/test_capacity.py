@@ -48,7 +48,7 @@ def test_it_holds_the_first_mini_batches(
         first_slices=slices,
     )
     sampler = sampling.sampler(graph, seed=1, num_threads=1)
-    parts = replace(host(model, own_steps=own), sampling=sampling, sampler=sampler)
+    parts = replace(host(model, step_inputs=own), sampling=sampling, sampler=sampler)
     indptr, indices = graph.indptr, graph.indices
     topology = DeviceGraph(name="graph", indptr=indptr, indices=indices)  # type: ignore[arg-type]
     found = envelope(parts, topology, sampling, max_seeds=20)

@@ -49,10 +49,10 @@ class Trade:
     def __init__(self, meeting: Meeting, rank: int) -> None:
         self.meeting, self.rank, self.size = meeting, rank, meeting.size
 
-    def gather_into(self, into: torch.Tensor, mine: torch.Tensor) -> None:
+    def all_gather_into(self, into: torch.Tensor, mine: torch.Tensor) -> None:
         into.copy_(torch.stack(self.meeting.trade(self.rank, mine.clone())))
 
-    def swap_into(self, into: torch.Tensor, parts: torch.Tensor) -> None:
+    def all_to_all_into(self, into: torch.Tensor, parts: torch.Tensor) -> None:
         every = self.meeting.trade(self.rank, parts.clone())
         into.copy_(torch.stack([each[self.rank] for each in every]))
 
@@ -138,9 +138,9 @@ def test_partial_products_are_summed_in_the_order_of_ranks() -> None:
 
     def summed(trade: Trade) -> tuple[torch.Tensor, list[torch.Tensor]]:
         sums = PartialSums(HostEngine(DEVICE), trade)
-        total = sums.sum_of_mine(rows[trade.rank], lambda part: 2 * part)
-        assert sums.take_waited_s() == 0
-        return total, sums.gradients_of_all(torch.full((3, 2), float(trade.rank)), [3, 3])
+        total = sums.reduce_products(rows[trade.rank], lambda part: 2 * part)
+        assert sums.pop_waited_s() == 0
+        return total, sums.all_gather_gradients(torch.full((3, 2), float(trade.rank)), [3, 3])
 
     for rank, (total, gradients) in enumerate(on_each(summed)):
         assert torch.equal(total, torch.full((3, 2), 2 * rank + 2 * (10.0 + rank)))

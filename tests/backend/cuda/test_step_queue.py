@@ -67,7 +67,7 @@ def train(host: Callable[..., BackendInputs], graph: Graph) -> Callable[..., Lea
             sum=add_up,
         )
         parts = replace(
-            host(made, own_steps=own),
+            host(made, step_inputs=own),
             batch_size=BATCH,
             sampling=sampling,
             sampler=sampling.sampler(graph, seed=1, num_threads=1),
@@ -100,7 +100,7 @@ def train(host: Callable[..., BackendInputs], graph: Graph) -> Callable[..., Lea
                     losses.append(pending.pop(0).read().loss)
             losses += [each.read().loss for each in pending]
             watched(backend)
-            backend.state_out()
+            backend.copy_state()
         finally:
             backend.close()
         kept = own.host_optimizer.state_dict()["state"].values()

@@ -76,7 +76,7 @@ def propagated(backend: Backend, batch: MiniBatch, weight: float = 1.0) -> Batch
 
 def gradients(backend: Backend, model: GNN) -> list[torch.Tensor]:
     into = [torch.full_like(each, torch.nan) for each in model.parameters()]
-    backend.gradients_out(into)
+    backend.copy_gradients(into)
     return into
 
 
@@ -143,7 +143,7 @@ def test_the_card_owns_its_weights(opened: Open, batch: MiniBatch, model: GNN) -
         for each in model.parameters():
             each *= 1.5
     # It has no buffers, and the host's gradients are the optimizer's.
-    found.buffers_out()
+    found.copy_buffers()
     assert all(each.grad is None for each in model.parameters())
 
 

@@ -187,7 +187,7 @@ def test_every_policy_hits_as_foretold(real_graphs, make_task, ratio) -> None:
         task = make_task(graph, [budget], batch_size=64, fanouts=(10, 5), num_epochs=5)
         for planner in POLICIES:
             plan = planner.plan(task)
-            (counted,) = predict_traffic(task, plan.devices, plan.cliques, task.counted_run)
+            (counted,) = predict_traffic(task, plan.devices, plan.cliques, task.run_reads)
             (told,) = plan.predicted
             where = f"{graph.name}, {planner.policy}"
             assert told.feature_hit_rate == pytest.approx(counted.feature_hit_rate, abs=0.01), where

@@ -34,12 +34,12 @@ class Network:
         self.log: list[Any] = []
         self._num_bytes = 0
 
-    def own_places(self, vertices: Array) -> Array:
+    def local_indices(self, vertices: Array) -> Array:
         places: Array = np.where(vertices % 2 == 1, vertices // 2, -1)
         return places
 
     def start(self, vertices: Array, pool: Array, slots: Array) -> int:
-        assert (self.own_places(vertices) < 0).all()
+        assert (self.local_indices(vertices) < 0).all()
         pool[slots] = ROWS[vertices]
         self.log.append(vertices.tolist())
         self._num_bytes += 16 * len(vertices)
@@ -51,14 +51,14 @@ class Network:
     def skip(self) -> None:
         self.log.append("skip")
 
-    def rehearse(self, vertices: Array) -> Array:
+    def profile_rows(self, vertices: Array) -> Array:
         return ROWS[vertices]
 
     def take_reads(self) -> SourceReads:
         found, self._num_bytes = SourceReads(num_bytes=self._num_bytes, num_requests=1), 0
         return found
 
-    def seconds_a_row(self) -> float:
+    def seconds_per_row(self) -> float:
         return 0.5
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ def test_each_row_comes_from_where_it_is(
     both = source()
     assert (both.num_rows, both.width, both.num_features) == (NUM_ROWS, WIDTH, WIDTH)
     assert (both.dtype, both.dtype_name) == (np.float32, "float32")
-    assert both.rehearse(np.array([3])).tolist() == [[9, 10, 11]]
+    assert both.profile_rows(np.array([3])).tolist() == [[9, 10, 11]]
     pool = np.zeros((8, WIDTH), np.float32)
     steps = [([4, 1, 9], [7, 0, 3]), ([5], [1]), ([2, 8], [2, 4])]
     tickets = []
@@ -137,16 +137,18 @@ def test_a_miss_costs_what_the_disk_takes_for_own_rows(network: Any) -> None:
     rates = DiskRates(requests_per_s=10, bytes_per_s=1e12)
     disk = DiskShardInfo(rates=rates)
     assert rates.max_gap_bytes > 100
-    found = disk.own_part(network, misses_of(1, 2, 3, 6, 9), 2)
+    found = disk.local_share(network, misses_of(1, 2, 3, 6, 9), 2)
     # The gap is read as well, as it takes less time than a request: one request.
     assert found == pytest.approx((3 / 5, 2 * 0.1 / 5))
     # A disk on which a request takes no longer than its bytes.
     slow = DiskShardInfo(rates=DiskRates(requests_per_s=10, bytes_per_s=4096 * 10))
     own_s = 2 * 36 / 40960
-    assert slow.own_part(network, misses_of(1, 2, 3, 6, 9), 2) == pytest.approx((3 / 5, own_s / 5))
+    assert slow.local_share(network, misses_of(1, 2, 3, 6, 9), 2) == pytest.approx(
+        (3 / 5, own_s / 5)
+    )
     unknown = DiskShardInfo(rates=None)
-    assert unknown.own_part(network, misses_of(1, 2, 3, 6, 9), 2) == (3 / 5, 0)
-    assert unknown.own_part(network, misses_of(), 2) == (0, 0)
+    assert unknown.local_share(network, misses_of(1, 2, 3, 6, 9), 2) == (3 / 5, 0)
+    assert unknown.local_share(network, misses_of(), 2) == (0, 0)
 
 
 def test_a_small_file_is_not_measured(network: Any) -> None:

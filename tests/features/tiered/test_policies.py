@@ -76,8 +76,8 @@ def test_memory_keeps_rows_of_the_device_last(tiny_graph: Graph) -> None:
     follows = DeviceCacheFilter.of(plan(ids(), look_ahead=policy), tiny_graph, 0)
     assert stays is not None
     assert follows is not None
-    assert stays.priority_below(priority).tolist() == [5, -1, -1, 7, -1]
-    assert follows.priority_below(priority).tolist() == [5, 1, -1, -1, 3]
+    assert stays.host_priority(priority).tolist() == [5, -1, -1, 7, -1]
+    assert follows.host_priority(priority).tolist() == [5, 1, -1, -1, 3]
     assert priority.tolist() == [5, 1, 7, 7, 3]
 
 

@@ -24,7 +24,7 @@ def regular(num_vertices: float, degree: float) -> Degrees:
 
 
 def test_equal_vertices_are_one_class() -> None:
-    found = Degrees.of_sequence(np.array([2, 0, 2, 2]), np.array([1, 3, 1, 0]))
+    found = Degrees.from_arrays(np.array([2, 0, 2, 2]), np.array([1, 3, 1, 0]))
     classes = zip(found.counts, found.inward, found.outward, strict=True)
     assert sorted(classes) == [(1, 0, 3), (1, 2, 0), (2, 2, 1)]
     assert found.num_vertices == 4
@@ -152,7 +152,7 @@ def test_sizes_beside_those_of_sampling(
 ) -> None:
     graph = opened(test_data)
     outward = np.bincount(graph.indices, minlength=graph.num_vertices)
-    degrees = Degrees.of_sequence(np.diff(graph.indptr), outward)
+    degrees = Degrees.from_arrays(np.diff(graph.indptr), outward)
     expected, _ = expected_size(degrees, [25, 10], num_seeds)
     sampler = NeighborSampler(graph, fanouts=[25, 10], seed=3)
     random = np.random.default_rng(0)
@@ -180,11 +180,11 @@ def test_a_graph_without_edges_and_more_seeds_than_vertices() -> None:
 def test_degrees_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "degrees.npy"
     np.save(file, np.array([3, 1, 3, 0]))
-    found = Degrees.of_file(file, 4)
+    found = Degrees.from_npy(file, 4)
     assert found.counts.tolist() == [1, 1, 2]
     assert (found.inward == found.outward).all()
     np.save(file, np.array([[3, 1, 3, 0], [0, 5, 0, 2]], np.int32))
-    found = Degrees.of_file(file, 4)
+    found = Degrees.from_npy(file, 4)
     classes = sorted(zip(found.counts, found.inward, found.outward, strict=True))
     assert classes == [(1, 0, 2), (1, 1, 5), (2, 3, 0)]
 
@@ -201,10 +201,10 @@ def test_degrees_of_a_file(tmp_path: Path) -> None:
 def test_a_file_of_other_numbers_is_refused(tmp_path: Path, array, message: str) -> None:
     np.save(tmp_path / "d.npy", array)
     with pytest.raises(ConfigError) as error:
-        Degrees.of_file(tmp_path / "d.npy", 4)
+        Degrees.from_npy(tmp_path / "d.npy", 4)
     assert str(error.value).startswith(f"degrees={tmp_path / 'd.npy'}: {message}")
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"d\.npy: missing"):
-        Degrees.of_file(tmp_path / "d.npy", 4)
+        Degrees.from_npy(tmp_path / "d.npy", 4)

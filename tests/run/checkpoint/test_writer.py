@@ -110,12 +110,12 @@ def test_what_was_saved_is_restored(new_run: Any, caplog: pytest.LogCaptureFixtu
     assert states[0].keys() == states[1].keys() != set()
     for key, state in states[0].items():
         assert all(torch.equal(state[name], states[1][key][name]) for name in state)
-    assert other.checkpoint.history_of(saved) == (history[:1], trained(history[1]))
+    assert other.checkpoint.epochs_before(saved) == (history[:1], trained(history[1]))
     assert saved.step == 2 * STEPS
-    assert saved.plan_under(OPTIONS) == PLAN.to_values()
-    assert saved.management_under(OPTIONS) == {"applies_from": 3}
+    assert saved.plan_for(OPTIONS) == PLAN.to_values()
+    assert saved.management_for(OPTIONS) == {"applies_from": 3}
     # A plan that is made anew has nobody who has managed it.
-    assert saved.management_under({**OPTIONS, "num_threads": 5}) is None
+    assert saved.management_for({**OPTIONS, "num_threads": 5}) is None
     assert "resuming after epoch 2 of 9" in caplog.text
 
 
@@ -126,11 +126,11 @@ def test_epochs_are_kept_where_the_run_tells_of_them(new_run: Any, tmp_path: Pat
     run.save(history)
     saved = new_run(seed=1).resume()
     assert saved.records == [history[2], trained(history[3])]
-    assert run.checkpoint.history_of(saved) == (history[:3], trained(history[3]))
+    assert run.checkpoint.epochs_before(saved) == (history[:3], trained(history[3]))
     append_metrics(tmp_path, history[2])
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"epoch": 4, "train_')
-    assert run.checkpoint.history_of(saved) == (history[:3], trained(history[3]))
+    assert run.checkpoint.epochs_before(saved) == (history[:3], trained(history[3]))
 
 
 def test_an_epoch_is_not_validated_twice(new_run: Any, tmp_path: Path) -> None:
@@ -140,10 +140,10 @@ def test_an_epoch_is_not_validated_twice(new_run: Any, tmp_path: Path) -> None:
     saved = new_run(seed=1).resume()
     for record in epochs(0.5, 0.25, 0.75):
         append_metrics(tmp_path, record)
-    assert run.checkpoint.history_of(saved) == (history, None)
+    assert run.checkpoint.epochs_before(saved) == (history, None)
     # That of another run, or of a time that was done again, is of no use.
     write_metrics(tmp_path, [history[0], replace(history[1], epoch_time_s=2.0)])
-    assert run.checkpoint.history_of(saved) == (history[:1], trained(history[1]))
+    assert run.checkpoint.epochs_before(saved) == (history[:1], trained(history[1]))
 
 
 def test_a_run_without_its_epochs_is_refused(new_run: Any, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_run_without_its_epochs_is_refused(new_run: Any, tmp_path: Path) -> No
     saved = new_run(seed=1).resume()
     write_metrics(tmp_path, history[:1])
     with one_line("metrics.jsonl: expected epochs 1 to 2 before "):
-        run.checkpoint.history_of(saved)
+        run.checkpoint.epochs_before(saved)
 
 
 def test_a_checkpoint_does_not_grow_with_the_epochs(new_run: Any, tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_run_that_torchrun_starts_again_needs_its_checkpoint_alone(
     (tmp_path / "metrics.jsonl").unlink()
     saved = other.resume()
     assert other.has(run.weights())
-    assert other.checkpoint.history_of(saved) == (history[:2], trained(history[2]))
+    assert other.checkpoint.epochs_before(saved) == (history[:2], trained(history[2]))
     (tmp_path / LAST).write_bytes(b"damaged")
     with one_line("not a readable checkpoint"):
         other.resume()

@@ -17,10 +17,10 @@ def test_steps_belong_to_the_way_of_the_sum_that_ends_them() -> None:
 def test_a_group_alternates(monkeypatch: pytest.MonkeyPatch) -> None:
     ways: list[str] = []
     monkeypatch.setattr(
-        type(SINGLE_PROCESS), "sum", lambda self, values: ways.append(self.own_connections)
+        type(SINGLE_PROCESS), "sum", lambda self, values: ways.append(self.torch_group)
     )
     groups = {
-        name: type(SINGLE_PROCESS)(**vars(SINGLE_PROCESS) | {"own_connections": name})
+        name: type(SINGLE_PROCESS)(**vars(SINGLE_PROCESS) | {"torch_group": name})
         for name in script.WAYS
     }
     group: Any = script.alternating(groups)

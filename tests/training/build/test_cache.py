@@ -155,7 +155,7 @@ FAR: Any = SimpleNamespace(
     is_rank0=False,
     barrier=lambda: None,
     gather=lambda mine: [],
-    broadcast_json=lambda value: [None, None],
+    broadcast_object=lambda value: [None, None],
 )
 
 

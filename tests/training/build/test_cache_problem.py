@@ -223,7 +223,7 @@ def test_tasks_of_one_run_are_equal(settings: Settings) -> None:
     ],
 )
 def test_hits_are_exact_for_a_fixed_split(settings: Settings, overrides: str, exact: bool) -> None:
-    assert task_of(settings(*STATIC, *overrides.split())).draws_are_exact == exact
+    assert task_of(settings(*STATIC, *overrides.split())).is_exact == exact
 
 
 DEVICE = Emulated(macs_per_s=1e10, memory_bandwidth=5e9, memory_bytes=1_000_000, link_bandwidth=1e9)

@@ -98,7 +98,7 @@ def test_what_the_network_costs_follows_from_the_rows_that_memory_lacks() -> Non
         sizes, misses=Misses(num_rows=0, mean=0.0, when_full=0, vertices=np.array([]))
     )
     assert shared._miss_rate(nothing, replace(sample, vertices=[])) == 0
-    rows: Any = SimpleNamespace(seconds_a_row=lambda: 0.5)
+    rows: Any = SimpleNamespace(seconds_per_row=lambda: 0.5)
     values = {"row_misses": 0.4, "own_share": 0.25, "own_s": 0.1}
     effect = shared._effect(rows, values, replace(sample, asked=0.5))
     assert (effect.row_misses, effect.row_s) == pytest.approx((0.2, 0.475))
@@ -107,7 +107,7 @@ def test_what_the_network_costs_follows_from_the_rows_that_memory_lacks() -> Non
 def test_own_rows_are_not_expected_to_be_missed() -> None:
     """Half of the rows are another machine's: every batch reads all of these, and one own row."""
     rows: Any = SimpleNamespace(num_rows=40, num_own=20, row_bytes=4)
-    rows.own_places = lambda vertices: np.where(vertices < 20, vertices, -1)
+    rows.local_indices = lambda vertices: np.where(vertices < 20, vertices, -1)
     sample = SampledBatches(vertices=[np.arange(19, 40, dtype=np.int32)] * 2, num_bytes=0)
     sizes = shared._sizes(rows, sample, 1 << 20, HORIZON)
     assert sizes.misses.num_rows == 20
@@ -120,7 +120,7 @@ def test_own_rows_stay_in_memory_if_a_step_of_others_fits_beside(
 ) -> None:
     """Rows of 1 MiB, 20 of them own: others need a place, and two in which they arrive."""
     rows: Any = SimpleNamespace(num_rows=40, num_own=20, row_bytes=1 << 20, part=0)
-    rows.own_places = lambda vertices: np.where(vertices < 20, vertices, -1)
+    rows.local_indices = lambda vertices: np.where(vertices < 20, vertices, -1)
     sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)] * 2, num_bytes=0)
     sample = replace(sample, num_workers=2)
     rows.own = np.lib.format.open_memmap(tmp_path / "own.npy", "w+", np.uint8, (20, 1 << 20))
@@ -130,7 +130,7 @@ def test_own_rows_stay_in_memory_if_a_step_of_others_fits_beside(
 
 def test_without_own_rows_a_step_has_to_fit() -> None:
     rows: Any = SimpleNamespace(num_rows=40, num_own=0, row_bytes=1 << 20, part=0)
-    rows.own_places = lambda vertices: np.full(len(vertices), -1)
+    rows.local_indices = lambda vertices: np.full(len(vertices), -1)
     sample = SampledBatches(vertices=[np.arange(20, dtype=np.int32)], num_bytes=0)
     with pytest.raises(ConfigError, match="the rows of a step do not fit"):
         shared._plan_remote_rows(rows, sample, 1 << 20, HORIZON)

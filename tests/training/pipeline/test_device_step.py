@@ -51,7 +51,7 @@ class Slow:
         self.started.append((step, rate, updates))
         return Pending(self, step)
 
-    def state_out(self) -> None:
+    def copy_state(self) -> None:
         self.states += 1
 
 
@@ -156,7 +156,7 @@ def test_the_host_is_brought_up_to_date(step: DeviceDrivenStep, device: Any) -> 
     trained(step, STEPS - 1)
     step.combine_statistics()
     assert (device.states, dict(step.rows)) == (1, {})
-    step.state_out()
+    step.copy_state()
     assert device.states == 2
 
 

@@ -34,7 +34,7 @@ class Slow:
         self.calls.append(("propagate", weight))
         self._clock.advance(1.0)
 
-    def gradients_out(self, into: list[torch.Tensor]) -> None:
+    def copy_gradients(self, into: list[torch.Tensor]) -> None:
         self._clock.advance(4.0)
         for target in into:
             target.fill_(1.0 if self.calls else 0.0)
@@ -72,7 +72,7 @@ class Model(nn.Linear):
     def shared_parameters(self) -> list[nn.Parameter]:
         return list(self.parameters())
 
-    def take_waited_s(self) -> float:
+    def pop_waited_s(self) -> float:
         return self.waited_s
 
 

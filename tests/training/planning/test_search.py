@@ -37,7 +37,7 @@ def begun(settings: Any) -> Callable[..., PlanSearch]:
         of = {"batch_size": config.batch_size, "num_devices": len(devices), "seed": config.seed}
         order = config.seed_order.order(graph.train_idx, **of)
         effects = cache_effects(len(devices), None)
-        more = {"sampling": config.trained_sampler, "devices": devices, "effects": effects}
+        more = {"sampling": config.training_sampler, "devices": devices, "effects": effects}
         found = PlanModel(config, graph, model, SINGLE_PROCESS, order, **more)
         return PlanSearch(config, found, order, known)
 
@@ -326,7 +326,7 @@ class Leading:
         self._proposals = iter(proposals)
         self._is_rank0 = is_rank0
 
-    def broadcast_json(self, content: Any) -> Any:
+    def broadcast_object(self, content: Any) -> Any:
         assert (content is not None) == self._is_rank0
         return json.loads(json.dumps(content if self._is_rank0 else next(self._proposals)))
 

@@ -14,7 +14,7 @@ from gnnscale.distributed.process_group import PeerLostError, hang_up, join
 def run(rank: int, size: int, meeting: Path) -> None:
     with join(rank, size, meeting, backend="gloo") as group:
         numbers = [int(each) for each in group.gather(str(os.getpid()).encode())]
-        own = group.with_own_connections()
+        own = group.new_group()
         values = torch.ones(5)
         own.sum(values)
         assert values.tolist() == [size] * 5

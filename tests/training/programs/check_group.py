@@ -53,7 +53,7 @@ def check_exchanges(group: Group) -> None:
     gathered = group.gather(b"x" * rank)
     assert gathered == ([b"x" * i for i in range(size)] if rank == 0 else [])
     for plain in (None, [1, "two", {"three": 3.5}]):
-        assert group.broadcast_json(plain if rank == 0 else "not asked") == plain
+        assert group.broadcast_object(plain if rank == 0 else "not asked") == plain
     # A tensor that nobody else has outlives gloo's threads, which may hold it for a moment longer.
     for values in (torch.zeros(1), torch.zeros(100_000)):
         kept = weakref.ref(values)
@@ -66,7 +66,7 @@ def check_exchanges(group: Group) -> None:
 
 def check_sums(group: Group) -> None:
     """In shared memory, at rank 0 and in a ring."""
-    shared, own = group, group.with_own_connections()
+    shared, own = group, group.new_group()
     assert own.sums is not shared.sums is not None
     over_gloo = replace(group, sums=None)
     for dtype in (torch.float32, torch.float64, torch.int64, torch.int32, torch.bfloat16):
@@ -170,13 +170,13 @@ def check_statistics(rank: int, model: Model, synchronizer: Synchronizer) -> Non
 
 def check_columns(group: Group) -> None:
     rank, size = group.rank, group.size
-    links = group.with_own_connections()
+    links = group.new_group()
     found = torch.zeros(size, 2, 3)
-    links.gather_into(found, torch.full((2, 3), float(rank)))
+    links.all_gather_into(found, torch.full((2, 3), float(rank)))
     assert found[:, 0, 0].tolist() == list(range(size))
     parts = torch.arange(size * 4.0).view(size, 4) + 100 * rank
     given = torch.zeros_like(parts)
-    links.swap_into(given, parts)
+    links.all_to_all_into(given, parts)
     known = [(torch.arange(4.0) + 4 * rank + 100 * peer).tolist() for peer in range(size)]
     assert given.tolist() == known
     assert links.largest([rank, 5, size - rank]) == [size - 1, 5, size]
@@ -184,7 +184,7 @@ def check_columns(group: Group) -> None:
 
 def check_trades(group: Group) -> None:
     """Rank r gives k rows to rank k, which tell who gives them; rank 0 so gets nothing."""
-    apart = group.with_own_connections()
+    apart = group.new_group()
     rank, size = group.rank, group.size
     for _ in range(2):
         given = apart.trade([torch.full((peer, 2), float(rank)) for peer in range(size)])

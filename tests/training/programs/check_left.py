@@ -33,14 +33,14 @@ def run(rank: int, size: int, meeting: Path, port: str) -> None:
     try:
         with join_torchrun(size, backend="gloo") as group:
             numbers += [int(each) for each in group.gather(str(os.getpid()).encode())]
-            own = group.with_own_connections()
+            own = group.new_group()
             own.barrier()
             if rank == 1:
                 os.kill(os.getpid(), signal.SIGSTOP)
                 os._exit(0)
             for sender in (group, own):
                 values = torch.ones(size, VALUES)
-                kept += [sender, sender.start_swapping(torch.empty_like(values), values)]
+                kept += [sender, sender.start_all_to_all(torch.empty_like(values), values)]
             threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
             time.sleep(60)
     except KeyboardInterrupt:

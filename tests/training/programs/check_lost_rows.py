@@ -97,7 +97,7 @@ def check_unreadable(group: Group, read: Read, lines: list[str], path: Path) -> 
     else:
         np.save(path, shared.own)
         options: Any = {"dtype_name": "float32", "num_features": 2, "max_gap_bytes": 0}
-        shared.read_own_from(DiskRows(np.load(path, mmap_mode="r"), **options))
+        shared.use_local_file(DiskRows(np.load(path, mmap_mode="r"), **options))
         assert read(shared) == []
         os.truncate(path, 1)
         with pytest.raises(PeerLostError, match=f"the exchange of rows failed .*{path}"):

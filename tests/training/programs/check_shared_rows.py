@@ -44,16 +44,16 @@ def check_reads(group: Group, parts: list[int], folder: Path | None = None) -> N
     assert (shared.num_rows, shared.width, shared.row_bytes) == (NUM_ROWS, WIDTH, WIDTH)
     if folder is None or group.rank == 1:
         mapped_again = divided.rows.copy()
-        shared.read_own_in(mapped_again)
+        shared.use_local_mapping(mapped_again)
         assert shared.own is mapped_again
     else:
         read_file(shared, folder / f"rows-{group.rank}.npy")
     check_rehearsal(shared, every)
-    assert 0 < shared.seconds_a_row() < 1
+    assert 0 < shared.seconds_per_row() < 1
     check_evaluation(group, shared, every)
     draw = np.random.default_rng(group.rank)
     pool = np.zeros((NUM_ROWS, WIDTH), np.uint8)
-    others = np.flatnonzero(shared.own_places(np.arange(NUM_ROWS)) < 0)
+    others = np.flatnonzero(shared.local_indices(np.arange(NUM_ROWS)) < 0)
     tickets, known = [], []
     # Each is as far ahead as it likes.
     ahead = 2 + group.rank
@@ -74,7 +74,7 @@ def check_reads(group: Group, parts: list[int], folder: Path | None = None) -> N
     while tickets:
         check_oldest(group, shared, tickets, known, pool, every)
     with pytest.raises(RuntimeError, match="a step reads rows that were not expected"):
-        shared.rehearse(others[:1])
+        shared.profile_rows(others[:1])
     check_end(group, shared, others[:5].astype(np.int32), every)
     shared.close()
     shared.abandon()
@@ -86,7 +86,7 @@ def read_file(shared: ShardedStore, path: Path) -> None:
     np.save(path, shared.own)
     file: Any = np.load(path, mmap_mode="r")
     options: Any = {"dtype_name": "uint8", "num_features": WIDTH, "max_gap_bytes": 0}
-    shared.read_own_from(DiskRows(file, **options))
+    shared.use_local_file(DiskRows(file, **options))
     shared.own[:] = 0
 
 
@@ -125,8 +125,8 @@ def check_end(group: Group, shared: ShardedStore, wanted: Array, every: Array) -
 
 def check_rehearsal(shared: ShardedStore, every: Array) -> None:
     """Own rows are themselves, and others are some of the own ones: no other process takes part."""
-    own = np.flatnonzero(shared.own_places(np.arange(NUM_ROWS)) >= 0)
-    rows = shared.rehearse(np.arange(NUM_ROWS, dtype=np.int32))
+    own = np.flatnonzero(shared.local_indices(np.arange(NUM_ROWS)) >= 0)
+    rows = shared.profile_rows(np.arange(NUM_ROWS, dtype=np.int32))
     assert np.array_equal(rows[own], every[own])
     kept = {row.tobytes() for row in every[own]}
     assert {row.tobytes() for row in rows} == kept

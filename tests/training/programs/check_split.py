@@ -89,8 +89,8 @@ def check(group: Group, config: ModelConfig, update: OptimizerConfig) -> None:
         optimizer.step()
         optimizer.zero_grad()
         check_traffic(inputs.traffic, batches, group, whole.widths[1])
-    assert split.model.take_waited_s() > 0
-    assert split.model.take_waited_s() == 0
+    assert split.model.pop_waited_s() > 0
+    assert split.model.pop_waited_s() == 0
 
     # Joined, the weights and the optimizer's state are those of the whole model.
     weights.join()

@@ -111,7 +111,7 @@ def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> N
     if group.is_rank0:
         node = composed([each for each in overrides if each not in seams])
         plain = OmegaConf.to_container(node, resolve=True)
-    plain = group.broadcast_json(plain)
+    plain = group.broadcast_object(plain)
     options = OmegaConf.create(plain)
     config = typed(options, RunConfig)
     config = replace(config, optimizer=Watched(**vars(config.optimizer)), **chosen(seams))
@@ -119,7 +119,7 @@ def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> N
     directory = folder / name.partition("+")[0]
     with keeping(folder) if name == "kept" else nullcontext():
         train(config, directory, notes, options=plain | {"resume": None}, group=group)
-    threads = group.broadcast_json(notes.threads)
+    threads = group.broadcast_object(notes.threads)
     assert torch.get_num_threads() == max(threads[group.rank], 1)
     assert not [each for each in threading.enumerate() if each.name.startswith("gnnscale-")]
     if group.is_rank0:

@@ -26,7 +26,7 @@ MAX_DEVICES = 8
 #: CLS of Legion's eq. 8.
 REQUEST_BYTES = 64
 #: What is drawn or counted once for a run, whatever its caches.
-_SHARED = ("presampled", "foretold", "counted_run", "out_degrees", "first_batches")
+_SHARED = ("presampled", "foretold", "run_reads", "out_degrees", "first_batches")
 
 
 def graphs(stores: list[Path]) -> list[Graph]:
@@ -116,7 +116,7 @@ def with_caches(
 
 def draw(run: CacheTask) -> CacheTask:
     """Draw the epochs of ``run``, and the one that planning looks at, once for all its caches."""
-    _ = run.out_degrees, run.counted_run, run.presampled, run.counted
+    _ = run.out_degrees, run.run_reads, run.presampled, run.counted
     return run
 
 
@@ -128,7 +128,7 @@ def policy(name: str, **options: Any) -> CachePlannerConfig:
 def plan(task: CacheTask, name: str, **options: Any) -> tuple[CachePlan, Any]:
     """Return the plan of a policy, and what its devices read in the run's own batches."""
     made = policy(name, **options).plan(task)
-    return made, predict_traffic(task, made.devices, made.cliques, task.counted_run)
+    return made, predict_traffic(task, made.devices, made.cliques, task.run_reads)
 
 
 def hit_rates(traffic: Any) -> dict[str, float]:
