@@ -20,7 +20,7 @@ LATE = """
     from gnnscale.cli import stdio
 
     stdio._ON_TERMINAL_S = stdio._ELSEWHERE_S = float(sys.argv[1])
-    both = stdio.Streams()
+    both = stdio.StandardStreams()
     both.announce(at_once=False)
     time.sleep(float(sys.argv[2]))
     print("word", file=sys.stderr, flush=True)
@@ -29,9 +29,9 @@ LATE = """
 TALKING = """
     import sys
 
-    from gnnscale.cli.stdio import Streams
+    from gnnscale.cli.stdio import StandardStreams
 
-    streams = Streams()
+    streams = StandardStreams()
     for _ in range(10_000):
         print("a line that nobody reads")
         print("another", file=sys.stderr)
@@ -127,9 +127,9 @@ def test_closed_streams_are_taken_by_no_other_file(tmp_path: Path) -> None:
     script = """
         import sys
 
-        from gnnscale.cli.stdio import Streams
+        from gnnscale.cli.stdio import StandardStreams
 
-        Streams()
+        StandardStreams()
         with open("file", "w") as file:
             assert file.fileno() > 2
             print("lost", file=sys.stderr, flush=True)

@@ -102,9 +102,9 @@ def test_no_limit_of_address_space_is_no_reason(monkeypatch: pytest.MonkeyPatch)
 
 def test_address_space_of_a_process() -> None:
     program = (
-        "import resource; from gnnscale.core import find_memory; before = find_memory().available; "
+        "import resource; from gnnscale.core import read_memory; before = read_memory().available; "
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); "
-        "after = find_memory().available; assert 0 < after < 1 << 30, (before, after)"
+        "after = read_memory().available; assert 0 < after < 1 << 30, (before, after)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -58,7 +58,7 @@ def test_a_large_array_is_copied_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
 def test_more_than_there_is_is_refused(
     monkeypatch: pytest.MonkeyPatch, memory_of: Callable[[int], hardware.Memory]
 ) -> None:
-    monkeypatch.setattr(shared_memory, "find_memory", lambda: memory_of(1000))
+    monkeypatch.setattr(shared_memory, "read_memory", lambda: memory_of(1000))
     with one_line("shared memory", "features=device", "device_plan=cpu"):
         SharedMemory.filled(np.zeros(1000))
 

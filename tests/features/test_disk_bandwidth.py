@@ -81,7 +81,7 @@ def test_a_file_is_measured_once_unless_it_is_small(
             opened.truncate(size)
     measured: list[Path] = []
     rates = DiskRates(requests_per_s=50_000, bytes_per_s=1e9)
-    monkeypatch.setattr(disk, "disk_rates", lambda path: measured.append(path) or rates)
+    monkeypatch.setattr(disk, "measure_disk", lambda path: measured.append(path) or rates)
     assert [cached_disk_rates(file), cached_disk_rates(file), cached_disk_rates(small)] == [
         rates,
         rates,

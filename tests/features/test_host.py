@@ -73,7 +73,7 @@ def mapped(random_graph, tmp_path, monkeypatch) -> Mapped:
 
     def build(available: int) -> Graph:
         memory = Memory(total=1 << 40, available=available, installed=1 << 40)
-        monkeypatch.setattr(host, "find_memory", lambda: memory)
+        monkeypatch.setattr(host, "read_memory", lambda: memory)
         graph = random_graph()
         np.save(tmp_path / "features.npy", graph.features)
         return replace(graph, features=np.load(tmp_path / "features.npy", mmap_mode="r"))
@@ -119,7 +119,7 @@ def test_rows_that_fit_into_memory(mapped: Mapped, monkeypatch: pytest.MonkeyPat
 
 
 def test_rows_in_memory(random_graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "find_memory", None)
+    monkeypatch.setattr(host, "read_memory", None)
     assert not read_from_disk(random_graph())
 
 

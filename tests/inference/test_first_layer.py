@@ -289,7 +289,7 @@ def test_passes_are_planned_by_the_memory_that_is_left_then(
     available = 1 << 20
     monkeypatch.setattr(
         passes,
-        "find_memory",
+        "read_memory",
         lambda: hardware.Memory(total=available, available=available, installed=available),
     )
     inference = LayerwiseInference(model, graph, num_threads=1, store=store, limits=limits)

@@ -24,7 +24,7 @@ from gnnscale.nn.transform_first import ProjectedLayer
 
 def with_memory(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
     memory = hardware.Memory(total=2 * available, available=available, installed=2 * available)
-    monkeypatch.setattr(module, "find_memory", lambda: memory)
+    monkeypatch.setattr(module, "read_memory", lambda: memory)
 
 
 def planned(*layers: tuple[int, int], **limits: Any) -> InferencePlan:

@@ -20,7 +20,7 @@ def with_rates(
 ) -> None:
     """Let a disk of 1 MB/s have small files, and the machine so much memory."""
     memory = hardware.Memory(total=available, available=available, installed=available)
-    monkeypatch.setattr(passes, "find_memory", lambda: memory)
+    monkeypatch.setattr(passes, "read_memory", lambda: memory)
     rates = DiskRates(requests_per_s=requests_per_s, bytes_per_s=1e6)
     monkeypatch.setattr(passes, "rates_of", lambda _: rates)
 

@@ -250,7 +250,7 @@ def test_tables_of_all_processes_need_memory(settings: Any, monkeypatch: Any) ->
     """One table of 600 rows of 12 fits, and two do not."""
     memory = read_memory()
     small = replace(memory, available=40_000)
-    monkeypatch.setattr(vertex_features, "find_memory", lambda: small)
+    monkeypatch.setattr(vertex_features, "read_memory", lambda: small)
     make_artifacts(settings(*LEARNED))
     with pytest.raises(ConfigError, match=r"features.dim=12: .* for 600 vertices in 2 processes"):
         make_artifacts(settings(*LEARNED, "device_plan=cpu_x2"))

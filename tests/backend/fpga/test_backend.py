@@ -257,10 +257,10 @@ def test_all_units_share_the_memory_that_is_left(opened, batch, monkeypatch) -> 
         asked.append(available)
         return Memory(total=1 << 40, available=available, installed=1 << 40)
 
-    monkeypatch.setattr(fpga_backend, "find_memory", lambda: memory(needed))
+    monkeypatch.setattr(fpga_backend, "read_memory", lambda: memory(needed))
     found.transfer(batch, inputs)
     assert asked == [needed]
-    monkeypatch.setattr(fpga_backend, "find_memory", lambda: memory(needed - 1))
+    monkeypatch.setattr(fpga_backend, "read_memory", lambda: memory(needed - 1))
     with pytest.raises(DeviceMemoryError, match="memory has room for"):
         found.transfer(batch, inputs)
 

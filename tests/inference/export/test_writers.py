@@ -147,13 +147,13 @@ from gnnscale.data import from_arrays
 from gnnscale.inference.export.outputs import RowIds
 from gnnscale.inference.export.writers import Layout, open_table
 from gnnscale.nn import GCN
-from gnnscale.inference.layerwise import LayerwiseInference, Limits
+from gnnscale.inference.layerwise import LayerwiseInference, MemoryLimits
 
 V, C = int(sys.argv[2]), 2000
 src = np.random.default_rng(0).integers(0, V, (2, 2 * V))
 graph = from_arrays(tuple(src), np.ones((V, 4), np.float32))
 model = GCN(hidden=8).build(num_features=4, num_classes=C)
-inference = LayerwiseInference(model, graph, num_threads=2, limits=Limits(chunk_vertices=512))
+inference = LayerwiseInference(model, graph, num_threads=2, limits=MemoryLimits(chunk_vertices=512))
 file = Path(sys.argv[1])
 answers = ("probabilities",) if file.suffix == ".npy" else ("classes", "probabilities")
 layout = Layout(num_rows=V, width=C, answers=answers, multilabel=False, ids=RowIds(vertices=None))

@@ -95,7 +95,7 @@ def test_an_estimate_takes_no_more_memory_than_there_is(
 
     for module in (calibrate, workload):
         monkeypatch.setattr(module, "cache_bytes", lambda: 480 << 20)
-        monkeypatch.setattr(module, "find_memory", lambda: memory)
+        monkeypatch.setattr(module, "read_memory", lambda: memory)
     monkeypatch.setattr(calibrate, "mapped", table)
     monkeypatch.setattr(calibrate, "rows_seconds", lambda *_, **__: 1e-3)
     calibrate._table_loads(calibrate._QUICK, 1)
@@ -125,7 +125,7 @@ def test_a_calibration_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPa
     needed = calibrate._needed_bytes(calibrate._FULL)
     assert needed > 400 << 20
     memory = replace(read_memory(), available=needed - 1)
-    monkeypatch.setattr("gnnscale.core.hardware.find_memory", lambda: memory)
+    monkeypatch.setattr("gnnscale.core.hardware.read_memory", lambda: memory)
     with one_line("calibrate=true: needs ", "GiB of memory", error=GraphError):
         calibrate.calibrate()
 
@@ -312,7 +312,7 @@ def test_operands_take_an_eighth_of_the_memory(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(calibrate, "time_operands", timed)
     for available in (1 << 40, 800 * 2048 * 4, 0):
         memory = replace(read_memory(), available=available)
-        monkeypatch.setattr(calibrate, "find_memory", lambda memory=memory: memory)
+        monkeypatch.setattr(calibrate, "read_memory", lambda memory=memory: memory)
         assert calibrate._operand_seconds(1) == 2.0
     assert asked == [8192, 100, 1]
 

@@ -26,7 +26,7 @@ def stored(tiny_graph: Graph, tmp_path: Path) -> Graph:
 
 def has(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
     found = Memory(total=100, available=available, installed=100)
-    monkeypatch.setattr(topology, "find_memory", lambda: found)
+    monkeypatch.setattr(topology, "read_memory", lambda: found)
 
 
 def test_memory_decides_unless_the_run_is_to_repeat(

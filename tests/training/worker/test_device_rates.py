@@ -40,7 +40,7 @@ def test_what_is_no_gpu_is_not_measured(graph: Graph, device: Any) -> None:
 
 
 def test_rates_of_other_workers_are_taken(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "trade_values", lambda mine, group: [mine, mine, None])
+    monkeypatch.setattr(module, "all_gather_object", lambda mine, group: [mine, mine, None])
     backend: Any = Card()
     devices = (Cuda(), Cuda(index=1, macs_per_s=1.0), Cpu())
     found = module._with_measured_rates(devices, backend, graph, SINGLE_PROCESS)
