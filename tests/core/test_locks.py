@@ -134,7 +134,7 @@ def test_a_folder_in_which_nothing_can_be_written(tmp_path: Path) -> None:
 def test_a_writer_that_is_not_named(
     tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "_NAMED_WITHIN_S", 0.0)
+    monkeypatch.setattr(locks, "_WRITER_TIMEOUT_S", 0.0)
     with sole_writer(tmp_path, option="output"):
         (tmp_path / LOCK_FILE).write_text(content)
         with pytest.raises(ConfigError, match=r"is being written by another process; wait until"):

@@ -37,6 +37,6 @@ def test_words_of_programs(check, allowed) -> None:
     ],
 )
 def test_what_acts_or_is_no_word_is_named(check, text: str) -> None:
-    with pytest.raises(ConfigError, match=r"^option=.*: must be") as error:
+    with pytest.raises(ConfigError, match=r"^option=.*: expected ") as error:
         check("option", text)
     assert str(error.value).isprintable()

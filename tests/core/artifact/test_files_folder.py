@@ -81,7 +81,7 @@ def test_places_where_none_can_be(path):
 
 def test_files_in_the_way(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(GraphError, match="file: is no directory"):
+    with pytest.raises(GraphError, match="file: expected a directory, got a file"):
         fill(tmp_path / "file")
     with pytest.raises(GraphError, match=r"file: (File exists|Not a directory)"):
         fill(tmp_path / "file" / "x")
