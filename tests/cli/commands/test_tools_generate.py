@@ -59,7 +59,7 @@ def test_nothing_is_written_if_no_design_fits(gnnscale, tmp_path: Path) -> None:
 
 
 def test_a_card_of_ones_own(gnnscale, tmp_path: Path) -> None:
-    shipped = Path(__file__).parents[2] / "gnnscale" / "configs" / "board" / "u50.yaml"
+    shipped = Path(__file__).parents[3] / "gnnscale" / "configs" / "board" / "u50.yaml"
     text = shipped.read_text().replace("_target_: gnnscale.planner.fpga_board.Board\n", "")
     (tmp_path / "mine.yaml").write_text(text.replace("name: Alveo U50", "name: my card"))
     done = gnnscale("generate", "board=mine.yaml", "output=design", "model.hidden=16")
