@@ -144,8 +144,8 @@ def test_a_partition_of_another_graph(stored: Path, tiny_graph: Graph, random_gr
 @pytest.mark.parametrize(
     ("name", "array", "said"),
     [
-        ("owner", OWNER.astype(np.int32), "int32[5], must be int16[5]"),
-        ("hops", HOPS[:1], "uint8[1, 5], must be uint8[2, 5]"),
+        ("owner", OWNER.astype(np.int32), "owner.npy: expected int16[5], got int32[5]"),
+        ("hops", HOPS[:1], "hops.npy: expected uint8[2, 5], got uint8[1, 5]"),
         ("owner", OWNER + np.int16(1), "owner: expected -1 to 1, got 2"),
         ("hops", HOPS ^ 3, "hops: expected 0 to 1 or 255, got 3"),
     ],
@@ -175,22 +175,22 @@ def graph(tiny_graph: Graph) -> Graph:
     [
         ({"parts": ()}, "parts and cut: expected an entry for each of 2"),
         ({"cut": ((1, 1), (2,))}, "parts and cut: expected"),
-        ({"cut": ((1, 1), (2, -1))}, "cut is -1"),
+        ({"cut": ((1, 1), (2, -1))}, "cut: expected 0 to 6, got -1"),
         ({"cut": ((1, 1), (2, 7))}, "cut: expected 0 to 6, got 7"),
-        ({"edge_cut_fraction": 1.5}, "edge_cut_fraction is 1.5"),
-        ({"vertex_balance": 3.0}, "vertex_balance is 3.0"),
-        ({"seconds": -1.0}, "seconds is -1.0"),
-        ({"peak_rss_bytes": -1}, "peak_rss_bytes is -1"),
+        ({"edge_cut_fraction": 1.5}, "edge_cut_fraction: expected 0 to 1, got 1.5"),
+        ({"vertex_balance": 3.0}, "vertex_balance: expected 0 to 2, got 3.0"),
+        ({"seconds": -1.0}, "seconds: expected 0 to 1000000000000.0, got -1.0"),
+        ({"peak_rss_bytes": -1}, "peak_rss_bytes: expected 0 to 4611686018427387904, got -1"),
         (
             {"predicted": PredictedCost(seconds=-1.0, peak_rss_bytes=None)},
-            "predicted.seconds is -1",
+            "predicted.seconds: expected 0 to 1000000000000.0, got -1.0",
         ),
         ({"algorithm": "a\x1b[31m"}, "expected a line of up to"),
         ({"notes": ("x" * 501,)}, "expected a line of up to"),
-        ({"sizes": {"num_vertices": -1}}, "num_vertices is -1"),
-        ({"sizes": {"num_inner": 7}}, "num_inner is 7"),
-        ({"sizes": {"num_train": 7}}, "num_train is 7"),
-        ({"sizes": {"num_edges": 7}}, "num_edges is 7"),
+        ({"sizes": {"num_vertices": -1}}, "num_vertices: expected 0 to 5, got -1"),
+        ({"sizes": {"num_inner": 7}}, "num_inner: expected 0 to 5, got 7"),
+        ({"sizes": {"num_train": 7}}, "num_train: expected 0 to 3, got 7"),
+        ({"sizes": {"num_edges": 7}}, "num_edges: expected 0 to 6, got 7"),
     ],
 )
 def test_figures_that_no_partition_can_have(graph: Graph, fields: Any, what: str) -> None:
