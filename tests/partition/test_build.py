@@ -139,7 +139,11 @@ def test_a_place_of_its_own(tmp_path: Path, random_graph: Make) -> None:
 def test_what_is_no_partition_is_left_alone(tmp_path: Path, tiny_graph: Graph, force: bool) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    said = "holds thesis.tex, which is no file" if force else "not a partition, it has no"
+    said = (
+        "expected only files of a partition, got thesis.tex, so that it is not replaced"
+        if force
+        else "not a partition, it has no"
+    )
     with pytest.raises(GraphError, match=said):
         make(Hash(store=str(tmp_path / "mine")), tiny_graph, 2, force=force)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
@@ -229,7 +233,7 @@ def test_parts_as_stores_of_their_own(tmp_path: Path, stored: Graph) -> None:
     assert not folder.exists()
     folder.mkdir()
     (folder / "mine.txt").touch()
-    with pytest.raises(GraphError, match="holds parts, which is no file of a partition"):
+    with pytest.raises(GraphError, match="expected only files of a partition, got parts,"):
         make(config, graph, 2, force=True)
 
 
