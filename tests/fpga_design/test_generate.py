@@ -82,7 +82,10 @@ def test_a_board_on_which_nothing_fits_is_refused() -> None:
     [
         (("model=gat",), "model: GATLayer does not run on an fpga; GCN, GraphSAGE, GIN"),
         (("model.norm=batch",), "model.norm: expected none on an fpga"),
-        (("model.hidden=4096",), "model.hidden: a layer has 4096 output features"),
+        (
+            ("model.hidden=4096",),
+            "model.hidden: expected at most 512 output features on an fpga, got 4096",
+        ),
         (("sampler=layerwise",), "expected neighbor sampling"),
     ],
 )

@@ -22,7 +22,7 @@ def with_rates(
     memory = hardware.Memory(total=available, available=available, installed=available)
     monkeypatch.setattr(passes, "read_memory", lambda: memory)
     rates = DiskRates(requests_per_s=requests_per_s, bytes_per_s=1e6)
-    monkeypatch.setattr(passes, "rates_of", lambda _: rates)
+    monkeypatch.setattr(passes, "cached_disk_rates", lambda _: rates)
 
 
 def inputs_of(
@@ -105,5 +105,5 @@ def test_rows_in_order_cost_requests_only_after_gaps() -> None:
     near, far = np.array([0, 5, 10]), np.array([0, 50, 99])
     # 11 rows of 1,000 bytes in one request; 3 rows in 3.
     request_s = 1 / 100 - 4096 / 1e6
-    assert passes._in_order_s(near, graph, store, rates) == pytest.approx(request_s + 0.011)
-    assert passes._in_order_s(far, graph, store, rates) == pytest.approx(3 * request_s + 0.003)
+    assert passes._sequential_s(near, graph, store, rates) == pytest.approx(request_s + 0.011)
+    assert passes._sequential_s(far, graph, store, rates) == pytest.approx(3 * request_s + 0.003)

@@ -27,7 +27,7 @@ def test_a_gap_is_read_if_the_disk_takes_less_time_for_it(
     np.save(file, expected)
     graph = replace(graph, features=map_npy(file))
     store = HostFeatures(graph.features, "float32", from_disk=True)
-    monkeypatch.setattr(inputs, "gap_of", {file: gap}.__getitem__)
+    monkeypatch.setattr(inputs, "max_read_gap", {file: gap}.__getitem__)
     reader = FeatureReader(store, graph, num_threads=1)
     # One row of 4,096 bytes is between the first two, and 296 rows are before the last one.
     rows = reader.start(np.array([0, 2, 299]))()

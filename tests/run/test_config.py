@@ -62,7 +62,10 @@ def test_options_become_records(settings: Settings) -> None:
             "loss=cross_entropy device_plan=fpga_csim",
             "loss: expected auto, and classes, for fpga:0, which computes the loss on the device",
         ),
-        ("loss=cross_entropy loss.class_weights=[1,a]", "loss.class_weights: a is no number"),
+        (
+            "loss=cross_entropy loss.class_weights=[1,a]",
+            "loss.class_weights: expected numbers of at least 0, got a",
+        ),
         ("metrics=[accurracy]", "metrics=accurracy: allowed are accuracy, macro_f1, micro_f1"),
         ("metrics=[mae,mae]", "metrics=[mae, mae]: expected different names"),
         (
@@ -73,7 +76,7 @@ def test_options_become_records(settings: Settings) -> None:
             "model=gcn model.input_dropout=0.5 features=preaggregated sampler=full",
             "model.input_dropout=0.5: expected 0 with features=preaggregated, whose rows are",
         ),
-        ("model.input_dropout=1", "model.input_dropout=1.0: must be at least 0 and below 1"),
+        ("model.input_dropout=1", "model.input_dropout=1.0: expected at least 0 and below 1"),
         ("+logger.neptune=true", "logger=neptune: allowed are csv, tensorboard, mlflow, wandb"),
         ("observers=[os.system]", "observers=os.system: expected MODULE:NAME"),
         ("dataset._target_=os.system", "expected a class of gnnscale"),

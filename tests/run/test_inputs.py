@@ -330,7 +330,13 @@ def test_commands_that_need_widths_refuse_a_graph_without_features(settings: Any
         plan_caches(config, graph, None)
     with pytest.raises(GraphError, match="its vertices have no features"):
         measured_task(
-            config.dataset, config.model, config.sampler, batch_size=64, seed=0, cores=1, here=False
+            config.dataset,
+            config.model,
+            config.sampler,
+            batch_size=64,
+            seed=0,
+            cores=1,
+            same_machine=False,
         )
 
 

@@ -102,11 +102,19 @@ def test_partitions_and_features() -> None:
     ("call", "given", "message"),
     [
         (api.gnn_computation, ["GGN"], "=GGN: allowed are GCN, GraphSAGE, GAT"),
-        (api.gnn_computation, ["customize"], "layer=None: a layer must be given"),
-        (api.gnn_computation, ["GCN", own_layers.MaxPooling], "=GCN, .*: allowed with customize a"),
+        (api.gnn_computation, ["customize"], "layer=None: expected a class, with"),
+        (
+            api.gnn_computation,
+            ["GCN", own_layers.MaxPooling],
+            "layer=.*MaxPooling.*: expected None without customize",
+        ),
         (api.gnn_model, [NO_LAYER, SMALL], "expected a subclass of ScatterGatherUpdate"),
-        (api.gnn_model, [None, SMALL], "^computation=None: must be what gnn_computation returns"),
-        (api.gnn_model, [COMPUTATION, None], "^parameters=None: must be what gnn_parameters retur"),
+        (api.gnn_model, [None, SMALL], "^computation=None: expected the result of gnn_computation"),
+        (
+            api.gnn_model,
+            [COMPUTATION, None],
+            "^parameters=None: expected the result of gnn_parameters",
+        ),
         (api.gnn_model, [COMPUTATION, api.gnn_parameters(2, 8, heads=2)], r"model\.heads: unknown"),
         (api.gnn_parameters, [2, [16, 16]], r"=\[16, 16\]: expected a width for each of 1 hidden"),
         (api.gnn_parameters, ["2", 16], "^L=2: expected a number of layers from"),

@@ -62,7 +62,9 @@ def test_a_graph_is_read_as_it_was_asked(
         asked = open_topology(
             settings("sampler.memory_bytes=1000", REPEATS), stored, SINGLE_PROCESS
         )
-    assert caplog.messages[-1].startswith("sampler: memory holds 100% of 0.0 MiB of neighbour")
+    assert caplog.messages[-1].startswith(
+        "sampler: memory holds 100% of 0.0 MiB of adjacency lists"
+    )
     assert asked.lists.num_bytes == 16 + 6 * 4 + 5 * 8
     assert asked.mapped_bytes == 48
     assert stored.mapped_bytes == 72
