@@ -97,7 +97,7 @@ def test_columns_lie_in_device_memory(launched: Any, tmp_path: Path) -> None:
     options = ("partitioner=p3", "num_threads=2")
     with one_line("cuda:0", "features=device or auto"):
         launched(tmp_path, cards("host", "device"), *options)
-    with one_line("cuda:0", "among themselves, each another card"):  # two workers on one card
+    with one_line("cuda:0", "GPUs only, each another card"):  # two workers on one card
         launched(tmp_path, plan_of(cuda(), cuda()), *options)
     small = plan_of(*(cuda(index=i, memory_bytes=9_000) for i in (0, 1)))
     with one_line("exceed its memory; more devices have fewer columns each"):

@@ -284,7 +284,7 @@ def test_rows_follow_the_batches_of_each_of_two_devices(launched: Any, tmp_path:
         ((HYBRID,), ("got a dynamic cache on cuda:1", "next to a CPU worker")),
         (
             (plan_of(cuda()), "runtime.compute_dtype=bfloat16"),
-            ("kept as they are stored", "bfloat16"),
+            ("has rows of the stored type", "bfloat16"),
         ),
     ],
 )

@@ -117,7 +117,7 @@ def test_values_and_pairs_without_features() -> None:
     every = done.predict_edges()
     pairs = np.asarray(graph.edges.ends[:7])
     assert done.predict_edges(pairs=pairs) == pytest.approx(every[:7], abs=1e-5)
-    with one_line("predict_edges: labels of edges are those of task=edges"):
+    with one_line("predict_edges: expected a run with task=edges"):
         gnnscale.train(_vertices(), **SMALL).predict_edges()
 
 

@@ -106,14 +106,14 @@ def test_partitions_and_features() -> None:
         (
             api.gnn_computation,
             ["GCN", own_layers.MaxPooling],
-            "layer=.*MaxPooling.*: expected None without customize",
+            "=<.*: expected None without cust",
         ),
         (api.gnn_model, [NO_LAYER, SMALL], "expected a subclass of ScatterGatherUpdate"),
-        (api.gnn_model, [None, SMALL], "^computation=None: expected the result of gnn_computation"),
+        (api.gnn_model, [None, SMALL], "^computation=None: expected the result of gnn_comp"),
         (
             api.gnn_model,
             [COMPUTATION, None],
-            "^parameters=None: expected the result of gnn_parameters",
+            "^parameters=None: expected the result of gnn_par",
         ),
         (api.gnn_model, [COMPUTATION, api.gnn_parameters(2, 8, heads=2)], r"model\.heads: unknown"),
         (api.gnn_parameters, [2, [16, 16]], r"=\[16, 16\]: expected a width for each of 1 hidden"),
