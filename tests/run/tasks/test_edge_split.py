@@ -287,12 +287,20 @@ LIES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "offsets of more": ("indptr", lambda a: np.append(a, a[-1]), "expected 401 offsets, got 402"),
     "offsets that fall": ("indptr", with_value(10**6), "falls from 1000000 to"),
     "first offset": ("indptr", with_value(1, 0), "got 1 to"),
-    "last offset": ("indptr", with_value(10**6, -1), "goes from 0 to 1000000, allowed is from 0"),
-    "real offsets": ("indptr", lambda a: a.astype(float), "float64[401], must be int64[n]"),
-    "no neighbours": ("indices", lambda a: a[:0], "indptr.npy: goes from 0 to"),
+    "last offset": (
+        "indptr",
+        with_value(10**6, -1),
+        "expected offsets from 0 to 1330, the number of edges, got 0 to 1000000",
+    ),
+    "real offsets": ("indptr", lambda a: a.astype(float), "expected int64[n], got float64[401]"),
+    "no neighbours": (
+        "indices",
+        lambda a: a[:0],
+        "indptr.npy: expected offsets from 0 to 0, the number of edges",
+    ),
     "large neighbour": ("indices", with_value(2**30), "vertex id 1073741824 is out of range, the"),
     "negative neighbour": ("indices", with_value(-1), "vertex id -1 is negative"),
-    "wide neighbours": ("indices", lambda a: a.astype(np.int64), "must be int32[n]"),
+    "wide neighbours": ("indices", lambda a: a.astype(np.int64), "expected int32[n], got int64["),
     "no weights": ("edge_weights", lambda a: a[:0], "weights, got 0"),
     "negative weight": (
         "edge_weights",
@@ -309,8 +317,8 @@ for _part in ("train", "valid", "test"):
             "many edges": (lambda a: np.tile(a, (40, 1)), "expected at most"),
             "large id": (with_value(2**30), "vertex id 1073741824 is out of range"),
             "negative id": (with_value(-1), "vertex id -1 is negative"),
-            "wide ids": (lambda a: a.astype(np.int64), "must be int32[n, 2]"),
-            "one axis": (lambda a: a[:, 0], "must be int32[n, 2]"),
+            "wide ids": (lambda a: a.astype(np.int64), "expected int32[n, 2], got int64["),
+            "one axis": (lambda a: a[:, 0], "expected int32[n, 2], got int32["),
         }.items()
     }
 
