@@ -414,8 +414,11 @@ def test_from_dgl():
             {"edge_weights": [1, 1, 1, 1e39]},
             r"weight of at least 0 in the range of float32, got 1e\+39",
         ),
-        ({"edge_weights": np.ones((4, 1))}, r"edge weights: float64\[4, 1\] has 2 axes"),
-        ({"edge_weights": [True] * 4}, "edge weights: bool"),
+        (
+            {"edge_weights": np.ones((4, 1))},
+            r"edge weights: expected 1 axes, got float64\[4, 1\] with 2",
+        ),
+        ({"edge_weights": [True] * 4}, r"edge weights: expected numbers, got bool\[4\]"),
         ({"edge_features": EDGE_FEATURES[1:]}, "graph: 3 rows of features for 4 edges"),
         (
             {"edge_features": EDGE_FEATURES[:, :0]},
@@ -426,9 +429,12 @@ def test_from_dgl():
             r"feature 0 of edge 0 is 5e\+300, float32 cann",
         ),
         ({"edge_features": EDGE_FEATURES * np.nan}, "graph: feature 0 of edge 0 is nan, features"),
-        ({"edge_features": EDGE_FEATURES[None]}, r"features of edges: float32\[1, 4, 2\] has 3 ax"),
-        ({"edge_features": 7}, r"features of edges: int64\[\] has 0 axes"),
-        ({"edge_features": ["a"] * 4}, r"features of edges: <U1\[4, 1\], needed are numbers"),
+        (
+            {"edge_features": EDGE_FEATURES[None]},
+            r"features of edges: expected 2 axes, got float32\[1, 4, 2\] with 3",
+        ),
+        ({"edge_features": 7}, r"features of edges: expected 2 axes, got int64\[\] with 0"),
+        ({"edge_features": ["a"] * 4}, r"features of edges: expected numbers, got <U1\[4, 1\]"),
         (
             {"edge_features": torch.eye(4).to_sparse()},
             "edge features: expected a dense tensor on cpu, got torch.sparse_coo",

@@ -149,7 +149,9 @@ def test_a_folder_reads_as_an_archive_does(tmp_path: Path) -> None:
             ends = [np.concatenate(end).tolist() for end in zip(*slices, strict=True)]
             assert ends == PAIRS.tolist()
             assert each.header("pairs", axes=2, kinds="iu").shape == (2, 3)
-            with pytest.raises(GraphError, match=r"ids.npy: int64\[3\] has 1 axes"):
+            with pytest.raises(
+                GraphError, match=r"ids.npy: expected 2 axes, got int64\[3\] with 1"
+            ):
                 each.header("ids", axes=2, kinds="iu")
 
 

@@ -359,13 +359,19 @@ def compressed(*indptr: int) -> dict[str, Any]:
         ),
         ({"x": X}, ": expected one of features and x, got both"),
         ({"src": SRC, "dst": DST}, ": expected one form of edges, got edge_index as well as src"),
-        ({"edge_index": SRC}, r"/edge_index.npy: int64\[5\] has 1 axes, needed are 2"),
+        ({"edge_index": SRC}, r"/edge_index.npy: expected 2 axes, got int64\[5\] with 1"),
         ({"edge_index": np.stack([SRC] * 3)}, r"/edge_index.npy: \[3, 5\], allowed is \[2, "),
-        ({"edge_index": WHOLE["edge_index"] * 1.0}, r"/edge_index.npy: float64\[2, 5\], needed"),
+        (
+            {"edge_index": WHOLE["edge_index"] * 1.0},
+            r"/edge_index.npy: expected whole numbers, got float64\[2, 5\]",
+        ),
         ({"edge_index": np.stack([SRC, DST], axis=1).T}, r"/edge_index.npy: not a readable"),
         ({"edge_index": None, "src": SRC, "dst": DST[1:]}, ": src has 5 ids, dst 4"),
         (compressed(0, 1), "/indptr.npy: expected 5 offsets for 4 vertices, got 2"),
-        ({"features": X.astype(object)}, r"/features.npy: not a readable .npy file \(elements are"),
+        (
+            {"features": X.astype(object)},
+            r"/features.npy: not a readable .npy file \(elements: expected numbers of",
+        ),
         (
             {"labels": np.array([0, 1, 1, -2])},
             "/labels.npy: label of vertex 3: expected -1 to 1, got -2",
