@@ -54,7 +54,7 @@ OTHERS = {
 #: Where the choices of a group are described, one by one.
 CHOICES = {"dataset": "data", "partitioner": "partitions", "cache_planner": "caches"}
 CHOICES |= dict.fromkeys(("loss", "logger", "optimizer"), "training")
-CHOICES |= dict.fromkeys(("sampler", "model"), "choices")
+CHOICES |= dict.fromkeys(("sampler", "model"), "choosing-options")
 
 each_page, each_current = (
     pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
