@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Integration tests come first, then files that start processes.
     """
-    processes = {ROOT / "tests" / name for name in ("runtime", "cli")}
+    processes = {ROOT / "tests" / name for name in ("training", "cli")}
 
     def place(item: pytest.Item) -> tuple[bool, bool]:
         integration = item.get_closest_marker("integration") is not None

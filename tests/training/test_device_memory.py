@@ -129,7 +129,7 @@ def test_parts_train_within_a_memory_that_is_short(launched: Any, tmp_path: Path
 
 
 def test_parts_that_do_not_fit_are_refused(launched: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^device_plan: small has 32 of batch_size=64 seeds"):
+    with pytest.raises(ConfigError, match=r"^device_plan: small: 32 of batch_size=64 seeds"):
         launched(tmp_path, *PARTS, *AHEAD, plan_of("cpu", device(70_000)))
     assert not (tmp_path / "checkpoints").exists()
 

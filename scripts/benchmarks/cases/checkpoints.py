@@ -178,13 +178,15 @@ def measured(directory: Path, num_pairs: int) -> Meter:
     """Train in this process until so many stretches of each kind are measured."""
     import gnnscale.training.train as training
     from gnnscale.run.checkpoint.writer import RunCheckpoint
+    from gnnscale.training import checkpointing
 
     config, plain = composed(*SMALL, f"runtime.checkpoint_every_s={TARGET_S}")
     meter: Any = Meter(num_pairs)
     patched: Any = RunCheckpoint
     patched.is_due = property(lambda self: meter.is_due())
     patched._write = meter.timed("written", RunCheckpoint._write)
-    training.save_inside_epoch = meter.timed("copied", training.save_inside_epoch)
+    saving: Any = checkpointing
+    saving.save_inside_epoch = meter.timed("copied", checkpointing.save_inside_epoch)
     with suppress(_EnoughError):
         training.train(config, directory, meter, options=plain | {"resume": None})
     return meter

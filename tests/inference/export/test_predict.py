@@ -73,7 +73,7 @@ def test_embeddings_are_what_the_last_layer_sees(trained: Trained, tmp_path: Pat
 def test_refused_options(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, out = trained(), tmp_path / "p.npy"
     for options, message in (
-        ({"layer": -3}, "layer=-3: the model has 2 layers"),
+        ({"layer": -3}, "layer=-3: expected -2 to -1 for a model of 2 layers"),
         ({"vertices": [600]}, "600 is no vertex"),
         ({"inference": "fast"}, "inference=fast: allowed"),
     ):

@@ -76,7 +76,7 @@ CHANGES: list[tuple[Change, str]] = [
     (put("records", 0, "train_loss", math.nan), "records[0].train_loss: Expected a finite number"),
     (put("sums", {}), "checkpoint.sums: Object missing required field `num_batches`"),
     (put("plan", 5), "checkpoint.plan: Expected `array | null`, got `int`"),
-    (put("plan", []), "a plan for 0 devices, there are 1"),
+    (put("plan", []), "plan: expected 1 shares, got 0"),
     (put("plan", 0, {"num_seeds": 64}), "plan[0]: Object missing required field `threads`"),
     (put("plan", 0, "num_seeds", 10**12), "plan[0]: num_seeds=1000000000000"),
     (put("plan", 0, "num_seeds", 5), "its plan has 5 seeds"),

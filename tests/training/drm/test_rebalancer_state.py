@@ -136,7 +136,7 @@ def kept_values() -> dict[str, Any]:
         (put("pending", [[1]]), "drm.pending[0]: Expected `array` of length 2"),
         (put("pending", 0, 0, 1), "ascending steps after"),
         (put("pending", 0, 1, 5), "plan: Expected `array`, got `int`"),
-        (put("pending", 0, 1, []), "a plan for 0 devices"),
+        (put("pending", 0, 1, []), "plan: expected 2 shares, got 0"),
         (put("pending", 0, 1, 0, "num_seeds", 5), "drm: expected plans of"),
         (put("pending", 0, 1, 0, "prefetch", "none"), "unchanged prefetching"),
         (put("pending", 0, 1, 0, "threads", "load", 10**6), "threads.load=1000000"),

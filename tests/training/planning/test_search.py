@@ -197,7 +197,7 @@ def test_without_prefetching_one_mini_batch_is_in_flight(begun: Any) -> None:
 def test_a_part_that_does_not_fit_is_refused_before_anything_trains(begun, known) -> None:
     split = "device_plan.split=[4,60]"
     kept = begun(*tight(10_000_000, split)).plan.to_values()
-    with one_line(begins="device_plan: small has 60 of batch_size=64 seeds, who"):
+    with one_line(begins="device_plan: small: 60 of batch_size=64 seeds need"):
         begun(*tight(15_000, split), known=kept if known else None)
 
 
@@ -217,7 +217,7 @@ def test_parts_of_an_order_are_held_against_the_memory(begun, settings, monkeypa
 
     monkeypatch.setattr(order, "epoch", steps)
     monkeypatch.setattr(type(config.seed_order), "order", lambda *_, **__: order)
-    with one_line(begins="device_plan: small has 32 of batch_size=64 seeds"):
+    with one_line(begins="device_plan: small: 32 of batch_size=64 seeds"):
         begun(*tight(15_000))
 
 
