@@ -38,7 +38,7 @@ def own_process() -> tuple[int, int]:
 
 
 def has_ended(number: int, start: int) -> bool:
-    """Whether the process identified by the result of its ``own_process`` has ended."""
+    """Whether a process has ended, given its id and start time as ``own_process`` returned them."""
     stat = process_stat(number)
     return not stat or int(stat[19]) != start or stat[0] in ("Z", "X")
 

@@ -159,7 +159,7 @@ def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
     model = api.gnn_model(api.gnn_computation("GIN"), api.gnn_parameters(L=2, hidden=8))
     for given, message in (
         ({"model": model, "hidden": 16}, r"options: model\.hidden: expected in gnn_model"),
-        ({"lr": -1.0}, "optimizer.lr=-1.0: must be"),
+        ({"lr": -1.0}, "optimizer.lr=-1.0: expected"),
         ({"model": "gan"}, "model=gan: allowed are appnp, custom, gat, gatv2, gcn, gin, sage, sgc"),
         (
             {"epochs": 2, "options": {"epochs": 3}},
@@ -444,7 +444,7 @@ def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
             done.predict([4], what=what)
     with pytest.raises(ConfigError, match="k=0"):
         done.partners([4], 0)
-    with pytest.raises(ConfigError, match="no pair"):
+    with pytest.raises(ConfigError, match="expected at least one pair, got none"):
         done.scores([])
 
 

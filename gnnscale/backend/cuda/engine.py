@@ -42,7 +42,7 @@ class IpcMemory:
 
     @classmethod
     def new(cls, num_bytes: int, device: torch.device) -> IpcMemory:
-        """Allocate memory of ``device`` outside torch's allocator: IPC shares full allocations.
+        """Allocate memory of ``device``, without torch's allocator: IPC shares whole allocations.
 
         Raises:
             DeviceMemoryError: less memory is free.

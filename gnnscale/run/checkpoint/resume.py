@@ -81,7 +81,9 @@ def _replaces_features(options: Mapping[str, Any]) -> bool:
 
 
 def epochs_before(directory: Path, saved: SavedRun) -> tuple[list[EpochRecord], EpochRecord | None]:
-    """Return the validated epochs before a checkpoint, and its last epoch if not validated.
+    """Return the records of the epochs before a checkpoint, and the epoch that lacks validation.
+
+    The second is None if the last epoch was validated, or if the checkpoint is inside an epoch.
 
     Raises:
         ConfigError: ``metrics.jsonl`` lacks an epoch before the checkpoint.

@@ -98,9 +98,9 @@ class TrainInputs:
 
     @property
     def columns(self) -> Sequence[tuple[int, int]] | None:
-        """Range ``[first, end)`` of feature columns of each device (P3).
+        """Feature columns ``[first, end)`` of each device under P3.
 
-        None: columns are not split.
+        None: every device has all columns.
         """
         return None if self.partition is None else self.partition.parts.columns
 

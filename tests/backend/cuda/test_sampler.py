@@ -144,9 +144,9 @@ def test_positions_lead_to_the_neighbours() -> None:
 def test_stamps_that_run_out_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Shape(num_vertices=50, num_edges=900, hub=0).graph()
     for sampling in (NeighborSampling(fanouts=[4, 4]), LayerSampling(layer_sizes=[9, 30])):
-        room = new_sampler(graph, sampling, max_seeds=4).room
+        capacity = new_sampler(graph, sampling, max_seeds=4).capacity
         # There is a base for two samples, so that the third starts over.
-        monkeypatch.setattr(module, "_NO_STAMP", 2 * room.num_stamps)
+        monkeypatch.setattr(module, "_NO_STAMP", 2 * capacity.num_stamps)
         sampler = new_sampler(graph, sampling, max_seeds=4)
         native = sampling.sampler(graph, seed=SEED, num_threads=1)
         bases = []
@@ -155,7 +155,7 @@ def test_stamps_that_run_out_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> N
             found = sampler.sample(torch.from_numpy(seeds), step)
             assert_same(found.to_minibatch(), native.sample(seeds, step))
             bases.append(int(found.state[State.BASE]))
-        size = room.num_stamps
+        size = capacity.num_stamps
         assert bases == [size, 0, *(2**32 - 1 - size * number for number in range(1, 5))]
 
 

@@ -331,7 +331,10 @@ def test_cards_that_are_not_there(opened, monkeypatch, options, message) -> None
     ("config", "message"),
     [
         (GAT(hidden=8), "model: GATLayer does not run on an fpga"),
-        (GCN(hidden=2048), "model.hidden: a layer has 2048 output features"),
+        (
+            GCN(hidden=2048),
+            "model.hidden: expected at most 512 output features on an fpga, got 2048",
+        ),
     ],
 )
 def test_models_that_are_refused(opened, graph, monkeypatch, config, message) -> None:
