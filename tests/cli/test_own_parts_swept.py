@@ -87,7 +87,7 @@ def test_own_parts_after_the_run(run: Run, tmp_path: Path) -> None:
     again = run("evaluate", "run=r", "metrics=[mine.py:worst_recall]")
     assert f"test worst_recall {summary(tmp_path / 'r')['test_metric']:.4f}" in again.stdout
     sampled = ("evaluate", "run=r", "metrics=[accuracy]", "inference=sampled")
-    assert "sampler._target_=mine.py:FewAtFirst names it again" in run(*sampled).stderr
+    assert "set sampler._target_=mine.py:FewAtFirst" in run(*sampled).stderr
     assert run(*sampled, "sampler._target_=mine.py:FewAtFirst").status == 0
 
     refused = run("train", "resume=r", "epochs=2")
