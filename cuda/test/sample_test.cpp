@@ -292,10 +292,10 @@ SampledBatch<Vertex> native_sample(const Graph<Vertex>& graph, const Options& op
   const Seeds from{seeds.data(), true, static_cast<int64_t>(seeds.size())};
   const WeightSlots slots(graph.indptr.data(), graph.num_vertices(), graph.weights.data(),
                           graph.num_edges(), 1);
-  const EdgeAsk ask{graph.weights.data(), &slots, options.by_weight, true, true};
-  if (options.layerwise) return sampler.sample_layers(from, options.fanouts, kSeed, step, ask);
+  const EdgeOptions edges{graph.weights.data(), &slots, options.by_weight, true, true};
+  if (options.layerwise) return sampler.sample_layers(from, options.fanouts, kSeed, step, edges);
   return sampler.sample_neighbors(from, options.fanouts, options.replace, kSeed, step, 1, false,
-                                  ask);
+                                  edges);
 }
 
 template <typename Vertex>

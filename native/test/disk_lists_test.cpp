@@ -72,9 +72,9 @@ void check_same(Sampler<Vertex>& one, Sampler<Vertex>& other, uint64_t step, int
   for (const bool replace : {false, true}) {
     for (const std::vector<int64_t>& fanouts :
          {std::vector<int64_t>{5, 3}, {-1, 2}, {40, -1}, {3000}}) {
-      const EdgeOptions ask{.positions = true};
-      const auto a = one.sample_neighbors(from, fanouts, replace, 7, step, threads, false, ask);
-      const auto b = other.sample_neighbors(from, fanouts, replace, 7, step, 1, false, ask);
+      const EdgeOptions edges{.positions = true};
+      const auto a = one.sample_neighbors(from, fanouts, replace, 7, step, threads, false, edges);
+      const auto b = other.sample_neighbors(from, fanouts, replace, 7, step, 1, false, edges);
       CHECK(values(a.input_vertices) == values(b.input_vertices));
       CHECK(values(a.edge_vertices) == values(b.edge_vertices));
       for (size_t i = 0; i < fanouts.size(); ++i) {

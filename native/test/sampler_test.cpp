@@ -526,18 +526,19 @@ void test_labor_everywhere() {
   std::vector<Vertex> seeds;
   for (Vertex v = 0; v < 3000; v += 7) seeds.push_back(v);
   for (const Labor labor : {Labor::hop, Labor::batch}) {
-    EdgeOptions ask;
-    ask.labor = labor;
+    EdgeOptions edges;
+    edges.labor = labor;
     Sampler<Vertex> first(graph.topology(), kDenseInTurn);
-    const auto expected = first.sample_neighbors(of(seeds), {5, 40, 3}, false, 9, 5, 1, false, ask);
-    const auto reached = first.reach_neighbors(of(seeds), {5, 40, 3}, false, 9, 5, 2, ask);
+    const auto expected =
+        first.sample_neighbors(of(seeds), {5, 40, 3}, false, 9, 5, 1, false, edges);
+    const auto reached = first.reach_neighbors(of(seeds), {5, 40, 3}, false, 9, 5, 2, edges);
     CHECK(values(reached.vertices) == values(expected.input_vertices));
     for (const Relabelling& how : {kDenseAtOnce, kDenseInTurn, kHashedAtOnce, kHashedInTurn}) {
       Sampler<Vertex> sampler(graph.topology(), how);
       for (const int threads : {1, 2, 8}) {
-        CHECK(
-            same(sampler.sample_neighbors(of(seeds), {5, 40, 3}, false, 9, 5, threads, false, ask),
-                 expected));
+        CHECK(same(
+            sampler.sample_neighbors(of(seeds), {5, 40, 3}, false, 9, 5, threads, false, edges),
+            expected));
       }
     }
   }

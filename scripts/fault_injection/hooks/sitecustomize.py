@@ -36,9 +36,10 @@ def watch() -> None:
 
 
 def running() -> list[str]:
-    module = sys.modules.get("gnnscale.training.pipeline.stages")
-    found = getattr(module, "RUNNING", None)
-    return ["start"] if found is None else sorted(set(found.values()))
+    heartbeat = sys.modules.get("gnnscale.distributed.heartbeat")
+    # Missing while the module is being imported.
+    activities = getattr(heartbeat, "CURRENT_ACTIVITIES", None)
+    return ["start"] if activities is None else sorted(set(activities.values()))
 
 
 def write(file: str, text: str) -> None:
