@@ -26,7 +26,7 @@ from gnnscale.graph import store_format as graph_store
 from gnnscale.partition.store import PARTITION
 from gnnscale.planner import Cpu, DevicePlan, DeviceShare, Threads, device_plan
 from gnnscale.report.summary import summarize
-from gnnscale.run import artifacts as artefacts
+from gnnscale.run import artifacts as run_artifacts
 from gnnscale.run.checkpoint import file as checkpoint_file
 from gnnscale.run.records import DeviceEpoch, EpochRecord, RunLayout, TrainResult
 
@@ -40,6 +40,9 @@ PAGES = [
 ]
 #: The changelog names what is gone.
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
+#: Pages made by programs, or tables that tests compare with the code.
+MADE = {"benchmarks.md", "configuration.md", "paper-map.md", "paper-results.md"}
+WRITTEN = [page for page in PAGES if page.name not in MADE]
 CODE = [
     path
     for folder in ("gnnscale", "tests", "scripts", "native", "fpga", "examples", ".ci")
@@ -86,6 +89,31 @@ def test_a_page_that_is_made_is_what_its_sources_make(name: str) -> None:
 
 def test_no_command_is_said_to_write_below_the_working_directory_itself() -> None:
     assert "Writes below `.`" not in (ROOT / "docs" / "configuration.md").read_text()
+
+
+def text_blocks(page: Path) -> Iterator[str]:
+    """Yield paragraphs and list items; no code, tables, headings or comments."""
+    text = re.sub(r"<!--.*?-->", "", prose(page), flags=re.S)
+    for paragraph in re.split(r"\n\s*\n", text):
+        for block in re.split(r"\n(?=\s*(?:[-*]|\d+\.) )", paragraph.strip()):
+            if block and not block.startswith(("|", "#")):
+                yield block
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_are_short(page: Path) -> None:
+    long = [block for block in text_blocks(page) if len(block.split()) > 80]
+    assert [f"{len(block.split())} words: {block[:60]}" for block in long] == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in WRITTEN if page in CURRENT and page.parent.name != "fpga"],
+    ids=lambda page: page.name,
+)
+def test_pages_are_short(page: Path) -> None:
+    limit = 1600 if page.name == "run-directory.md" else 1500
+    assert len(page.read_text().split()) <= limit
 
 
 def test_the_readme_is_short() -> None:
@@ -237,11 +265,11 @@ def test_every_array_of_a_store_is_described() -> None:
         assert f"`{array}.npy`" in page, array
 
 
-def test_the_architecture_names_every_artefact() -> None:
-    kinds = {name: each for name, each in vars(artefacts).items() if name.isupper()}
+def test_the_architecture_names_every_artifact() -> None:
+    kinds = {name: each for name, each in vars(run_artifacts).items() if name.isupper()}
     names = {kind for kind in kinds.values() if isinstance(kind, str)}
     page = (ROOT / "docs" / "architecture.md").read_text()
-    (row,) = re.findall(r"^\| artefact \| `[^`]+` \| (.*?) \|", page, re.M)
+    (row,) = re.findall(r"^\| artifact \| `[^`]+` \| (.*?) \|", page, re.M)
     assert set(row.split(", ")) == names
 
 
@@ -387,7 +415,7 @@ def test_every_figure_of_a_card_in_the_benchmarks_is_that_of_its_file() -> None:
         (("energy of an epoch", "step"), "step.joules", 1),
         (("an epoch of GAT", "step"), "step.gat_epoch", 1),
         (("features at the host", "step"), "cache.epoch", 1),
-        (("sampling and relabelling queued by the host", "sample"), "sample.edges_per_s", 1e-6),
+        (("sampling and relabeling queued by the host", "sample"), "sample.edges_per_s", 1e-6),
         (("rows of 400 bytes gathered over the link", "gather"), "gather.link", 1e-9),
         (("exact inference of 2.4 M vertices", "beside"), "inference.card", 1),
     ):

@@ -11,6 +11,19 @@ import gnnscale
 
 PACKAGE = Path(gnnscale.__file__).parent
 
+#: Modules that see all options of a run: they compose its parts, or read and write its options.
+#: Every other module gets a section of the options, or plain values.
+SEE_RUN_CONFIG = {
+    *(
+        "api/hitgnn/training.py",
+        "api/trained_run.py",
+        "cli/commands/train.py",
+        "cli/config_files.py",
+    ),
+    *("inference/load_run.py", "run/config.py", "training/make_artifacts.py", "training/setup.py"),
+    *("training/open_device.py", "training/launcher/launch.py", "training/launcher/worker_task.py"),
+}
+
 
 def test_only_ops_imports_the_native_extension() -> None:
     importing = re.compile(
@@ -24,7 +37,7 @@ def test_only_ops_imports_the_native_extension() -> None:
     assert {user.split("/")[0] for user in users} == {"ops"}
 
 
-def test_what_is_imported_exists() -> None:
+def test_imports_resolve() -> None:
     """In functions as well: packages that look names up hide a wrong one from type checkers."""
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -38,7 +51,7 @@ def test_what_is_imported_exists() -> None:
                     assert found, f"{path}: {inner}"
 
 
-def test_imports_go_in_no_circle() -> None:
+def test_imports_have_no_circle() -> None:
     """Those in functions, and those for types alone, count as well.
 
     The package itself names what it exports, and imports that when it is first used.
@@ -58,3 +71,12 @@ def test_imports_go_in_no_circle() -> None:
     del imported["gnnscale"]
     # Raises CycleError, which names the modules of a circle.
     TopologicalSorter(imported).prepare()
+
+
+def test_few_modules_see_all_options() -> None:
+    users = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"\bRunConfig\b", path.read_text())
+    }
+    assert users == SEE_RUN_CONFIG

@@ -29,8 +29,7 @@ from gnnscale.nn.options import CustomModel
 from gnnscale.run.checkpoint import BEST
 from gnnscale.run.checkpoint.reader import read_history
 from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.config import RunConfig
-from gnnscale.run.records import EpochRecord, Observer, TrainResult, best_epoch
+from gnnscale.run.records import EpochRecord, Observer, best_epoch
 
 _MAX_SUMMARY_BYTES = 16 << 20
 #: Options on the command line for keywords of ``train``.
@@ -73,17 +72,6 @@ class Result(TrainedRun):
     history: tuple[EpochRecord, ...]
     test_metric: float | None
     metric: str
-
-    @classmethod
-    def of(cls, config: RunConfig, directory: Path, run: TrainResult) -> Result:
-        """Return the result of a run that has just ended."""
-        return cls(
-            directory=directory,
-            config=config,
-            history=tuple(run.history),
-            test_metric=run.test_metric,
-            metric=run.metric,
-        )
 
     def __repr__(self) -> str:
         """Return one line: model, test metric and directory."""
@@ -186,7 +174,13 @@ def train(
         config, folder, result = training.run(
             groups, single_options, directory=directory, resume=resume, observers=observers
         )
-    return Result.of(config, folder, result)
+    return Result(
+        directory=folder,
+        config=config,
+        history=tuple(result.history),
+        test_metric=result.test_metric,
+        metric=result.metric,
+    )
 
 
 def _merge_options(keywords: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

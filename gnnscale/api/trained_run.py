@@ -133,7 +133,7 @@ class TrainedRun:
             raise ConfigError("predict_edges: expected a run with task=edges")
         kind, graph = self._kind(what), self._open(graph)
         ends, rows = find_edges(edges, pairs, graph, read_ids(graph), schema)
-        predictor = EdgePredictor(model, Predictor(model, graph, self.config))
+        predictor = EdgePredictor(model, Predictor(model, graph, self.config.evaluation_options))
         chunks = [
             outputs.answer(kind, logits, multilabel=False)
             for logits in predictor.outputs(ends, rows, graph.edge_features)
@@ -265,7 +265,7 @@ class TrainedRun:
         if not isinstance(model, LinkGNN):
             raise ConfigError(f"{method}: expected a run with task=links")
         opened_graph = self._open(graph)
-        predictor = Predictor(model, opened_graph, self.config)
+        predictor = Predictor(model, opened_graph, self.config.evaluation_options)
         return opened_graph, PairScorer(model, predictor, opened_graph)
 
     def _rows(self, vertices: Any, graph: Any, *, layer: int, what: str, inference: str) -> Array:
@@ -278,7 +278,7 @@ class TrainedRun:
             layer, outputs.num_layers_of(model), inference=inference, what=option
         )
         config = replace(self.config, runtime=replace(self.config.runtime, inference=inference))
-        predictor = Predictor(model, graph, config, num_layers=num_layers)
+        predictor = Predictor(model, graph, config.evaluation_options, num_layers=num_layers)
         selected = find_vertices(vertices, graph, read_ids(graph))
         chunks = [
             outputs.answer(what, rows, multilabel=schema.multilabel)

@@ -25,6 +25,7 @@ from gnnscale.nn import TrainableModel
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.run.commands import EvaluateConfig
 from gnnscale.run.config import RunConfig
+from gnnscale.run.inputs import EvaluationOptions
 from gnnscale.run.tasks import base, edges, links
 from gnnscale.run.tasks.base import ceiling
 from gnnscale.sampling.candidates import draw_candidates
@@ -219,32 +220,34 @@ class Validator:
 
     def __init__(
         self,
-        config: RunConfig,
+        options: EvaluationOptions,
         task: base.Task,
         model: TrainableModel,
-        store: FeatureStore,
-        device: InferenceCapable | None = None,
+        *,
+        store: FeatureStore | None,
+        device: InferenceCapable | None,
+        epochs: int,
+        eval_every: int,
+        num_threads: int,
     ) -> None:
         """Measure ``model`` at ``task``.
 
         Args:
-            config: options of the run.
-            task: the task.
-            model: the model.
-            store: store of the features. If devices exchange rows or have columns of them, it is
-                incomplete, and the graph's features are read instead.
+            store: store of all features; None: the graph's features in host memory.
             device: device of exact inference; None: the host.
+            epochs: epochs of the run; the last is always validated.
+            eval_every: epochs between validations.
+            num_threads: threads of the host, all of which validate.
         """
-        self._config = config
-        is_complete = config.exchange is None and store.columns is None
-        predictor = Predictor(
-            model, task.graph, config, store=store if is_complete else None, device=device
-        )
+        self._epochs = epochs
+        self._eval_every = eval_every
+        self._num_threads = num_threads
+        predictor = Predictor(model, task.graph, options, store=store, device=device)
         self._examiner = open_examiner(task, model, predictor)
 
     def is_due(self, epoch: int) -> bool:
         """Whether ``epoch``, from 1, is validated."""
-        return epoch % self._config.runtime.eval_every == 0 or epoch == self._config.epochs
+        return epoch % self._eval_every == 0 or epoch == self._epochs
 
     def prepare(self) -> None:
         """Log the cost of validation and test if it is high; refuse it if the disk is too full."""
@@ -272,7 +275,7 @@ class Validator:
     def _all_threads(self) -> Iterator[None]:
         """Use all threads of the host in this process, inside a ``with`` block."""
         num_threads = torch.get_num_threads()
-        torch.set_num_threads(self._config.host_threads)
+        torch.set_num_threads(self._num_threads)
         try:
             yield
         finally:
@@ -319,7 +322,7 @@ def evaluate(config: EvaluateConfig, run: RunConfig | None = None) -> Evaluation
     task = open_run_task(run, config.run, ranks=True)
     trained = load_trained(config.run, run, task.graph)
     splits = ("train", "valid", "test")
-    predictor = Predictor(trained.model, task.graph, run)
+    predictor = Predictor(trained.model, task.graph, run.evaluation_options)
     examiner = open_examiner(task, trained.model, predictor)
     examiner.prepare(splits)
     metrics = dict(zip(splits, examiner.measure(splits), strict=True))

@@ -161,7 +161,7 @@ def open_other(run: RunConfig, trained: TrainedModel, graph: Graph) -> Graph:
     if trained.model.uses_edge_weights:
         trained.signature.check_weights(graph)
     graph = with_features(run.features, graph, num_threads=run.num_threads)
-    return graph_read(run, trained.signature.fitted(graph))
+    return graph_read(run.task_inputs, trained.signature.fitted(graph))
 
 
 def check_predicts_others(run: RunConfig, signature: InputSchema) -> None:
@@ -193,9 +193,9 @@ def open_run_task(run: RunConfig, directory: Path | None = None, *, ranks: bool 
         run = replace(run, task=replace(run.task, candidates=None, candidate_column=None))
     graph = run.dataset.open()
     check_features(run.features, graph)
-    links = artifacts.make_links(run, graph)
+    links = artifacts.make_links(run.task_inputs, graph)
     try:
-        return artifacts.open_task(run, () if links is None else (links,), graph)
+        return artifacts.open_task(run.task_inputs, () if links is None else (links,), graph)
     except ConfigError as error:
         if file is None:
             raise

@@ -13,7 +13,7 @@ from gnnscale.features import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.nn import TrainableModel
-from gnnscale.run.config import RunConfig
+from gnnscale.run.inputs import EvaluationOptions
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Predictor:
         self,
         model: TrainableModel,
         graph: Graph,
-        config: RunConfig,
+        options: EvaluationOptions,
         *,
         store: FeatureStore | None = None,
         num_layers: int | None = None,
@@ -44,29 +44,29 @@ class Predictor:
         Args:
             model: the model.
             graph: the graph.
-            config: options of the run.
+            options: options of inference.
             store: store of the features; None: the graph's features in host memory.
             num_layers: number of layers of exact inference, from the first; None: all layers.
             device: device of exact inference; None: the host.
         """
         self._model = model
         self._graph = graph
-        self._config = config
+        self._options = options
         self._store = store
-        exact = config.runtime.inference == "exact"
+        exact = options.inference == "exact"
         self._exact: LayerwiseInference | None = None
         if exact and model.infers_by_layer:
             self._exact = LayerwiseInference(
                 model,
                 graph,
-                num_threads=config.num_threads,
+                num_threads=options.num_threads,
                 store=store,
                 num_layers=num_layers,
                 device=device,
             )
         if exact and self._exact is None:
             _LOG.info(
-                f"runtime.inference=exact: {config.model.name} has no inference_per_layer, and is "
+                f"runtime.inference=exact: {options.model_name} has no inference_per_layer, and is "
                 "evaluated over sampled neighbors (docs/your-model.md)"
             )
 
@@ -123,22 +123,22 @@ class Predictor:
 
     @torch.no_grad()
     def _sampled(self, vertices: loading.Vertices) -> Iterator[Float32Array]:
-        config = self._config
+        options = self._options
         self._model.eval()
-        sampler = config.sampler.sampler(
-            self._graph, seed=config.seed, num_threads=config.num_threads
+        sampler = options.sampler.sampler(
+            self._graph, seed=options.seed, num_threads=options.num_threads
         )
         loader = loading.FeatureLoader(
             self._graph,
             self._model,
-            num_threads=config.num_threads,
+            num_threads=options.num_threads,
             store=self._store,
-            compute_dtype=getattr(torch, config.runtime.compute_dtype),
+            compute_dtype=getattr(torch, options.compute_dtype),
         )
         dtype = self._graph.indices.dtype
         with track("evaluating", total=len(vertices), unit="vertices") as advance:
-            for start in range(0, len(vertices), config.batch_size):
-                seeds = np.asarray(vertices[start : start + config.batch_size], dtype)
+            for start in range(0, len(vertices), options.batch_size):
+                seeds = np.asarray(vertices[start : start + options.batch_size], dtype)
                 batch = sampler.sample(seeds, EVALUATION_STEP)
                 yield self._model(batch, loader.load(batch)).numpy()
                 advance(batch.num_seeds)

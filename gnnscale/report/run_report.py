@@ -3,10 +3,10 @@
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 
@@ -18,7 +18,7 @@ from gnnscale.report.page.page import REPORT_FILE, render
 from gnnscale.report.steps import TRACE_FILE, read_steps, write_trace
 from gnnscale.report.summary import summarize, write_json
 from gnnscale.run.callbacks import Observers, open_observers
-from gnnscale.run.config import RunConfig
+from gnnscale.run.inputs import ReportOptions
 from gnnscale.run.records import Observer, TrainResult
 
 
@@ -99,22 +99,12 @@ def _print_tables(
 log = logging.getLogger(__name__)
 
 
-class RunTraining(Protocol):
-    """Function that trains: ``launch``, or the part of a process that torchrun started."""
-
-    def __call__(
-        self, config: RunConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
-    ) -> TrainResult:
-        """Train, and notify ``observer``."""
-        ...
-
-
 def train_and_report(
-    config: RunConfig,
+    run_training: Callable[[Observer], TrainResult],
     directory: Path,
     *,
+    report_options: ReportOptions,
     options: dict[str, Any],
-    run_training: RunTraining,
     began: float | None = None,
     table: Console | None = None,
     observers: Sequence[Observer] = (),
@@ -125,9 +115,10 @@ def train_and_report(
     ``config.yaml`` is written before training, so that a killed run can resume.
 
     Args:
-        config, directory: the run's configuration and directory.
-        options: the configuration as plain values, for ``config.yaml``.
-        run_training: trains, and notifies observers.
+        run_training: trains, and notifies the observer that it receives.
+        directory: the run directory.
+        report_options: what is reported, logged and observed.
+        options: options of the run as plain values, for ``config.yaml``.
         began: start of the command by ``time.monotonic``; None: now.
         table: prints tables of the run; None: no tables.
         observers: further observers.
@@ -139,10 +130,10 @@ def train_and_report(
         Exception: ``run_training`` raised it; ``summary.json`` has its message.
         OSError: a file cannot be written.
     """
-    further = open_observers(config, directory, options, observers)
+    further = open_observers(report_options, directory, options, observers)
     report = terminal.RunReport(
         directory,
-        epochs=config.epochs,
+        epochs=report_options.epochs,
         options=options,
         console=Console(stderr=True),
         began=began,
@@ -153,7 +144,7 @@ def train_and_report(
     if is_new:
         report.write_options()
     try:
-        result = run_training(config, directory, all_observers, options=options)
+        result = run_training(all_observers)
     except BaseException as error:
         _end_failed_run(report, all_observers, error, is_new=is_new)
         raise
@@ -161,22 +152,21 @@ def train_and_report(
     result = replace(result, history=tuple(result.history))
     try:
         if result.stopped_early:
-            log.info(early_stop(result, config, all_observers.stop_reason))
-        write_outcome(
-            report, result, status="completed", console=table, predictions=config.predictions
-        )
+            log.info(early_stop(result, report_options.patience, all_observers.stop_reason))
+        predictions = report_options.predictions
+        write_outcome(report, result, status="completed", console=table, predictions=predictions)
         all_observers.finished(result)
     finally:
         all_observers.close()
     return result
 
 
-def early_stop(result: TrainResult, config: RunConfig, observer: str | None = None) -> str:
+def early_stop(result: TrainResult, patience: int | None, observer: str | None = None) -> str:
     """Return a line with the reason why a run stopped before its last epoch.
 
     Args:
         result: the run.
-        config: has the patience.
+        patience: validations without a better metric that end a run; None: no limit.
         observer: the observer that stopped training, with its reason; None: patience ran out.
     """
     if observer is not None:
@@ -184,7 +174,6 @@ def early_stop(result: TrainResult, config: RunConfig, observer: str | None = No
             f"stopped after epoch {len(result.history)}: by {observer}; best was epoch "
             f"{result.best_epoch}"
         )
-    patience = config.runtime.patience
     return (
         f"stopped after epoch {len(result.history)}: no better {result.metric} for {patience} "
         f"validations (runtime.patience={patience}); best was epoch {result.best_epoch}"

@@ -15,8 +15,7 @@ from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.features import StructuralFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.partition.store import Partition, read_partition
-from gnnscale.run.config import RunConfig
-from gnnscale.run.inputs import graph_read, with_features
+from gnnscale.run.inputs import TaskInputs, graph_read, with_features
 
 if TYPE_CHECKING:
     from gnnscale.run.tasks.base import Task
@@ -42,16 +41,16 @@ class RunArtifact:
     content: str  #: hash of the content
 
 
-def make_links(config: RunConfig, graph: Graph) -> RunArtifact | None:
+def make_links(inputs: TaskInputs, graph: Graph) -> RunArtifact | None:
     """Split the edges of ``graph`` for link prediction; None for another task.
 
     Raises:
         ConfigError, GraphError: as ``TaskConfig.make``.
     """
-    path = config.task.make(graph)
+    path = inputs.task.make(graph)
     if path is None:
         return None
-    content = _open_task(config, graph, path).graph.content
+    content = _open_task(inputs, graph, path).graph.content
     assert content is not None
     return RunArtifact(name=LINKS, path=path, content=content)
 
@@ -62,7 +61,7 @@ def open_partition(artifacts: Sequence[RunArtifact], graph: Graph) -> Partition 
 
 
 def open_task(
-    config: RunConfig, artifacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
+    inputs: TaskInputs, artifacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
 ) -> Task:
     """Open the task of a run over the graph with the feature rows that the model reads.
 
@@ -70,7 +69,7 @@ def open_task(
     ``task=links`` holds out, so that the model sees no edge on which it is tested.
 
     Args:
-        config: options of the run.
+        inputs: options of the task and its data.
         artifacts: artifacts of the run, with the divided edges of ``task=links``.
         graph: the graph as stored.
         seed: seed of the initial learned rows; None sets the rows to 0.
@@ -81,14 +80,14 @@ def open_task(
     task = reopen_artifact(
         artifacts,
         LINKS,
-        lambda path: _open_task(config, graph, path),
+        lambda path: _open_task(inputs, graph, path),
         lambda task: task.graph.content,
     )
     if task is None:
-        task = _open_task(config, graph, None)
-    threads = config.num_threads
-    task_graph = with_features(config.features, task.graph, num_threads=threads, seed=seed)
-    if config.task.divides_edges and isinstance(config.features, StructuralFeaturesConfig):
+        task = _open_task(inputs, graph, None)
+    threads = inputs.num_threads
+    task_graph = with_features(inputs.features, task.graph, num_threads=threads, seed=seed)
+    if inputs.task.divides_edges and isinstance(inputs.features, StructuralFeaturesConfig):
         task_graph = _mark_training_edges(task_graph)
     return task.over(task_graph)
 
@@ -104,22 +103,22 @@ def _mark_training_edges(graph: Graph) -> Graph:
 
 
 def open_graph(
-    config: RunConfig, artifacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
+    inputs: TaskInputs, artifacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
 ) -> Graph:
     """Return the graph of ``open_task``, without opening the task if possible.
 
     Opening a task imports torch and the user's metrics, which the launching process does not need.
     """
-    if config.task.divides_edges:
-        return open_task(config, artifacts, graph, seed=seed).graph
-    graph, threads = graph_read(config, graph), config.num_threads
-    return with_features(config.features, graph, num_threads=threads, seed=seed)
+    if inputs.task.divides_edges:
+        return open_task(inputs, artifacts, graph, seed=seed).graph
+    graph, threads = graph_read(inputs, graph), inputs.num_threads
+    return with_features(inputs.features, graph, num_threads=threads, seed=seed)
 
 
-def _open_task(config: RunConfig, graph: Graph, links: Path | None) -> Task:
+def _open_task(inputs: TaskInputs, graph: Graph, links: Path | None) -> Task:
     """Open the task over the stored graph with the edge split in ``links``."""
-    graph = graph_read(config, graph)
-    return config.task.open(graph, links, loss=config.loss, metrics=config.metrics)
+    graph = graph_read(inputs, graph)
+    return inputs.task.open(graph, links, loss=inputs.loss, metrics=inputs.metrics)
 
 
 def open_cache_plan(artifacts: Sequence[RunArtifact], graph: Graph) -> StoredPlan | None:

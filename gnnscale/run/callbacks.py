@@ -14,7 +14,7 @@ from gnnscale.core import (
     standard_numpy_errors,
 )
 from gnnscale.core.config.user_code import load_named, name_of_code
-from gnnscale.run.config import RunConfig
+from gnnscale.run.inputs import ReportOptions
 from gnnscale.run.loggers import LOGGER_CLASSES
 from gnnscale.run.records import (
     EpochRecord,
@@ -47,7 +47,7 @@ class ObserverError(ConfigError):
 
 
 def open_observers(
-    config: RunConfig,
+    requested: ReportOptions,
     directory: Path,
     options: Mapping[str, Any],
     observers: Sequence[Observer] = (),
@@ -57,7 +57,7 @@ def open_observers(
     They write nothing before the run has started.
 
     Args:
-        config: options of the run.
+        requested: loggers and custom observers of the options.
         directory: the run directory.
         options: options of the run as plain values.
         observers: observers from a Python program.
@@ -66,10 +66,10 @@ def open_observers(
         ConfigError: a logger is not installed, or a custom observer cannot be created.
     """
     by_label: dict[str, Observer] = {}
-    for name, enabled in config.logger.items():
+    for name, enabled in requested.loggers.items():
         if enabled:
             by_label[f"{_LOGGER_PREFIX}{name}"] = LOGGER_CLASSES[name](directory, options)
-    for name in config.observers:
+    for name in requested.observers:
         label = f"observers={name}"
         cls = load_named(name, option="observers")
         try:

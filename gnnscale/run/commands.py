@@ -150,7 +150,7 @@ class EvaluateConfig(SavedRunOptions):
     Attributes:
         num_threads: threads of the native code and of torch.
         inference: one of ``INFERENCE``; None evaluates as the run did.
-        metrics: metrics to compute, as in ``RunConfig``; None takes the run's metrics. A custom
+        metrics: metrics to compute, as in training; None takes the run's metrics. A custom
             function is imported because it is named here.
     """
 

@@ -1,5 +1,6 @@
 """Options of a training run, as dataclasses that validate their values."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ from gnnscale.core.config.user_code import check_name, is_name, short_name
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.nn import losses
 from gnnscale.nn.optim import OptimizerConfig
+from gnnscale.partition import PartitionerConfig
+from gnnscale.planner import Device
 from gnnscale.run.batch_config import BatchConfig, _check_rows_are_whole, _drops_inputs
+from gnnscale.run.inputs import EvaluationOptions, ReportOptions, TaskInputs
 from gnnscale.run.tasks import TaskConfig, VertexPrediction
 from gnnscale.sampling import NeighborSampling, SamplerConfig, without_last_hop
 
@@ -76,6 +80,43 @@ class RunConfig(BatchConfig):
         """Sampler of training: without the last hop if its aggregation is precomputed."""
         shorter = without_last_hop(self.sampler) if self.features.preaggregates else None
         return self.sampler if shorter is None else shorter
+
+    @property
+    def task_inputs(self) -> TaskInputs:
+        """The options that decide the task and the data that its model reads."""
+        return TaskInputs(
+            task=self.task,
+            model=self.model,
+            features=self.features,
+            loss=self.loss,
+            metrics=self.metrics,
+            device_plan=self.device_plan,
+            num_threads=self.num_threads,
+        )
+
+    @property
+    def evaluation_options(self) -> EvaluationOptions:
+        """The options of validation, test and prediction."""
+        return EvaluationOptions(
+            model_name=self.model.name,
+            inference=self.runtime.inference,
+            sampler=self.sampler,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            num_threads=self.num_threads,
+            compute_dtype=self.runtime.compute_dtype,
+        )
+
+    @property
+    def report_options(self) -> ReportOptions:
+        """The options of the report, loggers and observers."""
+        return ReportOptions(
+            epochs=self.epochs,
+            patience=self.runtime.patience,
+            loggers=self.logger,
+            observers=self.observers,
+            predictions=self.predictions,
+        )
 
     @property
     def host_threads(self) -> int:
@@ -215,7 +256,8 @@ def _check_sampler(config: RunConfig) -> None:
                 f"got {type(config.sampler).__name__}; device_plan=cpu supports all samplers"
             )
     if isinstance(config.sampler, NeighborSampling) and config.sampler.memory_bytes is not None:
-        problem = lists_problem(config)
+        devices = config.device_plan.parsed()
+        problem = lists_problem(devices, requests_caches=config.requests_caches)
         if problem is not None:
             raise ConfigError(f"sampler.memory_bytes={config.sampler.memory_bytes}: {problem}")
 
@@ -266,7 +308,7 @@ def _check_features(config: RunConfig) -> None:
     if features.learns:
         _check_learned(config)
     if features.reads_disk or features.divided:
-        problem = tier_problem(config)
+        problem = tier_problem(config.device_plan.parsed(), config.partitioner)
         if problem is None and features.divided and config.exchange is not None:
             problem = "expected exchange=null, got an exchange, which reads all rows on each device"
         if problem is not None:
@@ -310,39 +352,39 @@ def _check_preaggregates(config: RunConfig) -> None:
             )
 
 
-def tier_problem(config: RunConfig) -> str | None:
+def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> str | None:
     """Return why the run cannot keep part of the feature rows out of host memory.
 
     Returns:
         The end of an error, after ``features=NAME: ``; None if the run can.
     """
-    for device in config.device_plan.parsed():
+    for device in devices:
         if device.loads or device.holds_rows:
             return (
                 "expected devices of kind cpu, or emulated devices for which the host loads, got "
                 f"{device.label}, which reads rows in host memory directly"
             )
-    if config.partitioner.divides == "columns":
+    if partitioner.divides == "columns":
         return (
-            f"expected partitioner=none, got partitioner={config.partitioner.algorithm}, whose "
+            f"expected partitioner=none, got partitioner={partitioner.algorithm}, whose "
             "devices have columns of the features"
         )
     return None
 
 
-def lists_problem(config: RunConfig) -> str | None:
+def lists_problem(devices: Sequence[Device], *, requests_caches: bool) -> str | None:
     """Return why the run cannot read adjacency lists from the disk.
 
     Returns:
         The end of an error, after ``sampler.memory_bytes=VALUE: ``; None if the run can.
     """
-    for device in config.device_plan.parsed():
+    for device in devices:
         if device.samples:
             return (
                 "expected devices for which the host samples, such as cpu, got "
                 f"{device.label}, which samples adjacency lists in memory"
             )
-    if config.requests_caches:
+    if requests_caches:
         return (
             "expected cache_planner=none and cache_plan=null, got caches, which are planned with "
             "adjacency lists in memory"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,17 +13,56 @@ from gnnscale.core.artifact.files import size
 from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig, StructuralFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.graph.dtypes import MAX_QUANTIZED
-from gnnscale.partition import Parts
-from gnnscale.planner import Cuda
+from gnnscale.nn import ModelConfig
+from gnnscale.nn.losses import LossConfig
+from gnnscale.partition import PartitionerConfig, Parts
+from gnnscale.planner import Cuda, DevicePlanConfig
 from gnnscale.planner.device_plan import apportion
 from gnnscale.run.batch_config import BatchConfig
-from gnnscale.run.config import RunConfig
-from gnnscale.sampling import SeedOrder, TwoStageOrder, seed_order
+from gnnscale.run.tasks import TaskConfig
+from gnnscale.sampling import SamplerConfig, SeedOrder, TwoStageOrder, seed_order
 
 _LOG = logging.getLogger(__name__)
 
 #: Arrays of the table's size in memory while structural features are computed.
 _NUM_TABLES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskInputs:
+    """Options that decide the task of a run, and the data of the graph that its model reads."""
+
+    task: TaskConfig
+    model: ModelConfig
+    features: FeatureStoreConfig
+    loss: LossConfig
+    metrics: Sequence[str]  #: metrics of validation; empty: the graph's own
+    device_plan: DevicePlanConfig  #: devices, which must support what the model reads
+    num_threads: int  #: threads that compute structural features
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """Options of validation, test and prediction."""
+
+    model_name: str  #: the model's name in messages
+    inference: str  #: one of ``INFERENCE``
+    sampler: SamplerConfig  #: sampler of sampled inference
+    batch_size: int  #: vertices of a mini-batch of sampled inference
+    seed: int
+    num_threads: int
+    compute_dtype: str  #: type of matrix products
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """Options of the report, loggers and observers of a run."""
+
+    epochs: int
+    patience: int | None  #: validations without a better metric before the end; None: no limit
+    loggers: Mapping[str, bool]  #: loggers by name, each with whether it is enabled
+    observers: Sequence[str]  #: classes of custom observers, ``MODULE:NAME`` or ``FILE.py:NAME``
+    predictions: bool  #: whether to print predicted stage times of a single device too
 
 
 def check_features(features: FeatureStoreConfig, graph: Graph) -> None:
@@ -65,20 +105,19 @@ def with_features(
     return replace(graph, features=rows, feature_dtype="float32", origin=origin)
 
 
-def check_feature_dtype(config: RunConfig, dtype: str) -> None:
+def check_feature_dtype(inputs: TaskInputs, partitioner: PartitionerConfig, dtype: str) -> None:
     """Refuse a run that cannot read rows of the type ``dtype``.
 
     Raises:
         ConfigError: a GPU would read rows of int8 or int4, or the run divides them by columns.
     """
-    if dtype not in MAX_QUANTIZED or config.features.replaces:
+    if dtype not in MAX_QUANTIZED or inputs.features.replaces:
         return
     problem = None
-    devices = config.device_plan.parsed()
-    gpus = [device.label for device in devices if isinstance(device, Cuda)]
-    if config.partitioner.divides == "columns":
+    gpus = [device.label for device in inputs.device_plan.parsed() if isinstance(device, Cuda)]
+    if partitioner.divides == "columns":
         problem = (
-            f"partitioner={config.partitioner.algorithm} divides rows by columns, and such rows "
+            f"partitioner={partitioner.algorithm} divides rows by columns, and such rows "
             "have one scale each"
         )
     elif gpus:
@@ -130,56 +169,56 @@ def _check_memory(width: int, num_vertices: int, *, tables: int, num_processes: 
         )
 
 
-def graph_read(config: RunConfig, graph: Graph) -> Graph:
+def graph_read(inputs: TaskInputs, graph: Graph) -> Graph:
     """Return ``graph`` with edge features only if the model of the run reads them.
 
     Raises:
         ConfigError: the model needs edge features and the graph has none; or a device or an
             option does not support them.
     """
-    model = config.model
+    model = inputs.model
     if model.edge_features and not graph.num_edge_features:
         raise ConfigError(
             f"model.edge_features=true: edges of {graph.path or graph.name} have no features"
         )
     read = model.graph_read(graph)
     if read.edge_rows is not None:
-        _check_edge_features(config)
-    elif config.task.reads_edge_features and model.edge_features is not False:
+        _check_edge_features(inputs)
+    elif inputs.task.reads_edge_features and model.edge_features is not False:
         # Layers read no edge features; the decoder reads those of the predicted edge.
         return replace(graph, edges=replace(graph.edges, rows=None))
     return read
 
 
-def _check_edge_features(config: RunConfig) -> None:
+def _check_edge_features(inputs: TaskInputs) -> None:
     """Refuse devices and options that do not support edge features."""
-    reads = f"model: {config.model.name} reads features of edges"
+    reads = f"model: {inputs.model.name} reads features of edges"
     hint = "model.edge_features=false leaves them out"
-    for device in config.device_plan.parsed():
+    for device in inputs.device_plan.parsed():
         if not device.takes_edge_features:
             raise ConfigError(
                 f"{reads}, which {device.label} does not support; use devices of kind cpu or "
                 f"emulated, or {hint}"
             )
-    if config.features.preaggregates:
+    if inputs.features.preaggregates:
         raise ConfigError(
             f"{reads}, so that its first layer cannot be aggregated before training; use "
             f"features=host, or {hint}"
         )
 
 
-def describe_use(config: RunConfig, graph: Graph) -> str | None:
+def describe_use(inputs: TaskInputs, graph: Graph) -> str | None:
     """Return a line of the log about the use of edge features.
 
     Returns:
         None if edges have no features, or the options disable them.
     """
-    model, count = config.model, graph.num_edge_features
+    model, count = inputs.model, graph.num_edge_features
     if not count or model.edge_features is False:
         return None
     if model.edge_width(count):
         return f"{graph.name}: {model.name} reads {count} features of each edge"
-    if config.task.reads_edge_features:
+    if inputs.task.reads_edge_features:
         return (
             f"{graph.name}: {count} features of each edge are read where its label is predicted, "
             f"and not by layers of {model.name}; those of model=gat, gatv2 and gin read them too"

@@ -27,7 +27,7 @@ def resume(state: TrainState) -> SavedRun | None:
         ConfigError: the checkpoint is damaged, or of another run.
     """
     learning, progress = state.learning, state.progress
-    optimizer = learning.full_optimizer(state.config)
+    optimizer = learning.full_optimizer()
     saved = state.checkpoint.resume(
         state.group, learning.model, optimizer, steps_per_epoch=progress.steps_per_epoch
     )
@@ -43,7 +43,7 @@ def resume(state: TrainState) -> SavedRun | None:
         best = best_epoch(records, state.metric)
         if saved.sums is None and best == saved.epoch:
             progress.best_weights = saved.learnt.model
-        if best is not None and state.config.runtime.checkpoint:
+        if best is not None and state.checkpoint.runtime.checkpoint:
             state.checkpoint.restore_best(best, progress.best_weights)
     metrics = [record.valid_metric for record in progress.history]
     progress.metrics = state.group.broadcast_object(metrics)
@@ -132,7 +132,7 @@ def keep_best(state: TrainState, trained: EpochRecord) -> None:
     if best == progress.epoch:
         weights = state.learning.model.state_dict()
         progress.best_weights = {name: value.clone() for name, value in weights.items()}
-    if not state.config.runtime.checkpoint:
+    if not state.checkpoint.runtime.checkpoint:
         return
     if state.finished and state.checkpoint.saved_step != progress.steps_done:
         _save_and_wait(state, trained, validated=True)
@@ -167,7 +167,7 @@ def _save(
         workers: packed parts of all workers; empty after an epoch.
         validated: whether ``history`` ends with this epoch, already validated.
     """
-    if state.config.runtime.checkpoint:
+    if state.checkpoint.runtime.checkpoint:
         progress, step = state.progress, state.progress.steps_done
         state.checkpoint.save(
             model=state.learning.model,

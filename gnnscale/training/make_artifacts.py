@@ -49,7 +49,7 @@ def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:
         raise config.features.refused()
     store = config.dataset.prepare()
     meta = read_meta(store)
-    check_feature_dtype(config, meta.feature_dtype)
+    check_feature_dtype(config.task_inputs, config.partitioner, meta.feature_dtype)
     artifacts = [RunArtifact(name=GRAPH_STORE, path=store, content=meta.graph_content)]
     if isinstance(config.features, LearnedFeaturesConfig):
         num_processes = len(config.device_plan.parsed())
@@ -69,12 +69,12 @@ def make_graph_artifacts(config: RunConfig, graph: Graph) -> tuple[RunArtifact, 
         GraphError, ConfigError: as in ``make_artifacts``.
     """
     check_features(config.features, graph)
-    links = make_links(config, graph)
+    links = make_links(config.task_inputs, graph)
     artifacts = [] if links is None else [links]
     divides = config.partitioner.divides != "nothing"
     if not (divides or config.has_caches or config.features.preaggregates):
         return tuple(artifacts)
-    graph = open_graph(config, artifacts, graph)
+    graph = open_graph(config.task_inputs, artifacts, graph)
     if divides:
         artifacts.append(divide(config, graph))
     if config.has_caches:
@@ -95,7 +95,7 @@ def _cache(config: RunConfig, graph: Graph, partition: Partition | None) -> RunA
 
     if config.cache_plan is not None:
         path = config.cache_plan
-        check_cache_plan(config, graph, partition, path)
+        check_cache_plan(config.device_plan.parsed(), graph, partition, path)
     else:
         path = plan_caches(config, graph, partition)
     return RunArtifact(name=CACHE_PLAN, path=path, content=read_plan(path, graph).content)
@@ -129,7 +129,7 @@ def share_graph(
     gpus = [device for device in config.device_plan.parsed() if isinstance(device, Cuda)]
     if not gpus:
         return [], []
-    graph = open_graph(config, artifacts, open_store(artifacts), seed=config.seed)
+    graph = open_graph(config.task_inputs, artifacts, open_store(artifacts), seed=config.seed)
     sizes = {"topology": graph.topology_bytes, "features": graph.feature_bytes}
     resident = [gpu.keeps(**sizes, kept=0, budget=gpu.budget_bytes) for gpu in gpus]
     topology, features = (all(flags) for flags in zip(*resident, strict=True))

@@ -1,81 +1,46 @@
-"""Opening of a training run, part by part, and its closing."""
+"""Composition root of a training process, with ``open_device``.
 
-import json
+Every component gets its own options, and the opened components that it uses.
+"""
+
+from __future__ import annotations
+
 import logging
-import os
-import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch.utils import deterministic
 
-from gnnscale.core import ConfigError, brief, multiplies_bfloat16, usable_cores
-from gnnscale.core.config.typed import differences
+from gnnscale.core import multiplies_bfloat16, usable_cores
 from gnnscale.distributed.process_group import Group
-from gnnscale.ops import keep_freed_memory, supported_simd_level
+from gnnscale.graph import Graph
+from gnnscale.inference.evaluate import Validator
+from gnnscale.ops import keep_freed_memory
+from gnnscale.run import artifacts as run_artifacts
 from gnnscale.run.artifacts import RunArtifact
 from gnnscale.run.checkpoint.replicas import CheckpointReplicas
 from gnnscale.run.checkpoint.writer import RunCheckpoint
-from gnnscale.run.config import RunConfig
+from gnnscale.run.config import RunConfig, lists_problem
+from gnnscale.run.inputs import check_feature_dtype, checked_order, describe_use
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.training import checkpointing
+from gnnscale.training.build.cache import (
+    find_uncached,
+)
 from gnnscale.training.build.sharded_features import open_rows
 from gnnscale.training.build.topology import open_topology
+from gnnscale.training.determinism import check_equal_values, repeatable_operations
 from gnnscale.training.drm.rebalancer import RebalancerState
+from gnnscale.training.make_artifacts import make_graph_artifacts
+from gnnscale.training.open_device import open_device, plan_options
 from gnnscale.training.worker import schedule, train_state
-from gnnscale.training.worker.device import WorkerDevice
 from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
 log = logging.getLogger(__name__)
-
-#: Variables that make torch, oneMKL and oneDNN compute with AVX2; each library reads its variable
-#: at its first operation.
-_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-
-
-def fix_instruction_set() -> None:
-    """Limit torch to AVX2 on processors with AVX-512, which sums in another order.
-
-    Call it before torch's first operation; otherwise a warning is logged. Kernels of gnnscale give
-    the same bits with every instruction set. Two limits remain: a processor without AVX2 keeps its
-    instruction set, and oneMKL multiplies differently on Intel and AMD processors.
-    """
-    if supported_simd_level() == "baseline":
-        return
-    os.environ.update(_AVX2)
-    capability = torch.backends.cpu.get_cpu_capability()
-    if capability != "AVX2":
-        log.warning(
-            f"runtime.deterministic=true: torch already computes with {capability}; weights repeat "
-            f"only on processors with {capability}"
-        )
-
-
-@contextmanager
-def repeatable_operations(enabled: bool) -> Iterator[None]:
-    """Make torch's operations deterministic within the ``with`` block if ``enabled``.
-
-    Without it, threads add up the gradient of an indexing operation in any order. An operation
-    without a deterministic implementation raises RuntimeError.
-    """
-    if not enabled:
-        yield
-        return
-    # cuBLAS reads it once; without it torch refuses deterministic matrix products.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    previous = torch.are_deterministic_algorithms_enabled()
-    previous_fill = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    torch.use_deterministic_algorithms(True)
-    # Filling uninitialized memory costs time and helps only programs that read it.
-    deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(previous)
-        deterministic.fill_uninitialized_memory = previous_fill  # type: ignore[attr-defined]
+T = TypeVar("T")
 
 
 @contextmanager
@@ -111,7 +76,7 @@ def open_run(
         if state.device.rows is not None:
             closing.callback(state.device.rows.abandon)  # no effect after close
         closing.callback(state.checkpoint.close)
-        _begin(state)
+        _begin(state, resumes=config.resume is not None)
         closing.callback(state.schedule.pipeline.stop)
         closing.callback(state.schedule.slices.close)
         try:
@@ -140,21 +105,26 @@ def _open(
         _report_mode(config)
     torch.set_num_threads(config.host_threads)
     keep_freed_memory()
-    data = TrainInputs.open(config, group, artifacts)
-    data = data.with_graph(open_topology(config, data.graph, group))
+    data = open_inputs(config, group, artifacts)
+    data = data.with_graph(_open_topology(config, data.graph, group))
     if not artifacts:
         _check_data(data, group)
-    learning = ModelState.open(config, data, group)
-    rows = open_rows(config, data.graph, group)
+    learning = ModelState.build(config.model, config.optimizer, config.features, data, group)
+    rows = open_rows(config.features, data.graph, group)
     if rows is not None:
         closing.callback(rows.abandon)  # no effect after close
-    device = WorkerDevice.open(config, data, learning, group, rows=rows, may_drop_cpu=may_drop_cpu)
+    device = open_device(config, data, learning, group, rows=rows, may_drop_cpu=may_drop_cpu)
     partition = None if data.order.movable or data.partition is None else data.partition.content
     candidates = data.task.candidates if isinstance(data.task, LinkTask) else None
     checkpoint = RunCheckpoint(
         directory=directory,
-        config=config,
         options=with_detected_devices(config, options),
+        runtime=config.runtime,
+        task=config.task,
+        optimizer=config.optimizer,
+        device_plan=config.device_plan,
+        epochs=config.epochs,
+        batch_size=config.batch_size,
         restarts=group.restarts,
         copies=CheckpointReplicas.open(directory, group, options)
         if config.runtime.checkpoint
@@ -163,8 +133,23 @@ def _open(
         partition=partition,
         candidates=None if candidates is None else candidates.content,
     )
+    is_complete = config.exchange is None and device.store.columns is None
     return train_state.TrainState(
-        config=config,
+        model_name=config.model.name,
+        epochs=config.epochs,
+        patience=config.runtime.patience,
+        options=plan_options(config),
+        open_validator=lambda: Validator(
+            config.evaluation_options,
+            data.task,
+            learning.model,
+            # Only some rows, or columns of them, if devices exchange rows or divide columns.
+            store=device.store if is_complete else None,
+            device=device.inference_backend,
+            epochs=config.epochs,
+            eval_every=config.runtime.eval_every,
+            num_threads=config.host_threads,
+        ),
         group=group,
         data=data,
         learning=learning,
@@ -174,35 +159,74 @@ def _open(
     )
 
 
-def check_equal_values(
-    group: Group, values: Mapping[str, Any], *, ignore: Sequence[str] = ()
-) -> None:
-    """Raise in all processes if the ``values`` of any process differ from rank 0's.
+def open_inputs(
+    config: RunConfig, group: Group, artifacts: Sequence[RunArtifact] = ()
+) -> TrainInputs:
+    """Open the artifacts; if there are none, one process per machine makes them first.
 
     Args:
-        group: the processes to compare.
-        values: plain values by name, possibly nested.
-        ignore: dotted names of values that may differ.
+        artifacts: artifacts made by the launching process; empty if workers make them.
 
     Raises:
-        ConfigError: names the first value that differs, its process and its machine.
+        ConfigError: the options do not fit the graph.
+        GraphError: a store is not usable.
     """
-    if group.size == 1:
-        return
-    messages = group.gather(json.dumps([socket.gethostname(), values], default=str).encode())
-    problem = None
+    inputs = config.task_inputs
+    if artifacts:
+        graph = run_artifacts.open_store(artifacts)
+    else:
+        graph = _local_rank0_first(group, config.dataset.open)
+        check_feature_dtype(inputs, config.partitioner, graph.feature_dtype)
+        if config.needs_more_than_graph:
+            artifacts = _local_rank0_first(group, partial(make_graph_artifacts, config, graph))
+    line = describe_use(inputs, graph) if group.is_rank0 else None
+    if line is not None:
+        log.info(line)
+    task = run_artifacts.open_task(inputs, artifacts, graph, seed=config.seed)
     if group.is_rank0:
-        (host0, values0), *peers = map(json.loads, messages)
-        for rank, (host, peer_values) in enumerate(peers, 1):
-            for name, value, value0 in differences(peer_values, values0, ignore=ignore)[:1]:
-                problem = problem or (
-                    f"{name}={brief(value)} in process {rank} on {brief(host)}: expected "
-                    f"{brief(value0)} as in process 0 on {brief(host0)}; start all processes of "
-                    "torchrun with the same values"
-                )
-    problem = group.broadcast_object(problem)
-    if problem is not None:
-        raise ConfigError(problem)
+        task.log_split()
+    task = task.over(run_artifacts.with_shared_arrays(task.graph, artifacts))
+    partition = run_artifacts.open_partition(artifacts, task.graph)
+    cache_plan = run_artifacts.open_cache_plan(artifacts, task.graph)
+    plan = None if cache_plan is None else cache_plan.plan
+    uncached = find_uncached(plan, requested=config.requests_caches)
+    if group.is_rank0 and uncached is not None:
+        log.info(uncached.line)
+    order = checked_order(config, task.seeds, None if partition is None else partition.parts)
+    return TrainInputs(
+        task=task,
+        order=order,
+        partition=partition,
+        cache_plan=cache_plan,
+        artifacts=artifacts,
+        sampling=task.sampling(config.training_sampler, order),
+        uncached=uncached,
+        seed=config.seed,
+        num_threads=config.num_threads,
+    )
+
+
+def _local_rank0_first(group: Group, open_input: Callable[[], T]) -> T:
+    """Return ``open_input()``, called first by the process of each machine that makes artifacts."""
+    if group.local_rank == 0:
+        result = open_input()
+    group.barrier()
+    return result if group.local_rank == 0 else open_input()
+
+
+def _open_topology(config: RunConfig, graph: Graph, group: Group) -> Graph:
+    """Return ``graph`` for sampling; free memory decides nothing in a deterministic run."""
+    devices = config.device_plan.parsed()
+    problem = lists_problem(devices, requests_caches=config.requests_caches)
+    return open_topology(
+        graph,
+        group,
+        config.sampler,
+        batch_size=config.batch_size,
+        num_threads=config.num_threads,
+        samples_any=config.task.compares_rows,
+        may_choose=problem is None and not config.runtime.deterministic,
+    )
 
 
 def _check_data(data: TrainInputs, group: Group) -> None:
@@ -223,26 +247,26 @@ def with_detected_devices(config: RunConfig, options: dict[str, Any]) -> dict[st
     return options | {"device_plan": options["device_plan"] | {"devices": names}}
 
 
-def _begin(state: train_state.TrainState) -> None:
+def _begin(state: train_state.TrainState, *, resumes: bool) -> None:
     """Restore the checkpoint or begin anew, agree on a plan, and start the stages."""
-    config, data, device, group = state.config, state.data, state.device, state.group
+    options, data, device, group = state.options, state.data, state.device, state.group
     saved = None
-    if config.resume is not None:
+    if resumes:
         saved = checkpointing.resume(state)
     elif group.is_rank0:
         state.checkpoint.begin()
     device.backend.load_state()
     saved_plan = None if saved is None else saved.plan_for(state.checkpoint.options)
     state.layout = schedule.plan_layout(
-        config, data, state.learning, device, group, saved_plan or None
+        options, data, state.learning, device, group, saved_plan or None
     )
     plan = state.layout.plan
     management = RebalancerState()
-    if saved is not None and schedule.manages(config, plan):
+    if saved is not None and schedule.manages(options, plan):
         management = checkpointing.restore_management(state, saved)
     first_step = state.progress.steps_done
     state.schedule = schedule.BatchSchedule.open(
-        config, data, device, group, plan, first_step=first_step, management=management
+        options, data, device, group, plan, first_step=first_step, management=management
     )
 
 

@@ -2,38 +2,27 @@
 
 import math
 import time
-from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from gnnscale.backend import DeviceCacheBackend
 from gnnscale.core import ConfigError
 from gnnscale.distributed.heartbeat import STATUS, TRAINS
 from gnnscale.distributed.process_group import SINGLE_PROCESS, Group, all_gather_object
 from gnnscale.inference.evaluate import Validator
-from gnnscale.run.artifacts import RunArtifact
-from gnnscale.run.config import RunConfig
 from gnnscale.run.records import Observer, RunObserver, TrainResult
 from gnnscale.training import checkpointing
 from gnnscale.training.build.gpu_cache_size import MemoryLeft
 from gnnscale.training.gradient_sync import StepTotals
 from gnnscale.training.pipeline.slices import BatchSlice
 from gnnscale.training.recorder import StepRecorder
-from gnnscale.training.setup import open_run
 from gnnscale.training.worker.train_state import TrainState
 
 
 def train(
-    config: RunConfig,
-    directory: Path,
-    observer: Observer,
-    *,
-    options: dict[str, Any],
-    group: Group = SINGLE_PROCESS,
-    artifacts: Sequence[RunArtifact] = (),
-    may_drop_cpu: bool = False,
+    run: AbstractContextManager[TrainState], observer: Observer, group: Group = SINGLE_PROCESS
 ) -> TrainResult:
     """Train one worker's part of a model, keep its best weights, and test the best weights.
 
@@ -42,14 +31,9 @@ def train(
     are equal bit for bit, also if the run is stopped and resumed.
 
     Args:
-        config: the run's options.
-        directory: run directory; checkpoints are written below it.
+        run: opens the run, see ``setup.open_run``.
         observer: receives every step and epoch, on rank 0.
-        options: ``config`` as plain values; a checkpoint stores them to recognize its run.
         group: the workers of the run, one per device of the plan.
-        artifacts: artifacts made by the launching process; empty if workers make them.
-        may_drop_cpu: whether the launching process continues without CPU workers that shorten no
-            step.
 
     Raises:
         ConfigError: an option does not fit the graph, the checkpoint is of another run, or the loss
@@ -59,7 +43,7 @@ def train(
         ProcessorsDropped: the run continues without its CPU workers.
     """
     STATUS.begin("opening the run")
-    with open_run(config, directory, options, group, artifacts, may_drop_cpu=may_drop_cpu) as state:
+    with run as state:
         recorder = StepRecorder(
             group,
             steps_per_epoch=state.progress.steps_per_epoch,
@@ -85,13 +69,7 @@ def train(
 
 def _start(state: TrainState, observer: Observer) -> Validator:
     """Report the start of the run, and validate an epoch that a checkpoint left unvalidated."""
-    validator = Validator(
-        state.config,
-        state.data.task,
-        state.learning.model,
-        state.device.store,
-        device=state.device.inference_backend,
-    )
+    validator = state.open_validator()
     may_stop = isinstance(observer, RunObserver) and observer.may_stop
     state.may_stop = state.group.broadcast_object(may_stop)
     if state.group.is_rank0:
@@ -107,24 +85,9 @@ def _start(state: TrainState, observer: Observer) -> Validator:
 _MEMORY_STEPS = 8
 
 
-def profile_memory(
-    config: RunConfig,
-    directory: Path,
-    *,
-    options: dict[str, Any],
-    group: Group = SINGLE_PROCESS,
-    artifacts: Sequence[RunArtifact] = (),
-) -> MemoryLeft:
-    """Train some steps without a cache, and return the memory left unused on the devices.
-
-    Args:
-        config: the run's options.
-        directory: an empty directory, for files that nothing reads later.
-        options: ``config`` as plain values.
-        group: the workers of the run.
-        artifacts: artifacts made by the launching process.
-    """
-    with open_run(config, directory, options, group, artifacts) as state:
+def profile_memory(run: AbstractContextManager[TrainState], group: Group) -> MemoryLeft:
+    """Train some steps of a run without caches, and return the unused memory of the devices."""
+    with run as state:
         for batch in islice(state.begin_epoch(), _MEMORY_STEPS):
             state.step.propagate(batch)
             for finished in state.step.synchronize(batch):
@@ -159,9 +122,9 @@ def _finish_step(
 def _check_loss(state: TrainState, totals: StepTotals) -> None:
     if not math.isfinite(totals.loss):
         raise ConfigError(
-            f"optimizer.lr={state.config.optimizer.lr}: expected a finite loss, got {totals.loss} "
-            f"in epoch {state.progress.epoch + 1}, step {state.progress.steps_done}; try a lower "
-            "rate or runtime.clip_norm"
+            f"optimizer.lr={state.learning.optimizer_options.lr}: expected a finite loss, got "
+            f"{totals.loss} in epoch {state.progress.epoch + 1}, step {state.progress.steps_done}; "
+            "try a lower rate or runtime.clip_norm"
         )
 
 
@@ -178,7 +141,7 @@ def _end_epoch(
     state.data.graph.check_files()
     state.step.combine_statistics()
     state.learning.join()
-    last = state.progress.epoch + 1 >= state.config.epochs
+    last = state.progress.epoch + 1 >= state.epochs
     with state.schedule.paused():
         recorder.end_epoch(last=last or state.may_end_early)
         _write_and_validate(state, recorder, validator, observer, last=last)

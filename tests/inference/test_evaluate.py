@@ -73,13 +73,16 @@ def test_sampled_predictions_do_not_depend_on_their_company(settings: Any) -> No
     graph = config.dataset.open()
     torch.manual_seed(0)
     model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
-    predictor = Predictor(model, graph, config)
+    predictor = Predictor(model, graph, config.evaluation_options)
     together = predictor.logits(graph.test_idx)
     alone = predictor.logits(graph.test_idx[70:71])
     assert together[70:71] == pytest.approx(alone, abs=1e-5)
     full = settings("sampler.fanouts=[-1,-1]", "runtime.inference=sampled")
     exact = settings("sampler.fanouts=[-1,-1]")
-    left, right = (Predictor(model, graph, each).logits(graph.test_idx) for each in (full, exact))
+    left, right = (
+        Predictor(model, graph, each.evaluation_options).logits(graph.test_idx)
+        for each in (full, exact)
+    )
     assert left == pytest.approx(right, abs=1e-4)
 
 

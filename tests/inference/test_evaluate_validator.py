@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from held_rows import HoldEvenVertices
-from row_exchange import NoRows, TradeRows
+from row_exchange import NoRows
 
 from gnnscale.distributed.heartbeat import CURRENT_ACTIVITIES
 from gnnscale.features import HostFeatures
@@ -29,20 +29,35 @@ def model(settings: Any, graph: Graph) -> GNN:
     return found.train()
 
 
+def validator_of(config: Any, task: Any, model: GNN, store: Any) -> Validator:
+    return Validator(
+        config.evaluation_options,
+        task,
+        model,
+        store=store,
+        device=None,
+        epochs=config.epochs,
+        eval_every=config.runtime.eval_every,
+        num_threads=config.host_threads,
+    )
+
+
 @pytest.mark.parametrize(
     ("every", "due"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])]
 )
 def test_when_validation_is_due(settings, graph, model, every, due) -> None:
     config = settings("epochs=5", f"runtime.eval_every={every}")
-    validator = Validator(config, VertexTask(graph=graph), model, HostFeatures.of(graph))
+    validator = validator_of(config, VertexTask(graph=graph), model, HostFeatures.of(graph))
     assert [epoch for epoch in range(1, 6) if validator.is_due(epoch)] == due
 
 
 @pytest.mark.parametrize("inference", ["exact", "sampled"])
 def test_each_split_has_its_own_metric(settings, graph, model, inference) -> None:
     config, task = settings(f"runtime.inference={inference}"), VertexTask(graph=graph)
-    validator = Validator(config, task, model, HoldEvenVertices().open(graph))
-    known = open_examiner(task, model, Predictor(model, graph, config)).measure(["valid", "test"])
+    validator = validator_of(config, task, model, HoldEvenVertices().open(graph))
+    known = open_examiner(task, model, Predictor(model, graph, config.evaluation_options)).measure(
+        ["valid", "test"]
+    )
     metric, seconds = validator.validate()
     assert [metric, validator.test()] == known
     assert metric != validator.test()
@@ -56,11 +71,9 @@ def test_each_split_has_its_own_metric(settings, graph, model, inference) -> Non
 
 def test_rows_are_read_from_the_store(settings: Any, graph: Graph, model: GNN) -> None:
     nothing, task = NoRows().open(graph), VertexTask(graph=graph)
-    known = Validator(settings(), task, model, HostFeatures.of(graph)).validate()[0]
-    assert Validator(settings(), task, model, nothing).validate()[0] != known
-    # Unless it needs others' to complete them.
-    trading = replace(settings(), exchange=TradeRows())
-    assert Validator(trading, task, model, nothing).validate()[0] == known
+    known = validator_of(settings(), task, model, HostFeatures.of(graph)).validate()[0]
+    assert validator_of(settings(), task, model, nothing).validate()[0] != known
+    assert validator_of(settings(), task, model, None).validate()[0] == known
 
 
 def test_it_takes_all_threads_and_gives_them_back(settings, graph, model, monkeypatch) -> None:
@@ -83,8 +96,8 @@ def test_it_takes_all_threads_and_gives_them_back(settings, graph, model, monkey
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        Validator(settings("num_threads=2"), VertexTask(graph=graph), model, store).validate()
-        Validator(settings("num_threads=8"), VertexTask(graph=graph), model, store).test()
+        validator_of(settings("num_threads=2"), VertexTask(graph=graph), model, store).validate()
+        validator_of(settings("num_threads=8"), VertexTask(graph=graph), model, store).test()
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
@@ -99,6 +112,6 @@ def test_a_metric_that_is_not_defined_is_none(settings: Any, graph: Graph) -> No
     one_class = replace(graph, labels=labels, num_classes=2, metric="roc_auc")
     model = settings().model.build(num_features=graph.num_features, num_classes=2)
     store = HostFeatures.of(graph)
-    validator = Validator(settings(), VertexTask(graph=one_class), model, store)
+    validator = validator_of(settings(), VertexTask(graph=one_class), model, store)
     assert validator.validate()[0] == {"roc_auc": None}
     assert validator.test() == {"roc_auc": None}

@@ -29,8 +29,8 @@ class Notes(Observer):
 
 
 def opened(directory: Path, *given: Any, **names: object) -> dict[str, Observer]:
-    config: Any = SimpleNamespace(**{"logger": {}, "observers": [], **names})
-    return open_observers(config, directory, {"seed": 1}, given)
+    requested: Any = SimpleNamespace(**{"loggers": {}, "observers": [], **names})
+    return open_observers(requested, directory, {"seed": 1}, given)
 
 
 def test_all_are_told_in_their_order() -> None:
@@ -94,7 +94,7 @@ def test_no_epoch_waits_for_loggers(tmp_path: Path) -> None:
 
 def test_loggers_and_own_classes_are_made(tmp_path: Path) -> None:
     loggers, own = {"csv": True, "mlflow": False}, ["own_observers:Watch"]
-    found = opened(tmp_path, Observer(), logger=loggers, observers=own)
+    found = opened(tmp_path, Observer(), loggers=loggers, observers=own)
     csv, own, passed = found.values()
     assert isinstance(csv, CsvLogger)
     assert (own.directory, own.options) == (tmp_path, {"seed": 1})

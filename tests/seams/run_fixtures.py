@@ -21,6 +21,7 @@ from rich.console import Console
 
 from gnnscale.core.config.typed import typed
 from gnnscale.core.hardware import usable_cores
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.report.run_report import write_outcome
 from gnnscale.report.terminal import RunReport
 from gnnscale.run.checkpoint import LAST
@@ -28,6 +29,7 @@ from gnnscale.run.checkpoint.file import load_checkpoint
 from gnnscale.run.config import RunConfig
 from gnnscale.run.records import TrainResult
 from gnnscale.training.launcher.launch import launch
+from gnnscale.training.setup import open_run
 from gnnscale.training.train import train
 
 TINY = (
@@ -99,7 +101,8 @@ def run(options: Callable[..., DictConfig], observer: Silent) -> Callable[..., T
         config = replace(typed(node, RunConfig), **seams)
         threads = torch.get_num_threads()
         try:
-            return train(config, directory, watched, options=values | {"resume": None})
+            options_of_run = values | {"resume": None}
+            return train(open_run(config, directory, options_of_run, SINGLE_PROCESS), watched)
         finally:
             torch.set_num_threads(threads)
 

@@ -115,10 +115,10 @@ def test_what_does_not_go_together(settings: Any, store: str, given: str, messag
     config = settings(*options, *given.split())
     graph = config.dataset.open()
     with pytest.raises(ConfigError, match=message) as error:
-        graph_read(config, graph)
+        graph_read(config.task_inputs, graph)
     assert len(str(error.value).splitlines()) == 1
     left_out = settings(*options, *given.split(), "model.edge_features=false")
-    assert graph_read(left_out, graph).num_edge_features == 0
+    assert graph_read(left_out.task_inputs, graph).num_edge_features == 0
 
 
 def test_what_a_run_says_of_features_of_edges(settings: Any, store: str) -> None:
@@ -126,12 +126,12 @@ def test_what_a_run_says_of_features_of_edges(settings: Any, store: str) -> None
     for model in ("gat", "gcn"):
         config = settings(*common(store), f"model={model}")
         graph = config.dataset.open()
-        lines[model] = describe_use(config, graph)
-        assert describe_use(config, graph.without_edge_features()) is None
+        lines[model] = describe_use(config.task_inputs, graph)
+        assert describe_use(config.task_inputs, graph.without_edge_features()) is None
     assert lines["gat"] == "edgy: GAT reads 3 features of each edge"
     assert lines["gcn"].startswith("edgy: GCN does not read the 3 features of each edge")
     config = settings(*common(store), "model=gcn", "model.edge_features=false")
-    assert describe_use(config, graph) is None
+    assert describe_use(config.task_inputs, graph) is None
     config = settings(*common(store), "model=gat", "model.edge_features=true")
     with pytest.raises(ConfigError, match=r"edges of .* have no features"):
-        graph_read(config, graph.without_edge_features())
+        graph_read(config.task_inputs, graph.without_edge_features())

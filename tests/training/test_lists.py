@@ -92,7 +92,7 @@ def test_a_run_whose_topology_exceeds_memory_reads_the_disk_by_itself(
 ) -> None:
     common = (*COMMON, "device_plan=cpu", "epochs=1")
     whole = run(tmp_path / "whole", *common)
-    monkeypatch.setattr(topology, "reads_from_disk", lambda config, graph: True)
+    monkeypatch.setattr(topology, "exceeds_memory", lambda graph: True)
     disk = run(tmp_path / "disk", *common)
     found = [each.history[0] for each in (whole, disk)]
     assert len({each.train_loss for each in found}) == 1

@@ -84,7 +84,7 @@ def test_rows_are_aggregated_before_any_worker(settings, tmp_path, monkeypatch) 
     made = make_artifacts(config)
     assert [each.name for each in made] == [GRAPH_STORE, PREAGGREGATED]
     assert make_artifacts(config) == made
-    graph = open_graph(config, made, open_store(made))
+    graph = open_graph(config.task_inputs, made, open_store(made))
     host = HostFeatures.of(graph)
     assert open_aggregated(made[:1], graph, host) is None
     found = open_aggregated(made, graph, host)
@@ -118,7 +118,7 @@ def test_what_gpus_read_in_host_memory_is_opened_by_workers(
     made = make_artifacts(config)
     memory, found = share_graph(config, made)
     assert len(memory) == len(found) == len(shared)
-    known = open_graph(config, made, open_store(made))
+    known = open_graph(config.task_inputs, made, open_store(made))
     graph = with_shared_arrays(known, (*made, *found))
     for name in ("features", "indices", "indptr"):
         array = getattr(graph, name)
@@ -145,7 +145,7 @@ def test_rows_that_are_made_know_no_edge_that_is_held_out(
     if launched_first:
         made = make_artifacts(config)
         assert not caplog.records  # only who reads the rows makes them
-        task = open_task(config, made, open_store(made))
+        task = open_task(config.task_inputs, made, open_store(made))
     else:
         task = open_run_task(config)
     expected = config.features.make(task.graph, num_threads=1)

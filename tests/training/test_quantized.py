@@ -106,10 +106,11 @@ def test_what_does_not_read_them(run: Any, tmp_path: Path, how: Any, words: str)
 def test_gpus_do_not_read_them(settings: Any) -> None:
     config = settings("device_plan=cuda", "dataset.feature_dtype=int4")
     with one_line("dataset: features are stored as int4", "cuda", "has no kernels for them"):
-        check_feature_dtype(config, "int4")
-    check_feature_dtype(config, "float16")
+        check_feature_dtype(config.task_inputs, config.partitioner, "int4")
+    check_feature_dtype(config.task_inputs, config.partitioner, "float16")
     # Rows that take their place are float32.
-    check_feature_dtype(settings("device_plan=cuda", "features=degrees"), "int4")
+    replaced = settings("device_plan=cuda", "features=degrees")
+    check_feature_dtype(replaced.task_inputs, replaced.partitioner, "int4")
 
 
 def test_a_graph_on_disk_is_opened_as_it_was_written(graphs: Any) -> None:

@@ -9,9 +9,9 @@ from learnt import same, weights
 
 from gnnscale.core import ConfigError
 from gnnscale.features import DiskFeaturesConfig
+from gnnscale.training import open_device
 from gnnscale.training.build import tiered_features as tier
 from gnnscale.training.build.cache_problem import plan_caches
-from gnnscale.training.worker import device
 
 pytestmark = pytest.mark.integration
 
@@ -193,7 +193,9 @@ def test_a_run_whose_rows_exceed_memory_reads_the_disk_by_itself(
 ) -> None:
     common = (*COMMON, "device_plan=cpu", "epochs=1")
     whole = run(tmp_path / "whole", *common)
-    monkeypatch.setattr(device, "chosen_tier", lambda config, graph: DiskFeaturesConfig())
+    monkeypatch.setattr(
+        open_device, "chosen_tier", lambda features, graph, may_choose: DiskFeaturesConfig()
+    )
     disk = run(tmp_path / "disk", *common)
     # Memory that is too short for that maps the file, as if nothing had been chosen.
     short = ConfigError("features=disk: no memory is left for rows")

@@ -20,7 +20,7 @@ from gnnscale.backend import feature_loading as loading
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import multiplies_bfloat16
 from gnnscale.data import from_arrays
-from gnnscale.distributed.process_group import Group
+from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
 from gnnscale.graph import Graph
 from gnnscale.inference.evaluate import VertexExaminer
 from gnnscale.inference.memory_plan import InferencePlan
@@ -33,6 +33,7 @@ from gnnscale.run.records import EpochRecord, TrainResult
 from gnnscale.sampling import LayerSampling
 from gnnscale.training import setup as opening
 from gnnscale.training.pipeline.stages import Stages
+from gnnscale.training.setup import open_run
 from gnnscale.training.train import train
 
 pytestmark = pytest.mark.integration
@@ -303,7 +304,7 @@ def test_resumed_with_other_options(run: Any, settings: Any, observer: Any, tmp_
         ("dataset.split_seed=1", "the graph's content is "),  # other data of the same sizes
     ):
         with pytest.raises(ConfigError, match=message):
-            train(settings(other, resume), tmp_path, observer, options=saved)
+            train(open_run(settings(other, resume), tmp_path, saved, SINGLE_PROCESS), observer)
     assert (tmp_path / LAST).read_bytes() == before
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -242,7 +243,11 @@ def run(
         raised: BaseException | None = None
         try:
             result = train_and_report(
-                config, folder, options=values, run_training=launch, observers=observers
+                partial(launch, config, folder, options=values),
+                folder,
+                report_options=config.report_options,
+                options=values,
+                observers=observers,
             )
         except ObserverError as error:
             if error.of_logger:

@@ -29,8 +29,8 @@ from gnnscale.core.process import process_age_s
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from gnnscale.report.run_report import RunTraining
-    from gnnscale.run.records import TrainResult
+    from gnnscale.run.config import RunConfig
+    from gnnscale.run.records import Observer, TrainResult
 
 
 def train(options: DictConfig) -> float | None:
@@ -59,6 +59,7 @@ def _train(options: DictConfig, began: float) -> float | None:
     from gnnscale.report.formatting import network_line
     from gnnscale.report.run_report import train_and_report
     from gnnscale.run.config import RunConfig
+    from gnnscale.run.records import Observer
     from gnnscale.training.launcher.launch import launch
 
     config = typed(options, RunConfig)
@@ -70,21 +71,15 @@ def _train(options: DictConfig, began: float) -> float | None:
         # Without a checkpoint the run starts from the beginning.
         config = replace(config, resume=job_directory())
     if torchrun_rank():
-        from gnnscale.training.launcher.torchrun import train_other_rank
-
-        train_other_rank(config, job_directory(), options=values, job=job_number())
+        _train_rank(config, job_directory(), Observer(), options=values)
         return None
-    run_training: RunTraining = launch
-    if torchrun_rank() is not None:
-        from gnnscale.training.launcher.torchrun import train_rank0
-
-        run_training = partial(train_rank0, job=job_number())
+    run_training = launch if torchrun_rank() is None else _train_rank
     with _locked_run_directory(options) as directory:
         result = train_and_report(
-            config,
+            partial(run_training, config, directory, options=values),
             directory,
+            report_options=config.report_options,
             options=values,
-            run_training=run_training,
             began=began,
             table=Console(),
             command=command,
@@ -94,6 +89,23 @@ def _train(options: DictConfig, began: float) -> float | None:
         print(_result_line(result))
         print(directory)
     return result.valid_metric
+
+
+def _train_rank(
+    config: RunConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
+) -> TrainResult:
+    """Train the part of this process of torchrun."""
+    from gnnscale.training.launcher.torchrun import train_rank
+    from gnnscale.training.setup import open_run
+
+    return train_rank(
+        partial(open_run, config, directory, options),
+        observer,
+        devices=config.device_plan.parsed(),
+        runtime=config.runtime,
+        options=options,
+        job=job_number(),
+    )
 
 
 @contextmanager

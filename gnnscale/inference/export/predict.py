@@ -184,7 +184,7 @@ def predict(config: PredictConfig) -> Path:
     check_ids(config.out, layout)
     disk = layout.num_rows * row_bytes(config.out, layout)
     check_space(f"out={brief(config.out)}", config.out.parent, disk=disk)
-    predictor = Predictor(model, graph, run, num_layers=num_layers)
+    predictor = Predictor(model, graph, run.evaluation_options, num_layers=num_layers)
     predictor.prepare(vertices)
     with open_table(config.out, layout) as table:
         for rows in predictor.rows(vertices):
@@ -213,7 +213,7 @@ def _predict_edges(
     check_ids(config.out, layout)
     disk = layout.num_rows * row_bytes(config.out, layout)
     check_space(f"out={brief(config.out)}", config.out.parent, disk=disk)
-    predictor = EdgePredictor(model, Predictor(model, graph, run))
+    predictor = EdgePredictor(model, Predictor(model, graph, run.evaluation_options))
     with open_table(config.out, layout) as table:
         for outputs in predictor.outputs(ends, rows, graph.edge_features):
             table.write(outputs)
@@ -268,7 +268,7 @@ def _compare(config: PredictConfig, run: RunConfig, graph: Graph, trained: Train
         raise ConfigError(
             f"{option}: expected a run of task=links, got a run that predicts vertices"
         )
-    scorer = PairScorer(model, Predictor(model, graph, run), graph)
+    scorer = PairScorer(model, Predictor(model, graph, run.evaluation_options), graph)
     if config.top is None:
         pairs = find_pairs(config.pairs, graph, user_ids)
         write_scores(config.out, pairs, scorer.scores(pairs), user_ids)

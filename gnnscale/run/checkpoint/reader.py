@@ -19,11 +19,10 @@ from gnnscale.core.config.run_directory import METRICS_FILE, STEPS_FILE, SUMMARY
 from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.optim.dense import restore_optimizer
-from gnnscale.planner import DevicePlan
+from gnnscale.planner import Device, DevicePlan
 from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA
 from gnnscale.run.checkpoint.file import load_checkpoint, pack
 from gnnscale.run.checkpoint.tensor_checks import check_optimizer_state, check_weights
-from gnnscale.run.config import RunConfig
 from gnnscale.run.records import EpochRecord, EpochSums
 
 #: Maximum bytes of a line of a run.
@@ -358,14 +357,21 @@ class SavedRun:
         return None if self.plan_for(options) is None else self.management
 
     def check_progress(
-        self, file: Path, config: RunConfig, options: Mapping[str, Any], *, steps_per_epoch: int
+        self,
+        file: Path,
+        options: Mapping[str, Any],
+        devices: Sequence[Device],
+        batch_size: int,
+        *,
+        steps_per_epoch: int,
     ) -> None:
         """Refuse a step or a plan that is impossible in the run.
 
         Args:
             file: name of the checkpoint in errors.
-            config: options of the resumed run.
             options: options of the resumed run as plain values.
+            devices: devices of the resumed run.
+            batch_size: seeds of its mini-batches.
             steps_per_epoch: steps of an epoch of the resumed run.
 
         Raises:
@@ -379,11 +385,11 @@ class SavedRun:
         if plan is None:
             return
         try:
-            batch_size = DevicePlan.from_values(config.device_plan.parsed(), plan).batch_size
+            planned_size = DevicePlan.from_values(devices, plan).batch_size
         except ValueError as error:
             raise not_of_this_run(file, str(error)) from None
-        if batch_size != config.batch_size:
-            raise not_of_this_run(file, f"its plan has {batch_size} seeds")
+        if planned_size != batch_size:
+            raise not_of_this_run(file, f"its plan has {planned_size} seeds")
 
 
 def _plan_options(options: Mapping[str, Any]) -> tuple[Any, ...]:

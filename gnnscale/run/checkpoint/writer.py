@@ -20,7 +20,8 @@ from gnnscale.distributed.heartbeat import activity
 from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.graph import Graph
 from gnnscale.nn import TrainableModel
-from gnnscale.planner import DevicePlan
+from gnnscale.nn.optim import OptimizerConfig
+from gnnscale.planner import DevicePlan, DevicePlanConfig
 from gnnscale.run.checkpoint import BEST, FILES, INPUT_SCHEMA, LAST, remove_unfinished_files
 from gnnscale.run.checkpoint.file import max_bytes, read_checkpoint, save_checkpoint, unpack
 from gnnscale.run.checkpoint.input_schema import InputSchema, write_input_schema
@@ -32,8 +33,9 @@ from gnnscale.run.checkpoint.resume import (
     epochs_before,
     graph_identity,
 )
-from gnnscale.run.config import RunConfig
 from gnnscale.run.records import EpochRecord, EpochSums
+from gnnscale.run.runtime_config import RuntimeConfig
+from gnnscale.run.tasks import TaskConfig
 
 Job = Callable[[], None]
 
@@ -117,8 +119,13 @@ class RunCheckpoint:
     """
 
     directory: Path  #: the run directory
-    config: RunConfig
     options: Mapping[str, Any]  #: the run's options as plain values
+    runtime: RuntimeConfig  #: whether and when checkpoints are written
+    task: TaskConfig
+    optimizer: OptimizerConfig
+    device_plan: DevicePlanConfig
+    epochs: int  #: epochs of the run
+    batch_size: int  #: seeds of a mini-batch, summed over the devices
     graph: Graph  #: the training graph
     #: hash of the partition that determines the order of seeds; None without a partition
     partition: str | None = None
@@ -141,19 +148,19 @@ class RunCheckpoint:
     def is_due(self) -> bool:
         """Whether a checkpoint after an epoch is due: the last is on the disk and old enough."""
         passed_s = time.perf_counter() - self.saved_at
-        every_s = self.config.runtime.checkpoint_every_s
+        every_s = self.runtime.checkpoint_every_s
         if every_s is not None:
             wait_s = every_s
         elif self.saved_step is None:
             wait_s = 0.0
         else:
             wait_s = max(_MIN_INTERVAL_S, _MIN_WRITE_TIMES * self.took_s)
-        return self.config.runtime.checkpoint and passed_s >= wait_s and self._writer.idle
+        return self.runtime.checkpoint and passed_s >= wait_s and self._writer.idle
 
     @property
     def is_due_inside(self) -> bool:
         """Whether a checkpoint inside an epoch is due; false without ``checkpoint_every_s``."""
-        return self.config.runtime.checkpoint_every_s is not None and self.is_due
+        return self.runtime.checkpoint_every_s is not None and self.is_due
 
     def check(self) -> None:
         """Raise the exception of a failed write, such as OSError for a full disk."""
@@ -265,7 +272,7 @@ class RunCheckpoint:
             return
         self._folder.check()
         if self.saved_best is None:
-            labels = self.config.task.labels(self.graph)
+            labels = self.task.labels(self.graph)
             write_input_schema(self.directory, InputSchema.of(self.graph, labels))
         save_checkpoint(
             self.directory / BEST,
@@ -318,7 +325,7 @@ class RunCheckpoint:
         saved.learnt.restore(model, optimizer)
         self.saved_step = saved.step
         if group.is_rank0:
-            position = describe_position(saved, steps_per_epoch, self.config.epochs)
+            position = describe_position(saved, steps_per_epoch, self.epochs)
             log.info(f"{file}: resuming {position}")
         return saved
 
@@ -335,7 +342,7 @@ class RunCheckpoint:
         progresses = [file for file in all_gather_object(progress, group) if file is not None]
         if not progresses:
             return
-        if self.config.runtime.checkpoint:
+        if self.runtime.checkpoint:
             missing = f"{LAST} is missing; copy it to {LAST.parent} of this folder"
         else:
             missing = "runtime.checkpoint=false wrote no checkpoint; leave it as it is"
@@ -368,8 +375,11 @@ class RunCheckpoint:
         """Read a checkpoint and check that it belongs to this run."""
         saved = SavedRun.load(file, content)
         check_same_run(file, saved, config=self.options, graph=self._identity)
-        saved.check_tensors(file, model, optimizer, self.config.optimizer.state_names)
-        saved.check_progress(file, self.config, self.options, steps_per_epoch=steps_per_epoch)
+        saved.check_tensors(file, model, optimizer, self.optimizer.state_names)
+        devices = self.device_plan.parsed()
+        saved.check_progress(
+            file, self.options, devices, self.batch_size, steps_per_epoch=steps_per_epoch
+        )
         return saved
 
 

@@ -32,7 +32,7 @@ def build_model(
         num_edge_features: features of an edge, which the MLP reads too.
         num_outputs: classes or regression targets.
     """
-    assert model.row_width is not None  # RunConfig refuses other models
+    assert model.row_width is not None  # other models are refused before
     gnn = model.build(
         num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
     )

@@ -53,7 +53,7 @@ def build_model(
     model: ModelConfig, decoder: str, *, num_features: int, num_edge_features: int = 0
 ) -> links.LinkGNN:
     """Build a model with output rows of ``model.hidden`` features, and the decoder of edges."""
-    assert model.row_width is not None  # RunConfig refuses other models
+    assert model.row_width is not None  # other models are refused before
     gnn = model.build(
         num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
     )

@@ -25,7 +25,6 @@ from gnnscale.features.tiered.store import TieredReader, TieredStore
 from gnnscale.graph import Graph
 from gnnscale.planner import Accelerator, Device
 from gnnscale.planner.cost_model.workload import CacheEffect
-from gnnscale.run.config import RunConfig
 
 #: Maps the rows that the worker of a rank shares.
 MapRows = Callable[[int], Array]
@@ -117,15 +116,16 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
     )
 
 
-def find_uncached(config: RunConfig, plan: CachePlan | None) -> Uncached | None:
+def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None:
     """Return the devices that cache nothing although options request caches; None: there are none.
 
     Args:
-        plan: its cache plan; None: no device holds a cache, or no cache is requested.
+        plan: cache plan of the run; None: no device holds a cache, or no cache is requested.
+        requested: whether options request caches.
     """
     if plan is not None:
         return plan.uncached
-    if not config.requests_caches:
+    if not requested:
         return None
     reason = "no device of device_plan has memory that a link connects"
     return Uncached(num_devices=0, of_devices=0, reason=reason)

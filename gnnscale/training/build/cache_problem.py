@@ -1,5 +1,6 @@
 """Inputs of cache planning: devices of a run, their links, and their mini-batches."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,6 @@ from gnnscale.planner.cost_model import equations
 from gnnscale.planner.cost_model import stage_work as work
 from gnnscale.planner.cost_model.workload import Workload, unmeasured_workload
 from gnnscale.run.batch_config import BatchConfig
-from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import checked_order
 from gnnscale.sampling import NeighborSampling, seed_order
 
@@ -88,7 +88,7 @@ def plan_caches(
 
 
 def check_cache_plan(
-    config: RunConfig, graph: Graph, partition: Partition | None, path: Path
+    devices: Sequence[Device], graph: Graph, partition: Partition | None, path: Path
 ) -> None:
     """Raise if the plan at ``path`` does not fit the graph, its partition, or the devices.
 
@@ -98,7 +98,6 @@ def check_cache_plan(
     """
     stored = cache.read_plan(path, graph)
     cache.check_partition(stored, None if partition is None else partition.content)
-    devices = config.device_plan.parsed()
     positions = {i for i, device in enumerate(devices) if has_memory(device)}
     for entry in stored.plan.devices:
         if entry.device not in positions:

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gnnscale.cache.policies import NoCache
+from gnnscale.cache import CachePlannerConfig
 from gnnscale.core import ConfigError
 from gnnscale.core.artifact.files import size
 from gnnscale.planner import Cuda, Device, DevicePlanConfig
-from gnnscale.run.config import RunConfig
 
 #: Budgets are multiples of the memory divided by this: free memory varies a little between runs,
 #: and each budget needs its own plan.
@@ -29,28 +28,20 @@ class MemoryLeft:
     unused_bytes: tuple[int | None, ...]
 
 
-def is_profiled(config: RunConfig) -> bool:
-    """Whether a profiling run sizes the caches: all of them are on GPUs, and the run may vary.
+def is_profiled(planner: CachePlannerConfig, devices: Sequence[Device]) -> bool:
+    """Whether a profiling run can size the caches: all of them are on GPUs.
 
-    Deterministic runs and emulated devices use the bytes of the workload instead.
+    Caches of emulated devices take the bytes that the workload leaves instead.
     """
-    planner = config.cache_planner
-    if not planner.caches or not planner.uses_free_memory or config.runtime.deterministic:
+    if not planner.caches or not planner.uses_free_memory:
         return False
-    cached = [device for device in config.device_plan.parsed() if device.holds_cache]
+    cached = [device for device in devices if device.holds_cache]
     return bool(cached) and all(isinstance(device, Cuda) for device in cached)
 
 
-def without_caches(config: RunConfig) -> RunConfig:
-    """Return the options of the profiling run: no caches, and data placed as next to a cache."""
-    devices = [_entry(device) for device in config.device_plan.parsed()]
-    return replace(
-        config,
-        cache_planner=NoCache(),
-        device_plan=DevicePlanConfig(devices=devices, split=config.device_plan.split),
-        runtime=replace(config.runtime, checkpoint=False),
-        resume=None,
-    )
+def without_caches(plan: DevicePlanConfig) -> DevicePlanConfig:
+    """Return the devices of the profiling run, with data placed as next to a cache."""
+    return DevicePlanConfig(devices=[_entry(device) for device in plan.parsed()], split=plan.split)
 
 
 def _entry(device: Device) -> dict[str, Any]:
@@ -61,15 +52,17 @@ def _entry(device: Device) -> dict[str, Any]:
     return {"kind": device.kind, **values}
 
 
-def with_cache_budget(config: RunConfig, memory_left: MemoryLeft) -> RunConfig:
-    """Return the options of the run whose caches take ``memory_left``, minus the reserve.
+def with_cache_budget(
+    planner: CachePlannerConfig, devices: Sequence[Device], memory_left: MemoryLeft
+) -> CachePlannerConfig:
+    """Return the options of caches that take ``memory_left``, minus the reserve.
 
     All GPUs get the same budget, determined by the GPU with the least unused memory.
 
     Raises:
         ConfigError: no memory is left for a cache.
     """
-    devices, reserve = config.device_plan.parsed(), config.cache_planner.reserve
+    reserve = planner.reserve
     budgets = {
         device.label: unused - int(reserve * _budget(device))
         for device, unused in zip(devices, memory_left.unused_bytes, strict=True)
@@ -82,12 +75,12 @@ def with_cache_budget(config: RunConfig, memory_left: MemoryLeft) -> RunConfig:
     if budget <= 0:
         unused = budgets[name] + int(reserve * memory)
         raise ConfigError(
-            f"cache_planner={config.cache_planner.policy}: {name} has no memory left for a cache: "
+            f"cache_planner={planner.policy}: {name} has no memory left for a cache: "
             f"steps without one leave {size(unused)} of {size(memory)}, and "
             f"cache_planner.reserve={reserve} keeps a part free; reduce batch_size or "
             "sampler.fanouts, or set cache_planner.budget_bytes"
         )
-    return replace(config, cache_planner=replace(config.cache_planner, budget_bytes=budget))
+    return replace(planner, budget_bytes=budget)
 
 
 def _budget(device: Device) -> int:
@@ -95,11 +88,10 @@ def _budget(device: Device) -> int:
     return device.budget_bytes
 
 
-def describe(planned: RunConfig, unused_bytes: Sequence[int | None]) -> str:
+def describe(planner: CachePlannerConfig, memory_left: MemoryLeft) -> str:
     """Return one line with the size of the caches."""
-    least = min(unused for unused in unused_bytes if unused is not None)
-    budget = planned.cache_planner.budget_bytes or 0
+    least = min(unused for unused in memory_left.unused_bytes if unused is not None)
     return (
-        f"cache_planner={planned.cache_planner.policy}: {size(budget)} for each GPU's cache; steps "
-        f"without a cache left {size(least)} unused"
+        f"cache_planner={planner.policy}: {size(planner.budget_bytes or 0)} for each GPU's cache; "
+        f"steps without a cache left {size(least)} unused"
     )

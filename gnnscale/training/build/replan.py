@@ -21,8 +21,7 @@ from gnnscale.core import Array, Int32Array, Traffic
 from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.graph import Graph
 from gnnscale.planner import DevicePlan, device_plan
-from gnnscale.run.config import RunConfig
-from gnnscale.sampling import SeedOrder
+from gnnscale.sampling import SamplerConfig, SeedOrder
 from gnnscale.training.build.cache import OpenedCache, refill, shared_rows
 
 #: Maximum difference of measured and predicted hit rate.
@@ -55,16 +54,30 @@ class CacheReplanner:
 
     def __init__(
         self,
-        config: RunConfig,
         graph: Graph,
+        sampler: SamplerConfig,
         order: SeedOrder,
         group: Group,
         plan: CachePlan,
         cache: OpenedCache | None,
+        *,
+        epochs: int,
+        seed: int,
+        num_threads: int,
     ) -> None:
-        """Start with the opened caches and their plan."""
-        self._config = config
+        """Start with the opened caches and their plan.
+
+        Args:
+            sampler: sampler of the run.
+            epochs: epochs of the run.
+            seed: seed of the samples.
+            num_threads: threads of this machine that sample.
+        """
         self._graph = graph
+        self._sampler = sampler
+        self._num_epochs = epochs
+        self._seed = seed
+        self._num_threads = max(1, num_threads // group.local_size)
         self._order = order
         self._group = group
         self._cache = cache
@@ -75,13 +88,11 @@ class CacheReplanner:
 
         Every worker calls this after the same epoch, with equal ``traffic``.
         """
-        if any(device.holds_rows for device in self._config.device_plan.parsed()):
-            return  # peers may be reading the cache in device memory
         gap = hit_rate_gap(self.plan, traffic)
-        if gap is None or epoch + 1 >= self._config.epochs:
+        if gap is None or epoch + 1 >= self._num_epochs:
             return
         start = time.perf_counter()
-        epochs = range(epoch + 1, min(epoch + 1 + _PRESAMPLED_EPOCHS, self._config.epochs))
+        epochs = range(epoch + 1, min(epoch + 1 + _PRESAMPLED_EPOCHS, self._num_epochs))
         self._replan(epochs, devices)
         if self._group.is_rank0:
             log.info(
@@ -132,11 +143,11 @@ class CacheReplanner:
         rank = self._group.rank
         draws = Presampler(
             self._graph,
-            self._config.sampler,
+            self._sampler,
             self._order,
             split=partial(device_plan.apportion, devices.split),
-            seed=self._config.seed,
-            num_threads=max(1, self._config.num_threads // self._group.local_size),
+            seed=self._seed,
+            num_threads=self._num_threads,
         )
         return presampled.presample(draws, epochs, devices=[rank]).rows_of(rank)
 

@@ -16,7 +16,7 @@ from gnnscale.core import Access, Array, ConfigError, Traffic, brief
 from gnnscale.core.artifact.files import size
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.distributed.process_group import Group, all_gather_object
-from gnnscale.features import FeatureStore, SharedFeaturesConfig
+from gnnscale.features import FeatureStore, FeatureStoreConfig, SharedFeaturesConfig
 from gnnscale.features.sharded.disk_shard import (
     DiskShardInfo,
     LocalDiskShard,
@@ -36,7 +36,6 @@ from gnnscale.graph import Graph
 from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.graph.store_format import read_meta
 from gnnscale.planner.cost_model.workload import SourceEffect
-from gnnscale.run.config import RunConfig
 from gnnscale.training.build.tiered_features import OpenedTier, TierInputs
 
 log = logging.getLogger(__name__)
@@ -92,7 +91,7 @@ class _MachineStore:
     content: str  #: content hash of the data that all parts share
 
 
-def open_rows(config: RunConfig, graph: Graph, group: Group) -> ShardedStore | None:
+def open_rows(features: FeatureStoreConfig, graph: Graph, group: Group) -> ShardedStore | None:
     """Open the rows that are sharded over machines; None unless ``features=shared``.
 
     All processes call this at the same time, and raise equal errors.
@@ -101,10 +100,10 @@ def open_rows(config: RunConfig, graph: Graph, group: Group) -> ShardedStore | N
         ConfigError: there is a single machine, or the machines' stores are not the parts of one
             partition, each on one machine.
     """
-    if not isinstance(config.features, SharedFeaturesConfig):
+    if not isinstance(features, SharedFeaturesConfig):
         return None
     if group.local_size == group.size:
-        raise config.features.refused()
+        raise features.refused()
     shard = graph.features
     store: _MachineStore | None = None
     if isinstance(shard, ShardedFeatures):
@@ -178,14 +177,15 @@ def check_parts(machines: Sequence[_MachineStore]) -> None:
         )
 
 
-def open_sharded_tier(rows: ShardedStore, inputs: TierInputs) -> OpenedTier:
+def open_sharded_tier(
+    rows: ShardedStore, options: SharedFeaturesConfig, inputs: TierInputs
+) -> OpenedTier:
     """Open the tiered store of this worker above ``rows``, which are sharded over the machines.
 
     Raises:
         ConfigError: the rows of a step exceed the memory.
     """
-    options, group, sample = inputs.config.features, inputs.group, inputs.sample()
-    assert isinstance(options, SharedFeaturesConfig)
+    group, sample = inputs.group, inputs.sample()
 
     def plan(samples: Sequence[SampledBatches]) -> BufferPlan:
         all_samples, memory, horizon = inputs.buffer_inputs(options, samples)
@@ -208,7 +208,7 @@ def open_sharded_tier(rows: ShardedStore, inputs: TierInputs) -> OpenedTier:
     elif file is not None:
         rows.use_local_mapping(buffer.slots[: rows.num_own])
     effect = SourceEffect()
-    if not inputs.config.runtime.deterministic:
+    if not inputs.deterministic:
         effect = _effect(rows, buffer.values, sample)
     return OpenedTier(store=TieredStore(buffer.rows), effect=effect)
 

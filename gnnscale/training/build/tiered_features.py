@@ -20,6 +20,7 @@ from gnnscale.distributed.process_group import Group
 from gnnscale.features import (
     DiskFeaturesConfig,
     DiskRows,
+    FeatureStoreConfig,
     HostFeaturesConfig,
     SharedFeaturesConfig,
     read_from_disk,
@@ -45,7 +46,6 @@ from gnnscale.planner import device_plan
 from gnnscale.planner.cost_model import stage_work as work
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.cost_model.workload import SourceEffect, Workload
-from gnnscale.run.config import RunConfig, tier_problem
 from gnnscale.sampling import SamplerConfig, SeedOrder
 
 log = logging.getLogger(__name__)
@@ -58,18 +58,18 @@ RESERVE = 0.15
 _DETERMINISTIC_WINDOW = 8
 
 
-def chosen_tier(config: RunConfig, graph: Graph) -> DiskFeaturesConfig | None:
+def chosen_tier(
+    features: FeatureStoreConfig, graph: Graph, *, may_choose: bool
+) -> DiskFeaturesConfig | None:
     """Return how rows are read from disk; None: rows are read in memory.
 
-    With ``features=host``, rows are read from disk if they exceed the memory and the devices
-    support it. A deterministic run reads them in memory, however large the memory is.
+    With ``features=host``, rows are read from disk if they exceed the memory and ``may_choose``
+    allows it.
     """
-    if isinstance(config.features, DiskFeaturesConfig):
-        return config.features
-    may_choose = type(config.features) is HostFeaturesConfig and not config.runtime.deterministic
-    if not may_choose or tier_problem(config) is not None or not read_from_disk(graph):
-        return None
-    return DiskFeaturesConfig()
+    if isinstance(features, DiskFeaturesConfig):
+        return features
+    may_choose = may_choose and type(features) is HostFeaturesConfig
+    return DiskFeaturesConfig() if may_choose and read_from_disk(graph) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +84,17 @@ class OpenedTier:
 class TierInputs:
     """Run, mini-batches and caches for which a tiered store of one worker is sized."""
 
-    config: RunConfig  #: options of the run
     graph: Graph  #: the training graph
     sampling: SamplerConfig  #: sampler of the mini-batches
     order: SeedOrder  #: the seeds of every step
     workload: Workload  #: predicts the memory of a mini-batch during computation
     group: Group  #: all workers
     caches: CachePlan | None  #: caches of the devices above the store; None: there are none
+    split: Sequence[int] | None  #: seeds of each device; None: equal shares
+    seed: int  #: seed of the samples
+    num_threads: int  #: threads that sample and gather rows
+    prefetch_depth: int  #: mini-batches that a worker prepares ahead
+    deterministic: bool  #: whether free memory must not decide how far the store looks ahead
 
     def buffer_inputs(
         self, options: DiskFeaturesConfig | SharedFeaturesConfig, samples: Sequence[SampledBatches]
@@ -102,23 +106,41 @@ class TierInputs:
             cached_bytes = emulated_cache_bytes(self.caches, graph, group)
             name = "disk" if isinstance(options, DiskFeaturesConfig) else "shared"
             memory = memory_left(
-                self.config, graph, sample, group, name=name, cached_bytes=cached_bytes
+                graph,
+                sample,
+                group,
+                prefetch_depth=self.prefetch_depth,
+                name=name,
+                cached_bytes=cached_bytes,
             )
-        priority = host_priority(self.caches, graph, group)
-        return sample, memory, horizon_of(self.config, options.window, self.order, priority)
+        return sample, memory, self.horizon(options.window)
+
+    def horizon(self, window: int | None) -> Horizon:
+        """Return how far the store looks ahead: ``window`` steps, or None for the maximum.
+
+        Resource management decides as many steps ahead.
+        """
+        if window is None and self.deterministic:
+            window = _DETERMINISTIC_WINDOW
+        return Horizon(
+            window=window,
+            priority=host_priority(self.caches, self.graph, self.group),
+            num_steps=self.order.steps_per_epoch,
+            num_threads=self.num_threads,
+        )
 
     def sample(self) -> SampledBatches:
         """Sample the first mini-batches of this worker, without rows that its device caches."""
-        config, rank = self.config, self.group.rank
+        rank = self.group.rank
         device_filter = DeviceCacheFilter.of(self.caches, self.graph, rank)
-        split = config.device_plan.split or [1] * self.group.size
+        split = self.split or [1] * self.group.size
         presampler = Presampler(
             self.graph,
             self.sampling,
             self.order,
             split=partial(device_plan.apportion, split),
-            seed=config.seed,
-            num_threads=config.num_threads,
+            seed=self.seed,
+            num_threads=self.num_threads,
         )
         vertices, num_bytes, computing = [], 0, 0.0
         for draw in islice(presampler.epoch(0, devices={rank}), _SAMPLED):
@@ -219,24 +241,6 @@ def host_priority(caches: CachePlan | None, graph: Graph, group: Group) -> Int32
     return highest
 
 
-def horizon_of(
-    config: RunConfig, window: int | None, order: SeedOrder, priority: Int32Array
-) -> Horizon:
-    """Return how far the tiered store looks ahead: ``window`` steps, or None for the maximum.
-
-    Resource management decides as many steps ahead. In a deterministic run the amount of memory
-    must not change this number.
-    """
-    if window is None and config.runtime.deterministic:
-        window = _DETERMINISTIC_WINDOW
-    return Horizon(
-        window=window,
-        priority=priority,
-        num_steps=order.steps_per_epoch,
-        num_threads=config.num_threads,
-    )
-
-
 def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Group) -> SourceEffect:
     """Return the cost of rows from disk, whose bandwidth the workers of a machine share."""
     if rates is None:
@@ -247,11 +251,11 @@ def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Grou
 
 
 def memory_left(
-    config: RunConfig,
     graph: Graph,
     sample: SampledBatches,
     group: Group,
     *,
+    prefetch_depth: int,
     name: str = "disk",
     cached_bytes: int = 0,
 ) -> int:
@@ -269,10 +273,8 @@ def memory_left(
         ConfigError: no memory is left.
     """
     memory = read_memory()
-    num_in_flight = (
-        MAX_WINDOW + MAX_IN_FLIGHT + config.runtime.prefetch_depth + sample.device_window
-    )
-    computing = (1 + config.runtime.prefetch_depth) * sample.computing_bytes
+    num_in_flight = MAX_WINDOW + MAX_IN_FLIGHT + prefetch_depth + sample.device_window
+    computing = (1 + prefetch_depth) * sample.computing_bytes
     batch_bytes = num_in_flight * sample.num_bytes + computing
     free = memory.available - graph.mapped_bytes - cached_bytes - RESERVE * memory.total
     free -= batch_bytes * group.local_size

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gnnscale.cache.hotness.inclusion import inclusion
-from gnnscale.core import ConfigError, progress, read_memory
+from gnnscale.core import Array, ConfigError, progress, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
 from gnnscale.features.disk_bandwidth import max_read_gap
@@ -19,8 +19,7 @@ from gnnscale.features.disk_topology import (
     open_lists,
 )
 from gnnscale.graph import Graph
-from gnnscale.run.config import RunConfig, lists_problem
-from gnnscale.sampling import NeighborSampling
+from gnnscale.sampling import NeighborSampling, SamplerConfig
 from gnnscale.training.build.tiered_features import RESERVE
 
 log = logging.getLogger(__name__)
@@ -29,38 +28,54 @@ log = logging.getLogger(__name__)
 _LISTS_FRACTION = 0.5
 
 
-def open_topology(config: RunConfig, graph: Graph, group: Group) -> Graph:
+def open_topology(
+    graph: Graph,
+    group: Group,
+    sampler: SamplerConfig,
+    *,
+    batch_size: int,
+    num_threads: int,
+    samples_any: bool,
+    may_choose: bool,
+) -> Graph:
     """Return ``graph`` for sampling: unchanged, or with adjacency lists on disk.
 
     Lists are read from disk in two cases: ``sampler.memory_bytes`` is set, or the topology exceeds
-    the memory and the run is not deterministic. Every worker calls this at the same time.
+    the memory and ``may_choose`` allows it. Every worker calls this at the same time.
+
+    Args:
+        samples_any: whether any vertex may be a seed, and not only training vertices.
+        may_choose: whether free memory may decide where lists are.
 
     Raises:
         ConfigError: the lists are in no file.
         OSError: the file of the lists cannot be read.
     """
-    sampler = config.sampler
-    memory_bytes = sampler.memory_bytes if isinstance(sampler, NeighborSampling) else None
-    chosen = memory_bytes is None and reads_from_disk(config, graph)
+    if not isinstance(sampler, NeighborSampling):
+        return graph
+    memory_bytes = sampler.memory_bytes
+    chosen = memory_bytes is None and may_choose and exceeds_memory(graph)
     # Free memory differs between workers, but all must make the same choice.
     if memory_bytes is None and not group.largest([int(chosen)])[0]:
         return graph
     memory = lists_memory(graph) if memory_bytes is None else memory_bytes
-    resident = _plan(config, graph, group, memory // group.local_size)
+    memory //= group.local_size
+    if memory:
+        seeds = np.arange(graph.num_vertices) if samples_any else graph.train_idx
+        size_of_batch = batch_size / group.size
+        resident = _plan(graph, sampler, seeds, size_of_batch, memory, num_threads=num_threads)
+    else:
+        no_vertices = np.zeros(0, graph.indices.dtype)
+        resident = ResidentAdjacency(vertices=no_vertices, part=0.0, expected_hits=0.0)
     if group.is_rank0:
         log.info(_describe(graph, resident))
     gap = max_read_gap(indices_file(graph))
     return replace(graph, lists=open_lists(graph, resident.vertices, max_gap_bytes=gap))
 
 
-def reads_from_disk(config: RunConfig, graph: Graph) -> bool:
-    """Whether the topology exceeds the memory, and options allow it to stay on disk.
-
-    Free memory decides nothing in a deterministic run.
-    """
-    if config.runtime.deterministic or not isinstance(graph.indices, np.memmap):
-        return False
-    if not isinstance(config.sampler, NeighborSampling) or lists_problem(config) is not None:
+def exceeds_memory(graph: Graph) -> bool:
+    """Whether the topology is on disk and exceeds the available memory."""
+    if not isinstance(graph.indices, np.memmap):
         return False
     memory = read_memory()
     return graph.topology_bytes > memory.available - RESERVE * memory.total
@@ -73,14 +88,16 @@ def lists_memory(graph: Graph) -> int:
     return max(int(_LISTS_FRACTION * free), 0)
 
 
-def _plan(config: RunConfig, graph: Graph, group: Group, memory_bytes: int) -> ResidentAdjacency:
-    assert isinstance(config.sampler, NeighborSampling)
-    if memory_bytes == 0:
-        return ResidentAdjacency(
-            vertices=np.zeros(0, graph.indices.dtype), part=0.0, expected_hits=0.0
-        )
-    # Tasks on edges sample around any vertex.
-    seeds = np.arange(graph.num_vertices) if config.task.compares_rows else graph.train_idx
+def _plan(
+    graph: Graph,
+    sampler: NeighborSampling,
+    seeds: Array,
+    batch_size: float,
+    memory_bytes: int,
+    *,
+    num_threads: int,
+) -> ResidentAdjacency:
+    """Return the adjacency lists that stay in memory, by the expected reads around ``seeds``."""
     if not len(seeds):
         raise ConfigError(
             f"sampler.memory_bytes: {graph.path or graph.name} has no training vertices"
@@ -89,10 +106,10 @@ def _plan(config: RunConfig, graph: Graph, group: Group, memory_bytes: int) -> R
         expected = inclusion(
             graph,
             seeds,
-            config.sampler.fanouts,
-            batch_size=config.batch_size / group.size,
-            replace=config.sampler.replace,
-            num_threads=config.num_threads,
+            sampler.fanouts,
+            batch_size=batch_size,
+            replace=sampler.replace,
+            num_threads=num_threads,
         )
         return choose_resident_lists(graph, expected.lists, memory_bytes=memory_bytes)
 

@@ -1,4 +1,4 @@
-"""Detection of stalled workers on one machine, and the data that launcher and workers exchange."""
+"""Detection of stalled and failed workers on one machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gnnscale.core.artifact.npy import explain_lost_page
 from gnnscale.distributed.heartbeat import (
@@ -24,9 +22,6 @@ from gnnscale.distributed.heartbeat import (
     publish_heartbeats,
 )
 from gnnscale.ops import end_on_bus_error
-from gnnscale.planner.registry import DeviceKind
-from gnnscale.run.artifacts import RunArtifact
-from gnnscale.run.config import RunConfig
 
 log = logging.getLogger(__name__)
 
@@ -120,9 +115,6 @@ def _kill_process(heartbeat: Heartbeat | None) -> None:
 #: Exit status of a worker that has too little memory to send a message.
 OUT_OF_MEMORY = errno.ENOMEM
 
-#: Replies of the launching process to a finished epoch.
-STOP, CONTINUE = b"stop", b"continue"
-
 #: Exit status of a worker that read beyond the end of a shortened mapped file.
 LOST_PAGE = 128 + signal.SIGBUS
 
@@ -150,34 +142,3 @@ def lost_page(heartbeat_file: Path, rank: int) -> str | None:
     except OSError:
         return None
     return explain_lost_page(Path(name)) if name else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerTask:
-    """Arguments of a worker process."""
-
-    config: RunConfig  #: options of the run
-    directory: Path  #: the run directory
-    options: dict[str, Any]  #: ``config`` as plain values
-    rank: int  #: position of the worker's device in the plan
-    size: int  #: number of workers
-    rendezvous: Path | None  #: file through which workers connect; None: there is one worker
-    heartbeats: Path  #: file of all heartbeats
-    backend: str  #: backend of torch.distributed
-    artifacts: tuple[RunArtifact, ...]  #: artifacts made by the launching process
-    kinds: tuple[DeviceKind, ...]  #: custom device kinds that the launching process has registered
-    #: whether to profile memory for a few steps instead of training
-    profiles_memory: bool = False
-    #: whether an observer may end training, so that workers wait for its reply after each epoch
-    may_stop: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """Reason why a worker ends early."""
-
-    #: ``user``: the user can fix it, ``peer``: another worker failed, ``memory``: out of memory,
-    #: ``error``: any other error
-    kind: str
-    message: str  #: one line
-    trace: str  #: the traceback

@@ -13,7 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
+from gnnscale.cache import NoCache
 from gnnscale.core import ConfigError, KillCounts, address_space_reason, standard_arithmetic
+from gnnscale.planner import DevicePlanConfig
 from gnnscale.planner.device_spec import process_group_backend
 from gnnscale.planner.registry import custom_kinds
 from gnnscale.run.checkpoint import remove_unfinished_files
@@ -22,16 +24,13 @@ from gnnscale.run.records import DroppedProcessors, Observer, RunObserver, Train
 from gnnscale.training.build import gpu_cache_size
 from gnnscale.training.launcher import fork_server, serialization
 from gnnscale.training.launcher.failure_detection import (
-    CONTINUE,
     LOST_PAGE,
     OUT_OF_MEMORY,
-    STOP,
-    Failure,
-    WorkerTask,
     WorkerWatch,
     lost_page,
 )
 from gnnscale.training.launcher.worker_handles import WorkerProcess, WorkerServer, start_server
+from gnnscale.training.launcher.worker_task import CONTINUE, STOP, Failure, WorkerTask
 from gnnscale.training.make_artifacts import make_artifacts, share_graph
 from gnnscale.training.planning.drop_cpu import without_cpu
 
@@ -99,7 +98,9 @@ def launch(
     if isinstance(result, DroppedProcessors):
         log.info(result.line)
         dropped = result
-        config, options = without_cpu(dropped, config, options)
+        devices = without_cpu(dropped, config.device_plan)
+        config = replace(config, device_plan=DevicePlanConfig(devices=devices))
+        options = options | {"device_plan": options["device_plan"] | {"devices": devices}}
         result = _launch(_with_sized_caches(config, options), directory, observer, options=options)
     assert isinstance(result, TrainResult), "a single device has no CPU workers to drop"
     return replace(result, layout=replace(result.layout, left_out=dropped))
@@ -107,20 +108,25 @@ def launch(
 
 def _with_sized_caches(config: RunConfig, options: dict[str, Any]) -> RunConfig:
     """Profile memory without caches if it determines their size, and return new options."""
-    if not gpu_cache_size.is_profiled(config):
+    devices = config.device_plan.parsed()
+    # Measured memory decides nothing in a deterministic run.
+    if config.runtime.deterministic or not gpu_cache_size.is_profiled(
+        config.cache_planner, devices
+    ):
         return config
+    profiled = replace(
+        config,
+        cache_planner=NoCache(),
+        device_plan=gpu_cache_size.without_caches(config.device_plan),
+        runtime=replace(config.runtime, checkpoint=False),
+        resume=None,
+    )
     with TemporaryDirectory(prefix="profile-", dir=start_server().folder) as folder:
-        memory = _launch(
-            gpu_cache_size.without_caches(config),
-            Path(folder),
-            Observer(),
-            options=options,
-            profiles_memory=True,
-        )
+        memory = _launch(profiled, Path(folder), Observer(), options=options, profiles_memory=True)
     assert isinstance(memory, gpu_cache_size.MemoryLeft)
-    sized_config = gpu_cache_size.with_cache_budget(config, memory)
-    log.info(gpu_cache_size.describe(sized_config, memory.unused_bytes))
-    return sized_config
+    planner = gpu_cache_size.with_cache_budget(config.cache_planner, devices, memory)
+    log.info(gpu_cache_size.describe(planner, memory))
+    return replace(config, cache_planner=planner)
 
 
 def _launch(

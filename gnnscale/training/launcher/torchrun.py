@@ -6,10 +6,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import metadata
-from pathlib import Path
 from socket import gethostname
 from typing import Any
 
@@ -30,12 +29,14 @@ from gnnscale.distributed.process_group import (
     torchrun_client,
     torchrun_keys,
 )
+from gnnscale.planner import Device
 from gnnscale.planner.device_spec import process_group_backend
-from gnnscale.run.config import RunConfig
 from gnnscale.run.records import Observer, TrainResult
+from gnnscale.run.runtime_config import RuntimeConfig
+from gnnscale.training.determinism import check_equal_values, fix_instruction_set
 from gnnscale.training.launcher.failure_consensus import FailureConsensus
-from gnnscale.training.setup import check_equal_values, fix_instruction_set
 from gnnscale.training.train import train
+from gnnscale.training.worker.train_state import TrainState
 
 log = logging.getLogger(__name__)
 
@@ -52,18 +53,12 @@ _PR_SET_PDEATHSIG = 1
 _EXIT_S = 10.0
 
 
-def train_other_rank(
-    config: RunConfig, directory: Path, *, options: dict[str, Any], job: int = 0
-) -> None:
-    """Train a process's part on a rank other than 0, without an observer."""
-    train_rank0(config, directory, Observer(), options=options, job=job)
-
-
-def train_rank0(
-    config: RunConfig,
-    directory: Path,
+def train_rank(
+    open_run: Callable[[Group], AbstractContextManager[TrainState]],
     observer: Observer,
     *,
+    devices: Sequence[Device],
+    runtime: RuntimeConfig,
     options: dict[str, Any],
     job: int = 0,
 ) -> TrainResult:
@@ -72,10 +67,10 @@ def train_rank0(
     ``torchrun`` starts the processes, and ends all of them when one fails.
 
     Args:
-        config: options of the run; ``num_threads`` counts the threads of one machine.
-        directory: the run directory.
+        open_run: opens the run of this process, as one of a group.
         observer: receives all events, on rank 0.
-        options: ``config`` as plain values.
+        devices: devices of the plan, by rank.
+        options: options of the run as plain values, which must be equal in all processes.
         job: number of the run in its sweep.
 
     Raises:
@@ -84,18 +79,16 @@ def train_rank0(
         PeerLostError: another process has ended or stalled.
     """
     _exit_with_torchrun()
-    if config.runtime.deterministic:
+    if runtime.deterministic:
         fix_instruction_set()
-    devices = config.device_plan.parsed()
     backend = process_group_backend(devices)
     names = [device.label for device in devices]
-    limit_s = config.runtime.stall_limit_s
     with (
         join_torchrun(len(devices), backend=backend, job=job) as group,
-        monitoring_peers(group, names, limit_s=limit_s, job=job),
+        monitoring_peers(group, names, limit_s=runtime.stall_limit_s, job=job),
     ):
         check_equal_values(group, {**_releases(), **options}, ignore=_MACHINE_OPTIONS)
-        return train(config, directory, observer, options=options, group=group)
+        return train(open_run(group), observer, group)
 
 
 def _exit_with_torchrun() -> None:

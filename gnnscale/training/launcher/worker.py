@@ -29,16 +29,15 @@ from gnnscale.run.records import (
     TrainResult,
 )
 from gnnscale.training.build.gpu_cache_size import MemoryLeft
+from gnnscale.training.determinism import fix_instruction_set
 from gnnscale.training.launcher.failure_detection import (
     OUT_OF_MEMORY,
-    STOP,
-    Failure,
-    WorkerTask,
     report_lost_page,
     writing_heartbeats,
 )
+from gnnscale.training.launcher.worker_task import STOP, Failure, WorkerTask
 from gnnscale.training.planning.drop_cpu import ProcessorsDropped
-from gnnscale.training.setup import fix_instruction_set
+from gnnscale.training.setup import open_run
 from gnnscale.training.train import profile_memory, train
 
 #: Seconds between messages about steps: a message per step would slow short steps.
@@ -152,16 +151,21 @@ def _train(
 ) -> TrainResult | DroppedProcessors | MemoryLeft | None:
     """Train with the other workers, or profile memory; return the result on rank 0."""
     with join(task.rank, task.size, task.rendezvous, backend=task.backend) as group:
-        parts: dict[str, Any] = {"options": task.options, "artifacts": task.artifacts}
+        run = open_run(
+            task.config,
+            task.directory,
+            task.options,
+            group,
+            task.artifacts,
+            may_drop_cpu=not task.profiles_memory,
+        )
         result: TrainResult | DroppedProcessors | MemoryLeft
         if task.profiles_memory:
-            result = profile_memory(task.config, task.directory, group=group, **parts)
+            result = profile_memory(run, group)
         else:
             observer = _Forwarder(messages, replies, may_stop=task.may_stop)
             try:
-                result = train(
-                    task.config, task.directory, observer, group=group, may_drop_cpu=True, **parts
-                )
+                result = train(run, observer, group)
             except ProcessorsDropped as signal:
                 result = signal.dropped
     return result if group.is_rank0 else None

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -14,6 +14,7 @@ from gnnscale.graph import Graph
 from gnnscale.nn import GNN, TrainableModel
 from gnnscale.nn import base as trainable
 from gnnscale.nn.conv.linear import GraphLayer
+from gnnscale.nn.losses import LossConfig
 from gnnscale.planner import Device, DevicePlan, device_plan, planner
 from gnnscale.planner.calibration.cached_rates import this_machine
 from gnnscale.planner.cost_model.corrections import WorkCounter, correct, nominal_platform
@@ -29,14 +30,33 @@ from gnnscale.planner.cost_model.workload import (
 )
 from gnnscale.planner.device_spec import owns_steps
 from gnnscale.planner.platform import Platform
-from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SamplerConfig, SeedOrder
 from gnnscale.training.build.cache import cache_effects
 from gnnscale.training.planning.profiling import PlanProfile, restoring
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """Options of a run that decide its device plan and the changes of it during training."""
+
+    batch_size: int  #: seeds of a mini-batch, summed over the devices
+    epochs: int
+    seed: int  #: seed of the samples
+    num_threads: int  #: threads that compute on the host, over the workers of a machine
+    sampler: SamplerConfig  #: sampler of training
+    loss: LossConfig
+    split: Sequence[int] | None  #: seeds of each device; None: the performance model decides
+    prefetch: str  #: kind of prefetching, or ``auto``
+    prefetch_depth: int  #: mini-batches that a worker prepares ahead
+    manages: bool  #: whether work moves between devices during training
+    deterministic: bool  #: whether nominal rates replace measured times
+    compute_dtype: str  #: type of matrix products
+    preaggregated: bool  #: whether feature rows are aggregated before training
+    divides_columns: bool  #: whether devices have columns of the features (P3)
+
+
 def counted_work(
-    config: RunConfig,
+    options: PlanOptions,
     graph: Graph,
     model: TrainableModel,
     devices: Sequence[Device],
@@ -45,15 +65,17 @@ def counted_work(
     rank: int,
 ) -> WorkCounter | None:
     """Return the counter of the work of device ``rank``; None: the run measures seconds instead."""
-    if not config.runtime.deterministic:
+    if not options.deterministic:
         return None
     effects = cache_effects(len(devices), caches)
-    workloads = device_workloads(config, unmeasured_workload(graph, model), devices, effects, graph)
-    return WorkCounter(workloads[rank], rank=rank, cores=config.host_threads)
+    workloads = device_workloads(
+        options, unmeasured_workload(graph, model), devices, effects, graph
+    )
+    return WorkCounter(workloads[rank], rank=rank, cores=options.num_threads)
 
 
 def device_workloads(
-    config: RunConfig,
+    options: PlanOptions,
     workload: Workload,
     devices: Sequence[Device],
     effects: Sequence[CacheEffect],
@@ -67,10 +89,10 @@ def device_workloads(
     """
     workload = replace(
         workload,
-        preaggregated=config.features.preaggregates,
-        compute_dtype=config.runtime.compute_dtype if multiplies_bfloat16() else "float32",
+        preaggregated=options.preaggregated,
+        compute_dtype=options.compute_dtype if multiplies_bfloat16() else "float32",
     )
-    if config.partitioner.divides == "columns":
+    if options.divides_columns:
         workload = replace(workload, num_sharing=len(devices))
     pairs = zip(devices, effects, strict=True)
     return [
@@ -103,12 +125,13 @@ class PlanModel:
     """Performance model of one run (section V), which proposes plans and predicts step times.
 
     Attributes:
+        options: options that fix parts of the plan.
         devices: the trainers, in the order of ranks.
     """
 
     def __init__(
         self,
-        config: RunConfig,
+        options: PlanOptions,
         graph: Graph,
         model: TrainableModel,
         group: Group,
@@ -125,7 +148,6 @@ class PlanModel:
         ``runtime.deterministic`` they are nominal.
 
         Args:
-            config: options of the run, which may fix the split and the kind of prefetching.
             group: the workers, possibly on several machines of the same kind.
             effects: memory and hit rates of each device's cache.
             source: cost of rows outside host memory. None: all rows are in memory.
@@ -134,39 +156,41 @@ class PlanModel:
             ConfigError: a device cannot hold the seeds that the order assigns to it.
         """
         self.devices = tuple(devices)
-        self._config = config
+        self.options = options
         self._group = group
-        nominal = config.runtime.deterministic
-        self._platform = nominal_platform(config.host_threads) if nominal else this_machine()
-        workload = _workload(config, graph, model, order, sampling, self._platform)
+        nominal = options.deterministic
+        self._platform = nominal_platform(options.num_threads) if nominal else this_machine()
+        workload = _workload(
+            options, graph, model, order, sampling, self._platform, len(self.devices)
+        )
         if source is not None:
             workload = replace(workload, source=source)
         #: Whether a few steps represent the run: not while a tiered store still fills.
         self.is_steady = source is None
-        self._workloads = device_workloads(config, workload, self.devices, effects, graph)
+        self._workloads = device_workloads(options, workload, self.devices, effects, graph)
         self._first = model.layer(0) if isinstance(model, GNN) else None
         self._id_bytes = graph.indices.itemsize
         first_step = next(iter(order.epoch(0)))
         #: Seeds of each device, if an option or the seed order fixes them.
-        self._split = config.device_plan.split or (
-            first_step.counts and device_plan.apportion(first_step.counts, config.batch_size)
+        self._split = options.split or (
+            first_step.counts and device_plan.apportion(first_step.counts, options.batch_size)
         )
         if self._split is None and owns_steps(self.devices):
             # Device-driven steps need equal devices, whose buffers have a fixed capacity.
-            self._split = device_plan.apportion([1] * len(self.devices), config.batch_size)
+            self._split = device_plan.apportion([1] * len(self.devices), options.batch_size)
         if first_step.counts is not None:
             counts = zip(*(step.counts or () for step in order.epoch(0)), strict=True)
-            max_counts, size = [max(device_counts) for device_counts in counts], config.batch_size
+            max_counts, size = [max(device_counts) for device_counts in counts], options.batch_size
             planner.check_parts(self.devices, self._workloads, max_counts, batch_size=size)
 
     def proposals(self, correction: Correction | None) -> list[tuple[DevicePlan, Prediction]]:
         """Return plans with their predictions, fastest first."""
-        config, group = self._config, self._group
+        options, group = self.options, self._group
         return planner.plan_devices(
             self.devices,
-            batch_size=config.batch_size,
-            cores=config.host_threads * -(-group.size // group.local_size),
-            prefetch=config.runtime.prefetch,
+            batch_size=options.batch_size,
+            cores=options.num_threads * -(-group.size // group.local_size),
+            prefetch=options.prefetch,
             split=self._split,
             workloads=self._workloads,
             platform=self._platform,
@@ -210,7 +234,7 @@ class PlanModel:
         are preaggregated.
         """
         first = self._first
-        preaggregated = self._config.features.preaggregates
+        preaggregated = self.options.preaggregated
         if preaggregated or first is None or not first.splits_columns or len(self.devices) < 2:
             return None
         pairs = zip(self._workloads, plan.split, strict=True)
@@ -225,43 +249,46 @@ class PlanModel:
     @property
     def _in_flight(self) -> int:
         """Number of mini-batches that a device holds at the same time."""
-        runtime = self._config.runtime
-        return 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1
+        return 1 if self.options.prefetch == "none" else self.options.prefetch_depth + 1
 
 
 def _workload(
-    config: RunConfig,
+    options: PlanOptions,
     graph: Graph,
     model: TrainableModel,
     order: SeedOrder,
     sampling: SamplerConfig,
     platform: Platform,
+    num_devices: int,
 ) -> Workload:
     """Return the workload of a mini-batch, without measured times if the run is deterministic."""
-    deterministic = config.runtime.deterministic
     workload = measure_workload(
         graph,
         model,
         sampling,
         order,
-        seed=config.seed,
-        cores=config.host_threads,
-        num_steps=0 if deterministic else config.epochs * order.steps_per_epoch,
+        seed=options.seed,
+        cores=options.num_threads,
+        num_steps=0 if options.deterministic else options.epochs * order.steps_per_epoch,
     )
-    if deterministic:
+    if options.deterministic:
         return workload.untimed()
     if workload.counted is not None:
-        return with_measured_step(workload, config, graph, model, order, platform)
+        return with_measured_step(
+            workload, options, graph, model, order, platform, num_devices=num_devices
+        )
     return workload
 
 
 def with_measured_step(
     workload: Workload,
-    config: RunConfig,
+    options: PlanOptions,
     graph: Graph,
     model: TrainableModel,
     order: SeedOrder,
     platform: Platform,
+    *,
+    num_devices: int,
 ) -> Workload:
     """Return ``workload`` with the ratio of measured to predicted time of a step.
 
@@ -269,13 +296,13 @@ def with_measured_step(
     state are restored. Profiling corrects the remaining error.
     """
     assert workload.counted is not None
-    count = max(1, config.batch_size // len(config.device_plan.parsed()))
+    count = max(1, options.batch_size // num_devices)
     seeds = next(iter(order.epoch(0))).seeds[:count]
-    threads = config.host_threads
-    sampler = config.training_sampler.sampler(graph, seed=config.seed, num_threads=threads)
+    threads = options.num_threads
+    sampler = options.sampler.sampler(graph, seed=options.seed, num_threads=threads)
     batch = sampler.sample(seeds, 0)
     inputs = FeatureLoader(graph, model, num_threads=threads).load(batch)
-    objective = trainable.vertex_objective(graph, config.loss)
+    objective = trainable.vertex_objective(graph, options.loss)
     seconds: list[float] = []
     with restoring(model):
         for _ in range(1 + _STEPS):

@@ -8,12 +8,10 @@ the gain.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from gnnscale.planner import BY_DEVICE, Device, DevicePlan, DevicePlanConfig, DeviceShare, Threads
 from gnnscale.planner.device_spec import owns_steps
-from gnnscale.run.config import RunConfig
 from gnnscale.run.records import DroppedProcessors
 
 
@@ -26,18 +24,15 @@ class ProcessorsDropped(Exception):  # noqa: N818  no error: the run continues
         self.dropped = dropped
 
 
-def accelerator_position(config: RunConfig) -> int | None:
+def accelerator_position(devices: Sequence[Device]) -> int | None:
     """Return the position of the accelerator that could train without the CPU workers.
 
-    None: there is no single accelerator with device-driven steps, ``device_plan.split`` or
-    ``exchange`` is set, or the run is deterministic, since measured times do not repeat.
+    None: there is no single accelerator with device-driven steps.
     """
-    devices = config.device_plan.parsed()
     accelerators = [i for i, device in enumerate(devices) if not device.on_host]
     if len(accelerators) != 1 or len(devices) == 1 or not owns_steps([devices[accelerators[0]]]):
         return None
-    fixed = config.device_plan.split is not None or config.exchange is not None
-    return None if fixed or config.runtime.deterministic else accelerators[0]
+    return accelerators[0]
 
 
 def plan_solo(device: Device, *, batch_size: int, cores: int) -> DevicePlan:
@@ -63,23 +58,8 @@ def compare(
     )
 
 
-def without_cpu(
-    dropped: DroppedProcessors, config: RunConfig, options: dict[str, Any]
-) -> tuple[RunConfig, dict[str, Any]]:
-    """Return the options of the run that continues without its CPU workers.
-
-    Args:
-        dropped: the CPU workers, and the accelerator that continues.
-        options: ``config`` as plain values.
-
-    Returns:
-        The new configuration, and the new plain values.
-    """
-    entry = config.device_plan.devices[dropped.position]
+def without_cpu(dropped: DroppedProcessors, plan: DevicePlanConfig) -> list[dict[str, Any]]:
+    """Return the devices of ``plan`` for the run that continues without its CPU workers."""
+    entry = plan.devices[dropped.position]
     fields = {"kind": entry} if isinstance(entry, str) else dict(entry)
-    devices = [fields | {"name": dropped.name}]
-    plan = options["device_plan"] | {"devices": devices}
-    return (
-        replace(config, device_plan=DevicePlanConfig(devices=devices)),
-        options | {"device_plan": plan},
-    )
+    return [fields | {"name": dropped.name}]

@@ -10,7 +10,6 @@ from gnnscale.distributed.process_group import Group
 from gnnscale.planner import Device, DevicePlan
 from gnnscale.planner.cost_model import equations, predict
 from gnnscale.planner.cost_model import stage_work as work
-from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SeedOrder
 from gnnscale.training.planning.cost_estimates import PlanModel
 from gnnscale.training.planning.profiling import PlanProfile, num_profiled_steps
@@ -56,7 +55,6 @@ class PlanSearch:
 
     def __init__(
         self,
-        config: RunConfig,
         model: PlanModel,
         order: SeedOrder,
         saved_plan: Sequence[dict[str, Any]] | None,
@@ -67,21 +65,19 @@ class PlanSearch:
             saved_plan: the plan of a resumed run, as plain values, which is the choice; None:
                 search.
         """
-        self._config = config
+        options = model.options
         self._model = model
-        self._num_steps = config.epochs * order.steps_per_epoch
+        self._num_steps = options.epochs * order.steps_per_epoch
         self._profiled: list[_ProfiledPlan] = []
         if saved_plan is None:
             self.plan, self.predicted = self._model.proposals(None)[0]
         else:
             self.plan = model.within_limits(DevicePlan.from_values(model.devices, saved_plan))
             self.predicted = self._model.predict(self.plan)
-        nothing_to_choose = (
-            saved_plan is not None or self._has_one_plan or config.runtime.deterministic
-        )
+        nothing_to_choose = saved_plan is not None or self._has_one_plan or options.deterministic
         nothing_to_choose = nothing_to_choose or not model.is_steady
         # Predictions are of full mini-batches, so without one there is nothing to compare.
-        is_full = len(next(iter(order.epoch(0))).seeds) == config.batch_size
+        is_full = len(next(iter(order.epoch(0))).seeds) == options.batch_size
         self._num_profiles = 0 if nothing_to_choose or not is_full else self._num_worthwhile()
         self.converged = not self._num_profiles
 
@@ -131,8 +127,7 @@ class PlanSearch:
     @property
     def _has_one_plan(self) -> bool:
         """Whether the options allow a single plan: one device and fixed prefetching."""
-        config = self._config
-        return len(config.device_plan.parsed()) == 1 and config.runtime.prefetch != "auto"
+        return len(self._model.devices) == 1 and self._model.options.prefetch != "auto"
 
     def _num_worthwhile(self) -> int:
         """Return how many profiles a run of this length justifies."""

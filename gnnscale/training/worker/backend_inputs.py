@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from gnnscale.backend import BackendInputs, CacheInputs, DeviceStepInputs
 from gnnscale.backend import feature_loading as loading
 from gnnscale.core import Array
-from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
+from gnnscale.distributed.process_group import Group
+from gnnscale.nn.optim import OptimizerConfig
 from gnnscale.planner.device_plan import apportion
-from gnnscale.planner.device_spec import owns_steps, shared_collective
-from gnnscale.run.config import RunConfig
 from gnnscale.sampling import SeedOrder, StepSeeds
 from gnnscale.training.build.cache import OpenedCache
 from gnnscale.training.worker.model_state import ModelState, TrainInputs
@@ -21,38 +20,40 @@ from gnnscale.training.worker.model_state import ModelState, TrainInputs
 _PROFILED_STEPS = 16
 
 
-def owning_group(config: RunConfig, group: Group, solo_position: int | None) -> Group | None:
-    """Return the group of workers with device-driven steps, to which this worker belongs.
+@dataclass(frozen=True, kw_only=True)
+class DeviceDriven:
+    """Workers whose devices drive their own steps, and the options of their updates."""
 
-    None: the host starts every operation of this worker's steps.
-
-    Args:
-        solo_position: position of the single device that may train without other workers, or None.
-    """
-    if owns_steps(config.device_plan.parsed()):
-        return group
-    return SINGLE_PROCESS if solo_position == group.rank else None
+    group: Group  #: the workers; a group of one trains without other workers
+    optimizer: OptimizerConfig
+    clip_norm: float | None  #: maximum norm of the gradients; None: no clipping
+    split: Sequence[int] | None  #: seeds of each device; None: equal shares
+    #: whether gradients pass through gloo, apart from the exchange of step results
+    over_gloo: bool
 
 
 def backend_inputs(
-    config: RunConfig,
     data: TrainInputs,
     learning: ModelState,
     loader: loading.FeatureLoader,
     cache: OpenedCache | None,
-    owner: Group | None,
+    device_driven: DeviceDriven | None,
+    *,
+    batch_size: int,
 ) -> BackendInputs:
     """Return the inputs of the backend of this worker.
 
     Args:
         loader: loads features at the host.
         cache: cache of this device; None: it has none.
-        owner: the workers with device-driven steps; None: steps are host-driven.
+        device_driven: workers with device-driven steps; None: steps are host-driven.
+        batch_size: seeds of a mini-batch, summed over the devices.
     """
     task = data.task
-    step_inputs = None if owner is None else _device_step_inputs(config, data, learning, owner)
-    sampling = task.sampling(config.training_sampler, data.order)
-    sampler = sampling.sampler(task.graph, seed=config.seed, num_threads=config.num_threads)
+    step_inputs = None
+    if device_driven is not None:
+        step_inputs = _device_step_inputs(data, learning, device_driven)
+        batch_size = _max_seeds(data.order, batch_size, device_driven)
     graph = task.graph
     if step_inputs is not None and step_inputs.columns is not None:
         assert data.columns is not None
@@ -62,10 +63,10 @@ def backend_inputs(
         graph=graph,
         model=learning.trained,
         objective=task.objective,
-        sampler=sampler,
-        sampling=sampling,
-        seed=config.seed,
-        batch_size=config.batch_size if owner is None else _max_seeds(config, data.order, owner),
+        sampler=data.open_sampler(),
+        sampling=data.sampling,
+        seed=data.seed,
+        batch_size=batch_size,
         loader=loader,
         step_inputs=step_inputs,
     )
@@ -82,42 +83,42 @@ def backend_inputs(
 
 
 def _device_step_inputs(
-    config: RunConfig, data: TrainInputs, learning: ModelState, group: Group
+    data: TrainInputs, learning: ModelState, device_driven: DeviceDriven
 ) -> DeviceStepInputs:
     """Return the inputs that the device needs for device-driven steps."""
+    group = device_driven.group
     first_steps = islice(data.order.epoch(0), _PROFILED_STEPS)
     # NCCL connects GPUs separately. With gloo, gradients are summed while outcomes are exchanged.
-    over_gloo = shared_collective(config.device_plan.parsed()) == "cpu:gloo"
-    summing = group.new_group() if over_gloo else group
+    summing = group.new_group() if device_driven.over_gloo else group
     is_split = learning.split is not None
     return DeviceStepInputs(
-        build_optimizer=config.optimizer.build,
+        build_optimizer=device_driven.optimizer.build,
         host_optimizer=learning.optimizer,
-        clip_norm=config.runtime.clip_norm,
-        first_slices=tuple(_slice(config, step, group) for step in first_steps),
+        clip_norm=device_driven.clip_norm,
+        first_slices=tuple(_slice(step, device_driven) for step in first_steps),
         # Sums inside a step must not pass through host memory.
         sum=None if group.size == 1 else replace(summing, sums=None).sum,
         columns=summing if is_split else None,
     )
 
 
-def _counts(config: RunConfig, step: StepSeeds, group: Group) -> Sequence[int]:
-    """Return each device's number of seeds of a step, with device-driven steps."""
-    split = step.counts or config.device_plan.split or [1] * group.size
+def _counts(step: StepSeeds, device_driven: DeviceDriven) -> Sequence[int]:
+    """Return each device's number of seeds of a step."""
+    split = step.counts or device_driven.split or [1] * device_driven.group.size
     return apportion(split, len(step.seeds))
 
 
-def _slice(config: RunConfig, step: StepSeeds, group: Group) -> Array:
+def _slice(step: StepSeeds, device_driven: DeviceDriven) -> Array:
     """Return this device's seeds of a step."""
-    counts = _counts(config, step, group)
-    first = sum(counts[: group.rank])
-    return step.seeds[first : first + counts[group.rank]]
+    counts, rank = _counts(step, device_driven), device_driven.group.rank
+    first = sum(counts[:rank])
+    return step.seeds[first : first + counts[rank]]
 
 
-def _max_seeds(config: RunConfig, order: SeedOrder, group: Group) -> int:
-    """Return the largest number of seeds of this device's slices, with device-driven steps."""
+def _max_seeds(order: SeedOrder, batch_size: int, device_driven: DeviceDriven) -> int:
+    """Return the largest number of seeds of this device's slices."""
+    rank = device_driven.group.rank
     if order.movable:
-        split = config.device_plan.split or [1] * group.size
-        return max(apportion(split, config.batch_size)[group.rank], 1)
-    steps = order.epoch(0)
-    return max(1, *(_counts(config, step, group)[group.rank] for step in steps))
+        split = device_driven.split or [1] * device_driven.group.size
+        return max(apportion(split, batch_size)[rank], 1)
+    return max(1, *(_counts(step, device_driven)[rank] for step in order.epoch(0)))

@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from gnnscale.cache import CachePlan
 from gnnscale.cache.belady import LookAheadReplay
 from gnnscale.core import Array
-from gnnscale.run.config import RunConfig
 from gnnscale.sampling import Sampler
 from gnnscale.training.pipeline.slices import BatchSlice, Schedule
 from gnnscale.training.pipeline.stages import Stages
@@ -99,7 +98,7 @@ def _delayed(
 
 
 def sampled_slices(
-    slices: Schedule, device: WorkerDevice, config: RunConfig, data: TrainInputs
+    slices: Schedule, device: WorkerDevice, data: TrainInputs
 ) -> Iterator[BatchSlice]:
     """Return the worker's slices, sampled ahead if a prefetcher or dynamic cache needs it."""
     slices_ahead = slices.slices()
@@ -107,11 +106,7 @@ def sampled_slices(
         slices_ahead = sample_concurrently(slices_ahead, device.stages, count=CONCURRENT_STEPS)
     cache, prefetcher = device.cache, device.prefetcher
     if cache is not None and cache.replay is not None:
-        sampling = data.task.sampling(config.training_sampler, data.order)
-        sampler = sampling.sampler(
-            data.task.graph, seed=config.seed, num_threads=config.num_threads
-        )
-        return draw_ahead(slices_ahead, sampler, cache.replay)
+        return draw_ahead(slices_ahead, data.open_sampler(), cache.replay)
     if prefetcher is not None:
         return look_ahead(
             slices_ahead,

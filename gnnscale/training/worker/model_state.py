@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from gnnscale.cache import CachePlan, StoredPlan
 from gnnscale.distributed.process_group import Group
-from gnnscale.features import LearnedFeaturesConfig
+from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig
 from gnnscale.graph import Graph
-from gnnscale.nn import GNN, TrainableModel
+from gnnscale.nn import GNN, ModelConfig, TrainableModel
 from gnnscale.nn.learned_embeddings import LearnedEmbedding
+from gnnscale.nn.optim import OptimizerConfig
 from gnnscale.nn.optim.dense import optimizer_state
 from gnnscale.nn.optim.sparse import ROW_OPTIMIZERS
 from gnnscale.nn.options import CustomModel
 from gnnscale.partition import Partition
-from gnnscale.run import artifacts as run_artifacts
 from gnnscale.run.artifacts import RunArtifact
-from gnnscale.run.config import RunConfig
-from gnnscale.run.inputs import check_feature_dtype, checked_order, describe_use
+from gnnscale.run.records import Uncached
 from gnnscale.run.tasks.base import Task
-from gnnscale.sampling import SeedOrder
-from gnnscale.training.build.cache import find_uncached
-from gnnscale.training.make_artifacts import make_graph_artifacts
+from gnnscale.sampling import Sampler, SamplerConfig, SeedOrder
 from gnnscale.training.p3.split_run import SplitRun, SplitWeights
-
-log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,43 +35,14 @@ class TrainInputs:
     partition: Partition | None  #: partition over the devices. None: the graph is not partitioned.
     cache_plan: StoredPlan | None  #: cache plan of all devices; None: no caches
     artifacts: Sequence[RunArtifact]  #: artifacts made from the graph
+    sampling: SamplerConfig  #: sampler of training, as the task wraps it
+    uncached: Uncached | None  #: devices without the requested cache; None: there are none
+    seed: int  #: seed of the samples
+    num_threads: int  #: threads of the host that sample
 
-    @classmethod
-    def open(cls, config: RunConfig, group: Group, artifacts: Sequence[RunArtifact]) -> TrainInputs:
-        """Open the artifacts; if there are none, one process per machine makes them first.
-
-        Args:
-            artifacts: artifacts made by the launching process; empty if workers make them.
-
-        Raises:
-            ConfigError: the options do not fit the graph.
-            GraphError: a store is not usable.
-        """
-        if artifacts:
-            graph = run_artifacts.open_store(artifacts)
-        else:
-            graph = _local_rank0_first(group, config.dataset.open)
-            check_feature_dtype(config, graph.feature_dtype)
-            if config.needs_more_than_graph:
-                artifacts = _local_rank0_first(group, partial(make_graph_artifacts, config, graph))
-        line = describe_use(config, graph) if group.is_rank0 else None
-        if line is not None:
-            log.info(line)
-        task = run_artifacts.open_task(config, artifacts, graph, seed=config.seed)
-        if group.is_rank0:
-            task.log_split()
-        task = task.over(run_artifacts.with_shared_arrays(task.graph, artifacts))
-        graph = task.graph
-        partition = run_artifacts.open_partition(artifacts, graph)
-        cache_plan = run_artifacts.open_cache_plan(artifacts, graph)
-        plan = None if cache_plan is None else cache_plan.plan
-        uncached = find_uncached(config, plan) if group.is_rank0 else None
-        if uncached is not None:
-            log.info(uncached.line)
-        order = checked_order(config, task.seeds, None if partition is None else partition.parts)
-        return cls(
-            task=task, order=order, partition=partition, cache_plan=cache_plan, artifacts=artifacts
-        )
+    def open_sampler(self) -> Sampler:
+        """Return a sampler of training mini-batches."""
+        return self.sampling.sampler(self.graph, seed=self.seed, num_threads=self.num_threads)
 
     def with_graph(self, graph: Graph) -> TrainInputs:
         """Return the inputs with ``graph``, which has equal content but is read differently."""
@@ -105,14 +67,6 @@ class TrainInputs:
         return None if self.partition is None else self.partition.parts.columns
 
 
-def _local_rank0_first(group: Group, open_input: Callable[[], T]) -> T:
-    """Return ``open_input()``, called first by the process of each machine that makes artifacts."""
-    if group.local_rank == 0:
-        result = open_input()
-    group.barrier()
-    return result if group.local_rank == 0 else open_input()
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModelState:
     """Model of a run, the part that this device trains, and its optimizer."""
@@ -120,32 +74,55 @@ class ModelState:
     model: TrainableModel  #: full model, which is evaluated and saved
     trained: TrainableModel  #: model that this device trains: ``model``, or a part (P3)
     optimizer: torch.optim.Optimizer  #: updates the weights of ``trained``
+    optimizer_options: OptimizerConfig  #: builds further optimizers
     #: this worker's part of a split first layer (P3). None: devices train the full model.
     split: SplitRun | None = None
     #: gathers ``model`` from the devices' parts (P3); None otherwise
     weights: SplitWeights | None = None
 
     @classmethod
-    def open(cls, config: RunConfig, data: TrainInputs, group: Group) -> ModelState:
-        """Build the model, whose initial weights ``seed`` determines, and its optimizer."""
-        if group.is_rank0 and isinstance(config.model, CustomModel):
+    def build(
+        cls,
+        options: ModelConfig,
+        optimizer_options: OptimizerConfig,
+        features: FeatureStoreConfig,
+        data: TrainInputs,
+        group: Group,
+    ) -> ModelState:
+        """Build the model, whose initial weights the run's seed determines, and its optimizer.
+
+        Args:
+            features: options of the feature rows, which the model may learn.
+        """
+        if group.is_rank0 and isinstance(options, CustomModel):
             sizes = {"num_features": data.graph.num_features, "num_classes": data.graph.num_classes}
-            config.model.warn_unless_built_again(**sizes)
-        torch.manual_seed(config.seed)
-        model = data.task.build(config.model)
-        if isinstance(config.features, LearnedFeaturesConfig):
-            factor = config.features.rate_factor(config.optimizer.lr)
+            options.warn_unless_built_again(**sizes)
+        torch.manual_seed(data.seed)
+        model = data.task.build(options)
+        if isinstance(features, LearnedFeaturesConfig):
+            factor = features.rate_factor(optimizer_options.lr)
             table = torch.from_numpy(data.graph.features)
-            row_optimizer = ROW_OPTIMIZERS[config.features.optimizer]
+            row_optimizer = ROW_OPTIMIZERS[features.optimizer]
             model.vertex_rows = LearnedEmbedding(table, row_optimizer, rate_factor=factor)
         if data.columns is None or group.size == 1:
-            return cls(model=model, trained=model, optimizer=config.optimizer.build(model))
+            optimizer = optimizer_options.build(model)
+            return cls(
+                model=model,
+                trained=model,
+                optimizer=optimizer,
+                optimizer_options=optimizer_options,
+            )
         assert isinstance(model, GNN)
         split = SplitRun(model, data.columns, group)
-        optimizer = config.optimizer.build(split.model)
+        optimizer = optimizer_options.build(split.model)
         weights = split.weights(optimizer)
         return cls(
-            model=model, trained=split.model, optimizer=optimizer, split=split, weights=weights
+            model=model,
+            trained=split.model,
+            optimizer=optimizer,
+            optimizer_options=optimizer_options,
+            split=split,
+            weights=weights,
         )
 
     def join(self) -> None:
@@ -158,9 +135,9 @@ class ModelState:
         """Optimizer state of the full model, by parameter position, as of the last ``join``."""
         return optimizer_state(self.optimizer) if self.weights is None else self.weights.state
 
-    def full_optimizer(self, config: RunConfig) -> torch.optim.Optimizer:
+    def full_optimizer(self) -> torch.optim.Optimizer:
         """Return an optimizer of the full model to restore: ``optimizer``, or a new one (P3)."""
-        return self.optimizer if self.weights is None else config.optimizer.build(self.model)
+        return self.optimizer if self.weights is None else self.optimizer_options.build(self.model)
 
     def restore(self, optimizer: torch.optim.Optimizer) -> None:
         """Continue with the state of ``optimizer``, and with the full model (P3)."""

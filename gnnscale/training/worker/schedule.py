@@ -16,16 +16,15 @@ from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.partition.nvlink import links_between
 from gnnscale.planner import BY_DEVICE, DevicePlan
-from gnnscale.run.config import RunConfig
 from gnnscale.run.records import NetworkStats, RunLayout
-from gnnscale.training.build.cache import cache_effects, find_uncached
+from gnnscale.training.build.cache import cache_effects
 from gnnscale.training.drm.balance import shares_sampling
 from gnnscale.training.drm.rebalancer import Rebalancer, RebalancerState
 from gnnscale.training.gradient_sync import StepTotals
 from gnnscale.training.pipeline.device_step import max_late
 from gnnscale.training.pipeline.slices import BatchSlice, Schedule
 from gnnscale.training.pipeline.stages import build_pipeline, runs_ahead
-from gnnscale.training.planning.cost_estimates import PlanModel
+from gnnscale.training.planning.cost_estimates import PlanModel, PlanOptions
 from gnnscale.training.planning.drop_cpu import ProcessorsDropped, compare, plan_solo
 from gnnscale.training.planning.profiling import PlanProfile, profile_plan
 from gnnscale.training.planning.search import PlanSearch, agree_on_plan
@@ -37,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def plan_layout(
-    config: RunConfig,
+    options: PlanOptions,
     data: TrainInputs,
     learning: ModelState,
     device: WorkerDevice,
@@ -56,14 +55,14 @@ def plan_layout(
     start = time.perf_counter()
     search = None
     if group.is_rank0:
-        search = _open_search(config, data, learning, device, group, saved_plan)
-    profile = partial(_profile, config, data, learning, device)
+        search = _open_search(options, data, learning, device, group, saved_plan)
+    profile = partial(_profile, data, learning, device)
     plan = agree_on_plan(search, device.devices, group, partial(profile, rank=group.rank))
     if device.solo_position is not None:
         solo_plan = plan_solo(
             device.devices[device.solo_position],
-            batch_size=config.batch_size,
-            cores=config.host_threads,
+            batch_size=options.batch_size,
+            cores=options.num_threads,
         )
         step_s = group.broadcast_object(None if search is None else search.profiled_s)
         _drop_cpu(device, group, step_s, partial(profile, solo_plan, rank=0, solo=True))
@@ -76,17 +75,17 @@ def plan_layout(
         step_bytes=search.step_bytes(),
         partition=None if data.partition is None else data.partition.figures,
         cache=None if data.caches is None else data.caches.figures,
-        uncached=find_uncached(config, data.caches),
+        uncached=data.uncached,
         nvlink=_nvlink(device, group),
         network=None if device.rows is None else _network(device.rows, data),
     )
     _report_bytes(layout, learning)
-    _report_depths(plan, config)
+    _report_depths(plan, options)
     return layout
 
 
 def _open_search(
-    config: RunConfig,
+    options: PlanOptions,
     data: TrainInputs,
     learning: ModelState,
     device: WorkerDevice,
@@ -94,24 +93,23 @@ def _open_search(
     saved_plan: list[dict[str, Any]] | None,
 ) -> PlanSearch:
     source = None
-    if device.tier is not None and not config.runtime.deterministic:
+    if device.tier is not None and not options.deterministic:
         source = device.tier.effect  # measured, hence no part of deterministic runs
     model = PlanModel(
-        config,
+        options,
         data.graph,
         learning.model,
         group,
         data.order,
-        sampling=data.task.sampling(config.training_sampler, data.order),
+        sampling=data.sampling,
         devices=device.devices,
         effects=cache_effects(len(device.devices), data.caches),
         source=source,
     )
-    return PlanSearch(config, model, data.order, saved_plan)
+    return PlanSearch(model, data.order, saved_plan)
 
 
 def _profile(
-    config: RunConfig,
     data: TrainInputs,
     learning: ModelState,
     device: WorkerDevice,
@@ -121,7 +119,7 @@ def _profile(
     solo: bool = False,
 ) -> PlanProfile:
     """Profile ``plan`` on this worker's device, with an optimizer that is then discarded."""
-    optimizer = config.optimizer.build(learning.trained)
+    optimizer = learning.optimizer_options.build(learning.trained)
     return profile_plan(
         data.order,
         plan,
@@ -174,14 +172,14 @@ def _drop_cpu(
         raise ProcessorsDropped(dropped)
 
 
-def _report_depths(plan: DevicePlan, config: RunConfig) -> None:
+def _report_depths(plan: DevicePlan, options: PlanOptions) -> None:
     """Log the devices whose memory limits the number of mini-batches prepared ahead."""
     for share in plan.shares:
         if share.depth is not None and share.prefetch != "none":
             log.info(
                 f"{share.device.label}: its memory holds {share.depth} mini-batches of "
                 f"{share.num_seeds} seeds, so at most {share.depth} are prepared ahead "
-                f"(runtime.prefetch_depth={config.runtime.prefetch_depth})"
+                f"(runtime.prefetch_depth={options.prefetch_depth})"
             )
 
 
@@ -211,7 +209,7 @@ class BatchSchedule:
     @classmethod
     def open(
         cls,
-        config: RunConfig,
+        options: PlanOptions,
         data: TrainInputs,
         device: WorkerDevice,
         group: Group,
@@ -226,14 +224,14 @@ class BatchSchedule:
             first_step: the first step to train, counted over all epochs from 0.
             management: state of resource management in the checkpoint, or an initial one.
         """
-        share, depth = plan.shares[group.rank], config.runtime.prefetch_depth
-        lead_steps = _lead_steps(config, data, device, group, plan)
-        managed = manages(config, plan)
+        share, depth = plan.shares[group.rank], options.prefetch_depth
+        lead_steps = _lead_steps(options, data, device, group, plan)
+        managed = manages(options, plan)
         slices = Schedule(
             data.order,
             plan,
             rank=group.rank,
-            epochs=config.epochs,
+            epochs=options.epochs,
             first_step=first_step,
             lead_steps=lead_steps if managed else None,
             pending=management.pending,
@@ -244,13 +242,13 @@ class BatchSchedule:
                 slices,
                 first_step=first_step,
                 lead_steps=lead_steps,
-                counted=config.runtime.deterministic,
+                counted=options.deterministic,
                 state=management,
             )
         device.backend.set_threads(share.threads)
         pipeline = build_pipeline(
             device.stages,
-            sampled_slices(slices, device, config, data),
+            sampled_slices(slices, device, data),
             prefetch=share.prefetch,
             draws_ahead=device.cache is not None and device.cache.replay is not None,
             has_link=not share.device.on_host,
@@ -306,18 +304,18 @@ class BatchSchedule:
         self.pipeline.close()
 
 
-def manages(config: RunConfig, plan: DevicePlan) -> bool:
+def manages(options: PlanOptions, plan: DevicePlan) -> bool:
     """Return whether resource management has a decision to make under ``plan``."""
     if any(share.prefetch == BY_DEVICE for share in plan.shares):
         return False
-    return config.runtime.drm and (len(plan.shares) > 1 or runs_ahead(plan))
+    return options.manages and (len(plan.shares) > 1 or runs_ahead(plan))
 
 
 def _lead_steps(
-    config: RunConfig, data: TrainInputs, device: WorkerDevice, group: Group, plan: DevicePlan
+    options: PlanOptions, data: TrainInputs, device: WorkerDevice, group: Group, plan: DevicePlan
 ) -> int:
     """Return the number of steps that are prepared ahead, equal in every process."""
-    steps = (config.runtime.prefetch_depth + 1 if runs_ahead(plan) else 1) + max_late(plan)
+    steps = (options.prefetch_depth + 1 if runs_ahead(plan) else 1) + max_late(plan)
     if device.prefetcher is not None:
         steps += max(group.largest([device.prefetcher.lead]))
     else:

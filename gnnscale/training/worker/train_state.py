@@ -1,6 +1,6 @@
 """State of a training run: its open parts, and its progress."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -9,9 +9,9 @@ from gnnscale.core.metrics import ClassCounts
 from gnnscale.data.tables.vertex_ids import read_classes
 from gnnscale.distributed.process_group import Group
 from gnnscale.graph import SplitLabels
+from gnnscale.inference.evaluate import Validator
 from gnnscale.run import records
 from gnnscale.run.checkpoint.writer import RunCheckpoint
-from gnnscale.run.config import RunConfig
 from gnnscale.run.history import History
 from gnnscale.run.tasks.base import Task, ceiling
 from gnnscale.run.tasks.edges import EdgeTask
@@ -19,6 +19,7 @@ from gnnscale.run.tasks.links import LinkTask
 from gnnscale.training.gradient_sync import StepTotals
 from gnnscale.training.pipeline.slices import BatchSlice
 from gnnscale.training.pipeline.step import WorkerStep
+from gnnscale.training.planning.cost_estimates import PlanOptions
 from gnnscale.training.worker.device import WorkerDevice
 from gnnscale.training.worker.model_state import ModelState, TrainInputs
 from gnnscale.training.worker.schedule import BatchSchedule
@@ -57,12 +58,17 @@ class Progress:
 class TrainState:
     """State of a training run in one worker."""
 
-    config: RunConfig  #: options of the run
+    model_name: str  #: the model's name in reports
+    epochs: int  #: epochs of the run
+    #: validations without a better metric after which the run stops; None: it never does
+    patience: int | None
+    options: PlanOptions  #: options of the device plan and of its changes
     group: Group  #: the workers of the run
     data: TrainInputs  #: graph, task, partition and cache plan
     learning: ModelState  #: the model and its optimizer
     device: WorkerDevice  #: this worker's device
     checkpoint: RunCheckpoint  #: writes and reads checkpoints
+    open_validator: Callable[[], Validator]  #: returns the validation and test of the model
     progress: Progress  #: finished steps and epochs
     may_stop: bool = False  #: whether an observer may end training; equal on every rank
     stopped: bool = False  #: whether an observer has ended training
@@ -103,17 +109,16 @@ class TrainState:
     @property
     def finished(self) -> bool:
         """Whether all epochs are done, patience has run out, or an observer has ended training."""
-        done = self.progress.epoch >= self.config.epochs
+        done = self.progress.epoch >= self.epochs
         return done or self.out_of_patience or self.stopped
 
     @property
     def out_of_patience(self) -> bool:
         """Whether the last ``runtime.patience`` validations brought no improvement."""
-        patience = self.config.runtime.patience
-        return (
-            patience is not None
-            and records.num_validations_since_best(self.progress.metrics, self.metric) >= patience
-        )
+        if self.patience is None:
+            return False
+        num_worse = records.num_validations_since_best(self.progress.metrics, self.metric)
+        return num_worse >= self.patience
 
     @property
     def may_end_early(self) -> bool:
@@ -123,24 +128,24 @@ class TrainState:
     @property
     def follows_metrics(self) -> bool:
         """Whether validation metrics decide how the run continues; equal on every rank."""
-        config = self.config
-        return config.runtime.patience is not None or config.optimizer.follows_metrics
+        return self.patience is not None or self.learning.optimizer_options.follows_metrics
 
     @property
     def learning_rate(self) -> float:
         """Learning rate of the next epoch, after its warm-up."""
         metrics = [metric for metric in self.progress.metrics if metric is not None]
-        return self.config.optimizer.learning_rate(
-            self.progress.epoch, epochs=self.config.epochs, metrics=metrics, metric=self.metric
+        return self.learning.optimizer_options.learning_rate(
+            self.progress.epoch, epochs=self.epochs, metrics=metrics, metric=self.metric
         )
 
     def begin_epoch(self) -> Iterator[BatchSlice]:
         """Yield the epoch's prepared slices, and set each step's learning rate."""
         self.learning.trained.train()
         rate, num_steps = self.learning_rate, self.progress.steps_per_epoch
+        optimizer = self.learning.optimizer_options
         for _ in range(self.progress.steps_left):
             batch = next(self.schedule.pipeline)
-            factor = self.config.optimizer.warm_up(batch.step, steps_per_epoch=num_steps)
+            factor = optimizer.warm_up(batch.step, steps_per_epoch=num_steps)
             self.learning.set_rate(rate * factor)
             yield batch
 
@@ -159,8 +164,8 @@ class TrainState:
         graph, progress = self.data.graph, self.progress
         return records.TrainResult(
             dataset=graph.name,
-            model=self.config.model.name,
-            seed=self.config.seed,
+            model=self.model_name,
+            seed=self.data.seed,
             layout=self.layout,
             measures=self.data.task.measures,
             ceiling=ceiling(graph, self.metric),
@@ -168,8 +173,7 @@ class TrainState:
             graph=_graph_stats(self.data.task),
             test_metrics=test_metrics or {},
             test_classes=test_classes,
-            stopped_early=(self.out_of_patience or self.stopped)
-            and progress.epoch < self.config.epochs,
+            stopped_early=(self.out_of_patience or self.stopped) and progress.epoch < self.epochs,
             steps_per_epoch=progress.steps_per_epoch,
             steps_done=progress.steps_done,
         )

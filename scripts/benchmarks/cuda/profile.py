@@ -9,9 +9,10 @@ from benchmarks.cuda.bench import Bench
 from benchmarks.cuda.epoch import plan
 from benchmarks.runner import composed
 from gnnscale.distributed.process_group import SINGLE_PROCESS
+from gnnscale.training.open_device import open_device
 from gnnscale.training.pipeline.device_step import MAX_LATE
-from gnnscale.training.worker import device as devices
-from gnnscale.training.worker.model_state import ModelState, TrainInputs
+from gnnscale.training.setup import open_inputs
+from gnnscale.training.worker.model_state import ModelState
 
 _STEPS = 20
 
@@ -66,9 +67,10 @@ def _backend(bench: Bench) -> tuple[Any, Any]:
         *(f"dataset.num_vertices={vertices}", f"dataset.num_edges={edges}"),
         *(f"sampler.fanouts={list(sizes.fanouts)}".replace(" ", ""), f"batch_size={sizes.seeds}"),
     )
-    data = TrainInputs.open(config, SINGLE_PROCESS, ())
-    opened = devices.WorkerDevice.open(
-        config, data, ModelState.open(config, data, SINGLE_PROCESS), SINGLE_PROCESS
+    data = open_inputs(config, SINGLE_PROCESS)
+    learning = ModelState.build(
+        config.model, config.optimizer, config.features, data, SINGLE_PROCESS
     )
+    opened = open_device(config, data, learning, SINGLE_PROCESS)
     opened.backend.load_state()
     return opened.backend, data.graph

@@ -48,7 +48,15 @@ class Run:
             parameter.grad = torch.randn_like(parameter)
         self.optimizer.step()
         self.checkpoint = RunCheckpoint(
-            directory=directory, config=config, options=OPTIONS, graph=graph
+            directory=directory,
+            options=OPTIONS,
+            runtime=config.runtime,
+            task=config.task,
+            optimizer=config.optimizer,
+            device_plan=config.device_plan,
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            graph=graph,
         )
 
     def weights(self) -> dict[str, torch.Tensor]:
@@ -197,7 +205,7 @@ def test_it_is_due_after_a_while(new_run: Any, clock: Any) -> None:
 
 def test_with_an_interval_it_is_due_inside_epochs_too(new_run, settings, clock) -> None:
     every = settings("runtime.checkpoint_every_s=60")
-    checkpoint = replace(new_run().checkpoint, config=every, saved_at=clock.now)
+    checkpoint = replace(new_run().checkpoint, runtime=every.runtime, saved_at=clock.now)
     # Not at the start: what a kill undoes then is the start.
     assert not checkpoint.is_due
     assert not checkpoint.is_due_inside
@@ -207,7 +215,7 @@ def test_with_an_interval_it_is_due_inside_epochs_too(new_run, settings, clock) 
     checkpoint.took_s = 50.0  # it takes what was asked for
     assert checkpoint.is_due
     off = settings("runtime.checkpoint_every_s=60", "runtime.checkpoint=false")
-    assert not replace(checkpoint, config=off).is_due_inside
+    assert not replace(checkpoint, runtime=off.runtime).is_due_inside
 
 
 def test_a_run_without_a_checkpoint_starts_again(new_run: Any, caplog: Any) -> None:
@@ -276,7 +284,7 @@ def test_a_run_without_checkpoints_is_not_resumed(
     new_run: Any, settings: Any, tmp_path: Path
 ) -> None:
     run = new_run()
-    run.checkpoint.config = settings("runtime.checkpoint=false")
+    run.checkpoint.runtime = settings("runtime.checkpoint=false").runtime
     write_metrics(tmp_path, epochs(0.5))
     with one_line("metrics.jsonl has epochs of it, and runtime.checkpoint=false wrote no checkp"):
         run.resume()

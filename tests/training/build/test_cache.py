@@ -134,15 +134,14 @@ def test_devices_with_a_cache_take_rows_as_they_are() -> None:
     assert devices_with_caches(devices, None) == tuple(devices)
 
 
-def test_a_run_says_why_nothing_is_cached(settings: Callable[..., Any]) -> None:
-    processor = settings("device_plan=cpu", "cache_planner=legion")
-    found = find_uncached(processor, None)
+def test_a_run_says_why_nothing_is_cached() -> None:
+    found = find_uncached(None, requested=True)
     assert found is not None
     assert found.line == (
         "nothing is cached: no device of device_plan has memory that a link connects"
     )
-    assert find_uncached(settings("device_plan=cpu"), None) is None
-    aggregated = find_uncached(processor, plan(cache(host_aggregates=True)))
+    assert find_uncached(None, requested=False) is None
+    aggregated = find_uncached(plan(cache(host_aggregates=True)), requested=True)
     assert aggregated is not None
     assert "the host aggregates the first layer" in aggregated.line
 

@@ -25,21 +25,18 @@ PAGRAPH = "cache_planner=pagraph"
         ((plan_of(GPU),), False),  # no cache
         ((plan_of(GPU), PAGRAPH, "cache_planner.ratio=0.1"), False),
         ((plan_of(GPU), PAGRAPH, "cache_planner.budget_bytes=5"), False),
-        ((plan_of(GPU), PAGRAPH, "runtime.deterministic=true"), False),
         ((plan_of(accelerator()), PAGRAPH), False),  # its bytes follow from the workload
         ((plan_of(GPU, accelerator()), PAGRAPH), False),
     ],
 )
 def test_who_is_rehearsed(settings: Any, overrides: Any, expected: bool) -> None:
-    assert is_profiled(settings(*overrides)) == expected
+    config = settings(*overrides)
+    assert is_profiled(config.cache_planner, config.device_plan.parsed()) == expected
 
 
 def test_a_rehearsal_has_its_data_where_they_lie_beside_a_cache(settings: Any) -> None:
     config = settings(plan_of("cpu", GPU, GPU[:-1] + ",topology:device}"), PAGRAPH)
-    found = without_caches(config)
-    assert not found.cache_planner.caches
-    assert not found.runtime.checkpoint
-    processor, first, second = found.device_plan.parsed()
+    processor, first, second = without_caches(config.device_plan).parsed()
     assert processor == config.device_plan.parsed()[0]
     assert (first.features, first.topology) == ("host", "host")
     assert (second.features, second.topology) == ("host", "device")
@@ -50,6 +47,7 @@ def test_the_budget_is_what_is_left_less_the_reserve(settings: Any) -> None:
     config = settings(plan_of("cpu", GPU, GPU), PAGRAPH, "cache_planner.reserve=0.25")
     left = MemoryLeft(unused_bytes=(None, 1_000_000, 905_000))
     # 905,000 less a quarter of 1,280,000, in steps of 10,000.
-    assert with_cache_budget(config, left).cache_planner.budget_bytes == 580_000
+    caches = config.cache_planner, config.device_plan.parsed()
+    assert with_cache_budget(*caches, left).budget_bytes == 580_000
     with one_line("cuda:2 has no memory left", "reserve=0.25 keeps a part free"):
-        with_cache_budget(config, MemoryLeft(unused_bytes=(None, 1_000_000, 320_000)))
+        with_cache_budget(*caches, MemoryLeft(unused_bytes=(None, 1_000_000, 320_000)))

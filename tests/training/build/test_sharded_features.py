@@ -10,6 +10,7 @@ import torch
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.distributed.process_group import SINGLE_PROCESS
+from gnnscale.features import HostFeaturesConfig, SharedFeaturesConfig
 from gnnscale.features.tiered.sizing import Horizon, Misses, SampledBatches, TierSizes
 from gnnscale.graph import Graph
 from gnnscale.run.config import RunConfig
@@ -72,10 +73,10 @@ def test_other_parts_are_refused(found: Any, line: str) -> None:
         shared.check_parts(found)
 
 
-def test_one_machine_divides_nothing(settings: Settings, tiny_graph: Graph) -> None:
-    assert shared.open_rows(settings(), tiny_graph, SINGLE_PROCESS) is None
+def test_one_machine_divides_nothing(tiny_graph: Graph) -> None:
+    assert shared.open_rows(HostFeaturesConfig(), tiny_graph, SINGLE_PROCESS) is None
     with pytest.raises(ConfigError, match=r"^features=shared: expected a run on several "):
-        shared.open_rows(settings("features=shared"), tiny_graph, SINGLE_PROCESS)
+        shared.open_rows(SharedFeaturesConfig(), tiny_graph, SINGLE_PROCESS)
 
 
 class Rows:

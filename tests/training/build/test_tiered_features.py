@@ -3,42 +3,57 @@
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-from devices import accelerator, plan_of
 
-from gnnscale.features import DiskFeaturesConfig
-from gnnscale.features.tiered.sizing import Horizon
+from gnnscale.distributed.process_group import SINGLE_PROCESS
+from gnnscale.features import DegreeFeaturesConfig, DiskFeaturesConfig, HostFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.training.build import tiered_features as tier
 from gnnscale.training.build.tiered_features import chosen_tier
 
-REPEATS = "runtime.deterministic=true"
 
-
-def test_memory_decides_unless_the_run_is_to_repeat(
-    settings: Any, tiny_graph: Graph, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("features", "exceeds", "may_choose", "expected"),
+    [
+        (HostFeaturesConfig(), False, True, None),
+        (HostFeaturesConfig(), True, True, DiskFeaturesConfig()),
+        (HostFeaturesConfig(), True, False, None),
+        (DegreeFeaturesConfig(), True, True, None),
+        (DiskFeaturesConfig(window=3), False, False, DiskFeaturesConfig(window=3)),
+    ],
+)
+def test_rows_are_read_from_disk(
+    tiny_graph: Graph,
+    monkeypatch: pytest.MonkeyPatch,
+    features: Any,
+    exceeds: bool,
+    may_choose: bool,
+    expected: DiskFeaturesConfig | None,
 ) -> None:
-    assert chosen_tier(settings(), tiny_graph) is None
-    monkeypatch.setattr(tier, "read_from_disk", lambda graph: True)
-    assert chosen_tier(settings(), tiny_graph) == DiskFeaturesConfig()
-    cached = settings(plan_of(accelerator()), "cache_planner=pagraph")
-    assert chosen_tier(cached, tiny_graph) == DiskFeaturesConfig()
-    assert chosen_tier(settings("device_plan=cuda"), tiny_graph) is None
-    assert chosen_tier(settings("features=degrees"), tiny_graph) is None
-    assert chosen_tier(settings(REPEATS), tiny_graph) is None
-    asked = settings(REPEATS, "features=disk", "features.window=3")
-    assert chosen_tier(asked, tiny_graph) == DiskFeaturesConfig(window=3)
+    monkeypatch.setattr(tier, "read_from_disk", lambda graph: exceeds)
+    assert chosen_tier(features, tiny_graph, may_choose=may_choose) == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "window", "expected"),
-    [((), None, None), ((), 5, 5), ((REPEATS,), None, 8), ((REPEATS,), 5, 5)],
+    ("deterministic", "window", "expected"),
+    [(False, None, None), (False, 5, 5), (True, None, 8), (True, 5, 5)],
 )
-def test_a_run_that_is_to_repeat_looks_as_far_ahead_every_time(
-    settings: Any, given: tuple[str, ...], window: int | None, expected: int | None
+def test_a_deterministic_run_looks_equally_far_ahead(
+    tiny_graph: Graph, deterministic: bool, window: int | None, expected: int | None
 ) -> None:
-    order: Any = SimpleNamespace(steps_per_epoch=7)
-    priority = np.zeros(3, np.int32)
-    found = tier.horizon_of(settings(*given, "num_threads=2"), window, order, priority)
-    assert found == Horizon(window=expected, priority=priority, num_steps=7, num_threads=2)
+    unused: Any = None
+    inputs = tier.TierInputs(
+        graph=tiny_graph,
+        sampling=unused,
+        order=SimpleNamespace(steps_per_epoch=7),  # type: ignore[arg-type]
+        workload=unused,
+        group=SINGLE_PROCESS,
+        caches=None,
+        split=None,
+        seed=0,
+        num_threads=2,
+        prefetch_depth=1,
+        deterministic=deterministic,
+    )
+    horizon = inputs.horizon(window)
+    assert (horizon.window, horizon.num_steps, horizon.num_threads) == (expected, 7, 2)

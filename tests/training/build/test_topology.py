@@ -12,10 +12,9 @@ from gnnscale.core.artifact.npy import map_npy
 from gnnscale.core.hardware import Memory
 from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.graph import Graph
+from gnnscale.sampling import LaborSampling, NeighborSampling
 from gnnscale.training.build import topology
-from gnnscale.training.build.topology import lists_memory, open_topology, reads_from_disk
-
-REPEATS = "runtime.deterministic=true"
+from gnnscale.training.build.topology import exceeds_memory, lists_memory, open_topology
 
 
 @pytest.fixture
@@ -29,18 +28,22 @@ def has(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
     monkeypatch.setattr(topology, "read_memory", lambda: found)
 
 
-def test_memory_decides_unless_the_run_is_to_repeat(
-    settings: Any, stored: Graph, tiny_graph: Graph, monkeypatch: pytest.MonkeyPatch
+def opened(graph: Graph, memory_bytes: int | None = None, **changes: Any) -> Graph:
+    """Open the topology of ``graph`` for batches of two seeds."""
+    sampler = NeighborSampling(fanouts=[2, 2], memory_bytes=memory_bytes)
+    options = {"batch_size": 2, "num_threads": 1, "samples_any": False, "may_choose": True}
+    return open_topology(graph, SINGLE_PROCESS, sampler, **options | changes)
+
+
+def test_a_mapped_topology_is_compared_with_memory(
+    stored: Graph, tiny_graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Offsets take 48 bytes, neighbours 24, and the reserve is 15.
     has(monkeypatch, 87)
-    assert not reads_from_disk(settings(), stored)
+    assert not exceeds_memory(stored)
     has(monkeypatch, 86)
-    assert reads_from_disk(settings(), stored)
-    assert not reads_from_disk(settings(REPEATS), stored)
-    assert not reads_from_disk(settings(), tiny_graph)
-    assert not reads_from_disk(settings("sampler=labor"), stored)
-    assert not reads_from_disk(settings("device_plan=cuda"), stored)
+    assert exceeds_memory(stored)
+    assert not exceeds_memory(tiny_graph)
 
 
 def test_lists_get_half_of_what_is_left(stored: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,26 +54,27 @@ def test_lists_get_half_of_what_is_left(stored: Graph, monkeypatch: pytest.Monke
 
 
 def test_a_graph_is_read_as_it_was_asked(
-    settings: Any,
     stored: Graph,
     tiny_graph: Graph,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert open_topology(settings(), stored, SINGLE_PROCESS) is stored
+    assert opened(stored) is stored
     with caplog.at_level("INFO"):
-        asked = open_topology(
-            settings("sampler.memory_bytes=1000", REPEATS), stored, SINGLE_PROCESS
-        )
+        asked = opened(stored, 1000, may_choose=False)
     assert caplog.messages[-1].startswith(
         "sampler: memory holds 100% of 0.0 MiB of adjacency lists"
     )
     assert asked.lists.num_bytes == 16 + 6 * 4 + 5 * 8
     assert asked.mapped_bytes == 48
     assert stored.mapped_bytes == 72
-    nothing = open_topology(settings("sampler.memory_bytes=0"), stored, SINGLE_PROCESS)
+    nothing = opened(stored, 0)
     assert nothing.lists.num_bytes == 16 + 8
     has(monkeypatch, 60)
-    assert open_topology(settings(), stored, SINGLE_PROCESS).lists is not None
+    assert opened(stored).lists is not None
+    assert opened(stored, may_choose=False) is stored
+    labor = {"batch_size": 2, "num_threads": 1, "samples_any": False, "may_choose": True}
+    sampler = LaborSampling(fanouts=[2])
+    assert open_topology(stored, SINGLE_PROCESS, sampler, **labor) is stored
     with pytest.raises(ConfigError, match=r"^sampler.memory_bytes: expected adjacency lists"):
-        open_topology(settings("sampler.memory_bytes=0"), tiny_graph, SINGLE_PROCESS)
+        opened(tiny_graph, 0)

@@ -11,6 +11,7 @@ from gnnscale.planner.cost_model.predict import Host, accelerator_seconds
 from gnnscale.planner.cost_model.workload import CacheEffect, measure_workload, unmeasured_workload
 from gnnscale.run.inputs import checked_order
 from gnnscale.sampling.seed_order import labeled_vertices
+from gnnscale.training.open_device import plan_options
 from gnnscale.training.planning.cost_estimates import device_workloads, with_measured_step
 
 
@@ -29,7 +30,9 @@ def test_the_host_takes_what_was_measured(settings: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(name, iter(range(0, 100, 2)).__next__)
     threads = torch.get_num_threads()
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    found = with_measured_step(workload, config, graph, model, order, platform)
+    found = with_measured_step(
+        workload, plan_options(config), graph, model, order, platform, num_devices=1
+    )
     assert found.counted.host_factor > 1
     assert replace(found, counted=workload.counted) == workload
     host = Host(processor=platform.processor, num_workers=1, emulates=False)
@@ -43,6 +46,7 @@ def test_the_host_takes_what_was_measured(settings: Any, monkeypatch: pytest.Mon
 
 def test_data_in_a_gpus_memory_cross_no_link(settings: Any) -> None:
     config = settings("model=sage")
+    options = plan_options(config)
     graph = config.dataset.open()
     model = config.model.build(num_features=graph.num_features, num_classes=graph.num_classes)
     workload = unmeasured_workload(graph, model)
@@ -54,7 +58,7 @@ def test_data_in_a_gpus_memory_cross_no_link(settings: Any) -> None:
     effects = [CacheEffect()] * 3 + [cached]
     found = [
         each.cache
-        for each in device_workloads(config, workload, [*devices, devices[1]], effects, graph)
+        for each in device_workloads(options, workload, [*devices, devices[1]], effects, graph)
     ]
     sizes = (graph.topology_bytes + graph.feature_bytes, graph.topology_bytes, 0)
     assert [each.num_bytes for each in found[:3]] == list(sizes)
@@ -62,12 +66,12 @@ def test_data_in_a_gpus_memory_cross_no_link(settings: Any) -> None:
     assert [each.list_misses for each in found[:3]] == [0.0, 0.0, 1.0]
     assert found[3] == cached
     assert (
-        device_workloads(config, workload, [Cpu()], [CacheEffect()], graph)[0].cache
+        device_workloads(options, workload, [Cpu()], [CacheEffect()], graph)[0].cache
         == CacheEffect()
     )
     # The model reads the rows at the rate of the device's memory, and nothing over the link.
     slow = replace(devices[0], link_bandwidth=1.0)
-    (on_device,) = device_workloads(config, workload, [slow], [CacheEffect()], graph)
+    (on_device,) = device_workloads(options, workload, [slow], [CacheEffect()], graph)
     size = BatchSize(vertices=(500, 100, 20), edges=(1000, 200))
     times = accelerator_seconds(slow, on_device, size)
     assert times.load == pytest.approx(500 * workload.row_bytes / slow.memory_bandwidth)

@@ -21,8 +21,8 @@ EMULATED = (
 def rehearsed(run: TrainState, *, vertices: int = 360) -> PlanProfile:
     device, model = run.device, run.learning.model
     seeds = run.data.graph.train_idx[:vertices]
-    order = ShuffledOrder(seeds, batch_size=run.config.batch_size, seed=0)
-    optimizer = run.config.optimizer.build(model)
+    order = ShuffledOrder(seeds, batch_size=run.options.batch_size, seed=0)
+    optimizer = run.learning.optimizer_options.build(model)
     step = TrainStep(model, device.backend, device.synchronizer, optimizer)
     parts = {"model": model, "backend": device.backend, "stages": device.stages, "step": step}
     return profile_plan(order, run.layout.plan, rank=0, **parts)

@@ -15,6 +15,7 @@ from gnnscale.planner.cost_model.equations import Prediction
 from gnnscale.run import config as run_settings
 from gnnscale.sampling import StepSeeds, TwoStageOrder
 from gnnscale.training.build.cache import cache_effects
+from gnnscale.training.open_device import plan_options
 from gnnscale.training.planning import cost_estimates as plan_model
 from gnnscale.training.planning.cost_estimates import PlanModel
 from gnnscale.training.planning.profiling import PlanProfile
@@ -38,8 +39,8 @@ def begun(settings: Any) -> Callable[..., PlanSearch]:
         order = config.seed_order.order(graph.train_idx, **of)
         effects = cache_effects(len(devices), None)
         more = {"sampling": config.training_sampler, "devices": devices, "effects": effects}
-        found = PlanModel(config, graph, model, SINGLE_PROCESS, order, **more)
-        return PlanSearch(config, found, order, known)
+        found = PlanModel(plan_options(config), graph, model, SINGLE_PROCESS, order, **more)
+        return PlanSearch(found, order, known)
 
     return begin
 

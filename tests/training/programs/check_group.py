@@ -20,8 +20,8 @@ from gnnscale.nn.optim.dense import PlainAdam
 from gnnscale.nn.optim.sparse import RowSums, RowWiseAdagrad
 from gnnscale.planner import Cpu
 from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.training.determinism import check_equal_values
 from gnnscale.training.gradient_sync import Synchronizer, sum_embedding_gradients
-from gnnscale.training.setup import check_equal_values
 
 
 def check_exchanges(group: Group) -> None:

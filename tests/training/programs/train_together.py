@@ -37,6 +37,7 @@ from gnnscale.run.checkpoint import LAST
 from gnnscale.run.checkpoint import writer as run_checkpoint
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.config import RunConfig
+from gnnscale.training.setup import open_run
 from gnnscale.training.train import train
 
 
@@ -118,7 +119,7 @@ def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> N
     notes = Notes()
     directory = folder / name.partition("+")[0]
     with keeping(folder) if name == "kept" else nullcontext():
-        train(config, directory, notes, options=plain | {"resume": None}, group=group)
+        train(open_run(config, directory, plain | {"resume": None}, group), notes, group)
     threads = group.broadcast_object(notes.threads)
     assert torch.get_num_threads() == max(threads[group.rank], 1)
     assert not [each for each in threading.enumerate() if each.name.startswith("gnnscale-")]

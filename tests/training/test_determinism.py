@@ -6,7 +6,7 @@ import torch
 from torch.utils import deterministic
 
 from gnnscale import ops
-from gnnscale.training.setup import fix_instruction_set, repeatable_operations
+from gnnscale.training.determinism import fix_instruction_set, repeatable_operations
 
 
 def gradient(index: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
