@@ -370,7 +370,10 @@ def test_bfloat16_learns_nearly_the_same(run: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("has_instructions", "message"),
-    [(True, "use the processor's bfloat16 instructions"), (False, "float32 replaces it")],
+    [
+        (True, "matrix products use the processor's bfloat16 instructions"),
+        (False, "float32 replaces it"),
+    ],
 )
 def test_what_becomes_of_bfloat16_is_told(
     has_instructions: bool,

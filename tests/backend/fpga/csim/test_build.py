@@ -122,7 +122,7 @@ def test_an_installed_library_is_taken_where_it_fits(tree, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("compiler", "message"),
     [
-        ("", r"looked for g\+\+, c\+\+, clang\+\+; the wheel holds"),
+        ("", r"looked for g\+\+, c\+\+, clang\+\+; the wheel has"),
         ("ccache g++", r"looked for CXX=ccache g\+\+"),
         ("/bin/false", "the compiler ended with status 1"),
     ],
