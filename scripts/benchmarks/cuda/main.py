@@ -54,9 +54,9 @@ def main(arguments: Sequence[str]) -> int:
         for name in options.sections or SECTIONS:
             start = time.perf_counter()
             if name == "kernels":
-                import_module("cuda_bench.check").kernels_alone(bench)
+                import_module("benchmarks.cuda.check").kernels_alone(bench)
             else:
-                import_module(f"cuda_bench.{name}").run(bench)
+                import_module(f"benchmarks.cuda.{name}").run(bench)
             bench.note(f"{name}.section_s", time.perf_counter() - start, "s")
             _write(bench, options.out)
     _show(bench)
