@@ -88,17 +88,17 @@ def observer() -> Silent:
 
 @pytest.fixture
 def run(options: Callable[..., DictConfig], observer: Silent) -> Callable[..., TrainResult]:
-    """Train in this process, with ``seams`` in place of options that the command does not have.
+    """Train in this process, with ``fakes`` in place of options that the command does not have.
 
     ``observer`` watches, or ``watched``.
     """
 
     def trained(
-        directory: Path, *overrides: str, watched: Any = observer, **seams: Any
+        directory: Path, *overrides: str, watched: Any = observer, **fakes: Any
     ) -> TrainResult:
         node = options(*overrides)
         values: Any = OmegaConf.to_container(node, resolve=True)
-        config = replace(typed(node, RunConfig), **seams)
+        config = replace(typed(node, RunConfig), **fakes)
         threads = torch.get_num_threads()
         try:
             options_of_run = values | {"resume": None}
@@ -179,17 +179,17 @@ class Reported:
 
 @pytest.fixture
 def launched(options: Callable[..., DictConfig]) -> Callable[..., Reported]:
-    """Train as ``gnnscale train`` does, with ``seams`` in place of options that it does not have.
+    """Train as ``gnnscale train`` does, with ``fakes`` in place of options that it does not have.
 
     ``report`` is the class of the observer.
     """
 
     def run(
-        directory: Path, *overrides: str, report: type[RunReport] = RunReport, **seams: Any
+        directory: Path, *overrides: str, report: type[RunReport] = RunReport, **fakes: Any
     ) -> Reported:
         directory.mkdir(exist_ok=True)
         node = options(*overrides)
-        config = replace(typed(node, RunConfig), **seams)
+        config = replace(typed(node, RunConfig), **fakes)
         plain: Any = OmegaConf.to_container(node, resolve=True)
         console = Console(file=io.StringIO())
         values = plain | {"resume": None}
@@ -213,15 +213,15 @@ def resumed_and_whole(launched, tmp_path) -> Callable[..., tuple[Reported, Repor
     The run goes on for two epochs, however far it came.
     """
 
-    def compare(*overrides: str, **seams: Any) -> tuple[Reported, Reported]:
+    def compare(*overrides: str, **fakes: Any) -> tuple[Reported, Reported]:
         part, whole = tmp_path / "part", tmp_path / "whole"
         common = (*overrides, "runtime.checkpoint_every_s=0")
         with pytest.raises(KeyboardInterrupt):
-            launched(part, *common, "epochs=100000", report=StopAfterAnEpoch, **seams)
+            launched(part, *common, "epochs=100000", report=StopAfterAnEpoch, **fakes)
         common = (*common, f"epochs={load_checkpoint(part / LAST)['epoch'] + 2}")
         runs = (
-            launched(part, *common, f"resume={part}", **seams),
-            launched(whole, *common, **seams),
+            launched(part, *common, f"resume={part}", **fakes),
+            launched(whole, *common, **fakes),
         )
         assert same(weights(part), weights(whole))
         left, right = ([each.train_loss for each in run.result.history] for run in runs)
