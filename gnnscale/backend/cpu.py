@@ -14,7 +14,6 @@ class CpuBackend:
     """Backend that trains the host's own model on features in host memory."""
 
     def __init__(self, device: Device, host: BackendInputs) -> None:
-        """Open ``device``."""
         self.device = device
         self._model = host.model
         self._objective = host.objective

@@ -25,7 +25,6 @@ class DeviceMemory:
     """
 
     def __init__(self, device: Accelerator) -> None:
-        """Start with an empty memory of ``device``."""
         self._device = device
         self._in_use = self._permanent = 0
         self._lock = threading.Lock()
@@ -36,26 +35,12 @@ class DeviceMemory:
         return self._device.budget_bytes - self._permanent
 
     def keep(self, num_bytes: int, what: str) -> None:
-        """Reserve ``num_bytes`` for the whole run.
-
-        Args:
-            what: contents of the memory, for the error.
-
-        Raises:
-            DeviceMemoryError: less memory is free.
-        """
+        """Reserve ``num_bytes`` for the whole run; see ``reserve``."""
         self.reserve(num_bytes, what)
         self._permanent += num_bytes
 
     def reserve(self, num_bytes: int, what: str) -> None:
-        """Reserve ``num_bytes`` until ``free``.
-
-        Args:
-            what: contents of the memory, for the error.
-
-        Raises:
-            DeviceMemoryError: less memory is free.
-        """
+        """Reserve ``num_bytes`` of ``what`` until ``free``; DeviceMemoryError without room."""
         budget = self._device.budget_bytes
         with self._lock:
             if self._in_use + num_bytes > budget:

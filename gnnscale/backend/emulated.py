@@ -23,12 +23,8 @@ def passes(
 ) -> tuple[equations.BatchSize, ...] | None:
     """Return the sizes of the parts of ``seeds``, halved until each satisfies ``fits``.
 
-    Args:
-        seeds: positions of at least one seed in ``batch``.
-        fits: whether a part of this size fits into the device's memory.
-
-    Returns:
-        The sizes in seed order. None: a single seed does not fit.
+    ``seeds`` are positions of at least one seed in ``batch``; sizes are in seed order. None: a
+    single seed does not fit.
     """
     size = size_of_part(batch, seeds)
     if fits(size):
@@ -71,16 +67,14 @@ class _Resident(base.DeviceBatch):
 class EmulatedBackend(cpu.CpuBackend):
     """Backend whose stages take at least the time predicted by the performance model.
 
-    Results are exact, since the host computes them; time and memory are those of the emulated
-    device. A stage on a host slower than the prediction takes the host's time, and the counters
-    ``late_s`` and ``late_stages`` report the excess.
+    Results are exact, since the host computes them. A stage on a host slower than the prediction
+    takes the host's time, and the counters ``late_s`` and ``late_stages`` report the excess.
 
     A mini-batch larger than the memory that model and cache leave is trained in parts of its seeds,
     each with its own transfer and launch. Gradients are those of the full mini-batch.
     """
 
     def __init__(self, device: Accelerator, host: base.BackendInputs) -> None:
-        """Open ``device``, and reserve memory for the model and the cache."""
         super().__init__(device, host)
         self._accelerator = device
         self._workload = workload.unmeasured_workload(host.graph, host.model).on(device)

@@ -28,12 +28,7 @@ class Compiler:
     def find(cls, purpose: str, otherwise: str) -> Compiler:
         """Return the compiler named by ``CXX``, or the first installed of g++, c++ and clang++.
 
-        Args:
-            purpose: use of the compiler, for the error.
-            otherwise: alternative without a compiler, for the error.
-
-        Raises:
-            ConfigError: no compiler is installed.
+        Raises ConfigError if no compiler is installed.
         """
         chosen = os.environ.get("CXX", "").strip()
         candidates = [tuple(shlex.split(chosen))] if chosen else [(name,) for name in _COMPILERS]
@@ -79,11 +74,7 @@ def first_error(printed: str, status: int) -> str:
 
 
 def check_ours(path: Path) -> None:
-    """Refuse a path that other users of this machine can write.
-
-    Raises:
-        ConfigError: a user other than the current one and root can write ``path``.
-    """
+    """Refuse (ConfigError) a path that a user other than the current one and root can write."""
     try:
         check_private(path)
     except OSError as error:
@@ -96,12 +87,8 @@ def check_ours(path: Path) -> None:
 def find_sources(name: str, source: Path, what: str) -> Path:
     """Return the folder ``name`` of kernel sources, of the checkout or of the installed package.
 
-    Args:
-        source: a file of the folder, relative to it.
-        what: kind of the kernels, for the error.
-
-    Raises:
-        ConfigError: the folder is missing.
+    ``source`` is a file of the folder, relative to it; ``what`` names the kernels in the
+    ConfigError about a missing folder.
     """
     # An editable installation has two package folders: build results and sources.
     folders = [Path(folder).parent / name for folder in gnnscale.__path__]

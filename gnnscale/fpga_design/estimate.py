@@ -163,16 +163,7 @@ def compare_with_csim(
 ) -> SimulationComparison:
     """Train a small mini-batch in C simulation, and compute its cycles by the equations.
 
-    Args:
-        point: the design.
-        board: the card.
-        model: options of the model.
-        sampler: options of the sampler.
-        graph: graph to sample. None: a random graph.
-        num_features: features of the graph.
-        num_classes: classes of the graph.
-        library: library of the C simulation.
-        seed: seed of weights and sampling.
+    ``graph`` of None: a random graph.
     """
     used = graph or random_graph(_VERTICES, _VERTICES * _DEGREE, num_features, num_classes)
     torch.manual_seed(seed)

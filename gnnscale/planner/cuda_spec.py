@@ -119,14 +119,8 @@ class Cuda(Accelerator):
     def keeps(self, *, topology: int, features: int, kept: int, budget: int) -> tuple[bool, bool]:
         """Return whether GPU memory stores the full topology, and all feature rows.
 
-        The topology has priority: reads of adjacency lists are short, so that they use a link
-        badly.
-
-        Args:
-            topology: bytes of the topology.
-            features: bytes of all feature rows.
-            kept: bytes of other data in GPU memory.
-            budget: bytes of GPU memory that a run may use.
+        The topology (in bytes) has priority: reads of adjacency lists are short, so that they use a
+        link badly. ``kept`` are bytes of other data, ``budget`` those that a run may use.
         """
         free, stored = budget - kept, []
         for memory, num_bytes in ((self.topology, topology), (self.features, features)):
@@ -152,11 +146,7 @@ class Cuda(Accelerator):
 
 
 def find_all_gpus() -> int:
-    """Return the number of GPUs that this process may use, without initializing CUDA.
-
-    Raises:
-        ConfigError: there is no GPU.
-    """
+    """Return the number of GPUs that this process may use, without initializing CUDA."""
     try:
         gpus = nvml.find_gpus().devices
     except nvml.NvmlError as error:
@@ -185,12 +175,9 @@ def _gpu(devices: tuple[nvml.Gpu, ...], index: int) -> nvml.Gpu:
 def find_gpu(index: int, *, memory_bytes: int | None = None) -> tuple[nvml.Gpu, nvml.Gpus]:
     """Return an available GPU, and all GPUs of the machine, without initializing CUDA.
 
-    Args:
-        index: number of the GPU among the GPUs visible through ``CUDA_VISIBLE_DEVICES``.
-        memory_bytes: bytes of GPU memory that the run needs. None: whatever is free.
-
-    Raises:
-        ConfigError: there is no such GPU, it is exclusively used, or its free memory is too small.
+    ``index`` counts the GPUs of ``CUDA_VISIBLE_DEVICES``. The run needs ``memory_bytes``. None:
+    whatever is free. Raises ConfigError if there is no such GPU, it is exclusively used, or its
+    free memory is too small.
     """
     try:
         gpus = nvml.find_gpus()

@@ -92,8 +92,7 @@ class Device:
     def check(self) -> None:
         """Check that this machine has the device, before a run allocates anything.
 
-        Raises:
-            ConfigError: the device is missing or busy; the message names an alternative.
+        Raises ConfigError if the device is missing or busy; the message names an alternative.
         """
 
     @property
@@ -114,10 +113,7 @@ class Device:
     def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
         """Return whether the device's memory holds the full topology, and all feature rows.
 
-        Args:
-            topology: bytes of the topology.
-            features: bytes of all feature rows.
-            kept: bytes of other data in device memory, such as a cache; 0 if unknown.
+        Arguments are bytes; ``kept`` are those of other data, such as a cache; 0 if unknown.
         """
         return False, False
 

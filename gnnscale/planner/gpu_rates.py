@@ -44,9 +44,7 @@ class CardRates:
     def of(self, device: Cuda, *, row_bytes: int) -> Cuda:
         """Return ``device`` with these rates in place of default rates; the user's rates stay.
 
-        Args:
-            device: the GPU of the device plan.
-            row_bytes: bytes of a feature row, which determine the bandwidth of the link.
+        ``row_bytes`` of a feature row determine the bandwidth of the link.
         """
         rates = {
             "macs_per_s": self.macs_per_s,
@@ -67,13 +65,8 @@ class CardRates:
 def load_or_measure_rates(uuid: str, driver: str, measure: Callable[[], CardRates]) -> CardRates:
     """Return the stored rates of a GPU, or measure and store them.
 
-    A file in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda`` holds the rates per GPU and driver
-    version. A damaged file is replaced.
-
-    Args:
-        uuid: the GPU's UUID.
-        driver: version of the driver.
-        measure: measures the rates of the GPU.
+    A file in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda`` holds the rates per GPU (``uuid``) and
+    version of the driver. A damaged file is replaced.
     """
     rates = read_rates(uuid, driver)
     if rates is None:

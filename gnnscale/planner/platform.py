@@ -162,7 +162,6 @@ class Sharing:
     def sync_seconds(self, num_bytes: float, num_workers: int) -> float:
         """Return the seconds of an all-reduce of ``num_bytes``, eq. 13 for workers.
 
-        A worker writes its gradients, sums one slice of all workers' gradients, and reads the sums.
         The bytes per worker do not depend on the number of workers, each of which has a core.
         """
         if num_workers < 2:
@@ -281,13 +280,10 @@ def _check_amounts(option: str, amounts: float | Sequence[float] | None) -> None
 def shared_rate(
     numbers: Sequence[int], rates: Sequence[float], threads: int, active: float
 ) -> float:
-    """Return the rate of ``threads`` of ``active`` threads: rate(T)·t/T.
+    """Return the rate of ``threads`` (t) of ``active`` (T) threads: rate(T)·t/T.
 
-    Args:
-        numbers: ascending numbers of threads with a rate; more threads get the last rate.
-        rates: rates of these numbers of threads, interpolated linearly from 0 on.
-        threads: t, the threads whose rate is returned.
-        active: T, all threads that work at the same time; at least ``threads``.
+    ``rates`` of ascending ``numbers`` of threads are interpolated linearly from 0 on; more threads
+    get the last rate.
     """
     active = max(active, threads)
     count = min(active, numbers[-1])
@@ -451,12 +447,7 @@ def estimate_file() -> Path:
 
 
 def read_platform(file: Path) -> Platform:
-    """Read a platform that ``Platform.write`` has written.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ConfigError: the file is invalid.
-    """
+    """Read a platform that ``Platform.write`` has written; FileNotFoundError, or ConfigError."""
     content = read_yaml(file)
     check_references(file, content, allowed=False)
     try:
@@ -477,11 +468,7 @@ class ThisMachine(PlatformConfig):
     file: Path | None = None
 
     def open(self) -> Platform:
-        """Read the measured rates.
-
-        Raises:
-            ConfigError: this machine was not measured, or the file is invalid.
-        """
+        """Read the measured rates; ConfigError: there are none of this machine."""
         file = self.file or platform_file()
         try:
             platform = read_platform(file)
@@ -512,11 +499,7 @@ class ThisGpu(PlatformConfig):
         check_range("platform.row_bytes", self.row_bytes, 1)
 
     def open(self) -> Platform:
-        """Read the rates of the processor and the GPU.
-
-        Raises:
-            ConfigError: there is no such GPU, or the processor or the GPU was not measured.
-        """
+        """Read the rates of processor and GPU; ConfigError: one is missing, or was not measured."""
         gpu, gpus = find_gpu(self.index)
         rates = read_rates(gpu.uuid, gpus.driver)
         if rates is None:

@@ -1,7 +1,7 @@
 """Linear aggregation over a device block, equal to the host's bit for bit.
 
-Kernels compute the coefficients. Sums run in edge order, those of gradients in the order of the
-block transposed by a stable sort, so that no sum depends on the schedule of threads.
+Sums run in edge order, those of gradients in the order of the block transposed by a stable sort, so
+that no sum depends on the schedule of threads.
 """
 
 from __future__ import annotations
@@ -155,12 +155,9 @@ def load_aggregated(
 ) -> torch.Tensor:
     """Aggregate rows of a table while reading them (fused load-aggregate), without gradient.
 
-    Args:
-        block: block of the first layer.
-        table: ``[num_rows, f]``; row ``block.vertices[i]`` belongs to source ``i``.
-        rule: aggregation.
-        degrees: ``[num_src]`` float32 in-degrees in the full graph, if the rule uses them.
-        dtype: type of the result, float32 or bfloat16.
+    ``table`` is ``[num_rows, f]``; row ``block.vertices[i]`` belongs to source ``i``. ``degrees``
+    are ``[num_src]`` float32 in the full graph, if ``rule`` uses them. ``dtype`` of the result is
+    float32 or bfloat16.
     """
     factors = coefficients(block, rule, degrees)
     return _forward(block, table, factors, vertices=block.vertices, dtype=dtype)
@@ -171,9 +168,8 @@ def transposed(
 ) -> tuple[RowSegments, torch.Tensor | None]:
     """Turn a block around: the destinations of every source, in the order of the edges.
 
-    Returns:
-        The lists, and ``weights[e] * dst_scale[dst]`` ``[num_edges]`` float32 in their order; None
-        if both are.
+    The second result is ``weights[e] * dst_scale[dst]``, ``[num_edges]`` float32 in the order of
+    the lists. None: both are None.
     """
     order, destinations, indptr = block.by_source()
     capacity = block.num_edges
@@ -210,15 +206,9 @@ def degrees_of(
     *,
     full_degrees: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the in-degrees of ``vertices``, ``[n]`` float32; 0 past the first ``count``.
+    """Return the in-degrees of ``vertices``, ``[n]`` float32; 0 past the first ``count`` (``[1]``).
 
-    Args:
-        kernels: kernels of the device.
-        graph: topology of the device.
-        vertices: ``[n]`` vertices of the graph.
-        count: ``[1]`` int64 on the device.
-        full_degrees: ``[num_vertices]`` int32 in-degrees in the full graph, if ``graph`` is a
-            partition.
+    ``full_degrees`` are ``[num_vertices]`` int32 in the full graph, if ``graph`` is a partition.
     """
     if full_degrees is not None:
         return _floats(kernels, NULL, NULL, full_degrees, vertices, count)
@@ -296,7 +286,6 @@ def sum_rows(
 
     Args:
         x: ``[n, f]`` source rows.
-        lists: sources of each destination.
         out: ``[m, f]``, written; rows past the last of ``lists`` become zeros.
         vertices: row of ``x`` by local id. None: local ids are rows.
         weights, heads: ``[num_edges, heads]`` float32; each head has f / heads columns.

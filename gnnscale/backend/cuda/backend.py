@@ -50,9 +50,8 @@ _STEP = "in step %d, of %d seeds"
 def open_cuda(device: Device, host: BackendInputs) -> CudaBackend:
     """Open a GPU, or its host emulation.
 
-    Raises:
-        ConfigError: the GPU, its driver or a library is missing.
-        DeviceMemoryError: data placed in device memory exceed it.
+    Raises ConfigError if the GPU, its driver or a library is missing; DeviceMemoryError if data
+    placed in device memory exceed it.
     """
     assert isinstance(device, Cuda)
     engine: Engine = HostEngine(device) if device.host_driven else CudaEngine(device)
@@ -299,13 +298,7 @@ class CudaBackend:
     def _traffic(
         self, size: BatchSize, counts: ReadCounts, sent_bytes: int | None = None
     ) -> Traffic:
-        """Return the traffic of a mini-batch.
-
-        Args:
-            size: vertices and edges of each layer.
-            counts: reads by location.
-            sent_bytes: bytes of a sample copied from the host. None: the device has sampled.
-        """
+        """Return the traffic of a mini-batch; ``sent_bytes`` of None: the device has sampled."""
         placed, request = self._placed, self.device.link_request_bytes
         if self._exchange_traffic is not None:
             return self._exchange_traffic
@@ -334,19 +327,12 @@ class CudaBackend:
         return {f"{ROWS_FROM}{name}": float(count) for name, count in zip(names, rows, strict=True)}
 
     def _naming(self, when: str, *numbers: int) -> CudaErrorContext:
-        """Return a context that adds the device and the step to CUDA errors.
-
-        Args:
-            when: text with a ``%d`` for each of ``numbers``.
-        """
+        """Return a context that adds the device and the step to CUDA errors."""
         return CudaErrorContext(self.device.label, when, numbers)
 
 
 def _is_bounded(host: BackendInputs) -> bool:
-    """Return whether fan-outs or layer sizes bound a mini-batch, so that sizes may stay unknown.
-
-    Otherwise the host waits for each sample's sizes while the device trains the previous batch.
-    """
+    """Return whether fan-outs or layer sizes bound a mini-batch, so that sizes may stay unknown."""
     sampling = host.sampling
     if isinstance(sampling, LinkSampling):
         sampling = sampling.vertices

@@ -79,13 +79,9 @@ def batch_of(
 ) -> CudaBatch:
     """Return a sample as a mini-batch that shares its arrays.
 
-    Args:
-        sample: sample of the device.
-        host_seeds: ``[num_seeds]`` seeds on the host.
-        sizes: sizes of the sample, or upper bounds; entries past the actual size are undefined.
-        kernels: kernels of the device.
-        step: step of the run at recording. A replay reads its own step from device memory.
-        weight_sums: ``[num_vertices]`` by local id. None: edges have no weights.
+    ``sizes`` may be upper bounds; entries past the actual size are undefined. ``step`` is that of
+    the recording: a replay reads its own from device memory. ``weight_sums`` are ``[num_vertices]``
+    by local id. None: edges have no weights.
     """
     blocks = []
     for hop, arrays in enumerate(sample.hops):
@@ -123,14 +119,7 @@ def batch_of(
 def batch_from_host(
     batch: MiniBatch, slice_seeds: Array, kernels: Kernels, device: torch.device
 ) -> CudaBatch:
-    """Copy a mini-batch from the host to a device.
-
-    Args:
-        batch: sample of the host.
-        slice_seeds: seeds of the slice: vertices, or numbers of edges.
-        kernels: kernels of the device.
-        device: device of ``kernels``.
-    """
+    """Copy a mini-batch of ``slice_seeds`` (vertices, or numbers of edges) to a device."""
 
     def copied(array: Array | None) -> torch.Tensor | None:
         return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device)

@@ -18,10 +18,7 @@ _PROBABILITIES = 65536
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceActivation(Activation):
-    """Activation of rows whose number and step only the device may know.
-
-    Rows past that number become zeros.
-    """
+    """Activation of rows whose number and step only the device may know; later rows become 0."""
 
     block: BlockArrays  #: row i belongs to its vertex i
     count: torch.Tensor  #: int64 on the device: entry 0 is the number of rows
@@ -71,11 +68,7 @@ class CudaBlock(BlockArrays, DeviceBlock):
     """Block of a device with the operations that layers compute over it."""
 
     def copy(self, vertices: torch.Tensor) -> CudaBlock:
-        """Return a copy of all arrays, which later samples do not overwrite.
-
-        Args:
-            vertices: copy of the mini-batch's vertices.
-        """
+        """Return a copy that later samples do not overwrite, over a copy of ``vertices``."""
         arrays = ("indptr", "indices", "importance", "edge_weights", "weight_sums")
         copied = {
             name: array.clone() for name in arrays if (array := getattr(self, name)) is not None

@@ -58,12 +58,7 @@ class DeviceGraph:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSizes:
-    """Sizes of a sample.
-
-    Attributes:
-        num_vertices: before each hop, seeds first, and after the last hop.
-        num_edges: edges of each hop.
-    """
+    """Sizes of a sample, of each hop from the seeds outwards."""
 
     num_vertices: tuple[int, ...]
     num_edges: tuple[int, ...]
@@ -71,12 +66,9 @@ class SampleSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchCapacity:
-    """Capacity of a sample's arrays.
+    """Capacity of a sample's arrays, of each hop from the seeds outwards.
 
-    Attributes:
-        num_vertices: maximum before each hop, seeds first, and after the last hop.
-        num_edges: maximum edges of each hop. Layer-wise sampling counts all edges that a layer
-            chooses from.
+    Layer-wise sampling counts all edges that a layer chooses from.
     """
 
     num_vertices: tuple[int, ...]
@@ -88,14 +80,8 @@ class BatchCapacity:
     ) -> BatchCapacity:
         """Return the maximum sizes of a sample of ``max_seeds`` seeds.
 
-        Args:
-            sampling: options of the sampler.
-            graph: sampled topology.
-            max_seeds: maximum seeds of a batch.
-            max_edges: maximum edges of a hop. None: no limit.
-
-        Raises:
-            ConfigError: ``max_seeds`` or ``max_edges`` is not positive, or is too large.
+        ``max_edges``: maximum edges of a hop. None: no limit. Raises ConfigError if ``max_seeds``
+        or ``max_edges`` is not positive, or is too large.
         """
         check_range("max_seeds", max_seeds, 1)
         if max_edges is not None:
@@ -175,8 +161,7 @@ def envelope(
 ) -> BatchCapacity:
     """Return the observed capacity for the mini-batches of a run.
 
-    The host samples the first slices of the run. Their sizes determine the capacity, so that a
-    resumed run has the same one.
+    It follows from the first slices of the run, so that a resumed run has the same one.
     """
     bound = BatchCapacity.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
     assert host.step_inputs is not None
@@ -189,7 +174,7 @@ def envelope(
 
 
 def _sizes(batch: MiniBatch, graph: Graph, sampling: Sampling) -> SampleSizes:
-    """Return the sizes of a mini-batch, seeds first; layer-wise, with all edges to choose from."""
+    """Return the sizes of a mini-batch; layer-wise, with all edges to choose from."""
     blocks = batch.blocks[::-1]
     edges = tuple(block.num_edges for block in blocks)
     if isinstance(sampling, LayerSampling):
@@ -202,10 +187,7 @@ def _sizes(batch: MiniBatch, graph: Graph, sampling: Sampling) -> SampleSizes:
 
 
 def needs_sizes(model: TrainableModel) -> str | None:
-    """Return the reason why ``model`` cannot compute over rows padded with zeros. None: it can.
-
-    Models of the package can, as can user-defined layers with a named ``gather``.
-    """
+    """Return the reason why ``model`` cannot compute over rows padded with zeros. None: it can."""
     if not isinstance(model, GNN):
         return f"{type(model).__name__} is user code"
     if any(isinstance(norm, nn.BatchNorm1d) for norm in model.norms):

@@ -28,11 +28,7 @@ _ABSENT = -1
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSlots:
-    """Slot of each cached vertex, over the caches of all members.
-
-    Slots of a member follow those of the members before it. A vertex is cached at one member at
-    most.
-    """
+    """Slot of each cached vertex, over the caches of all members, which cache disjoint vertices."""
 
     of_vertex: torch.Tensor  #: ``[num_vertices]`` int32 on the device; -1 for uncached vertices
     first: tuple[int, ...]  #: ``[num_members + 1]`` first slot of each member, then their number
@@ -118,8 +114,7 @@ class _Layout:
 class ResidentCache:
     """Static cache of one device in one piece of memory, with access to the caches of its peers.
 
-    Peers exchange only the addresses of their pieces, since slots follow from the cache plan. They
-    open them once every member has filled its own:
+    Peers exchange only the addresses of their pieces, and open them once every member is filled:
 
         cache = ResidentCache(contents, graph, engine)
         cache.open_peers(all_gather_object(cache.address))
@@ -129,10 +124,8 @@ class ResidentCache:
     def __init__(self, contents: CliqueCache, graph: Graph, engine: Engine) -> None:
         """Allocate and fill the device's piece.
 
-        Raises:
-            ConfigError: the clique has more than ``MAX_MEMBERS`` members.
-            DeviceMemoryError: the piece exceeds free memory.
-            GraphError: an adjacency list is damaged.
+        Raises ConfigError if the clique has more than ``MAX_MEMBERS`` members; DeviceMemoryError if
+        the piece exceeds free memory; GraphError if an adjacency list is damaged.
         """
         if len(contents.names) > MAX_MEMBERS:
             raise ConfigError(
@@ -169,11 +162,7 @@ class ResidentCache:
         return self._contents
 
     def open_peers(self, addresses: Sequence[str]) -> None:
-        """Open the pieces of all peers.
-
-        Args:
-            addresses: ``address`` of each member, in member order.
-        """
+        """Open the pieces of all peers; ``addresses`` are those of all members, in order."""
         for member, address in enumerate(addresses):
             if member != self._contents.own:
                 size = self._layouts[member].num_bytes
@@ -243,11 +232,7 @@ class ResidentCache:
 
 
 def _degrees(graph: Graph, vertices: Array) -> Int64Array:
-    """Return the in-degrees of ``vertices``.
-
-    Raises:
-        GraphError: an adjacency list is damaged.
-    """
+    """Return the in-degrees of ``vertices``; GraphError: an adjacency list is damaged."""
     begins, ends = graph.indptr[vertices], graph.indptr[vertices + 1]
     wrong = (begins < 0) | (ends < begins) | (ends > graph.num_edges)
     if wrong.any():

@@ -33,15 +33,7 @@ class StepSlot:
         kernels: StepKernels,
         replaced: CacheUpdates | None,
     ) -> None:
-        """Wrap slot ``number`` of ``reader``.
-
-        Args:
-            number: slot of the pipeline.
-            reader: graph pipeline.
-            learner: model of the device.
-            kernels: kernels that read and write step records.
-            replaced: updates of a dynamic cache. None: the cache is static.
-        """
+        """Wrap slot ``number`` of ``reader``; without updates (None) the cache is static."""
         self._number = number
         self._reader = reader
         self._learner = learner
@@ -110,8 +102,6 @@ class StepSlot:
         """Propagate, update the weights, and report; on a stream.
 
         Args:
-            seeds: seeds of the step.
-            part: role of the mini-batch in its update.
             rate: learning rate on the host.
             recorded: whether to train the batch stored by ``keep`` instead of the last batch read.
         """
@@ -184,11 +174,10 @@ class Outcomes(Protocol):
 
     def outcome(self, step: DeviceStepHandle) -> BatchOutcome:
         """Wait for ``step``, and return its outcome."""
-        ...
 
 
 class DeviceStepHandle:
-    """Handle of a started step, whose outcome arrives later."""
+    """Handle of a step of the run, whose outcome arrives later."""
 
     def __init__(
         self,
@@ -199,15 +188,6 @@ class DeviceStepHandle:
         rate: float,
         part: StepPart,
     ) -> None:
-        """Create the handle of a step that is not started.
-
-        Args:
-            outcomes: returns the step's outcome.
-            seeds: seeds of the step.
-            number: step of the run.
-            rate: learning rate.
-            part: role of the mini-batch in its update.
-        """
         self.seeds = seeds
         self.number = number
         self.rate = rate

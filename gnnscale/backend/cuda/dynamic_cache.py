@@ -33,12 +33,9 @@ class DynamicCache:
     """
 
     def __init__(self, rows: torch.Tensor, num_vertices: int, *, match: bool) -> None:
-        """Create an empty cache.
+        """Create an empty cache in ``rows``, ``[num_rows, width]`` device memory.
 
-        Args:
-            rows: ``[num_rows, width]`` device memory of the cache.
-            num_vertices: vertices of the graph.
-            match: whether rows of the previous mini-batch are reused.
+        ``match``: whether rows of the previous mini-batch are reused.
         """
         self.rows = rows
         self.match = match
@@ -47,11 +44,7 @@ class DynamicCache:
         self._vertex_in = torch.full((size,), _ABSENT, dtype=torch.int64, device=device)
 
     def cached(self, outs: Sequence[torch.Tensor]) -> CachedRows:
-        """Return the rows in the form that gathers read.
-
-        Args:
-            outs: outputs of the gathers, whose rows the next gather may reuse; empty for no reuse.
-        """
+        """Return the rows in the form that gathers read; the next gather may reuse ``outs``."""
         tables = (self.rows, *(outs if self.match else ()))
         first = np.cumsum([0, *map(len, tables)]).tolist()
         return CachedRows(
@@ -75,15 +68,8 @@ class DynamicCache:
     ) -> None:
         """Copy rows of a gathered mini-batch into the cache, on the current stream.
 
-        Args:
-            kernels: kernels of the device.
-            replaced: cache updates of the steps.
-            record_index: ``[1]`` int64 record of the step.
-            sample: sample of the step.
-            previous: sample of the previous step, whose rows can no longer be reused. None: no such
-                step.
-            out: gathered rows.
-            number: slot of ``out``.
+        ``record_index`` is the ``[1]`` int64 record of the step, ``out`` the rows of slot
+        ``number``. Rows of the ``previous`` step can no longer be reused. None: no such step.
         """
         num_blocks, wide = grid(kernels), np.int32(sample.vertices.dtype == torch.int64)
         first, size = np.int64(len(self.rows)), np.int64(replaced.records.shape[1])

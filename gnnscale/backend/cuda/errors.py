@@ -16,13 +16,7 @@ class CudaErrorContext:
     """
 
     def __init__(self, label: str, when: str, numbers: tuple[int, ...]) -> None:
-        """Set the context.
-
-        Args:
-            label: name of the device.
-            when: text with a ``%d`` for each of ``numbers``, formatted only for an error.
-            numbers: numbers of ``when``.
-        """
+        """Set the device's name, and ``when``: a text with a ``%d`` for each of ``numbers``."""
         self._label = label
         self._when = when
         self._numbers = numbers
@@ -31,12 +25,7 @@ class CudaErrorContext:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
-        """Raise a CUDA error as an error of the device.
-
-        Raises:
-            DeviceMemoryError: the device's memory is too small.
-            DeviceError: the device has failed.
-        """
+        """Raise a CUDA error as an error of the device."""
         if error is None or isinstance(error, HostReadError) or not isinstance(error, Exception):
             return
         label, when = self._label, self._when % self._numbers

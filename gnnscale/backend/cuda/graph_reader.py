@@ -46,15 +46,8 @@ class GraphPipeline:
     ) -> None:
         """Allocate buffers for mini-batches of the run.
 
-        Args:
-            host: backend inputs.
-            placed: graph of the device.
-            engine: GPU.
-            num_slots: number of samples in memory at a time.
-            bounded: whether to use the observed capacity instead of the maximum.
-
-        Raises:
-            ConfigError: no kernels exist for the sampler.
+        ``bounded``: whether to use the observed capacity instead of the maximum. Raises ConfigError
+        if no kernels exist for the sampler.
         """
         self.placed = placed
         self._sampler = self._new_sampler(host, engine, num_slots=num_slots, bounded=bounded)
@@ -149,8 +142,6 @@ class GraphPipeline:
         Args:
             seeds: ``[n]`` int64 vertices, on the device.
             step: step of the run; ``[1]`` int64 on the device if only the device knows it.
-            host_seeds: the seeds on the host, with edges excluded from messages.
-            slot: slot whose sample is overwritten.
         """
         without = host_seeds.without_on(seeds.device)
         return self._sampler.sample(seeds, step, without=without, slot=slot)
@@ -172,11 +163,7 @@ class GraphPipeline:
     ) -> CudaBatch:
         """Return a sample as a mini-batch, with sums of weights if edges have weights.
 
-        Args:
-            sample: sample of the device.
-            seeds: seeds on the host.
-            sizes: sizes of the sample, or those of ``largest_sizes``.
-            step: step of the run.
+        ``sizes`` are those of the sample, or of ``largest_sizes``.
         """
         sums = self.placed.weight_sums
         if sums is not None:
@@ -205,14 +192,9 @@ class GraphPipeline:
         previous: DeviceSample | None,
         slot: int,
     ) -> None:
-        """Update a dynamic cache with rows of the slot, on the current stream.
+        """Update a dynamic cache with rows of ``slot``, on the current stream.
 
-        Args:
-            replaced: cache updates of the steps.
-            record_index: ``[1]`` int64 record of the step.
-            sample: sample of the step, in ``slot``.
-            previous: sample of the previous step, in the other slot.
-            slot: slot of the rows.
+        ``record_index`` is the ``[1]`` int64 record of the step; ``previous`` is in the other slot.
         """
         following = self.placed.following
         assert following is not None
@@ -221,12 +203,7 @@ class GraphPipeline:
         following.replace(self._kernels, replaced, record_index, sample, previous, out, slot)
 
     def load(self, batch: CudaBatch, *, slot: int = 0) -> Inputs:
-        """Launch the kernels that read the first layer's input, on the current stream.
-
-        Args:
-            batch: mini-batch.
-            slot: slot whose rows are overwritten.
-        """
+        """Launch the kernels that read the first layer's input into ``slot``."""
         graph, vertices = self.placed, batch.vertices
         degrees = None
         if self._uses_degrees:

@@ -33,16 +33,7 @@ class HostDrivenSteps:
         *,
         waits: bool,
     ) -> None:
-        """Prepare the stages.
-
-        Args:
-            host: backend inputs.
-            reader: graph pipeline with one slot.
-            learner: model of the device.
-            streams: streams of the device.
-            engine: GPU.
-            waits: whether the step runs user code that may wait for the device.
-        """
+        """Prepare the stages; ``waits``: the step runs user code that may wait for the device."""
         self._host = host
         self._reader = reader
         self._learner = learner

@@ -84,11 +84,7 @@ class _NoReadsBelow(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def no_host_reads() -> Iterator[None]:
-    """Refuse torch operations in this thread that wait for a GPU.
-
-    Raises:
-        HostReadError: an operation reads values on the host.
-    """
+    """Refuse torch operations in this thread that wait for a GPU."""
     with _NoReads(), _NoReadsBelow():  # type: ignore[no-untyped-call]
         yield
 
@@ -97,7 +93,6 @@ class HostEvent:
     """Mark in a thread's queue."""
 
     def __init__(self) -> None:
-        """Create a pending mark."""
         self._done = threading.Event()
         self._error: BaseException | None = None
         self._time = 0.0
@@ -130,7 +125,6 @@ class HostCaptured:
     def __init__(
         self, recording: Recording, queue: Callable[[Callable[[], object]], object]
     ) -> None:
-        """Store the recording and the queue of its thread."""
         self._recording = recording
         self._queue = queue
 
@@ -220,11 +214,7 @@ class HostEngine:
     """Engine on the host: device memory is host memory, and streams are threads."""
 
     def __init__(self, device: Cuda) -> None:
-        """Load the kernels for the host, compiled on first use.
-
-        Raises:
-            ConfigError: no compiler is installed.
-        """
+        """Load the kernels for the host, compiled on first use."""
         self.device = torch.device("cpu")
         self.kernels: Kernels = HostKernels()
         self.memory_bytes = device.budget_bytes

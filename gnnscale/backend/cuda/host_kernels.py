@@ -48,12 +48,7 @@ class CaptureError(RuntimeError):
 
 
 def note_launch(launch: Callable[[], None], arguments: tuple[object, ...]) -> None:
-    """Add a launch to the recording of this thread, if there is one.
-
-    Args:
-        launch: repeats the launch.
-        arguments: objects that live as long as the recording.
-    """
+    """Add a launch, with the objects that it needs alive, to this thread's recording, if any."""
     recording = _RECORDING.get()
     if recording is not None:
         recording.add(launch, arguments)
@@ -63,7 +58,6 @@ class Recording(TorchDispatchMode):
     """Operations and kernel launches in order."""
 
     def __init__(self) -> None:
-        """Start with an empty recording."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._calls: list[Callable[[], None]] = []
         self._intermediates: list[torch.Tensor] = []
@@ -142,22 +136,10 @@ _ERROR_BYTES = 1024
 
 
 class HostKernels:
-    """Launcher that runs kernels immediately, on tensors of the host.
-
-    Attributes:
-        num_multiprocessors: concurrent blocks, with a thread of the host each.
-        device: the host.
-    """
+    """Launcher that runs kernels immediately, on tensors of the host; blocks are its threads."""
 
     def __init__(self, *, num_threads: int | None = None) -> None:
-        """Load the kernels, compiled on first use.
-
-        Args:
-            num_threads: threads of the host. None: all cores.
-
-        Raises:
-            ConfigError: no compiler is installed, or it refuses the sources.
-        """
+        """Load the kernels, compiled on first use; ``num_threads`` of None: all cores."""
         self.num_multiprocessors = num_threads or usable_cores()
         self.device = torch.device("cpu")
         self._library = _load(library())
@@ -216,11 +198,8 @@ def _load(path: Path) -> ctypes.CDLL:
 def library() -> Path:
     """Return the library of all kernels, stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``.
 
-    It is safe for concurrent processes, which never see an incomplete file.
-
-    Raises:
-        ConfigError: no compiler is installed, or it refuses the sources; or other users can write
-            the stored library.
+    It is safe for concurrent processes. Raises ConfigError if no compiler is installed, or it
+    refuses the sources; or other users can write the stored library.
     """
     root = kernels.sources()
     compiler = jit.Compiler.find("running CUDA kernels on the host", "a GPU needs none")

@@ -50,7 +50,6 @@ class CudaInference:
     """
 
     def __init__(self, graph: Graph, placed: ResidentGraph, engine: Engine) -> None:
-        """Allocate the buffers of a chunk."""
         self._graph = graph
         self._placed = placed
         self._engine = engine
@@ -71,9 +70,7 @@ class CudaInference:
     def rows(self, model: TrainableModel, needed: Sequence[Vertices]) -> Iterator[torch.Tensor]:
         """Yield the last layer's rows in order, in chunks, in host memory.
 
-        Args:
-            model: the host's model, whose weights are copied.
-            needed: for each layer, inputs first, the vertices whose rows it computes.
+        ``needed``: for each layer, inputs first, the vertices whose rows it computes.
         """
         model = copy.deepcopy(model).to(self._engine.device).eval()
         placed = self._placed

@@ -28,12 +28,7 @@ BLOCK = 256
 
 
 class Kernels(Protocol):
-    """Launcher of the kernels in ``cuda/kernels``.
-
-    Attributes:
-        num_multiprocessors: multiprocessors of the GPU, or threads of the host.
-        device: device of tensors.
-    """
+    """Launcher of the kernels in ``cuda/kernels``; threads of the host are multiprocessors."""
 
     num_multiprocessors: int
     device: torch.device
@@ -48,25 +43,17 @@ class Kernels(Protocol):
     ) -> None:
         """Launch a kernel, which may run after this returns.
 
+        Raises DeviceError if no kernel has this name or these arguments.
+
         Args:
-            name: name of the kernel.
             arguments: in the order of its parameters. Tensors must live until the kernel is done.
             grid: number of blocks.
-            block: threads of a block.
             stream: stream of the launch. None: the current stream.
-
-        Raises:
-            DeviceError: no kernel has this name or these arguments.
         """
-        ...
 
 
 def sources() -> Path:
-    """Return the folder of the kernel sources, of the checkout or of the installed package.
-
-    Raises:
-        ConfigError: the folder is missing.
-    """
+    """Return the folder of the kernel sources, of the checkout or of the installed package."""
     return jit.find_sources("cuda", Path("include/gnnscale_cuda/device.hpp"), "CUDA")
 
 
@@ -146,18 +133,12 @@ class CompiledFile:
 
 
 class CompiledKernels:
-    """Launcher of kernels on a GPU.
-
-    Attributes:
-        num_multiprocessors: multiprocessors of the GPU.
-        device: GPU.
-    """
+    """Launcher of kernels on a GPU."""
 
     def __init__(self, index: int) -> None:
         """Load the kernels on GPU ``index``, compiled on first use.
 
-        Raises:
-            ConfigError: cuda-core or NVRTC is missing, or too old for the GPU.
+        Raises ConfigError if cuda-core or NVRTC is missing, or too old for the GPU.
         """
         self._core = load_core()
         # The primary context of the device, which torch uses, too.
@@ -195,11 +176,7 @@ class CompiledKernels:
         self._core.launch(queue, config, kernel, *cells)
 
     def _find(self, name: str) -> Any:
-        """Return a kernel of any module.
-
-        Raises:
-            DeviceError: no module has it, or the driver cannot load a module.
-        """
+        """Return a kernel of any module; DeviceError: none has it, or a module cannot be loaded."""
         refused = ""
         for module in self._modules:
             try:
@@ -219,11 +196,7 @@ class CompiledKernels:
 
 @cache
 def load_core() -> ModuleType:
-    """Return ``cuda.core`` without initializing CUDA.
-
-    Raises:
-        ConfigError: cuda.core or NVRTC is not installed.
-    """
+    """Return ``cuda.core`` without initializing CUDA."""
     try:
         core = import_module("cuda.core")
         import_module("cuda.pathfinder").load_nvidia_dynamic_lib("nvrtc")
@@ -243,11 +216,9 @@ def load_core() -> ModuleType:
 def cubin(file: Path, architecture: str) -> bytes:
     """Return the machine code of a kernel file for ``architecture``, e.g. ``sm_90``.
 
-    It is stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``.
-
-    Raises:
-        ConfigError: NVRTC is missing, does not support the architecture or refuses the file; or
-            other users can write the stored code.
+    It is stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``. Raises ConfigError if NVRTC is
+    missing, does not support the architecture or refuses the file; or other users can write the
+    stored code.
     """
     core = load_core()
     folder = home() / "cuda"
@@ -263,11 +234,7 @@ def cubin(file: Path, architecture: str) -> bytes:
 
 
 def compile_file(file: Path, architecture: str) -> CompiledFile:
-    """Compile a kernel file without a GPU.
-
-    Raises:
-        ConfigError: NVRTC does not support the architecture, or refuses the file.
-    """
+    """Compile a kernel file without a GPU."""
     core = load_core()
     root = sources()
     folders = (root / "include", root / "include" / "nvrtc", native_headers(root))

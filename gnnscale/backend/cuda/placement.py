@@ -52,8 +52,7 @@ class ResidentGraph:
     def row_access(self, num_rows: int, counts: Sequence[int] = ()) -> Access:
         """Return the traffic of reading ``num_rows`` distinct rows.
 
-        Args:
-            counts: rows read from each member, then from the host; empty without a cache.
+        ``counts`` are rows read from each member, then from the host; empty without a cache.
         """
         if self.rows_on_device:
             return NO_ACCESS
@@ -72,9 +71,7 @@ class ResidentGraph:
     def list_access(self, num_reads: int, request_bytes: int, counts: Sequence[int] = ()) -> Access:
         """Return the traffic of sampling that reads ``num_reads`` neighbors and offsets of lists.
 
-        Args:
-            request_bytes: bytes of a request over the link.
-            counts: reads from each member, then from the host; empty without a cache.
+        ``counts`` are reads from each member, then from the host; empty without a cache.
         """
         if self.lists_on_device:
             return NO_ACCESS
@@ -115,17 +112,9 @@ def place_graph(
     kept_bytes: int,
     cache: ResidentCache | None = None,
 ) -> ResidentGraph:
-    """Copy a graph to the memory configured for ``device``.
+    """Copy a graph to the memory configured for ``device``; others' data take ``kept_bytes``.
 
-    Args:
-        graph: training graph.
-        device: device of the plan.
-        engine: GPU.
-        kept_bytes: device memory used by other data.
-        cache: cached rows and lists of a graph in host memory.
-
-    Raises:
-        DeviceMemoryError: data configured for device memory exceed it.
+    Raises DeviceMemoryError if data configured for device memory exceed it.
     """
     sizes = {"topology": topology_bytes(graph), "features": graph.feature_bytes}
     on_device = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)

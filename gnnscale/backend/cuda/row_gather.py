@@ -38,11 +38,7 @@ class Gathering:
     num_rows: int  #: rows of the table
 
     def check(self) -> None:
-        """Wait for the gather, and refuse ids out of range, whose rows are zeros.
-
-        Raises:
-            ValueError: an id is out of range.
-        """
+        """Wait for the gather; ValueError: an id is out of range (its row is zeros)."""
         index = int(self.wrong)
         if index != _ALL_VALID:
             raise ValueError(f"ids: {int(self.ids[index])} is not a row, there are {self.num_rows}")
@@ -53,7 +49,7 @@ class RowGather:
 
     The requests of a warp start at lines of 128 bytes for any row width: words are shifted between
     threads, and words at the row's end take the positions of those at its start (PyTorch-Direct,
-    section 4.5). A thread reads up to 16 bytes at a time, as the row's width and address allow.
+    section 4.5).
 
         gather = RowGather(table, kernels, max_ids=1024)
         rows = gather.gather(ids, torch.tensor([3], device=device)).out[:3]  # table[ids[:3]]
@@ -74,20 +70,14 @@ class RowGather:
     ) -> None:
         """Allocate outputs for up to ``max_ids`` ids.
 
+        Raises ConfigError if the table's type is not supported, or a number is not positive.
+
         Args:
             table: ``[num_rows, width]`` float32, float16, bfloat16 or uint8, contiguous, in device
                 memory or in host memory that the device reads.
-            kernels: kernels of the device.
-            max_ids: maximum ids of a gather.
             dtype: output type, float32 or bfloat16. None: the table's type.
             max_multiprocessors: multiprocessors to use. None: all.
-            shifts: whether requests start at lines of 128 bytes.
-            num_slots: number of gathers in memory at a time.
-            cache: rows of a static cache, read instead of the table.
             following: dynamic cache (with several slots, the previous output, too) to read instead.
-
-        Raises:
-            ConfigError: the table's type is not supported, or a number is not positive.
         """
         check_choice("dtype", str(table.dtype), [str(allowed) for allowed in _TYPES])
         out_dtype = table.dtype if dtype is None else dtype
@@ -138,14 +128,11 @@ class RowGather:
     ) -> Gathering:
         """Launch the gather of the first ``count`` of ``ids``.
 
+        Raises ValueError if ``ids`` has more than ``max_ids`` entries, or another shape or type.
+
         Args:
             ids: ``[n]`` int32 or int64, contiguous, on the device; n is at most ``max_ids``.
             count: ``[1]`` int64, on the device; larger values count as n.
-            slot: slot whose rows are overwritten.
-            stream: stream of the launch. None: the current stream.
-
-        Raises:
-            ValueError: ``ids`` has more than ``max_ids`` entries, or another shape or type.
         """
         arrays = self._slots[slot]
         name = _IDS.get(ids.dtype)
@@ -202,10 +189,7 @@ class _GatherSlot:
 
 
 def row_gather(kernels: Kernels) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return a function from rows ``[n, f]`` and ids ``[m]`` to ``[m, f]``, by ``RowGather``.
-
-    Rows of unsupported types are indexed by torch.
-    """
+    """Return a function from rows ``[n, f]`` and ids ``[m]`` to ``[m, f]``."""
 
     def gather(rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         if rows.dtype not in _TYPES or not len(ids):
@@ -218,10 +202,7 @@ def row_gather(kernels: Kernels) -> Callable[[torch.Tensor, torch.Tensor], torch
 
 
 def word_bytes(table: torch.Tensor, out: torch.Tensor) -> int:
-    """Return the bytes that a thread reads at a time, which divide row sizes and addresses.
-
-    Without conversion the word also divides output rows.
-    """
+    """Return the bytes that a thread reads at a time, which divide row sizes and addresses."""
     sizes = [table.data_ptr(), _row_bytes(table)]
     if table.dtype == out.dtype:
         sizes += [out.data_ptr(), _row_bytes(out)]
@@ -236,13 +217,7 @@ def _row_bytes(table: torch.Tensor) -> int:
 def requests(num_bytes: int, address: int, word: int, *, shifts: bool) -> int:
     """Return the 128-byte lines that a group of threads requests to read a row, as the kernel does.
 
-    A group's threads read consecutive words, and request every line that they touch.
-
-    Args:
-        num_bytes: size of the row.
-        address: address of its first byte.
-        word: bytes that a thread reads at a time.
-        shifts: whether requests start at lines.
+    A group's threads read consecutive words of ``word`` bytes; with ``shifts`` they start at lines.
     """
     line, num_words = 128, num_bytes // word
     size = 8 if num_words <= 8 else 16 if num_words <= 16 else 32

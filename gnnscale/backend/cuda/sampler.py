@@ -52,10 +52,9 @@ class _SampleSlot:
 class CudaSampler:
     """Asynchronous sampler on a device.
 
-    The topology is in device memory, or in host memory that the device reads (PyTorch-Direct,
-    section 4). A sample equals that of the native sampler for the same (seed, step), array by
-    array: the neighbors of vertex ``v`` at hop ``h`` depend on ``(seed, step, h, v)`` alone, and
-    local ids on the order of edges.
+    A sample equals that of the native sampler for the same (seed, step), array by array: the
+    neighbors of vertex ``v`` at hop ``h`` depend on ``(seed, step, h, v)`` alone, and local ids on
+    the order of edges.
 
         sampler = CudaSampler(graph, kernels, sampling, seed=1, max_seeds=1024, device=device)
         sample = sampler.sample(torch.tensor([4, 7], device=device), step=0)
@@ -79,22 +78,13 @@ class CudaSampler:
     ) -> None:
         """Allocate arrays for samples of up to ``max_seeds`` seeds.
 
+        Raises ConfigError if the sampler is weighted, and edges have no weights; or ``max_seeds``
+        or ``max_edges`` is not positive.
+
         Args:
-            graph: topology whose in-neighbors are sampled.
-            kernels: kernels of ``device``.
-            sampling: options of the host's sampler.
-            seed: random seed. With the step it determines every choice.
-            max_seeds: maximum seeds of a batch.
-            device: device of all buffers.
             max_edges: capacity of a hop's edges. None: the maximum possible.
             capacity: smaller capacity. A sample that exceeds it reports an error.
             edge_positions: whether to report the index of each edge in the graph's ``indices``.
-            leaves_out: whether samples may exclude edges.
-            num_slots: number of samples in memory at a time.
-
-        Raises:
-            ConfigError: the sampler is weighted, and edges have no weights; or ``max_seeds`` or
-                ``max_edges`` is not positive.
         """
         check_weights(graph, sampling)
         bound = BatchCapacity.of(sampling, graph, max_seeds=max_seeds, max_edges=max_edges)
@@ -127,17 +117,15 @@ class CudaSampler:
     ) -> DeviceSample:
         """Launch the sampling kernels on the current stream, and return their outputs.
 
+        Raises ValueError if there are more than ``max_seeds`` seeds, or edges are excluded without
+        ``leaves_out``.
+
         Args:
             seeds: ``[n]`` int32 or int64 distinct vertices, on the device, alive until kernels are
                 done.
             step: step of the run; ``[1]`` int64 on the device if only the device knows it.
             without: ``[m]`` sources and ``[m]`` destinations of edges to exclude from blocks, on
                 the device.
-            slot: slot whose sample is overwritten.
-
-        Raises:
-            ValueError: there are more than ``max_seeds`` seeds, or edges are excluded without
-                ``leaves_out``.
         """
         if without is not None and not self._leaves_out:
             raise ValueError("without: expected None with leaves_out=False, got edges")

@@ -16,13 +16,7 @@ class DeviceMessageSums:
     """Reductions of messages by destination; messages past the valid edges are ignored."""
 
     def __init__(self, block: BlockArrays, degrees: torch.Tensor | None) -> None:
-        """Prepare the reductions of ``block``.
-
-        Args:
-            block: block of the device.
-            degrees: ``[at least num_dst]`` float32 in-degrees in the full graph. None: the block
-                has all neighbors.
-        """
+        """Prepare the reductions; ``degrees`` of None: the block has all neighbors."""
         self.num_dst = block.num_dst  #: capacity of destinations
         #: ``[num_edges]`` int64 destination of each edge; 0 past the valid edges
         self.dst = block.destinations().long()

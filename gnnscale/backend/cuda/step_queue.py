@@ -37,13 +37,10 @@ class StepQueue:
     """Queue that starts steps without waiting.
 
     A step is two pieces of work on two streams: reading (sample, load) and training. Mini-batches
-    of the usual size replay both as CUDA graphs. Their arrays have the capacity observed for the
-    first mini-batches of the run. A sample that exceeds it halts the device, and the host repeats
-    that step and all later ones with the maximum capacity.
-
-    Mini-batches of other sizes, and batches of edges, are queued operation by operation. The host
-    waits for each sample's sizes, while the device trains the previous step, if neither fan-outs
-    nor layer sizes bound a mini-batch, or if user code computes it.
+    of the usual size replay both as CUDA graphs, whose arrays have the observed capacity. A sample
+    that exceeds it halts the device, and the host repeats that step and all later ones with the
+    maximum capacity. Mini-batches of other sizes, and batches of edges, are queued operation by
+    operation.
 
         handle = queue.start(seeds, 7, num_seeds=2048, rate=0.01, updates=True, outcomes=backend)
         report, sizes, counts = queue.reported(handle)  # in step order; waits for step 7
@@ -63,10 +60,6 @@ class StepQueue:
         """Allocate two slots.
 
         Args:
-            host: backend inputs.
-            placed: graph of the device.
-            engine: GPU.
-            streams: streams of the device.
             exact: whether the host waits for the sizes of each sample.
             captures: whether steps are recorded as CUDA graphs.
             runs_user_code: whether user code, which may wait for the device, computes the step.
@@ -103,15 +96,9 @@ class StepQueue:
         updates: bool,
         outcomes: Outcomes,
     ) -> DeviceStepHandle:
-        """Start a step; see ``StepOwner.train``.
+        """Start a step; see ``DeviceDrivenBackend.train``.
 
-        Args:
-            seeds: seeds of the device.
-            step: step of the run.
-            num_seeds: seeds over all devices.
-            rate: learning rate.
-            updates: whether the step updates the weights.
-            outcomes: returns the step's outcome, from the result of ``reported``.
+        ``outcomes`` return the step's outcome, from the result of ``reported``.
         """
         started = DeviceStepHandle(
             outcomes,
@@ -132,8 +119,7 @@ class StepQueue:
     def reported(self, step: DeviceStepHandle) -> tuple[DeviceReport, SampleSizes, ReadCounts]:
         """Wait for a step, and return the device's report of it.
 
-        Raises:
-            ValueError, GraphError: the sample is invalid.
+        Raises ValueError, GraphError if the sample is invalid.
         """
         report = self._wait(step)
         if report.halted:

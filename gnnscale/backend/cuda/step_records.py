@@ -54,7 +54,6 @@ class StepRecords:
     """
 
     def __init__(self, engine: Engine, max_seeds: int) -> None:
-        """Allocate ``NUM_RECORDS`` records of up to ``max_seeds`` seeds."""
         self._engine = engine
         self._kernels = engine.kernels
         #: updates of a dynamic cache; set by ``follow``
@@ -90,14 +89,7 @@ class StepRecords:
     def give(
         self, vertices: Array, step: int, rate: float, replaced: CacheUpdate | None = None
     ) -> int:
-        """Write the next record, and return its index.
-
-        Args:
-            vertices: ``[n]`` seeds.
-            step: step of the run.
-            rate: learning rate.
-            replaced: cache update of the step. None: no update.
-        """
+        """Write the next record, and return its index; ``replaced`` of None: no cache update."""
         index = self._num_records % NUM_RECORDS
         self._num_records += 1
         record = self._record_words[index]
@@ -203,13 +195,7 @@ class StepKernels:
         lists: torch.Tensor | None,
         rows: torch.Tensor | None,
     ) -> None:
-        """Write the step's report.
-
-        Args:
-            state: state of the sample.
-            loss: ``[1]`` float32.
-            lists, rows: int64 reads by location. None: not cached.
-        """
+        """Write the step's report; ``lists`` and ``rows`` are int64 reads by location, or None."""
         self.kernels.launch(
             "step_report",
             state,

@@ -47,8 +47,8 @@ class FpgaBackend:
     def __init__(self, device: Fpga, host: base.BackendInputs) -> None:
         """Open the card, and lay out the model's weights.
 
-        Raises:
-            ConfigError: the kernels do not support the model, or the card or its driver is missing.
+        Raises ConfigError if the kernels do not support the model, or the card or its driver is
+        missing.
         """
         self.device = device
         self._host = host
@@ -85,11 +85,7 @@ class FpgaBackend:
         return batch
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> base.DeviceBatch:
-        """Arrange the mini-batch for the compute units, and send each its part.
-
-        Raises:
-            DeviceMemoryError: it exceeds the memory of the card or of the chip.
-        """
+        """Arrange the mini-batch for the compute units, and send each its part."""
         begin = time.perf_counter()
         parts = self._pack(batch, inputs)
         arranging_s = time.perf_counter() - begin
@@ -227,11 +223,7 @@ class FpgaBackend:
         return tuple(parts)
 
     def _max_row_bytes(self) -> int:
-        """Return the maximum bytes of input rows in the memory of card and host.
-
-        The host has two copies of the rows, by group and as one array for the transfer. A simulated
-        card's memory is a third one.
-        """
+        """Return the maximum bytes of input rows in the memory of card and host."""
         copies = 3 if self.device.simulated else 2
         return min(self.device.memory_bytes, read_memory().available // copies)
 

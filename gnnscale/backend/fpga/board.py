@@ -67,11 +67,6 @@ class OpenBoard:
 
     All methods raise a ``BoardError`` of one line, which names the board, the operation and a
     remedy.
-
-    Attributes:
-        label: number and name of the board, for messages.
-        compute_units: number of compute units.
-        slots: mini-batches that each compute unit holds.
     """
 
     def __init__(
@@ -92,7 +87,6 @@ class OpenBoard:
             index: number of the card in ``xrt-smi examine``.
             bitstream: path of an ``.xclbin``, or of a library for a simulated card.
             kernel: name of the kernel in the bitstream; compute units are ``{kernel}_1`` and so on.
-            compute_units: number of compute units to open.
             slots: mini-batches that each compute unit holds.
         """
         self.compute_units, self.slots = compute_units, slots
@@ -109,17 +103,9 @@ class OpenBoard:
     def allocate(self, unit: int, name: str, num_bytes: int, *, slot: int = 0) -> None:
         """Set a buffer to ``num_bytes``; a smaller buffer is replaced, and its content lost.
 
+        ``name`` is ``gradients``, ``scratch`` or ``result``; ``send`` allocates the other buffers.
         A replacement has at least 1.25 times the previous capacity. Started runs keep their
-        buffers.
-
-        Args:
-            unit: compute unit.
-            name: ``gradients``, ``scratch`` or ``result``; ``send`` allocates the other buffers.
-            num_bytes: used size.
-            slot: for ``batch``, ``edges``, ``features`` and ``result``; not in flight.
-
-        Raises:
-            BoardMemoryError: the compute unit's memory is too small.
+        buffers. BoardMemoryError: the compute unit's memory is too small.
         """
         unit_state = self._unit(unit)
         key = self._key(name, slot)
@@ -144,14 +130,7 @@ class OpenBoard:
                 )
 
     def send_weights(self, words: Array) -> int:
-        """Send the weights to every compute unit; no runs may be in flight.
-
-        Args:
-            words: array of any shape and type, sent byte by byte.
-
-        Returns:
-            Bytes sent to all compute units.
-        """
+        """Send the bytes of ``words`` to all compute units, which are idle; return their number."""
         for unit, unit_state in enumerate(self._units):
             if unit_state.flights:
                 raise BoardError(
@@ -162,13 +141,7 @@ class OpenBoard:
         return words.nbytes * len(self._units)
 
     def send(self, unit: int, slot: int, batch: Array, edges: Array, features: Array) -> int:
-        """Send a mini-batch to a slot that is not in flight.
-
-        Arrays have any shape and type, and are sent byte by byte.
-
-        Returns:
-            Bytes sent.
-        """
+        """Send a mini-batch, byte by byte, to a slot that is not in flight; return its bytes."""
         self._send(unit, "batch", slot, batch)
         self._send(unit, "edges", slot, edges)
         self._send(unit, "features", slot, features)
@@ -178,7 +151,6 @@ class OpenBoard:
         """Start the kernel on a slot, after earlier runs of the compute unit.
 
         Args:
-            unit: compute unit.
             slot: slot of the mini-batch, in flight until ``wait`` returns its result.
             scalars: kernel arguments after the buffers, as signed 32-bit integers. The caller
                 encodes floats by their bits, and 64-bit integers by their halves.
@@ -210,18 +182,11 @@ class OpenBoard:
                 unit_state.flights.append(_Flight(run, slot, memories, started))
 
     def wait(self, unit: int, timeout_s: float) -> UInt32Array:
-        """Wait for the oldest run in flight, and fetch its result.
+        """Wait for the oldest run in flight; return a copy of the 32-bit words of its ``result``.
 
         It polls and sleeps for 5 % of the time so far, at most a millisecond, since pyxrt's own
-        wait blocks all other Python threads.
-
-        Args:
-            unit: compute unit.
-            timeout_s: seconds. A run that takes longer stays in flight, and can be waited for
-                again.
-
-        Returns:
-            Copy of the words of ``result``; ``view(numpy.float32)`` gives floats.
+        wait blocks all other Python threads. A run that takes longer than ``timeout_s`` stays in
+        flight.
         """
         unit_state = self._unit(unit)
         if not unit_state.flights:
@@ -247,10 +212,7 @@ class OpenBoard:
         return self._fetch(unit, flight.memories["result"], "the result")
 
     def gradients(self, unit: int) -> Float32Array:
-        """Return a copy of the gradients of the last run waited for.
-
-        A later run of the compute unit writes to the same buffer.
-        """
+        """Return a copy of the gradients of the last run waited for."""
         memory = self._last(unit).memories["gradients"]
         return self._fetch(unit, memory, "gradients").view(np.float32)
 
@@ -262,9 +224,8 @@ class OpenBoard:
         """Return the duration of the last run waited for, in seconds.
 
         On hardware it is the wall time from the run's start, or from the end of the previous run,
-        until ``wait`` noticed its end. It exceeds the true duration by up to 5 % or a millisecond,
-        and by more if ``wait`` was called late. A simulated card reports the time of its
-        simulation.
+        until ``wait`` noticed its end: up to 5 % or a millisecond too long, and more if ``wait``
+        was called late. A simulated card reports the time of its simulation.
         """
         return self._last(unit).seconds
 

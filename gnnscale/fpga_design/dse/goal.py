@@ -36,30 +36,18 @@ class BatchWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """Mini-batches whose mean throughput a design maximizes.
+    """Mini-batches whose mean throughput a design maximizes."""
 
-    Attributes:
-        batches: a card's mini-batch for each graph and model.
-        slices: returns the mini-batches of 1/k of the seeds for an integer k. Slices share
-            neighbors, so that a slice is larger than 1/k of the mini-batch.
-        link_bandwidth: bytes per second from the host to a card.
-    """
-
-    batches: tuple[BatchWorkload, ...]
+    batches: tuple[BatchWorkload, ...]  #: a card's mini-batch for each graph and model
+    #: returns the mini-batches of 1/k of the seeds for an integer k. Slices share neighbors, so
+    #: that a slice is larger than 1/k of the mini-batch
     slices: Callable[[int], tuple[BatchWorkload, ...]]
-    link_bandwidth: float
+    link_bandwidth: float  #: bytes per second from the host to a card
 
     def passes(
         self, batches: Sequence[BatchWorkload], *, clock_hz: float, bandwidth: float, units: int
     ) -> tuple[tuple[Phase, ...], ...]:
-        """Return the passes of each of ``batches`` on one of ``units`` compute units.
-
-        Args:
-            batches: mini-batches of a compute unit.
-            clock_hz: clock in Hz.
-            bandwidth: bytes per second of the unit's memory.
-            units: number of compute units that share the link.
-        """
+        """Return the passes of each of ``batches`` on one of ``units`` compute units."""
         passes = []
         for batch in batches:
             card = FpgaCard(
@@ -87,13 +75,8 @@ def make_goal(
 ) -> Goal:
     """Return the goal of training on some graphs.
 
-    Args:
-        tasks: pairs of a task and β of eq. 7, the fraction of input rows in the card's memory.
-        batch_size: seeds of a card's mini-batch.
-        link_bandwidth: bytes per second from the host to a card.
-
-    Raises:
-        ConfigError: the kernels do not support the model.
+    ``tasks`` are pairs of a task and β of eq. 7, the fraction of input rows in the card's memory.
+    ``link_bandwidth`` are bytes per second from the host to a card.
     """
 
     @cache

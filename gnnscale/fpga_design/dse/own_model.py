@@ -45,8 +45,7 @@ class RejectedDesign:
 def explore(board: Board, goal: Goal) -> tuple[tuple[Point, ...], tuple[RejectedDesign, ...]]:
     """Return all designs that fit, and all that fit on no die.
 
-    Raises:
-        ConfigError: not even the smallest design fits on any die.
+    Raises ConfigError if not even the smallest design fits on any die.
     """
     points: list[Point] = []
     refused: list[RejectedDesign] = []

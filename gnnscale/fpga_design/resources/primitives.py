@@ -75,11 +75,8 @@ def memory_of_blocks(width: int, depth: int) -> Resources:
 def memory_of_ultra_blocks(width: int, depth: int, *, folds: bool) -> Resources:
     """Return the resources of a URAM memory.
 
-    Args:
-        width: bits of a word.
-        depth: number of words.
-        folds: whether the bits beyond whole columns share a block between depths: half a word each
-            of twice as many words, down to a byte.
+    If it ``folds``, the bits beyond whole columns share a block between depths: half a word each of
+    twice as many words, down to a byte.
     """
     bits, words = _URAM_SHAPE
     columns, remaining = divmod(width, bits)

@@ -43,13 +43,9 @@ class Comparison:
 def compare(reports: Path, design: Path | None) -> Comparison:
     """Compare the vendor's reports below ``reports`` with a design.
 
-    Args:
-        reports: directory of the reports.
-        design: directory of the design. None: the nearest one above ``reports``.
-
-    Raises:
-        ConfigError: reports or design are missing, the reports belong to another design, or a
-            report has an unsupported version.
+    ``design``: directory of the design. None: the nearest one above ``reports``. Raises ConfigError
+    if reports or design are missing, the reports belong to another design, or a report has an
+    unsupported version.
     """
     if not reports.is_dir():
         raise ConfigError(f"report={reports}: no such folder")

@@ -52,10 +52,8 @@ def read_csynth(file: Path) -> Synthesis:
     """Read ``csynth.xml``, the synthesis report of Vitis HLS (UG1399, from 2020.2 on).
 
     The parser stores only texts of elements in ``_PATHS``. It refuses a document type in every
-    encoding, so that no entity is expanded.
-
-    Raises:
-        ConfigError: the file is no report of Vitis HLS, or of an unsupported version.
+    encoding, so that no entity is expanded. Raises ConfigError if the file is no report of Vitis
+    HLS, or of an unsupported version.
     """
     parser = _Texts(file)
     parser.read(read_regular(file, limit=_MAX_BYTES))
@@ -90,11 +88,7 @@ class _Texts:
         self._path: str | None = None
 
     def read(self, content: bytes) -> None:
-        """Parse a whole document.
-
-        Raises:
-            ConfigError: the content is no XML, declares a document type, or is nested too deeply.
-        """
+        """Parse a whole document."""
         parser = expat.ParserCreate()
         parser.StartDoctypeDeclHandler = self._refuse_doctype
         parser.StartElementHandler = self._start
@@ -157,11 +151,7 @@ _REACH, _REACH_BYTES = 12, 16 << 10
 
 
 def read_slack(file: Path) -> float:
-    """Read the worst negative slack in nanoseconds from a routed timing report.
-
-    Raises:
-        ConfigError: the file has no timing summary.
-    """
+    """Read the worst negative slack in nanoseconds from a routed timing report."""
     content = read_regular(file, limit=_MAX_BYTES_TIMING)
     title = _TITLE.search(content)
     if title is not None:
@@ -200,11 +190,7 @@ _CELL = re.compile(r"(\d+(?:\.\d+)?)(?:\s*\[\s*[\d.]+%\])?")
 
 
 def read_utilization(file: Path, kernel: str) -> dict[str, Resources]:
-    """Read the resources of each compute unit of ``kernel`` by name.
-
-    Raises:
-        ConfigError: the file has no utilization table, or no compute unit of the kernel.
-    """
+    """Read the resources of each compute unit of ``kernel`` by name."""
     text = read_regular(file, limit=_MAX_BYTES).decode(errors="replace")
     heads = next(
         (row for row in _rows(text) if row[0] == "Name" and set(_COLUMNS) <= set(row)), None

@@ -131,8 +131,7 @@ _PAIR_ESTIMATE = {
 def calibrate() -> Platform:
     """Measure the rates of this machine's processor, within tens of seconds, with a progress bar.
 
-    Raises:
-        NoSpaceError: available memory is too small for the tables of feature rows.
+    Raises NoSpaceError if available memory is too small for the tables of feature rows.
     """
     check_space("calibrate=true", Path("/"), memory=_needed_bytes(_FULL))
     load = os.getloadavg()[0]
@@ -190,10 +189,7 @@ def _measure(effort: _Effort, *, name: str, doing: str) -> Platform:
 
 
 def _growing(rates: Sequence[float], *, falls: bool) -> list[float]:
-    """Return rates that never decrease with more threads, or the values themselves if ``falls``.
-
-    Useless threads can be left idle, so that a decreasing rate is a measuring error.
-    """
+    """Return rates that never decrease with more threads, or the values themselves if ``falls``."""
     return list(rates) if falls else list(accumulate(rates, max))
 
 
@@ -225,11 +221,7 @@ def _times(
     counts: Sequence[int],
     advance: Callable[[int], None],
 ) -> list[_Times]:
-    """Time all probes for each number of threads.
-
-    All probes run in rounds, and medians over the rounds exclude short disturbances. A lasting
-    slowdown then affects all numbers of threads alike.
-    """
+    """Time all probes for each number of threads, in rounds whose medians count."""
     table = probe_table(graphs[0], effort.probes)
     rounds = []
     for _ in range(effort.rounds):
@@ -289,12 +281,7 @@ def _rates(effort: _Effort, times: _Times, threads: int) -> dict[str, float]:
 
 
 def _load_rates(effort: _Effort, steps: Sequence[StepTimes], threads: int) -> dict[str, float]:
-    """Fit the rates of loading: seconds = constant + sum of amounts / rates.
-
-    Amounts are rows and bytes, from cache and from memory. The loads belong to training steps,
-    which allocate new results and share the cache with other stages. Separate reads into a reused
-    buffer would be faster than in any run.
-    """
+    """Fit the rates of loading: seconds = constant + sum of amounts / rates."""
     cache = cache_bytes()
     work, seconds = _table_loads(effort, threads) if effort.widths else ([], [])
     for step in steps:
@@ -333,12 +320,7 @@ def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]]
 
 
 def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
-    """Fit the rates of propagation: seconds = products + amounts / rates + layers · constant.
-
-    These are eq. 10 to 12. Rates of products are measured separately, forward and for weights'
-    gradients: inside a layer, products are hard to separate from the rows that they write. The
-    fitted rates absorb the lower efficiency of small matrices.
-    """
+    """Fit the rates of propagation: seconds = products + amounts / rates + layers · constant."""
     macs_per_s = effort.product_rows * _WIDTH**2 / times.product_s
     width, outputs = _OPERANDS
     reading_s = times.operand_s - width * outputs / macs_per_s

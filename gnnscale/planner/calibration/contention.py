@@ -60,11 +60,7 @@ class PairTask:
 
 
 def time_pair(task: PairTask) -> PairTimes:
-    """Run two training processes at a time, as workers run, and return their times.
-
-    Raises:
-        RuntimeError: a process ended early.
-    """
+    """Run two training processes at a time, as workers run, and return their times."""
     store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
     with _started() as first, _started() as second:
         try:
@@ -97,11 +93,7 @@ def _started() -> Iterator[Connection]:
 
 
 def begin(line: int) -> None:
-    """Run a process that ``time_pair`` has started.
-
-    Args:
-        line: file descriptor of the connection to the parent process.
-    """
+    """Run a process that ``time_pair`` has started, over the socket with descriptor ``line``."""
     with Connection(line) as connection:
         task, rank, port = connection.recv()
         _work_in_pair(task, rank, port, connection)

@@ -43,12 +43,7 @@ def rows_seconds(
 ) -> float:
     """Return the seconds of aggregating ``num_rows`` random rows of ``table``, ten per result.
 
-    Args:
-        table: ``[n, f]`` features.
-        num_rows: rows to read, a multiple of ten.
-        threads: number of threads.
-        repeats: repetitions; the median counts.
-        cold: whether the table is evicted from caches before each repetition.
+    The median of ``repeats`` counts; ``cold``: the table is evicted from caches before each.
     """
     generator = np.random.default_rng(_SEED)
     ids = [generator.integers(0, len(table), num_rows).astype(np.int32) for _ in range(repeats + 1)]
@@ -74,10 +69,7 @@ def rows_seconds(
 
 
 def mapped(num_values: int) -> Float32Array:
-    """Return ``num_values`` ones in small pages, like the pages of a mapped file.
-
-    NumPy requests huge pages, whose addresses a processor translates much faster.
-    """
+    """Return ``num_values`` ones in small pages, like the pages of a mapped file."""
     pages = mmap.mmap(-1, 4 * num_values)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         pages.madvise(mmap.MADV_NOHUGEPAGE)
@@ -92,8 +84,7 @@ def time_products(
     """Return the mean seconds of a layer's two products with a square matrix of ``width``.
 
     The products are the forward product of ``num_rows`` rows and the product for the weights'
-    gradient, which libraries compute at different rates. The first layer, with most rows, has
-    exactly these two.
+    gradient, which libraries compute at different rates.
     """
     rows, weight = (torch.rand(count, width).to(dtype) for count in (num_rows, width))
     out = rows @ weight
@@ -105,10 +96,9 @@ def time_products(
 def time_operands(
     num_rows: int, width: int, num_outputs: int, *, threads: int, repeats: int
 ) -> float:
-    """Return the median seconds of the product for the gradient of weights.
+    """Return the median seconds of the product for gradients of ``[num_outputs, width]`` weights.
 
-    The weights are ``[num_outputs, width]``. With few outputs, reading ``num_rows`` rows of
-    ``width`` features takes most of the time.
+    With few outputs, reading ``num_rows`` rows of ``width`` features takes most of the time.
     """
     rows, grad = (torch.ones(num_rows, count) for count in (width, num_outputs))
     with torch_threads(threads):

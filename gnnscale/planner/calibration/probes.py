@@ -124,10 +124,7 @@ def probe_graph(num_vertices: int, num_edges: int) -> Graph:
 
 
 def probe_graphs(num_vertices: int, num_edges: int) -> tuple[Graph, Graph]:
-    """Return a sparse graph of ``num_vertices``, and a dense graph with as many edges.
-
-    A probe uses ``graphs[probe.dense]``.
-    """
+    """Return a sparse and a dense graph of as many edges: a probe uses ``graphs[probe.dense]``."""
     sparse, dense = num_vertices, max(num_vertices // _DENSITY, 1)
     return probe_graph(sparse, num_edges), probe_graph(dense, num_edges)
 
@@ -188,16 +185,9 @@ def time_steps(
     """Train a few steps as a run does, with the stages' mutual effects on the cache.
 
     Args:
-        probe: model and mini-batch size.
-        graph: graph of the probe.
-        threads: threads of every stage.
         repeats: measured steps, after one warm-up step.
         table: memory for the feature rows, large enough for the graph. None: allocated here.
         summing: sums gradients with another training process. None: a single process.
-        clock: returns seconds.
-
-    Returns:
-        Times of the median step.
     """
     trainer = _Trainer(probe, graph, table, threads)
     sampler = NeighborSampler(graph, fanouts=list(probe.fanouts), num_threads=threads)
@@ -279,16 +269,7 @@ class _Trainer:
 
 
 def _stage_seconds(times: Float64Array, *, synchronizes: bool) -> Float64Array:
-    """Return stage times whose sum is the median step.
-
-    The sum of medians is smaller than the median step if different stages are slow in different
-    steps.
-
-    Args:
-        times: ``[steps, stages]`` seconds of loading, propagation, synchronization and update.
-        synchronizes: whether processes synchronize. Synchronization then gets the time that the
-            medians of the other stages leave: a process waits in one step and is late in the next.
-    """
+    """Return stage times ``[stages]`` whose sum is the median of ``times`` ``[steps, stages]``."""
     stages: Float64Array = np.median(times, axis=0)
     step_s = float(np.median(times.sum(axis=1)))
     stages[_SYNC] = 0.0

@@ -68,7 +68,6 @@ class WorkCounter:
     """
 
     def __init__(self, workload: Workload, *, rank: int, cores: int) -> None:
-        """Create the counter of the device with rank ``rank``."""
         self._workload = workload
         self._rank = rank
         self._processor = nominal_platform(cores).processor
@@ -83,7 +82,6 @@ class WorkCounter:
         """Return the seconds of each stage of a mini-batch under ``plan``.
 
         Args:
-            plan: the current plan.
             size: size of the mini-batch. None: no seeds.
             host_samples: whether the host samples this mini-batch for a device that samples.
         """
@@ -129,10 +127,7 @@ def _scaled(
     measured: StageTimes,
     predicted: StageTimes,
 ) -> dict[str, float]:
-    """Return one device's corrections after a further round.
-
-    The time of a stage that waits for an emulated device only bounds the host's time from above.
-    """
+    """Return one device's corrections after a further round."""
     scaled = {}
     for stage, seconds in on_host.items():
         took = getattr(measured, stage)

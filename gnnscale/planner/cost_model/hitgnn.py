@@ -24,15 +24,10 @@ FEATURE_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ComputeDesign:
-    """Processing elements of a card, or of one die.
+    """Processing elements of a card, or of one die."""
 
-    Attributes:
-        n: scatter-gather PEs.
-        m: multiply-accumulate units.
-    """
-
-    n: int
-    m: int
+    n: int  #: scatter-gather PEs
+    m: int  #: multiply-accumulate units
 
     def __post_init__(self) -> None:
         check_range("design.n", self.n, 1, _MAX_PES)
@@ -141,11 +136,7 @@ def _forward(card: FpgaCard, layer: LayerWorkload, number: int) -> Phase:
 
 
 def _backward(card: FpgaCard, layer: LayerWorkload, number: int) -> tuple[Phase, ...]:
-    """Return the backward passes: the weights' gradient, then the rows' gradients.
-
-    The gradients of rows are multiplied with the weights and aggregated over the edges, pipelined.
-    Layer 0 does not need them.
-    """
+    """Return the backward passes: the weights' gradient, then (not in layer 0) that of the rows."""
     weights = Phase(
         name=f"layer {number}, gradients of weights",
         multiplier_s=_multiplier_seconds(card, layer),

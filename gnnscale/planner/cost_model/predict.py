@@ -108,10 +108,7 @@ class Host:
         return factor * minimum + factor * seconds
 
     def exchange(self, workload: Workload, size: equations.BatchSize) -> float:
-        """Return the seconds in which a device receives the data of a split first layer (P3).
-
-        With slices of equal size a device sends as much as it receives.
-        """
+        """Return the seconds in which a device receives the data of a split first layer (P3)."""
         num_peers = workload.num_sharing - 1
         if not num_peers:
             return 0.0
@@ -169,10 +166,6 @@ def device_times(
     """Return the seconds of each of a device's stages.
 
     Args:
-        host: the host.
-        share: the device's share of the plan.
-        workload: the device's workload.
-        size: size of the device's mini-batch.
         active: for each stage, the number of host threads that work during the stage, its own
             included.
         correction: factor for the host's seconds of each stage.
@@ -224,10 +217,7 @@ def _wait_for_rows(times: StageTimes, prefetch: str, source_s: float) -> None:
 def accelerator_seconds(
     device: Accelerator, workload: Workload, size: equations.BatchSize
 ) -> StageTimes:
-    """Return an accelerator's stage times of a mini-batch by its own rates, eq. 7 to 12.
-
-    Stages that the host performs take 0 seconds.
-    """
+    """Return an accelerator's own stage times, eq. 7 to 12; stages of the host take 0 seconds."""
     times, cache = StageTimes(), workload.cache
     row_bytes = size.vertices[0] * workload.row_bytes
     if device.host_bandwidth is not None:
@@ -271,8 +261,6 @@ def predict(
     """Predict a full step of ``plan``, eq. 5 to 13.
 
     Args:
-        plan: the devices and their shares.
-        workloads: the workload of each device.
         platform: rates of the host; the plan's own devices replace the platform's accelerators.
         emulates: whether emulated devices compute on the host.
         correction: corrections from a profiling run. None: the rates alone.
@@ -312,10 +300,7 @@ def _fixed_point(
     emulates: bool,
     correction: Correction | None,
 ) -> list[DeviceTimes]:
-    """Compute stage times and host load by iteration, since each depends on the other.
-
-    Overlapping stages share cores and memory. Their overlap depends on their times.
-    """
+    """Compute stage times and host load by iteration, since each depends on the other."""
     host = Host(processor=platform.processor, num_workers=len(plan.shares), emulates=emulates)
     corrections = ({},) * len(plan.shares) if correction is None else correction.host
     parts = [

@@ -199,12 +199,7 @@ def measure_workload(
     """Sample slices of a graph and time the sampler over threads and sizes (T_samp, section V).
 
     Args:
-        graph: the graph.
-        model: the model, with its cost.
-        sampler: options of the sampler.
         order: order of the seeds, with the size of a full mini-batch.
-        seed: seed of the sampler.
-        cores: cores of this machine.
         num_steps: steps of the run, which bound the time of measuring. None: no bound.
     """
     budget_s, min_rounds = _BUDGET_S, _MIN_ROUNDS
@@ -265,11 +260,7 @@ def _time_slices(
     budget_s: float,
     min_rounds: int,
 ) -> tuple[float, ...]:
-    """Sample slices of every size in turn; fill ``sizes`` and return quartiles of the seconds.
-
-    The first round allocates pages and scratch memory and does not count. The lower quartile
-    excludes later allocations, which a run soon passes.
-    """
+    """Sample slices of every size in turn; fill ``sizes`` and return quartiles of the seconds."""
     times: dict[int, list[float]] = {count: [] for count in num_seeds}
     evicting = other_data()
     begin = time.perf_counter()

@@ -47,14 +47,9 @@ class Degrees:
     def from_npy(cls, file: Path, num_vertices: int) -> Degrees:
         """Read the degrees of all vertices from a .npy file.
 
-        Args:
-            file: integers, ``[num_vertices]`` degrees of an undirected graph, or ``[2,
-                num_vertices]`` in-degrees and out-degrees.
-            num_vertices: number of vertices that the file has to contain.
-
-        Raises:
-            ConfigError: the array has another type or shape, or a degree is out of range.
-            GraphError: the file cannot be read.
+        ``file``: integers, ``[num_vertices]`` degrees of an undirected graph, or ``[2,
+        num_vertices]`` in-degrees and out-degrees. Raises ConfigError if the array has another type
+        or shape, or a degree is out of range; GraphError if the file cannot be read.
         """
         array = np.asarray(map_npy(file))
         if array.dtype.kind not in "iu" or array.shape not in ((num_vertices,), (2, num_vertices)):
@@ -77,8 +72,6 @@ class Degrees:
         """Return degree classes of a lognormal distribution.
 
         Args:
-            num_vertices: number of vertices.
-            mean: mean degree.
             skew: standard deviation of the logarithms of the degrees: sqrt(log(1 + c²)), where
                 ``c`` is the standard deviation of the degrees over their mean.
             directed: whether in-degree and out-degree of a vertex are independent. Otherwise they
@@ -112,12 +105,8 @@ def expected_size(
     Every vertex samples min(degree, fan-out) neighbors. A neighbor is any vertex, with probability
     ``c`` proportional to its out-degree: ``m`` draws contain the vertex with probability 1 -
     exp(-cm). The model ignores communities, where neighbors share neighbors. They make three hops
-    of a real graph smaller.
-
-    Args:
-        degrees: degree classes of the graph.
-        fanouts: neighbors per vertex and hop, from the seeds outwards; -1 for all neighbors.
-        num_seeds: number of seeds, at most all vertices.
+    of a real graph smaller. ``fanouts``: neighbors per vertex and hop, from the seeds outwards; -1
+    for all neighbors.
 
     Returns:
         The size of the mini-batch, and ``[num_classes]`` probabilities that a vertex of the class
@@ -141,10 +130,8 @@ def expected_size(
 def share_of_hottest(degrees: Degrees, met: Float64Array, part: float) -> float:
     """Return the hit rate of PaGraph's static cache: the share of a batch's inputs in the cache.
 
-    Args:
-        degrees: degree classes of the graph.
-        probabilities: ``[num_classes]`` that a vertex is an input, from ``expected_size``.
-        part: cached part of all vertices, from 0 to 1: the vertices of highest out-degree.
+    ``met`` are ``[num_classes]`` probabilities that a vertex is an input, from ``expected_size``.
+    ``part`` of all vertices, from 0 to 1, is cached: the vertices of highest out-degree.
     """
     hottest = np.argsort(-degrees.outward, kind="stable")
     counts = degrees.counts[hottest]

@@ -90,10 +90,8 @@ def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[LayerWork
     """Return the amounts that the kernels process for a mini-batch, input layer first.
 
     Every row has an edge to itself. GraphSAGE multiplies a row's own features next to the
-    aggregated features. A second product of a layer (GIN) has no edges.
-
-    Raises:
-        ConfigError: the model needs attention or weighted messages, which the kernels lack.
+    aggregated features. A second product of a layer (GIN) has no edges. Raises ConfigError if the
+    model needs attention or weighted messages, which the kernels lack.
     """
     if not layers:
         raise ConfigError("model: expected gcn, sage or gin, got layers without a declared cost")
@@ -140,8 +138,6 @@ def local_share(
         degrees: exact degrees of the graph. None: unknown; the mean and skew say too little about
             the hottest vertices.
         fanouts: neighbors per vertex and hop, from the seeds outwards.
-        num_seeds: seeds of a card's mini-batch.
-        num_cards: number of cards.
     """
     if algorithm == "p3" or num_cards == 1:
         return 1.0
@@ -163,13 +159,8 @@ def step(
 ) -> SimulatedStep:
     """Return the time of a step in which every card trains a mini-batch of ``layers``.
 
-    Args:
-        machine: the cards.
-        layers: amounts of the mini-batch, from ``layer_sizes``.
-        algorithm: one of ``ALGORITHMS``.
-        local: β of eq. 7, from ``local_share``.
-        direct: whether missing rows come from host memory (DC, section V-B). Otherwise they come
-            from another card, over two links one after the other.
+    ``direct``: whether missing rows come from host memory (DC, section V-B). Otherwise they come
+    from another card, over two links one after the other.
     """
     part = machine.efficiency.accelerator
     link = machine.link_bandwidth
@@ -195,12 +186,7 @@ def step(
 
 
 def _broadcast_seconds(num_cards: int, first: LayerWorkload, link: float) -> float:
-    """Return the seconds of P3's all-to-all broadcast after the first aggregation (Listing 3).
-
-    A card aggregates its columns for the mini-batches of all cards. It sends the results of other
-    cards' mini-batches to the host, which joins the columns, and receives the missing columns of
-    its own mini-batch.
-    """
+    """Return the seconds of P3's all-to-all broadcast after the first aggregation (Listing 3)."""
     num_bytes = first.rows * first.slots * first.width_in * FEATURE_BYTES
     return 2 * (num_cards - 1) / num_cards * num_bytes / link
 
@@ -222,10 +208,6 @@ def epoch_steps(counts: Sequence[int], *, balanced: bool) -> int:
     of its own partition. The surplus mini-batches then fill further steps. With workload balancing
     (WB) idle cards train them. Without, the card of their partition trains them one after the
     other.
-
-    Args:
-        counts: mini-batches of each partition.
-        balanced: whether workload balancing is on.
     """
     if balanced or len(counts) == 1:
         return math.ceil(sum(counts) / len(counts))

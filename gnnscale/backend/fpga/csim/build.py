@@ -42,11 +42,7 @@ class SimulatedDesign:
     header: Path | None = None
 
     def __post_init__(self) -> None:
-        """Check the sizes.
-
-        Raises:
-            ConfigError: no kernel has this size.
-        """
+        """Refuse (ConfigError) sizes that no kernel has."""
         for name, value, powers in (("n", self.n, range(5)), ("m", self.m, range(4, 12))):
             allowed = [2**power for power in powers]
             if value not in allowed:
@@ -68,8 +64,7 @@ class SimulatedDesign:
     def definitions(self) -> tuple[str, ...]:
         """Return the compiler options of the design.
 
-        Raises:
-            ConfigError: the header is not a file, or C++ cannot include its path.
+        ConfigError: the header is not a file, or C++ cannot include its path.
         """
         sizes = (
             f"-DGNNSCALE_N={self.n}",
@@ -89,23 +84,16 @@ class SimulatedDesign:
 
 
 def sources() -> Path:
-    """Return the folder of the kernel sources, of the checkout or of the installed package.
-
-    Raises:
-        ConfigError: the folder is missing.
-    """
+    """Return the folder of the kernel sources, of the checkout or of the installed package."""
     return jit.find_sources("fpga", _SOURCE, "FPGA")
 
 
 def library(design: SimulatedDesign) -> Path:
     """Return the library of a design, a bitstream for ``csim.xrt``.
 
-    Compiled libraries are stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/csim``. Concurrent
-    processes may request the same design, and never see an incomplete file.
-
-    Raises:
-        ConfigError: no compiler is installed, or it refuses the sources or the header; or other
-            users can write the stored library.
+    Compiled libraries are stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/csim``, safely for
+    concurrent processes. ConfigError: no compiler is installed, or it refuses the sources or the
+    header; or other users can write the stored library.
     """
     installed = prebuilt(design)
     if installed is not None:
@@ -129,11 +117,7 @@ def prebuilt(design: SimulatedDesign) -> Path | None:
 
 
 def compiler() -> str:
-    """Return the command of the compiler of libraries.
-
-    Raises:
-        ConfigError: no compiler is installed.
-    """
+    """Return the command of the compiler of libraries."""
     return shlex.join(_compiler().command)
 
 
@@ -195,11 +179,7 @@ def _compile(design: SimulatedDesign, compiler: jit.Compiler, into: Path) -> Non
 
 
 def load_pyxrt() -> Any:
-    """Return the Python interface of the Xilinx Runtime.
-
-    Raises:
-        ConfigError: it cannot be imported.
-    """
+    """Return the Python interface of the Xilinx Runtime."""
     try:
         return import_module("pyxrt")
     except (ImportError, OSError) as error:
