@@ -62,11 +62,7 @@ class CpuBackend:
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
         """Return the outcome of the last propagated batch."""
-        return BatchOutcome(
-            loss=self._loss,
-            size=BatchSize.of(batch.batch),
-            traffic=batch.traffic,
-        )
+        return BatchOutcome(loss=self._loss, size=BatchSize.of(batch.batch), traffic=batch.traffic)
 
     def load_state(self) -> None:
         """Do nothing: the device computes with the host's model."""

@@ -161,10 +161,7 @@ def _generated(
     num_features, num_classes = _widths(config, graph)
     widths = {"num_features": num_features, "num_classes": num_classes}
     vectors = make_vectors(
-        config.model,
-        limits=ChipLimits(n=point.n, row_words=row_words),
-        library=library,
-        **widths,
+        config.model, limits=ChipLimits(n=point.n, row_words=row_words), library=library, **widths
     )
     compared = compare_with_csim(
         point,

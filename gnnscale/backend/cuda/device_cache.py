@@ -96,11 +96,7 @@ class _Layout:
     def of(cls, graph: Graph, num_rows: int, topology: Array) -> _Layout:
         row_bytes = graph.feature_bytes // max(graph.num_vertices, 1)
         num_edges = int(_degrees(graph, topology).sum())
-        sizes = (
-            num_rows * row_bytes,
-            (len(topology) + 1) * 8,
-            num_edges * graph.indices.itemsize,
-        )
+        sizes = (num_rows * row_bytes, (len(topology) + 1) * 8, num_edges * graph.indices.itemsize)
         ends = np.cumsum([0, *(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)]).tolist()
         spans = tuple((first, first + size) for first, size in zip(ends, sizes, strict=False))
         return cls(rows=spans[0], indptr=spans[1], indices=spans[2])

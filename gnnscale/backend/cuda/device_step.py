@@ -91,14 +91,7 @@ class StepSlot:
             )
         self._kernels.read()
 
-    def train(
-        self,
-        seeds: DeviceSeeds,
-        part: StepPart,
-        *,
-        rate: float,
-        recorded: bool,
-    ) -> None:
+    def train(self, seeds: DeviceSeeds, part: StepPart, *, rate: float, recorded: bool) -> None:
         """Propagate, update the weights, and report; on a stream.
 
         Args:
@@ -180,13 +173,7 @@ class DeviceStepHandle:
     """Handle of a step of the run, whose outcome arrives later."""
 
     def __init__(
-        self,
-        outcomes: Outcomes,
-        seeds: DeviceSeeds,
-        number: int,
-        *,
-        rate: float,
-        part: StepPart,
+        self, outcomes: Outcomes, seeds: DeviceSeeds, number: int, *, rate: float, part: StepPart
     ) -> None:
         self.seeds = seeds
         self.number = number

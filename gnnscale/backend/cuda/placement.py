@@ -144,11 +144,7 @@ def _cached(placed: ResidentGraph, cache: ResidentCache) -> ResidentGraph:
         num_vertices = topology.num_vertices
         following = DynamicCache(cache.own_rows, num_vertices, match=look_ahead.match)
     return replace(
-        placed,
-        topology=topology,
-        cached=cache.rows,
-        member=cache.contents.own,
-        following=following,
+        placed, topology=topology, cached=cache.rows, member=cache.contents.own, following=following
     )
 
 

@@ -119,12 +119,7 @@ class RowGather:
         return self._slots[slot].read_counts
 
     def gather(
-        self,
-        ids: torch.Tensor,
-        count: torch.Tensor,
-        *,
-        slot: int = 0,
-        stream: object | None = None,
+        self, ids: torch.Tensor, count: torch.Tensor, *, slot: int = 0, stream: object | None = None
     ) -> Gathering:
         """Launch the gather of the first ``count`` of ``ids``.
 

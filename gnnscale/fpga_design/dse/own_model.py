@@ -12,14 +12,7 @@ from functools import cache
 from itertools import product
 
 from gnnscale.core import ConfigError
-from gnnscale.fpga_design.dse.goal import (
-    SIZES_M,
-    SIZES_N,
-    BatchWorkload,
-    Goal,
-    Point,
-    sum_limits,
-)
+from gnnscale.fpga_design.dse.goal import SIZES_M, SIZES_N, BatchWorkload, Goal, Point, sum_limits
 from gnnscale.fpga_design.resources import DesignSize, Resources, fit
 from gnnscale.fpga_design.resources.die import MAX_SHARE, Fit
 from gnnscale.planner.cost_model.hitgnn import PE_SIMD, ComputeDesign, gnn_seconds
@@ -127,10 +120,7 @@ def _point(
     units = len(dies)
     groups, slices = groups_of(goal, units, size.row_words)
     passes = goal.passes(
-        slices,
-        clock_hz=board.clock_hz,
-        bandwidth=unit_bandwidth(board, dies),
-        units=units,
+        slices, clock_hz=board.clock_hz, bandwidth=unit_bandwidth(board, dies), units=units
     )
     design = ComputeDesign(n=size.n, m=size.m)
     rates = [

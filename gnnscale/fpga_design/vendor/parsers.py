@@ -177,13 +177,7 @@ def _slack(line: str, file: Path) -> float:
 _MAX_AMOUNT = 1e12
 
 #: Resource of each column of the table.
-_COLUMNS = {
-    "LUT": "luts",
-    "REG": "registers",
-    "DSP": "dsps",
-    "BRAM": "brams",
-    "URAM": "urams",
-}
+_COLUMNS = {"LUT": "luts", "REG": "registers", "DSP": "dsps", "BRAM": "brams", "URAM": "urams"}
 
 #: A number and its fraction of the available resources: ``120401 [ 13.83%]``.
 _CELL = re.compile(r"(\d+(?:\.\d+)?)(?:\s*\[\s*[\d.]+%\])?")

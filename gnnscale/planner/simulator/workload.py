@@ -37,12 +37,7 @@ class SimulatedTask:
 
 
 def published_task(
-    name: str,
-    graph: PublishedGraph,
-    model: ModelConfig,
-    sampler: SamplerConfig,
-    *,
-    batch_size: int,
+    name: str, graph: PublishedGraph, model: ModelConfig, sampler: SamplerConfig, *, batch_size: int
 ) -> SimulatedTask:
     """Return the task of training on a published graph called ``name``, for neighbor sampling."""
     if not isinstance(sampler, NeighborSampling):
