@@ -10,7 +10,7 @@ import torch
 
 from gnnscale.backend.cuda.device_cache import CachedRows, CacheSlots
 from gnnscale.backend.cuda.device_sample import DeviceSample
-from gnnscale.backend.cuda.kernels import Kernels, grid, row_bytes
+from gnnscale.backend.cuda.kernels import Kernels, row_bytes
 
 _ABSENT = -1
 
@@ -71,36 +71,16 @@ class DynamicCache:
         ``record_index`` is the ``[1]`` int64 record of the step, ``out`` the rows of slot
         ``number``. Rows of the ``previous`` step can no longer be reused. None: no such step.
         """
-        num_blocks, wide = grid(kernels), np.int32(sample.vertices.dtype == torch.int64)
-        first, size = np.int64(len(self.rows)), np.int64(replaced.records.shape[1])
+        wide, num_rows = np.int32(sample.vertices.dtype == torch.int64), len(self.rows)
         if self.match and previous is not None:
-            count = previous.num_vertices[-1:]
-            kernels.launch(
-                *("rows_forget", previous.vertices, wide, count, self._slot_of, first),
-                grid=num_blocks,
-            )
-        record = (replaced.records, size, np.int64(replaced.capacity), record_index)
-        kernels.launch("rows_leave", *record, self._slot_of, self._vertex_in, grid=num_blocks)
-        kernels.launch(
-            "rows_enter",
-            *record,
-            sample.vertices,
-            wide,
-            sample.num_vertices[-1:],
-            out,
-            self.rows,
-            np.int64(row_bytes(out)),
-            self._slot_of,
-            self._vertex_in,
-            grid=num_blocks,
-        )
+            left = (previous.vertices, wide, previous.num_vertices[-1:])
+            kernels.launch("rows_forget", *left, self._slot_of, np.int64(num_rows))
+        size, capacity = np.int64(replaced.records.shape[1]), np.int64(replaced.capacity)
+        record = (replaced.records, size, capacity, record_index)
+        slots, vertices = self._slot_of, (sample.vertices, wide, sample.num_vertices[-1:])
+        kernels.launch("rows_leave", *record, slots, self._vertex_in)
+        rows = (out, self.rows, np.int64(row_bytes(out)))
+        kernels.launch("rows_enter", *record, *vertices, *rows, slots, self._vertex_in)
         if self.match:
-            kernels.launch(
-                "rows_remember",
-                sample.vertices,
-                wide,
-                sample.num_vertices[-1:],
-                self._slot_of,
-                np.int64(len(self.rows) + number * len(out)),
-                grid=num_blocks,
-            )
+            first = np.int64(num_rows + number * len(out))
+            kernels.launch("rows_remember", *vertices, slots, first)

@@ -153,14 +153,15 @@ class HostKernels:
         self,
         name: str,
         *arguments: kernels.Argument,
-        grid: int,
+        grid: int | None = None,
         block: int = kernels.BLOCK,
         stream: Any | None = None,
     ) -> None:
         """Run a kernel, and wait for it; see ``Kernels.launch``."""
         cells = [_cell(argument) for argument in arguments]
-        self._run(name, cells, grid, block)
-        note_launch(lambda: self._run(name, cells, grid, block), arguments)
+        num_blocks = grid or kernels.BLOCKS * self.num_multiprocessors
+        self._run(name, cells, num_blocks, block)
+        note_launch(lambda: self._run(name, cells, num_blocks, block), arguments)
 
     def _run(self, name: str, cells: list[np.ndarray[Any, Any]], grid: int, block: int) -> None:
         count = len(cells)

@@ -37,7 +37,7 @@ class Kernels(Protocol):
         self,
         name: str,
         *arguments: Argument,
-        grid: int,
+        grid: int | None = None,
         block: int = BLOCK,
         stream: Any | None = None,
     ) -> None:
@@ -47,7 +47,7 @@ class Kernels(Protocol):
 
         Args:
             arguments: in the order of its parameters. Tensors must live until the kernel is done.
-            grid: number of blocks.
+            grid: number of blocks. None: as many as all multiprocessors hold.
             stream: stream of the launch. None: the current stream.
         """
 
@@ -115,11 +115,6 @@ def columns_at_once(*matrices: torch.Tensor | None) -> int:
     return _COLUMNS
 
 
-def grid(kernels: Kernels) -> int:
-    """Return the number of blocks that fills every multiprocessor."""
-    return BLOCKS * kernels.num_multiprocessors
-
-
 _STANDARD = "c++17"
 _SUFFIXES = (".cu", ".hpp", "")
 
@@ -158,16 +153,16 @@ class CompiledKernels:
         self,
         name: str,
         *arguments: Argument,
-        grid: int,
+        grid: int | None = None,
         block: int = BLOCK,
         stream: torch.cuda.Stream | None = None,
     ) -> None:
         """Queue a kernel; see ``Kernels.launch``."""
         kernel = self._kernels.get(name) or self._find(name)
-        shape = (grid, block)
+        shape = (grid or BLOCKS * self.num_multiprocessors, block)
         config = self._configs.get(shape)
         if config is None:
-            config = self._configs[shape] = self._core.LaunchConfig(grid=grid, block=block)
+            config = self._configs[shape] = self._core.LaunchConfig(grid=shape[0], block=block)
         queue = stream or torch.cuda.current_stream(self.device)
         cells = [
             argument.data_ptr() if isinstance(argument, torch.Tensor) else argument

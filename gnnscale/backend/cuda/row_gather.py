@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,15 +9,11 @@ import torch
 
 from gnnscale.backend.cuda.device_cache import NO_ROWS, CachedRows
 from gnnscale.backend.cuda.dynamic_cache import DynamicCache
-from gnnscale.backend.cuda.kernels import Kernels
+from gnnscale.backend.cuda.kernels import BLOCKS, ROW_TYPES, Kernels
 from gnnscale.core import ConfigError, check_choice, check_range
 
-#: Resident blocks of 256 threads of a multiprocessor.
-_BLOCKS = 8
 #: Bytes that a thread reads with one instruction.
 _WORDS = (16, 8, 4, 2, 1)
-#: ``RowType`` of rows.hpp.
-_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.uint8: 3}
 _CONVERTED = (torch.float32, torch.bfloat16)
 #: Names of id types.
 _IDS = {torch.int32: "int32", torch.int64: "int64"}
@@ -79,7 +74,7 @@ class RowGather:
             max_multiprocessors: multiprocessors to use. None: all.
             following: dynamic cache (with several slots, the previous output, too) to read instead.
         """
-        check_choice("dtype", str(table.dtype), [str(allowed) for allowed in _TYPES])
+        check_choice("dtype", str(table.dtype), [str(allowed) for allowed in ROW_TYPES])
         out_dtype = table.dtype if dtype is None else dtype
         if out_dtype != table.dtype:
             check_choice("dtype", str(out_dtype), [str(allowed) for allowed in _CONVERTED])
@@ -91,7 +86,7 @@ class RowGather:
         check_range("max_ids", max_ids, 1)
         check_range("num_slots", num_slots, 1)
         self._kernels = kernels
-        self._grid = _BLOCKS * limit
+        self._grid = BLOCKS * limit
         self._table = table
         shape = (max_ids, table.shape[1])
         # Rows past the last one are multiplied with zeros, and must not be NaN.
@@ -165,7 +160,7 @@ class RowGather:
         words = [
             *(table.data_ptr(), len(table), _row_bytes(table)),
             *(out.data_ptr(), _row_bytes(out)),
-            *(_TYPES[table.dtype], _TYPES[out.dtype], int(shifts)),
+            *(ROW_TYPES[table.dtype], ROW_TYPES[out.dtype], int(shifts)),
             *(NO_ROWS if cache is None else cache.words),
             read_counts.data_ptr(),
         ]
@@ -181,19 +176,6 @@ class _GatherSlot:
     wrong: torch.Tensor
     read_counts: torch.Tensor
     task: torch.Tensor
-
-
-def row_gather(kernels: Kernels) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return a function from rows ``[n, f]`` and ids ``[m]`` to ``[m, f]``."""
-
-    def gather(rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        if rows.dtype not in _TYPES or not len(ids):
-            return rows[ids]
-        count = torch.full((1,), len(ids), dtype=torch.int64, device=ids.device)
-        row_gather = RowGather(rows, kernels, max_ids=len(ids))
-        return row_gather.gather(ids.contiguous(), count).out
-
-    return gather
 
 
 def word_bytes(table: torch.Tensor, out: torch.Tensor) -> int:
