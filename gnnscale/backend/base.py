@@ -10,6 +10,7 @@ The host drives every device through ``Backend``. One step of a device is ::
     outcome = backend.finish(batch)
 """
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -19,9 +20,6 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import nn
 
-from gnnscale.backend.device_memory import DeviceError as DeviceError
-from gnnscale.backend.device_memory import DeviceMemory as DeviceMemory
-from gnnscale.backend.device_memory import DeviceMemoryError as DeviceMemoryError
 from gnnscale.backend.feature_loading import FeatureLoader, Vertices
 from gnnscale.cache.belady import LookAheadReplay
 from gnnscale.cache.plan import CliqueCache
@@ -30,10 +28,62 @@ from gnnscale.features.cached import CachedAdjacency
 from gnnscale.graph import Graph
 from gnnscale.nn import Inputs, TrainableModel
 from gnnscale.nn.base import Objective
-from gnnscale.planner import Device, Threads, registry
+from gnnscale.planner import Accelerator, Device, Threads, registry
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.gpu_rates import CardRates
 from gnnscale.sampling import MiniBatch, Sampler, SamplerConfig
+
+
+class DeviceError(ConfigError):
+    """Failure of a device. The message is one line."""
+
+
+class DeviceMemoryError(DeviceError):
+    """A device's memory is too small. The message is one line."""
+
+
+class DeviceMemory:
+    """Thread-safe account of the bytes in use of a device's ``memory_bytes``.
+
+    Example of a device with a budget of 100 bytes:
+
+        memory.keep(60, "the model")  # for the whole run: ``room`` is 40
+        memory.reserve(30, "a mini-batch")  # 90 in use
+        memory.reserve(20, "a mini-batch")  # DeviceMemoryError
+    """
+
+    def __init__(self, device: Accelerator) -> None:
+        self._device = device
+        self._in_use = self._permanent = 0
+        self._lock = threading.Lock()
+
+    @property
+    def room(self) -> int:
+        """Bytes for mini-batches: the budget less all permanent reservations."""
+        return self._device.budget_bytes - self._permanent
+
+    def keep(self, num_bytes: int, what: str) -> None:
+        """Reserve ``num_bytes`` for the whole run; see ``reserve``."""
+        self.reserve(num_bytes, what)
+        self._permanent += num_bytes
+
+    def reserve(self, num_bytes: int, what: str) -> None:
+        """Reserve ``num_bytes`` of ``what`` until ``free``; DeviceMemoryError without room."""
+        budget = self._device.budget_bytes
+        with self._lock:
+            if self._in_use + num_bytes > budget:
+                raise DeviceMemoryError(
+                    f"{self._device.label}: out of device memory: {what} needs "
+                    f"{num_bytes / 1e6:,.1f} MB beside {self._in_use / 1e6:,.1f} MB in use, and "
+                    f"memory_bytes is {budget / 1e6:,.1f} MB; a smaller share, fewer neighbors "
+                    "or a smaller cache take less"
+                )
+            self._in_use += num_bytes
+
+    def free(self, num_bytes: int) -> None:
+        """Free ``num_bytes`` of ``reserve``."""
+        with self._lock:
+            self._in_use -= num_bytes
 
 
 class ColumnExchange(Protocol):
@@ -110,6 +160,12 @@ class BackendInputs:
     cache: CacheInputs = field(default_factory=CacheInputs)  #: cache of the device
     #: inputs of device-driven steps. None: the host averages gradients and updates the weights
     step_inputs: DeviceStepInputs | None = None
+
+    def set_threads(self, threads: Threads) -> None:
+        """Set the number of host threads of each stage."""
+        self.sampler.num_threads = threads.sample
+        self.loader.num_threads = threads.load
+        torch.set_num_threads(max(threads.propagate, 1))
 
 
 #: Sampled mini-batch of a backend: a ``MiniBatch`` if the host samples, arrays of the device

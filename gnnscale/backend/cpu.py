@@ -15,15 +15,14 @@ class CpuBackend:
 
     def __init__(self, device: Device, host: BackendInputs) -> None:
         self.device = device
+        self._host = host
         self._model = host.model
-        self._objective = host.objective
-        self._sampler = host.sampler
         self._loader = host.loader
         self._loss = 0.0
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds`` at ``step``."""
-        return self._sampler.sample(seeds, step)
+        return self._host.sampler.sample(seeds, step)
 
     def load(self, batch: MiniBatch) -> Inputs:
         """Read the first layer's input from feature storage, unless it is a learned embedding.
@@ -48,7 +47,7 @@ class CpuBackend:
         if self._model.vertex_rows is not None:
             inputs = self._loader.read(batch.batch, inputs.degrees)
         logits = self._model(batch.batch, inputs)
-        loss = self._objective(logits, batch.batch) * weight
+        loss = self._host.objective(logits, batch.batch) * weight
         loss.backward()  # type: ignore[no-untyped-call]
         self._loss = loss.item()
 
@@ -75,9 +74,7 @@ class CpuBackend:
 
     def set_threads(self, threads: Threads) -> None:
         """Set the number of host threads of each stage."""
-        self._sampler.num_threads = threads.sample
-        self._loader.num_threads = threads.load
-        torch.set_num_threads(max(threads.propagate, 1))
+        self._host.set_threads(threads)
 
     def close(self) -> None:
         """Do nothing: the backend has no resources of its own."""

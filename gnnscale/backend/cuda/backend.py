@@ -5,32 +5,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast
 
 import torch
 
-from gnnscale.backend.base import BackendInputs, BatchOutcome, DeviceBatch
+from gnnscale.backend.base import (
+    BackendInputs,
+    BatchOutcome,
+    DeviceBatch,
+    DeviceError,
+    DeviceMemoryError,
+)
 from gnnscale.backend.cuda import probes
 from gnnscale.backend.cuda.batch import CudaBatch
-from gnnscale.backend.cuda.capacity import SampleSizes, Sampling, needs_sizes
+from gnnscale.backend.cuda.capacity import SampleSizes, Sampling, needs_sizes, vertex_sampling
 from gnnscale.backend.cuda.device_cache import ResidentCache
 from gnnscale.backend.cuda.device_model import DeviceModel
-from gnnscale.backend.cuda.device_step import DeviceStepHandle, ReadCounts
+from gnnscale.backend.cuda.device_step import DeviceStepHandle, HostDrivenSteps
 from gnnscale.backend.cuda.engine import CudaEngine, Engine
-from gnnscale.backend.cuda.errors import CudaErrorContext
 from gnnscale.backend.cuda.graph_reader import GraphPipeline
-from gnnscale.backend.cuda.host_driven import HostDrivenSteps
-from gnnscale.backend.cuda.host_engine import HostEngine
+from gnnscale.backend.cuda.host_engine import HostEngine, HostReadError
 from gnnscale.backend.cuda.inference import CudaInference
-from gnnscale.backend.cuda.placement import place_graph
+from gnnscale.backend.cuda.placement import ReadCounts, place_graph
 from gnnscale.backend.cuda.step_queue import StepQueue
 from gnnscale.backend.cuda.streams import DeviceStreams
 from gnnscale.backend.feature_loading import Vertices
-from gnnscale.cache.plan import HOST, ROWS_FROM
-from gnnscale.core import Access, Array, ConfigError, Traffic
+from gnnscale.core import Access, Array, ConfigError, Traffic, one_line
 from gnnscale.core.artifact.files import size
-from gnnscale.core.stages import NO_TRAFFIC
 from gnnscale.graph.dtypes import MAX_QUANTIZED
 from gnnscale.nn import GNN, Inputs, TrainableModel
 from gnnscale.planner import Cuda, Device, Threads
@@ -38,7 +40,6 @@ from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER, BatchSize
 from gnnscale.planner.cuda_spec import find_gpu
 from gnnscale.planner.gpu_rates import CardRates, load_or_measure_rates
 from gnnscale.sampling import LayerSampling, MiniBatch
-from gnnscale.sampling.edge_batches import LinkSampling
 
 _LOG = logging.getLogger(__name__)
 #: Fraction of the memory budget whose use triggers a warning: batch sizes vary.
@@ -90,16 +91,24 @@ class CudaBackend:
     def _open(self) -> None:
         """Copy model and graph to the device, once the caches of peers are open."""
         host, engine = self._host, self._engine
-        weights = (
-            sum(parameter.numel() for parameter in host.model.parameters()) * BYTES_PER_PARAMETER
-        )
+        weights = sum(parameter.numel() for parameter in host.model.parameters())
+        kept_bytes = weights * BYTES_PER_PARAMETER
         self._placed = place_graph(
-            host.graph, self.device, engine, kept_bytes=weights, cache=self._cache
+            host.graph, self.device, engine, kept_bytes=kept_bytes, cache=self._cache
         )
-        self._queue = None if host.step_inputs is None else self._new_queue()
-        if self._queue is None:
+        self._queue: StepQueue | None = None
+        if host.step_inputs is None:
             self._learner = DeviceModel(host, engine)
         else:
+            self._queue = StepQueue(
+                host,
+                self._placed,
+                engine,
+                self._streams,
+                exact=self._runs_user_code or not _is_bounded(host),
+                captures=self.device.captures,
+                runs_user_code=self._runs_user_code,
+            )
             self._learner = self._queue.learner
         engine.synchronize()  # buffers are initialized outside the streams that use them
 
@@ -120,35 +129,20 @@ class CudaBackend:
                 self._cache.open_peers(addresses)
                 self._open()
 
-    def _new_queue(self) -> StepQueue:
-        return StepQueue(
-            self._host,
-            self._placed,
-            self._engine,
-            self._streams,
-            exact=self._runs_user_code or not _is_bounded(self._host),
-            captures=self.device.captures,
-            runs_user_code=self._runs_user_code,
-        )
-
     @cached_property
     def _host_driven(self) -> HostDrivenSteps:
         """Host-driven steps, opened on first use."""
-        reader = GraphPipeline(self._host, self._placed, self._engine, num_slots=1, bounded=False)
-        self._engine.synchronize()
+        host, engine = self._host, self._engine
+        reader = GraphPipeline(host, self._placed, engine, num_slots=1, bounded=False)
+        engine.synchronize()
         return HostDrivenSteps(
-            self._host,
-            reader,
-            self._learner,
-            self._streams,
-            self._engine,
-            waits=self._runs_user_code,
+            host, reader, self._learner, self._streams, engine, waits=self._runs_user_code
         )
 
     def train(
         self, seeds: Array, step: int, *, num_seeds: int, rate: float, updates: bool
     ) -> DeviceStepHandle:
-        """Start the step of ``seeds``; see ``StepOwner.train``."""
+        """Start the step of ``seeds``; see ``DeviceDrivenBackend.train``."""
         with self._naming(_STEP, step, len(seeds)):
             return self._own_steps.start(
                 seeds, step, num_seeds=num_seeds, rate=rate, updates=updates, outcomes=self
@@ -228,7 +222,7 @@ class CudaBackend:
             self._queue.forget()
         self._streams.training.run(self._learner.load_state)
         self._wait()
-        self._look_at_memory()
+        _check_use(self.device, self._engine)
 
     def update_weights(self) -> None:
         """Copy the parameters that the host's optimizer has updated."""
@@ -258,38 +252,18 @@ class CudaBackend:
         """Return the card's rates; see ``DeviceRates.rates``."""
         gpu, gpus = find_gpu(self.device.index)
         with self._naming("while it was measured"):
-            return load_or_measure_rates(gpu.uuid, gpus.driver, self._measure)
-
-    def _measure(self) -> CardRates:
-        """Measure the card, and free the memory used."""
-        engine = CudaEngine(replace(self.device, memory_bytes=None), limits=False)
-        try:
-            return probes.measure(engine)
-        finally:
-            engine.close()
-            torch.cuda.empty_cache()
+            measure = partial(probes.measure_card, self.device)
+            return load_or_measure_rates(gpu.uuid, gpus.driver, measure)
 
     def set_threads(self, threads: Threads) -> None:
         """Set the number of host threads of each stage."""
-        self._host.sampler.num_threads = threads.sample
-        self._host.loader.num_threads = threads.load
-        torch.set_num_threads(max(threads.propagate, 1))
+        self._host.set_threads(threads)
 
     def close(self) -> None:
         """Wait for the streams, and unregister host memory."""
         for stream in (self._streams.reading, self._streams.training):
             stream.close()
         self._engine.close()
-
-    def _look_at_memory(self) -> None:
-        """Warn if the profiling run, which ends before this call, left little memory."""
-        peak, budget = self._engine.peak_bytes(), self._engine.memory_bytes
-        if peak > _WARN_FRACTION * budget:
-            _LOG.warning(
-                f"{self.device.label}: peak use of device memory is {size(peak)} of the "
-                f"{size(budget)} budget; a larger mini-batch may not fit; a smaller "
-                "batch_size, fewer neighbors (sampler.fanouts) or features=host take less"
-            )
 
     def _wait(self) -> None:
         with self._naming("in one of the last steps"):
@@ -299,16 +273,10 @@ class CudaBackend:
         self, size: BatchSize, counts: ReadCounts, sent_bytes: int | None = None
     ) -> Traffic:
         """Return the traffic of a mini-batch; ``sent_bytes`` of None: the device has sampled."""
-        placed, request = self._placed, self.device.link_request_bytes
         if self._exchange_traffic is not None:
             return self._exchange_traffic
-        if sent_bytes is None and placed.rows_on_device and placed.lists_on_device:
-            return NO_TRAFFIC
-        traffic = Traffic(rows=placed.row_access(int(size.vertices[0]), counts.rows))
-        if sent_bytes is not None:
-            return traffic.with_link(row_bytes=0, list_bytes=sent_bytes, request_bytes=request)
-        reads = size.num_edges + sum(size.vertices[1:])
-        return replace(traffic, lists=placed.list_access(int(reads), request, counts.lists))
+        request_bytes = self.device.link_request_bytes
+        return self._placed.traffic(size, counts, request_bytes, sent_bytes)
 
     @cached_property
     def _exchange_traffic(self) -> Traffic | None:
@@ -320,22 +288,27 @@ class CudaBackend:
         return Traffic(rows=Access(peer_bytes=rows), lists=Access(peer_bytes=blocks))
 
     def _counters(self, rows: tuple[int, ...]) -> dict[str, float]:
-        """Return the number of rows read from each location, by counter name."""
-        if not rows or self._cache is None:
-            return {}
-        names = (*self._cache.contents.names, HOST)
-        return {f"{ROWS_FROM}{name}": float(count) for name, count in zip(names, rows, strict=True)}
+        return {} if not rows or self._cache is None else self._cache.counters(rows)
 
     def _naming(self, when: str, *numbers: int) -> CudaErrorContext:
         """Return a context that adds the device and the step to CUDA errors."""
         return CudaErrorContext(self.device.label, when, numbers)
 
 
+def _check_use(device: Cuda, engine: Engine) -> None:
+    """Warn if the profiling run, which ends before this call, left little memory."""
+    peak, budget = engine.peak_bytes(), engine.memory_bytes
+    if peak > _WARN_FRACTION * budget:
+        _LOG.warning(
+            f"{device.label}: peak use of device memory is {size(peak)} of the "
+            f"{size(budget)} budget; a larger mini-batch may not fit; a smaller "
+            "batch_size, fewer neighbors (sampler.fanouts) or features=host take less"
+        )
+
+
 def _is_bounded(host: BackendInputs) -> bool:
     """Return whether fan-outs or layer sizes bound a mini-batch, so that sizes may stay unknown."""
-    sampling = host.sampling
-    if isinstance(sampling, LinkSampling):
-        sampling = sampling.vertices
+    sampling = vertex_sampling(host.sampling)
     return isinstance(sampling, Sampling) and (
         isinstance(sampling, LayerSampling) or -1 not in sampling.fanouts
     )
@@ -343,6 +316,37 @@ def _is_bounded(host: BackendInputs) -> bool:
 
 def _batch_size(sizes: SampleSizes) -> BatchSize:
     """Return the sizes of a mini-batch, inputs first."""
-    return BatchSize(
-        vertices=tuple(reversed(sizes.num_vertices)), edges=tuple(reversed(sizes.num_edges))
-    )
+    return BatchSize(vertices=sizes.num_vertices[::-1], edges=sizes.num_edges[::-1])
+
+
+class CudaErrorContext:
+    """Context manager that adds the device and the step to CUDA errors of its block.
+
+    A class instead of a generator, since each step enters two.
+    """
+
+    def __init__(self, label: str, when: str, numbers: tuple[int, ...]) -> None:
+        """Set the device's name, and ``when``: a text with a ``%d`` for each of ``numbers``."""
+        self._label = label
+        self._when = when
+        self._numbers = numbers
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        """Raise a CUDA error as an error of the device."""
+        if error is None or isinstance(error, HostReadError) or not isinstance(error, Exception):
+            return
+        label, when = self._label, self._when % self._numbers
+        if isinstance(error, torch.OutOfMemoryError):
+            raise DeviceMemoryError(
+                f"{label}: out of device memory {when}: {one_line(error, 200)}; a smaller "
+                "batch_size, fewer neighbors (sampler.fanouts), or features=host and "
+                "topology=host of the device take less"
+            ) from None
+        if "CUDA" in f"{type(error).__name__}: {error}" and not isinstance(error, DeviceError):
+            raise DeviceError(
+                f"{label}: the GPU failed {when}: {one_line(error, 200)}; with "
+                "CUDA_LAUNCH_BLOCKING=1 the operation is named"
+            ) from None

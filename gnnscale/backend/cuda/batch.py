@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from gnnscale.backend.cuda.block import CudaBlock
-from gnnscale.backend.cuda.capacity import BatchCapacity, SampleSizes
+from gnnscale.backend.cuda.capacity import SampleSizes
 from gnnscale.backend.cuda.device_sample import DeviceSample, links_on
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.sampler_plan import State
@@ -61,11 +61,6 @@ class CudaBatch(MiniBatch):
             blocks=blocks,
             num_sources=blocks[0].num_vertices[1:],
         )
-
-
-def largest_sizes(capacity: BatchCapacity) -> SampleSizes:
-    """Return the sizes of a sample that fills ``capacity``."""
-    return SampleSizes(num_vertices=capacity.num_vertices, num_edges=capacity.num_edges)
 
 
 def batch_of(

@@ -15,7 +15,14 @@ from gnnscale.core import MAX_COUNT, check_range
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, TrainableModel
 from gnnscale.nn.scatter_gather import CustomLayer
-from gnnscale.sampling import LayerSampling, MiniBatch, NeighborSampling, WeightedSampling
+from gnnscale.sampling import (
+    LayerSampling,
+    MiniBatch,
+    NeighborSampling,
+    SamplerConfig,
+    WeightedSampling,
+)
+from gnnscale.sampling.edge_batches import LinkSampling
 
 Sampling = NeighborSampling | WeightedSampling | LayerSampling
 
@@ -118,6 +125,11 @@ class BatchCapacity:
         )
 
     @property
+    def sizes(self) -> SampleSizes:
+        """Sizes of a sample that fills this capacity."""
+        return SampleSizes(num_vertices=self.num_vertices, num_edges=self.num_edges)
+
+    @property
     def max_edges(self) -> int:
         """Edges of the largest hop."""
         return max(self.num_edges)
@@ -142,6 +154,11 @@ def _around(bounds: tuple[int, ...], counts: list[tuple[int, ...]]) -> tuple[int
         else min(-(-11 * largest_count // (10 * _LINE)) * _LINE, bound)
         for bound, largest_count in zip(bounds, largest, strict=True)
     )
+
+
+def vertex_sampling(sampling: SamplerConfig) -> SamplerConfig:
+    """Return the options by which the neighborhoods of vertices, or of edges' ends, are sampled."""
+    return sampling.vertices if isinstance(sampling, LinkSampling) else sampling
 
 
 def fanouts_of(sampling: Sampling) -> list[int]:

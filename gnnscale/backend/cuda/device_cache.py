@@ -13,7 +13,7 @@ import torch
 
 from gnnscale import ops
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.cache.plan import CliqueCache
+from gnnscale.cache.plan import HOST, ROWS_FROM, CliqueCache
 from gnnscale.core import Array, ConfigError, Int64Array
 from gnnscale.graph import Graph
 
@@ -128,7 +128,7 @@ class ResidentCache:
                 f"cache plan: {len(contents.names)} devices in a clique; "
                 f"expected at most {MAX_MEMBERS}"
             )
-        self._contents = contents
+        self.contents = contents  #: cached vertices of each member
         self._graph = graph
         self._engine = engine
         look_ahead = contents.look_ahead
@@ -152,47 +152,45 @@ class ResidentCache:
         """Whether the device is the only member."""
         return len(self._pieces) == 1
 
-    @property
-    def contents(self) -> CliqueCache:
-        """Cached vertices of each member."""
-        return self._contents
-
     def open_peers(self, addresses: Sequence[str]) -> None:
         """Open the pieces of all peers; ``addresses`` are those of all members, in order."""
         for member, address in enumerate(addresses):
-            if member != self._contents.own:
+            if member != self.contents.own:
                 size = self._layouts[member].num_bytes
                 self._pieces[member] = self._engine.open_memory(address, size)
+
+    def counters(self, rows: Sequence[int]) -> dict[str, float]:
+        """Return numbers of rows read from each member, then from the host, by counter name."""
+        names = (*self.contents.names, HOST)
+        return {f"{ROWS_FROM}{name}": float(count) for name, count in zip(names, rows, strict=True)}
 
     @property
     def rows(self) -> CachedRows | None:
         """Rows of all members. None: no member caches rows."""
-        if not any(map(len, self._contents.features)):
+        if not any(map(len, self.contents.features)):
             return None
-        slots = CacheSlots.of(
-            self._contents.features, self._graph.num_vertices, self._engine.device
-        )
         tables = tuple(map(self._rows_of, range(len(self._pieces))))
-        return CachedRows(slots=slots, tables=tables)
+        return CachedRows(slots=self._slots_of(self.contents.features), tables=tables)
 
     @property
     def own_rows(self) -> torch.Tensor:
         """``[n, width]`` memory of the device's own rows."""
-        return self._rows_of(self._contents.own)
+        return self._rows_of(self.contents.own)
 
     @property
     def lists(self) -> DeviceAdjacencyCache | None:
         """Adjacency lists of all members. None: no member caches lists."""
-        if not any(map(len, self._contents.topology)):
+        if not any(map(len, self.contents.topology)):
             return None
         members = range(len(self._pieces))
         return DeviceAdjacencyCache(
-            slots=CacheSlots.of(
-                self._contents.topology, self._graph.num_vertices, self._engine.device
-            ),
+            slots=self._slots_of(self.contents.topology),
             indptr=tuple(map(self._indptr_of, members)),
             indices=tuple(map(self._indices_of, members)),
         )
+
+    def _slots_of(self, cached_ids: Sequence[Array]) -> CacheSlots:
+        return CacheSlots.of(cached_ids, self._graph.num_vertices, self._engine.device)
 
     def _rows_of(self, member: int) -> torch.Tensor:
         first, end = self._layouts[member].rows
@@ -210,8 +208,8 @@ class ResidentCache:
         return self._pieces[member][first:end].view(dtype)
 
     def _fill(self) -> None:
-        graph, member = self._graph, self._contents.own
-        features, topology = self._contents.features[member], self._contents.topology[member]
+        graph, member = self._graph, self.contents.own
+        features, topology = self.contents.features[member], self.contents.topology[member]
         rows, done = self._rows_of(member), 0
         for chunk in _chunks(features, np.full(len(features), rows[:1].nbytes, np.int64)):
             piece = torch.from_numpy(np.ascontiguousarray(graph.features[chunk]))

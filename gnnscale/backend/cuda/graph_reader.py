@@ -8,8 +8,14 @@ import torch
 
 from gnnscale.backend.base import BackendInputs, ColumnExchange, DeviceMemoryError
 from gnnscale.backend.cuda import aggregation
-from gnnscale.backend.cuda.batch import CudaBatch, batch_of, largest_sizes
-from gnnscale.backend.cuda.capacity import BatchCapacity, SampleSizes, Sampling, envelope
+from gnnscale.backend.cuda.batch import CudaBatch, batch_of
+from gnnscale.backend.cuda.capacity import (
+    BatchCapacity,
+    SampleSizes,
+    Sampling,
+    envelope,
+    vertex_sampling,
+)
 from gnnscale.backend.cuda.device_sample import DeviceSample, DeviceSeeds, max_seeds
 from gnnscale.backend.cuda.dynamic_cache import CacheUpdates
 from gnnscale.backend.cuda.engine import Engine
@@ -51,11 +57,9 @@ class GraphPipeline:
         """
         self.placed = placed
         self._sampler = self._new_sampler(host, engine, num_slots=num_slots, bounded=bounded)
-        columns = None if host.step_inputs is None else host.step_inputs.columns
-        self._exchange = None
-        if columns is not None:
-            self._exchange = self._open_exchange(host, engine, columns)
         self._uses_degrees = host.model.uses_degrees or isinstance(self._sampling, LayerSampling)
+        columns = None if host.step_inputs is None else host.step_inputs.columns
+        self._exchange = None if columns is None else self._open_exchange(host, engine, columns)
         self._kernels = engine.kernels
         self._largest: dict[int, SampleSizes] = {}
         self._dtype = host.loader.compute_dtype
@@ -76,10 +80,7 @@ class GraphPipeline:
     def _new_sampler(
         self, host: BackendInputs, engine: Engine, *, num_slots: int, bounded: bool
     ) -> CudaSampler:
-        sampling, topology = host.sampling, self.placed.topology
-        samples_edges = isinstance(sampling, LinkSampling)
-        if isinstance(sampling, LinkSampling):
-            sampling = sampling.vertices
+        sampling, topology = vertex_sampling(host.sampling), self.placed.topology
         if not isinstance(sampling, Sampling):
             raise ConfigError(
                 f"sampler: {type(sampling).__name__} has no CUDA kernels; use sampler=neighbor, "
@@ -96,7 +97,7 @@ class GraphPipeline:
             max_seeds=num_seeds,
             device=engine.device,
             capacity=capacity,
-            leaves_out=samples_edges,
+            leaves_out=isinstance(host.sampling, LinkSampling),
             num_slots=num_slots,
         )
 
@@ -118,7 +119,7 @@ class GraphPipeline:
             shared_capacity(self._sampler.capacity, columns),
             rule=rule,
             dtype=host.loader.compute_dtype,
-            uses_degrees=host.model.uses_degrees or isinstance(self._sampling, LayerSampling),
+            uses_degrees=self._uses_degrees,
         )
 
     def exchange(self, batch: CudaBatch, inputs: Inputs) -> Inputs:
@@ -149,14 +150,11 @@ class GraphPipeline:
     def largest_sizes(self, num_seeds: int) -> SampleSizes:
         """Return the maximum sizes of a sample of ``num_seeds`` seeds."""
         if num_seeds not in self._largest:
-            self._largest[num_seeds] = self._find_largest(num_seeds)
+            bound = BatchCapacity.of(
+                self._sampling, self.placed.topology, max_seeds=max(num_seeds, 1), max_edges=None
+            )
+            self._largest[num_seeds] = bound.smallest(self._sampler.capacity).sizes
         return self._largest[num_seeds]
-
-    def _find_largest(self, num_seeds: int) -> SampleSizes:
-        capacity = BatchCapacity.of(
-            self._sampling, self.placed.topology, max_seeds=max(num_seeds, 1), max_edges=None
-        )
-        return largest_sizes(capacity.smallest(self._sampler.capacity))
 
     def batch(
         self, sample: DeviceSample, seeds: DeviceSeeds, sizes: SampleSizes, *, step: int
@@ -165,14 +163,10 @@ class GraphPipeline:
 
         ``sizes`` are those of the sample, or of ``largest_sizes``.
         """
-        sums = self.placed.weight_sums
-        if sums is not None:
-            count = sample.num_vertices[-1:]
-            sums = aggregation.vertex_floats(self._kernels, sums, sample.vertices, count)
+        sums = self.placed.sums_of(self._kernels, sample.vertices, sample.num_vertices[-1:])
         batch = batch_of(sample, seeds.vertices, sizes, self._kernels, step=step, weight_sums=sums)
-        return replace(
-            batch, links=seeds.links_on(sample.state.device), slice_seeds=seeds.slice_seeds
-        )
+        links = seeds.links_on(sample.state.device)
+        return replace(batch, links=links, slice_seeds=seeds.slice_seeds)
 
     def row_reads(self, slot: int = 0) -> torch.Tensor | None:
         """Return the number of rows read from each location in ``slot``. None: no cache.
@@ -204,21 +198,13 @@ class GraphPipeline:
 
     def load(self, batch: CudaBatch, *, slot: int = 0) -> Inputs:
         """Launch the kernels that read the first layer's input into ``slot``."""
-        graph, vertices = self.placed, batch.vertices
-        degrees = None
+        graph, vertices, degrees = self.placed, batch.vertices, None
         if self._uses_degrees:
-            degrees = aggregation.degrees_of(
-                self._kernels,
-                graph.topology,
-                vertices,
-                batch.num_sources,
-                full_degrees=graph.degrees,
-            )
+            degrees = graph.degrees_of(self._kernels, vertices, batch.num_sources)
         if self._gather is None:
             assert self._rule is not None
-            x = aggregation.load_aggregated(
-                batch.input_block, graph.rows, self._rule, degrees, dtype=self._dtype
-            )
+            block, rule, dtype = batch.input_block, self._rule, self._dtype
+            x = aggregation.load_aggregated(block, graph.rows, rule, degrees, dtype=dtype)
         else:
             x = self._gather.gather(vertices, batch.num_sources, slot=slot).out[: len(vertices)]
         aggregated = self._gather is None

@@ -132,28 +132,20 @@ class CudaColumnExchange:
             for name, part in self._arrays.items()
             if getattr(block, name) is not None
         }
-        vertices, count = arrays["vertices"], arrays["num_vertices"][1:]
-        sums = self._placed.weight_sums
-        if sums is not None:
-            sums = aggregation.vertex_floats(self._engine.kernels, sums, vertices, count)
+        vertices, kernels = arrays["vertices"], self._engine.kernels
         return CudaBlock(
             **arrays,
-            weight_sums=sums,
+            weight_sums=self._placed.sums_of(kernels, vertices, arrays["num_vertices"][1:]),
             num_src=len(vertices),
-            kernels=self._engine.kernels,
+            kernels=kernels,
             step=block.step,
         )
 
     def _aggregated(self, block: CudaBlock) -> torch.Tensor:
         placed, degrees = self._placed, None
         if self._uses_degrees:
-            degrees = aggregation.degrees_of(
-                self._engine.kernels,
-                placed.topology,
-                block.vertices,
-                block.num_vertices[1:],
-                full_degrees=placed.degrees,
-            )
+            count = block.num_vertices[1:]
+            degrees = placed.degrees_of(self._engine.kernels, block.vertices, count)
         return aggregation.load_aggregated(
             block, placed.rows, self._rule, degrees, dtype=self._dtype
         )

@@ -166,10 +166,8 @@ class FpgaBackend:
 
     def set_threads(self, threads: Threads) -> None:
         """Set the number of host threads of each stage."""
-        self._host.sampler.num_threads = threads.sample
-        self._host.loader.num_threads = threads.load
+        self._host.set_threads(threads)
         self._threads = max(threads.load, 1)
-        torch.set_num_threads(1)
 
     def close(self) -> None:
         """Close the card."""
