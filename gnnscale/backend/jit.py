@@ -7,12 +7,12 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import gnnscale
-from gnnscale.core import ConfigError, check_private
+from gnnscale.core import ConfigError, check_private, track, write_atomically
 
 _COMPILERS = ("g++", "c++", "clang++")
 
@@ -64,6 +64,25 @@ def output(command: list[str]) -> tuple[int, str]:
     except OSError as error:
         raise ConfigError(f"{command[0]}: {error.strerror}") from None
     return ran.returncode, ran.stdout
+
+
+def compile_into(command: list[str], log: Path) -> None:
+    """Run a compiler; the ConfigError of its refusal names ``log``, which has the full output."""
+    status, printed = output(command)
+    if status != 0:
+        write_atomically(log, f"{shlex.join(command)}\n{printed}", shared=True)
+        raise ConfigError(f"{first_error(printed, status)}; the full output is in {log}")
+
+
+def stored(path: Path, title: str, build: Callable[[], None]) -> Path:
+    """Return ``path``, which ``build`` writes if it is missing; see ``check_ours``."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    check_ours(path.parent)
+    if not path.is_file():
+        with track(title):
+            build()
+    check_ours(path)
+    return path
 
 
 def first_error(printed: str, status: int) -> str:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import cast
 
 import torch
 
@@ -17,29 +16,28 @@ from gnnscale.backend.base import (
     DeviceError,
     DeviceMemoryError,
 )
-from gnnscale.backend.cuda import probes
 from gnnscale.backend.cuda.batch import CudaBatch
-from gnnscale.backend.cuda.capacity import SampleSizes, Sampling, needs_sizes, vertex_sampling
+from gnnscale.backend.cuda.capacity import SampleSizes
 from gnnscale.backend.cuda.device_cache import ResidentCache
 from gnnscale.backend.cuda.device_model import DeviceModel
 from gnnscale.backend.cuda.device_step import DeviceStepHandle, HostDrivenSteps
 from gnnscale.backend.cuda.engine import CudaEngine, Engine
-from gnnscale.backend.cuda.graph_reader import GraphPipeline
 from gnnscale.backend.cuda.host_engine import HostEngine, HostReadError
 from gnnscale.backend.cuda.inference import CudaInference
 from gnnscale.backend.cuda.placement import ReadCounts, place_graph
+from gnnscale.backend.cuda.probes import measure_card
 from gnnscale.backend.cuda.step_queue import StepQueue
 from gnnscale.backend.cuda.streams import DeviceStreams
 from gnnscale.backend.feature_loading import Vertices
-from gnnscale.core import Access, Array, ConfigError, Traffic, one_line
+from gnnscale.core import Array, ConfigError, Traffic, one_line
 from gnnscale.core.artifact.files import size
 from gnnscale.graph.dtypes import MAX_QUANTIZED
-from gnnscale.nn import GNN, Inputs, TrainableModel
+from gnnscale.nn import Inputs, TrainableModel
 from gnnscale.planner import Cuda, Device, Threads
 from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER, BatchSize
 from gnnscale.planner.cuda_spec import find_gpu
 from gnnscale.planner.gpu_rates import CardRates, load_or_measure_rates
-from gnnscale.sampling import LayerSampling, MiniBatch
+from gnnscale.sampling import MiniBatch
 
 _LOG = logging.getLogger(__name__)
 #: Fraction of the memory budget whose use triggers a warning: batch sizes vary.
@@ -78,10 +76,9 @@ class CudaBackend:
         self._host = host
         self._engine = engine
         self._streams = DeviceStreams(training=engine.stream(), reading=engine.stream())
-        #: whether user code, which may wait for the device, computes the step
-        self._runs_user_code = needs_sizes(host.model) is not None
         self._inference: CudaInference | None = None
         self._cache: ResidentCache | None = None
+        self._queue: StepQueue | None
         with self._naming("while it was opened"):
             if host.cache.kept is not None:
                 self._cache = ResidentCache(host.cache.kept, host.graph, engine)
@@ -90,25 +87,14 @@ class CudaBackend:
 
     def _open(self) -> None:
         """Copy model and graph to the device, once the caches of peers are open."""
-        host, engine = self._host, self._engine
-        weights = sum(parameter.numel() for parameter in host.model.parameters())
-        kept_bytes = weights * BYTES_PER_PARAMETER
-        self._placed = place_graph(
-            host.graph, self.device, engine, kept_bytes=kept_bytes, cache=self._cache
-        )
-        self._queue: StepQueue | None = None
+        host, engine, cache = self._host, self._engine, self._cache
+        kept = BYTES_PER_PARAMETER * sum(weights.numel() for weights in host.model.parameters())
+        placed = place_graph(host.graph, self.device, engine, kept_bytes=kept, cache=cache)
+        self._placed, self._queue = placed, None
         if host.step_inputs is None:
             self._learner = DeviceModel(host, engine)
         else:
-            self._queue = StepQueue(
-                host,
-                self._placed,
-                engine,
-                self._streams,
-                exact=self._runs_user_code or not _is_bounded(host),
-                captures=self.device.captures,
-                runs_user_code=self._runs_user_code,
-            )
+            self._queue = StepQueue(host, placed, engine, self._streams, self.device.captures)
             self._learner = self._queue.learner
         engine.synchronize()  # buffers are initialized outside the streams that use them
 
@@ -132,12 +118,7 @@ class CudaBackend:
     @cached_property
     def _host_driven(self) -> HostDrivenSteps:
         """Host-driven steps, opened on first use."""
-        host, engine = self._host, self._engine
-        reader = GraphPipeline(host, self._placed, engine, num_slots=1, bounded=False)
-        engine.synchronize()
-        return HostDrivenSteps(
-            host, reader, self._learner, self._streams, engine, waits=self._runs_user_code
-        )
+        return HostDrivenSteps(self._host, self._placed, self._learner, self._streams, self._engine)
 
     def train(
         self, seeds: Array, step: int, *, num_seeds: int, rate: float, updates: bool
@@ -152,13 +133,10 @@ class CudaBackend:
         """Wait for a device-driven step, and return its outcome."""
         with self._naming(_STEP + ", or just before it", step.number, step.seeds.count):
             reported, sizes, counts = self._own_steps.reported(step)
-        size = _batch_size(sizes)
+        size, seconds = _batch_size(sizes), reported.seconds()
+        traffic, counters = self._traffic(size, counts), self._counters(counts.rows)
         return BatchOutcome(
-            loss=reported.loss,
-            size=size,
-            traffic=self._traffic(size, counts),
-            seconds=reported.seconds(),
-            counters=self._counters(counts.rows),
+            loss=reported.loss, size=size, traffic=traffic, seconds=seconds, counters=counters
         )
 
     @property
@@ -202,12 +180,9 @@ class CudaBackend:
         """Wait for the last propagated mini-batch, and return its outcome."""
         with self._naming(_STEP, batch.batch.step, batch.batch.num_seeds):
             loss, seconds, rows = self._host_driven.finish(batch.batch)
+        size, counters = BatchSize.of(batch.batch), self._counters(rows)
         return BatchOutcome(
-            loss=loss,
-            size=BatchSize.of(batch.batch),
-            traffic=batch.traffic,
-            seconds={"propagate": seconds},
-            counters=self._counters(rows),
+            loss=loss, size=size, traffic=batch.traffic, seconds=seconds, counters=counters
         )
 
     def copy_gradients(self, into: list[torch.Tensor]) -> None:
@@ -250,9 +225,8 @@ class CudaBackend:
 
     def rates(self) -> CardRates:
         """Return the card's rates; see ``DeviceRates.rates``."""
-        gpu, gpus = find_gpu(self.device.index)
+        (gpu, gpus), measure = find_gpu(self.device.index), partial(measure_card, self.device)
         with self._naming("while it was measured"):
-            measure = partial(probes.measure_card, self.device)
             return load_or_measure_rates(gpu.uuid, gpus.driver, measure)
 
     def set_threads(self, threads: Threads) -> None:
@@ -273,19 +247,9 @@ class CudaBackend:
         self, size: BatchSize, counts: ReadCounts, sent_bytes: int | None = None
     ) -> Traffic:
         """Return the traffic of a mini-batch; ``sent_bytes`` of None: the device has sampled."""
-        if self._exchange_traffic is not None:
-            return self._exchange_traffic
-        request_bytes = self.device.link_request_bytes
-        return self._placed.traffic(size, counts, request_bytes, sent_bytes)
-
-    @cached_property
-    def _exchange_traffic(self) -> Traffic | None:
-        """Bytes that a P3 step exchanges with peers. None: the run does not use P3."""
-        step_inputs = self._host.step_inputs
-        if step_inputs is None or step_inputs.columns is None:
-            return None
-        rows, blocks = self._own_steps.exchanged_bytes(cast(GNN, self._host.model).widths[1])
-        return Traffic(rows=Access(peer_bytes=rows), lists=Access(peer_bytes=blocks))
+        exchanged = None if self._queue is None else self._queue.exchange_traffic
+        request = self.device.link_request_bytes
+        return exchanged or self._placed.traffic(size, counts, request, sent_bytes)
 
     def _counters(self, rows: tuple[int, ...]) -> dict[str, float]:
         return {} if not rows or self._cache is None else self._cache.counters(rows)
@@ -304,14 +268,6 @@ def _check_use(device: Cuda, engine: Engine) -> None:
             f"{size(budget)} budget; a larger mini-batch may not fit; a smaller "
             "batch_size, fewer neighbors (sampler.fanouts) or features=host take less"
         )
-
-
-def _is_bounded(host: BackendInputs) -> bool:
-    """Return whether fan-outs or layer sizes bound a mini-batch, so that sizes may stay unknown."""
-    sampling = vertex_sampling(host.sampling)
-    return isinstance(sampling, Sampling) and (
-        isinstance(sampling, LayerSampling) or -1 not in sampling.fanouts
-    )
 
 
 def _batch_size(sizes: SampleSizes) -> BatchSize:

@@ -11,13 +11,13 @@ import torch
 
 from gnnscale.backend.base import BackendInputs, BatchOutcome
 from gnnscale.backend.cuda.batch import CudaBatch, batch_from_host
-from gnnscale.backend.cuda.capacity import SampleSizes
+from gnnscale.backend.cuda.capacity import SampleSizes, needs_sizes
 from gnnscale.backend.cuda.device_model import DeviceGradientAccumulator, DeviceModel
 from gnnscale.backend.cuda.device_sample import DeviceSample, DeviceSeeds, seeds_of
 from gnnscale.backend.cuda.dynamic_cache import CacheUpdates
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.graph_reader import GraphPipeline
-from gnnscale.backend.cuda.placement import ReadCounts
+from gnnscale.backend.cuda.placement import ReadCounts, ResidentGraph
 from gnnscale.backend.cuda.step_records import StepKernels
 from gnnscale.backend.cuda.streams import CapturedWork, DeviceStreams, Event, Stream
 from gnnscale.core import Array
@@ -182,20 +182,19 @@ class HostDrivenSteps:
     def __init__(
         self,
         host: BackendInputs,
-        reader: GraphPipeline,
+        placed: ResidentGraph,
         learner: DeviceModel,
         streams: DeviceStreams,
         engine: Engine,
-        *,
-        waits: bool,
     ) -> None:
-        """Prepare the stages; ``waits``: the step runs user code that may wait for the device."""
         self._host = host
-        self._reader = reader
+        self._reader = GraphPipeline(host, placed, engine, num_slots=1, bounded=False)
+        engine.synchronize()  # buffers are initialized outside the streams that use them
         self._learner = learner
         self._streams = streams
         self._engine = engine
-        self._waits = waits
+        #: whether user code, which may wait for the device, computes the step
+        self._waits = needs_sizes(host.model) is not None
         #: marks before and after the propagation in flight, and its loss
         self._propagated: tuple[Event, Event, list[torch.Tensor]] | None = None
         #: rows read from each location, by step, of loaded mini-batches that are not finished
@@ -253,14 +252,14 @@ class HostDrivenSteps:
         )
         self._propagated = (first, training.mark(), loss)
 
-    def finish(self, batch: CudaBatch) -> tuple[float, float, tuple[int, ...]]:
+    def finish(self, batch: CudaBatch) -> tuple[float, dict[str, float], tuple[int, ...]]:
         """Wait for the last propagation; return its loss, seconds, and row reads by location."""
         assert self._propagated is not None
         first, last, loss = self._propagated
         self._propagated = None
         last.wait()
         rows = self._read_rows.pop(batch.step, ())
-        return float(loss[0]), last.seconds_since(first), rows
+        return float(loss[0]), {"propagate": last.seconds_since(first)}, rows
 
 
 def _numbers(counts: torch.Tensor | None) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import torch
 
@@ -23,7 +24,7 @@ from gnnscale.backend.cuda.p3_exchange import CudaColumnExchange, shared_capacit
 from gnnscale.backend.cuda.placement import ResidentGraph
 from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.core import ConfigError
+from gnnscale.core import Access, ConfigError, Traffic
 from gnnscale.nn import GNN, Inputs, TrainableModel
 from gnnscale.nn.conv.linear import LinearAggregationLayer
 from gnnscale.nn.device_block import Rule
@@ -60,6 +61,12 @@ class GraphPipeline:
         self._uses_degrees = host.model.uses_degrees or isinstance(self._sampling, LayerSampling)
         columns = None if host.step_inputs is None else host.step_inputs.columns
         self._exchange = None if columns is None else self._open_exchange(host, engine, columns)
+        #: traffic of a step with peers. None: the run does not use P3
+        self.exchange_traffic: Traffic | None = None
+        if self._exchange is not None:
+            rows, blocks = self._exchange.traded_bytes(cast(GNN, host.model).widths[1])
+            row_access, list_access = Access(peer_bytes=rows), Access(peer_bytes=blocks)
+            self.exchange_traffic = Traffic(rows=row_access, lists=list_access)
         self._kernels = engine.kernels
         self._largest: dict[int, SampleSizes] = {}
         self._dtype = host.loader.compute_dtype
@@ -125,10 +132,6 @@ class GraphPipeline:
     def exchange(self, batch: CudaBatch, inputs: Inputs) -> Inputs:
         """Exchange blocks with devices of other columns, on the current stream (P3)."""
         return inputs if self._exchange is None else self._exchange.trade(batch, inputs)
-
-    def exchanged_bytes(self, width: int) -> tuple[int, int]:
-        """Return the bytes of rows and of blocks that a step receives from peers."""
-        return (0, 0) if self._exchange is None else self._exchange.traded_bytes(width)
 
     def sample(
         self,

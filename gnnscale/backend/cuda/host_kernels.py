@@ -8,13 +8,12 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
-import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from gnnscale.backend import jit
 from gnnscale.backend.base import DeviceError
 from gnnscale.backend.cuda import kernels
-from gnnscale.core import ConfigError, home, track, usable_cores, write_atomically
+from gnnscale.core import home, usable_cores
 
 #: Fill value of integers, which is neither an index nor a size.
 _NO_NUMBER = -(1 << 6)
@@ -204,16 +203,14 @@ def library() -> Path:
     """
     root = kernels.sources()
     compiler = jit.Compiler.find("running CUDA kernels on the host", "a GPU needs none")
-    folder = home() / "cuda"
-    path = folder / f"host-{_digest(root, compiler)}.so"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    jit.check_ours(folder)
-    if not path.is_file():
-        with track("compiling the CUDA kernels for the host"), _one_at_a_time(folder):
+    path = home() / "cuda" / f"host-{_digest(root, compiler)}.so"
+
+    def build() -> None:
+        with _one_at_a_time(path.parent):
             if not path.is_file():
                 _compile(root, compiler, path)
-    jit.check_ours(path)
-    return path
+
+    return jit.stored(path, "compiling the CUDA kernels for the host", build)
 
 
 @contextmanager
@@ -246,21 +243,10 @@ def _compile(root: Path, compiler: jit.Compiler, into: Path) -> None:
             [*compiler.command, *_OPTIONS, *folders, "-x", "c++", "-c", str(file), "-o", to]
             for file, to in zip(files, objects, strict=True)
         ]
+        run = partial(jit.compile_into, log=into.with_suffix(".log"))
         with ThreadPoolExecutor(usable_cores()) as pool:
-            for succeeded in pool.map(lambda command: _run(command, into), commands):
-                assert succeeded
+            list(pool.map(run, commands))  # raises the first error
         whole = str(Path(work) / "whole.so")
-        _run([*compiler.command, "-shared", "-pthread", *objects, "-o", whole], into)
+        run([*compiler.command, "-shared", "-pthread", *objects, "-o", whole])
         os.chmod(whole, 0o755)
         os.replace(whole, into)
-
-
-def _run(command: list[str], into: Path) -> bool:
-    """Run a compiler command; return True, or raise its error."""
-    status, output = jit.output(command)
-    if status != 0:
-        log = into.with_suffix(".log")
-        write_atomically(log, f"{shlex.join(command)}\n{output}", shared=True)
-        message = jit.first_error(output, status)
-        raise ConfigError(f"{message}; the full output is in {log}")
-    return True

@@ -16,7 +16,7 @@ import torch
 
 from gnnscale.backend import jit
 from gnnscale.backend.base import DeviceError
-from gnnscale.core import ConfigError, home, track, usable_cores, write_atomically
+from gnnscale.core import ConfigError, home, usable_cores, write_atomically
 
 #: Kernel argument: a tensor passes its address, a NumPy scalar its bytes.
 Argument: TypeAlias = "torch.Tensor | np.generic[Any]"
@@ -215,17 +215,14 @@ def cubin(file: Path, architecture: str) -> bytes:
     missing, does not support the architecture or refuses the file; or other users can write the
     stored code.
     """
-    core = load_core()
-    folder = home() / "cuda"
-    path = folder / f"{file.stem}-{architecture}-{_digest(file, architecture, core)}.cubin"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    jit.check_ours(folder)
-    if not path.is_file():
-        with track(f"compiling CUDA kernels ({file.stem}, {architecture})"):
-            code = compile_file(file, architecture).cubin
-        write_atomically(path, code, shared=True)
-    jit.check_ours(path)
-    return path.read_bytes()
+    name = f"{file.stem}-{architecture}-{_digest(file, architecture, load_core())}.cubin"
+    path = home() / "cuda" / name
+
+    def build() -> None:
+        write_atomically(path, compile_file(file, architecture).cubin, shared=True)
+
+    title = f"compiling CUDA kernels ({file.stem}, {architecture})"
+    return jit.stored(path, title, build).read_bytes()
 
 
 def compile_file(file: Path, architecture: str) -> CompiledFile:

@@ -135,11 +135,7 @@ class RowGather:
         self._kernels.launch("gather_begin", arrays.task, arrays.wrong, grid=1, stream=stream)
         self._kernels.launch(
             f"{self._kernel}_{name}",
-            arrays.task,
-            ids,
-            np.int64(len(ids)),
-            count,
-            arrays.wrong,
+            *(arrays.task, ids, np.int64(len(ids)), count, arrays.wrong),
             grid=self._grid,
             stream=stream,
         )

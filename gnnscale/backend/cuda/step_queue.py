@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 
 from gnnscale.backend.base import BackendInputs
-from gnnscale.backend.cuda.capacity import SampleSizes
+from gnnscale.backend.cuda.capacity import SampleSizes, Sampling, needs_sizes, vertex_sampling
 from gnnscale.backend.cuda.device_model import DeviceGradientAccumulator, DeviceModel
 from gnnscale.backend.cuda.device_sample import max_seeds, seeds_of
 from gnnscale.backend.cuda.device_step import DeviceStepHandle, Outcomes, StepPart, StepSlot
@@ -19,12 +19,21 @@ from gnnscale.backend.cuda.graph_reader import GraphPipeline
 from gnnscale.backend.cuda.placement import ReadCounts, ResidentGraph
 from gnnscale.backend.cuda.step_records import NUM_RECORDS, DeviceReport, StepRecords
 from gnnscale.backend.cuda.streams import DeviceStreams, Event, Stream
-from gnnscale.core import Array, one_line
+from gnnscale.core import Array, Traffic, one_line
+from gnnscale.sampling import LayerSampling
 
 _LOG = logging.getLogger(__name__)
 
 #: Steps with a sample and rows in memory: one is trained while the next is read.
 NUM_SLOTS = 2
+
+
+def _is_bounded(host: BackendInputs) -> bool:
+    """Return whether fan-outs or layer sizes bound a mini-batch, so that sizes may stay unknown."""
+    sampling = vertex_sampling(host.sampling)
+    return isinstance(sampling, Sampling) and (
+        isinstance(sampling, LayerSampling) or -1 not in sampling.fanouts
+    )
 
 
 class _Recorder:
@@ -72,16 +81,9 @@ class StepQueue:
         placed: ResidentGraph,
         engine: Engine,
         streams: DeviceStreams,
-        *,
-        exact: bool,
         captures: bool,
-        runs_user_code: bool,
     ) -> None:
-        """Allocate two slots.
-
-        ``exact``: the host waits for the sizes of each sample. ``captures``: steps are recorded as
-        CUDA graphs. ``runs_user_code``: the step may wait for the device.
-        """
+        """Allocate two slots; ``captures``: steps are recorded as CUDA graphs."""
         self._host = host
         self._placed = placed
         self._engine = engine
@@ -89,9 +91,11 @@ class StepQueue:
         self._records = StepRecords(engine, max_seeds(host))
         self.learner = DeviceModel(host, engine, self._records)
         self._recorder = _Recorder(self.learner, captures=captures)
-        # An optimizer that is not fused counts its steps on the host, and may wait for the device.
-        self._waits = runs_user_code or not self.learner.is_fused
-        self._is_exact = exact or self._waits
+        # User code may wait for the device, as an optimizer that is not fused, which counts its
+        # steps on the host.
+        self._waits = needs_sizes(host.model) is not None or not self.learner.is_fused
+        #: whether the host waits for the sizes of each sample
+        self._is_exact = self._waits or not _is_bounded(host)
         if placed.following is not None:
             self._records.follow(len(placed.following.rows))
         self._slots = self._new_slots(bounded=not self._is_exact)
@@ -144,9 +148,10 @@ class StepQueue:
         sizes = slot.current_sample.sizes_in(report.state)
         return report, sizes, slot.read_counts(report.read_counts)
 
-    def exchanged_bytes(self, width: int) -> tuple[int, int]:
-        """Return the bytes of rows and of blocks that a step receives from peers (P3)."""
-        return self._slots[0].reader.exchanged_bytes(width)
+    @property
+    def exchange_traffic(self) -> Traffic | None:
+        """Traffic of a step with peers (P3). None: the run does not use P3."""
+        return self._slots[0].reader.exchange_traffic
 
     def forget(self) -> None:
         """Drop recordings and accumulated gradients; the device is idle."""
@@ -164,9 +169,8 @@ class StepQueue:
         if len(self._trained) == NUM_SLOTS:
             # The previous step of the slot is done, and with it all use of the slot's memory.
             reading.wait_for(self._trained[0])
-        replaced = None
-        if not again and self._host.cache.replay is not None:
-            replaced = self._host.cache.replay.take()
+        replay = None if again else self._host.cache.replay
+        replaced = None if replay is None else replay.take()
         seeds = step.seeds
         step.record_index = self._records.give(seeds.vertices, step.number, step.rate, replaced)
         # The step equals its recording up to the step's record.

@@ -159,18 +159,9 @@ class StepKernels:
 
     def take(self, num_seeds: int) -> None:
         """Copy the next record, and note the start time."""
-        self.kernels.launch(
-            "step_take",
-            self.records,
-            np.int64(self.records.shape[1]),
-            np.int64(NUM_RECORDS),
-            self.counter,
-            np.int64(num_seeds),
-            self.words,
-            self.seeds,
-            self.times,
-            grid=1,
-        )
+        sizes = (np.int64(self.records.shape[1]), np.int64(NUM_RECORDS))
+        outputs = (np.int64(num_seeds), self.words, self.seeds, self.times)
+        self.kernels.launch("step_take", self.records, *sizes, self.counter, *outputs, grid=1)
 
     def sampled(self, state: torch.Tensor) -> None:
         """Note the time, and empty an invalid sample."""
@@ -196,20 +187,12 @@ class StepKernels:
         rows: torch.Tensor | None,
     ) -> None:
         """Write the step's report; ``lists`` and ``rows`` are int64 reads by location, or None."""
+        counts = (np.int64(0 if reads is None else len(reads)) for reads in (lists, rows))
         self.kernels.launch(
             "step_report",
-            state,
-            np.int64(State.NUM_WORDS),
-            or_null(lists),
-            or_null(rows),
-            np.int64(0 if lists is None else len(lists)),
-            np.int64(0 if rows is None else len(rows)),
-            self.words,
-            self.times,
-            loss,
-            self.control,
-            self.reports,
-            np.int64(self.reports.shape[1]),
+            *(state, np.int64(State.NUM_WORDS), or_null(lists), or_null(rows), *counts),
+            *(self.words, self.times, loss, self.control),
+            *(self.reports, np.int64(self.reports.shape[1])),
             grid=1,
         )
 

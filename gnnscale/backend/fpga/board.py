@@ -52,6 +52,15 @@ class _Unit:
     last_ended: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def end_oldest(self) -> None:
+        """Move the oldest run in flight, which has ended, to ``last``."""
+        with self.lock:
+            flight, now = self.flights[0], time.perf_counter()
+            observed = now - max(flight.started, self.last_ended)
+            flight.seconds = getattr(flight.run, "csim_seconds", observed)
+            self.last, self.last_ended = flight, now
+            self.flights.popleft()
+
 
 class OpenBoard:
     """FPGA card with a bitstream: compute units, slots and buffers.
@@ -65,8 +74,7 @@ class OpenBoard:
         board.start(0, 3, scalars)
         words = board.wait(0, timeout_s=60.0)
 
-    All methods raise a ``BoardError`` of one line, which names the board, the operation and a
-    remedy.
+    All methods raise a ``BoardError`` of one line with the board, the operation and a remedy.
     """
 
     def __init__(
@@ -79,15 +87,10 @@ class OpenBoard:
         compute_units: int,
         slots: int,
     ) -> None:
-        """Open a card, load the bitstream, and open its compute units.
+        """Open a card, load the bitstream, and open its compute units ``{kernel}_1`` and so on.
 
-        Args:
-            xrt: ``pyxrt``, or a module with its interface. With ``hw_context`` (XRT 2.16 and later)
-                the bitstream is loaded through it, otherwise by ``load_xclbin``.
-            index: number of the card in ``xrt-smi examine``.
-            bitstream: path of an ``.xclbin``, or of a library for a simulated card.
-            kernel: name of the kernel in the bitstream; compute units are ``{kernel}_1`` and so on.
-            slots: mini-batches that each compute unit holds.
+        ``xrt`` is ``pyxrt``, or a module with its interface; ``bitstream`` the path of an
+        ``.xclbin``, or of a library for a simulated card; ``index`` that of ``xrt-smi examine``.
         """
         self.compute_units, self.slots = compute_units, slots
         self._card = XrtCard(
@@ -101,11 +104,10 @@ class OpenBoard:
             ]
 
     def allocate(self, unit: int, name: str, num_bytes: int, *, slot: int = 0) -> None:
-        """Set a buffer to ``num_bytes``; a smaller buffer is replaced, and its content lost.
+        """Set a buffer (``gradients``, ``scratch``, ``result``) to ``num_bytes``.
 
-        ``name`` is ``gradients``, ``scratch`` or ``result``; ``send`` allocates the other buffers.
-        A replacement has at least 1.25 times the previous capacity. Started runs keep their
-        buffers. BoardMemoryError: the compute unit's memory is too small.
+        A smaller buffer is replaced by one of at least 1.25 times its capacity, and its content
+        lost. Started runs keep their buffers. BoardMemoryError: the memory is too small.
         """
         unit_state = self._unit(unit)
         key = self._key(name, slot)
@@ -142,18 +144,15 @@ class OpenBoard:
 
     def send(self, unit: int, slot: int, batch: Array, edges: Array, features: Array) -> int:
         """Send a mini-batch, byte by byte, to a slot that is not in flight; return its bytes."""
-        self._send(unit, "batch", slot, batch)
-        self._send(unit, "edges", slot, edges)
-        self._send(unit, "features", slot, features)
+        for name, array in zip(_PER_SLOT, (batch, edges, features), strict=False):
+            self._send(unit, name, slot, array)
         return batch.nbytes + edges.nbytes + features.nbytes
 
     def start(self, unit: int, slot: int, scalars: Sequence[int]) -> None:
         """Start the kernel on a slot, after earlier runs of the compute unit.
 
-        Args:
-            slot: slot of the mini-batch, in flight until ``wait`` returns its result.
-            scalars: kernel arguments after the buffers, as signed 32-bit integers. The caller
-                encodes floats by their bits, and 64-bit integers by their halves.
+        The slot is in flight until ``wait`` returns its result. ``scalars`` are signed 32-bit
+        integers; the caller encodes floats by their bits, and 64-bit integers by their halves.
         """
         unit_state = self._unit(unit)
         takes = self._card.num_arguments - len(_BUFFERS)
@@ -174,8 +173,8 @@ class OpenBoard:
                 memories[name] = memory
             with self._card.doing(f"starting compute unit {unit}", _RESET):
                 run = self._card.new_run(unit_state.kernel)
-                values = (*(memory.bo for memory in memories.values()), *scalars)
-                for position, value in enumerate(values):
+                buffers = (memory.bo for memory in memories.values())
+                for position, value in enumerate((*buffers, *scalars)):
                     run.set_arg(position, value)
                 started = time.perf_counter()
                 run.start()
@@ -184,9 +183,8 @@ class OpenBoard:
     def wait(self, unit: int, timeout_s: float) -> UInt32Array:
         """Wait for the oldest run in flight; return a copy of the 32-bit words of its ``result``.
 
-        It polls and sleeps for 5 % of the time so far, at most a millisecond, since pyxrt's own
-        wait blocks all other Python threads. A run that takes longer than ``timeout_s`` stays in
-        flight.
+        It polls, since pyxrt's own wait blocks all other Python threads. A run that takes longer
+        than ``timeout_s`` stays in flight.
         """
         unit_state = self._unit(unit)
         if not unit_state.flights:
@@ -198,12 +196,7 @@ class OpenBoard:
             raise BoardError(
                 f"{self.label}: compute unit {unit} is not done after {timeout_s:g} s; {_RESET}"
             )
-        with unit_state.lock:
-            now = time.perf_counter()
-            observed = now - max(flight.started, unit_state.last_ended)
-            flight.seconds = getattr(flight.run, "csim_seconds", observed)
-            unit_state.last, unit_state.last_ended = flight, now
-            unit_state.flights.popleft()
+        unit_state.end_oldest()
         if state != "COMPLETED":
             reason = getattr(flight.run, "csim_error", "") or f"its state is {state}"
             raise BoardError(
@@ -221,11 +214,10 @@ class OpenBoard:
         return dict(getattr(self._last(unit).run, "csim_counters", {}))
 
     def kernel_seconds(self, unit: int) -> float:
-        """Return the duration of the last run waited for, in seconds.
+        """Return the seconds of the last run waited for; of a simulated card, of its simulation.
 
         On hardware it is the wall time from the run's start, or from the end of the previous run,
-        until ``wait`` noticed its end: up to 5 % or a millisecond too long, and more if ``wait``
-        was called late. A simulated card reports the time of its simulation.
+        until ``wait`` noticed its end: up to 5 % or a millisecond too long.
         """
         return self._last(unit).seconds
 

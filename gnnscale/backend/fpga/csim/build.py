@@ -13,7 +13,7 @@ from typing import Any
 import gnnscale
 from gnnscale.backend import jit
 from gnnscale.backend.fpga.csim.library import Library, seal
-from gnnscale.core import ConfigError, check_range, home, track, write_atomically
+from gnnscale.core import ConfigError, check_range, home
 from gnnscale.planner.device_spec import ROW_WORDS
 
 _MAX_UNITS = 16
@@ -99,15 +99,9 @@ def library(design: SimulatedDesign) -> Path:
     if installed is not None:
         return installed
     compiler = _compiler()
-    folder = home() / "csim"
-    path = folder / f"{_digest(design, compiler)}.so"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    jit.check_ours(folder)
-    if not path.is_file():
-        with track("compiling the FPGA kernels for simulation"):
-            _compile(design, compiler, path)
-    jit.check_ours(path)
-    return path
+    path = home() / "csim" / f"{_digest(design, compiler)}.so"
+    title = "compiling the FPGA kernels for simulation"
+    return jit.stored(path, title, lambda: _compile(design, compiler, path))
 
 
 def prebuilt(design: SimulatedDesign) -> Path | None:
@@ -166,11 +160,7 @@ def _compile(design: SimulatedDesign, compiler: jit.Compiler, into: Path) -> Non
     options = (*_options(compiler), f"-I{root / 'include'}", f"-I{root}", *design.definitions())
     command = [*compiler.command, *options, str(root / _SOURCE), "-o", unfinished]
     try:
-        status, output = jit.output(command)
-        if status != 0:
-            log = into.with_suffix(".log")
-            write_atomically(log, f"{shlex.join(command)}\n{output}", shared=True)
-            raise ConfigError(f"{jit.first_error(output, status)}; the full output is in {log}")
+        jit.compile_into(command, into.with_suffix(".log"))
         Path(unfinished).write_bytes(seal(Path(unfinished).read_bytes()))
         os.chmod(unfinished, 0o755)
         os.replace(unfinished, into)
