@@ -30,7 +30,7 @@ from gnnscale.nn import Inputs, TrainableModel
 from gnnscale.nn.base import Objective
 from gnnscale.planner import Accelerator, Device, Threads, registry
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.gpu_rates import CardRates
+from gnnscale.planner.cuda_spec import CardRates
 from gnnscale.sampling import MiniBatch, Sampler, SamplerConfig
 
 

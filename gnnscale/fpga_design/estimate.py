@@ -16,7 +16,7 @@ from gnnscale.fpga_design.dse.goal import BatchWorkload
 from gnnscale.fpga_design.dse.own_model import groups_of, unit_bandwidth
 from gnnscale.fpga_design.package import random_graph
 from gnnscale.fpga_design.resources import DesignSize, Resources, fit
-from gnnscale.fpga_design.resources.die import MAX_SHARE
+from gnnscale.fpga_design.resources.processes import MAX_SHARE
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, ModelConfig
 from gnnscale.planner.cost_model.equations import BatchSize

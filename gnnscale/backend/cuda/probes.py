@@ -18,7 +18,7 @@ from gnnscale.backend.cuda.sampler import CudaSampler
 from gnnscale.core import track
 from gnnscale.nn.device_block import Rule
 from gnnscale.planner import Cuda
-from gnnscale.planner.gpu_rates import CardRates
+from gnnscale.planner.cuda_spec import CardRates
 from gnnscale.sampling import NeighborSampling
 
 #: Row sizes in bytes of the measured reads over the link.

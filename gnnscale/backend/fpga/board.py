@@ -65,10 +65,10 @@ class _Unit:
 class OpenBoard:
     """FPGA card with a bitstream: compute units, slots and buffers.
 
-    A compute unit has ``weights``, ``gradients`` and ``scratch``, and for each slot a ``batch``,
-    ``edges``, ``features`` and a ``result``. A slot is a mini-batch in flight: one thread may
-    ``allocate`` and ``send`` to a slot while another starts and waits for runs of other slots. Runs
-    of a compute unit end in the order of their start.
+    A compute unit has ``weights``, ``gradients`` and ``scratch``, and for each slot (a mini-batch
+    in flight) ``batch``, ``edges``, ``features`` and ``result``. One thread may ``allocate`` and
+    ``send`` to a slot while another starts and waits for runs of other slots. Runs of a compute
+    unit end in the order of their start.
 
         board.send(0, 3, batch, edges, features)  # compute unit 0, slot 3
         board.start(0, 3, scalars)
@@ -89,8 +89,7 @@ class OpenBoard:
     ) -> None:
         """Open a card, load the bitstream, and open its compute units ``{kernel}_1`` and so on.
 
-        ``xrt`` is ``pyxrt``, or a module with its interface; ``bitstream`` the path of an
-        ``.xclbin``, or of a library for a simulated card; ``index`` that of ``xrt-smi examine``.
+        ``xrt`` is ``pyxrt``, or a module with its interface, ``index`` that of ``xrt-smi examine``.
         """
         self.compute_units, self.slots = compute_units, slots
         self._card = XrtCard(

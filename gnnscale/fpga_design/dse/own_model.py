@@ -14,7 +14,7 @@ from itertools import product
 from gnnscale.core import ConfigError
 from gnnscale.fpga_design.dse.goal import SIZES_M, SIZES_N, BatchWorkload, Goal, Point, sum_limits
 from gnnscale.fpga_design.resources import DesignSize, Resources, fit
-from gnnscale.fpga_design.resources.die import MAX_SHARE, Fit
+from gnnscale.fpga_design.resources.processes import MAX_SHARE, Fit
 from gnnscale.planner.cost_model.hitgnn import PE_SIMD, ComputeDesign, gnn_seconds
 from gnnscale.planner.device_spec import ROW_WORDS
 from gnnscale.planner.fpga_board import Board, Die

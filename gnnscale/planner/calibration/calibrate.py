@@ -29,33 +29,25 @@ from gnnscale.graph import Graph
 from gnnscale.nn.cost import BYTES_PER_FEATURE, LayerWork
 from gnnscale.planner.calibration.contention import PairTask, time_pair
 from gnnscale.planner.calibration.fit import fit_rates, sync_rates
-from gnnscale.planner.calibration.kernel_times import (
-    mapped,
-    rows_seconds,
-    time_operands,
-    time_products,
-)
 from gnnscale.planner.calibration.probes import (
     ESTIMATE_PROBES,
     STEP_PROBES,
     StepProbe,
     StepTimes,
+    mapped,
     probe_graphs,
     probe_table,
+    rows_seconds,
     table_bytes,
+    time_operands,
+    time_products,
     time_sampling,
     time_steps,
 )
 from gnnscale.planner.cost_model.equations import product_seconds
 from gnnscale.planner.cost_model.stage_work import load_work, propagation_work
-from gnnscale.planner.platform import (
-    ESTIMATED,
-    MachineIdentity,
-    Platform,
-    Processor,
-    Rates,
-    Sharing,
-)
+from gnnscale.planner.platform import ESTIMATED, MachineIdentity, Platform
+from gnnscale.planner.processor import Processor, Rates, Sharing
 
 log = logging.getLogger(__name__)
 

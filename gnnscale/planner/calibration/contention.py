@@ -17,10 +17,10 @@ from torch.distributed import TCPStore
 from gnnscale import ops
 from gnnscale.core import python_command
 from gnnscale.distributed.shm_allreduce import SharedSums
-from gnnscale.planner.calibration.kernel_times import median_seconds
 from gnnscale.planner.calibration.probes import (
     StepProbe,
     StepTimes,
+    median_seconds,
     probe_graphs,
     probe_table,
     time_steps,

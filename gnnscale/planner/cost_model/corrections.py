@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gnnscale.core import StageTimes
-from gnnscale.planner import device_plan, platform
+from gnnscale.planner import device_plan
 from gnnscale.planner.cost_model import equations
 from gnnscale.planner.cost_model.predict import (
     Correction,
@@ -15,7 +15,8 @@ from gnnscale.planner.cost_model.predict import (
 )
 from gnnscale.planner.cost_model.workload import Workload
 from gnnscale.planner.device_plan import DevicePlan
-from gnnscale.planner.platform import Platform
+from gnnscale.planner.platform import NOMINAL, Platform
+from gnnscale.planner.processor import Processor, Rates, Sharing
 
 #: Rates of one core, rounded from a calibration of an AMD EPYC (Zen 4). Deterministic runs depend
 #: on them: other rates give other plans. Wrong rates only make a run slower.
@@ -32,17 +33,17 @@ _RATES_OF_A_CORE = {
 }
 
 
-def nominal_platform(cores: int) -> platform.Platform:
+def nominal_platform(cores: int) -> Platform:
     """Return a machine with ``cores`` equal cores and rates proportional to threads."""
     threads = sorted({1, cores})
-    return platform.Platform(
-        name=platform.NOMINAL,
-        processor=platform.Processor(
+    return Platform(
+        name=NOMINAL,
+        processor=Processor(
             name="nominal",
             cores=cores,
             cache_bytes=32 << 20,
             threads=threads,
-            rates=platform.Rates(
+            rates=Rates(
                 **{name: [rate * n for n in threads] for name, rate in _RATES_OF_A_CORE.items()}
             ),
             layer_s=[3e-4] * len(threads),
@@ -50,7 +51,7 @@ def nominal_platform(cores: int) -> platform.Platform:
             lookups_per_s=20e6,
             update_s=3e-4,
             update_bandwidth=1e9,
-            sharing=platform.Sharing(
+            sharing=Sharing(
                 compute_contention=1.0,
                 memory_contention=1.0,
                 sync_latency_s=3e-4,

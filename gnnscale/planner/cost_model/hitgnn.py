@@ -24,10 +24,15 @@ FEATURE_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ComputeDesign:
-    """Processing elements of a card, or of one die."""
+    """Processing elements of a card, or of one die.
 
-    n: int  #: scatter-gather PEs
-    m: int  #: multiply-accumulate units
+    Attributes:
+        n: scatter-gather PEs.
+        m: multiply-accumulate units.
+    """
+
+    n: int
+    m: int
 
     def __post_init__(self) -> None:
         check_range("design.n", self.n, 1, _MAX_PES)

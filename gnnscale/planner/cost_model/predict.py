@@ -22,7 +22,8 @@ from gnnscale.planner.cost_model.stage_work import (
 from gnnscale.planner.cost_model.workload import Workload
 from gnnscale.planner.device_plan import SAMPLED_IN_TURN, DevicePlan, DeviceShare
 from gnnscale.planner.device_spec import Accelerator, Device
-from gnnscale.planner.platform import Platform, Processor
+from gnnscale.planner.platform import Platform
+from gnnscale.planner.processor import Processor
 
 #: Maximum rounds, and tolerance, of the fixed point of stage times and host load.
 _ROUNDS = 40

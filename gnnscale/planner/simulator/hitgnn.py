@@ -25,7 +25,7 @@ from gnnscale.planner.cost_model.hitgnn import (
 )
 from gnnscale.planner.device_spec import Efficiency
 from gnnscale.planner.fpga_board import Board
-from gnnscale.planner.graphs.degrees import Degrees, expected_size, share_of_hottest
+from gnnscale.planner.graphs import Degrees, expected_size, share_of_hottest
 
 #: Algorithms of Table I, which divide the graph and its features.
 ALGORITHMS = ("distdgl", "pagraph", "p3")

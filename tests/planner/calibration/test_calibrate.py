@@ -14,14 +14,14 @@ from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import cache_bytes, multiplies_bfloat16, usable_cores
 from gnnscale.core.memory import read_memory
 from gnnscale.nn.optim.dense import PlainAdam
-from gnnscale.planner.calibration import calibrate, kernel_times, probes
+from gnnscale.planner.calibration import calibrate, probes
 from gnnscale.planner.calibration.calibrate import estimate, thread_counts
 from gnnscale.planner.calibration.contention import PairTask, time_pair
 from gnnscale.planner.calibration.fit import fit_rates, least_squares, sync_rates
-from gnnscale.planner.calibration.kernel_times import mapped
 from gnnscale.planner.calibration.probes import (
     STEP_PROBES,
     StepProbe,
+    mapped,
     probe_graph,
     time_steps,
 )
@@ -116,7 +116,7 @@ def test_rows_that_are_cold_are_flushed(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(ops, "flush_cache_lines", counting)
     table = mapped(1 << 14).reshape(-1, 16)
     for cold in (True, False):
-        assert kernel_times.rows_seconds(table, 100, threads=1, repeats=2, cold=cold) > 0
+        assert probes.rows_seconds(table, 100, threads=1, repeats=2, cold=cold) > 0
     assert flushed == [table.nbytes] * 3
     assert (table == 1).all()
 
@@ -280,8 +280,8 @@ def test_products_are_those_of_training(monkeypatch: pytest.MonkeyPatch) -> None
         seen.append(tuple(work(0).shape))
         return next(seconds)
 
-    monkeypatch.setattr(kernel_times, "median_seconds", timed)
-    assert kernel_times.time_products(4, 6, threads=1, repeats=1) == pytest.approx(0.2)
+    monkeypatch.setattr(probes, "median_seconds", timed)
+    assert probes.time_products(4, 6, threads=1, repeats=1) == pytest.approx(0.2)
     # A product, and that for its weights' gradient.
     assert seen == [(6, 4), (4, 4)]
 
