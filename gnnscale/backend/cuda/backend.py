@@ -9,13 +9,7 @@ from functools import cached_property, partial
 
 import torch
 
-from gnnscale.backend.base import (
-    BackendInputs,
-    BatchOutcome,
-    DeviceBatch,
-    DeviceError,
-    DeviceMemoryError,
-)
+from gnnscale.backend import base
 from gnnscale.backend.cuda.batch import CudaBatch
 from gnnscale.backend.cuda.capacity import SampleSizes
 from gnnscale.backend.cuda.device_cache import ResidentCache
@@ -45,7 +39,7 @@ _WARN_FRACTION = 0.9
 _STEP = "in step %d, of %d seeds"
 
 
-def open_cuda(device: Device, host: BackendInputs) -> CudaBackend:
+def open_cuda(device: Device, host: base.BackendInputs) -> CudaBackend:
     """Open a GPU, or its host emulation.
 
     Raises ConfigError if the GPU, its driver or a library is missing; DeviceMemoryError if data
@@ -66,7 +60,7 @@ class CudaBackend:
         outcome = pending.read()  # waits for the step
     """
 
-    def __init__(self, device: Cuda, host: BackendInputs, engine: Engine) -> None:
+    def __init__(self, device: Cuda, host: base.BackendInputs, engine: Engine) -> None:
         """Copy model and graph to the device; with peers, ``open_peers`` does so."""
         dtype = host.graph.feature_dtype
         if dtype in MAX_QUANTIZED:  # torch's int8 is another type
@@ -128,13 +122,13 @@ class CudaBackend:
                 seeds, step, num_seeds=num_seeds, rate=rate, updates=updates, outcomes=self
             )
 
-    def outcome(self, step: DeviceStepHandle) -> BatchOutcome:
+    def outcome(self, step: DeviceStepHandle) -> base.BatchOutcome:
         """Wait for a device-driven step, and return its outcome."""
         with self._naming(_STEP + ", or just before it", step.number, step.seeds.count):
             reported, sizes, counts = self._own_steps.reported(step)
         size, seconds = _batch_size(sizes), reported.seconds()
         traffic, counters = self._traffic(size, counts), self._counters(counts.rows)
-        return BatchOutcome(
+        return base.BatchOutcome(
             loss=reported.loss, size=size, traffic=traffic, seconds=seconds, counters=counters
         )
 
@@ -167,20 +161,20 @@ class CudaBackend:
             inputs, counts = self._host_driven.load(batch)
         return replace(inputs, traffic=self._traffic(BatchSize.of(batch), counts, batch.sent_bytes))
 
-    def transfer(self, batch: CudaBatch, inputs: Inputs) -> DeviceBatch:
+    def transfer(self, batch: CudaBatch, inputs: Inputs) -> base.DeviceBatch:
         """Wrap the mini-batch, which is in device memory."""
-        return DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
+        return base.DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
 
-    def propagate(self, batch: DeviceBatch, weight: float) -> None:
+    def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
         """Start forward and backward propagation."""
         self._host_driven.propagate(batch.batch, batch.inputs, weight)
 
-    def finish(self, batch: DeviceBatch) -> BatchOutcome:
+    def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
         """Wait for the last propagated mini-batch, and return its outcome."""
         with self._naming(_STEP, batch.batch.step, batch.batch.num_seeds):
             loss, seconds, rows = self._host_driven.finish(batch.batch)
         size, counters = BatchSize.of(batch.batch), self._counters(rows)
-        return BatchOutcome(
+        return base.BatchOutcome(
             loss=loss, size=size, traffic=batch.traffic, seconds=seconds, counters=counters
         )
 
@@ -295,13 +289,13 @@ class CudaErrorContext:
             return
         label, when = self._label, self._when % self._numbers
         if isinstance(error, torch.OutOfMemoryError):
-            raise DeviceMemoryError(
+            raise base.DeviceMemoryError(
                 f"{label}: out of device memory {when}: {one_line(error, 200)}; a smaller "
                 "batch_size, fewer neighbors (sampler.fanouts), or features=host and "
                 "topology=host of the device take less"
             ) from None
-        if "CUDA" in f"{type(error).__name__}: {error}" and not isinstance(error, DeviceError):
-            raise DeviceError(
+        if "CUDA" in f"{type(error).__name__}: {error}" and not isinstance(error, base.DeviceError):
+            raise base.DeviceError(
                 f"{label}: the GPU failed {when}: {one_line(error, 200)}; with "
                 "CUDA_LAUNCH_BLOCKING=1 the operation is named"
             ) from None

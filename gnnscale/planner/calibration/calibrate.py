@@ -27,23 +27,9 @@ from gnnscale.core.artifact.files import check_space
 from gnnscale.core.types import Float32Array
 from gnnscale.graph import Graph
 from gnnscale.nn.cost import BYTES_PER_FEATURE, LayerWork
+from gnnscale.planner.calibration import probes
 from gnnscale.planner.calibration.contention import PairTask, time_pair
 from gnnscale.planner.calibration.fit import fit_rates, sync_rates
-from gnnscale.planner.calibration.probes import (
-    ESTIMATE_PROBES,
-    STEP_PROBES,
-    StepProbe,
-    StepTimes,
-    mapped,
-    probe_graphs,
-    probe_table,
-    rows_seconds,
-    table_bytes,
-    time_operands,
-    time_products,
-    time_sampling,
-    time_steps,
-)
 from gnnscale.planner.cost_model.equations import product_seconds
 from gnnscale.planner.cost_model.stage_work import load_work, propagation_work
 from gnnscale.planner.platform import ESTIMATED, MachineIdentity, Platform
@@ -79,7 +65,7 @@ class _Effort:
 
     repeats: int  #: repetitions of each probe in a round
     rounds: int  #: rounds over all numbers of threads
-    probes: tuple[StepProbe, ...]  #: timed training steps
+    probes: tuple[probes.StepProbe, ...]  #: timed training steps
     product_rows: int  #: rows of timed products
     #: widths of separately read rows, needed if the graph's rows would fit into the cache
     widths: tuple[int, ...]
@@ -91,7 +77,7 @@ class _Effort:
 _FULL = _Effort(
     repeats=5,
     rounds=5,
-    probes=STEP_PROBES,
+    probes=probes.STEP_PROBES,
     product_rows=8192,
     widths=(),
     num_vertices=1 << 18,
@@ -101,7 +87,7 @@ _FULL = _Effort(
 _QUICK = _Effort(
     repeats=2,
     rounds=1,
-    probes=ESTIMATE_PROBES,
+    probes=probes.ESTIMATE_PROBES,
     product_rows=2048,
     widths=(16, 256),
     num_vertices=1 << 14,
@@ -137,7 +123,7 @@ def calibrate() -> Platform:
 
 def _needed_bytes(effort: _Effort) -> int:
     """Return the bytes of memory of calibration: tables here and in two further processes."""
-    table = table_bytes(effort.num_vertices, effort.probes)
+    table = probes.table_bytes(effort.num_vertices, effort.probes)
     if usable_cores() < 2:
         return table
     return 3 * table + 2 * _PROCESS_BYTES
@@ -155,7 +141,7 @@ def _measure(effort: _Effort, *, name: str, doing: str) -> Platform:
     cores = usable_cores()
     counts = thread_counts(cores) if effort is _FULL else sorted({1, cores})
     with track(doing, total=effort.rounds + 1, unit="rounds") as advance:
-        graphs = probe_graphs(*_graph_sizes(effort))
+        graphs = probes.probe_graphs(*_graph_sizes(effort))
         times = _times(effort, graphs, counts, advance)
         rates = [_rates(effort, t, count) for count, t in zip(counts, times, strict=True)]
         sharing = Sharing(**_pair_rates(effort, counts))
@@ -199,7 +185,7 @@ def _graph_sizes(effort: _Effort) -> tuple[int, int]:
 class _Times:
     """Measured seconds for one number of threads."""
 
-    steps: list[StepTimes]  #: one per probe
+    steps: list[probes.StepTimes]  #: one per probe
     product_s: float  #: seconds of a product; see ``time_products``
     bfloat16_s: float | None  #: seconds of a bfloat16 product. None: unsupported by the processor
     #: seconds per row of the product bound by operand reads; see ``time_operands``
@@ -214,7 +200,7 @@ def _times(
     advance: Callable[[int], None],
 ) -> list[_Times]:
     """Time all probes for each number of threads, in rounds whose medians count."""
-    table = probe_table(graphs[0], effort.probes)
+    table = probes.probe_table(graphs[0], effort.probes)
     rounds = []
     for _ in range(effort.rounds):
         rounds.append([_time_round(effort, graphs, table, count) for count in counts])
@@ -225,13 +211,13 @@ def _times(
 def _time_round(
     effort: _Effort, graphs: tuple[Graph, Graph], table: Float32Array, threads: int
 ) -> _Times:
-    edges, seconds = time_sampling(graphs[0], threads=threads, repeats=effort.repeats)
+    edges, seconds = probes.time_sampling(graphs[0], threads=threads, repeats=effort.repeats)
     products = partial(
-        time_products, _WIDTH, effort.product_rows, threads=threads, repeats=_PRODUCTS
+        probes.time_products, _WIDTH, effort.product_rows, threads=threads, repeats=_PRODUCTS
     )
     return _Times(
         steps=[
-            time_steps(
+            probes.time_steps(
                 probe, graphs[probe.dense], threads=threads, repeats=effort.repeats, table=table
             )
             for probe in effort.probes
@@ -248,7 +234,9 @@ def _operand_seconds(threads: int) -> float:
     width, outputs = _OPERANDS
     allowed = read_memory().available // 8 // (width * BYTES_PER_FEATURE)
     rows = max(min(_OPERAND_ROWS, allowed), 1)
-    return time_operands(rows, width, outputs, threads=threads, repeats=_OPERAND_REPEATS) / rows
+    return (
+        probes.time_operands(rows, width, outputs, threads=threads, repeats=_OPERAND_REPEATS) / rows
+    )
 
 
 def _median(rounds: Sequence[_Times]) -> _Times:
@@ -272,7 +260,9 @@ def _rates(effort: _Effort, times: _Times, threads: int) -> dict[str, float]:
     return rates | {"sampled_edges_per_s": 1 / times.sample_s}
 
 
-def _load_rates(effort: _Effort, steps: Sequence[StepTimes], threads: int) -> dict[str, float]:
+def _load_rates(
+    effort: _Effort, steps: Sequence[probes.StepTimes], threads: int
+) -> dict[str, float]:
     """Fit the rates of loading: seconds = constant + sum of amounts / rates."""
     cache = cache_bytes()
     work, seconds = _table_loads(effort, threads) if effort.widths else ([], [])
@@ -293,7 +283,7 @@ def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]]
     """Time reads of tables inside and outside of the cache; return amounts and seconds."""
     cache = cache_bytes()
     num_bytes = max(effort.table_bytes, min(2 * cache, _MAX_TABLE))
-    buffer = mapped(max(min(num_bytes, read_memory().available // 8), _MIN_TABLE) // 4)
+    buffer = probes.mapped(max(min(num_bytes, read_memory().available // 8), _MIN_TABLE) // 4)
     work: list[tuple[float, ...]] = []
     seconds = []
     for width in effort.widths:
@@ -306,7 +296,9 @@ def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]]
             # Ten rows are summed to one, into a buffer inside the cache.
             work.append((*amounts, 0, 0, 0, 0))
             seconds.append(
-                rows_seconds(table, rows, threads=threads, repeats=effort.repeats, cold=not cached)
+                probes.rows_seconds(
+                    table, rows, threads=threads, repeats=effort.repeats, cold=not cached
+                )
             )
     return work, seconds
 
@@ -334,7 +326,7 @@ def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
     return rates
 
 
-def _update_rates(steps: Sequence[StepTimes]) -> dict[str, float]:
+def _update_rates(steps: Sequence[probes.StepTimes]) -> dict[str, float]:
     """Fit the rates of the optimizer's step: seconds = constant + bytes of weights / rate."""
     work = [(1.0, step.workload.weight_bytes) for step in steps]
     rates = fit_rates(("updates", "update_bandwidth"), work, [step.update_s for step in steps])
@@ -350,7 +342,7 @@ def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:
         PairTask(
             num_values=_WEIGHTS,
             reduces=_REDUCES,
-            probes=STEP_PROBES,
+            probes=probes.STEP_PROBES,
             graph_sizes=_graph_sizes(effort),
             threads=counts[half],
             repeats=4 * effort.repeats,

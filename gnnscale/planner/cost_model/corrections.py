@@ -5,14 +5,7 @@ from dataclasses import replace
 
 from gnnscale.core import StageTimes
 from gnnscale.planner import device_plan
-from gnnscale.planner.cost_model import equations
-from gnnscale.planner.cost_model.predict import (
-    Correction,
-    Host,
-    device_times,
-    host_seconds,
-    predict,
-)
+from gnnscale.planner.cost_model import equations, predict
 from gnnscale.planner.cost_model.workload import Workload
 from gnnscale.planner.device_plan import DevicePlan
 from gnnscale.planner.platform import NOMINAL, Platform
@@ -90,11 +83,11 @@ class WorkCounter:
             return StageTimes()
         share = replace(plan.shares[self._rank], num_seeds=int(size.num_seeds))
         threads = float(sum(s.host_threads for s in plan.shares if s.machine == share.machine))
-        host = Host(processor=self._processor, num_workers=len(plan.shares), emulates=True)
+        host = predict.Host(processor=self._processor, num_workers=len(plan.shares), emulates=True)
         active = dict.fromkeys(("sample", "load", "propagate"), threads)
         part = device_plan.SAMPLED_IN_TURN if host_samples else 0
         share = replace(share, host_samples=part)
-        return device_times(host, share, self._workload, size, active, {}).stages
+        return predict.device_times(host, share, self._workload, size, active, {}).stages
 
 
 #: Rounds of the iteration: a correction changes the contention of all stages.
@@ -110,16 +103,18 @@ def correct(
     platform: Platform,
     measured: Sequence[StageTimes],
     step_s: float,
-) -> Correction:
+) -> predict.Correction:
     """Return the correction with which the prediction of ``plan`` equals its measured times."""
-    correction = Correction(host=({},) * len(plan.shares), step=1.0)
-    predicted = predict(plan, workloads, platform)
+    correction = predict.Correction(host=({},) * len(plan.shares), step=1.0)
+    predicted = predict.predict(plan, workloads, platform)
     for _ in range(_ROUNDS):
-        expected = host_seconds(plan, workloads, platform, correction)
+        expected = predict.host_seconds(plan, workloads, platform, correction)
         devices = zip(correction.host, expected, measured, predicted.devices, strict=True)
-        correction = Correction(host=tuple(_scaled(*device) for device in devices), step=1.0)
-        predicted = predict(plan, workloads, platform, correction=correction)
-    return Correction(host=correction.host, step=step_s / predicted.step_s)
+        correction = predict.Correction(
+            host=tuple(_scaled(*device) for device in devices), step=1.0
+        )
+        predicted = predict.predict(plan, workloads, platform, correction=correction)
+    return predict.Correction(host=correction.host, step=step_s / predicted.step_s)
 
 
 def _scaled(

@@ -10,15 +10,7 @@ from itertools import chain
 
 from gnnscale.core import STAGES, StageTimes
 from gnnscale.nn.cost import BYTES_PER_FEATURE, LayerWork
-from gnnscale.planner.cost_model import equations
-from gnnscale.planner.cost_model.stage_work import (
-    block_bytes,
-    list_reads,
-    load_work,
-    partial_bytes,
-    propagation_work,
-    transfer_bytes,
-)
+from gnnscale.planner.cost_model import equations, stage_work
 from gnnscale.planner.cost_model.workload import Workload
 from gnnscale.planner.device_plan import SAMPLED_IN_TURN, DevicePlan, DeviceShare
 from gnnscale.planner.device_spec import Accelerator, Device
@@ -66,7 +58,7 @@ class Host:
         self, workload: Workload, size: equations.BatchSize, threads: int, active: float
     ) -> float:
         """Return T_load, eq. 7, with a cache in front of the memory."""
-        work = load_work(workload, size, cache=self.processor.cache_bytes)
+        work = stage_work.load_work(workload, size, cache=self.processor.cache_bytes)
         overhead_s = self.processor.load_s + work.lookups / self.processor.lookups_per_s
         return overhead_s * max(1.0, active / self.processor.cores) + self._seconds(
             threads,
@@ -83,7 +75,7 @@ class Host:
         self, workload: Workload, size: equations.BatchSize, threads: int, active: float
     ) -> float:
         """Return T_trainer on the host's cores, eq. 10 to 12, plus a time per operation."""
-        layers = propagation_work(workload, size)
+        layers = stage_work.propagation_work(workload, size)
         work = sum(chain.from_iterable(layers), start=LayerWork())
         minimum = work.operations * self.processor.layer_seconds(threads, active)
         factor = 1.0 if workload.counted is None else workload.counted.host_factor
@@ -113,7 +105,7 @@ class Host:
         num_peers = workload.num_sharing - 1
         if not num_peers:
             return 0.0
-        received = block_bytes(size) + partial_bytes(size, workload.widths[1])
+        received = stage_work.block_bytes(size) + stage_work.partial_bytes(size, workload.widths[1])
         # Three messages: a block, a partial product and a gradient.
         latency_s, bandwidth = self.processor.sharing.messages
         return num_peers * (3 * latency_s + received / bandwidth)
@@ -226,10 +218,10 @@ def accelerator_seconds(
     if device.sampled_edges_per_s is not None:
         times.sample = size.num_edges / device.sampled_edges_per_s
     if device.link_bandwidth is not None:
-        rows, topology = transfer_bytes(workload, size)
+        rows, topology = stage_work.transfer_bytes(workload, size)
         if device.samples:
             times.sample += device.read_seconds(
-                cache.list_misses * list_reads(size), device.link_request_bytes
+                cache.list_misses * stage_work.list_reads(size), device.link_request_bytes
             )
         if device.loads:
             times.load = device.link_latency_s + device.read_seconds(
@@ -243,7 +235,7 @@ def accelerator_seconds(
         hits = row_bytes * (1 - cache.row_misses - cache.peer_rows)
         times.load += device.cache_seconds(hits, row_bytes * cache.peer_rows)
     times.propagate = device.launch_s + equations.trainer_seconds(
-        propagation_work(workload, size),
+        stage_work.propagation_work(workload, size),
         memory_bandwidth=device.memory_bandwidth,
         macs_per_s=device.macs_per_s,
         pipelined=device.pipelined,

@@ -13,16 +13,8 @@ from dataclasses import dataclass
 
 from gnnscale.core import ConfigError
 from gnnscale.nn.cost import LayerCost
+from gnnscale.planner.cost_model import hitgnn
 from gnnscale.planner.cost_model.equations import BatchSize, sync_seconds
-from gnnscale.planner.cost_model.hitgnn import (
-    FEATURE_BYTES,
-    ComputeDesign,
-    FpgaCard,
-    LayerWorkload,
-    gnn_seconds,
-    limits,
-    phases,
-)
 from gnnscale.planner.device_spec import Efficiency
 from gnnscale.planner.fpga_board import Board
 from gnnscale.planner.graphs import Degrees, expected_size, share_of_hottest
@@ -48,7 +40,7 @@ class SimulatedMachine:
     """Processor with FPGA cards of one kind."""
 
     board: Board
-    design: ComputeDesign  #: n and m of a card
+    design: hitgnn.ComputeDesign  #: n and m of a card
     num_cards: int
     host_bandwidth: float  #: bytes per second of host memory, shared by all links
     #: bytes per second of host memory by the data sheet, for bandwidth efficiency (section VII-D)
@@ -86,7 +78,7 @@ class SimulatedStep:
         return max(self.limits, key=lambda name: self.limits[name])
 
 
-def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[LayerWorkload, ...]:
+def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[hitgnn.LayerWorkload, ...]:
     """Return the amounts that the kernels process for a mini-batch, input layer first.
 
     Every row has an edge to itself. GraphSAGE multiplies a row's own features next to the
@@ -105,7 +97,7 @@ def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[LayerWork
         rows = size.vertices[number + 1]
         (inputs, outputs), *further = layer.products
         workloads.append(
-            LayerWorkload(
+            hitgnn.LayerWorkload(
                 sources=size.vertices[number],
                 rows=rows,
                 edges=size.edges[number] + rows,
@@ -115,7 +107,7 @@ def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[LayerWork
             )
         )
         workloads += [
-            LayerWorkload(sources=0, rows=rows, edges=0, width_in=inputs, width_out=outputs)
+            hitgnn.LayerWorkload(sources=0, rows=rows, edges=0, width_in=inputs, width_out=outputs)
             for inputs, outputs in further
         ]
     return tuple(workloads)
@@ -151,7 +143,7 @@ def local_share(
 
 def step(
     machine: SimulatedMachine,
-    layers: Sequence[LayerWorkload],
+    layers: Sequence[hitgnn.LayerWorkload],
     *,
     algorithm: str,
     local: float,
@@ -164,17 +156,17 @@ def step(
     """
     part = machine.efficiency.accelerator
     link = machine.link_bandwidth
-    card = FpgaCard(
+    card = hitgnn.FpgaCard(
         clock_hz=part * machine.board.clock_hz,
         bandwidth=part * machine.board.bandwidth,
         link_bandwidth=link if direct else link / 2,
         local_share=local,
     )
-    passes = phases(card, layers)
-    seconds_by_limit = limits(passes, machine.design)
-    seconds = gnn_seconds(passes, machine.design)
+    passes = hitgnn.phases(card, layers)
+    seconds_by_limit = hitgnn.limits(passes, machine.design)
+    seconds = hitgnn.gnn_seconds(passes, machine.design)
     if machine.num_cards > 1:
-        num_bytes = FEATURE_BYTES * sum(layer.num_weights for layer in layers)
+        num_bytes = hitgnn.FEATURE_BYTES * sum(layer.num_weights for layer in layers)
         seconds_by_limit["sync"] = sync_seconds(num_bytes, link, 0.0)
     if algorithm == "p3" and machine.num_cards > 1:
         seconds_by_limit["exchange"] = _broadcast_seconds(machine.num_cards, layers[0], link)
@@ -185,9 +177,9 @@ def step(
     )
 
 
-def _broadcast_seconds(num_cards: int, first: LayerWorkload, link: float) -> float:
+def _broadcast_seconds(num_cards: int, first: hitgnn.LayerWorkload, link: float) -> float:
     """Return the seconds of P3's all-to-all broadcast after the first aggregation (Listing 3)."""
-    num_bytes = first.rows * first.slots * first.width_in * FEATURE_BYTES
+    num_bytes = first.rows * first.slots * first.width_in * hitgnn.FEATURE_BYTES
     return 2 * (num_cards - 1) / num_cards * num_bytes / link
 
 
