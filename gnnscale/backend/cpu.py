@@ -25,10 +25,7 @@ class CpuBackend:
         return self._host.sampler.sample(seeds, step)
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Read the first layer's input from feature storage, unless it is a learned embedding.
-
-        ``propagate`` reads learned embeddings, since the previous step may still update them.
-        """
+        """Read the first layer's input; learned embeddings are read by ``propagate``."""
         if self._model.vertex_rows is None:
             return self._loader.load(batch)
         return self._loader.without_rows(batch)

@@ -29,7 +29,4 @@ class ExchangeConfig(ABC):
 
     @abstractmethod
     def open(self, group: Group, graph: Graph) -> Exchange:
-        """Return the exchange of one worker.
-
-        ``group``: process group of all workers, used by the exchange only.
-        """
+        """Return the exchange of one worker, which alone uses ``group``, of all workers."""

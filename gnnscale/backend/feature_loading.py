@@ -60,19 +60,12 @@ class ChunkLoader:
         chunk_edges: int = CHUNK_EDGES,
         chunk_vertices: int = CHUNK_VERTICES,
     ) -> Iterator[LoadedChunk]:
-        """Yield the full neighborhood and the layer's ``load`` result of each chunk, in order.
-
-        ``vertices`` are distinct ids of the graph's type. The last vertex of a chunk may exceed its
-        ``chunk_edges``.
-        """
+        """Yield the full neighborhood and the layer's ``load`` result of each chunk, in order."""
         for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):
             yield self.load_chunk(layer, store, chunk)
 
     def load_chunk(self, layer: GraphLayer, store: FeatureStore, vertices: Array) -> LoadedChunk:
-        """Return the full neighborhood of ``vertices`` and the layer's ``load`` result.
-
-        Several threads may call it at a time.
-        """
+        """Return neighborhood and ``load`` result; several threads may call it at a time."""
         distinct = not (layer.aggregates_on_load and store.reads_per_edge)
         sources, block, degrees = self.neighbours(vertices, distinct=distinct)
         x, _ = layer.load(
@@ -89,7 +82,7 @@ class ChunkLoader:
         A source appears once if ``distinct``. Otherwise consecutive vertices use their adjacency
         lists without lookup: every edge has its own source. In-degrees are None if unused.
         """
-        if distinct or not _consecutive(vertices):
+        if distinct or not len(vertices) or (np.diff(vertices) != 1).any():
             batch = self._sampler.sample(vertices, 0)
             sources, block = batch.input_vertices, batch.blocks[0]
         else:
@@ -117,10 +110,6 @@ class ChunkLoader:
         return sources, block
 
 
-def _consecutive(vertices: Array) -> bool:
-    return len(vertices) > 0 and bool((np.diff(vertices) == 1).all())
-
-
 def cut(graph: Graph, vertices: Vertices, num_edges: int, num_vertices: int) -> Iterator[Array]:
     """Yield chunks of ``vertices`` of about ``num_edges`` in-edges, or of ``num_vertices``."""
     indptr, dtype = np.asarray(graph.indptr), graph.indices.dtype
@@ -146,10 +135,7 @@ def _ids(vertices: Vertices, dtype: np.dtype[Any]) -> Array:
 
 
 def in_degrees(graph: Graph, vertices: IntArray) -> Float32Array:
-    """Return the in-degrees of ``vertices`` ``[n]`` in the full graph, ``[n]`` float32.
-
-    A vertex that a partition of the graph lacks has 0.
-    """
+    """Return ``[n]`` float32 in-degrees of ``vertices``; 0 for a vertex that a partition lacks."""
     if graph.degrees is not None:
         full_degrees: UInt32Array = np.asarray(graph.degrees)[vertices]
         return full_degrees.astype(np.float32)
@@ -163,10 +149,7 @@ _MAX_INT32 = 1 << 31
 
 
 def edge_attr(graph: Graph, block: Block, *, num_threads: int) -> Float32Array:
-    """Return the features of the edges of ``block``, ``[num_edges, num_edge_features]`` float32.
-
-    GraphError: the edges of ``graph`` have no features.
-    """
+    """Return the features of the edges of ``block``, ``[num_edges, num_edge_features]`` float32."""
     features, rows = graph.edge_features, block.edge_rows
     if features is None or rows is None:
         raise GraphError(
@@ -256,10 +239,7 @@ class FeatureLoader:
         return len(batch.input_vertices) * self.store.row_bytes
 
     def degrees_of(self, vertices: IntArray, block: Block) -> Degrees:
-        """Return the in-degrees of ``vertices`` in the full graph. None: the model needs none.
-
-        ``vertices``: ``[num_src]`` sources of ``block``.
-        """
+        """Return the in-degrees of ``block``'s sources. None: the model needs none."""
         if not self._model.uses_degrees and block.importance is None:
             return None
         return in_degrees(self._graph, vertices)

@@ -26,10 +26,7 @@ class Compiler:
 
     @classmethod
     def find(cls, purpose: str, otherwise: str) -> Compiler:
-        """Return the compiler named by ``CXX``, or the first installed of g++, c++ and clang++.
-
-        Raises ConfigError if no compiler is installed.
-        """
+        """Return the compiler named by ``CXX``, or the first installed of g++, c++ and clang++."""
         chosen = os.environ.get("CXX", "").strip()
         candidates = [tuple(shlex.split(chosen))] if chosen else [(name,) for name in _COMPILERS]
         for command in candidates:
@@ -104,11 +101,7 @@ def check_ours(path: Path) -> None:
 
 
 def find_sources(name: str, source: Path, what: str) -> Path:
-    """Return the folder ``name`` of kernel sources, of the checkout or of the installed package.
-
-    ``source`` is a file of the folder, relative to it; ``what`` names the kernels in the
-    ConfigError about a missing folder.
-    """
+    """Return the folder ``name`` of kernel sources, in the checkout or the installed package."""
     # An editable installation has two package folders: build results and sources.
     folders = [Path(folder).parent / name for folder in gnnscale.__path__]
     folders += [Path(folder) / name for folder in gnnscale.__path__]

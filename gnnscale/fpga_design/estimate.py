@@ -90,14 +90,9 @@ def estimate(board: Board, goal: Goal, point: Point, csim: SimulationComparison)
     size = DesignSize(n=point.n, m=point.m, row_words=row_words)
     batch = goal.batches[0]
     groups, (part, *_) = groups_of(goal, units, row_words)
-    card = hitgnn.FpgaCard(
-        clock_hz=board.clock_hz,
-        bandwidth=unit_bandwidth(board, dies),
-        link_bandwidth=goal.link_bandwidth / units,
-        local_share=part.local_share,
-    )
+    bandwidth = unit_bandwidth(board, dies)
+    (passes,) = goal.passes([part], clock_hz=board.clock_hz, bandwidth=bandwidth, units=units)
     design = hitgnn.ComputeDesign(n=point.n, m=point.m)
-    passes = hitgnn.phases(card, part.layers)
     cycles = groups * hitgnn.gnn_seconds(passes, design) * board.clock_hz
     step_s = cycles / board.clock_hz
     fits = {die.name: fit(size, die) for die in dies}
@@ -154,10 +149,7 @@ def compare_with_csim(
     library: Path,
     seed: int,
 ) -> SimulationComparison:
-    """Train a small mini-batch in C simulation, and compute its cycles by the equations.
-
-    ``graph`` of None: a random graph.
-    """
+    """Train on ``graph``, or a random one, in C simulation, and by the equations."""
     used = graph or random_graph(_VERTICES, _VERTICES * _DEGREE, num_features, num_classes)
     torch.manual_seed(seed)
     built = model.build(num_features=num_features, num_classes=num_classes)

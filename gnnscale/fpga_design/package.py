@@ -100,10 +100,7 @@ def make_constants(design: GeneratedDesign, *, header: bool) -> str:
 
 
 def tcl_constants(design: GeneratedDesign, depths: Mapping[str, int], *, header: bool) -> str:
-    """Return ``design.tcl``, which ``hls.tcl`` reads.
-
-    ``depths`` are the words of each port's buffer in the test vectors, for co-simulation.
-    """
+    """Return ``design.tcl`` for ``hls.tcl``; ``depths`` are words of the test vectors by port."""
     design.check_words()
     layer = ' -DGNNSCALE_LAYER_HEADER=\\"layer.hpp\\"' if header else ""
     lines = [
@@ -124,10 +121,7 @@ def host_configuration(
     memory_bytes: int,
     link_bandwidth: float,
 ) -> str:
-    """Return ``train.yaml``, the file for ``gnnscale train config=FILE``.
-
-    ``groups`` are choices of configuration groups, such as ``model: sage``.
-    """
+    """Return ``train.yaml``, the file for ``gnnscale train config=FILE``."""
     design.check_words()
     card = {
         "kind": "fpga",
@@ -197,10 +191,7 @@ class Vectors:
         }
 
     def files(self) -> dict[str, bytes]:
-        """Return the contents of the test bench's files by name.
-
-        ``arguments.txt`` lists the words of each port's buffer, then the scalar arguments.
-        """
+        """Return the files of the test bench by name; ``arguments.txt`` has depths and scalars."""
         lines = [f"{name} {words}" for name, words in self.depths.items()]
         lines += [f"scalar {value}" for value in self.step.scalars]
         contents = {f"{name}.bin": array.tobytes() for name, array in self.step.inputs.items()}

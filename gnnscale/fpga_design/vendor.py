@@ -21,6 +21,8 @@ _MAX_BYTES = 16 << 20
 #: Maximum depth of elements, and maximum characters of an element's text.
 _MAX_DEPTH, _MAX_TEXT = 100, 1000
 
+#: Limit of the amount of a resource.
+_MAX_AMOUNT = 1e12
 #: Vitis HLS counts halves of a 36 Kbit BRAM block.
 _HALVES = 2
 _VERSION = re.compile(r"20(2\d)\.\d")
@@ -134,13 +136,18 @@ def _text(texts: dict[str, str], file: Path, path: str) -> str:
     return text
 
 
+def _float(text: str) -> float:
+    """Return a number, NaN for any other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
 def _number(texts: dict[str, str], file: Path, path: str) -> float:
     text = _text(texts, file, path)
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e12:
+    value = _float(text)
+    if not 0 <= value < _MAX_AMOUNT:
         raise ConfigError(f"{file}: {path}={text[:40]!r}: expected a number from 0 on")
     return value
 
@@ -167,16 +174,11 @@ def read_slack(file: Path) -> float:
 
 def _slack(line: str, file: Path) -> float:
     first = line.split()[0] if line.split() else ""
-    try:
-        value = float(first)
-    except ValueError:
-        value = float("nan")
+    value = _float(first)
     if not -1e6 < value < 1e6:
         raise ConfigError(f"{file}: WNS(ns)={first[:40]!r}: expected a number of nanoseconds")
     return value
 
-
-_MAX_AMOUNT = 1e12
 
 #: Resource of each column of the table.
 _COLUMNS = {"LUT": "luts", "REG": "registers", "DSP": "dsps", "BRAM": "brams", "URAM": "urams"}

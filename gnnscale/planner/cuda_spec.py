@@ -153,10 +153,7 @@ class Cuda(Accelerator):
 
     @property
     def budget_bytes(self) -> int:
-        """Bytes of GPU memory that a run may use: ``memory_bytes``, or the free memory by NVML.
-
-        Free host memory if the host emulates the GPU or NVML finds none.
-        """
+        """``memory_bytes``, or else the free memory by NVML, or of the host if it emulates."""
         if self.memory_bytes is not None:
             return self.memory_bytes
         return read_memory().available if self.host_driven else _free_bytes(self.index)
@@ -253,10 +250,7 @@ class CardRates:
         return float(np.interp(np.log(max(row_bytes, 1)), np.log(widths), rates))
 
     def of(self, device: Cuda, *, row_bytes: int) -> Cuda:
-        """Return ``device`` with these rates in place of default rates; the user's rates stay.
-
-        ``row_bytes`` of a feature row determine the bandwidth of the link.
-        """
+        """Return ``device`` with these rates for rows of ``row_bytes``; the user's rates stay."""
         rates = {
             "macs_per_s": self.macs_per_s,
             "memory_bandwidth": self.memory_bandwidth,

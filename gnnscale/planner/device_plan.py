@@ -124,11 +124,7 @@ class DevicePlan:
         return tuple(apportion(self.split, num_seeds))
 
     def within_memory(self, split: Sequence[int]) -> tuple[int, ...]:
-        """Return the split nearest to ``split`` that fits into the devices' memory.
-
-        Excess seeds go to the remaining devices in proportion to their parts. Raises ConfigError if
-        the devices together cannot hold the mini-batch.
-        """
+        """Return the split nearest to ``split`` that fits into the devices' memory."""
         return cap_split(split, [share.max_seeds for share in self.shares])
 
     def with_split(self, split: Sequence[int]) -> DevicePlan:
@@ -256,10 +252,7 @@ class CpuEachConfig(DevicePlanConfig):
 
 
 def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[int, ...]:
-    """Return the split nearest to ``split`` with the same sum and no part above its maximum.
-
-    Raises ConfigError if the maxima sum to less than the split.
-    """
+    """Return the split nearest to ``split`` with the same sum and no part above its maximum."""
     total, parts, full = sum(split), list(split), dict[int, int]()
     while True:
         limits = ((i, m) for i, m in enumerate(max_seeds) if m is not None and i not in full)

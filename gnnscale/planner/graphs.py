@@ -72,11 +72,9 @@ class Degrees:
     ) -> Degrees:
         """Return degree classes of a lognormal distribution.
 
-        Args:
-            skew: standard deviation of the logarithms of the degrees: sqrt(log(1 + c²)), where
-                ``c`` is the standard deviation of the degrees over their mean.
-            directed: whether in-degree and out-degree of a vertex are independent. Otherwise they
-                are equal.
+        ``skew`` is the standard deviation of the logarithms of the degrees: sqrt(log(1 + c²)),
+        where ``c`` is the standard deviation of the degrees over their mean. ``directed``:
+        in-degree and out-degree of a vertex are independent. Otherwise they are equal.
         """
         normal = np.linspace(_LOWEST, _HIGHEST, _CLASSES)
         shares = np.exp(-normal * normal / 2)
@@ -103,15 +101,11 @@ def expected_size(
 ) -> tuple[BatchSize, Float64Array]:
     """Return the expected mini-batch of ``num_seeds`` seeds that are drawn uniformly.
 
-    Every vertex samples min(degree, fan-out) neighbors. A neighbor is any vertex, with probability
-    ``c`` proportional to its out-degree: ``m`` draws contain the vertex with probability 1 -
-    exp(-cm). The model ignores communities, where neighbors share neighbors. They make three hops
-    of a real graph smaller. ``fanouts``: neighbors per vertex and hop, from the seeds outwards; -1
-    for all neighbors.
-
-    Returns:
-        The size of the mini-batch, and ``[num_classes]`` probabilities that a vertex of the class
-        is an input.
+    Every vertex samples min(degree, fan-out) neighbors; a fan-out of -1 samples all. A neighbor is
+    any vertex, with probability ``c`` proportional to its out-degree: ``m`` draws contain the
+    vertex with probability 1 - exp(-cm). The model ignores communities, where neighbors share
+    neighbors. They make three hops of a real graph smaller. The second result are ``[num_classes]``
+    probabilities that a vertex of the class is an input.
     """
     counts = degrees.counts
     # At least 1: a graph without edges has no neighbors to draw.
@@ -172,6 +166,20 @@ class PublishedGraph:
         return expected_size(self.degrees, fanouts, num_seeds)[0]
 
 
+def _published(
+    sizes: tuple[int, int, int, int, int], skew: float, source: str, num_reached: int | None = None
+) -> PublishedGraph:
+    """Return a graph by its first five fields; a citation graph, partly reached, is directed."""
+    names = ("num_vertices", "num_edges", "num_features", "num_classes", "num_train")
+    return PublishedGraph(
+        **dict(zip(names, sizes, strict=True)),
+        skew=skew,
+        skew_source=source,
+        directed=num_reached is not None,
+        num_reached=num_reached,
+    )
+
+
 #: HitGNN reports throughput and epoch time, whose product over ⌈|V| / 1,024⌉ is the number of
 #: vertices of a mini-batch. The skew is fitted to the measured GPU rows. The predicted FPGA rows
 #: have the same product, so that only one of epoch time and NVTPS is left to predict.
@@ -188,62 +196,24 @@ _SKEW_FROM_GNNLAB = (
 #: Open Graph Benchmark for the rest. Edges of ogbn-products are undirected and count twice here;
 #: the first three are published with both directions.
 PUBLISHED = {
-    "reddit": PublishedGraph(
-        num_vertices=232_965,
-        num_edges=23_213_838,
-        num_features=602,
-        num_classes=41,
-        num_train=153_932,
-        skew=1.57,
-        skew_source=_SKEW_FROM_TABLE_VI,
+    "reddit": _published((232_965, 23_213_838, 602, 41, 153_932), 1.57, _SKEW_FROM_TABLE_VI),
+    "yelp": _published((716_847, 13_954_819, 300, 100, 537_635), 2.0, _SKEW_FROM_TABLE_VI),
+    "amazon": _published((1_569_960, 264_339_468, 200, 107, 1_255_968), 2.58, _SKEW_FROM_TABLE_VI),
+    "products": _published(
+        (2_449_029, 2 * 61_859_140, 100, 47, 196_615),
+        1.24,
+        "its degrees' mean of 50.5 and standard deviation of 95.9",
     ),
-    "yelp": PublishedGraph(
-        num_vertices=716_847,
-        num_edges=13_954_819,
-        num_features=300,
-        num_classes=100,
-        num_train=537_635,
-        skew=2.0,
-        skew_source=_SKEW_FROM_TABLE_VI,
-    ),
-    "amazon": PublishedGraph(
-        num_vertices=1_569_960,
-        num_edges=264_339_468,
-        num_features=200,
-        num_classes=107,
-        num_train=1_255_968,
-        skew=2.58,
-        skew_source=_SKEW_FROM_TABLE_VI,
-    ),
-    "products": PublishedGraph(
-        num_vertices=2_449_029,
-        num_edges=2 * 61_859_140,
-        num_features=100,
-        num_classes=47,
-        num_train=196_615,
-        skew=1.24,
-        skew_source="its degrees' mean of 50.5 and standard deviation of 95.9",
-    ),
-    "papers100m": PublishedGraph(
-        num_vertices=111_059_956,
-        num_edges=1_615_685_872,
-        num_features=128,
-        num_classes=172,
-        num_train=1_207_179,
-        skew=1.89,
-        skew_source=_SKEW_FROM_GNNLAB,
-        directed=True,
+    "papers100m": _published(
+        (111_059_956, 1_615_685_872, 128, 172, 1_207_179),
+        1.89,
+        _SKEW_FROM_GNNLAB,
         num_reached=11_105_996,
     ),
-    "mag240m": PublishedGraph(
-        num_vertices=121_751_666,
-        num_edges=1_297_748_926,
-        num_features=756,
-        num_classes=153,
-        num_train=1_112_392,
-        skew=1.89,
-        skew_source=f"ogbn-papers100M, also a citation graph: {_SKEW_FROM_GNNLAB}",
-        directed=True,
+    "mag240m": _published(
+        (121_751_666, 1_297_748_926, 756, 153, 1_112_392),
+        1.89,
+        f"ogbn-papers100M, also a citation graph: {_SKEW_FROM_GNNLAB}",
         num_reached=12_175_167,
     ),
 }

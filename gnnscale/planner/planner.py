@@ -120,10 +120,8 @@ def _check_part(device: Device, workload: Workload, num_seeds: int, *, batch_siz
     needed = work.batch_bytes(workload, workload.size(num_seeds))
     free, cached = batch_memory_bytes(device, workload), workload.cache.num_bytes
     # Sizes of smaller slices are estimates, so that the proposals leave a margin.
-    safe_seeds, smaller_cache = (
-        max_seeds(device, workload, 1),
-        free + cached - needed / (1 - _SPARE),
-    )
+    safe_seeds = max_seeds(device, workload, 1)
+    smaller_cache = free + cached - needed / (1 - _SPARE)
     fits = [f"batch_size={batch_size * safe_seeds // num_seeds}"] if safe_seeds else []
     if smaller_cache >= 0:
         fits.append(f"cache_planner.budget_bytes={int(smaller_cache)}")
@@ -261,11 +259,7 @@ def _grants(devices: Sequence[Device], cores: int) -> Iterator[tuple[list[int], 
 
 
 def _modes(threads: int, computes: bool, prefetch: str, seconds: StageTimes) -> dict[str, _Choice]:
-    """Divide a worker's threads among its stages, for every allowed mode of prefetching.
-
-    Stages of one lane take turns on shared threads. ``auto`` excludes modes that need more threads
-    than available, and excludes ``none`` for an accelerator, which would wait.
-    """
+    """Divide a worker's threads among its stages, for every mode that has enough threads."""
     num_computing = 1 if computes else 0
     threads_by_mode: dict[str, tuple[int, int, int]] = {}
     if prefetch == "none" or (prefetch == "auto" and computes):

@@ -16,23 +16,15 @@ from gnnscale.planner.device_spec import Efficiency
 
 #: Rates that are bound by memory rather than arithmetic.
 _MEMORY_RATES = (
-    "memory_bandwidth",
-    "cache_bandwidth",
-    "rows_per_s",
-    "memory_rows_per_s",
-    "widened_per_s",
-    "write_bandwidth",
+    *("memory_bandwidth", "cache_bandwidth", "rows_per_s"),
+    *("memory_rows_per_s", "widened_per_s", "write_bandwidth"),
 )
 #: Bounds of seconds and rates, so that sums and quotients stay finite.
 _MAX_SECONDS, _MIN_RATE = 1e9, 1e-9
 #: Rates of propagation on the host's cores, eq. 11 and 12.
 _TRAINER_RATES = (
-    "aggregate_bandwidth",
-    "stream_bandwidth",
-    "operand_bandwidth",
-    "macs_per_s",
-    "bfloat16_macs_per_s",
-    "attention_per_s",
+    *("aggregate_bandwidth", "stream_bandwidth", "operand_bandwidth"),
+    *("macs_per_s", "bfloat16_macs_per_s", "attention_per_s"),
 )
 #: Checked fields of a processor.
 _PROCESSOR_FIELDS = (
@@ -142,10 +134,7 @@ class Sharing:
         return self.memory_contention if name in _MEMORY_RATES else self.compute_contention
 
     def sync_seconds(self, num_bytes: float, num_workers: int) -> float:
-        """Return the seconds of an all-reduce of ``num_bytes``, eq. 13 for workers.
-
-        The bytes per worker do not depend on the number of workers, each of which has a core.
-        """
+        """Return the seconds of an all-reduce by workers with a core each, eq. 13."""
         if num_workers < 2:
             return 0.0
         return self.sync_latency_s + num_bytes / self.sync_bandwidth

@@ -123,10 +123,7 @@ class DeviceCoefficients:
 def coefficients(
     block: BlockArrays, rule: Rule, degrees: torch.Tensor | None
 ) -> DeviceCoefficients:
-    """Return the coefficients of the edges of ``block`` under ``rule``, equal to the host's.
-
-    A symmetric rule gives NaN for vertices whose sum of weights is unknown (NaN).
-    """
+    """Return the coefficients of ``rule`` for all edges; NaN if a sum of weights is unknown."""
 
     def make(is_used: bool, size: int) -> torch.Tensor | None:
         return torch.empty(size, device=block.indptr.device) if is_used else None

@@ -40,11 +40,7 @@ _STEP = "in step %d, of %d seeds"
 
 
 def open_cuda(device: Device, host: base.BackendInputs) -> CudaBackend:
-    """Open a GPU, or its host emulation.
-
-    Raises ConfigError if the GPU, its driver or a library is missing; DeviceMemoryError if data
-    placed in device memory exceed it.
-    """
+    """Open a GPU, or its host emulation; ConfigError: a driver or library is missing."""
     assert isinstance(device, Cuda)
     engine: Engine = HostEngine(device) if device.host_driven else CudaEngine(device)
     return CudaBackend(device, host, engine)
@@ -269,10 +265,7 @@ def _batch_size(sizes: SampleSizes) -> BatchSize:
 
 
 class CudaErrorContext:
-    """Context manager that adds the device and the step to CUDA errors of its block.
-
-    A class instead of a generator, since each step enters two.
-    """
+    """Context manager that adds device and step to CUDA errors; faster than a generator."""
 
     def __init__(self, label: str, when: str, numbers: tuple[int, ...]) -> None:
         """Set the device's name, and ``when``: a text with a ``%d`` for each of ``numbers``."""

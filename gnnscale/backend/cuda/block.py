@@ -231,10 +231,7 @@ class DeviceMessageSums:
         return self._summed(messages, scale)
 
     def max(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the maximum of each destination's messages; zeros without messages.
-
-        Messages with equal maxima share the gradient.
-        """
+        """Return the maximum of messages, which share gradients if equal; 0 without messages."""
         flat = messages.flatten(1).contiguous()
         out: torch.Tensor = _DeviceSegmentMax.apply(flat, self._block, self.dst)  # type: ignore[no-untyped-call]
         return out.view(self.num_dst, *messages.shape[1:])

@@ -73,10 +73,7 @@ class SampleSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchCapacity:
-    """Capacity of a sample's arrays, of each hop from the seeds outwards.
-
-    Layer-wise sampling counts all edges that a layer chooses from.
-    """
+    """Capacity of a sample's arrays, of each hop; layer-wise, with all edges to choose from."""
 
     num_vertices: tuple[int, ...]
     num_edges: tuple[int, ...]
@@ -85,11 +82,7 @@ class BatchCapacity:
     def of(
         cls, sampling: Sampling, graph: DeviceGraph, *, max_seeds: int, max_edges: int | None
     ) -> BatchCapacity:
-        """Return the maximum sizes of a sample of ``max_seeds`` seeds.
-
-        ``max_edges``: maximum edges of a hop. None: no limit. Raises ConfigError if ``max_seeds``
-        or ``max_edges`` is not positive, or is too large.
-        """
+        """Return the maximum sizes of a sample of ``max_seeds``; ``max_edges`` limit each hop."""
         check_range("max_seeds", max_seeds, 1)
         if max_edges is not None:
             check_range("max_edges", max_edges, 1)
@@ -176,10 +169,7 @@ def replaces(sampling: Sampling, fanout: int) -> bool:
 def envelope(
     host: BackendInputs, topology: DeviceGraph, sampling: Sampling, *, max_seeds: int
 ) -> BatchCapacity:
-    """Return the observed capacity for the mini-batches of a run.
-
-    It follows from the first slices of the run, so that a resumed run has the same one.
-    """
+    """Return the capacity observed in the first slices of a run, also of a resumed one."""
     bound = BatchCapacity.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
     assert host.step_inputs is not None
     sizes = [

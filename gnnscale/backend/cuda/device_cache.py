@@ -118,11 +118,7 @@ class ResidentCache:
     """
 
     def __init__(self, contents: CliqueCache, graph: Graph, engine: Engine) -> None:
-        """Allocate and fill the device's piece.
-
-        Raises ConfigError if the clique has more than ``MAX_MEMBERS`` members; DeviceMemoryError if
-        the piece exceeds free memory; GraphError if an adjacency list is damaged.
-        """
+        """Allocate and fill the device's piece; DeviceMemoryError: it exceeds free memory."""
         if len(contents.names) > MAX_MEMBERS:
             raise ConfigError(
                 f"cache plan: {len(contents.names)} devices in a clique; "

@@ -38,10 +38,7 @@ class DeviceModel:
     def __init__(
         self, host: BackendInputs, engine: Engine, records: StepRecords | None = None
     ) -> None:
-        """Copy the structure of the host's model; ``load_state`` copies its weights.
-
-        ``records`` are those of device-driven steps. None: the host drives the steps.
-        """
+        """Copy the host's model without weights; ``records`` are those of device-driven steps."""
         self._host = host
         self._engine = engine
         self._model = copy.deepcopy(host.model).to(engine.device).train()

@@ -213,10 +213,7 @@ def links_on(links: Links, device: torch.device) -> Links:
 
 
 def seeds_of(host: BackendInputs, seeds: Array, step: int) -> DeviceSeeds:
-    """Return the vertices from which ``seeds``, a slice of a step, are sampled.
-
-    Raises ValueError if a seed is not a vertex, and kernels would read its label out of range.
-    """
+    """Return the vertices from which ``seeds``, checked against the graph, are sampled."""
     if isinstance(host.sampler, LinkSampler):
         edges = host.sampler.draw(seeds, step)
         return DeviceSeeds(vertices=edges.vertices, slice_seeds=np.array(seeds), edges=edges)

@@ -88,9 +88,7 @@ class StepSlot:
     def train(self, seeds: DeviceSeeds, part: StepPart, *, rate: float, recorded: bool) -> None:
         """Propagate, update the weights, and report; on a stream.
 
-        Args:
-            rate: learning rate on the host.
-            recorded: whether to train the batch stored by ``keep`` instead of the last batch read.
+        ``recorded``: to train the batch stored by ``keep`` instead of the last batch read.
         """
         inputs_read = self._recorded[seeds.count] if recorded else self._read
         assert inputs_read is not None

@@ -33,10 +33,7 @@ class DynamicCache:
     """
 
     def __init__(self, rows: torch.Tensor, num_vertices: int, *, match: bool) -> None:
-        """Create an empty cache in ``rows``, ``[num_rows, width]`` device memory.
-
-        ``match``: whether rows of the previous mini-batch are reused.
-        """
+        """Create an empty cache; ``match``: rows of the previous mini-batch are reused."""
         self.rows = rows
         self.match = match
         size, device = len(rows), rows.device

@@ -35,10 +35,7 @@ class IpcMemory:
 
     @classmethod
     def new(cls, num_bytes: int, device: torch.device) -> IpcMemory:
-        """Allocate memory of ``device``, without torch's allocator: IPC shares whole allocations.
-
-        Raises DeviceMemoryError if less memory is free.
-        """
+        """Allocate memory of ``device`` without torch's allocator: IPC shares whole allocations."""
         runtime = _runtime()
         error, pointer = runtime.cudaMalloc(num_bytes)
         if error == runtime.cudaError_t.cudaErrorMemoryAllocation:
@@ -53,10 +50,7 @@ class IpcMemory:
 
     @classmethod
     def open(cls, address: str, num_bytes: int, device: torch.device) -> IpcMemory:
-        """Map memory of another process.
-
-        Raises DeviceError if ``device`` has no access to it.
-        """
+        """Map memory of another process; DeviceError: ``device`` has no access to it."""
         runtime = _runtime()
         handle = runtime.cudaIpcMemHandle_t()
         ctypes.memmove(handle.getPtr(), bytes.fromhex(address), _HANDLE_BYTES)
@@ -152,16 +146,10 @@ class Engine(Protocol):
         """Return uninitialized host memory that kernels and the host read and write."""
 
     def memory(self, num_bytes: int) -> MemoryPiece:
-        """Return device memory that workers of other devices can open, until ``close``.
-
-        Raises DeviceMemoryError if less memory is free.
-        """
+        """Return device memory that workers of other devices can open, until ``close``."""
 
     def open_memory(self, address: str, num_bytes: int) -> torch.Tensor:
-        """Return ``[num_bytes]`` uint8 of another worker's device memory, for reading.
-
-        Raises DeviceError if the device has no access to it.
-        """
+        """Return ``[num_bytes]`` uint8 of another worker's device memory, for reading."""
 
     def collective(self, work: Callable[[], None], keep_alive: object) -> None:
         """Run a collective on the current stream; a recording of it keeps ``keep_alive`` alive."""
@@ -183,12 +171,10 @@ class CudaEngine:
     """GPU of this machine with a memory budget."""
 
     def __init__(self, device: Cuda, *, limits: bool = True) -> None:
-        """Open the GPU.
+        """Open the GPU, as checked by ``check_gpu``.
 
-        ``limits``: whether to limit torch's allocator, for the full process, to the budget. False:
-        another engine has set the limit. Raises ConfigError if the GPU is missing, occupied, or has
-        less free memory than ``memory_bytes``; or the driver, torch, NVRTC or cuda-core is missing
-        or too old.
+        ``limits``: torch's allocator, for the full process, is limited to the budget. False:
+        another engine has set the limit.
         """
         if limits:  # otherwise this process may itself be the one that occupies the GPU
             check_gpu(device.index, memory_bytes=device.memory_bytes)
@@ -214,10 +200,7 @@ class CudaEngine:
         return torch.zeros(size, dtype=dtype, pin_memory=True)
 
     def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
-        """Return ``array`` in a segment that the GPU reads: its own, or a copy in a new one.
-
-        Raises ConfigError if registration would exceed the limit of locked memory.
-        """
+        """Return ``array`` in a segment that the GPU reads: its own, or a copy in a new one."""
         return self._register(SharedSegment.of(array, _name(dtype)))
 
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

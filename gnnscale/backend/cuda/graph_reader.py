@@ -51,11 +51,7 @@ class GraphPipeline:
         num_slots: int,
         bounded: bool,
     ) -> None:
-        """Allocate buffers for mini-batches of the run.
-
-        ``bounded``: whether to use the observed capacity instead of the maximum. Raises ConfigError
-        if no kernels exist for the sampler.
-        """
+        """Allocate buffers; ``bounded``: of the observed capacity instead of the maximum."""
         self.placed = placed
         self._sampler = self._new_sampler(host, engine, num_slots=num_slots, bounded=bounded)
         self._uses_degrees = host.model.uses_degrees or isinstance(self._sampling, LayerSampling)
@@ -141,11 +137,9 @@ class GraphPipeline:
         *,
         slot: int = 0,
     ) -> DeviceSample:
-        """Launch the sampling kernels on the current stream.
+        """Launch the sampling kernels for ``[n]`` int64 ``seeds``, on the current stream.
 
-        Args:
-            seeds: ``[n]`` int64 vertices, on the device.
-            step: step of the run; ``[1]`` int64 on the device if only the device knows it.
+        ``step`` is ``[1]`` int64 on the device if only the device knows it.
         """
         without = host_seeds.without_on(seeds.device)
         return self._sampler.sample(seeds, step, without=without, slot=slot)
@@ -162,20 +156,14 @@ class GraphPipeline:
     def batch(
         self, sample: DeviceSample, seeds: DeviceSeeds, sizes: SampleSizes, *, step: int
     ) -> CudaBatch:
-        """Return a sample as a mini-batch, with sums of weights if edges have weights.
-
-        ``sizes`` are those of the sample, or of ``largest_sizes``.
-        """
+        """Return a sample as a mini-batch; ``sizes`` are its own, or of ``largest_sizes``."""
         sums = self.placed.sums_of(self._kernels, sample.vertices, sample.num_vertices[-1:])
         batch = batch_of(sample, seeds.vertices, sizes, self._kernels, step=step, weight_sums=sums)
         links = seeds.links_on(sample.state.device)
         return replace(batch, links=links, slice_seeds=seeds.slice_seeds)
 
     def row_reads(self, slot: int = 0) -> torch.Tensor | None:
-        """Return the number of rows read from each location in ``slot``. None: no cache.
-
-        ``[num_members + 1]`` int64, valid once ``load`` is done.
-        """
+        """Return ``[num_members + 1]`` rows read by location, once loaded. None: no cache."""
         placed = self.placed
         if self._gather is None or (placed.cached is None and placed.following is None):
             return None
@@ -189,10 +177,7 @@ class GraphPipeline:
         previous: DeviceSample | None,
         slot: int,
     ) -> None:
-        """Update a dynamic cache with rows of ``slot``, on the current stream.
-
-        ``record_index`` is the ``[1]`` int64 record of the step; ``previous`` is in the other slot.
-        """
+        """Update a dynamic cache with rows of ``slot``; ``previous`` is in the other slot."""
         following = self.placed.following
         assert following is not None
         assert self._gather is not None

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -119,14 +120,12 @@ class HostEvent:
         return self._time - earlier._time
 
 
+@dataclass(frozen=True)
 class HostCaptured:
     """Recording that a thread repeats."""
 
-    def __init__(
-        self, recording: Recording, queue: Callable[[Callable[[], object]], object]
-    ) -> None:
-        self._recording = recording
-        self._queue = queue
+    _recording: Recording
+    _queue: Callable[[Callable[[], object]], object]  #: queue of the thread
 
     def replay(self) -> None:
         """Queue the recording."""
@@ -134,10 +133,7 @@ class HostCaptured:
 
 
 class HostStream:
-    """Stream as a thread that runs queued work in order, after random delays.
-
-    After a failure all later work is skipped, as in a CUDA context.
-    """
+    """Thread that runs queued work in order, after random delays, until the first failure."""
 
     def __init__(self, seed: int) -> None:
         """Start the thread with delays fixed by ``seed``."""

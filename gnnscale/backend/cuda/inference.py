@@ -68,10 +68,7 @@ class CudaInference:
 
     @torch.no_grad()
     def rows(self, model: TrainableModel, needed: Sequence[Vertices]) -> Iterator[torch.Tensor]:
-        """Yield the last layer's rows in order, in chunks, in host memory.
-
-        ``needed``: for each layer, inputs first, the vertices whose rows it computes.
-        """
+        """Yield the last layer's rows of ``needed[-1]`` in order, in chunks, in host memory."""
         model = copy.deepcopy(model).to(self._engine.device).eval()
         placed = self._placed
         tables = [_Table(rows=placed.rows, on_device=placed.rows_on_device, row_of=None)]

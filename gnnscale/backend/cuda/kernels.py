@@ -131,10 +131,7 @@ class CompiledKernels:
     """Launcher of kernels on a GPU."""
 
     def __init__(self, index: int) -> None:
-        """Load the kernels on GPU ``index``, compiled on first use.
-
-        Raises ConfigError if cuda-core or NVRTC is missing, or too old for the GPU.
-        """
+        """Load the kernels on GPU ``index``, compiled on first use."""
         self._core = load_core()
         # The primary context of the device, which torch uses, too.
         self._core.Device(index).set_current()

@@ -151,21 +151,17 @@ class CudaColumnExchange:
         )
 
 
+@dataclass(frozen=True)
 class PartialSums:
     """Exchange of partial products and their gradients; see ``PartialTrade`` of the host."""
 
-    def __init__(self, engine: Engine, trade: ColumnExchange) -> None:
-        self._engine = engine
-        self._trade = trade
+    _engine: Engine
+    _trade: ColumnExchange
 
     def reduce_products(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Return the sum over all devices of their products for this device's mini-batch.
-
-        ``parts`` are this device's columns of each device's aggregated rows; ``multiply`` is the
-        product with this device's rows of the weight matrix.
-        """
+        """Return the sum over all devices of their products for this device's mini-batch."""
         products = torch.stack([multiply(part) for part in parts])
         received = torch.empty_like(products)
         self._engine.collective(

@@ -61,10 +61,7 @@ class ResidentGraph:
         return self.rows.shape[1] * self.rows.element_size()
 
     def row_access(self, num_rows: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of reading ``num_rows`` distinct rows.
-
-        ``counts`` are rows read from each member, then from the host; empty without a cache.
-        """
+        """Return the traffic of reading distinct rows; ``counts`` are reads by location."""
         if self.rows_on_device:
             return NO_ACCESS
         hits, peer_hits, misses = self._hits_and_misses(counts, num_rows)
@@ -80,10 +77,7 @@ class ResidentGraph:
         )
 
     def list_access(self, num_reads: int, request_bytes: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of sampling that reads ``num_reads`` neighbors and offsets of lists.
-
-        ``counts`` are reads from each member, then from the host; empty without a cache.
-        """
+        """Return the traffic of sampling that reads ``num_reads`` neighbors and list offsets."""
         if self.lists_on_device:
             return NO_ACCESS
         hits, peer_hits, misses = self._hits_and_misses(counts, num_reads)
@@ -114,10 +108,7 @@ class ResidentGraph:
     def traffic(
         self, size: BatchSize, counts: ReadCounts, request_bytes: int, sent_bytes: int | None
     ) -> Traffic:
-        """Return the traffic of a mini-batch.
-
-        ``sent_bytes`` are those of a sample copied from the host. None: the device has sampled.
-        """
+        """Return the traffic of a mini-batch; ``sent_bytes`` of None: the device has sampled."""
         if sent_bytes is None and self.rows_on_device and self.lists_on_device:
             return NO_TRAFFIC
         traffic = Traffic(rows=self.row_access(int(size.vertices[0]), counts.rows))
@@ -154,10 +145,7 @@ def place_graph(
     kept_bytes: int,
     cache: ResidentCache | None = None,
 ) -> ResidentGraph:
-    """Copy a graph to the memory configured for ``device``; others' data take ``kept_bytes``.
-
-    Raises DeviceMemoryError if data configured for device memory exceed it.
-    """
+    """Copy a graph to the memories of ``device``, in which other data take ``kept_bytes``."""
     sizes = {"topology": topology_bytes(graph), "features": graph.feature_bytes}
     on_device = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)
     if cache is not None:

@@ -118,11 +118,8 @@ class RowGather:
     ) -> Gathering:
         """Launch the gather of the first ``count`` of ``ids``.
 
-        Raises ValueError if ``ids`` has more than ``max_ids`` entries, or another shape or type.
-
-        Args:
-            ids: ``[n]`` int32 or int64, contiguous, on the device; n is at most ``max_ids``.
-            count: ``[1]`` int64, on the device; larger values count as n.
+        ``ids`` are ``[n]`` int32 or int64, contiguous, on the device, n at most ``max_ids``
+        (otherwise ValueError); ``count`` is ``[1]`` int64 on the device, at most n counts.
         """
         arrays = self._slots[slot]
         name = _IDS.get(ids.dtype)

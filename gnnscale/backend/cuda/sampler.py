@@ -76,13 +76,9 @@ class CudaSampler:
     ) -> None:
         """Allocate arrays for samples of up to ``max_seeds`` seeds.
 
-        Raises ConfigError if the sampler is weighted, and edges have no weights; or ``max_seeds``
-        or ``max_edges`` is not positive.
-
-        Args:
-            max_edges: capacity of a hop's edges. None: the maximum possible.
-            capacity: smaller capacity. A sample that exceeds it reports an error.
-            edge_positions: whether to report the index of each edge in the graph's ``indices``.
+        A sample that exceeds ``capacity`` reports an error. ``edge_positions``: to report the index
+        of each edge in the graph's ``indices``. Raises ConfigError if the sampler is weighted, and
+        edges have no weights; or ``max_seeds`` or ``max_edges`` is not positive.
         """
         check_weights(graph, sampling)
         bound = BatchCapacity.of(sampling, graph, max_seeds=max_seeds, max_edges=max_edges)
@@ -116,15 +112,9 @@ class CudaSampler:
     ) -> DeviceSample:
         """Launch the sampling kernels on the current stream, and return their outputs.
 
-        Raises ValueError if there are more than ``max_seeds`` seeds, or edges are excluded without
-        ``leaves_out``.
-
-        Args:
-            seeds: ``[n]`` int32 or int64 distinct vertices, on the device, alive until kernels are
-                done.
-            step: step of the run; ``[1]`` int64 on the device if only the device knows it.
-            without: ``[m]`` sources and ``[m]`` destinations of edges to exclude from blocks, on
-                the device.
+        ``seeds`` are distinct vertices on the device, alive until kernels are done. ``step`` is
+        ``[1]`` int64 on the device if only the device knows it. ``without`` are ``[m]`` sources and
+        destinations of edges to exclude, on the device.
         """
         if without is not None and not self._leaves_out:
             raise ValueError("without: expected None with leaves_out=False, got edges")

@@ -118,10 +118,7 @@ class StepQueue:
         updates: bool,
         outcomes: Outcomes,
     ) -> DeviceStepHandle:
-        """Start a step; see ``DeviceDrivenBackend.train``.
-
-        ``outcomes`` return the step's outcome, from the result of ``reported``.
-        """
+        """Start a step; ``outcomes`` return its outcome from the result of ``reported``."""
         step_seeds, pending = seeds_of(self._host, seeds, step), self._accumulated
         part = StepPart(num_seeds=num_seeds, pending=pending, updates=updates)
         started = DeviceStepHandle(
@@ -135,10 +132,7 @@ class StepQueue:
         return started
 
     def reported(self, step: DeviceStepHandle) -> tuple[DeviceReport, SampleSizes, ReadCounts]:
-        """Wait for a step, and return the device's report of it.
-
-        Raises ValueError, GraphError if the sample is invalid.
-        """
+        """Wait for a step, and return the device's report; errors are those of the sample."""
         report = self._wait(step)
         if report.halted:
             self._repeat()

@@ -48,10 +48,7 @@ class DeviceReport:
 
 
 class StepRecords:
-    """Records of the steps in flight, and the state that all steps share on the device.
-
-    The device counts steps, so that a replayed launch reads the next record.
-    """
+    """Records of the steps in flight, counted by the device, and the state that steps share."""
 
     def __init__(self, engine: Engine, max_seeds: int) -> None:
         self._engine = engine

@@ -89,12 +89,12 @@ class CudaEvent:
         return float(earlier.event.elapsed_time(self.event)) / 1e3
 
 
+@dataclass(frozen=True)
 class CudaCaptured:
-    """CUDA graph."""
+    """CUDA graph, and the stream that launches it."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, stream: Any) -> None:
-        self._graph = graph
-        self._stream = stream
+    _graph: torch.cuda.CUDAGraph
+    _stream: Any
 
     def replay(self) -> None:
         """Launch the graph."""

@@ -45,11 +45,7 @@ class FpgaBackend:
     """
 
     def __init__(self, device: Fpga, host: base.BackendInputs) -> None:
-        """Open the card, and lay out the model's weights.
-
-        Raises ConfigError if the kernels do not support the model, or the card or its driver is
-        missing.
-        """
+        """Open the card, and lay out the model's weights, if the kernels support the model."""
         self.device = device
         self._host = host
         _check(device, host)

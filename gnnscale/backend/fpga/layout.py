@@ -124,10 +124,7 @@ def pack_batch(
     max_row_bytes: int,
     num_threads: int,
 ) -> PackedBatch:
-    """Arrange the sub-batch of ``seeds``, positions in ``batch``, for one compute unit.
-
-    DeviceMemoryError: one seed exceeds the chip, or input rows exceed ``max_row_bytes``.
-    """
+    """Arrange the sub-batch of ``seeds``, positions in ``batch``, for one compute unit."""
     cut = _groups(model, products, limits, batch, inputs, seeds)
     groups = _checked(cut, words(inputs.x.shape[1]) * _WORD, max_row_bytes, seeds)
     buffer, edges = _Buffer(len(groups)), _Buffer()

@@ -47,11 +47,7 @@ class Product:
 
 
 def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
-    """Return the stages that compute ``model``, inputs first.
-
-    ``aggregated``: whether the host aggregates the first layer, if the layer supports it. Raises
-    ConfigError if the kernels do not support the model.
-    """
+    """Return the stages of ``model``; ``aggregated``: the host aggregates the first if it can."""
     if any(not isinstance(norm, nn.Identity) for norm in model.norms):
         raise ConfigError(
             "model.norm: expected none on an fpga, whose kernels have no normalization"
@@ -90,10 +86,7 @@ def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
 
 
 def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> EdgeCoefficients:
-    """Return the edge weights of ``block`` in ``layer``.
-
-    ``degrees``: ``[at least num_src]`` float32 in-degrees in the full graph, if used.
-    """
+    """Return the edge weights of ``block``; ``degrees`` ``[at least num_src]``, if used."""
     if isinstance(layer, LinearAggregationLayer):
         aggregation = layer.aggregation(block, degrees)
         return EdgeCoefficients(
@@ -208,10 +201,7 @@ class _WeightEntry:
 
 
 class WeightLayout:
-    """Layout of the weights of all products in one array; gradients have the same layout.
-
-    Matrix rows correspond to columns of source rows, padded with zeros to full words.
-    """
+    """Layout of weights, or gradients, in one array; rows are padded with zeros to full words."""
 
     def __init__(self, products: Sequence[Product]) -> None:
         self._entries: list[_WeightEntry] = []

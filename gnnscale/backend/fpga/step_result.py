@@ -78,11 +78,7 @@ def pack_step(limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch) ->
 def train_alone(
     library: Path, limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch
 ) -> StepResult:
-    """Train on ``batch`` with a simulation library, in one compute unit and one step.
-
-    ConfigError: the model or the mini-batch exceeds the design. BoardError: the kernels have
-    failed.
-    """
+    """Train on ``batch`` with a simulation library, in one compute unit and one step."""
     return run_step(library, pack_step(limits, graph, model, batch))
 
 
@@ -117,10 +113,7 @@ _COUNTS = ("edges", "source_switches", "routing_conflicts", "hazards", "bursts",
 
 
 def check_outcome(result: UInt32Array, device: Fpga) -> float:
-    """Return the loss in a compute unit's result, whose first sixteen words are the outcome.
-
-    DeviceError: the outcome is missing, reports an error, or is of another design.
-    """
+    """Return the loss in a compute unit's result, of which sixteen words are the outcome."""
     fields = result[:16].view(np.int32)
     magic, status, stage, n, m = (int(fields[i]) for i in (0, 1, 2, 4, 5))
     if magic != _MAGIC:

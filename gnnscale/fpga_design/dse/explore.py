@@ -35,10 +35,7 @@ class Exploration:
 
 
 def explore(board: Board, goal: Goal, mode: str) -> Exploration:
-    """Explore the designs of ``board``.
-
-    Raises ConfigError if no design fits; the message names the resource, the die and the excess.
-    """
+    """Explore the designs of ``board``; ConfigError: none fits for lack of a resource."""
     check_choice("mode", mode, MODES)
     start = time.perf_counter()
     refused: tuple[own_model.RejectedDesign, ...] = ()

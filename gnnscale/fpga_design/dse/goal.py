@@ -66,11 +66,7 @@ def part_of(batch: BatchWorkload, units: int) -> BatchWorkload:
 def make_goal(
     tasks: Sequence[tuple[SimulatedTask, float]], *, batch_size: int, link_bandwidth: float
 ) -> Goal:
-    """Return the goal of training on some graphs.
-
-    ``tasks`` are pairs of a task and β of eq. 7, the fraction of input rows in the card's memory.
-    ``link_bandwidth`` are bytes per second from the host to a card.
-    """
+    """Return the goal for pairs of a task and β of eq. 7, the input rows in the card's memory."""
 
     @cache
     def slices(parts: int) -> tuple[BatchWorkload, ...]:

@@ -38,11 +38,7 @@ def luts(n: Any, m: Any, *, ways: Any) -> Any:
 
 
 def explore(board: Board, goal: Goal) -> tuple[Point, ...]:
-    """Return all fitting designs of powers of two, by Algorithm 4.
-
-    All dies with a compute unit get an equal design. Dies with more LUTs come first. Raises
-    ConfigError if not even the smallest design fits on any die.
-    """
+    """Return all fitting designs of powers of two, equal on all dies, by Algorithm 4."""
     points = []
     for n in SIZES_N:
         for m in SIZES_M:
@@ -57,11 +53,10 @@ def explore(board: Board, goal: Goal) -> tuple[Point, ...]:
 
 
 def sweep(die: Die, goal: Goal, *, dies: int, clock_hz: float) -> tuple[int, int, float]:
-    """Return n, m and NVTPS of the fastest design of a die, without templates' restrictions.
+    """Return n, m and NVTPS of the fastest design of a die by Algorithm 4 to the letter.
 
-    This is Algorithm 4 to the letter: n from 1 to n_max and m from 1 to m_max by eq. 1 and 2; the
-    best fitting design wins. ``dies``: dies of the card, each with an equal part of a mini-batch.
-    Raises ConfigError if not even n = 1 and m = 1 fits.
+    n from 1 to n_max and m from 1 to m_max by eq. 1 and 2 need no templates; each of ``dies`` has
+    an equal part of a mini-batch. Raises ConfigError if not even n = 1 and m = 1 fits.
     """
     free = die.available
     if dsps(1, 1) > free.dsps or luts(1, 1, ways=dies) > free.luts:

@@ -36,10 +36,7 @@ class RejectedDesign:
 
 
 def explore(board: Board, goal: Goal) -> tuple[tuple[Point, ...], tuple[RejectedDesign, ...]]:
-    """Return all designs that fit, and all that fit on no die.
-
-    Raises ConfigError if not even the smallest design fits on any die.
-    """
+    """Return all designs that fit, and all that fit on no die; ConfigError: none fits."""
     points: list[Point] = []
     refused: list[RejectedDesign] = []
     for n, m in product(SIZES_N, SIZES_M):

@@ -110,9 +110,6 @@ def outlet(width: int, depth: int, *, in_memory: bool) -> Resources:
 
 
 def port(outstanding: int, burst: int, *, directions: int) -> Resources:
-    """Return the resources of a port to device memory, which buffers all outstanding words.
-
-    Vitis HLS reports about 1,000 LUTs per direction for 512-bit adapters.
-    """
+    """Return the resources of a port to device memory, which buffers all outstanding words."""
     buffer = memory_of_blocks(WORD, outstanding * burst)
     return directions * (buffer + Resources(luts=1000, registers=2 * WORD + 1500))

@@ -107,10 +107,7 @@ _PAIR_ESTIMATE = {
 
 
 def calibrate() -> Platform:
-    """Measure the rates of this machine's processor, within tens of seconds, with a progress bar.
-
-    Raises NoSpaceError if available memory is too small for the tables of feature rows.
-    """
+    """Measure the rates of this machine's processor, in tens of seconds, with a progress bar."""
     check_space("calibrate=true", Path("/"), memory=_needed_bytes(_FULL))
     load = os.getloadavg()[0]
     if load > _BUSY * usable_cores():

@@ -62,11 +62,7 @@ def _solved(a: Float64Array, b: Float64Array, passive: BoolArray) -> Float64Arra
 
 
 def sync_rates(steps: Sequence[StepTimes], s_per_byte: float) -> dict[str, float]:
-    """Fit the rates of synchronization: seconds = constant + bytes + fraction of the other stages.
-
-    The last term is the wait for the other worker's longer step. ``s_per_byte`` are seconds per
-    byte of weights.
-    """
+    """Fit the rates of synchronization: seconds = constant + bytes + wait for the longer step."""
     rates = fit_rates(
         ("sums", "waits"),
         [(1.0, step.load_s + step.propagate_s) for step in steps],

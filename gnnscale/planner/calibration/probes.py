@@ -57,10 +57,7 @@ def median_seconds(work: Callable[[int], object], repeats: int) -> float:
 def rows_seconds(
     table: Float32Array, num_rows: int, *, threads: int, repeats: int, cold: bool
 ) -> float:
-    """Return the seconds of aggregating ``num_rows`` random rows of ``table``, ten per result.
-
-    The median of ``repeats`` counts; ``cold``: the table is evicted from caches before each.
-    """
+    """Return the median seconds of summing random rows by ten; ``cold``: read from memory."""
     generator = np.random.default_rng(_SEED)
     ids = [generator.integers(0, len(table), num_rows).astype(np.int32) for _ in range(repeats + 1)]
     indptr = np.arange(0, num_rows + 1, 10, dtype=np.int64)
@@ -112,10 +109,7 @@ def time_products(
 def time_operands(
     num_rows: int, width: int, num_outputs: int, *, threads: int, repeats: int
 ) -> float:
-    """Return the median seconds of the product for gradients of ``[num_outputs, width]`` weights.
-
-    With few outputs, reading ``num_rows`` rows of ``width`` features takes most of the time.
-    """
+    """Return the median seconds of the product for gradients, bound by reads if outputs are few."""
     rows, grad = (torch.ones(num_rows, count) for count in (width, num_outputs))
     with torch_threads(threads):
         return median_seconds(lambda _: weight_gradient(rows, grad), repeats)

@@ -77,10 +77,7 @@ def load_seconds(num_bytes: float, bandwidth: float) -> float:
 
 
 def transfer_seconds(num_bytes: float, bandwidth: float, latency: float) -> float:
-    """Return the seconds of transferring a mini-batch to an accelerator: eq. 8 plus a latency.
-
-    ``num_bytes`` are |V^0|·f^0·S_feat plus the topology's bytes.
-    """
+    """Return the seconds of a transfer to an accelerator: eq. 8 with topology plus a latency."""
     return latency + num_bytes / bandwidth
 
 
@@ -130,10 +127,7 @@ def product_seconds(
 
 
 def sync_seconds(num_weight_bytes: float, bandwidth: float, latency: float) -> float:
-    """Return the seconds of gathering gradients and scattering their average, eq. 13.
-
-    ``latency`` are the seconds before the first byte of each of the two transfers.
-    """
+    """Return the seconds of gathering gradients and scattering their average, eq. 13."""
     return 2 * (latency + num_weight_bytes / bandwidth)
 
 

@@ -119,10 +119,7 @@ def activation_bytes(workload: Workload, size: BatchSize) -> float:
 def propagation_work(
     workload: Workload, size: BatchSize
 ) -> tuple[tuple[LayerWork, LayerWork], ...]:
-    """Return each layer's work for a mini-batch, forward and backward.
-
-    A model with a cost of its own has one entry for all layers and both directions.
-    """
+    """Return each layer's work, forward and backward; a model of its own cost has one entry."""
     if workload.counted is not None:
         return ((workload.counted.work(size.vertices, size.edges), LayerWork()),)
     work = []
@@ -179,10 +176,7 @@ def step_bytes(
     num_first_weights: int,
     id_bytes: int = 4,
 ) -> StepBytes:
-    """Return the bytes of a step whose devices have mini-batches of ``sizes``.
-
-    ``widths`` start with f^0; ``num_first_weights`` are the elements of W¹.
-    """
+    """Return the bytes of a step whose devices have mini-batches of ``sizes``."""
     num_peers = len(sizes) - 1
     return StepBytes(
         features=sum(size.vertices[0] for size in sizes) * widths[0] * feature_bytes,

@@ -61,11 +61,7 @@ class KnownSlices:
     sample_s: tuple[tuple[float, ...], ...] = ()
 
     def size(self, num_seeds: int) -> BatchSize:
-        """Return the expected mini-batch of a slice of ``num_seeds``.
-
-        Sizes are interpolated between known slices in logarithms, since vertices grow more slowly
-        than seeds.
-        """
+        """Return the mini-batch of a slice, interpolated between known slices in logarithms."""
 
         def interpolate(values: Sequence[float]) -> float:
             return _interpolate(self.num_seeds, values, num_seeds)

@@ -123,13 +123,8 @@ def local_share(
     """Return β of eq. 7: the fraction of a mini-batch's inputs in its card's memory.
 
     DistDGL stores the rows of the card's partition. PaGraph stores as many rows, of the vertices
-    with the highest out-degree. P3 stores some columns of all rows.
-
-    Args:
-        algorithm: one of ``ALGORITHMS``.
-        degrees: exact degrees of the graph. None: unknown; the mean and skew say too little about
-            the hottest vertices.
-        fanouts: neighbors per vertex and hop, from the seeds outwards.
+    with the highest out-degree, estimated without exact ``degrees`` (None). P3 stores some columns
+    of all rows.
     """
     if algorithm == "p3" or num_cards == 1:
         return 1.0

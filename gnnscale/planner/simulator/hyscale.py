@@ -71,13 +71,9 @@ def simulate_step(
 ) -> SimulatedRun:
     """Predict training with ``num_accelerators``, with the planner's split and threads.
 
-    Args:
-        platform: platform with effective rates.
-        batch_size: seeds of each accelerator's mini-batch, or of the lone processor's.
-        num_vertices: seeds of an epoch.
-        hybrid: whether the processor trains too if that shortens a step.
-        fused: whether the processor aggregates features while it loads them.
-        prefetch: one of ``PREFETCH``, or ``auto``.
+    ``batch_size`` are the seeds of each accelerator, or of the lone processor, ``num_vertices``
+    those of an epoch. ``hybrid``: the processor trains too if that shortens a step. ``fused``: it
+    aggregates features while it loads them.
     """
     devices = platform.devices(num_accelerators)
     if num_accelerators and not hybrid:

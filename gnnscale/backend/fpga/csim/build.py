@@ -62,10 +62,7 @@ class SimulatedDesign:
         return self.header is None and actual == expected
 
     def definitions(self) -> tuple[str, ...]:
-        """Return the compiler options of the design.
-
-        ConfigError: the header is not a file, or C++ cannot include its path.
-        """
+        """Return the compiler options of the design; ConfigError: its header is no file."""
         sizes = (
             f"-DGNNSCALE_N={self.n}",
             f"-DGNNSCALE_M={self.m}",

@@ -262,10 +262,7 @@ class Image:
         }
 
     def matching(self, name: str) -> list[ComputeUnit]:
-        """Return the compute units named by ``kernel`` or ``kernel:{unit,unit}``.
-
-        RuntimeError: no unit matches; the message lists the valid names.
-        """
+        """Return the compute units named by ``kernel`` or ``kernel:{unit,unit}``, at least one."""
         kernel, braced, units = name.partition(":")
         if kernel != self.library.kernel:
             raise RuntimeError(
@@ -293,10 +290,7 @@ class SimulatedCard:
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
 
     def load(self, library: Library, uuid: str) -> None:
-        """Load a bitstream, unless it is loaded already.
-
-        RuntimeError: kernels or buffers of another bitstream are in use.
-        """
+        """Load a bitstream, unless it is loaded already, or (RuntimeError) another is in use."""
         with self._lock:
             if self._image is not None and self._image.uuid == uuid:
                 return

@@ -119,10 +119,7 @@ class Library:
         self._counters = tuple(name.strip() for name in names.split(",") if name.strip())
 
     def call(self, values: Sequence[Buffer | int]) -> Outcome:
-        """Call the kernel in this thread, without blocking other Python threads.
-
-        ``values`` are buffers and signed 32-bit integers, in the order of ``arguments``.
-        """
+        """Call the kernel without blocking other Python threads; scalars are signed, of 32 bits."""
         named = zip(self.arguments, values, strict=True)
         buffers = [(name.name, value) for name, value in named if isinstance(value, Buffer)]
         regions = (_Region * len(buffers))(
