@@ -1,6 +1,6 @@
 """Rates of a card."""
 
-from gnnscale.planner.gpu_rates import CardRates
+from gnnscale.planner.cuda_spec import CardRates
 
 RATES = CardRates(
     macs_per_s=2e13,

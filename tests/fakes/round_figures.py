@@ -9,7 +9,8 @@ from gnnscale.planner import Accelerator, Device, DevicePlan, DeviceShare, Emula
 from gnnscale.planner.cost_model.equations import BatchSize, Prediction
 from gnnscale.planner.cost_model.predict import predict
 from gnnscale.planner.cost_model.workload import KnownSlices, Workload
-from gnnscale.planner.platform import Platform, Processor, Rates, Sharing
+from gnnscale.planner.platform import Platform
+from gnnscale.planner.processor import Processor, Rates, Sharing
 
 __all__ = ["accelerator", "plan_of", "platform", "predicted", "processor", "share", "workload"]
 

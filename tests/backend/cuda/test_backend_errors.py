@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gnnscale.backend.base import DeviceError, DeviceMemoryError
-from gnnscale.backend.cuda.errors import CudaErrorContext
+from gnnscale.backend.cuda.backend import CudaErrorContext
 from gnnscale.backend.cuda.host_engine import HostReadError
 
 

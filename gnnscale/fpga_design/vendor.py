@@ -1,4 +1,4 @@
-"""Parsers of Vitis reports: synthesis, timing and utilization."""
+"""Vendor's build reports: parsers of Vitis reports, and their comparison with the estimates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from xml.parsers import expat
 
 from gnnscale.core import ConfigError, brief
 from gnnscale.core.config.yaml_file import read_regular
+from gnnscale.fpga_design.design import DESIGN_FILE, GeneratedDesign, read_design
 from gnnscale.fpga_design.resources import Resources
+from gnnscale.planner.fpga_board import NAMES
 
 #: Size limit; synthesis reports of large designs have about 2 MB.
 _MAX_BYTES = 16 << 20
@@ -19,6 +21,8 @@ _MAX_BYTES = 16 << 20
 #: Maximum depth of elements, and maximum characters of an element's text.
 _MAX_DEPTH, _MAX_TEXT = 100, 1000
 
+#: Limit of the amount of a resource.
+_MAX_AMOUNT = 1e12
 #: Vitis HLS counts halves of a 36 Kbit BRAM block.
 _HALVES = 2
 _VERSION = re.compile(r"20(2\d)\.\d")
@@ -52,10 +56,8 @@ def read_csynth(file: Path) -> Synthesis:
     """Read ``csynth.xml``, the synthesis report of Vitis HLS (UG1399, from 2020.2 on).
 
     The parser stores only texts of elements in ``_PATHS``. It refuses a document type in every
-    encoding, so that no entity is expanded.
-
-    Raises:
-        ConfigError: the file is no report of Vitis HLS, or of an unsupported version.
+    encoding, so that no entity is expanded. Raises ConfigError if the file is no report of Vitis
+    HLS, or of an unsupported version.
     """
     parser = _Texts(file)
     parser.read(read_regular(file, limit=_MAX_BYTES))
@@ -90,11 +92,7 @@ class _Texts:
         self._path: str | None = None
 
     def read(self, content: bytes) -> None:
-        """Parse a whole document.
-
-        Raises:
-            ConfigError: the content is no XML, declares a document type, or is nested too deeply.
-        """
+        """Parse a whole document."""
         parser = expat.ParserCreate()
         parser.StartDoctypeDeclHandler = self._refuse_doctype
         parser.StartElementHandler = self._start
@@ -138,13 +136,18 @@ def _text(texts: dict[str, str], file: Path, path: str) -> str:
     return text
 
 
+def _float(text: str) -> float:
+    """Return a number, NaN for any other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
 def _number(texts: dict[str, str], file: Path, path: str) -> float:
     text = _text(texts, file, path)
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e12:
+    value = _float(text)
+    if not 0 <= value < _MAX_AMOUNT:
         raise ConfigError(f"{file}: {path}={text[:40]!r}: expected a number from 0 on")
     return value
 
@@ -157,11 +160,7 @@ _REACH, _REACH_BYTES = 12, 16 << 10
 
 
 def read_slack(file: Path) -> float:
-    """Read the worst negative slack in nanoseconds from a routed timing report.
-
-    Raises:
-        ConfigError: the file has no timing summary.
-    """
+    """Read the worst negative slack in nanoseconds from a routed timing report."""
     content = read_regular(file, limit=_MAX_BYTES_TIMING)
     title = _TITLE.search(content)
     if title is not None:
@@ -175,36 +174,21 @@ def read_slack(file: Path) -> float:
 
 def _slack(line: str, file: Path) -> float:
     first = line.split()[0] if line.split() else ""
-    try:
-        value = float(first)
-    except ValueError:
-        value = float("nan")
+    value = _float(first)
     if not -1e6 < value < 1e6:
         raise ConfigError(f"{file}: WNS(ns)={first[:40]!r}: expected a number of nanoseconds")
     return value
 
 
-_MAX_AMOUNT = 1e12
-
 #: Resource of each column of the table.
-_COLUMNS = {
-    "LUT": "luts",
-    "REG": "registers",
-    "DSP": "dsps",
-    "BRAM": "brams",
-    "URAM": "urams",
-}
+_COLUMNS = {"LUT": "luts", "REG": "registers", "DSP": "dsps", "BRAM": "brams", "URAM": "urams"}
 
 #: A number and its fraction of the available resources: ``120401 [ 13.83%]``.
 _CELL = re.compile(r"(\d+(?:\.\d+)?)(?:\s*\[\s*[\d.]+%\])?")
 
 
 def read_utilization(file: Path, kernel: str) -> dict[str, Resources]:
-    """Read the resources of each compute unit of ``kernel`` by name.
-
-    Raises:
-        ConfigError: the file has no utilization table, or no compute unit of the kernel.
-    """
+    """Read the resources of each compute unit of ``kernel`` by name."""
     text = read_regular(file, limit=_MAX_BYTES).decode(errors="replace")
     heads = next(
         (row for row in _rows(text) if row[0] == "Name" and set(_COLUMNS) <= set(row)), None
@@ -241,3 +225,153 @@ def _resources(row: list[str], heads: list[str], file: Path) -> Resources:
             raise ConfigError(f"{file}: {row[0]}: {column}={cell[:40]!r}: expected a number")
         values[name] = value
     return Resources(**values)
+
+
+KERNEL = "gnnscale_step"
+_MAX_FILES = 100_000
+#: Relative difference up to which two clock periods count as equal.
+_SAME_PERIOD = 0.02
+_PATTERNS = ("csynth.xml", f"{KERNEL}_csynth.xml")
+_ROUTED = ("kernel_util_routed.rpt", "timing_summary_routed.rpt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """Quantity of a design, estimated and reported."""
+
+    name: str
+    unit: str
+    estimated: float
+    synthesized: float | None  #: value by Vitis HLS. None: not reported
+    #: value after placement and routing, mean over the compute units. None: not reported
+    routed: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Reported and estimated quantities of a design."""
+
+    design: GeneratedDesign
+    files: tuple[Path, ...]  #: report files
+    figures: tuple[Figure, ...]
+
+
+def compare(reports: Path, design: Path | None) -> Comparison:
+    """Compare the vendor's reports below ``reports`` with a design.
+
+    ``design``: directory of the design. None: the nearest one above ``reports``. Raises ConfigError
+    if reports or design are missing, the reports belong to another design, or a report has an
+    unsupported version.
+    """
+    if not reports.is_dir():
+        raise ConfigError(f"report={reports}: no such folder")
+    record = read_design(_design_above(reports) if design is None else design)
+    files = _find_reports(reports)
+    if files == (None, None, None):
+        raise ConfigError(
+            f"report={reports}: expected csynth.xml or *_{' or *_'.join(_ROUTED)}, found none"
+        )
+    try:
+        return _compare_files(record, *files)
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from None
+
+
+def _compare_files(
+    design: GeneratedDesign, csynth: Path | None, utilization: Path | None, timing: Path | None
+) -> Comparison:
+    synthesis = None if csynth is None else read_csynth(csynth)
+    if synthesis is not None and csynth is not None:
+        _check_same(synthesis, design, csynth)
+    units = None if utilization is None else read_utilization(utilization, KERNEL)
+    if units is not None and len(units) != design.compute_units:
+        raise ConfigError(
+            f"{utilization}: expected {design.compute_units} compute units, got {len(units)}; "
+            "the report is of another design"
+        )
+    slack = None if timing is None else read_slack(timing)
+    return Comparison(
+        design=design,
+        files=tuple(file for file in (csynth, utilization, timing) if file is not None),
+        figures=(*_resources(design, synthesis, units), _clock(design, synthesis, slack)),
+    )
+
+
+def _design_above(reports: Path) -> Path:
+    start = reports.resolve()
+    for folder in (start, *start.parents):
+        if (folder / DESIGN_FILE).is_file():
+            return folder
+    raise ConfigError(
+        f"report={reports}: no {DESIGN_FILE} in the folder or above; design=DIR names the design"
+    )
+
+
+def _find_reports(reports: Path) -> tuple[Path | None, Path | None, Path | None]:
+    """Return the synthesis, utilization and timing reports; the top function's come first."""
+    csynth: list[Path] = []
+    routed: dict[str, list[Path]] = {ending: [] for ending in _ROUTED}
+    for number, file in enumerate(reports.rglob("*")):
+        if number > _MAX_FILES:
+            raise ConfigError(
+                f"report={reports}: expected at most {_MAX_FILES:,} files; name a subfolder"
+            )
+        if file.name in _PATTERNS:
+            csynth.append(file)
+        for ending, files in routed.items():
+            if file.name.endswith(ending):
+                files.append(file)
+    csynth.sort(key=lambda file: (_PATTERNS.index(file.name), str(file)))
+    firsts = (sorted(files) for files in routed.values())
+    utilization, timing = (files[0] if files else None for files in firsts)
+    return (csynth[0] if csynth else None), utilization, timing
+
+
+def _check_same(synthesis: Synthesis, design: GeneratedDesign, file: Path) -> None:
+    period = 1e9 / design.clock_hz
+    differ = {
+        "top function": (synthesis.top, KERNEL, synthesis.top == KERNEL),
+        "part": (synthesis.part, design.part, synthesis.part.lower() == design.part.lower()),
+        "clock period": (
+            f"{synthesis.target_period_ns:g} ns",
+            f"{period:.3g} ns",
+            abs(synthesis.target_period_ns / period - 1) < _SAME_PERIOD,
+        ),
+    }
+    for name, (reported, designed, same) in differ.items():
+        if not same:
+            raise ConfigError(
+                f"{file}: {name}: expected {designed}, got {reported[:60]}; "
+                "the report is of another design"
+            )
+
+
+def _resources(
+    design: GeneratedDesign, synthesis: Synthesis | None, units: dict[str, Resources] | None
+) -> list[Figure]:
+    figures = []
+    for name in NAMES:
+        routed = None
+        if units is not None:
+            routed = sum(getattr(unit, name) for unit in units.values()) / len(units)
+        figures.append(
+            Figure(
+                name=name,
+                unit="of a compute unit",
+                estimated=getattr(design.resources, name),
+                synthesized=None if synthesis is None else getattr(synthesis.resources, name),
+                routed=routed,
+            )
+        )
+    return figures
+
+
+def _clock(design: GeneratedDesign, synthesis: Synthesis | None, slack: float | None) -> Figure:
+    period = 1e9 / design.clock_hz
+    return Figure(
+        name="clock",
+        unit="MHz",
+        estimated=design.clock_hz / 1e6,
+        synthesized=None if synthesis is None else 1e3 / max(synthesis.estimated_period_ns, 1e-3),
+        routed=None if slack is None else 1e3 / max(period - slack, 1e-3),
+    )

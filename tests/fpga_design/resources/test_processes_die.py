@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from gnnscale.fpga_design.resources import DesignSize, fit
-from gnnscale.fpga_design.resources.die import MAX_SHARE
+from gnnscale.fpga_design.resources.processes import MAX_SHARE
 from gnnscale.planner.fpga_board import NAMES, board, total
 
 U250 = board("u250").dies[0]

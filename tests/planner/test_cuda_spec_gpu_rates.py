@@ -8,7 +8,7 @@ import pytest
 from card_figures import RATES
 
 from gnnscale.planner import Cuda
-from gnnscale.planner.gpu_rates import CardRates, load_or_measure_rates
+from gnnscale.planner.cuda_spec import CardRates, load_or_measure_rates
 
 
 @pytest.mark.parametrize(

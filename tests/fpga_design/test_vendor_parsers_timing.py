@@ -4,7 +4,7 @@ import pytest
 from vendor_reports import timing, write
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.fpga_design.vendor.parsers import read_slack
+from gnnscale.fpga_design.vendor import read_slack
 
 
 def test_the_worst_slack_is_read(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ from generated_designs import write_design
 from vendor_reports import csynth, timing, utilization, write
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.fpga_design.vendor import compare
-from gnnscale.fpga_design.vendor.compare import Figure
+from gnnscale.fpga_design.vendor import Figure, compare
 
 
 def built(directory: Path, **changes: object) -> Path:

@@ -14,7 +14,7 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.graphs.degrees import Degrees, expected_size, share_of_hottest
+from gnnscale.planner.graphs import Degrees, expected_size, share_of_hottest
 from gnnscale.sampling import NeighborSampler
 
 

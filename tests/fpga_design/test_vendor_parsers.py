@@ -7,7 +7,7 @@ from vendor_reports import csynth, write
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.fpga_design.resources import Resources
-from gnnscale.fpga_design.vendor.parsers import read_csynth
+from gnnscale.fpga_design.vendor import read_csynth
 
 
 def test_a_report_is_read(tmp_path: Path) -> None:

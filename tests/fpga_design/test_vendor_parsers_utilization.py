@@ -6,7 +6,7 @@ from vendor_reports import utilization, write
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.fpga_design.resources import Resources
-from gnnscale.fpga_design.vendor.parsers import read_utilization
+from gnnscale.fpga_design.vendor import read_utilization
 
 
 def test_compute_units_are_read(tmp_path: Path) -> None:
