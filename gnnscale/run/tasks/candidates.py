@@ -15,13 +15,7 @@ from gnnscale.sampling.candidates import Candidates
 def read_candidates(file: str, column: str | None, graph: Graph) -> Candidates:
     """Read the candidates in the file ``task.candidates``.
 
-    Args:
-        file: path of the file.
-        column: column with kinds of vertices; None: all candidates are of one kind.
-        graph: graph of the vertices.
-
-    Raises:
-        ConfigError, GraphError: as ``find_kinds``.
+    ``column`` names the column with kinds of vertices; None: all candidates are of one kind.
     """
     kinds = find_kinds(file, column, graph, read_ids(graph), option="task.candidates")
     return Candidates.from_kinds(kinds)
