@@ -1,8 +1,7 @@
-"""Building of cache plans, and the choice between host aggregation and caching.
+"""Building of cache plans, and the choice between host aggregation and caching by link bytes.
 
-The choice is by bytes over each device's link. Either the host aggregates the first layer and sends
-|V^1| rows; or it sends (1 - β)·|V^0| feature rows, β being the cache's hit rate, and the first
-layer's block.
+Either the host aggregates the first layer and sends |V^1| rows; or it sends (1 - β)·|V^0| feature
+rows, β being the cache's hit rate, and the first layer's block.
 """
 
 import logging
@@ -110,17 +109,10 @@ def make_plan(
 ) -> Path:
     """Plan the caches of ``task`` unless an equal plan is stored, and return its directory.
 
-    Args:
-        planner: the policy.
-        task: problem of the plan.
-        partition: hash of the partition that the devices train over. None: a whole graph.
-        run: further settings that determine the batches.
-        force: plan again, also if an equal plan is stored.
-
-    Raises:
-        ConfigError: the policy does not support the run.
-        GraphError: ``planner.store`` has other content, or the directory cannot be written. No
-            files are left behind.
+    ``partition`` is the hash of the partition that the devices train over; None: a whole graph.
+    ``run`` are further settings that determine the batches; ``force`` plans again in any case.
+    Raises ConfigError if the policy does not support the run, and GraphError if ``planner.store``
+    has other content or cannot be written. No files are left behind.
     """
     identity = store.identify(planner, task, partition=partition, run=run)
     path = store.plan_place(planner, identity, policy=planner.policy)
@@ -154,12 +146,7 @@ def _named(identity: store.PlanIdentity) -> dict[str, object]:
 
 
 def check_partition(stored: store.StoredPlan, partition: str | None) -> None:
-    """Raise GraphError unless a plan is for ``partition``.
-
-    Args:
-        stored: the plan.
-        partition: hash of the partition. None: a whole graph.
-    """
+    """Raise GraphError unless a plan is for the ``partition`` of this hash. None: a whole graph."""
     planned = stored.identity.partition
     if planned != partition:
         raise GraphError(

@@ -288,11 +288,7 @@ def _traffic(
 
 
 def measure(name: str, task: CacheTask, devices: Sequence[int]) -> Array:
-    """Return ``[num_vertices]`` hotness of each vertex for ``devices`` by the metric ``name``.
-
-    Raises:
-        ConfigError: the metric does not support the run's sampler.
-    """
+    """Return ``[num_vertices]`` hotness for ``devices`` by the metric ``name``."""
     return _METRICS[name](task, devices)
 
 

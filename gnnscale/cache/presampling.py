@@ -1,7 +1,6 @@
 """Presampling: mini-batches of a run sampled before or besides training, without being stored.
 
-Sampling is a pure function of the run's seed and the step, so the batches of all steps are known
-before the run starts.
+Sampling is a pure function of the run's seed and the step, so all batches are known beforehand.
 """
 
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -62,17 +61,10 @@ class Presampler:
         seed: int,
         num_threads: int,
     ) -> None:
-        """Prepare to sample.
+        """Prepare to sample ``num_threads`` batches at a time, each by one thread.
 
-        Args:
-            graph: graph to sample.
-            sampler: options of the run's sampler.
-            order: seeds of every step of the run.
-            split: returns the seeds per device of a step with a given number of seeds; used if
-                ``order`` does not split them.
-            fixed: whether ``split`` holds in all steps of the run.
-            seed: the run's seed.
-            num_threads: batches sampled at a time, each by one thread.
+        ``split`` returns the seeds per device of a step with a given number of seeds, if ``order``
+        does not split them; ``fixed`` says whether it holds in all steps of the run.
         """
         self.graph = graph
         self.num_threads = num_threads

@@ -100,10 +100,7 @@ class CacheTask:
         return np.unique(np.concatenate([ids if len(ids) else train_idx for ids in vertices]))
 
     def inclusion(self, devices: Sequence[int], batch_size: float) -> Inclusion:
-        """Return the expected reads of a batch of ``batch_size`` seeds of ``devices``.
-
-        Requires ``fanouts``.
-        """
+        """Return the expected reads of a batch of ``devices`` by ``fanouts``, which exist."""
         assert self.fanouts is not None
         return inclusion(
             self.graph,

@@ -76,11 +76,8 @@ def identify(
 ) -> PlanIdentity:
     """Return the identity of the plan of ``planner`` for ``task``.
 
-    Args:
-        planner: the policy.
-        task: problem of the plan.
-        partition: hash of the partition. None: a whole graph.
-        run: further settings that determine the batches, plain values.
+    ``partition`` is the hash of the partition, None for a whole graph; ``run`` are further settings
+    that determine the batches, plain values.
     """
     names = (field.name for field in fields(planner) if field.name != "store")
     code = {"planner's code": code_digest(type(planner))}
@@ -227,14 +224,9 @@ def _predicted(plan: CachePlan) -> _Predicted:
 
 
 def read_plan(path: Path, graph: Graph) -> StoredPlan:
-    """Read the cache plan at ``path``.
+    """Read the cache plan of ``graph`` at ``path``, a directory or the ``cache_plan.json`` in it.
 
-    Args:
-        path: the directory, or the ``cache_plan.json`` in it.
-        graph: expected graph of the plan; ``check_plan`` compares the other inputs.
-
-    Raises:
-        GraphError: there is no cache plan, or it is damaged, or of another graph.
+    ``check_plan`` compares the other inputs. GraphError: there is no plan of this graph, or damage.
     """
     folder = path.parent if path.name == CACHE_PLAN.header else path
     header = CACHE_PLAN.record(_CachePlanHeader, CACHE_PLAN.read_header(folder), folder)
@@ -324,16 +316,7 @@ def _cache(entry: _DeviceEntry, arrays: dict[str, Array]) -> DeviceCache:
 
 
 def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
-    """Refuse values that no plan for ``graph`` can have.
-
-    Args:
-        file: file to name in errors.
-        plan: the plan, whose vertices are checked.
-        graph: graph of the plan.
-
-    Raises:
-        GraphError: names ``file`` and the value.
-    """
+    """Raise GraphError, naming ``file``, for values that no plan for ``graph`` can have."""
     texts = (plan.planner, *plan.notes, *(cache.name for cache in plan.devices))
     check_lines(file, texts, _MAX_TEXT)
     for cache in plan.devices:

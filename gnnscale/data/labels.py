@@ -51,8 +51,6 @@ def read_labels(
 
     Args:
         labels: ``[count]`` or ``[count, k]`` numbers or booleans.
-        count: number of vertices or edges.
-        source: origin of the labels, in errors.
         metric: one of ``METRICS``, which decides between classes and targets. None: the metric
             that fits the labels.
         num_classes: number of classes. None: the columns of a matrix, or the largest class plus
@@ -89,16 +87,7 @@ def read_labels(
 
 
 def read_edge_labels(labels: Array, *, num_edges: int, source: object) -> Labels:
-    """Return edge labels, one class or one target an edge, as a ``Graph`` holds them.
-
-    Args:
-        labels: ``[num_edges]`` or ``[num_edges, k]`` in a form of ``read_labels``.
-        num_edges: number of edges.
-        source: origin of the labels, in errors.
-
-    Raises:
-        GraphError: ``read_labels`` refuses the labels, or no edge has a label.
-    """
+    """Return labels ``[num_edges]``, one class or target an edge; GraphError if all are unknown."""
     advice = "give whole numbers for classes"
     result = read_labels(labels, count=num_edges, source=source, of="edge", advice=advice)
     if not result.num_classes:
@@ -136,10 +125,7 @@ def _refuse_wrapped(labels: Array, source: object, of: str) -> None:
 def _column(
     labels: Array, num_classes: int | None, *, count: int, source: object, of: str
 ) -> Array:
-    """Return a matrix of one column as a vector; refuse another form or length.
-
-    With ``num_classes`` of 1, an integer column remains a matrix: multi-label with a single class.
-    """
+    """Return a matrix of one column as a vector, except multi-label with ``num_classes`` of 1."""
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf" or 0 in labels.shape[1:]:
         raise GraphError(
             f"{source}: labels: expected classes [{count}], zeros and ones [{count}, num_classes], "

@@ -8,16 +8,9 @@ from gnnscale.graph.store_format import vertex_dtype
 
 
 def in_neighbors(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:
-    """Sort edges into in-neighbor lists (CSC). Repeated edges remain.
+    """Return ``indptr`` ``[num_vertices + 1]`` int64 and ascending ``indices`` of edges (CSC).
 
-    Args:
-        src: ``[num_edges]`` int32 or int64 sources.
-        dst: ``[num_edges]`` int32 or int64 destinations.
-        num_vertices: number of vertices.
-
-    Returns:
-        ``indptr`` ``[num_vertices + 1]`` int64, and ``indices`` ``[num_edges]`` of the type of
-        ``src``, each list in ascending order.
+    Ends are int32 or int64, and ``indices`` have the type of ``src``. Repeated edges remain.
     """
     indptr = _list_starts(dst, num_vertices)
     indices = np.empty(len(src), src.dtype)
@@ -28,11 +21,9 @@ def in_neighbors(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array,
 def edge_order(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:
     """Return the permutation that sorts edges by destination, then source, then input order.
 
-    Peak memory is about four arrays of ``num_edges`` numbers: of 4 bytes below 2^31 edges and
-    vertices, else of 8. Arguments are those of ``in_neighbors``.
-
-    Returns:
-        ``indptr`` ``[num_vertices + 1]`` int64, and the order ``[num_edges]`` int32 or int64.
+    The result is ``indptr`` ``[num_vertices + 1]`` int64 and the order ``[num_edges]`` int32 or
+    int64. Peak memory is about four arrays of ``num_edges`` numbers: of 4 bytes below 2^31 edges
+    and vertices, else of 8.
     """
     dtype = np.promote_types(src.dtype, vertex_dtype(len(src)))
     src, dst = src.astype(dtype, copy=False), dst.astype(dtype, copy=False)

@@ -91,8 +91,8 @@ def smooth_labels(
 ) -> Int64Array:
     """Return balanced classes that neighbors tend to share.
 
-    White noise on the vertices is averaged twice over each vertex and its in-neighbors; the class
-    of a vertex is the quantile of its value. Takes 20 bytes per vertex and two scans of the edges.
+    The class of a vertex is the quantile of white noise that is averaged twice over each vertex and
+    its in-neighbors. Takes 20 bytes per vertex and two scans of the edges.
     """
     generator = np.random.Generator(np.random.Philox([seed, 1]))
     signal = generator.standard_normal(len(indptr) - 1, dtype=np.float32)

@@ -35,12 +35,8 @@ class RmatDraws:
     def slices(self, folder: Path, *, memory_bytes: int) -> Iterator[tuple[Int32Array, Int32Array]]:
         """Yield all edges in slices ``(src, dst)`` with ``src < dst``, in random order.
 
-        Args:
-            folder: directory of temporary files, of up to 16 bytes per edge.
-            memory_bytes: bytes of memory for sorting, besides 20 bytes per vertex.
-
-        Raises:
-            ConfigError: nearly all samples repeat edges.
+        Sorting takes ``memory_bytes`` besides 20 bytes per vertex, and up to 16 bytes per edge in
+        ``folder``. Raises ConfigError if nearly all samples repeat edges.
         """
         distinct = edge_spool.EdgeFile(folder / "distinct", vertex_dtype(self.num_vertices))
         try:

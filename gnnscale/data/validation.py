@@ -45,10 +45,7 @@ _PLURAL = {"vertex": "vertices", "edge": "edges"}
 
 
 def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex") -> None:
-    """Raise GraphError unless ``ids`` ``[n]`` are integers in ``[0, num_vertices)``.
-
-    ``of`` is ``vertex`` or ``edge``.
-    """
+    """Raise GraphError unless ``ids`` ``[n]`` of vertices or edges are in ``[0, num_vertices)``."""
     if ids.ndim != 1:
         raise GraphError(f"{source}: expected {of} ids with one axis, got {list(ids.shape)}")
     if ids.dtype.kind not in "iu":
@@ -65,16 +62,10 @@ def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex")
 
 
 def check_features(rows: Array, first: int, source: object, of: str = "vertex") -> float:
-    """Return the largest magnitude in ``rows``; raise GraphError unless all numbers are finite.
+    """Return the largest magnitude in ``rows`` ``[n, num_features]``; refuse infinity and NaN.
 
-    Args:
-        rows: ``[n, num_features]`` numbers.
-        first: vertex or edge of the first row, for errors.
-        source: origin of the rows, in errors.
-        of: ``vertex`` or ``edge``.
-
-    Returns:
-        The largest magnitude; 0 for float16, which holds no number above 65,504.
+    Errors count rows from ``first``. The result is 0 for float16, which holds no number above
+    65,504.
     """
     check_array(rows, axes=2, kinds="biuf", source=f"{source}: features")
     if rows.dtype == np.float16:
@@ -89,11 +80,7 @@ def check_features(rows: Array, first: int, source: object, of: str = "vertex") 
 def refuse_not_finite(
     rows: Array, converted: Array, first: int, source: object, of: str = "vertex"
 ) -> None:
-    """Raise GraphError for the first value that is not finite in ``converted``.
-
-    ``rows`` has the values before the conversion, both ``[n, num_features]``. Other arguments are
-    those of ``check_features``.
-    """
+    """Raise GraphError for the first value of ``rows`` that is not finite in ``converted``."""
     finite = np.isfinite(converted)
     if finite.all():
         return
@@ -131,10 +118,7 @@ def check_weights(weights: Array, num_edges: int, source: object) -> Float32Arra
 def edge_features(
     rows: Array, *, num_edges: int, num_features: int, first: int = 0, source: object
 ) -> Float32Array:
-    """Return finite features ``[num_edges, num_features]`` as float32; else raise GraphError.
-
-    ``first`` is the number of the first edge, for errors.
-    """
+    """Return finite features ``[num_edges, num_features]`` float32; errors count from ``first``."""
     check_array(rows, axes=2, kinds="biuf", source=f"{source}: features of edges")
     if len(rows) != num_edges:
         raise GraphError(f"{source}: {len(rows)} rows of features for {num_edges} edges")
@@ -176,9 +160,7 @@ def _refuse_label(column: Array, good: BoolArray, source: object, of: str) -> No
 def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
     """Return the number of columns of multi-label ``labels``, else the largest class plus one.
 
-    Raises:
-        GraphError: labels are not integers, or the largest class exceeds the number of known labels
-            by far.
+    Raises GraphError if labels are not integers, or the largest class far exceeds their number.
     """
     if labels.ndim == 2:
         if labels.shape[1] > MAX_CLASSES:
@@ -269,8 +251,7 @@ def check_split(
 ) -> None:
     """Raise GraphError unless the parts are non-empty, in range, disjoint and labeled.
 
-    Test vertices may lack labels, since some publishers hide test labels. ``of`` is ``vertex`` or
-    ``edge``.
+    Test vertices may lack labels, since some publishers hide test labels.
     """
     is_assigned = np.zeros(num_vertices, dtype=bool)
     num_assigned = 0
@@ -337,10 +318,7 @@ def vertex_keys(keys: Iterable[str], *, source: object) -> Int64Array:
 
 
 def quoted(value: object) -> str:
-    """Return a value of JSON or a pickle for a message, compound values by their type.
-
-    A list may contain itself, and an integer may have a million digits.
-    """
+    """Return a value of JSON or a pickle for a message, compound and huge values by their type."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a number of {value.bit_length()} bits"
     if isinstance(value, str | bytes):

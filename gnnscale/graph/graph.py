@@ -100,11 +100,7 @@ class Graph:
     num_quantized: int = 0
 
     def check_files(self) -> None:
-        """Check that the mapped files are as long as when the graph was opened.
-
-        Raises:
-            GraphError: a file became shorter; data read from it may be wrong.
-        """
+        """Raise GraphError if a mapped file became shorter than when the graph was opened."""
         features = () if isinstance(self.features, ShardedFeatures) else (self.features,)
         split = (self.train_idx, self.valid_idx, self.test_idx)
         edges = self.edges.arrays().values()
@@ -207,11 +203,8 @@ class Graph:
     def weight_sums(self) -> Float32Array | None:
         """``[num_vertices]`` sum of the weights of each vertex's in-edges, or None.
 
-        Computed on first use, which reads all weights. NaN for vertices whose adjacency list is
-        missing in this part of a graph.
-
-        Raises:
-            GraphError: a weight or an offset is damaged.
+        The first use reads all weights, and refuses damaged ones. NaN: the adjacency list of the
+        vertex is missing in this part of a graph.
         """
         if self.edge_weights is None:
             return None
@@ -249,14 +242,7 @@ class Graph:
         return replace(self, split=replace(self.split, **parts))
 
     def with_quantized_features(self, dtype: str) -> Graph:
-        """Return the graph with features quantized in memory (docs/data.md).
-
-        Args:
-            dtype: ``int8`` or ``int4``.
-
-        Raises:
-            GraphError: ``dtype`` is another type, or a feature is not finite.
-        """
+        """Return the graph with finite features quantized to int8 or int4 (docs/data.md)."""
         if dtype not in MAX_QUANTIZED:
             raise GraphError(f"{self.name}: features as {dtype}, allowed are int8 and int4")
         width = self.num_features

@@ -40,13 +40,7 @@ class SplitSource:
     )
 
     def check(self, parts: Sequence[Array], graph: str, of: str = "vertex") -> None:
-        """Raise GraphError if some, but not all, parts of a split are empty.
-
-        Args:
-            parts: ids of training, validation and test.
-            graph: name of the graph.
-            of: ``vertex`` or ``edge``.
-        """
+        """Raise GraphError if some, but not all, parts of a split are empty."""
         empty = [name for name, ids in zip(self.names, parts, strict=True) if not len(ids)]
         if empty and len(empty) < len(parts):
             raise GraphError(
@@ -58,14 +52,7 @@ class SplitSource:
     def check_labeled(
         self, parts: Sequence[Array], labels: Array, graph: str, of: str = "vertex"
     ) -> None:
-        """Raise GraphError for an unlabeled vertex or edge in the training or validation set.
-
-        Args:
-            parts: ids of training, validation and test.
-            labels: labels of all vertices, or edges.
-            graph: name of the graph.
-            of: ``vertex`` or ``edge``.
-        """
+        """Raise GraphError for an unlabeled vertex or edge in the training or validation set."""
         for name, ids in zip(self.names[:2], parts[:2], strict=True):
             hint = f"; leave them out of {name}"
             check_labeled(labels, ids, source=graph, of=of, part=name, hint=hint)

@@ -70,8 +70,7 @@ def vertex_dtype(num_vertices: int) -> np.dtype[Any]:
 def has_label(labels: Array) -> BoolArray:
     """Return ``[n]``, whether each row of ``labels``, in a form of ``Graph.labels``, is known.
 
-    Class -1 is unknown, and so is a row of regression targets that are all NaN. Multilabel rows are
-    always known.
+    Class -1 is unknown, and so is a row of targets that are all NaN; multilabel rows are known.
     """
     if labels.dtype.kind == "f":
         is_number: BoolArray = ~np.isnan(labels)
@@ -84,18 +83,9 @@ def has_label(labels: Array) -> BoolArray:
 def check_labeled(
     labels: Array, ids: Array, *, source: object, of: str, part: str = "", hint: str = ""
 ) -> None:
-    """Check that vertices or edges have labels.
+    """Raise GraphError if vertices or edges ``ids`` ``[n]`` lack labels; names the first.
 
-    Args:
-        labels: labels of all vertices or edges, in a form of ``Graph.labels``.
-        ids: ``[n]`` vertices or edges to check.
-        source: name of the graph or file, for the error.
-        of: ``vertex`` or ``edge``.
-        part: name of the split's part that ``ids`` are, unless ``source`` names it.
-        hint: end of the message.
-
-    Raises:
-        GraphError: one of ``ids`` has no label; names the first, and the number of all.
+    ``part`` is the name of the split's part, unless ``source`` names it.
     """
     first, count = None, 0
     row_bytes = ids[:1].nbytes + labels[:1].nbytes
@@ -190,11 +180,7 @@ class StoreMeta:
 
 
 def read_meta(path: Path) -> StoreMeta:
-    """Read and check ``meta.json`` of the store at ``path``.
-
-    Raises:
-        GraphError: the file is missing, of another version, or has an invalid entry.
-    """
+    """Return ``meta.json`` of the store at ``path``, checked."""
     entries = GRAPH_STORE.read_header(path)
     values = {key: value for key, value in entries.items() if key != "entries"}
     meta = GRAPH_STORE.record(StoreMeta, values, path)
@@ -206,11 +192,8 @@ def write_meta(
 ) -> None:
     """Write ``meta.json`` into ``folder``, which has the arrays.
 
-    Args:
-        arrays: entries by array name.
-        name: name of the graph.
-        entries: fields of ``StoreMeta`` that do not follow from the arrays, and further values;
-            None is omitted. ``num_features`` is required for int8 and int4.
+    ``entries`` are fields of ``StoreMeta`` that do not follow from the arrays, and further values;
+    None is omitted. ``num_features`` is required for int8 and int4.
     """
     sizes = {
         "num_vertices": arrays["indptr"].shape[0] - 1,
@@ -234,12 +217,8 @@ def applicable_metadata(
 ) -> tuple[dict[str, Any], list[Path]]:
     """Return the metadata of the store at ``path`` that applies to a copy, and its files.
 
-    Args:
-        unchanged: data that is equal in the copy: any of ``vertices``, ``features``, ``labels``,
-            ``edge_features`` and ``edge_labels``.
-
-    Raises:
-        GraphError: ``meta.json`` cannot be read.
+    ``unchanged`` is the data that is equal in the copy: any of ``vertices``, ``features``,
+    ``labels``, ``edge_features`` and ``edge_labels``.
     """
     entries = read_meta(path).entries
     notes = {n: entries[n] for n, of in _NOTES.items() if n in entries and of in unchanged}
@@ -253,14 +232,8 @@ def write_store(
 ) -> None:
     """Write a graph in memory to a new store at ``path``, checked and atomically.
 
-    Args:
-        path: a new or empty directory.
-        arrays: all of ``ARRAYS``, and further ``EDGE_ARRAYS``, in the types of a store.
-        copied: files to copy into the store.
-        entries: as for ``write_meta``.
-
-    Raises:
-        GraphError: ``path`` is not empty or not writable, or the data is invalid.
+    ``arrays`` are all of ``ARRAYS``, and further ``EDGE_ARRAYS``, in the types of a store.
+    ``entries`` are those of ``write_meta``.
     """
     path = Path(os.path.abspath(path))
     with files.new_folder(path) as folder:
@@ -301,13 +274,10 @@ def _check_range(name: str, ids: Array, last: int) -> None:
 
 
 def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
-    """Map all arrays of a store read-only, and check small arrays.
+    """Map all arrays of a store read-only; GraphError if a file is missing, truncated or invalid.
 
     The check scans ``indptr``, labels, splits and degrees. Ids in ``indices`` and ``edge_rows`` are
     checked when they are read; ``gnnscale doctor`` checks everything.
-
-    Raises:
-        GraphError: a file is missing, truncated or invalid.
     """
     arrays = GRAPH_STORE.arrays(path, meta.arrays, _forms(meta))
     check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)

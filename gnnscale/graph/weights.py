@@ -11,11 +11,9 @@ _LISTS = 1 << 18
 
 
 def list_sums(indptr: Int64Array, values: Float32Array) -> Float32Array:
-    """Return the ``[num_lists]`` float32 sum of each list's values, accumulated in float64.
+    """Return the float32 sum of each list's ``values``, accumulated in float64.
 
-    Args:
-        indptr: ``[num_lists + 1]`` offsets of the lists in ``values``.
-        values: ``[indptr[-1]]`` float32.
+    ``indptr`` ``[num_lists + 1]`` are the offsets of the lists.
     """
     sums = np.zeros(len(indptr) - 1, np.float32)
     filled = np.diff(indptr) > 0
@@ -26,16 +24,7 @@ def list_sums(indptr: Int64Array, values: Float32Array) -> Float32Array:
 
 
 def checked_list_sums(indptr: Int64Array, weights: Float32Array, *, source: object) -> Float32Array:
-    """Return ``list_sums`` of edge weights from a store, computed in bounded memory.
-
-    Args:
-        indptr: ``[num_vertices + 1]`` offsets of the lists in ``weights``.
-        weights: ``[num_edges]`` float32.
-        source: path or name of the graph, for errors.
-
-    Raises:
-        GraphError: a sum is negative or not finite, or an offset is out of range.
-    """
+    """Return ``list_sums`` of a store's edge ``weights`` in bounded memory; refuse damage."""
     num_vertices = len(indptr) - 1
     sums = np.empty(num_vertices, np.float32)
     for first in range(0, num_vertices, _LISTS):

@@ -26,16 +26,8 @@ def cut_matrix(
 ) -> Int64Array:
     """Return ``[K, K]``, the number of edges from each part (row) to each part (column).
 
-    Edges at vertices without a part are not counted.
-
-    Args:
-        graph: the graph.
-        owner: ``[num_vertices]`` int16, negative for vertices without a part.
-        num_parts: K.
-        advance: called with the number of edges read since the last call.
-
-    Raises:
-        GraphError: an id in the graph is out of range.
+    Vertices of negative ``owner`` have no part; their edges are not counted. ``advance`` is called
+    with the number of edges read since the last call.
     """
     with naming_graph(graph.path or graph.name):
         counts = ops.count_cut(
@@ -55,18 +47,9 @@ def halo_sizes(
 ) -> tuple[Int64Array, int]:
     """Count the in-neighbors of each part outside of the part: its one-hop halo.
 
-    Args:
-        graph: the graph.
-        owner: ``[num_vertices]`` int16, negative for vertices without a part.
-        num_parts: K.
-        advance: called with the number of edges read since the last call.
-        max_bytes: memory to use; the edges are read once per ``max_bytes`` of ``K * num_vertices``.
-
-    Returns:
-        ``[K]`` sizes of the halos; and the number of vertices in any part, halos included.
-
-    Raises:
-        GraphError: an id in the graph is out of range.
+    Returns ``[K]`` sizes of the halos, and the number of vertices in any part, halos included.
+    Edges are read once per ``max_bytes`` of ``K * num_vertices``. ``owner`` and ``advance`` are
+    those of ``cut_matrix``.
     """
     sizes = np.zeros(num_parts, np.int64)
     in_any_part = owner >= 0
@@ -174,19 +157,7 @@ def examine(
     predicted: PredictedCost,
     notes: Sequence[str] = (),
 ) -> PartitionStats:
-    """Measure the division of ``graph`` into ``parts``, in at least two passes over its edges.
-
-    Args:
-        graph: the graph.
-        parts: its parts.
-        algorithm: name of the partitioner.
-        measured: measured cost.
-        predicted: predicted cost.
-        notes: lines to append to the notes of the parts.
-
-    Raises:
-        GraphError: an id in the graph is out of range.
-    """
+    """Measure the division of ``graph`` into ``parts``, in at least two passes over its edges."""
     inner = train = cut = None
     if parts.owner is not None:
         inner = _counts(parts.owner, parts.num_parts)

@@ -56,15 +56,11 @@ class PaGraph(PartitionerConfig):
     algorithm: ClassVar[str] = "pagraph"
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts``.
+        """Divide ``graph`` into ``num_parts``, which need a training vertex each.
 
         A training vertex belongs to the part that trains it, any other vertex to the part in which
         it is the fewest hops away; a hash of its id breaks ties. Vertices that no training vertex
         reaches in ``num_hops`` hops are in no part.
-
-        Raises:
-            ConfigError: there are fewer training vertices than parts, or too many hops.
-            GraphError: the topology is damaged.
         """
         check_num_parts(graph, num_parts)
         train = _training_vertices(graph)
@@ -113,11 +109,10 @@ class PaGraph(PartitionerConfig):
 
 
 def _training_vertices(graph: Graph) -> IntArray:
-    """Return the training vertices in the order of the stream, by id.
+    """Return the training vertices by id, which often follows communities.
 
-    Published ids often follow communities. With L = 2 they give lower replication factors than a
-    random order: by 22 to 24 % on tolokers, 9 to 15 % on soc-Slashdot0902. On Cora, with 140
-    training vertices, they are 3 to 10 % higher; on synthetic graphs the order makes no difference.
+    Replication factors are then lower than in random order: by 22 to 24 % on tolokers, 9 to 15 % on
+    soc-Slashdot0902 (L = 2), though 3 to 10 % higher on Cora with 140 training vertices.
     """
     return np.sort(labeled_vertices(graph, "train")).astype(graph.indices.dtype)
 
@@ -168,12 +163,7 @@ def _drop_note(graph: Graph, hops: UInt8Array, num_hops: int) -> str:
 
 
 def _measured_walks(graph: Graph, train: IntArray, num_hops: int) -> tuple[float, float]:
-    """Measure the neighborhoods of a few training vertices.
-
-    Returns:
-        The share of neighborhoods that are too large for an exact overlap, and the mean number of
-        paths of all neighborhoods, with 0 for large ones.
-    """
+    """Return the share of neighborhoods too large for exact overlaps, and the mean small paths."""
     picked = train[:: max(1, len(train) // _NUM_MEASURED)]
     counts = [_num_paths(graph, vertex, num_hops) for vertex in picked]
     walked = [count for count in counts if count <= _MAX_WALKED]

@@ -70,18 +70,6 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
       rows,
     - training vertices: only those that the part owns,
     - ``degrees``: in-degrees in the full graph of the part's vertices.
-
-    Args:
-        graph: the full graph.
-        parts: its parts, with ``hops``.
-        index: number of the part, from 0.
-        path: a directory that does not exist yet, or is empty.
-
-    Raises:
-        GraphError: ``path`` exists or cannot be written, the graph is a part itself, or a part of
-            the split is empty.
-        NoSpaceError: the disk has too little space.
-        ValueError: the parts have no halo, or there is no part ``index``.
     """
     if parts.hops is None:
         raise ValueError("parts: expected parts with hops, got parts without a halo")
@@ -169,13 +157,7 @@ def _write_edge_features(
     listed: BoolArray,
     name: str,
 ) -> dict[str, ArrayEntry]:
-    """Write the edge rows of the part's lists, and the features of these rows.
-
-    Rows keep their numbers.
-
-    Raises:
-        GraphError: a row is out of range.
-    """
+    """Write the edge rows of the part's lists, and the features of these rows; numbers remain."""
     used = np.zeros(len(features), np.bool_)
 
     def marked() -> Iterator[Array]:
@@ -257,23 +239,12 @@ _UNCHANGED = ("vertices", "features", "labels", "edge_features", "edge_labels")
 def write_row_stores(
     graph: Graph, parts: Parts, folder: Path, *, partition: str, indices: Sequence[int]
 ) -> None:
-    """Write a row store for each part in ``indices``.
+    """Write a row store for each part in ``indices``, in a directory of ``folder`` of its number.
 
     A row store has the data of one machine for sharded features: topology, labels, split, ids and
     edge data of the full graph; the part that owns each vertex (``owner``); and ``features``, the
-    rows of the part's vertices in ascending order. Each store is written atomically.
-
-    Args:
-        graph: the full graph.
-        parts: owners of the vertices.
-        folder: receives a directory for each of ``indices``, named by its number.
-        partition: content hash of the partition, which each store records.
-        indices: numbers of the parts to write.
-
-    Raises:
-        GraphError: a vertex belongs to no part, a directory exists or cannot be written, or
-            ``graph`` is one part of a graph itself.
-        NoSpaceError: the disk has too little space.
+    rows of the part's vertices in ascending order. ``partition`` is the content hash of the
+    partition. Each store is written atomically.
     """
     if isinstance(graph.features, ShardedFeatures):
         raise graph.features.refused()
@@ -292,11 +263,7 @@ def write_row_stores(
 
 
 def _owners(graph: Graph, parts: Parts) -> Int16Array:
-    """Return the part of each vertex.
-
-    Raises:
-        GraphError: a vertex belongs to no part.
-    """
+    """Return the part of each vertex; GraphError for a vertex without a part."""
     if parts.owner is None:
         raise GraphError(
             f"{graph.name}: part_stores=rows: expected a partitioner that assigns each vertex to a "

@@ -40,17 +40,10 @@ class Candidates:
     def draw(
         self, edges: Array, destinations: IntArray, count: int, *, seed: int, step: int
     ) -> Int64Array:
-        """Draw ``count`` candidates for each edge, uniformly among its destination's kind.
+        """Draw ``[n, count]`` int64 candidates, uniformly among the kind of each destination.
 
-        Args:
-            edges: ``[n]`` numbers of the edges, which fix the draws together with seed and step.
-            destinations: ``[n]`` vertices that are candidates.
-            count: candidates of an edge, drawn with replacement.
-            seed: of the run.
-            step: of the mini-batch.
-
-        Returns:
-            ``[n, count]`` int64 vertices.
+        ``edges`` ``[n]`` are numbers of edges, which fix the draws (with replacement) together with
+        seed and step. ``destinations`` ``[n]`` are candidates.
         """
         negatives = np.empty((len(edges), count), np.int64)
         kinds = self.kinds[destinations]

@@ -20,8 +20,7 @@ _PER_EDGE = ("indices", "importance", "edge_vertices", "edge_weights", "edge_row
 def without_edges(batch: MiniBatch, sources: IntArray, destinations: IntArray) -> MiniBatch:
     """Return ``batch`` without messages along some edges, in any of its layers.
 
-    Edge i leads from ``sources[i]`` to ``destinations[i]``, global ids ``[n]``. Only the lists of
-    destinations are read.
+    Edge i leads from ``sources[i]`` to ``destinations[i]``, global ids ``[n]``.
     """
     if not len(sources):
         return batch
@@ -110,10 +109,11 @@ class StepEdges:
 class LinkSampler(minibatch.WrappingSampler):
     """Samples for edges with a sampler of vertices.
 
-    A seed is the number of an edge. Each edge gets ``num_negatives`` vertices in place of its
-    destination, drawn uniformly among its candidates; one may be a neighbor by chance. Messages
-    along the edges that any device predicts in the same step are left out, so the answer does not
-    depend on how the edges are split among devices.
+    A seed is the number of an edge in ``edges`` ``[num_edges, 2]``. Each edge gets
+    ``num_negatives`` vertices in place of its destination, drawn uniformly among its candidates
+    (None: all vertices); one may be a neighbor by chance. Messages along ``step_edges``, the edges
+    that any device predicts in the same step, and with ``drop_reverses`` along their reverses, are
+    left out, so the answer does not depend on how the edges are split among devices.
     """
 
     def __init__(
@@ -128,18 +128,7 @@ class LinkSampler(minibatch.WrappingSampler):
         seed: int,
         step_edges: Callable[[int], Array],
     ) -> None:
-        """Sample with ``sampler``.
-
-        Args:
-            sampler: of vertices.
-            edges: ``[num_edges, 2]`` sources and destinations.
-            num_vertices: of the graph.
-            num_negatives: vertices drawn for each edge.
-            candidates: vertices that are drawn; None for all.
-            drop_reverses: whether an edge's reverse reveals it, and sends no message either.
-            seed: of the run.
-            step_edges: returns the edges that all devices predict in a step.
-        """
+        """Sample with ``sampler``."""
         super().__init__(sampler)
         self._edges = edges
         self._num_vertices = num_vertices
@@ -220,20 +209,15 @@ class LinkSampling(minibatch.SamplerConfig):
 class EdgeSampler(minibatch.WrappingSampler):
     """Samples for labeled edges with a sampler of vertices.
 
-    A seed is the row of an edge. All edges send messages, including predicted edges: their features
-    are known when their labels are not.
+    A seed is the row of an edge in ``ends`` ``[num_rows, 2]`` and in ``features`` ``[num_rows,
+    num_edge_features]``. All edges send messages, including predicted edges: their features are
+    known when their labels are not.
     """
 
     def __init__(
         self, sampler: minibatch.Sampler, ends: IntArray, features: Float32Array | None
     ) -> None:
-        """Sample with ``sampler``.
-
-        Args:
-            sampler: of vertices.
-            ends: ``[num_rows, 2]`` source and destination of each edge.
-            features: ``[num_rows, num_edge_features]``, None without.
-        """
+        """Sample with ``sampler``."""
         super().__init__(sampler)
         self._ends = ends
         self._features = features
@@ -249,10 +233,8 @@ def edge_links(
 ) -> tuple[IntArray, Links]:
     """Return the distinct ends ``[m]`` of edges, ascending, and the edges by position among them.
 
-    Args:
-        ends: ``[n, 2]`` sources and destinations.
-        rows: ``[n]`` rows of their features and labels.
-        features: ``[num_rows, num_edge_features]`` of all edges. None: no features.
+    ``ends`` are ``[n, 2]``, or ``[n, 1 + k]`` with k negatives. ``rows`` ``[n]`` are the rows of
+    the edges in ``features`` and labels. None: the edges have none.
     """
     vertices, inverse = np.unique(ends, return_inverse=True)
     positions = inverse.reshape(ends.shape).astype(np.int32)

@@ -176,11 +176,7 @@ class Sampler(Protocol):
     num_threads: int
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``.
-
-        Raises:
-            ValueError: a seed is not a vertex, or appears twice.
-        """
+        """Return the mini-batch of ``seeds``, distinct vertices (else ValueError), at ``step``."""
         ...
 
 
@@ -220,10 +216,7 @@ class SamplerConfig(ABC):
         """Build the sampler for ``graph``; ``num_threads`` changes its speed only."""
 
     def check_layers(self, num_layers: int) -> None:
-        """Raise ConfigError unless there is a hop for each of a model's ``num_layers``.
-
-        The message names the options that make the two numbers equal.
-        """
+        """Raise ConfigError unless there is a hop for each of a model's ``num_layers``."""
         hops = self.num_layers
         if hops == num_layers:
             return
@@ -242,11 +235,7 @@ class SamplerConfig(ABC):
 
 
 def whole_numbers(name: str, values: Any) -> list[int]:
-    """Return a copy of a sampler's argument; native code checks the numbers themselves.
-
-    Raises:
-        TypeError: it is neither a list nor a tuple.
-    """
+    """Return a copy of a list or tuple; native code checks the numbers themselves."""
     if not isinstance(values, (list, tuple)):
         raise TypeError(f"{name}: {type(values).__name__}, allowed is a list of whole numbers")
     return list(values)
@@ -263,13 +252,7 @@ def to_minibatch(
 ) -> MiniBatch:
     """Order the hops of a native sample as blocks, inputs first.
 
-    Args:
-        num_seeds: number of seeds.
-        sampled: the native sample.
-        seed: the run's seed.
-        step: the global step.
-        weight_sums: ``[num_vertices]`` weight sums of the full graph, if it has weights.
-        num_threads: threads that look up ``weight_sums``.
+    ``weight_sums`` are ``[num_vertices]`` of the full graph, if it has weights.
     """
     input_vertices, hops, edge_vertices = sampled
     sums = None if weight_sums is None else _rows(weight_sums, input_vertices, num_threads)

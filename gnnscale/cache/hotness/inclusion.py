@@ -53,19 +53,13 @@ def inclusion(
     with ``c_0 = 0``, and ``q_0 = batch_size / number of training vertices`` for training vertices
     and 0 for all other vertices. If v was reached before hop h, the hop traverses m_h(v) =
     ``min(degree, fanout)`` edges from v, and reads the offsets of its list. With ``replace``, ``t =
-    1 - (1 - 1 / degree)^fanout``.
+    1 - (1 - 1 / degree)^fanout``. Takes 24 bytes per vertex, and 8 for the result.
 
     Args:
-        graph: graph whose in-neighbors are sampled; takes 24 bytes per vertex, and 8 for the
-            result.
         train: ``[n]`` distinct vertices, at least one.
         fanouts: neighbors per vertex, from the seeds outwards; -1 takes all.
         batch_size: mean of the seeds of a batch, drawn from ``train``.
         replace: whether neighbors are sampled with replacement.
-        num_threads: threads to use; the result does not depend on it.
-
-    Raises:
-        GraphError: the topology is damaged.
     """
     num_vertices = graph.num_vertices
     seeded = min(1.0, batch_size / len(train))

@@ -41,15 +41,7 @@ def check_csr(indptr: Array, num_indices: int, source: object) -> None:
 
 
 def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[Int64Array, Array]:
-    """Return ``indptr`` and ``indices`` of a square matrix that SciPy saved.
-
-    Args:
-        npz: the archive.
-        prefix: prefix of the names of the arrays.
-
-    Raises:
-        GraphError: offsets or indices are not valid, or the matrix is not CSR or not square.
-    """
+    """Return ``indptr`` and ``indices`` of a square CSR matrix that SciPy saved, checked."""
     indptr, indices = (npz.vector(f"{prefix}{part}") for part in ("indptr", "indices"))
     check_csr(indptr, len(indices), npz.path)
     if "format" in npz and not npz.text("format").endswith(b"csr"):
@@ -76,16 +68,7 @@ def sparse_matrix(
 ) -> scipy.sparse.csr_matrix:
     """Return a checked CSR matrix of features; repeated entries are added up.
 
-    Args:
-        data: ``[num_stored]`` values.
-        indices: ``[num_stored]`` columns.
-        indptr: ``[num_rows + 1]`` offsets.
-        num_columns: number of columns, as read from the file, of any type.
-        num_bytes: bytes of the file, which limit the dense form.
-        source: name of the file, in errors.
-
-    Raises:
-        GraphError: a part is not valid, or the dense form is too large.
+    ``num_columns`` is from the file, of any type. ``num_bytes`` of the file limit the dense form.
     """
     import scipy.sparse  # takes a while, and a run whose store exists needs none
 

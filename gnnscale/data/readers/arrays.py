@@ -286,11 +286,7 @@ def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str 
 
 
 def _num_vertices(arrays: ArrayFolder | NpzReader) -> int:
-    """Return the number of vertices of a graph without features.
-
-    Raises:
-        GraphError: there are neither labels nor ``indptr``, which have an entry per vertex.
-    """
+    """Return the number of vertices by labels or lists; GraphError without both."""
     labels = _array_name(arrays, _LABELS)
     if labels is not None:
         return arrays.header(labels, axes=(1, 2), kinds="biuf").shape[0]

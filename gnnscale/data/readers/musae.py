@@ -38,15 +38,8 @@ def read_labels(data: bytes, *, source: str, num_bytes: int) -> Int64Array:
     """Return the classes ``[num_vertices]`` from comma-separated text with a header.
 
     Classes are all numbers, or all words, which are numbered in alphabetical order. A mixture is
-    refused, so that one damaged number does not renumber all classes.
-
-    Args:
-        data: content of the file.
-        source: name of the file, in errors.
-        num_bytes: bytes of all files, which limit the number of vertices.
-
-    Raises:
-        GraphError: ids are not 0 to the number of rows, or a row or a class is damaged.
+    refused, so that one damaged number does not renumber all classes. ``num_bytes`` of all files
+    limit the number of vertices.
     """
     rows = []
     for row in _rows(data, source):
@@ -145,8 +138,7 @@ _ADVICE = "unpack the archive and name the folder"
 class Musae(base.Dataset):
     """Zip archive or folder with ``*edges.csv``, ``*features.json`` and ``*target.csv``.
 
-    Features are lists of the columns that are 1; classes that are words are numbered in
-    alphabetical order.
+    Features are lists of the columns that are 1.
 
     Attributes:
         part: word in the file names of one of several graphs, such as a language of Twitch.

@@ -83,10 +83,7 @@ def _first_edge(file: Path) -> tuple[str, str, int]:
 
 
 def _distinct(edges: Iterator[list[Array]], file: Path) -> Int64Array:
-    """Return the distinct ids, sorted.
-
-    New ids are merged once they are as many as the distinct ids, so that merging is amortized.
-    """
+    """Return the distinct ids, sorted; merges new ids only when they are as many."""
     ids = np.empty(0, np.int64)
     waiting: list[Array] = []
     for ends in edges:

@@ -36,10 +36,7 @@ _EDGE_LABEL_BYTES = 32
 
 
 class VertexReader:
-    """Reader of the table of vertices: ids, labels, split and feature columns.
-
-    ``options`` is a ``Tables``, whose module imports this one.
-    """
+    """Reader of the table of vertices: ids, labels, split and feature columns, by a ``Tables``."""
 
     def __init__(self, options: Any, table: Table, *, has_labels: bool) -> None:
         self._options = options

@@ -129,12 +129,9 @@ class Tables(base.Dataset):
         *,
         splits: bool,
     ) -> base.Dataset:
-        """Return the tables without labels, and with the feature columns of the run.
+        """Return the tables without labels, and with the feature columns of the run or of the user.
 
-        Columns that the user names in ``features`` or ``edge_features`` remain.
-
-        Raises:
-            ConfigError: a feature column of the run has another role by the options.
+        Raises ConfigError if a feature column of the run has another role by the options.
         """
         changes: dict[str, Any] = {}
         if not self._is_prepared():

@@ -23,12 +23,8 @@ _SCALED = "scaled.npy"
 class PublishedEdges:
     """Writer of ``edge_ends.npy`` and, for edges with features, ``edge_features.npy``.
 
-    Args:
-        folder: directory of the graph store.
-        dtype: type of vertex ids.
-        first: features ``[n, num_edge_features]`` of the first edges, which determine the width
-            and are not written yet. None: edges have no features.
-        source: origin of the edges, in errors.
+    ``first`` are features ``[n, num_edge_features]``, which determine the width and are not written
+    yet. None: edges have no features.
     """
 
     def __init__(
@@ -127,21 +123,10 @@ def write_features(
     encoding: FeatureEncoding,
     source: object,
 ) -> tuple[ArrayEntry, float]:
-    """Write the feature rows of all vertices.
+    """Write feature rows ``chunks`` of all vertices to ``path``, checked.
 
-    Args:
-        path: ``.npy`` file.
-        chunks: arrays ``[rows, num_features]`` in order, in total one row per vertex.
-        shape: number of vertices, number of features.
-        encoding: conversion to the stored form.
-        source: origin of the features, in errors.
-
-    Returns:
-        The entry of ``meta.json``, and the largest magnitude before the conversion.
-
-    Raises:
-        ConfigError: the type that the user chose cannot hold a value.
-        GraphError: the number of rows or their length differs, or a value is not finite.
+    Returns the entry of ``meta.json``, and the largest magnitude before the conversion. Raises
+    ConfigError if the type that the user chose cannot hold a value.
     """
     num_vertices, num_features = shape
     first, largest = 0, 0.0

@@ -48,12 +48,9 @@ def sorted_lists(spool: edge_spool.EdgeSpool, drop_duplicates: bool) -> Iterator
     """Yield the lists of all vertices in ranges, in order; no edge may follow.
 
     If ``drop_duplicates``, repeated edges become one edge with the first feature row and the sum of
-    the weights. Otherwise repeated edges are in the order of their rows or, without rows, in
-    ascending order of their weights. Memory is that of the spool plus 8 bytes per vertex; a single
+    the weights (GraphError beyond float32). Otherwise they are in the order of their rows or,
+    without rows, of their weights. Memory is that of the spool plus 8 bytes per vertex; a single
     list that is larger must still fit.
-
-    Raises:
-        GraphError: the sum of the weights of repeated edges exceeds float32.
     """
     blocks = spool.finish()
     num_threads = min(hardware.usable_cores(), _MAX_THREADS)
@@ -96,10 +93,7 @@ class _Sorter:
         self._files: list[edge_spool.EdgeFile] = []
 
     def ranges(self, blocks: list[edge_spool.EdgeBlock]) -> Iterator[_Range]:
-        """Yield ranges of vertices that fit into memory, in order.
-
-        The ranges of a split block share a file and are therefore sorted here, one by one.
-        """
+        """Yield ranges of vertices that fit into memory; ranges of a split block are sorted."""
         for block in blocks:
             num_vertices = block.last - block.first
             num_edges = block.num_edges + num_vertices * self._loops
@@ -188,13 +182,8 @@ def write_topology(
 ) -> dict[str, ArrayEntry]:
     """Write ``indptr.npy``, ``indices.npy`` and, if present, edge weights and edge rows.
 
-    The spool has partitioned the edges into blocks of destinations, in memory or on disk. Threads
-    sort blocks; a block that exceeds the memory is split into ranges first. Every edge is written
-    and read twice at most. A weighted edge is sorted as a word of source and weight. An edge with
-    features is sorted as a word of source and row, and its weight is looked up by the row.
-
-    Returns:
-        The entries of ``meta.json``.
+    Threads sort the blocks of the spool; a block that exceeds the memory is split into ranges
+    first. Every edge is written and read twice at most. Returns the entries of ``meta.json``.
     """
     dtypes = {"indptr": np.dtype(np.int64), "indices": vertex_dtype(spool.num_vertices)}
     if spool.weighted:

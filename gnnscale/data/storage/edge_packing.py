@@ -42,17 +42,8 @@ def merged(
 ) -> tuple[Int64Array, Int32Array, EdgePayload]:
     """Merge repeated neighbors into one with the first row and the sum of the weights.
 
-    Sums are in float64 in the order of the edges: ascending weights without rows, else by rows, so
-    that a sum is independent of the threads.
-
-    Args:
-        offsets: ``[num_vertices + 1]`` offsets into ``lists``.
-        lists: ``[num_edges]`` sorted in-neighbors.
-        carried: weights and rows of the edges.
-        first: vertex of the first list, for errors.
-
-    Raises:
-        GraphError: a sum exceeds float32.
+    Sums (GraphError beyond float32) are in float64 in the order of ``lists`` ``[num_edges]``, so
+    that they are independent of the threads. ``first`` is the vertex of the first list.
     """
     begins = _run_begins(offsets, lists)
     if begins.all():

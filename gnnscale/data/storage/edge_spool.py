@@ -154,11 +154,7 @@ _SPOOL_SHARE = 0.75
 
 
 def spooled_bytes(num_edges: int, word_bytes: int, memory_bytes: int) -> int:
-    """Return the bytes of disk for spooled edges: of all edges if they may spill, else 0.
-
-    A source or destination has ``word_bytes``: 4, or 8 with weights, edge features or more than
-    2^31 vertices.
-    """
+    """Return the disk for spooled edges of two words: of all edges if they may spill, else 0."""
     num_bytes = 2 * word_bytes * num_edges
     # Slabs are filled to three quarters at least.
     return num_bytes if num_bytes > 0.75 * _SPOOL_SHARE * memory_bytes else 0
@@ -178,12 +174,7 @@ def _empty_blocks(
 class EdgeSpool:
     """Spool of edges, partitioned into blocks of destinations; ids are checked by the caller.
 
-    Args:
-        folder: directory of temporary files.
-        num_vertices: number of vertices.
-        undirected: whether to add the reverse of every edge.
-        self_loops: one of ``SELF_LOOPS``.
-        memory_bytes: bytes of memory for spooled edges and edges that are being sorted.
+    ``memory_bytes`` are for spooled edges and edges that are being sorted.
     """
 
     def __init__(
@@ -222,15 +213,10 @@ class EdgeSpool:
     def add(
         self, src: Array, dst: Array, weights: Float32Array | None = None, has_rows: bool = False
     ) -> None:
-        """Append edges; ``src[i]`` sends messages to ``dst[i]``.
+        """Append edges ``[num_edges]``; GraphError beyond 2^31 - 1 vertices with edge data.
 
-        Args:
-            src, dst: ``[num_edges]`` sources and destinations.
-            weights: ``[num_edges]`` finite, non-negative numbers, in all calls or in none.
-            has_rows: whether each edge has the next row of features, in all calls or in none.
-
-        Raises:
-            GraphError: the graph has too many vertices for weights or features of edges.
+        Weights are finite and not negative. They, and ``has_rows`` (each edge has the next row of
+        features), are in all calls or in none.
         """
         if self.weighted is None:
             self._open(weights is not None, has_rows)
@@ -331,7 +317,7 @@ class EdgeSpool:
         self.held_bytes += ends.nbytes
 
     def _reserve(self, num_edges: int) -> Array:
-        """Return an array ``[2, num_edges]``, a slice of a slab; spill if memory is full.
+        """Return a slice ``[2, num_edges]`` of a slab; spill if memory is full.
 
         Slabs have huge pages, since faulting pages of 4 KiB is slow; a spill reuses one slab.
         """

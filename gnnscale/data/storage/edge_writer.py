@@ -29,11 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class EdgeWriter:
-    """Writer of the edges of a graph store in the directory ``path``.
-
-    ``notes`` are the further entries of ``meta.json``, shared with ``StoreWriter``. ``advises``
-    says whether to warn about features that impede training.
-    """
+    """Writer of the edges of a graph store; ``notes`` and ``advises`` as in ``StoreWriter``."""
 
     def __init__(
         self, path: Path, options: StoreOptions, notes: dict[str, Any], *, advises: bool

@@ -26,11 +26,7 @@ _FEATURES, _UNSCALED = "features.npy", "unscaled.npy"
 
 
 class FeatureWriter:
-    """Writer of the vertex features of a graph store in the directory ``path``.
-
-    ``notes`` are the further entries of ``meta.json``, shared with ``StoreWriter``. ``advises``
-    says whether to warn about features that impede training.
-    """
+    """Writer of the vertex features of a store; ``notes`` and ``advises`` as in ``StoreWriter``."""
 
     def __init__(
         self, path: Path, options: StoreOptions, notes: dict[str, Any], *, advises: bool

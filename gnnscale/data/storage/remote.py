@@ -57,16 +57,9 @@ def check_address(address: str) -> None:
 def copy_remote(address: str, names: Sequence[str]) -> Path:
     """Copy files of a remote folder into ``${GNNSCALE_HOME}/raw``, and return the local folder.
 
-    An earlier copy is reused while every file has the same size, and the same tag or time.
-
-    Args:
-        address: remote folder, such as ``s3://bucket/folder``.
-        names: files and subfolders to copy; missing names are skipped.
-
-    Raises:
-        ConfigError: ``check_address`` refuses the address.
-        GraphError: fsspec or its driver is not installed, the address cannot be reached, has none
-            of the names, or the disk is too small.
+    ``names`` are files and subfolders; missing ones are skipped. An earlier copy is reused while
+    sizes, and tags or times, of all files are equal. Raises GraphError if fsspec or its driver is
+    not installed, the address cannot be reached or has no such name, or the disk is too small.
     """
     check_address(address)
     digest = hashlib.blake2b(json.dumps([address, sorted(names)]).encode(), digest_size=8)
@@ -191,13 +184,11 @@ class Published:
 
 
 def download(published: Published) -> Path:
-    """Download the missing files, and return the folder.
+    """Download the missing files, and return the folder; an interrupted download resumes.
 
-    The folder is in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/raw``. An interrupted download resumes.
-    ``download.json`` records address, size and SHA-256 of every file.
-
-    Raises:
-        GraphError: there is no network, the host refuses, or a checksum differs.
+    The folder is in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/raw``; its ``download.json`` records
+    address, size and SHA-256 of every file. Raises GraphError without a network, if the host
+    refuses, or if a checksum differs.
     """
     path = _folder(published)
     parts = path.with_name(f".{published.name}.parts")

@@ -46,15 +46,9 @@ class ColumnScaling:
     def of(
         cls, rows: Array, train: IntArray | None, what: str = "training vertices"
     ) -> ColumnScaling:
-        """Return the scaling fitted in float64 to rows ``[n, num_features]``.
+        """Return the scaling fitted in float64 to rows ``[n, num_features]``, which exist.
 
-        Args:
-            rows: features of all vertices or edges.
-            train: rows to fit. None: all rows.
-            what: name of the fitted rows, in errors.
-
-        Raises:
-            GraphError: there is no row to fit.
+        ``train`` are the rows to fit. None: all rows.
         """
         count, width = len(rows) if train is None else len(train), rows.shape[1]
         if not count:
@@ -81,10 +75,7 @@ class ColumnScaling:
 def _row_slices(
     rows: Array, vertices: IntArray | None, dtype: str = "float32", width: int | None = None
 ) -> Iterator[Array]:
-    """Yield slices of the rows of ``vertices``, or of all rows, in float64.
-
-    ``width`` is the number of features. None: the columns of ``rows``.
-    """
+    """Yield slices of the rows of ``vertices``, or of all rows, in float64."""
     width = rows.shape[1] if width is None else width
     step = max(1, _SLICE_BYTES // (8 * width))
     for first in range(0, len(rows) if vertices is None else len(vertices), step):
@@ -138,14 +129,7 @@ class Spread:
 
 
 def warn_of_spread(spread: Spread, source: object, names: Callable[[int], str], hint: str) -> None:
-    """Warn about a feature column of far larger magnitude than the median column.
-
-    Args:
-        spread: magnitudes of the columns.
-        source: origin of the features, in the warning.
-        names: function that returns the name of a column.
-        hint: sentence on how to scale the features.
-    """
+    """Warn about a feature column of far larger magnitude than the median column."""
     if spread.widest is None:
         return
     column, largest, usual = spread.widest
@@ -203,11 +187,7 @@ def _read(graph: Graph, name: str, num_features: int) -> ColumnScaling | None:
 
 
 def scale_features(graph: Graph, scaling: ColumnScaling) -> Graph:
-    """Return ``graph`` with scaled vertex features, float32 in a temporary file.
-
-    Raises:
-        NoSpaceError: the disk is too small.
-    """
+    """Return ``graph`` with scaled vertex features, float32 in a temporary file."""
     rows = _scaled_copy(graph.features, scaling, graph.feature_dtype, graph.num_vertices)
     return replace(graph, features=rows, feature_dtype="float32")
 

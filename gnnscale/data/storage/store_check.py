@@ -37,10 +37,7 @@ class RawFile:
 
 @contextmanager
 def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list[RawFile]]]:
-    """Hash ``files`` in a thread during the ``with`` block; names are relative to ``root``.
-
-    Yields a function that waits for the hashes and returns the records.
-    """
+    """Hash ``files`` in a thread during the ``with`` block; yield a function for the records."""
     stop = threading.Event()
 
     def record(file: Path) -> RawFile:
@@ -63,17 +60,9 @@ def changed_file(
 ) -> Path | None:
     """Return the first of ``files`` whose content changed since ``store`` was written, or None.
 
-    A file with the recorded size and time is unchanged; otherwise the file is hashed. If only the
-    time differs, the new time is recorded if possible, so that the next check needs no hash.
-
-    Args:
-        store: directory of the graph store.
-        meta: its ``meta.json``.
-        files: raw files.
-        root: folder that the recorded names are relative to.
-
-    Raises:
-        GraphError: the record of the raw files is damaged.
+    Names are relative to ``root``. A file with the recorded size and time is unchanged; otherwise
+    the file is hashed. If only the time differs, the new time is recorded if possible, so that the
+    next check needs no hash.
     """
     recorded = _recorded(meta, store)
     touched: list[RawFile] = []
@@ -112,11 +101,7 @@ def _recorded(meta: store_format.StoreMeta, store: Path) -> dict[str, RawFile]:
 
 
 def _record_anew(store: Path, records: Mapping[str, RawFile]) -> None:
-    """Replace the records of the raw files in ``meta.json``, if possible.
-
-    Files are opened relative to a descriptor of the directory: another process may replace the
-    store at any time, and the new store must not get an old ``meta.json``.
-    """
+    """Replace the records of the raw files in ``meta.json``, if possible."""
     with suppress(OSError):  # the record only saves time
         folder = os.open(store, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -166,7 +151,7 @@ class Check:
 
 
 def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
-    """Read every byte of a graph store and check each of its files.
+    """Read every byte of a graph store and return the result of each check of its files.
 
     The first check is ``Graph.open``; if it fails, no other follows. Then arrays are read for their
     checksums, sorted neighbors in range, finite features, finite and non-negative edge weights, and
@@ -175,9 +160,6 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     Args:
         path: directory of the graph store.
         slice_bytes: bytes of an array in memory at a time, about.
-
-    Returns:
-        The results in the order of the checks.
     """
     opens = "meta.json, sizes, types, offsets, labels and split"
     try:

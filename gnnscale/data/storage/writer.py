@@ -82,7 +82,6 @@ class StoreWriter:
                 all weights are 1.
             features: ``[num_edges, num_edge_features]`` finite numbers, in all calls or in none.
                 None: edges have no features.
-            source: origin of the edges, in errors.
 
         Raises:
             GraphError: an id is out of range, or a weight or a feature is not valid.
@@ -101,9 +100,7 @@ class StoreWriter:
 
         Args:
             chunks: arrays ``[rows, num_features]`` in order, in total one row per vertex.
-            num_features: length of a row.
             dtype: entry of ``FEATURE_DTYPES`` that holds the values; ``feature_dtype`` overrides.
-            source: origin of the features, in errors.
 
         Raises:
             ConfigError: ``feature_dtype`` cannot hold a value.
@@ -112,11 +109,7 @@ class StoreWriter:
         self._features.write(chunks, (self.num_vertices, num_features), dtype, source)
 
     def set_featureless(self, *, source: object) -> None:
-        """Write feature rows of length 0.
-
-        Raises:
-            ConfigError: an option is for features, and edges have no features either.
-        """
+        """Write feature rows of length 0; ConfigError if an option is for features."""
         self._features.write_empty(
             self.num_vertices, source, edges_have_features=self.edges.has_features
         )
@@ -135,7 +128,6 @@ class StoreWriter:
             labels: classes ``[num_vertices]``, -1 if unknown; multi-label zeros and ones
                 ``[num_vertices, num_classes]``; or, with the metric ``rmse``, regression targets
                 ``[num_vertices]`` or ``[num_vertices, k]``, NaN if unknown.
-            source: origin of the labels, in errors.
             num_classes: number of classes. None: the largest class present, plus one.
             metric: one of ``METRICS``.
 
@@ -156,14 +148,9 @@ class StoreWriter:
         self._labels.split = dict(zip(SPLITS, (train, valid, test), strict=True)), source
 
     def set_edge_labels(self, labels: Array, *, source: object) -> None:
-        """Set the labels of all edges in input order; ``edges.lists_edges`` is set before.
+        """Set the labels of all edges in input order, in a form of ``read_labels``, one an edge.
 
-        Args:
-            labels: one class or one target an edge, in a form of ``read_labels``.
-            source: origin of the labels, in errors.
-
-        Raises:
-            GraphError: a label is not valid, or no edge has one.
+        ``edges.lists_edges`` is set before.
         """
         self.edges.set_labels(labels, source)
 
@@ -183,11 +170,7 @@ class StoreWriter:
     def finish(
         self, *, name: str, source: str, options: Mapping[str, Any], raw: Sequence[RawFile] = ()
     ) -> None:
-        """Write the remaining arrays, then ``meta.json`` with the arguments as entries.
-
-        Raises:
-            GraphError: features or split are missing, or the split is not valid.
-        """
+        """Write the remaining arrays, then ``meta.json``; GraphError without features or split."""
         features, labels = self._features, self._labels
         if labels.split is None or (features.entry is None and features.unscaled_source is None):
             missing = "a split" if labels.split is None else "features"

@@ -71,17 +71,10 @@ class FeatureColumns:
     categories have ``num_features`` of 6.
 
     Args:
-        table: the table.
-        columns: names of the columns.
         named: whether the user names the columns: then a CSV column of texts is read as numbers,
             and the first text is an error that names the row.
         categories: columns of categories, with whether the user says so. A column that mixes
             numbers and texts is refused unless the user says so.
-        options: options that select the columns and the categories, for errors.
-
-    Raises:
-        GraphError: a column has neither numbers, lists of numbers nor categories; or too many
-            categories.
     """
 
     def __init__(
@@ -111,11 +104,7 @@ class FeatureColumns:
         return sum(self._widths)
 
     def described(self) -> list[dict[str, Any]]:
-        """Return name, width and categories of each column, for ``meta.json``.
-
-        Raises:
-            GraphError: the names take over 1 MiB.
-        """
+        """Return name, width and categories of each column, for ``meta.json``, up to 1 MiB."""
         pairs = zip(self._columns, self._widths, strict=True)
         columns = (
             Column(name=name, width=width, categories=self._categories.get(name))
@@ -148,9 +137,6 @@ class FeatureColumns:
         """Yield the features of all rows in order, ``[rows, num_features]`` float32 per batch.
 
         A warning names default features that number the rows, are ids, or parts of a split.
-
-        Raises:
-            GraphError: as ``of_batch``.
         """
         starts = np.append(0, np.cumsum(self._widths)[:-1])
         numbers = _RowNumbers([] if self._named else starts[np.array(self._widths) == 1])
@@ -188,8 +174,7 @@ class FeatureColumns:
     def of_batch(self, batch: Batch) -> Float32Array:
         """Return the features ``[rows, num_features]`` float32 of a batch.
 
-        Raises:
-            GraphError: a value is missing, or a list has another length; names the row.
+        Raises GraphError, naming the row, if a value is missing or a list has another length.
         """
         rows = np.empty((len(batch), self.num_features), np.float32)
         first = 0
@@ -233,11 +218,7 @@ class FeatureColumns:
         raise GraphError(f"{batch.file}: was changed while it was read")
 
     def _measure_widths(self) -> list[int]:
-        """Return the number of features of each column: categories, or the first list's length.
-
-        Raises:
-            GraphError: a list is empty.
-        """
+        """Return the number of features of each column: categories, or the first list's length."""
         sizes = {column: len(names) for column, names in self._categories.items()}
         if not any(self._lists):
             return [sizes.get(column, 1) for column in self._columns]

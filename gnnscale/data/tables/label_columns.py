@@ -64,13 +64,7 @@ def _unsigned_dtype(kind: Any) -> np.dtype[Any] | None:
 
 
 class LabelColumn:
-    """Labels of all vertices, or edges, gathered in batches.
-
-    Args:
-        column: name of the column.
-        kind: one of ``LABEL_KINDS``.
-        option: option that sets the kind, for errors.
-    """
+    """Labels of all vertices, or edges, gathered in batches; ``option`` sets ``kind``."""
 
     def __init__(self, column: str, kind: str, option: str = "label_kind") -> None:
         self.name = column
@@ -83,11 +77,7 @@ class LabelColumn:
         self._name_bytes = 0
 
     def add(self, batch: Batch) -> None:
-        """Append the labels of a batch; null is unknown.
-
-        Raises:
-            GraphError: labels are neither numbers nor texts, or there are too many texts.
-        """
+        """Append the labels of a batch, numbers or texts; null is unknown."""
         array = plain(batch.columns[self._column])
         text = is_text(array.type)
         if self._parts and text != (self._codes is not None):
@@ -131,12 +121,9 @@ class LabelColumn:
         return coded
 
     def finish(self, rows: RowOrder) -> tuple[Array, list[str] | None]:
-        """Return the labels, and the names of classes that are texts or None.
+        """Return the labels, and the names of classes that are texts or None; errors name the row.
 
         Labels are classes ``[n]`` int64, -1 if unknown, or targets ``[n]`` float32, NaN if unknown.
-
-        Raises:
-            GraphError: a label is neither valid nor unknown; names the row.
         """
         parts, self._parts = self._parts, []
         if self._codes is not None:
@@ -253,18 +240,9 @@ class SplitColumn:
         source: object,
         what: str = "vertices",
     ) -> list[Int64Array]:
-        """Return the vertices, or edges, of training, validation and test.
+        """Return the vertices, or edges, of training, validation and test, none empty.
 
-        Args:
-            labels: labels of all rows.
-            rows: locations of the rows.
-            unlabeled: one of ``UNLABELED_POLICIES``.
-            source: origin of the table, in errors.
-            what: ``vertices`` or ``edges``.
-
-        Raises:
-            GraphError: a part is empty; or a training or validation row has no label, and
-                ``unlabeled`` is ``refuse``.
+        ``unlabeled`` is one of ``UNLABELED_POLICIES``, ``what`` is ``vertices`` or ``edges``.
         """
         parts = np.concatenate(self._parts)
         self._parts = []
@@ -293,10 +271,7 @@ class SplitColumn:
 
 
 class SplitMasks(SplitColumn):
-    """Part of the split of each vertex, or edge, from one mask per part.
-
-    ``columns`` are the masks of training, validation and test, with their Arrow types.
-    """
+    """Part of the split of each row, from masks of train, valid and test with Arrow types."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         super().__init__(", ".join(columns))

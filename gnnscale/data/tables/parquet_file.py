@@ -65,15 +65,9 @@ class ParquetFile:
     ) -> Iterator[Batch]:
         """Yield columns in batches of up to ``batch_rows`` rows, fewer if texts are long.
 
-        Args:
-            columns: names of the columns.
-            batch_rows: rows of a batch, at most.
-            batch_bytes: bytes of texts in a batch, about; a single row may exceed it.
-            groups: row groups to read. None: all.
-
-        Raises:
-            GraphError: the file is damaged or unpacks to much more memory than its size, or a text
-                is not UTF-8 or too long.
+        A batch has about ``batch_bytes`` of texts; a single row may exceed it. ``groups`` of None
+        are all row groups. Raises GraphError if the file is damaged or unpacks to much more memory
+        than its size, or a text is not UTF-8 or too long.
         """
         groups = range(self.num_groups) if groups is None else groups
         row = 1 + sum(self._group_rows[: groups.start])
@@ -111,7 +105,7 @@ class ParquetFile:
         """Return the rows of a group to decode at a time; GraphError if the group is too large.
 
         A value of a few bits may be any entry of a dictionary, so the longest entry limits the
-        rows. The entry is read only if the dictionary size alone does not suffice.
+        rows.
         """
         chunks = self._chunks(group, columns)
         self._check_sizes(group, chunks)

@@ -1,8 +1,7 @@
 """Parser of Parquet footers and page headers, which bounds the size of the decoded pages.
 
 The footer has sizes too, but a decoder uses the headers. Both are in Thrift's compact protocol
-(``FileMetaData`` and ``PageHeader`` of https://github.com/apache/parquet-format). pyarrow is not
-used, since it aborts the process if the statistics of a column are damaged.
+(https://github.com/apache/parquet-format). pyarrow aborts on damaged statistics, so it is not used.
 """
 
 from collections.abc import Mapping
@@ -91,9 +90,7 @@ class ColumnChunk:
     def value_bytes(self, batch_bytes: int, longest: int | None = None) -> int:
         """Return an upper bound on the bytes of a decoded value; for plain pages, the average.
 
-        Args:
-            batch_bytes: bytes of a batch.
-            longest: bytes of the longest entry of the dictionary. None: unknown.
+        ``longest`` is the size of the longest entry of the dictionary. None: unknown.
         """
         if self.width is not None:
             return self.width
@@ -131,11 +128,7 @@ class ChunkLocation:
 
 
 def read_footer(stream: IO[bytes], source: str) -> list[list[ChunkLocation]]:
-    """Return the column chunks of every row group, in the order of the schema.
-
-    Raises:
-        GraphError: the footer is damaged, too long or missing.
-    """
+    """Return the column chunks of every row group, in the order of the schema."""
     size = stream.seek(0, 2)
     stream.seek(max(size - _TAIL_BYTES, 0))
     length, magic = int.from_bytes(stream.read(4), "little"), stream.read(4)
@@ -166,17 +159,9 @@ def _chunk_location(fields: dict[int, Any]) -> ChunkLocation:
 def read_pages(
     stream: IO[bytes], start: int, num_bytes: int, num_values: int, source: str
 ) -> tuple[Page, ...]:
-    """Return the pages of a column chunk from their headers.
+    """Return the pages of a column chunk from their headers; refuse a damaged header.
 
-    Args:
-        stream: the file.
-        start: offset of the first page.
-        num_bytes: bytes of all pages.
-        num_values: values of all pages, after which a decoder stops.
-        source: name of the column, in errors.
-
-    Raises:
-        GraphError: a header is damaged, or a page ends after the chunk.
+    A decoder stops after ``num_values``.
     """
     pages: list[Page] = []
     offset, end = start, start + num_bytes
@@ -229,11 +214,10 @@ def _read_header(
 def _read_struct(
     data: bytes, offset: int, depth: int, schema: Mapping[int, Any]
 ) -> tuple[dict[int, Any], int]:
-    """Return the fields of a Thrift structure at ``offset`` by number, and its end.
+    """Return the fields of a Thrift structure by number, and its end.
 
-    Fields outside ``schema`` are skipped, so a footer of megabytes takes little memory. ``schema``
-    maps a field number to None, or to the schema of a structure or of a list of structures. At most
-    ``depth`` more levels may be nested.
+    Fields outside ``schema`` are skipped, so a footer of megabytes takes little memory. It maps a
+    field number to None, or to the schema of a structure or of a list of structures.
     """
     if depth < 0:
         raise ValueError("nested too deeply")

@@ -41,9 +41,7 @@ def find_vertices(
     Args:
         selection: None or ``all``; ``train``, ``valid`` or ``test``; path of a file of ids:
             ``.npy``, or a ``.csv`` or ``.parquet`` table with a column ``id``; or ids.
-        graph: the graph.
         vertex_ids: ``[num_vertices]`` the user's ids. None: ids are vertex numbers.
-        option: option of the selection, for errors.
 
     Returns:
         ``[n]`` distinct vertices, of the type of ``graph.indices``.
@@ -88,7 +86,6 @@ def find_pairs(selection: Any, graph: Graph, vertex_ids: pyarrow.Array | None = 
     Args:
         selection: file, ``.npy`` of ids ``[n, 2]`` or a ``.csv`` or ``.parquet`` table with columns
             ``source`` and ``target``; or ids ``[n, 2]``.
-        graph: the graph.
         vertex_ids: ``[num_vertices]`` the user's ids. None: ids are vertex numbers.
 
     Returns:
@@ -236,9 +233,7 @@ def find_kinds(
     Args:
         file: file of ids as for ``find_vertices``; a table if ``column`` is given.
         column: column of the kinds. None: all vertices of the file have one kind.
-        graph: the graph.
         vertex_ids: ``[num_vertices]`` the user's ids. None: ids are vertex numbers.
-        option: option of the file, for errors.
 
     Returns:
         ``[num_vertices]`` int32, -1 for a vertex that is not in the file.

@@ -63,16 +63,7 @@ class CsvFile:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], batch_bytes: int
     ) -> Iterator[Batch]:
-        """Yield batches of ``batch_bytes`` of text, parsed by threads.
-
-        Args:
-            columns: names of the columns.
-            types: Arrow type of each column.
-            batch_bytes: bytes of text of a batch, about.
-
-        Raises:
-            GraphError: a value is not of its type; names the row.
-        """
+        """Yield batches of about ``batch_bytes`` of text, parsed by threads; names wrong rows."""
 
         def parse(block: _Block) -> None:
             table = self._read(block, columns, types).combine_chunks()
@@ -146,15 +137,9 @@ _MAX_ROWS = 1 << 17
 
 
 class Table:
-    """Table of named columns, with rows in the order of its files.
+    """Table of named columns, with rows in the order of its files: all Parquet, or all CSV.
 
-    Args:
-        files: files, all Parquet or all CSV.
-        delimiter: character between the values of CSV.
-        memory_bytes: bytes of prefetched batches, about; a row of any length is read.
-
-    Raises:
-        GraphError: a file is empty or damaged, or has two columns of one name.
+    ``memory_bytes`` are for prefetched batches, about; a row of any length is read.
     """
 
     def __init__(self, files: Sequence[Path], delimiter: str, memory_bytes: int) -> None:
@@ -221,15 +206,9 @@ class Table:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int
     ) -> Iterator[batch.Batch]:
-        """Yield columns in batches.
+        """Yield columns in batches; errors name the row.
 
-        Args:
-            columns: names of the columns.
-            types: Arrow type of each column of CSV; Parquet has types.
-            row_bytes: bytes of a decoded row, about.
-
-        Raises:
-            GraphError: a file is damaged, or a value is not of its type; names the row.
+        ``types`` are Arrow types for CSV; Parquet has types. A decoded row has about ``row_bytes``.
         """
         for file in self._files:
             if isinstance(file, CsvFile):

@@ -117,11 +117,7 @@ class Metis(PartitionerConfig):
 
 
 def metis_tool() -> str:
-    """Return the installed METIS: ``dgl``, or otherwise ``metis`` of pymetis.
-
-    Raises:
-        ConfigError: neither is installed; the message names the package to install.
-    """
+    """Return the installed METIS: ``dgl``, or otherwise ``metis`` of pymetis; else ConfigError."""
     for tool in ("dgl", "metis"):
         if is_installed(tool):
             return tool
@@ -140,14 +136,9 @@ def cut_by_metis(
 ) -> Parts:
     """Cut ``graph`` into parts with sizes proportional to ``shares`` ``[num_parts]``, of any sum.
 
-    METIS makes equal parts on one thread; vertices move afterwards.
-
-    Args:
-        graph: graph to cut.
-        shares: relative sizes of the parts.
-        tool: ``dgl`` or ``metis``.
-        limits: largest vertices, edges and training vertices of a part, over its share.
-        num_threads: threads of the refinement; the result does not depend on it.
+    METIS, of the tool ``dgl`` or ``metis``, makes equal parts on one thread; vertices move
+    afterwards. ``limits`` are the largest vertices, edges and training vertices of a part, over its
+    share. The result does not depend on ``num_threads``.
     """
     undirected = multilevel.make_undirected(graph, "METIS", num_threads=num_threads)
     weights = _as_distdgl(undirected) if tool == "dgl" else undirected.weights
@@ -180,11 +171,7 @@ def _as_parts(
 
 
 def _as_distdgl(graph: multilevel.Undirected) -> Int64Array:
-    """Return the constraints of ``dgl.metis_partition_assignment`` for a training mask.
-
-    With ``balance_ntypes=mask, balance_edges=True`` they are other vertices, training vertices, and
-    the in-degrees of each, ``[num_vertices, 4]``.
-    """
+    """Return the constraints ``[num_vertices, 4]`` of DGL's METIS for a training mask and edges."""
     _, degrees, is_train = graph.weights.T
     is_other = 1 - is_train
     return np.stack([is_other, is_train, degrees * is_other, degrees * is_train], axis=1)
@@ -223,10 +210,7 @@ def cut_by_mtkahypar(
     limits: tuple[float, ...] = multilevel.LIMITS,
     num_threads: int,
 ) -> Parts:
-    """Cut ``graph`` into parts with sizes proportional to ``shares`` ``[num_parts]``, of any sum.
-
-    ``limits`` are as for ``cut_by_metis``. The result does not depend on ``num_threads``.
-    """
+    """Cut ``graph`` into parts with sizes proportional to ``shares``, as ``cut_by_metis`` does."""
     undirected = multilevel.make_undirected(graph, "Mt-KaHyPar", num_threads=num_threads)
     allowed = multilevel.max_weights(undirected.weights, shares, limits)
     peaks = [0]
@@ -278,12 +262,7 @@ class EdgeCut(PartitionerConfig):
 def chosen_cutter(cutter: str, option: str) -> str:
     """Return ``mtkahypar`` or ``metis``; ``auto`` is the first of them that is installed.
 
-    Args:
-        cutter: one of ``CUTTERS``.
-        option: option to name in errors.
-
-    Raises:
-        ConfigError: the tool is not installed; the message names the package to install.
+    Raises ConfigError, naming ``option`` and the package to install, if the tool is missing.
     """
     if cutter == "mtkahypar":
         require("mtkahypar", option)

@@ -1,9 +1,9 @@
 """Multilevel partitioning: coarsen a graph, cut the coarsest graph, and refine on the way back.
 
-Coarsening is size-constrained label propagation, as in Mt-KaHyPar's relatives (Meyerhenke, Sanders
-and Schulz, SEA 2014), with three weights per vertex. Graphs that do not become sparser, such as
-social networks, are sampled: heavy edges are kept, and light edges are sampled with equal expected
-weight. So a coarse graph takes a fraction of the topology's memory.
+Coarsening is size-constrained label propagation (Meyerhenke, Sanders and Schulz, SEA 2014), with
+three weights per vertex. Graphs that do not become sparser, such as social networks, are sampled:
+heavy edges are kept, and light edges are sampled with equal expected weight. So a coarse graph
+takes a fraction of the topology's memory.
 """
 
 from collections.abc import Callable
@@ -44,13 +44,7 @@ class Undirected:
 def make_undirected(graph: Graph, tool: str, *, num_threads: int) -> Undirected:
     """Return the undirected simple graph of ``graph``; its arrays are reused if they are unchanged.
 
-    Args:
-        graph: the graph.
-        tool: tool to name in the notes.
-        num_threads: threads to use; the result does not depend on it.
-
-    Raises:
-        GraphError: the topology is damaged.
+    Notes name ``tool``. The result does not depend on ``num_threads``.
     """
     try:
         lists = ops.make_undirected(graph.indptr, graph.indices, num_threads)
@@ -91,12 +85,8 @@ def max_weights(
 ) -> Int64Array:
     """Return ``[num_parts, num_weights]`` largest weights of each part: its share times ``limits``.
 
-    The result is at least the share, rounded up.
-
-    Args:
-        weights: ``[num_vertices, num_weights]``.
-        shares: ``[num_parts]`` relative sizes of the parts, of any sum.
-        limits: a factor per weight.
+    ``weights`` are ``[num_vertices, num_weights]``, ``shares`` ``[num_parts]`` relative sizes. The
+    result is at least the share, rounded up.
     """
     fair = shares[:, None] / shares.sum() * weights.sum(axis=0)
     # Rounding removes the error of a product that should be an integer.
@@ -122,14 +112,9 @@ def improve(
     num_rounds: int,
     num_threads: int,
 ) -> RefinedParts:
-    """Balance parts by moving single vertices, then reduce the cut.
+    """Balance parts by moving single vertices, then reduce the cut in at most ``num_rounds``.
 
-    Args:
-        graph: the graph.
-        owner: ``[num_vertices]`` part of each vertex; copied.
-        limit_weights: ``[num_parts, 3]`` largest weights of each part.
-        num_rounds: largest number of rounds that reduce the cut.
-        num_threads: threads to use; the result does not depend on it.
+    ``owner`` ``[num_vertices]`` is copied; ``limit_weights`` are the ``[num_parts, 3]`` largest.
     """
     moved = np.array(owner, np.int32)
     refined = ops.refine(
@@ -217,12 +202,6 @@ def cut_multilevel(
     coarse graphs may exceed their weights by the heaviest vertex. Large graphs get one cycle. Small
     graphs get two starting cuts, each unchanged and balanced, and up to eight cycles from each of
     these four. The best result is returned.
-
-    Args:
-        graph: the graph.
-        max_weights: largest weights of each part.
-        cut: cuts a graph of at most about ``SMALL_EDGES`` edges.
-        num_threads: threads to use; the result does not depend on it.
     """
     full = Level(graph.indptr, graph.indices, None, graph.weights, None)
     results: list[RefinedParts] = []
@@ -305,10 +284,7 @@ def _project(owner: Int32Array, levels: list[Level]) -> Int32Array:
 def _refine_back(
     levels: list[Level], owner: Int32Array, max_weights: Int64Array, *, num_threads: int
 ) -> RefinedParts:
-    """Refine the parts of every level, the coarsest first; empties ``levels``.
-
-    The vertices of a sampled level that is too sparse move as clusters of the full graph.
-    """
+    """Refine the parts of every level, the coarsest first; empties ``levels``."""
     full = levels[0]
     # The fair share of each part, without the factors of its limits.
     fair = max_weights / np.maximum(max_weights.sum(axis=0), 1) * full.vertex_weights.sum(axis=0)

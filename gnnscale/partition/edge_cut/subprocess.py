@@ -1,7 +1,6 @@
 """Third-party partitioners in a subprocess, which isolates their crashes, output and memory.
 
-Arrays are passed in a temporary folder, as ``.npy`` files or in METIS's text format; so are the
-owners in return. ``begin`` is the entry point of the subprocess.
+A temporary folder passes arrays and owners; ``begin`` is the entry point of the subprocess.
 """
 
 import ctypes
@@ -100,10 +99,7 @@ def require(tool: str, option: str) -> None:
 
 
 def combined(weights: Int64Array) -> Int64Array:
-    """Return one weight for each row of ``[num_vertices, num_weights]``: the sum of its shares.
-
-    The result is positive integers.
-    """
+    """Return a positive integer for each row of ``[num_vertices, num_weights]``: summed shares."""
     totals = np.maximum(weights.sum(axis=0), 1)
     scale = _RESOLUTION * len(weights) / weights.shape[1]
     shares: Float64Array = weights @ (scale / totals)
@@ -120,20 +116,14 @@ def run_tool(
     num_parts: int,
     num_threads: int,
 ) -> PartitionResult:
-    """Partition an undirected simple graph in a subprocess.
+    """Partition an undirected simple graph by one of ``TOOLS`` in a subprocess.
 
     Args:
-        tool: one of ``TOOLS``.
         indptr: ``[num_vertices + 1]`` offsets.
         indices: neighbors, with both directions of every edge.
         vertex_weights: ``[num_vertices, num_weights]``. ``dgl`` balances each column; other tools
             balance the sum of their shares of the totals.
         edge_weights: ``[len(indices)]``, for ``mtkahypar`` only. None: 1 each.
-        num_parts: K.
-        num_threads: threads of the tool.
-
-    Raises:
-        ConfigError: the tool failed; the message has the cause.
     """
     if num_parts == 1 or len(indptr) == 1:
         return PartitionResult(np.zeros(len(indptr) - 1, np.int32), 0)
