@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from gnnscale.core import (
-    Array,
-    Float32Array,
-    GraphError,
-    Int64Array,
-    brief,
-    standard_arithmetic,
-)
+from gnnscale.core import Array, Float32Array, GraphError, Int64Array, brief, standard_arithmetic
 from gnnscale.data import array_inputs, validation
 from gnnscale.data.neighbor_lists import edge_order, in_neighbors
 from gnnscale.graph import EdgeData, EdgeLabels, Graph, Origin, Split, SplitSource

@@ -198,12 +198,7 @@ def _warn_of_empty_rows(labels: Array, source: object) -> None:
 
 
 def _read_classes(
-    labels: Array,
-    num_classes: int | None,
-    metric: str | None,
-    count: int,
-    source: object,
-    of: str,
+    labels: Array, num_classes: int | None, metric: str | None, count: int, source: object, of: str
 ) -> Labels:
     if labels.ndim == 1 and labels.dtype.kind == "f":
         labels = validation.class_labels(np.where(labels == -1, np.nan, labels), source, of)

@@ -243,11 +243,7 @@ def checked_targets(
 
 
 def check_split(
-    split: Mapping[str, Array],
-    labels: Array,
-    num_vertices: int,
-    source: object,
-    of: str = "vertex",
+    split: Mapping[str, Array], labels: Array, num_vertices: int, source: object, of: str = "vertex"
 ) -> None:
     """Raise GraphError unless the parts are non-empty, in range, disjoint and labeled.
 

@@ -12,15 +12,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from gnnscale.core import (
-    Array,
-    BoolArray,
-    GraphError,
-    Int64Array,
-    IntArray,
-    UInt32Array,
-    brief,
-)
+from gnnscale.core import Array, BoolArray, GraphError, Int64Array, IntArray, UInt32Array, brief
 from gnnscale.core.artifact import files, header
 from gnnscale.core.artifact.artifact_type import ArtifactType, Form
 from gnnscale.core.artifact.npy import ArrayEntry, row_slices, write_array

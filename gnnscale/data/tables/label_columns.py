@@ -7,15 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gnnscale.core import (
-    Array,
-    BoolArray,
-    Float32Array,
-    GraphError,
-    Int64Array,
-    UInt8Array,
-    brief,
-)
+from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, UInt8Array, brief
 from gnnscale.data.labels import wrapped_label, wrapped_message
 from gnnscale.data.tables.batch import Batch, floats, is_text, plain
 from gnnscale.graph.store_format import MAX_CLASSES, has_label
