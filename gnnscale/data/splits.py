@@ -36,10 +36,9 @@ class RandomSplit:
             parts = random_split(writer.labels, self.fractions, seed=self.seed)
             self._check(parts, "vertices")
             writer.set_split(*parts, source=f"random split of {name}")
-        labels = writer.edge_labels
-        if labels is not None:
+        if (labels := writer.edges.labels) is not None:
             if self.by_pair:
-                ends = writer.edge_ends()
+                ends = writer.edges.ends()
                 parts = random_edge_split(labels, ends, self.fractions, seed=self.seed)
             else:
                 parts = random_split(labels, self.fractions, seed=self.seed)

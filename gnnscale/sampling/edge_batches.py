@@ -1,5 +1,8 @@
 """Mini-batches of edges: their ends and negatives are the seeds that a sampler starts from."""
 
+from __future__ import annotations
+
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,72 +10,74 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core import Array, BoolArray, Float32Array, Int64Array, IntArray
+from gnnscale import ops
+from gnnscale.core import Array, BoolArray, Float32Array, Int32Array, Int64Array, IntArray
 from gnnscale.graph import Graph
 from gnnscale.sampling import minibatch, seed_order
-from gnnscale.sampling.candidates import Candidates, draw_candidates
 from gnnscale.sampling.minibatch import Block, Links, MiniBatch
 
 #: Arrays of a block with an entry for each edge.
 _PER_EDGE = ("indices", "importance", "edge_vertices", "edge_weights", "edge_rows")
 
 
-def without_edges(batch: MiniBatch, sources: IntArray, destinations: IntArray) -> MiniBatch:
-    """Return ``batch`` without messages along some edges, in any of its layers.
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """Candidate vertices, grouped by kind; an edge is compared with its destination's kind.
 
-    Edge i leads from ``sources[i]`` to ``destinations[i]``, global ids ``[n]``.
+    Example: kinds [0, 1, 1, -1, 0] have ``vertices`` [0, 4, 1, 2] and ``offsets`` [0, 2, 4]; an
+    edge to vertex 1 is compared with vertices 1 and 2, and vertex 3 is no candidate.
     """
-    if not len(sources):
-        return batch
-    edges = _EdgeSet(sources, destinations)
-    expanded = batch.input_vertices[: batch.blocks[0].num_dst]
-    rows = np.flatnonzero(_contained(expanded.astype(np.int64, copy=False), edges.destinations))
-    blocks = tuple(_without(block, batch.input_vertices, rows, edges) for block in batch.blocks)
-    return replace(batch, blocks=blocks)
+
+    kinds: Int32Array  #: ``[num_vertices]`` int32 kind of each vertex; -1 for no candidate
+    vertices: Int64Array  #: ``[num_candidates]`` candidates by kind, ascending within a kind
+    offsets: Int64Array  #: ``[num_kinds + 1]`` first position of each kind in ``vertices``
+
+    @classmethod
+    def from_kinds(cls, kinds: Int32Array) -> Candidates:
+        """Group vertices by ``kinds`` ``[num_vertices]``, numbered from 0; -1 for no candidate."""
+        vertices = np.flatnonzero(kinds >= 0)
+        vertices = vertices[np.argsort(kinds[vertices], kind="stable")]
+        counts = np.bincount(kinds[vertices], minlength=1)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        return cls(kinds=kinds, vertices=vertices, offsets=offsets)
+
+    @property
+    def content(self) -> str:
+        """Hex digest, which differs for other kinds."""
+        return hashlib.blake2b(self.kinds.tobytes(), digest_size=16).hexdigest()
+
+    def draw(
+        self, edges: Array, destinations: IntArray, count: int, *, seed: int, step: int
+    ) -> Int64Array:
+        """Draw ``[n, count]`` int64 candidates, uniformly among the kind of each destination.
+
+        ``edges`` ``[n]`` are numbers of edges, which fix the draws (with replacement) together with
+        seed and step. ``destinations`` ``[n]`` are candidates.
+        """
+        negatives = np.empty((len(edges), count), np.int64)
+        kinds = self.kinds[destinations]
+        for kind in np.unique(kinds):
+            rows = np.flatnonzero(kinds == kind)
+            group = self.vertices[self.offsets[kind] : self.offsets[kind + 1]]
+            positions = ops.draw_negatives(edges[rows], count, len(group), seed=seed, step=step)
+            negatives[rows] = group[positions]
+        return negatives
 
 
-class _EdgeSet:
-    """Set of edges with look-ups by both ends."""
-
-    def __init__(self, sources: IntArray, destinations: IntArray) -> None:
-        src, dst = (np.asarray(ends, np.int64) for ends in (sources, destinations))
-        #: Above all ids, so that a pair of ids is one number.
-        self._base = int(max(src.max(), dst.max())) + 1
-        self.destinations = np.unique(dst)
-        self._keys = np.unique(src * self._base + dst)
-
-    def contains(self, src: IntArray, dst: IntArray) -> BoolArray:
-        """Return which edges from ``src`` ``[n]`` to ``dst`` ``[n]`` are in the set."""
-        src, dst = src.astype(np.int64), dst.astype(np.int64)
-        is_in_range = (src < self._base) & (dst < self._base)
-        return is_in_range & _contained(src * self._base + dst, self._keys)
-
-
-def _contained(values: Int64Array, ascending: Int64Array) -> BoolArray:
-    """Return whether each of ``values`` is in ``ascending``."""
-    positions = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    contained: BoolArray = ascending[positions] == values
-    return contained
-
-
-def _without(block: Block, vertices: IntArray, rows: NDArray[np.intp], edges: _EdgeSet) -> Block:
-    """Return ``block`` without ``edges``, whose destinations are ``rows``."""
-    rows = rows[rows < block.num_dst]
-    lengths = block.indptr[rows + 1] - block.indptr[rows]
-    # Positions of these rows' edges: runs that start at the rows' offsets.
-    skipped = np.cumsum(lengths) - lengths
-    positions = np.arange(lengths.sum()) + np.repeat(block.indptr[rows] - skipped, lengths)
-    owners = np.repeat(rows, lengths)
-    out = edges.contains(vertices[block.indices[positions]], vertices[owners])
-    if not out.any():
-        return block
-    removed = np.bincount(owners[out] + 1, minlength=block.num_dst + 1)
-    remaining: dict[str, Any] = {
-        name: np.delete(values, positions[out])
-        for name in _PER_EDGE
-        if (values := getattr(block, name)) is not None
-    }
-    return replace(block, indptr=block.indptr - np.cumsum(removed), **remaining)
+def draw_candidates(
+    candidates: Candidates | None,
+    edges: Array,
+    destinations: IntArray,
+    count: int,
+    *,
+    num_vertices: int,
+    seed: int,
+    step: int,
+) -> Int64Array:
+    """Draw as ``Candidates.draw`` does, or among all vertices if ``candidates`` is None."""
+    if candidates is None:
+        return ops.draw_negatives(edges, count, num_vertices, seed=seed, step=step)
+    return candidates.draw(edges, destinations, count, seed=seed, step=step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +147,8 @@ class LinkSampler(minibatch.WrappingSampler):
         """Return the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
         link_seeds = self.draw(seeds, step)
         batch = self._sampler.sample(link_seeds.vertices, step)
-        return replace(
-            without_edges(batch, link_seeds.sources, link_seeds.destinations),
-            links=link_seeds.links,
-        )
+        batch = without_edges(batch, link_seeds.sources, link_seeds.destinations)
+        return replace(batch, links=link_seeds.links)
 
     def draw(self, seeds: Array, step: int) -> LinkSeeds:
         """Return the sampler's input for the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
@@ -159,12 +162,7 @@ class LinkSampler(minibatch.WrappingSampler):
             seed=self._seed,
             step=step,
         )
-        ends = np.concatenate([edges.astype(np.int64), negatives], axis=1)
-        vertices, positions = np.unique(ends, return_inverse=True)
-        rows = positions.reshape(ends.shape).astype(np.int32)
-        links = Links(
-            sources=np.ascontiguousarray(rows[:, 0]), destinations=np.ascontiguousarray(rows[:, 1:])
-        )
+        vertices, links = edge_links(np.concatenate([edges.astype(np.int64), negatives], axis=1))
         # A profiling run may train edges that the order does not have in this step.
         numbers = np.union1d(self._step_edges(step), seeds)
         dropped = np.asarray(self._edges[numbers])
@@ -229,7 +227,7 @@ class EdgeSampler(minibatch.WrappingSampler):
 
 
 def edge_links(
-    ends: IntArray, rows: IntArray, features: Float32Array | None
+    ends: IntArray, rows: IntArray | None = None, features: Float32Array | None = None
 ) -> tuple[IntArray, Links]:
     """Return the distinct ends ``[m]`` of edges, ascending, and the edges by position among them.
 
@@ -241,7 +239,7 @@ def edge_links(
     links = Links(
         sources=np.ascontiguousarray(positions[:, 0]),
         destinations=np.ascontiguousarray(positions[:, 1:]),
-        rows=np.asarray(rows),
+        rows=None if rows is None else np.asarray(rows),
         features=None if features is None else np.asarray(features[rows]),
     )
     return vertices, links
@@ -264,3 +262,61 @@ class EdgeSampling(minibatch.SamplerConfig):
         """Build the sampler for ``graph``."""
         vertices = self.vertices.sampler(graph, seed=seed, num_threads=num_threads)
         return EdgeSampler(vertices, self.ends, self.features)
+
+
+def without_edges(batch: MiniBatch, sources: IntArray, destinations: IntArray) -> MiniBatch:
+    """Return ``batch`` without messages along some edges, in any of its layers.
+
+    Edge i leads from ``sources[i]`` to ``destinations[i]``, global ids ``[n]``.
+    """
+    if not len(sources):
+        return batch
+    edges = _EdgeSet(sources, destinations)
+    expanded = batch.input_vertices[: batch.blocks[0].num_dst]
+    rows = np.flatnonzero(_contained(expanded.astype(np.int64, copy=False), edges.destinations))
+    blocks = tuple(_without(block, batch.input_vertices, rows, edges) for block in batch.blocks)
+    return replace(batch, blocks=blocks)
+
+
+class _EdgeSet:
+    """Set of edges with look-ups by both ends."""
+
+    def __init__(self, sources: IntArray, destinations: IntArray) -> None:
+        src, dst = (np.asarray(ends, np.int64) for ends in (sources, destinations))
+        #: Above all ids, so that a pair of ids is one number.
+        self._base = int(max(src.max(), dst.max())) + 1
+        self.destinations = np.unique(dst)
+        self._keys = np.unique(src * self._base + dst)
+
+    def contains(self, src: IntArray, dst: IntArray) -> BoolArray:
+        """Return which edges from ``src`` ``[n]`` to ``dst`` ``[n]`` are in the set."""
+        src, dst = src.astype(np.int64), dst.astype(np.int64)
+        is_in_range = (src < self._base) & (dst < self._base)
+        return is_in_range & _contained(src * self._base + dst, self._keys)
+
+
+def _contained(values: Int64Array, ascending: Int64Array) -> BoolArray:
+    """Return whether each of ``values`` is in ``ascending``."""
+    positions = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    contained: BoolArray = ascending[positions] == values
+    return contained
+
+
+def _without(block: Block, vertices: IntArray, rows: NDArray[np.intp], edges: _EdgeSet) -> Block:
+    """Return ``block`` without ``edges``, whose destinations are ``rows``."""
+    rows = rows[rows < block.num_dst]
+    lengths = block.indptr[rows + 1] - block.indptr[rows]
+    # Positions of these rows' edges: runs that start at the rows' offsets.
+    skipped = np.cumsum(lengths) - lengths
+    positions = np.arange(lengths.sum()) + np.repeat(block.indptr[rows] - skipped, lengths)
+    owners = np.repeat(rows, lengths)
+    out = edges.contains(vertices[block.indices[positions]], vertices[owners])
+    if not out.any():
+        return block
+    removed = np.bincount(owners[out] + 1, minlength=block.num_dst + 1)
+    remaining: dict[str, Any] = {
+        name: np.delete(values, positions[out])
+        for name in _PER_EDGE
+        if (values := getattr(block, name)) is not None
+    }
+    return replace(block, indptr=block.indptr - np.cumsum(removed), **remaining)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from gnnscale.core import (
     Array,
     ConfigError,
@@ -68,12 +70,7 @@ class Block:
     @property
     def num_bytes(self) -> int:
         """Bytes of its arrays."""
-        optional = (
-            *(self.importance, self.edge_vertices, self.edge_weights, self.weight_sums),
-            *(self.edge_rows, self.edge_attr),
-        )
-        arrays = [self.indptr, self.indices, *(array for array in optional if array is not None)]
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +89,7 @@ class Links:
     @property
     def num_bytes(self) -> int:
         """Bytes of its arrays."""
-        arrays = (self.sources, self.destinations, self.rows, self.features)
-        return sum(array.nbytes for array in arrays if array is not None)
+        return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +173,6 @@ class Sampler(Protocol):
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds``, distinct vertices (else ValueError), at ``step``."""
-        ...
 
 
 class WrappingSampler:

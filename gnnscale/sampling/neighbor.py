@@ -120,12 +120,8 @@ class _FanoutSampling(minibatch.SamplerConfig):
         return len(self.fanouts)
 
     def _options(self, seed: int, num_threads: int) -> dict[str, Any]:
-        return {
-            "fanouts": list(self.fanouts),
-            "replace": self.replace,
-            "seed": seed,
-            "num_threads": num_threads,
-        }
+        options = {"fanouts": list(self.fanouts), "replace": self.replace}
+        return options | {"seed": seed, "num_threads": num_threads}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,10 +189,6 @@ class WeightedSampling(_FanoutSampling):
 class TruncatedSampler(minibatch.WrappingSampler):
     """Samples all hops but the last, whose block is empty, as its aggregates are precomputed."""
 
-    def __init__(self, outer: minibatch.Sampler) -> None:
-        """Let ``outer`` sample the hops before the last; a model of one layer has none."""
-        super().__init__(outer)
-
     def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
         batch = self._sampler.sample(seeds, step)
@@ -229,6 +221,4 @@ class TruncatedSampling(minibatch.SamplerConfig):
 
 def without_last_hop(sampler: minibatch.SamplerConfig) -> TruncatedSampling | None:
     """Return the sampling without the last hop. None: the last hop does not take all neighbors."""
-    if sampler.is_full_neighborhood:
-        return TruncatedSampling(whole=sampler)
-    return None
+    return TruncatedSampling(whole=sampler) if sampler.is_full_neighborhood else None

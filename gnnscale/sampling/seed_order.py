@@ -40,21 +40,17 @@ class SeedOrder(Protocol):
     @property
     def steps_per_epoch(self) -> int:
         """Steps of every epoch."""
-        ...
 
     @property
     def batch_size(self) -> int:
         """Seeds of a full mini-batch, over all devices."""
-        ...
 
     @property
     def movable(self) -> bool:
         """Whether seeds may move between devices; ``StepSeeds.counts`` is None then."""
-        ...
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
         """Yield the seeds of each step of ``epoch``, counted from 0."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,19 @@ from typing import TypeAlias
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import Array, Int64Array, hardware, progress
+from gnnscale.core import (
+    Array,
+    BoolArray,
+    Float32Array,
+    GraphError,
+    Int32Array,
+    Int64Array,
+    hardware,
+    progress,
+)
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter
 from gnnscale.core.pipeline import Pipeline
-from gnnscale.data.storage import edge_packing, edge_spool
+from gnnscale.data.storage import edge_spool
 from gnnscale.graph.store_format import EDGE_ROWS, WEIGHTS, vertex_dtype
 
 #: Slices of edges: sources and destinations.
@@ -30,7 +39,7 @@ class SortedLists:
     first: int  #: first vertex of the range
     offsets: Int64Array  #: ``[num_vertices + 1]`` offsets into ``lists``, from 0 on
     lists: Array  #: in-neighbors, in ascending order for each vertex
-    carried: edge_packing.EdgePayload  #: weights and rows in the order of ``lists``
+    carried: edge_spool.EdgePayload  #: weights and rows in the order of ``lists``
 
 
 @dataclass
@@ -89,7 +98,7 @@ class _Sorter:
         self._folder = spool.folder
         self._drop_duplicates = drop_duplicates
         self._memory_bytes = memory_bytes
-        self._edge_bytes = edge_packing.EDGE_BYTES if spool.packs else self._word.itemsize
+        self._edge_bytes = edge_spool.EDGE_BYTES if spool.packs else self._word.itemsize
         self._files: list[edge_spool.EdgeFile] = []
 
     def ranges(self, blocks: list[edge_spool.EdgeBlock]) -> Iterator[_Range]:
@@ -124,12 +133,12 @@ class _Sorter:
         drops = self._drop_duplicates and not self._spool.packs
         offsets = ops.csc_sort(offsets, out, drops, hardware.usable_cores())
         if not self._spool.packs:
-            part.lists = SortedLists(first, offsets, out[: offsets[-1]], edge_packing.EdgePayload())
+            part.lists = SortedLists(first, offsets, out[: offsets[-1]], edge_spool.EdgePayload())
             return
         lists, carried = self._spool.unpacked(out)
         del out
         if self._drop_duplicates:
-            offsets, lists, carried = edge_packing.merged(offsets, lists, carried, first)
+            offsets, lists, carried = merged(offsets, lists, carried, first)
         part.lists = SortedLists(first, offsets, lists, carried)
 
     def _range_starts(self, degrees: Int64Array) -> Int64Array:
@@ -206,3 +215,48 @@ def write_topology(
             files["indptr"].append(part.offsets[1:] + written)
             written += len(part.lists)
         return {name: file.close() for name, file in files.items()}
+
+
+def merged(
+    offsets: Int64Array, lists: Int32Array, carried: edge_spool.EdgePayload, first: int
+) -> tuple[Int64Array, Int32Array, edge_spool.EdgePayload]:
+    """Merge repeated neighbors into one with the first row and the sum of the weights.
+
+    Sums (GraphError beyond float32) are in float64 in the order of ``lists`` ``[num_edges]``, so
+    that they are independent of the threads. ``first`` is the vertex of the first list.
+    """
+    begins = _run_begins(offsets, lists)
+    if begins.all():
+        return offsets, lists, carried
+    first_edges = np.flatnonzero(begins)
+    del begins
+    weights = None if carried.weights is None else _sums(carried.weights, first_edges)
+    if weights is not None and not np.isfinite(weights).all():
+        edge = first_edges[np.isinf(weights).argmax()]
+        owner = first + int(np.searchsorted(offsets, edge, side="right")) - 1
+        raise GraphError(
+            f"edge {lists[edge]} to {owner}: expected weights of repeated edges with a sum in the "
+            "range of float32"
+        )
+    rows = None if carried.rows is None else carried.rows[first_edges]
+    # Every list starts a run of equal neighbors; an empty list starts at the next run.
+    new_offsets: Int64Array = np.searchsorted(first_edges, offsets)
+    return new_offsets, lists[first_edges], edge_spool.EdgePayload(weights, rows)
+
+
+def _run_begins(offsets: Int64Array, lists: Int32Array) -> BoolArray:
+    """Return a mask ``[num_edges]`` of the edges that start a neighbor or a list."""
+    begins = np.empty(len(lists), np.bool_)
+    begins[:1] = True
+    np.not_equal(lists[1:], lists[:-1], out=begins[1:])
+    begins[offsets[:-1][offsets[:-1] < len(lists)]] = True
+    return begins
+
+
+def _sums(weights: Float32Array, first_edges: Int64Array) -> Float32Array:
+    """Return the sum of each run of weights; infinity if it exceeds float32."""
+    with np.errstate(over="ignore"):
+        sums: Float32Array = np.add.reduceat(weights, first_edges, dtype=np.float64).astype(
+            np.float32
+        )
+    return sums

@@ -2,20 +2,60 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import Array, Float32Array, GraphError, Int64Array, UInt32Array, hardware
+from gnnscale.core import (
+    Array,
+    Float32Array,
+    GraphError,
+    Int32Array,
+    Int64Array,
+    UInt32Array,
+    hardware,
+)
 from gnnscale.core.artifact.npy import NpyWriter, map_npy
-from gnnscale.data.storage import edge_packing
 from gnnscale.graph.store_format import vertex_dtype
 
 _SLICE_EDGES = 1 << 20
 #: Write buffer that combines small slices of edges.
 _BUFFER_BYTES = 64 << 10
+
+
+#: Bytes of memory per edge while words are unpacked and repeated edges merged.
+EDGE_BYTES = 40
+
+_CARRIED_BITS = 32
+
+
+@dataclass(frozen=True)
+class EdgePayload:
+    """Data of edges besides their ends, ``[num_edges]``."""
+
+    weights: Float32Array | None = None  #: None: edges have no weights
+    rows: UInt32Array | None = None  #: rows of edge features. None: edges have no features.
+
+
+def weight_bits(weights: Float32Array) -> UInt32Array:
+    """Return the bits of finite, non-negative ``weights``, which sort like the weights."""
+    # Adding plus zero clears the sign bit of minus zero.
+    bits: UInt32Array = (weights + np.float32(0)).view(np.uint32)
+    return bits
+
+
+def packed(src: Int64Array, carried: UInt32Array) -> Int64Array:
+    """Return words of sources (below 2^31) and 32 bits, which sort like (source, bits) pairs."""
+    words: Int64Array = (src << _CARRIED_BITS) | carried
+    return words
+
+
+def unpacked(words: Int64Array) -> tuple[Int32Array, UInt32Array]:
+    """Return the sources and the 32 bits of ``words``."""
+    return (words >> _CARRIED_BITS).astype(np.int32), words.astype(np.uint32)
 
 
 class EdgeFile:
@@ -229,7 +269,7 @@ class EdgeSpool:
             if weights is not None and self._row_weights is not None:
                 self._row_weights.append(weights)
         elif weights is not None:
-            columns.append(edge_packing.weight_bits(weights))
+            columns.append(weight_bits(weights))
         first = 0
         while first < len(src):
             count = min(len(src) - first, _SLICE_EDGES - self._num_buffered)
@@ -274,17 +314,17 @@ class EdgeSpool:
         """Return the words of added loops ``[num_vertices]``: weight 1, the row after the last."""
         if not self.packs:
             return vertices
-        one = edge_packing.weight_bits(np.ones(1, np.float32))
+        one = weight_bits(np.ones(1, np.float32))
         carried = np.array([self.num_rows]).astype(np.uint32) if self.has_rows else one
-        return edge_packing.packed(vertices, np.repeat(carried, len(vertices)))
+        return packed(vertices, np.repeat(carried, len(vertices)))
 
-    def unpacked(self, words: Int64Array) -> tuple[Array, edge_packing.EdgePayload]:
+    def unpacked(self, words: Int64Array) -> tuple[Array, EdgePayload]:
         """Return the sources and the payload of packed ``words``; after ``finish``."""
-        sources, carried = edge_packing.unpacked(words)
+        sources, carried = unpacked(words)
         if not self.has_rows:
-            return sources, edge_packing.EdgePayload(weights=carried.view(np.float32))
+            return sources, EdgePayload(weights=carried.view(np.float32))
         weights = None if self._row_weights is None else self._row_weights.of(carried)
-        return sources, edge_packing.EdgePayload(weights, carried)
+        return sources, EdgePayload(weights, carried)
 
     def _add(self, src: Array, dst: Array, carried: UInt32Array | None = None) -> None:
         if self._keeps_loops and not self._undirected:
@@ -302,7 +342,7 @@ class EdgeSpool:
 
     def _scatter(self, src: Array, dst: Array, carried: UInt32Array | None) -> None:
         blocks = np.arange(len(self._blocks), dtype=np.int32)
-        src = src if carried is None else edge_packing.packed(src, carried)
+        src = src if carried is None else packed(src, carried)
         ends = self._reserve(len(src))
         starts = ops.csc_scatter(
             *(src, dst, blocks, len(blocks)),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gnnscale.core import ConfigError, check_choice, check_range
 from gnnscale.core.artifact import files
-from gnnscale.data.storage import edge_packing, edge_spool
+from gnnscale.data.storage import edge_spool
 from gnnscale.graph.dtypes import FEATURE_DTYPES, row_bytes
 from gnnscale.graph.store_format import vertex_dtype
 
@@ -85,7 +85,7 @@ class PrepareEstimate:
     @property
     def memory(self) -> int:
         """Bytes of memory that preparing takes, at most; a single huge list may exceed it."""
-        list_bytes = edge_packing.EDGE_BYTES if self._packs else self._word_bytes
+        list_bytes = edge_spool.EDGE_BYTES if self._packs else self._word_bytes
         edge_bytes = 2 * self._word_bytes + list_bytes  # spooled, and sorted
         sorting = edge_bytes * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices
         vertices = (_VERTEX_BYTES + 2 * self.label_bytes) * self.num_vertices

@@ -120,23 +120,19 @@ class Spread:
         if self._max is None or not self._max.any():
             return None
         magnitudes = np.append(self._max[self._max > 0], self._reference)
-        column, usual = (
-            int(self._max.argmax()),
-            float(np.sort(magnitudes)[(len(magnitudes) - 1) // 2]),
-        )
-        largest = float(self._max[column])
+        usual = float(np.sort(magnitudes)[(len(magnitudes) - 1) // 2])
+        column, largest = int(self._max.argmax()), float(self._max.max())
         return (column, largest, usual) if largest >= _WIDE * usual else None
 
 
 def warn_of_spread(spread: Spread, source: object, names: Callable[[int], str], hint: str) -> None:
     """Warn about a feature column of far larger magnitude than the median column."""
-    if spread.widest is None:
-        return
-    column, largest, usual = spread.widest
-    _LOG.warning(
-        "%s: feature %s reaches %.3g, and most only %.3g; a model learns little of these. %s",
-        *(source, names(column), largest, usual, hint),
-    )
+    if spread.widest is not None:
+        column, largest, usual = spread.widest
+        _LOG.warning(
+            "%s: feature %s reaches %.3g, and most only %.3g; a model learns little of these. %s",
+            *(source, names(column), largest, usual, hint),
+        )
 
 
 def warn_of_large(largest: float, source: object) -> None:
@@ -158,20 +154,12 @@ class _WithScaling:
 
 
 def read_scaling(graph: Graph) -> ColumnScaling | None:
-    """Return the scaling of the vertex features in a store. None: they are not scaled.
-
-    Raises:
-        GraphError: the entry in ``meta.json`` is damaged.
-    """
+    """Return the scaling of the vertex features in a store, checked. None: they are not scaled."""
     return _read(graph, "scaling", graph.num_features) if graph.origin.has_stored_features else None
 
 
 def read_edge_scaling(graph: Graph) -> ColumnScaling | None:
-    """Return the scaling of the edge features in a store. None: they are not scaled.
-
-    Raises:
-        GraphError: the entry in ``meta.json`` is damaged.
-    """
+    """Return the scaling of the edge features in a store, checked. None: they are not scaled."""
     width = graph.num_edge_features
     return _read(graph, "edge_scaling", width) if width else None
 
@@ -196,9 +184,6 @@ def scale_edge_features(graph: Graph, scaling: ColumnScaling) -> Graph:
     """Return ``graph`` with scaled edge features in a temporary file.
 
     The last row, of added loops, remains zeros, which equal the mean.
-
-    Raises:
-        NoSpaceError: the disk is too small.
     """
     edges = graph.edges
     assert edges.features is not None

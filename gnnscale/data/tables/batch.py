@@ -190,7 +190,7 @@ def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
     from pyarrow import compute
 
     array = plain(batch.columns[column])
-    if not _is_number(array.type):
+    if not is_number(array.type):
         raise GraphError(
             f"{batch.file}: column {brief(repr(column))}: expected numbers, got {brief(array.type)}"
         )
@@ -204,7 +204,8 @@ def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
     return values
 
 
-def _is_number(kind: Any) -> bool:
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is one of numbers, booleans, or nulls alone."""
     from pyarrow import types
 
     numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import Array, Float32Array, GraphError, brief
-from gnnscale.data.tables.batch import Batch, first_null, floats, is_binary, refuse_nulls
+from gnnscale.data.tables.batch import Batch, first_null, floats, is_binary, is_number, refuse_nulls
 from gnnscale.data.tables.categories import Column, find_categories, mixed_up, one_hot
 from gnnscale.data.tables.label_columns import are_parts
 from gnnscale.data.tables.table import Table
@@ -34,20 +34,12 @@ class _WithColumns:
 
 
 def read_columns(graph: Graph) -> tuple[Column, ...] | None:
-    """Return the columns of the vertex features. None: the graph is not from a table.
-
-    Raises:
-        GraphError: the entry in ``meta.json`` is damaged.
-    """
+    """Return the columns of the vertex features, checked. None: the graph is not from a table."""
     return _read(graph, "columns", graph.num_features) if graph.origin.has_stored_features else None
 
 
 def read_edge_columns(graph: Graph) -> tuple[Column, ...] | None:
-    """Return the columns of the edge features. None: edges have no features.
-
-    Raises:
-        GraphError: the entry in ``meta.json`` is damaged.
-    """
+    """Return the columns of the edge features, checked. None: edges have no features."""
     width = graph.num_edge_features
     return _read(graph, "edge_columns", width) if width else None
 
@@ -278,15 +270,16 @@ class _RowNumbers:
         self._features = np.asarray(features, np.int64)
         self._firsts: Float32Array | None = None  # first two rows of the features
         self._extremes: list[Array] = []  # minimum, maximum and sum of each feature
-        self._in_line: Array = np.ones(
-            len(self._features), np.bool_
-        )  # whether distances are equal so far
+        #: whether distances are equal so far
+        self._in_line: Array = np.ones(len(self._features), np.bool_)
         self.count = 0  #: number of rows added
 
     def add(self, rows: Float32Array) -> None:
         """Add the next ``rows`` ``[n, num_features]``."""
         if self._firsts is None:
-            self._begin(rows)
+            # Drop features that repeat within the first rows, as most do.
+            few = np.sort(rows[:64, self._features], axis=0)
+            self._keep((few[1:] != few[:-1]).all(axis=0))
             self._firsts = rows[:2, self._features]
         self._keep((rows[:, self._features] == np.floor(rows[:, self._features])).all(axis=0))
         values = rows[:, self._features].astype(np.float64)
@@ -296,18 +289,10 @@ class _RowNumbers:
         extremes = [values.min(axis=0), values.max(axis=0), values.sum(axis=0)]
         if self._extremes:
             least, greatest, total = self._extremes
-            extremes = [
-                np.minimum(extremes[0], least),
-                np.maximum(extremes[1], greatest),
-                extremes[2] + total,
-            ]
+            low, high, part_total = extremes
+            extremes = [np.minimum(low, least), np.maximum(high, greatest), part_total + total]
         self._extremes = extremes
         self.count += len(rows)
-
-    def _begin(self, rows: Float32Array) -> None:
-        """Drop features that repeat within the first rows, as most do."""
-        few = np.sort(rows[:64, self._features], axis=0)
-        self._keep((few[1:] != few[:-1]).all(axis=0))
 
     def _keep(self, selected: Array) -> None:
         self._features, self._in_line = self._features[selected], self._in_line[selected]
@@ -333,12 +318,8 @@ def _is_list(kind: Any) -> bool:
 
 
 def _holds_numbers(kind: Any) -> bool:
-    from pyarrow import types
-
-    kind = kind.value_type if _is_list(kind) else kind
-    numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
     # Null: the first rows of CSV are empty; a later text is an error that names the row.
-    return bool(numeric or types.is_boolean(kind) or types.is_null(kind))
+    return is_number(kind.value_type if _is_list(kind) else kind)
 
 
 def _storage_dtype(kinds: Sequence[Any]) -> str:

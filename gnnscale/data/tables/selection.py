@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,10 +114,7 @@ def _read_selection(
 ) -> tuple[str, list[Any]]:
     """Return ``OPTION=FILE`` for errors, and the ids ``[n]`` of each column."""
     if not isinstance(selection, (str, Path)):
-        ids = _listed_ids(
-            selection, option, listed, num_columns=len(columns), vertex_ids=vertex_ids
-        )
-        return option, ids
+        return option, _listed_ids(selection, option, listed, len(columns), vertex_ids)
     text = str(selection)
     if not text.endswith(_FILES):
         raise ConfigError(f"{option}={brief(selection)}: allowed are {allowed}, or {listed}")
@@ -127,15 +124,16 @@ def _read_selection(
         if array.ndim == 2 and array.shape[1] != 2:
             raise ConfigError(f"{option}: has {array.shape[1]} columns, must be source and target")
         return option, [array] if array.ndim == 1 else list(array.T)
-    return option, _table_ids(Path(selection), columns, vertex_ids)
+    kind = _csv_id_type(vertex_ids)
+    return option, _table_columns(Path(selection), dict.fromkeys(columns, kind))
 
 
 def _listed_ids(
-    selection: Any, option: str, listed: str, *, num_columns: int, vertex_ids: pyarrow.Array | None
+    selection: Any, option: str, listed: str, num_columns: int, vertex_ids: pyarrow.Array | None
 ) -> list[Array]:
     refuse_masked(selection, option)
     values = selection if isinstance(selection, (Sequence, np.ndarray)) else _as_list(selection)
-    texts = vertex_ids is not None and not _has_integers(vertex_ids)
+    texts = vertex_ids is not None and str(vertex_ids.type) not in ("int64", "uint64")
     try:
         ids = np.asarray(values, np.object_ if texts else None)
     except (ValueError, OverflowError):  # a ragged list; a number of many digits
@@ -158,31 +156,27 @@ def _as_list(values: Any) -> Any:
     return np.asarray(values) if hasattr(type(values), "__array__") else [values]
 
 
-def _has_integers(vertex_ids: pyarrow.Array) -> bool:
-    return str(vertex_ids.type) in ("int64", "uint64")
+def _csv_id_type(vertex_ids: pyarrow.Array | None) -> Any:
+    import pyarrow
+
+    return csv_id_type("auto", pyarrow.int64() if vertex_ids is None else vertex_ids.type)
 
 
-def _table_ids(file: Path, columns: tuple[str, ...], vertex_ids: pyarrow.Array | None) -> list[Any]:
-    """Return the Arrow arrays of ids in ``columns`` of a table."""
+def _table_columns(file: Path, types: Mapping[str, Any]) -> list[Any]:
+    """Return Arrow arrays of the columns in a table; ``types`` are those of CSV."""
     import pyarrow
 
     table = Table([file], ",", _TABLE_BYTES)
-    _check_columns(table, file, columns)
-    kind = pyarrow.int64() if vertex_ids is None else vertex_ids.type
-    types = {column: csv_id_type("auto", kind) for column in columns}
-    arrays_by_column: list[list[Any]] = [[] for _ in columns]
-    for batch in table.batches(columns, types, 32):
-        for arrays, column in zip(arrays_by_column, columns, strict=True):
-            refuse_nulls(batch, column)
-            arrays.append(plain(batch.columns[column]))
-    return [pyarrow.concat_arrays(arrays) for arrays in arrays_by_column]
-
-
-def _check_columns(table: Table, file: Path, columns: Sequence[str]) -> None:
-    missing = next((column for column in columns if column not in table.names), None)
+    missing = next((column for column in types if column not in table.names), None)
     if missing is not None:
         have = ", ".join(map(brief, table.names[:12]))
         raise GraphError(f"{file}: has no column {brief(missing)}, it has {have}")
+    arrays_by_column: dict[str, list[Any]] = {column: [] for column in types}
+    for batch in table.batches([*types], types, 32):
+        for column, arrays in arrays_by_column.items():
+            refuse_nulls(batch, column)
+            arrays.append(plain(batch.columns[column]))
+    return [pyarrow.concat_arrays(arrays) for arrays in arrays_by_column.values()]
 
 
 def _vertex_numbers(
@@ -210,14 +204,12 @@ def _look_up(ids: Any, vertex_ids: pyarrow.Array, graph: Graph, option: str) -> 
     from pyarrow import compute
 
     try:
-        requested = (pyarrow.array(ids) if isinstance(ids, np.ndarray) else ids).cast(
-            vertex_ids.type
-        )
+        requested = pyarrow.array(ids) if isinstance(ids, np.ndarray) else ids
+        requested = requested.cast(vertex_ids.type)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, UnicodeError):
         # An id does not fit the type, or is not UTF-8.
-        raise ConfigError(
-            f"{option}: expected ids of {vertex_ids.type}, as {graph.name} has"
-        ) from None
+        what = f"{option}: expected ids of {vertex_ids.type}, as {graph.name} has"
+        raise ConfigError(what) from None
     numbers = compute.index_in(requested, value_set=vertex_ids)
     if numbers.null_count:
         missing = requested.filter(compute.is_null(numbers))[0].as_py()
@@ -256,27 +248,11 @@ def find_kinds(
         raise ConfigError(
             f"{option}={brief(file)}: expected a column of kinds other than the ids, got {column}"
         )
-    ids, values = _table_columns(Path(file), vertex_ids, column)
-    option = f"{option}={brief(file)}"
-    vertices = _distinct(_vertex_numbers(ids, vertex_ids, graph, option), graph, vertex_ids, option)
-    kinds[vertices] = values.dictionary_encode().indices.to_numpy()
-    return kinds
-
-
-def _table_columns(
-    file: Path, vertex_ids: pyarrow.Array | None, column: str
-) -> tuple[pyarrow.Array, pyarrow.Array]:
-    """Return the ids of a table, and the values of ``column`` as texts."""
     import pyarrow
 
-    table = Table([file], ",", _TABLE_BYTES)
-    _check_columns(table, file, (*_ID, column))
-    kind = pyarrow.int64() if vertex_ids is None else vertex_ids.type
-    types = {_ID[0]: csv_id_type("auto", kind), column: pyarrow.large_string()}
-    arrays_by_column: dict[str, list[Any]] = {name: [] for name in types}
-    for batch in table.batches([*types], types, 32):
-        for name, arrays in arrays_by_column.items():
-            refuse_nulls(batch, name)
-            arrays.append(plain(batch.columns[name]))
-    ids, values = (pyarrow.concat_arrays(arrays) for arrays in arrays_by_column.values())
-    return ids, values.cast(pyarrow.large_string())
+    text = pyarrow.large_string()
+    ids, values = _table_columns(Path(file), {_ID[0]: _csv_id_type(vertex_ids), column: text})
+    option = f"{option}={brief(file)}"
+    vertices = _distinct(_vertex_numbers(ids, vertex_ids, graph, option), graph, vertex_ids, option)
+    kinds[vertices] = values.cast(text).dictionary_encode().indices.to_numpy()
+    return kinds
