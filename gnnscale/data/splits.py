@@ -10,7 +10,7 @@ import numpy as np
 from gnnscale.core import ConfigError
 from gnnscale.core.types import Array, Int64Array, IntArray
 from gnnscale.data.storage.writer import StoreWriter
-from gnnscale.graph.store_format import has_label
+from gnnscale.graph.split import has_label
 
 _LOG = logging.getLogger(__name__)
 _Parts: TypeAlias = tuple[Int64Array, Int64Array, Int64Array]

@@ -20,7 +20,7 @@ import numpy as np
 
 from gnnscale.core import Array, BoolArray, ConfigError, GraphError, IntArray
 from gnnscale.graph import SplitLabels
-from gnnscale.graph.store_format import has_label
+from gnnscale.graph.split import has_label
 
 log = logging.getLogger(__name__)
 Vertices = IntArray

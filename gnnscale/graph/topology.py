@@ -1,0 +1,167 @@
+"""Topology of a graph: in-neighbor lists, data of edges and their origin; sums of weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnscale.core import Float32Array, GraphError, Int64Array, IntArray, UInt32Array
+from gnnscale.graph.edges import EdgeData, EdgeLabels
+from gnnscale.graph.split import SplitSource
+
+#: Number of adjacency lists whose weights are summed at a time.
+_LISTS = 1 << 18
+
+
+def list_sums(indptr: Int64Array, values: Float32Array) -> Float32Array:
+    """Return the float32 sum of each list's ``values``, accumulated in float64.
+
+    ``indptr`` ``[num_lists + 1]`` are the offsets of the lists.
+    """
+    sums = np.zeros(len(indptr) - 1, np.float32)
+    filled = np.diff(indptr) > 0
+    if filled.any():
+        with np.errstate(over="ignore", invalid="ignore"):  # of damaged weights
+            sums[filled] = np.add.reduceat(values, indptr[:-1][filled], dtype=np.float64)
+    return sums
+
+
+def checked_list_sums(indptr: Int64Array, weights: Float32Array, *, source: object) -> Float32Array:
+    """Return ``list_sums`` of a store's edge ``weights`` in bounded memory; refuse damage."""
+    num_vertices = len(indptr) - 1
+    sums = np.empty(num_vertices, np.float32)
+    for first in range(0, num_vertices, _LISTS):
+        ends = np.asarray(indptr[first : first + _LISTS + 1])
+        if ends[0] < 0 or ends[-1] > len(weights) or (np.diff(ends) < 0).any():
+            raise GraphError(
+                f"{source}: damaged, indptr: lists between vertices {first} and "
+                f"{first + len(ends) - 1} do not lie in order within the {len(weights)} weights; "
+                "gnnscale doctor store=DIR shows more"
+            )
+        values = np.asarray(weights[ends[0] : ends[-1]])
+        part = list_sums(ends - ends[0], values)
+        valid = (part >= 0) & np.isfinite(part)
+        if not valid.all():
+            i = int(valid.argmin())
+            if part[i] == np.inf and np.isfinite(values).all():
+                raise GraphError(
+                    f"{source}: edge_weights: those of the in-edges of vertex {first + i} add up "
+                    "to more than float32 holds; scale all weights"
+                )
+            raise GraphError(
+                f"{source}: damaged, edge_weights: those of the in-edges of vertex {first + i} "
+                f"add up to {part[i]}; gnnscale doctor store=DIR looks at all of it"
+            )
+        sums[first : first + _LISTS] = part
+    return sums
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Source of a graph."""
+
+    path: Path | None = None  #: the graph store. None: the graph is in memory
+    content: str | None = None  #: hex digest of the store's content. None: the graph is in memory
+    #: best test accuracy that the graph's generator allows. None: unknown
+    attainable_accuracy: float | None = None
+    #: whether the features are the store's, and not computed or learned by a run
+    has_stored_features: bool = True
+    #: names of the split's parts at their source
+    split: SplitSource = field(default_factory=SplitSource)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """Name, origin, in-neighbor lists and data of edges of a ``Graph``; see its attributes."""
+
+    name: str
+    indptr: Int64Array
+    indices: IntArray
+    origin: Origin = Origin()
+    degrees: UInt32Array | None = None
+    edges: EdgeData = field(default_factory=EdgeData)
+    lists: Any = None
+
+    @property
+    def edge_weights(self) -> Float32Array | None:
+        """``[num_edges]`` weights. None: all edges weigh 1."""
+        return self.edges.weights
+
+    @property
+    def edge_ids(self) -> Int64Array | None:
+        """``[num_edges]`` numbers of edges. None: numbers are positions in ``indices``."""
+        return self.edges.ids
+
+    @property
+    def edge_rows(self) -> UInt32Array | None:
+        """``[num_edges]`` row in ``edge_features`` of each edge. None: edges have no features."""
+        return self.edges.rows
+
+    @property
+    def edge_features(self) -> Float32Array | None:
+        """``[num_rows, num_edge_features]``, indexed by ``edge_rows``. None: no features."""
+        return self.edges.features
+
+    @property
+    def edge_labels(self) -> EdgeLabels | None:
+        """Labels and split of edges, or None."""
+        return self.edges.labels
+
+    @property
+    def num_edge_features(self) -> int:
+        """Number of features of an edge."""
+        return 0 if self.edge_features is None else int(self.edge_features.shape[1])
+
+    @property
+    def num_vertices(self) -> int:
+        """Number of vertices."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Number of directed edges."""
+        return len(self.indices)
+
+    @property
+    def topology_bytes(self) -> int:
+        """Bytes of ``indptr`` and ``indices``."""
+        return self.indptr.nbytes + self.indices.nbytes
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Bytes of the topology that samplers read randomly in mapped files."""
+        return self.indptr.nbytes if self.lists is not None else self.topology_bytes
+
+    @property
+    def path(self) -> Path | None:
+        """Path of the graph store. None: the graph is in memory."""
+        return self.origin.path
+
+    @property
+    def content(self) -> str | None:
+        """Hex digest of the store's content. None: the graph is in memory."""
+        return self.origin.content
+
+    @property
+    def attainable_accuracy(self) -> float | None:
+        """Best test accuracy that the graph's generator allows. None: unknown."""
+        return self.origin.attainable_accuracy
+
+    @cached_property
+    def weight_sums(self) -> Float32Array | None:
+        """``[num_vertices]`` sum of the weights of each vertex's in-edges, or None.
+
+        The first use reads all weights, and refuses damaged ones. NaN: the adjacency list of the
+        vertex is missing in this part of a graph.
+        """
+        if self.edge_weights is None:
+            return None
+        source = self.path or self.name
+        sums = checked_list_sums(self.indptr, self.edge_weights, source=source)
+        if self.degrees is not None:
+            sums[(np.asarray(self.degrees) > 0) & (np.diff(self.indptr) == 0)] = np.nan
+        return sums
