@@ -45,10 +45,7 @@ def share_out(
 
 
 def deal(order: Array, capacities: Sequence[int]) -> list[Array]:
-    """Deal vertices, hottest first, to devices in turn, up to ``capacities`` rows each.
-
-    Quiver hashes vertices within a clique in this way.
-    """
+    """Deal vertices, hottest first, to devices in turn (Quiver), up to ``capacities`` rows each."""
     counts = [min(capacity, len(order)) for capacity in capacities]
     turns = np.concatenate([np.arange(count, dtype=np.int64) for count in counts])
     devices = np.repeat(np.arange(len(counts)), counts)
@@ -107,10 +104,7 @@ def traffic(
     rows: Mapping[int, float],
     lists: Mapping[int, float],
 ) -> CacheTraffic:
-    """Return the reads of the device at position ``reader``, by memory.
-
-    ``rows`` and ``lists`` (unused if the host samples) are read from each device's cache.
-    """
+    """Return the reads of device ``reader``, given those from each device's cache."""
     device = task.device_at[reader]
     rows_by_device = _by_device(task, rows, reads.num_rows(reader))
     lists_by_device = [0] * (task.num_devices + 1)

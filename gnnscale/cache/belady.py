@@ -112,7 +112,7 @@ class Belady:
         )
 
     def expect(self, vertices: Array) -> None:
-        """Append the next batch: ``vertices`` ``[n]``, int32 or int64, distinct; copied.
+        """Append the next batch, distinct ``vertices`` ``[n]``; ValueError for a full window.
 
         Raises:
             ValueError: a vertex is out of range or repeats, or the window is full.
@@ -158,10 +158,7 @@ def count_hits(
     match: bool = False,
     num_threads: int,
 ) -> HitCounts:
-    """Serve ``batches`` from an initially empty ``Belady`` cache, and count the hits.
-
-    A batch has distinct vertices ``[n]``; batches are read up to ``window`` steps ahead.
-    """
+    """Serve ``batches`` of distinct vertices from an empty ``Belady`` cache; count the hits."""
     cache = Belady(
         num_vertices,
         capacity,

@@ -217,10 +217,7 @@ class CachePlan:
 
     @property
     def first_epochs(self) -> int | None:
-        """Number of the run's first epochs in ``predicted``. None: ``predicted`` is a mean epoch.
-
-        A dynamic cache is empty at first, so it has fewer hits in the first epochs.
-        """
+        """First epochs of the run in ``predicted``, for dynamic caches. None: a mean epoch."""
         is_dynamic = any(cache.look_ahead is not None for cache in self.devices)
         return self.num_epochs if is_dynamic or self.exact else None
 

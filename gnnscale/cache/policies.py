@@ -91,7 +91,8 @@ class StaticCache(CachePlannerConfig):
     def _caches(self, task: CacheTask, clique: Sequence[int]) -> list[DeviceCache]:
         members = [task.device_at[device] for device in clique]
         capacities = [member.budget_bytes // task.row_bytes for member in members]
-        order = hottest_rows(task, self._hotness(task, clique), sum(capacities))
+        devices = list(task.device_at) if self.scope == "all" else clique
+        order = hottest_rows(task, measure(self.hotness, task, devices), sum(capacities))
         if self.local:
             local = [measure(self.hotness, task, [device]) for device in clique]
             num_bytes = [capacity * task.row_bytes for capacity in capacities]
@@ -102,10 +103,6 @@ class StaticCache(CachePlannerConfig):
             feature_cache(task, member, rows, order[:0])
             for member, rows in zip(members, rows_by_member, strict=True)
         ]
-
-    def _hotness(self, task: CacheTask, clique: Sequence[int]) -> Array:
-        devices = list(task.device_at) if self.scope == "all" else clique
-        return measure(self.hotness, task, devices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,18 +214,14 @@ def _num_rows(task: CacheTask, device: CacheDevice) -> int:
 
 
 def _cache(task: CacheTask, device: CacheDevice, policy: LookAhead) -> DeviceCache:
-    empty = no_vertices(task.graph)
+    empty, first = no_vertices(task.graph), task.first_batches.get(device.position)
+    num_matched = len(first.input_vertices) if policy.match and first is not None else 0
     return replace(
         feature_cache(task, device, empty, empty),
         feature_bytes=policy.num_rows * task.row_bytes,
         look_ahead=policy,
-        matched_bytes=_rows_of_batch(task, device) * task.row_bytes if policy.match else 0,
+        matched_bytes=num_matched * task.row_bytes,
     )
-
-
-def _rows_of_batch(task: CacheTask, device: CacheDevice) -> int:
-    first = task.first_batches.get(device.position)
-    return 0 if first is None else len(first.input_vertices)
 
 
 def _predict_hits(

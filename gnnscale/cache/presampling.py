@@ -17,7 +17,6 @@ from gnnscale.sampling import (
     NeighborSampler,
     SamplerConfig,
     SeedOrder,
-    StepSeeds,
 )
 
 _Sample = TypeVar("_Sample")
@@ -91,9 +90,8 @@ class Presampler:
         devices: Container[int] | None = None,
         visit: Callable[[PresampledBatch], None] | None = None,
     ) -> Iterator[PresampledBatch]:
-        """Yield the batches of ``epoch``, from 0, in the order of steps and devices.
+        """Yield the batches of ``epoch``, from 0, in the order of steps and devices with seeds.
 
-        A device without seeds in a step has no batch. ``epoch`` may exceed the run's epochs.
         ``visit`` is called with each batch in the thread that sampled it, several at a time.
         """
 
@@ -107,10 +105,7 @@ class Presampler:
     def frontiers(
         self, epoch: int, *, devices: Container[int] | None = None, num_steps: int | None = None
     ) -> Iterator[PresampledInputs]:
-        """Yield the input frontiers of the batches of ``epoch``, or of its first ``num_steps``.
-
-        For neighbor sampling and LABOR this is faster than ``epoch``.
-        """
+        """Yield the input frontiers of ``epoch`` or its first ``num_steps``; faster for most."""
         sampler = self._sampler
         # A subclass may override ``sample`` without overriding ``reach``.
         has_reach = type(sampler) in (NeighborSampler, LaborSampler)
@@ -165,10 +160,7 @@ class Presampler:
         """Yield step, device and seeds of the batches in the first ``num_steps`` of ``epoch``."""
         first = epoch * self._order.steps_per_epoch
         for step, batch in enumerate(islice(self._order.epoch(epoch), num_steps), first):
-            counts = self._counts(batch)
+            counts = self._split(len(batch.seeds)) if batch.counts is None else batch.counts
             for device, (count, end) in enumerate(zip(counts, accumulate(counts), strict=True)):
                 if count:
                     yield step, device, batch.seeds[end - count : end]
-
-    def _counts(self, step: StepSeeds) -> Sequence[int]:
-        return self._split(len(step.seeds)) if step.counts is None else step.counts

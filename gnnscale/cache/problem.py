@@ -79,7 +79,7 @@ class CacheTask:
     @property
     def row_bytes(self) -> int:
         """Bytes of a stored feature row."""
-        return row_bytes(self.graph)
+        return self.graph.row_bytes
 
     @property
     def num_threads(self) -> int:
@@ -185,11 +185,6 @@ class CacheTask:
                 num_steps=num_steps,
                 advance=advance,
             )
-
-
-def row_bytes(graph: Graph) -> int:
-    """Return the bytes of a stored feature row."""
-    return graph.row_bytes
 
 
 def list_bytes(graph: Graph, vertices: Array) -> int:

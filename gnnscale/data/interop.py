@@ -200,20 +200,13 @@ def from_dgl(
         raise GraphError(f"{name}: expected a DGL graph, got {array_inputs.describe_graph(graph)}")
     if not graph.is_homogeneous:
         raise GraphError(f"{name}: expected one vertex type and one edge type, got several")
-    src, dst = graph.edges(order="eid")
-    weights = None if edge_weight is None else _edge_weights(graph.edata, edge_weight, name)
-    of_edges = None if edge_feature is None else _edge_field(graph.edata, edge_feature, name)
     return _from_peer(
-        graph.ndata,
-        (src, dst),
-        features,
-        labels,
-        graph.num_nodes(),
+        *(graph.ndata, graph.edges(order="eid"), features, labels, graph.num_nodes()),
         name=name,
         split=_DGL_SPLIT,
         metric=metric,
-        edge_weights=weights,
-        edge_features=of_edges,
+        edge_weights=_edge_weights(graph.edata, edge_weight, name),
+        edge_features=_edge_field(graph.edata, edge_feature, name, "features"),
         number_edges=number_edges,
         advises=advises,
     )
@@ -260,19 +253,14 @@ def from_pyg(
         edge_weight = None
     if edge_attr == "edge_attr" and (fields.get(edge_attr) is None or edge_weight == edge_attr):
         edge_attr = None
-    weights = None if edge_weight is None else _edge_weights(fields, edge_weight, name)
-    of_edges = None if edge_attr is None else _edge_field(fields, edge_attr, name)
+    features = None if fields.get("x") is None and fields.get("num_nodes") is not None else "x"
     return _from_peer(
-        fields,
-        (edges[0], edges[1]),
-        None if fields.get("x") is None and fields.get("num_nodes") is not None else "x",
-        "y",
-        fields.get("num_nodes", 0),
+        *(fields, (edges[0], edges[1]), features, "y", fields.get("num_nodes", 0)),
         name=name,
         split=_PYG_SPLIT,
         metric=metric,
-        edge_weights=weights,
-        edge_features=of_edges,
+        edge_weights=_edge_weights(fields, edge_weight, name),
+        edge_features=_edge_field(fields, edge_attr, name, "features"),
         number_edges=number_edges,
         advises=advises,
     )
@@ -290,11 +278,11 @@ def _edge_index(fields: Any, name: str) -> Array:
     return edges
 
 
-def _edge_weights(fields: Any, key: str, name: str) -> Array:
+def _edge_weights(fields: Any, key: str | None, name: str) -> Array | None:
     """Return the weights ``[num_edges]`` from the edge fields of a DGL or PyG graph."""
-    values = fields.get(key)
+    values = _edge_field(fields, key, name, "weights")
     if values is None:
-        raise GraphError(f"{name}: has no edge weights {key!r}")
+        return None
     weights = array_inputs.as_array(values, f"{name}: edge weights {key!r}")
     if weights.ndim != 1:
         raise GraphError(
@@ -303,12 +291,11 @@ def _edge_weights(fields: Any, key: str, name: str) -> Array:
     return weights
 
 
-def _edge_field(fields: Any, key: str, name: str) -> Any:
-    """Return the features from the edge fields of a DGL or PyG graph."""
-    values = fields.get(key)
-    if values is None:
-        raise GraphError(f"{name}: has no edge features {key!r}")
-    return values
+def _edge_field(fields: Any, key: str | None, name: str, what: str) -> Any:
+    """Return the edge field ``key`` of a DGL or PyG graph; None without a key."""
+    if key is not None and fields.get(key) is None:
+        raise GraphError(f"{name}: has no edge {what} {key!r}")
+    return None if key is None else fields[key]
 
 
 def _from_peer(
@@ -380,10 +367,7 @@ def _topology(
 
 
 def in_neighbors(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:
-    """Return ``indptr`` ``[num_vertices + 1]`` int64 and ascending ``indices`` of edges (CSC).
-
-    Ends are int32 or int64, and ``indices`` have the type of ``src``. Repeated edges remain.
-    """
+    """Return ``indptr`` int64 and ascending ``indices`` (type of ``src``) of edges, as CSC."""
     indptr = _list_starts(dst, num_vertices)
     indices = np.empty(len(src), src.dtype)
     ops.csc_fill(src, dst, 0, num_vertices, indptr[:-1].copy(), indices)

@@ -29,22 +29,14 @@ _EDGE_SPLIT = SplitSource(
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeLabels:
-    """Labels and split of edges, one label for each published edge.
+    """Labels and split of edges, one label for each published edge."""
 
-    Attributes:
-        name: name of the graph.
-        labels: ``[num_rows]`` int64 class, -1 if unknown; or float32 regression target, NaN if
-            unknown.
-        num_classes: number of classes, 1 for regression.
-        split: rows of training, validation and test.
-        metric: ``accuracy``, ``roc_auc`` or ``rmse``.
-    """
-
-    name: str
+    name: str  #: name of the graph
+    #: ``[num_rows]`` int64 class, -1 if unknown; or float32 regression target, NaN if unknown
     labels: Array
-    num_classes: int
-    split: Split
-    metric: str = "accuracy"
+    num_classes: int  #: number of classes, 1 for regression
+    split: Split  #: rows of training, validation and test
+    metric: str = "accuracy"  #: ``accuracy``, ``roc_auc`` or ``rmse``
 
     @property
     def multilabel(self) -> bool:

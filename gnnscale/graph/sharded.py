@@ -34,9 +34,6 @@ class ShardedFeatures:
         self.dtype: np.dtype[Any] = rows.dtype
         self.itemsize = rows.itemsize
         self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * rows.itemsize
-        self._check()
-
-    def _check(self) -> None:
         num_owned = 0
         for part in row_slices(len(self.owner), self.owner.itemsize):
             owner = np.asarray(self.owner[part])

@@ -36,10 +36,7 @@ def has_label(labels: Array) -> BoolArray:
 def check_labeled(
     labels: Array, ids: Array, *, source: object, of: str, part: str = "", hint: str = ""
 ) -> None:
-    """Raise GraphError if vertices or edges ``ids`` ``[n]`` lack labels; names the first.
-
-    ``part`` is the name of the split's part, unless ``source`` names it.
-    """
+    """Raise GraphError if vertices or edges ``ids`` ``[n]`` lack labels; names the first."""
     first, count = None, 0
     row_bytes = ids[:1].nbytes + labels[:1].nbytes
     for rows in row_slices(len(ids), row_bytes, _LABEL_BYTES):

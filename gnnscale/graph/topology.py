@@ -18,10 +18,7 @@ _LISTS = 1 << 18
 
 
 def list_sums(indptr: Int64Array, values: Float32Array) -> Float32Array:
-    """Return the float32 sum of each list's ``values``, accumulated in float64.
-
-    ``indptr`` ``[num_lists + 1]`` are the offsets of the lists.
-    """
+    """Return the float32 sum of each list of ``values``, accumulated in float64."""
     sums = np.zeros(len(indptr) - 1, np.float32)
     filled = np.diff(indptr) > 0
     if filled.any():

@@ -8,6 +8,7 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import Array, Int16Array, Int64Array, UInt8Array, errors, hardware, track
+from gnnscale.core.artifact.npy import row_slices
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 from gnnscale.partition.base import UNREACHED, Parts
@@ -24,11 +25,7 @@ def cut_matrix(
     num_parts: int,
     advance: Callable[[int], None] = lambda num_edges: None,
 ) -> Int64Array:
-    """Return ``[K, K]``, the number of edges from each part (row) to each part (column).
-
-    Vertices of negative ``owner`` have no part; their edges are not counted. ``advance`` is called
-    with the number of edges read since the last call.
-    """
+    """Return ``[K, K]`` edges from each part (row) to each part (column), by ``owner``."""
     with naming_graph(graph.path or graph.name):
         counts = ops.count_cut(
             graph.indptr, graph.indices, owner, num_parts, num_threads=hardware.usable_cores()
@@ -217,7 +214,7 @@ def _sizes(
     with track("counting vertices at the borders", passes * graph.num_edges, "edges") as advance:
         halo, in_any_part = halo_sizes(graph, parts.owner, parts.num_parts, advance)
     num_edges = np.zeros(parts.num_parts, np.int64)
-    for rows in _slices(graph.num_vertices):
+    for rows in row_slices(graph.num_vertices, 1, _SLICE_VERTICES):
         owner, degrees = parts.owner[rows], _degrees(graph, rows)
         owned = owner >= 0
         # Weights are summed as float64, which is exact below 2^53.
@@ -232,7 +229,7 @@ def _sizes_with_halo(
     """Return ``_sizes`` for parts with ``hops``."""
     num_vertices, num_edges = np.zeros((2, len(hops)), np.int64)
     in_any_part = 0
-    for rows in _slices(graph.num_vertices):
+    for rows in row_slices(graph.num_vertices, 1, _SLICE_VERTICES):
         degrees, is_in_any = _degrees(graph, rows), np.zeros(rows.stop - rows.start, np.bool_)
         for part, part_hops in enumerate(hops[:, rows]):
             is_in_part = part_hops != UNREACHED
@@ -241,11 +238,6 @@ def _sizes_with_halo(
             num_edges[part] += degrees[part_hops < num_hops].sum()
         in_any_part += int(np.count_nonzero(is_in_any))
     return num_vertices.tolist(), num_edges.tolist(), in_any_part
-
-
-def _slices(num_vertices: int) -> list[slice]:
-    starts = range(0, num_vertices, _SLICE_VERTICES)
-    return [slice(first, min(first + _SLICE_VERTICES, num_vertices)) for first in starts]
 
 
 def _degrees(graph: Graph, rows: slice) -> Int64Array:

@@ -48,10 +48,7 @@ def find_links(nvlink: str | None, *, option: str = _OPTION) -> Int64Array:
 
 
 def read_links(path: Path, *, option: str = _OPTION) -> Int64Array:
-    """Read a square matrix of link counts: a line per GPU, numbers separated by commas or blanks.
-
-    Empty lines and lines that begin with ``#`` are skipped.
-    """
+    """Read a square matrix of link counts, a line per GPU; ``#`` begins a comment."""
     if path.exists() and not path.is_file():  # reading a pipe may block forever
         raise ConfigError(f"{option}={brief(path)}: expected a regular file")
     try:
@@ -115,10 +112,7 @@ def _links_by_nvml(setting: str) -> Int64Array:
 
 
 def links_between(gpus: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
-    """Return the links between each two of ``gpus`` of this machine, a row for each.
-
-    ``gpus`` are indices among those that ``CUDA_VISIBLE_DEVICES`` selects. None: NVML has none.
-    """
+    """Return the links between each two of the visible ``gpus``, a row each. None: unknown."""
     try:
         links = find_links(THIS_MACHINE)
     except ConfigError:

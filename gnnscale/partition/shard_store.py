@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -88,16 +89,17 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
         }
         content = describe(graph).content
         write_meta(
-            folder,
-            arrays,
-            name=graph.name,
-            num_classes=graph.num_classes,
-            feature_dtype=graph.feature_dtype,
-            num_features=graph.num_features,
-            metric=graph.metric,
+            *(folder, arrays),
             part={"index": index, "num_parts": parts.num_parts, "of": content},
-            attainable_accuracy=graph.attainable_accuracy,
+            num_features=graph.num_features,
+            **_entries(graph),
         )
+
+
+def _entries(graph: Graph) -> dict[str, Any]:
+    """Return the entries of ``meta.json`` that a part shares with its graph."""
+    names = ("name", "num_classes", "feature_dtype", "metric", "attainable_accuracy")
+    return {name: getattr(graph, name) for name in names}
 
 
 def _train_vertices(graph: Graph, parts: Parts, index: int) -> IntArray:
@@ -291,7 +293,7 @@ def _write(
     if folders:
         disk = sum(common + int(counts[index]) * row_bytes for index in folders)
         check_space(f"{graph.name}: {len(folders)} parts", next(iter(folders.values())), disk=disk)
-    content, labels = describe(graph).content, graph.edge_labels
+    content, labels, rows_of = describe(graph).content, graph.edge_labels, {"rows_of": partition}
     rows = _write_rows(graph, owner, folders)
     for index, folder in folders.items():
         written = {"features": rows[index]}
@@ -302,20 +304,10 @@ def _write(
             with open_regular(file) as source, (folder / file.name).open("wb") as copy:
                 shutil.copyfileobj(source, copy)
         write_meta(
-            folder,
-            written,
-            name=graph.name,
-            num_classes=graph.num_classes,
-            feature_dtype=graph.feature_dtype,
-            metric=graph.metric,
-            attainable_accuracy=graph.attainable_accuracy,
+            *(folder, written),
             edge_labels=labels and {"num_classes": labels.num_classes, "metric": labels.metric},
-            part={
-                "index": index,
-                "num_parts": parts.num_parts,
-                "of": content,
-                "rows_of": partition,
-            },
+            part={"index": index, "num_parts": parts.num_parts, "of": content} | rows_of,
+            **_entries(graph),
             **notes,
         )
 

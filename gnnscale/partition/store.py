@@ -74,11 +74,7 @@ def identify(
 
 
 def describe(graph: Graph) -> GraphIdentity:
-    """Return the identity of ``graph``.
-
-    A graph in memory has no content hash yet: its topology and training vertices are hashed. It may
-    lack labels or a split, e.g. for link prediction.
-    """
+    """Return the identity of ``graph``; in memory, topology and training vertices are hashed."""
     trains = graph.num_classes and len(graph.train_idx)
     train = labeled_vertices(graph, "train") if trains else graph.train_idx[:0]
     return GraphIdentity(

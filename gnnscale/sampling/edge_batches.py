@@ -91,10 +91,7 @@ class LinkSeeds:
 
 
 class StepEdges:
-    """Edges that all devices together train in a step.
-
-    Seed and epoch determine them, so every device can compute the edges of all devices.
-    """
+    """Edges that all devices together train in a step, which every device can compute."""
 
     def __init__(self, order: seed_order.SeedOrder) -> None:
         """Read ``order``, whose seeds are numbers of edges."""

@@ -245,10 +245,7 @@ def to_minibatch(
     weight_sums: Float32Array | None = None,
     num_threads: int = 1,
 ) -> MiniBatch:
-    """Order the hops of a native sample as blocks, inputs first.
-
-    ``weight_sums`` are ``[num_vertices]`` of the full graph, if it has weights.
-    """
+    """Order the hops of a native sample as blocks, inputs first; ``weight_sums`` by vertex."""
     input_vertices, hops, edge_vertices = sampled
     sums = None if weight_sums is None else _rows(weight_sums, input_vertices, num_threads)
     blocks = tuple(

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -85,12 +84,8 @@ class ExpectedReads:
         total = np.empty(len(counted), np.float32)
         for part in degree.slices(len(counted)):
             expected = sum(share * group.values[part] for group, share in shares.items())
-            total[part] = self._mean(counted[part], expected)
+            total[part] = (counted[part] + (self.num_epochs - 1) * expected) / self.num_epochs
         return total
-
-    def _mean(self, counted: Any, expected: Any) -> Any:
-        """Return the mean over the first epoch and all later epochs of the run."""
-        return (counted + (self.num_epochs - 1) * expected) / self.num_epochs
 
 
 def expect_reads(
@@ -162,15 +157,14 @@ class AverageReads:
     num_epochs: int  #: epochs of the run
 
     def rows_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
-        """Return the mean reads of the rows of ``vertices`` ``[n]`` by the device.
-
-        ``counted`` are their reads in the first epoch. None: count them.
-        """
-        return self._at(Presampled.rows_at, self._row_scale(device), device, vertices, counted)
+        """Return the mean reads of rows; ``counted`` are those of the first epoch, if known."""
+        scale = self._scale(Presampled.num_rows, device)
+        return self._at(Presampled.rows_at, scale, device, vertices, counted)
 
     def lists_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
         """Return the mean reads of the lists of ``vertices``; arguments as in ``rows_at``."""
-        return self._at(Presampled.lists_at, self._list_scale(device), device, vertices, counted)
+        scale = self._scale(Presampled.num_list_reads, device)
+        return self._at(Presampled.lists_at, scale, device, vertices, counted)
 
     def num_rows(self, device: int) -> int:
         """Return the rows that the device reads in an epoch."""
@@ -182,19 +176,13 @@ class AverageReads:
 
     def sum_rows(self, devices: Sequence[int]) -> Array:
         """Return A_F, ``[num_vertices]``: the sum of H_F over ``devices``."""
-        scales = {device: self._row_scale(device) for device in devices}
+        scales = {device: self._scale(Presampled.num_rows, device) for device in devices}
         return self._sum(self.first.sum_rows(devices), Presampled.rows_of, scales)
 
     def sum_lists(self, devices: Sequence[int]) -> Array:
         """Return A_T, ``[num_vertices]``: the sum of H_T over ``devices``."""
-        scales = {device: self._list_scale(device) for device in devices}
+        scales = {device: self._scale(Presampled.num_list_reads, device) for device in devices}
         return self._sum(self.first.sum_lists(devices), Presampled.lists_of, scales)
-
-    def _row_scale(self, device: int) -> float | None:
-        return self._scale(Presampled.num_rows, device)
-
-    def _list_scale(self, device: int) -> float | None:
-        return self._scale(Presampled.num_list_reads, device)
 
     def _scale(self, total: Callable[[Presampled, int], int], device: int) -> float | None:
         """Return the first epoch's reads per presampled later read. None: no later reads."""

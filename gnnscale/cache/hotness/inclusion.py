@@ -76,16 +76,11 @@ def inclusion(
                 np.log1p(-np.minimum(picked[rows], 1), out=missed[rows])
             probability[:] = 0
             probability[train] = np.log1p(-seeded)
-            _add_to_neighbors(graph, missed, probability, num_threads)
+            with naming_graph(graph.path or graph.name):
+                topology = graph.indptr, graph.indices
+                ops.scatter_to_neighbors(*topology, missed, probability, num_threads=num_threads)
             np.subtract(0, np.expm1(probability, out=probability), out=probability)
     return Inclusion(probability=probability.astype(np.float32), lists=lists)
-
-
-def _add_to_neighbors(
-    graph: Graph, values: Float64Array, sums: Float64Array, num_threads: int
-) -> None:
-    with naming_graph(graph.path or graph.name):
-        ops.scatter_to_neighbors(graph.indptr, graph.indices, values, sums, num_threads=num_threads)
 
 
 def _num_picked(degrees: Int64Array, fanout: int, replace: bool) -> Int64Array:

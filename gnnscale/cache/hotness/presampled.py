@@ -287,7 +287,11 @@ def presample(
             if inputs.step >= middle and reads.half is None:
                 batches.count(reads)
                 reads.keep_half()
-            _add_sizes(reads, inputs)
+            # By one thread, unlike the counts.
+            reads.num_batches += 1
+            reads.num_seeds += len(inputs.seeds)
+            reads.num_rows += len(inputs.frontier.input_vertices)
+            reads.num_list_reads += inputs.frontier.num_edges + inputs.frontier.num_lists
             if batches.add(inputs) >= num_vertices:
                 batches.count(reads)
     for device, reads in reads_by_device.items():
@@ -322,11 +326,3 @@ class _Uncounted:
         for ends, vertices in self._lists:
             ops.count_reads(ends, vertices, reads.lists, num_threads=1)
         self._rows, self._lists, self._num_rows = [], [], 0
-
-
-def _add_sizes(reads: DeviceReads, inputs: PresampledInputs) -> None:
-    """Add a batch's sizes; called by one thread, unlike the counts."""
-    reads.num_batches += 1
-    reads.num_seeds += len(inputs.seeds)
-    reads.num_rows += len(inputs.frontier.input_vertices)
-    reads.num_list_reads += inputs.frontier.num_edges + inputs.frontier.num_lists

@@ -74,10 +74,7 @@ class PrefixSums:
 
 @dataclass(frozen=True, kw_only=True)
 class CliqueCost:
-    """Link cost of the devices of a clique for any content of their caches.
-
-    Prefix sums make each of equations 3 to 8 one binary search.
-    """
+    """Link cost of a clique for any content of its caches; equations 3 to 8 by prefix sums."""
 
     budget_bytes: int  #: B, bytes of all caches of the clique
     list_bytes: PrefixSums  #: prefix sums of the bytes of the lists in Q_T

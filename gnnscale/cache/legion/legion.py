@@ -109,8 +109,7 @@ def candidates(
 ) -> HotVertices:
     """Add up the hotness of a clique's devices, and sort by it (Algorithm 1, steps 1 and 2).
 
-    ``reads`` rank the vertices; only those of sampling devices count for lists. Ties are broken by
-    out-degree. ``task.counted`` gives the hotness of the prefix sums.
+    ``reads`` rank the vertices, ties by out-degree; ``task.counted`` gives their hotness.
     """
     budgets = [task.device_at[device].budget_bytes for device in clique]
     list_reads, appearances = _list_reads(task, clique, reads), reads.sum_rows(clique)

@@ -57,10 +57,6 @@ class Archive:
         info = self._members[name]
         return info.file_size, info.compress_size
 
-    def member_crc32(self, name: str) -> int:
-        """Return the declared checksum of an unpacked member, which reading verifies."""
-        return self._members[name].CRC
-
     def check_size(
         self, name: str, *, allowance: int, ratio: int, needs: int | None = None, advice: str
     ) -> None:

@@ -25,10 +25,7 @@ _ADVICE = "an archive that np.savez wrote, which does not compress, has no such 
 
 
 class NpzReader:
-    """Reader of the arrays of a .npz file, in full or in slices of rows.
-
-    Sizes, axes and types are checked before data are read. Errors name file and array.
-    """
+    """Reader of the arrays of a .npz file, in full or in slices of rows, checked before reading."""
 
     def __init__(self, path: Path, *, slice_bytes: int = SLICE_BYTES) -> None:
         self.path = path

@@ -1,9 +1,7 @@
 """Compressed sparse rows (CSR) from files: checked before use, expanded in slices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +12,10 @@ from gnnscale.data.validation import check_num_features, quoted
 
 if TYPE_CHECKING:
     import scipy.sparse
+
+    CsrMatrix: TypeAlias = scipy.sparse.csr_matrix
+else:
+    CsrMatrix = Any  # scipy takes a while to import, and a run whose store exists needs none
 
 _SLICE_EDGES = 4 << 20
 #: Bytes of a dense form: up to 1 GiB, or 1,024 per byte of the file and 4,096 per stored value.
@@ -65,7 +67,7 @@ def csr_edges(indptr: Array, indices: Array) -> Iterator[tuple[Array, Array]]:
 
 def sparse_matrix(
     data: Array, indices: Array, indptr: Array, *, num_columns: Any, num_bytes: int, source: object
-) -> scipy.sparse.csr_matrix:
+) -> CsrMatrix:
     """Return a checked CSR matrix of features; repeated entries are added up.
 
     ``num_columns`` is from the file, of any type. ``num_bytes`` of the file limit the dense form.
@@ -92,7 +94,7 @@ def sparse_matrix(
     return matrix
 
 
-def _check_density(matrix: scipy.sparse.csr_matrix, num_bytes: int, source: object) -> None:
+def _check_density(matrix: CsrMatrix, num_bytes: int, source: object) -> None:
     """Raise GraphError if the dense form is far larger than the stored values."""
     num_rows, num_columns = matrix.shape
     dense_bytes = num_rows * num_columns * matrix.dtype.itemsize
@@ -116,7 +118,7 @@ def _narrowed(values: Float64Array, published: np.dtype[Any]) -> Array:
     return values.astype(np.float32) if published == np.float32 else values
 
 
-def dense_rows(matrix: scipy.sparse.csr_matrix) -> Iterator[Array]:
+def dense_rows(matrix: CsrMatrix) -> Iterator[Array]:
     """Yield the rows of a sparse matrix in dense slices."""
     for part in row_slices(matrix.shape[0], matrix.shape[1] * matrix.dtype.itemsize):
         yield matrix[part].toarray()

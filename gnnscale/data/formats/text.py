@@ -35,18 +35,12 @@ def csv_columns(
     ratio: int = 20,
     block_bytes: int = _BLOCK_BYTES,
 ) -> Iterator[list[Array]]:
-    """Yield the columns of a text file without a header in blocks.
+    """Yield the columns of a text file without a header in blocks of about ``block_bytes``.
 
-    Args:
-        file: path, decompressed if it ends in .gz, or an open binary file.
-        types: NumPy type of each column; further columns are skipped.
-        delimiter: one character; a blank or a tab stands for any run of blanks and tabs.
-        skip_lines: lines to skip at the start.
-        ratio: bytes that one byte of a .gz may unpack to, beyond 64 MiB.
-        block_bytes: bytes of text in memory at a time.
-
-    Raises:
-        GraphError: the file is missing or damaged, or a value is not of its type; names the line.
+    A path that ends in .gz is decompressed, at most to 64 MiB plus ``ratio`` times its size.
+    ``types`` are NumPy types of the first columns; further columns are skipped. A blank or a tab as
+    ``delimiter`` stands for any run of blanks and tabs. GraphError, naming the line, for a value of
+    another type.
     """
     names: list[str] = []
     with opened_text(file, source, ratio) as stream:

@@ -1,7 +1,5 @@
 """MUSAE datasets on SNAP (Rozemberczki et al., 2019): CSV edges and targets, JSON features."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -10,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, ClassVar
+from typing import IO, ClassVar
 
 import numpy as np
 
@@ -20,13 +18,10 @@ from gnnscale.core.artifact.header import parse_json
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base, validation
 from gnnscale.data.formats.archive import Archive
-from gnnscale.data.formats.sparse import dense_rows, sparse_matrix
+from gnnscale.data.formats.sparse import CsrMatrix, dense_rows, sparse_matrix
 from gnnscale.data.formats.text import csv_columns
 from gnnscale.data.storage import remote
 from gnnscale.data.storage.writer import StoreWriter
-
-if TYPE_CHECKING:
-    import scipy.sparse
 
 _LABELS = ("ml_target", "page_type", "mature", "target")
 _IDS = ("new_id", "id")
@@ -221,7 +216,7 @@ class _File:
         return self._archive.read(self._name, allowance=_ALLOWANCE, ratio=_RATIO, advice=_ADVICE)
 
 
-def _read_features(file: _File, num_vertices: int, num_bytes: int) -> scipy.sparse.csr_matrix:
+def _read_features(file: _File, num_vertices: int, num_bytes: int) -> CsrMatrix:
     lists = parse_json(file.read(), source=file.source)
     ids = validation.vertex_keys(lists, source=file.source)
     if len(ids) and ids.max() >= num_vertices:

@@ -30,7 +30,9 @@ class Snap(Structure):
     def read_edges(self, writer: StoreWriter) -> None:
         """Push the edges; a line ``a b`` is an edge from a to b."""
         (file,) = self.raw_files()
-        self._log_columns(file)
+        edge, delimiter, _ = _first_edge(file)
+        if len(edge.split("," if delimiter == "," else None)) > 2:
+            _LOG.info("%s: columns after the first two are not read", file)
         ids = _distinct(_read(file), file)
         writer.set_num_vertices(len(ids), source=file)
         # Without gaps, ids are vertices.
@@ -48,11 +50,6 @@ class Snap(Structure):
             if file.exists():
                 return [file]
         raise GraphError(f"{path}: has neither {self.name}.txt nor {self.name}.txt.gz")
-
-    def _log_columns(self, file: Path) -> None:
-        edge, delimiter, _ = _first_edge(file)
-        if len(edge.split("," if delimiter == "," else None)) > 2:
-            _LOG.info("%s: columns after the first two are not read", file)
 
 
 def _read(file: Path) -> Iterator[list[Array]]:

@@ -11,8 +11,6 @@ import numpy as np
 from gnnscale import ops
 from gnnscale.core import (
     Array,
-    BoolArray,
-    Float32Array,
     GraphError,
     Int32Array,
     Int64Array,
@@ -107,13 +105,12 @@ class _Sorter:
             num_vertices = block.last - block.first
             num_edges = block.num_edges + num_vertices * self._loops
             if self._edge_bytes * num_edges + _VERTEX_BYTES * num_vertices <= self._memory_bytes:
-                yield _Range(block.first, block.last, _closing(block), block.in_degrees)
+                yield _Range(block.first, block.last, block.take(), block.in_degrees)
                 continue
             block.spill()
             for part in self._split_block(block):
                 self.sort(part)
                 yield part
-            block.close()
 
     def sort(self, part: _Range) -> None:
         """Consume the edges of a range and set its lists."""
@@ -181,11 +178,6 @@ class _Sorter:
             file.close()
 
 
-def _closing(block: edge_spool.EdgeBlock) -> _Edges:
-    yield from block.take()
-    block.close()
-
-
 def write_topology(
     spool: edge_spool.EdgeSpool, path: Path, *, drop_duplicates: bool
 ) -> dict[str, ArrayEntry]:
@@ -225,12 +217,19 @@ def merged(
     Sums (GraphError beyond float32) are in float64 in the order of ``lists`` ``[num_edges]``, so
     that they are independent of the threads. ``first`` is the vertex of the first list.
     """
-    begins = _run_begins(offsets, lists)
+    begins = np.empty(len(lists), np.bool_)  # edges that start a neighbor or a list
+    begins[:1] = True
+    np.not_equal(lists[1:], lists[:-1], out=begins[1:])
+    begins[offsets[:-1][offsets[:-1] < len(lists)]] = True
     if begins.all():
         return offsets, lists, carried
     first_edges = np.flatnonzero(begins)
     del begins
-    weights = None if carried.weights is None else _sums(carried.weights, first_edges)
+    weights = carried.weights
+    if weights is not None:
+        with np.errstate(over="ignore"):
+            sums: Array = np.add.reduceat(weights, first_edges, dtype=np.float64)
+            weights = sums.astype(np.float32)
     if weights is not None and not np.isfinite(weights).all():
         edge = first_edges[np.isinf(weights).argmax()]
         owner = first + int(np.searchsorted(offsets, edge, side="right")) - 1
@@ -242,21 +241,3 @@ def merged(
     # Every list starts a run of equal neighbors; an empty list starts at the next run.
     new_offsets: Int64Array = np.searchsorted(first_edges, offsets)
     return new_offsets, lists[first_edges], edge_spool.EdgePayload(weights, rows)
-
-
-def _run_begins(offsets: Int64Array, lists: Int32Array) -> BoolArray:
-    """Return a mask ``[num_edges]`` of the edges that start a neighbor or a list."""
-    begins = np.empty(len(lists), np.bool_)
-    begins[:1] = True
-    np.not_equal(lists[1:], lists[:-1], out=begins[1:])
-    begins[offsets[:-1][offsets[:-1] < len(lists)]] = True
-    return begins
-
-
-def _sums(weights: Float32Array, first_edges: Int64Array) -> Float32Array:
-    """Return the sum of each run of weights; infinity if it exceeds float32."""
-    with np.errstate(over="ignore"):
-        sums: Float32Array = np.add.reduceat(weights, first_edges, dtype=np.float64).astype(
-            np.float32
-        )
-    return sums

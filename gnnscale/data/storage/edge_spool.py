@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,16 +85,14 @@ class EdgeFile:
         end = self.num_edges
         while self.num_edges > end - num_edges:
             first = max(end - num_edges, self.num_edges - _SLICE_EDGES)
-            ends = [self._read(file, first) for file in self._files]
+            ends = []
             for file in self._files:
+                # Not mapped: mapped pages would count as memory of this process.
+                file.seek(first * self._dtype.itemsize)
+                ends.append(np.fromfile(file, self._dtype, self.num_edges - first))
                 file.truncate(first * self._dtype.itemsize)
             self.num_edges = first
             yield ends[0], ends[1]
-
-    def _read(self, file: Any, first: int) -> Array:
-        # Not mapped: mapped pages would count as memory of this process.
-        file.seek(first * self._dtype.itemsize)
-        return np.fromfile(file, self._dtype, self.num_edges - first)
 
     def close(self) -> None:
         """Remove the files."""
@@ -140,11 +139,12 @@ class EdgeBlock:
         return degrees
 
     def take(self) -> Iterator[tuple[Array, Array]]:
-        """Yield all edges in slices and release each slice."""
+        """Yield all edges in slices, release each slice, and remove the files."""
         while self._edges:
             yield self._edges.pop()
         if self._file is not None:
             yield from self._file.take_last(self._file.num_edges)
+        self.close()
 
     def close(self) -> None:
         """Remove the files."""
@@ -200,22 +200,8 @@ def spooled_bytes(num_edges: int, word_bytes: int, memory_bytes: int) -> int:
     return num_bytes if num_bytes > 0.75 * _SPOOL_SHARE * memory_bytes else 0
 
 
-def _empty_blocks(
-    folder: Path, num_vertices: int, block_bits: int, word: np.dtype[Any]
-) -> list[EdgeBlock]:
-    """Return empty blocks of ``2 ** block_bits`` vertices each, the last one smaller."""
-    size = 1 << block_bits
-    return [
-        EdgeBlock(folder / f"block{number}", word, first, min(first + size, num_vertices))
-        for number, first in enumerate(range(0, num_vertices, size))
-    ]
-
-
 class EdgeSpool:
-    """Spool of edges, partitioned into blocks of destinations; ids are checked by the caller.
-
-    ``memory_bytes`` are for spooled edges and edges that are being sorted.
-    """
+    """Spool of edges, in blocks of destinations, in ``memory_bytes``; the caller checks ids."""
 
     def __init__(
         self,
@@ -298,7 +284,11 @@ class EdgeSpool:
         self._buffer = [np.empty(_SLICE_EDGES, self.word) for _ in range(2)]
         if self.packs:
             self._buffer.append(np.empty(_SLICE_EDGES, np.uint32))
-        self._blocks = _empty_blocks(self.folder, self.num_vertices, self._block_bits, self.word)
+        bounds = [*range(0, self.num_vertices, 1 << self._block_bits), self.num_vertices]
+        self._blocks = [
+            EdgeBlock(self.folder / f"block{number}", self.word, first, last)
+            for number, (first, last) in enumerate(pairwise(bounds))
+        ]
 
     @property
     def packs(self) -> bool:

@@ -152,17 +152,16 @@ class EdgeWriter:
         split, source = self._split or (dict.fromkeys(splits, np.empty(0, np.int64)), self._path)
         if self._split is not None:
             validation.check_split(split, labels, len(labels), source, of="edge")
-        self._put(store_format.EDGE_LABELS, labels)
+        arrays = {store_format.EDGE_LABELS: labels}
         for name, part in zip(store_format.EDGE_SPLITS, splits, strict=True):
-            self._put(name, np.sort(split[part]).astype(vertex_dtype(len(labels))))
+            arrays[name] = np.sort(split[part]).astype(vertex_dtype(len(labels)))
+        for name, array in arrays.items():
+            self.arrays[name] = write_array(self._path / f"{name}.npy", array)
         metric = "rmse" if labels.dtype.kind == "f" else "accuracy"
         return {"num_classes": num_classes, "metric": metric}
 
     def standardize(self) -> None:
-        """Scale the edge features to mean 0 and deviation 1 over the training edges.
-
-        Without labels there is no split: all edges are fitted, since training samples all of them.
-        """
+        """Standardize the edge features over the training edges or, without a split, all edges."""
         assert self._published is not None
         train = None if self._split is None else np.sort(self._split[0]["train"])
         what = "edges" if train is None else "training edges"
@@ -176,9 +175,6 @@ class EdgeWriter:
             self._spool.close()
         if self._published is not None:
             self._published.close()
-
-    def _put(self, name: str, array: Array) -> None:
-        self.arrays[name] = write_array(self._path / f"{name}.npy", array)
 
     def _require_spool(self, source: object) -> EdgeSpool:
         if self._spool is None:
@@ -217,18 +213,16 @@ class PublishedEdges:
             validation.check_num_features(first.shape[1], f"{source}: edges")
             self.num_features = int(first.shape[1])
         self._files: dict[str, NpyWriter] = {}
+        forms: dict[str, tuple[np.dtype[Any], int]] = {EDGE_ENDS: (dtype, 2)}
+        if self.num_features:
+            forms[EDGE_FEATURES] = np.dtype(np.float32), self.num_features
         with ExitStack() as stack:
-            self._open(stack, folder, EDGE_ENDS, dtype, 2)
-            if self.num_features:
-                self._open(stack, folder, EDGE_FEATURES, np.dtype(np.float32), self.num_features)
+            for name, (kind, width) in forms.items():
+                file = NpyWriter(folder / f"{name}.npy", kind, (width,))
+                self._files[name] = stack.enter_context(file)
             what = "writing edges and their features" if self.num_features else "writing edges"
             self._advance = stack.enter_context(track(what, unit="edges"))
             self._stack = stack.pop_all()
-
-    def _open(
-        self, stack: ExitStack, folder: Path, name: str, dtype: np.dtype[Any], width: int
-    ) -> None:
-        self._files[name] = stack.enter_context(NpyWriter(folder / f"{name}.npy", dtype, (width,)))
 
     def append(self, src: Array, dst: Array, features: Array | None, source: object) -> None:
         """Write the next edges ``[n]`` and their features ``[n, num_features]``."""

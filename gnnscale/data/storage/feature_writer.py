@@ -13,7 +13,7 @@ import numpy as np
 from gnnscale.core import Array, ConfigError, GraphError, brief, track
 from gnnscale.core.artifact.files import check_space
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, map_npy, write_array
-from gnnscale.core.types import BoolArray, Float32Array, IntArray
+from gnnscale.core.types import BoolArray, IntArray
 from gnnscale.data import validation
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.standardize import ColumnScaling, Spread, warn_of_large, warn_of_spread
@@ -189,7 +189,10 @@ def write_features(
 def _encoded(rows: Array, encoding: FeatureEncoding, first: int, source: object) -> Array:
     """Return ``rows`` in the stored form; refuse values that the stored type cannot hold."""
     if encoding.normalize:
-        rows = _row_normalized(rows)
+        with np.errstate(over="ignore", invalid="ignore"):  # infinity and NaN are refused later
+            rows = rows.astype(np.float32)
+            sums = rows.sum(axis=1, keepdims=True)
+            np.divide(rows, sums, out=rows, where=sums != 0)
     scaled = encoding.dtype in MAX_QUANTIZED
     encoded, exact = _converted(rows, "float32" if scaled else encoding.dtype)
     if exact.all():
@@ -202,14 +205,6 @@ def _encoded(rows: Array, encoding: FeatureEncoding, first: int, source: object)
     if encoding.is_user_choice:
         raise ConfigError(f"dataset.feature_dtype={encoding.dtype}: {reason}")
     raise GraphError(reason)
-
-
-def _row_normalized(rows: Array) -> Float32Array:
-    with np.errstate(over="ignore", invalid="ignore"):  # infinity and NaN are refused later
-        rows = rows.astype(np.float32)
-        sums = rows.sum(axis=1, keepdims=True)
-        np.divide(rows, sums, out=rows, where=sums != 0)
-    return rows
 
 
 def _converted(rows: Array, dtype: str) -> tuple[Array, BoolArray]:

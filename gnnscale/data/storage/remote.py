@@ -259,10 +259,14 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 def _fetch(url: str, part: Path) -> None:
     """Download ``url`` to ``part``, resuming after the bytes that exist."""
     done = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})
     try:
-        with _open_url(url, done) as response:
+        opener = urllib.request.build_opener(_Redirects)
+        with opener.open(request, timeout=_TIMEOUT_S) as response:
             resumed = done > 0 and response.status == http.HTTPStatus.PARTIAL_CONTENT
-            if resumed and not _resumes(response.headers, done):
+            # A missing header counts as the requested range.
+            sent = response.headers.get("Content-Range", f"bytes {done}-")
+            if resumed and not sent.startswith(f"bytes {done}-"):
                 part.unlink()
                 _fetch(url, part)
                 return
@@ -284,16 +288,6 @@ def _fetch(url: str, part: Path) -> None:
             f"{url}: cannot be reached ({brief(reason)}); without a network, set dataset.raw to a "
             "folder that has the file"
         ) from None
-
-
-def _open_url(url: str, done: int) -> Any:
-    request = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})
-    return urllib.request.build_opener(_Redirects).open(request, timeout=_TIMEOUT_S)
-
-
-def _resumes(headers: Message, done: int) -> bool:
-    """Whether the host sends the requested range; a missing header counts as yes."""
-    return headers.get("Content-Range", f"bytes {done}-").startswith(f"bytes {done}-")
 
 
 def _content_length(url: str, headers: Message) -> int | None:

@@ -46,10 +46,7 @@ class ColumnScaling:
     def of(
         cls, rows: Array, train: IntArray | None, what: str = "training vertices"
     ) -> ColumnScaling:
-        """Return the scaling fitted in float64 to rows ``[n, num_features]``, which exist.
-
-        ``train`` are the rows to fit. None: all rows.
-        """
+        """Return the scaling fitted in float64 to rows ``train`` (None: all) of ``rows``."""
         count, width = len(rows) if train is None else len(train), rows.shape[1]
         if not count:
             raise GraphError(f"dataset.standardize=true: expected {what}, got none")
@@ -84,10 +81,7 @@ def _row_slices(
 
 
 class Spread:
-    """Magnitudes of feature columns, measured on the first ``SAMPLED_ROWS`` rows.
-
-    ``reference`` are further magnitudes to compare with, such as those of hidden rows.
-    """
+    """Magnitudes of feature columns in the first ``SAMPLED_ROWS`` rows, beside ``reference``."""
 
     def __init__(self, reference: Sequence[float] = ()) -> None:
         self._reference = reference
@@ -181,10 +175,7 @@ def scale_features(graph: Graph, scaling: ColumnScaling) -> Graph:
 
 
 def scale_edge_features(graph: Graph, scaling: ColumnScaling) -> Graph:
-    """Return ``graph`` with scaled edge features in a temporary file.
-
-    The last row, of added loops, remains zeros, which equal the mean.
-    """
+    """Return ``graph`` with scaled edge features in a temporary file; zeros of loops remain."""
     edges = graph.edges
     assert edges.features is not None
     count = len(edges.features) if edges.ends is None else len(edges.ends)

@@ -64,7 +64,8 @@ def changed_file(
     the file is hashed. If only the time differs, the new time is recorded if possible, so that the
     next check needs no hash.
     """
-    recorded = _recorded(meta, store)
+    entry = store_format.GRAPH_STORE.record(_Recorded, meta.entries, store)
+    recorded = {file.name: file for file in entry.raw}
     touched: list[RawFile] = []
     for file in files:
         name, status = _name(file, root), file.stat()
@@ -93,11 +94,6 @@ class _Recorded:
     """Entry of ``meta.json`` with the raw files."""
 
     raw: tuple[RawFile, ...]
-
-
-def _recorded(meta: store_format.StoreMeta, store: Path) -> dict[str, RawFile]:
-    entry = store_format.GRAPH_STORE.record(_Recorded, meta.entries, store)
-    return {file.name: file for file in entry.raw}
 
 
 def _record_anew(store: Path, records: Mapping[str, RawFile]) -> None:
@@ -169,16 +165,10 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     checks = [Check(what=opens, problem=None)]
     total = sum(entry.bytes for entry in meta.arrays.values())
     with track(f"checking {path.name}", total, "bytes") as advance:
-        for name in filter(
-            meta.arrays.__contains__,
-            (
-                *store_format.ARRAYS,
-                store_format.DEGREES,
-                store_format.OWNER,
-                *store_format.EDGE_ARRAYS,
-            ),
-        ):
-            checks += _array_checks(path, meta, graph, name, slice_bytes, advance)
+        partial = (store_format.DEGREES, store_format.OWNER)
+        for name in (*store_format.ARRAYS, *partial, *store_format.EDGE_ARRAYS):
+            if name in meta.arrays:
+                checks += _array_checks(path, meta, graph, name, slice_bytes, advance)
     return checks + list(_ids_checks(path, meta, graph))
 
 
@@ -211,33 +201,14 @@ def _array_checks(
     for rows in read_slices(file, array, slice_bytes):
         advance(rows[1].nbytes)
         crc32 = zlib.crc32(rows[1].reshape(-1).view(np.uint8).data, crc32)
-        if problem is None and name == "indices":
-            problem = _neighbor_problem(*rows, graph)
-        elif problem is None and name == "features":
-            of = "row" if isinstance(divided, ShardedFeatures) else "vertex"
-            problem = _feature_problem(*rows, graph.feature_dtype, of)
-        elif problem is None and name == store_format.WEIGHTS:
-            problem = _weight_problem(*rows, graph)
-        elif problem is None and name == store_format.EDGE_ROWS:
-            problem = _row_problem(*rows, graph)
-        elif problem is None and name == store_format.EDGE_FEATURES:
-            problem = _feature_problem(*rows, "float32", of="row")
-        elif problem is None and name == store_format.EDGE_ENDS:
-            problem = _end_problem(*rows, graph)
+        if problem is None and name in _PROPERTIES:
+            problem = _PROPERTIES[name][1](*rows, graph)
     expected = meta.arrays[name].crc32
     differs = f"{file}: checksum {crc32}, expected {expected}" if crc32 != expected else None
     yield Check(what=f"{name}.npy: checksum", problem=differs and one_line(differs))
-    what = {
-        "indices": "neighbors in range and sorted",
-        "features": "all finite",
-        store_format.WEIGHTS: "all finite and not negative",
-        store_format.EDGE_ROWS: "all in range",
-        store_format.EDGE_FEATURES: "all finite",
-        store_format.EDGE_ENDS: "all in range",
-    }.get(name)
-    if what is not None:
+    if name in _PROPERTIES:
         problem = problem and one_line(f"{file}: {problem}")
-        yield Check(what=f"{name}.npy: {what}", problem=problem)
+        yield Check(what=f"{name}.npy: {_PROPERTIES[name][0]}", problem=problem)
 
 
 def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
@@ -263,7 +234,12 @@ def _owner(edge: int, graph: Graph) -> int:
     return int(np.searchsorted(graph.indptr, edge, side="right")) - 1
 
 
-def _feature_problem(first: int, rows: Array, dtype: str, of: str = "vertex") -> str | None:
+def _vertex_feature_problem(first: int, rows: Array, graph: Graph) -> str | None:
+    of = "row" if isinstance(graph.features, ShardedFeatures) else "vertex"
+    return _feature_problem(first, rows, graph.feature_dtype, of)
+
+
+def _feature_problem(first: int, rows: Array, dtype: str, of: str) -> str | None:
     """Return the problem of feature ``rows`` from vertex or row ``first`` on, or None."""
     if dtype == "uint8":
         return None
@@ -311,3 +287,17 @@ def _end_problem(first: int, ends: IntArray, graph: Graph) -> str | None:
         f"end {ends[row, end]} of edge {first + row} is out of range, the graph has "
         f"{graph.num_vertices} vertices"
     )
+
+
+#: Property of arrays besides the checksum, and the function that returns its violation.
+_PROPERTIES: dict[str, tuple[str, Callable[[int, Any, Graph], str | None]]] = {
+    "indices": ("neighbors in range and sorted", _neighbor_problem),
+    "features": ("all finite", _vertex_feature_problem),
+    store_format.WEIGHTS: ("all finite and not negative", _weight_problem),
+    store_format.EDGE_ROWS: ("all in range", _row_problem),
+    store_format.EDGE_FEATURES: (
+        "all finite",
+        lambda first, rows, graph: _feature_problem(first, rows, "float32", "row"),
+    ),
+    store_format.EDGE_ENDS: ("all in range", _end_problem),
+}

@@ -74,18 +74,11 @@ class StoreWriter:
         features: Array | None = None,
         source: object,
     ) -> None:
-        """Append edges; ``src[i]`` sends messages to ``dst[i]``.
+        """Append edges; ``src[i]`` sends messages to ``dst[i]``, integers ``[num_edges]``.
 
-        Args:
-            src: ``[num_edges]`` integers, the source vertices.
-            dst: ``[num_edges]`` integers, the destination vertices.
-            weights: ``[num_edges]`` finite, non-negative numbers, in all calls or in none. None:
-                all weights are 1.
-            features: ``[num_edges, num_edge_features]`` finite numbers, in all calls or in none.
-                None: edges have no features.
-
-        Raises:
-            GraphError: an id is out of range, or a weight or a feature is not valid.
+        ``weights`` ``[num_edges]`` are finite and not negative (None: all are 1), ``features``
+        ``[num_edges, num_edge_features]`` finite (None: edges have no features); both are in all
+        calls or in none. GraphError, naming ``source``, for other ids, weights or features.
         """
         self.edges.add(src, dst, weights, features, source)
 
@@ -99,13 +92,10 @@ class StoreWriter:
     ) -> None:
         """Write the feature rows of all vertices.
 
-        Args:
-            chunks: arrays ``[rows, num_features]`` in order, in total one row per vertex.
-            dtype: entry of ``FEATURE_DTYPES`` that holds the values; ``feature_dtype`` overrides.
-
-        Raises:
-            ConfigError: ``feature_dtype`` cannot hold a value.
-            GraphError: a row is missing, has another length, or has a value that is not finite.
+        ``chunks`` are arrays ``[rows, num_features]`` in order, in total one row per vertex.
+        ``dtype`` is the entry of ``FEATURE_DTYPES`` that holds the values; the option
+        ``feature_dtype`` overrides it (ConfigError if it cannot hold a value). GraphError: a row is
+        missing, has another length, or has a value that is not finite.
         """
         self._features.write(chunks, (self.num_vertices, num_features), dtype, source)
 
@@ -123,17 +113,12 @@ class StoreWriter:
         num_classes: int | None = None,
         metric: str = "accuracy",
     ) -> None:
-        """Set the labels of the vertices.
+        """Set the labels of the vertices; GraphError if a label is not valid, or all are unknown.
 
-        Args:
-            labels: classes ``[num_vertices]``, -1 if unknown; multi-label zeros and ones
-                ``[num_vertices, num_classes]``; or, with the metric ``rmse``, regression targets
-                ``[num_vertices]`` or ``[num_vertices, k]``, NaN if unknown.
-            num_classes: number of classes. None: the largest class present, plus one.
-            metric: one of ``METRICS``.
-
-        Raises:
-            GraphError: a label is not valid, or no vertex has one.
+        ``labels`` are classes ``[num_vertices]``, -1 if unknown; multi-label zeros and ones
+        ``[num_vertices, num_classes]``; or, with the metric ``rmse``, regression targets
+        ``[num_vertices]`` or ``[num_vertices, k]``, NaN if unknown. ``num_classes`` of None: the
+        largest class present, plus one. ``metric`` is one of ``METRICS``.
         """
         self._labels.set_labels(
             labels, self.num_vertices, source=source, num_classes=num_classes, metric=metric

@@ -107,10 +107,7 @@ def mixed_up(categories: Sequence[str]) -> str | None:
 
 
 def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Array:
-    """Return one-hot rows ``[rows, len(categories)]`` float32; zeros for an empty cell.
-
-    Raises GraphError, naming the row, for another value.
-    """
+    """Return one-hot rows ``[rows, len(categories)]`` float32; zeros for an empty cell."""
     encoded = _as_texts(batch, column).dictionary_encode()
     number = {name: index for index, name in enumerate(categories)}
     unknown = len(categories)
@@ -170,10 +167,7 @@ def feature_mapping(
 
 
 def check_kinds(graph: str, column: Column, expected: Column, option: str = "categories") -> None:
-    """Raise ConfigError unless both columns have categories or both have numbers.
-
-    ``option`` reads numbers as categories.
-    """
+    """Raise ConfigError, naming ``option``, unless columns agree on categories or numbers."""
     if column.categories is not None and expected.categories is None:
         raise ConfigError(
             f"dataset: column {brief(repr(expected.name))} of {graph}: expected numbers as in "

@@ -82,11 +82,7 @@ class EdgeTable:
         return self.features is not None or self.labels is not None
 
     def mapped(self, ids: vertex_ids.IdMap) -> Iterator[MappedEdges]:
-        """Yield batches of edges that threads decode; append their labels to ``labels``.
-
-        Raises GraphError, naming the row, if an id is not that of a vertex, a weight or label is
-        not valid, or a feature is missing.
-        """
+        """Yield batches of edges that threads decode; append their labels; errors name the row."""
         num_threads = min(hardware.usable_cores(), _MAX_THREADS)
         with Pipeline(
             self._batches(ids, num_threads),

@@ -60,13 +60,10 @@ class FeatureColumns:
     """Feature columns of a table: numbers, lists of numbers, and one-hot categories.
 
     Example: columns ``age`` of numbers, ``vector`` of lists of 3 numbers and ``color`` of 2
-    categories have ``num_features`` of 6.
-
-    Args:
-        named: whether the user names the columns: then a CSV column of texts is read as numbers,
-            and the first text is an error that names the row.
-        categories: columns of categories, with whether the user says so. A column that mixes
-            numbers and texts is refused unless the user says so.
+    categories have ``num_features`` of 6. If the columns are ``named`` by the user, a CSV column of
+    texts is read as numbers, and the first text is an error that names the row. ``categories`` are
+    columns, with whether the user says so: else a column that mixes numbers and texts is refused.
+    ``options`` select the columns and the categories, for errors.
     """
 
     def __init__(
@@ -164,10 +161,7 @@ class FeatureColumns:
                 )
 
     def of_batch(self, batch: Batch) -> Float32Array:
-        """Return the features ``[rows, num_features]`` float32 of a batch.
-
-        Raises GraphError, naming the row, if a value is missing or a list has another length.
-        """
+        """Return the features ``[rows, num_features]`` float32 of a batch; errors name the row."""
         rows = np.empty((len(batch), self.num_features), np.float32)
         first = 0
         for column, width, is_list in zip(self._columns, self._widths, self._lists, strict=True):

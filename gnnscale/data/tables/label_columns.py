@@ -22,6 +22,7 @@ _MAX_NAME_BYTES = 1 << 20
 #: Words of the split with their part: 1 train, 2 valid, 3 test; 0 and null: none.
 _WORDS = {"": 0} | dict.fromkeys(("train", "training"), 1) | {"test": 3, "testing": 3}
 _WORDS |= dict.fromkeys(("valid", "val", "validation", "dev", "development"), 2)
+_ALLOWED_WORDS = "train, valid (val, validation, dev), test, and an empty cell"
 _PARTS = ("train", "valid", "test")
 #: Treatment of training and validation vertices without a label.
 UNLABELED_POLICIES = ("refuse", "drop")
@@ -38,7 +39,6 @@ class RowOrder(Protocol):
 
     def locate(self, index: int, /) -> str:
         """Return ``FILE: row N`` for row ``index``, for errors."""
-        ...
 
 
 def csv_label_type(guessed: Any) -> Any:
@@ -47,13 +47,6 @@ def csv_label_type(guessed: Any) -> Any:
 
     numeric = types.is_integer(guessed) or types.is_floating(guessed) or types.is_null(guessed)
     return float64() if numeric else string()
-
-
-def _unsigned_dtype(kind: Any) -> np.dtype[Any] | None:
-    """Return the NumPy type of an unsigned Arrow type, else None."""
-    from pyarrow import types
-
-    return np.dtype(kind.to_pandas_dtype()) if types.is_unsigned_integer(kind) else None
 
 
 class LabelColumn:
@@ -80,7 +73,8 @@ class LabelColumn:
             )
         if not text:
             self._parts.append(floats(batch, self._column, np.float64))
-            self._dtype = _unsigned_dtype(array.type)
+            unsigned = str(array.type).startswith("uint")
+            self._dtype = np.dtype(array.type.to_pandas_dtype()) if unsigned else None
             return
         if self._kind == "values":
             raise GraphError(
@@ -206,7 +200,7 @@ class SplitColumn:
         if not is_text(kind):
             raise GraphError(
                 f"{batch.file}: column {brief(repr(self._column))} holds {brief(array.type)}, a "
-                f"split is told by words: {self._allowed_words()}"
+                f"split is told by words: {_ALLOWED_WORDS}"
             )
         encoded = plain(array).dictionary_encode()
         codes = [_WORDS.get(word.lower(), 255) for word in encoded.dictionary.to_pylist()]
@@ -214,15 +208,9 @@ class SplitColumn:
         if 255 in codes:
             index = int((parts == 255).argmax())
             word = brief(repr(encoded[index].as_py()))
-            raise GraphError(
-                f"{batch.locate(index)}: {brief(self._column)} is {word}, allowed are "
-                f"{self._allowed_words()}"
-            )
+            what = f"{batch.locate(index)}: {brief(self._column)} is {word}"
+            raise GraphError(f"{what}, allowed are {_ALLOWED_WORDS}")
         self._parts.append(parts)
-
-    @staticmethod
-    def _allowed_words() -> str:
-        return "train, valid (val, validation, dev), test, and an empty cell"
 
     def finish(
         self,
@@ -233,10 +221,7 @@ class SplitColumn:
         source: object,
         what: str = "vertices",
     ) -> list[Int64Array]:
-        """Return the vertices, or edges, of training, validation and test, none empty.
-
-        ``unlabeled`` is one of ``UNLABELED_POLICIES``, ``what`` is ``vertices`` or ``edges``.
-        """
+        """Return ``what``, vertices or edges, of training, validation and test, none empty."""
         parts = np.concatenate(self._parts)
         self._parts = []
         wrong = ~has_label(labels) & ((parts == 1) | (parts == 2))

@@ -65,9 +65,8 @@ class ParquetFile:
     ) -> Iterator[Batch]:
         """Yield columns in batches of up to ``batch_rows`` rows, fewer if texts are long.
 
-        A batch has about ``batch_bytes`` of texts; a single row may exceed it. ``groups`` of None
-        are all row groups. Raises GraphError if the file is damaged or unpacks to much more memory
-        than its size, or a text is not UTF-8 or too long.
+        A batch has about ``batch_bytes`` of texts; a single row may exceed it. Damaged files, and
+        files that unpack to much more memory than their size, are refused.
         """
         groups = range(self.num_groups) if groups is None else groups
         row = 1 + sum(self._group_rows[: groups.start])
@@ -109,7 +108,8 @@ class ParquetFile:
         """
         chunks = self._chunks(group, columns)
         self._check_sizes(group, chunks)
-        texts = [chunk for chunk in chunks if not chunk.nested and _is_long(chunk)]
+        number = max(_WIDTHS.values())
+        texts = [c for c in chunks if not c.nested and (c.width is None or c.width > number)]
         sizes = {chunk.path: chunk.value_bytes(batch_bytes) for chunk in texts}
         num_rows = min(batch_rows, self._group_rows[group])
         if num_rows * sum(sizes.values()) > batch_bytes:
@@ -129,13 +129,8 @@ class ParquetFile:
                 path = column.path
                 if not any(path == name or path.startswith(f"{name}.") for name in columns):
                     continue
-                pages = read_pages(
-                    stream,
-                    location.start,
-                    location.num_bytes,
-                    location.num_values,
-                    f"{source}, column {brief(repr(path))}",
-                )
+                extent = (location.start, location.num_bytes, location.num_values)
+                pages = read_pages(stream, *extent, f"{source}, column {brief(repr(path))}")
                 fixed = column.physical_type == "FIXED_LEN_BYTE_ARRAY"
                 chunks.append(
                     ColumnChunk(
@@ -210,8 +205,3 @@ def _index_columns(metadata: Mapping[bytes, bytes] | None) -> list[str]:
     except (KeyError, TypeError, ValueError, RecursionError):
         return []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
-def _is_long(chunk: ColumnChunk) -> bool:
-    """Whether values can be longer than numbers."""
-    return chunk.width is None or chunk.width > max(_WIDTHS.values())

@@ -88,10 +88,7 @@ class ColumnChunk:
         return bool(self.data) and self.data[0].encoding in _BY_DICTIONARY
 
     def value_bytes(self, batch_bytes: int, longest: int | None = None) -> int:
-        """Return an upper bound on the bytes of a decoded value; for plain pages, the average.
-
-        ``longest`` is the size of the longest entry of the dictionary. None: unknown.
-        """
+        """Return an upper bound on the bytes of a decoded value; ``longest`` entry if known."""
         if self.width is not None:
             return self.width
         entry = self.dictionary_bytes if longest is None else longest
@@ -159,10 +156,7 @@ def _chunk_location(fields: dict[int, Any]) -> ChunkLocation:
 def read_pages(
     stream: IO[bytes], start: int, num_bytes: int, num_values: int, source: str
 ) -> tuple[Page, ...]:
-    """Return the pages of a column chunk from their headers; refuse a damaged header.
-
-    A decoder stops after ``num_values``.
-    """
+    """Return the pages of a column chunk, up to ``num_values``, from their headers."""
     pages: list[Page] = []
     offset, end = start, start + num_bytes
     while offset < end and num_values > 0:

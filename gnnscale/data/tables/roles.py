@@ -74,10 +74,7 @@ def _parts(names: Sequence[str], table: Table) -> set[str]:
 
 
 def warn_of_store(columns: object, categories: Collection[str], path: Path) -> None:
-    """Warn if an earlier release prepared a store with features that are skipped today.
-
-    ``columns`` is the entry of ``meta.json``, unchecked.
-    """
+    """Warn if an earlier release prepared a store with features that are skipped today."""
     names = (
         [column.get("name") for column in columns if isinstance(column, dict)]
         if isinstance(columns, list)

@@ -36,19 +36,13 @@ def find_vertices(
     *,
     option: str = "vertices",
 ) -> IntArray | None:
-    """Return the selected vertices in the order of the selection. None: all vertices.
+    """Return ``[n]`` selected vertices in the order of the selection. None: all vertices.
 
-    Args:
-        selection: None or ``all``; ``train``, ``valid`` or ``test``; path of a file of ids:
-            ``.npy``, or a ``.csv`` or ``.parquet`` table with a column ``id``; or ids.
-        vertex_ids: ``[num_vertices]`` the user's ids. None: ids are vertex numbers.
-
-    Returns:
-        ``[n]`` distinct vertices, of the type of ``graph.indices``.
-
-    Raises:
-        ConfigError: an id is unknown or repeats, or no vertex is selected.
-        GraphError: the file is missing, or has no ids.
+    ``selection`` is None or ``all``; ``train``, ``valid`` or ``test``; path of a file of ids:
+    ``.npy``, or a ``.csv`` or ``.parquet`` table with a column ``id``; or ids. ``vertex_ids`` are
+    the user's ``[num_vertices]`` ids. None: ids are vertex numbers. Raises ConfigError if an id is
+    unknown or repeats, or no vertex is selected, and GraphError if the file is missing or has no
+    ids.
     """
     if selection is None or (isinstance(selection, str) and selection == "all"):
         return None
@@ -81,19 +75,11 @@ def _distinct(
 
 
 def find_pairs(selection: Any, graph: Graph, vertex_ids: pyarrow.Array | None = None) -> IntArray:
-    """Return the selected pairs of vertices in the order of the selection.
+    """Return the selected pairs ``[n, 2]`` of vertices in the order of the selection.
 
-    Args:
-        selection: file, ``.npy`` of ids ``[n, 2]`` or a ``.csv`` or ``.parquet`` table with columns
-            ``source`` and ``target``; or ids ``[n, 2]``.
-        vertex_ids: ``[num_vertices]`` the user's ids. None: ids are vertex numbers.
-
-    Returns:
-        ``[n, 2]`` vertices, of the type of ``graph.indices``.
-
-    Raises:
-        ConfigError: an id is unknown, or there is no pair.
-        GraphError: the file is missing, or has no pairs of ids.
+    ``selection`` is a file, ``.npy`` of ids ``[n, 2]`` or a ``.csv`` or ``.parquet`` table with
+    columns ``source`` and ``target``; or ids ``[n, 2]``. ``vertex_ids`` and errors are those of
+    ``find_vertices``.
     """
     allowed = f"a file of pairs ({', '.join(_FILES)})"
     what = "a list of pairs such as [[1,2],[1,3]]"
@@ -220,19 +206,10 @@ def _look_up(ids: Any, vertex_ids: pyarrow.Array, graph: Graph, option: str) -> 
 def find_kinds(
     file: str, column: str | None, graph: Graph, vertex_ids: pyarrow.Array | None, *, option: str
 ) -> Int32Array:
-    """Return the kind of each vertex in a file, numbered by first appearance.
+    """Return ``[num_vertices]`` int32 kinds, numbered by first appearance in ``file``, else -1.
 
-    Args:
-        file: file of ids as for ``find_vertices``; a table if ``column`` is given.
-        column: column of the kinds. None: all vertices of the file have one kind.
-        vertex_ids: ``[num_vertices]`` the user's ids. None: ids are vertex numbers.
-
-    Returns:
-        ``[num_vertices]`` int32, -1 for a vertex that is not in the file.
-
-    Raises:
-        ConfigError: an id is unknown or repeats, or the file has no id.
-        GraphError: the file or the column is missing, or a cell is empty.
+    ``file`` is one of ``find_vertices``; a table if the kinds are in a ``column``. None: all
+    vertices of the file have one kind.
     """
     kinds = np.full(graph.num_vertices, -1, np.int32)
     if column is None:

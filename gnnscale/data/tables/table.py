@@ -137,10 +137,7 @@ _MAX_ROWS = 1 << 17
 
 
 class Table:
-    """Table of named columns, with rows in the order of its files: all Parquet, or all CSV.
-
-    ``memory_bytes`` are for prefetched batches, about; a row of any length is read.
-    """
+    """Table of named columns, with rows in the order of its files: all Parquet, or all CSV."""
 
     def __init__(self, files: Sequence[Path], delimiter: str, memory_bytes: int) -> None:
         self.path = files[0].parent if len(files) > 1 else files[0]
@@ -179,10 +176,12 @@ class Table:
             if column not in file.names:
                 listed = ", ".join(brief(name or "''") for name in file.names[:_MAX_NAMED])
                 more = len(file.names) - _MAX_NAMED
+                is_single = isinstance(file, CsvFile) and len(file.names) == 1
+                hint = "; dataset.delimiter says what is between the values" if is_single else ""
                 raise GraphError(
                     f"{file.path}: has no column {brief(repr(column))} (dataset.{option}), it has "
                     f"{listed}{f' and {more} more' if more > 0 else ''}"
-                    f"{suggestion(column, file.names)}{self._hint(file)}"
+                    f"{suggestion(column, file.names)}{hint}"
                 )
         return column
 
@@ -193,11 +192,6 @@ class Table:
         except GraphError as error:
             raise GraphError(f"{error}; if there is none, set {other}") from None
 
-    @staticmethod
-    def _hint(file: _File) -> str:
-        is_single = isinstance(file, CsvFile) and len(file.names) == 1
-        return "; dataset.delimiter says what is between the values" if is_single else ""
-
     def num_rows(self) -> int | None:
         """Return the number of rows, approximate for CSV; None if a file is compressed."""
         counts = [file.num_rows() for file in self._files]
@@ -206,10 +200,7 @@ class Table:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int
     ) -> Iterator[batch.Batch]:
-        """Yield columns in batches; errors name the row.
-
-        ``types`` are Arrow types for CSV; Parquet has types. A decoded row has about ``row_bytes``.
-        """
+        """Yield columns in batches of rows of about ``row_bytes``; CSV has ``types``."""
         for file in self._files:
             if isinstance(file, CsvFile):
                 yield from file.batches(columns, types, self.batch_bytes)

@@ -134,24 +134,14 @@ class IdMap:
         self.type = array.type
         self._size = len(array)
         self._table: ops.IntegerIds | ops.TextIds | None = None
-        self.array: Any = array
-        self.repeated: tuple[int, int] | None = None
         if is_text(array.type):
             self._table = ops.TextIds(*text_buffers(array))
-        else:
-            numbers = self._bits(array)
-            if _counts_up(numbers):
-                #: ids as an Arrow array. None: ids are the vertex numbers, or were released.
-                self.array = None
-                return
+        elif not _counts_up(numbers := self._bits(array)):
             self._table = ops.IntegerIds(numbers)
+        #: ids as an Arrow array. None: ids are the vertex numbers, or were released.
+        self.array: Any = None if self._table is None else array
         #: two vertices with the same id. None: ids are unique.
-        self.repeated = self._table.repeated
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the look-up table."""
-        return 0 if self._table is None else self._table.num_bytes
+        self.repeated = None if self._table is None else self._table.repeated
 
     def find(self, batch: Batch, column: str) -> Array:
         """Return the vertices, int32 or int64, of the ids in a column; errors name row and id."""
@@ -218,11 +208,7 @@ def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
 
 
 def read_ids(graph: Graph) -> pyarrow.Array | None:
-    """Return the user's ids ``[num_vertices]`` of int64, uint64 or large_string without nulls.
-
-    None: ids are 0 to ``num_vertices - 1``, as in a graph in memory and in most layouts. Raises
-    GraphError if the file of the ids is missing or damaged.
-    """
+    """Return the user's ids ``[num_vertices]`` of int64, uint64 or large_string, if any."""
     if graph.path is None:
         return None
     entry = _ids_entry(graph.path)

@@ -45,15 +45,10 @@ def one_way_share(graph: Graph) -> float:
     dst = np.searchsorted(graph.indptr, edges, side="right") - 1
     missing = 0
     for source, vertex in zip(graph.indices[edges], dst, strict=True):
-        missing += not np.any(graph.indices[_list_slice(graph, int(source))] == vertex)
+        is_valid = 0 <= source < graph.num_vertices
+        bounds = graph.indptr[source : source + 2] if is_valid else (0, 0)
+        missing += not np.any(graph.indices[slice(*bounds)] == vertex)
     return missing / len(edges)
-
-
-def _list_slice(graph: Graph, vertex: int) -> slice:
-    """Return the slice of the neighbors of ``vertex``; an empty slice for an id out of range."""
-    if not 0 <= vertex < graph.num_vertices:
-        return slice(0, 0)
-    return slice(int(graph.indptr[vertex]), int(graph.indptr[vertex + 1]))
 
 
 def _undirected(graph: Graph) -> tuple[int, int]:
@@ -237,10 +232,7 @@ CUTTERS = ("auto", "mtkahypar", "metis")
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeCut(PartitionerConfig):
-    """Minimum edge cut by Mt-KaHyPar if it is installed, otherwise by METIS.
-
-    The notes name the tool.
-    """
+    """Minimum edge cut by Mt-KaHyPar if it is installed, otherwise by METIS."""
 
     algorithm: ClassVar[str] = "edge_cut"
     depends_on_hops: ClassVar[bool] = False
@@ -260,10 +252,7 @@ class EdgeCut(PartitionerConfig):
 
 
 def chosen_cutter(cutter: str, option: str) -> str:
-    """Return ``mtkahypar`` or ``metis``; ``auto`` is the first of them that is installed.
-
-    Raises ConfigError, naming ``option`` and the package to install, if the tool is missing.
-    """
+    """Return ``mtkahypar`` or ``metis``; ``auto`` is the first that is installed."""
     if cutter == "mtkahypar":
         require("mtkahypar", option)
     elif cutter == "metis":

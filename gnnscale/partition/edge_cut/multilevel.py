@@ -42,10 +42,7 @@ class Undirected:
 
 
 def make_undirected(graph: Graph, tool: str, *, num_threads: int) -> Undirected:
-    """Return the undirected simple graph of ``graph``; its arrays are reused if they are unchanged.
-
-    Notes name ``tool``. The result does not depend on ``num_threads``.
-    """
+    """Return the undirected simple graph of ``graph``; unchanged arrays are reused."""
     try:
         lists = ops.make_undirected(graph.indptr, graph.indices, num_threads)
     except ValueError as error:
@@ -112,10 +109,7 @@ def improve(
     num_rounds: int,
     num_threads: int,
 ) -> RefinedParts:
-    """Balance parts by moving single vertices, then reduce the cut in at most ``num_rounds``.
-
-    ``owner`` ``[num_vertices]`` is copied; ``limit_weights`` are the ``[num_parts, 3]`` largest.
-    """
+    """Balance parts of ``owner`` by moving single vertices, then reduce the cut."""
     moved = np.array(owner, np.int32)
     refined = ops.refine(
         graph.indptr,
@@ -219,7 +213,9 @@ def cut_multilevel(
             if owner is None:
                 owner = cut(levels[-1], levels[-1].vertex_weights)
             else:
-                owner = _project(owner, levels)
+                for level in levels[1:]:
+                    assert level.labels is not None
+                    owner = _cluster_owners(owner, level.labels, level.num_vertices)
             results.append(_refine_back(levels, owner, max_weights, num_threads=num_threads))
             owner = results[-1].owner
     return min(results, key=lambda result: (not result.within, result.cut))
@@ -272,13 +268,6 @@ def _cluster_owners(owner: Int32Array, labels: Int32Array, num_clusters: int) ->
     owners = np.empty(num_clusters, np.int32)
     owners[labels] = owner
     return owners
-
-
-def _project(owner: Int32Array, levels: list[Level]) -> Int32Array:
-    for level in levels[1:]:
-        assert level.labels is not None
-        owner = _cluster_owners(owner, level.labels, level.num_vertices)
-    return owner
 
 
 def _refine_back(
