@@ -10,13 +10,7 @@ import torch
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, brief
 from gnnscale.data import validation
 from gnnscale.data.labels import Labels, read_edge_labels, read_labels
-from gnnscale.data.storage.standardize import (
-    MAGNITUDE_OF_LAYERS,
-    SAMPLED_ROWS,
-    Spread,
-    warn_of_large,
-    warn_of_spread,
-)
+from gnnscale.data.storage import standardize
 from gnnscale.data.tables.roles import skip_reason, suspected_role
 from gnnscale.graph import EdgeLabels, Graph, Split
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, as_float32
@@ -222,10 +216,10 @@ def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Arr
         rows = np.require(as_array(features, what), requirements=("C", "A"))
         largest = validation.check_features(rows, 0, what)
     if advises:
-        warn_of_large(largest, what)
-        spread = Spread()
-        spread.add(as_float32(rows[:SAMPLED_ROWS], dtype, rows.shape[1]))
-        warn_of_spread(spread, what, str, _CURE)
+        standardize.warn_of_large(largest, what)
+        spread = standardize.Spread()
+        spread.add(as_float32(rows[: standardize.SAMPLED_ROWS], dtype, rows.shape[1]))
+        standardize.warn_of_spread(spread, what, str, _CURE)
     return rows, dtype
 
 
@@ -262,10 +256,10 @@ def edge_features(
     width = rows.shape[-1] if rows.ndim else 0
     converted = validation.edge_features(rows, num_edges=num_edges, num_features=width, source=name)
     if advises:
-        spread = Spread((MAGNITUDE_OF_LAYERS,))
+        spread = standardize.Spread((standardize.MAGNITUDE_OF_LAYERS,))
         spread.add(converted)
-        warn_of_large(spread.largest, what)
-        warn_of_spread(spread, what, str, _CURE)
+        standardize.warn_of_large(spread.largest, what)
+        standardize.warn_of_spread(spread, what, str, _CURE)
     return converted
 
 

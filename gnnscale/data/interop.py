@@ -9,16 +9,8 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.core import (
-    Array,
-    Float32Array,
-    GraphError,
-    Int64Array,
-    IntArray,
-    brief,
-    standard_arithmetic,
-    usable_cores,
-)
+from gnnscale.core import Array, GraphError, brief, standard_arithmetic, usable_cores
+from gnnscale.core.types import Float32Array, Int64Array, IntArray
 from gnnscale.data import array_inputs, validation
 from gnnscale.graph import EdgeData, EdgeLabels, Graph, Origin, Split, SplitSource
 from gnnscale.graph.store_format import METRICS, vertex_dtype

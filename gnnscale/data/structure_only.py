@@ -9,18 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from gnnscale.core import (
-    Array,
-    Float32Array,
-    Float64Array,
-    GraphError,
-    Int64Array,
-    IntArray,
-    errors,
-    progress,
-)
+from gnnscale.core import Array, GraphError, errors, progress
 from gnnscale.core.artifact.files import file_bytes
 from gnnscale.core.artifact.npy import row_slices
+from gnnscale.core.types import Float32Array, Float64Array, Int64Array, IntArray
 from gnnscale.data import validation
 from gnnscale.data.base import Dataset
 from gnnscale.data.formats import sparse

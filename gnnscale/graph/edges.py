@@ -5,17 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnnscale.core import Array, Float32Array, Int64Array, IntArray, UInt32Array
+from gnnscale.graph import store_format
 from gnnscale.graph.split import Split, SplitSource
-from gnnscale.graph.store_format import (
-    EDGE_ENDS,
-    EDGE_FEATURES,
-    EDGE_LABELS,
-    EDGE_ROWS,
-    EDGE_SPLITS,
-    SPLIT_ARRAYS,
-    WEIGHTS,
-    StoreMeta,
-)
 
 #: Names of the split of edges in ``from_arrays``, which takes it as one argument.
 _EDGE_SPLIT = SplitSource(
@@ -71,22 +62,24 @@ class EdgeData:
     labels: EdgeLabels | None = None
 
     @classmethod
-    def from_store(cls, arrays: dict[str, Array], meta: StoreMeta) -> EdgeData:
+    def from_store(cls, arrays: dict[str, Array], meta: store_format.StoreMeta) -> EdgeData:
         """Return the data of edges in a store; removes its arrays from ``arrays``."""
-        labels = arrays.pop(EDGE_LABELS, None)
+        labels = arrays.pop(store_format.EDGE_LABELS, None)
         split = Split(
             **{
                 name: arrays.pop(stored)
-                for name, stored in zip(SPLIT_ARRAYS, EDGE_SPLITS, strict=True)
+                for name, stored in zip(
+                    store_format.SPLIT_ARRAYS, store_format.EDGE_SPLITS, strict=True
+                )
                 if stored in arrays
             }
         )
         entry = meta.edge_labels
         return cls(
-            weights=arrays.pop(WEIGHTS, None),
-            rows=arrays.pop(EDGE_ROWS, None),
-            features=arrays.pop(EDGE_FEATURES, None),
-            ends=arrays.pop(EDGE_ENDS, None),
+            weights=arrays.pop(store_format.WEIGHTS, None),
+            rows=arrays.pop(store_format.EDGE_ROWS, None),
+            features=arrays.pop(store_format.EDGE_FEATURES, None),
+            ends=arrays.pop(store_format.EDGE_ENDS, None),
             labels=None
             if entry is None or labels is None
             else EdgeLabels(
@@ -101,13 +94,15 @@ class EdgeData:
     def arrays(self) -> dict[str, Array]:
         """Return the arrays of a store by name; a store has no ``ids``."""
         arrays: dict[str, Array | None] = {
-            WEIGHTS: self.weights,
-            EDGE_ROWS: self.rows,
-            EDGE_FEATURES: self.features,
-            EDGE_ENDS: self.ends,
+            store_format.WEIGHTS: self.weights,
+            store_format.EDGE_ROWS: self.rows,
+            store_format.EDGE_FEATURES: self.features,
+            store_format.EDGE_ENDS: self.ends,
         }
         if self.labels is not None:
-            arrays[EDGE_LABELS] = self.labels.labels
-            for name, stored in zip(SPLIT_ARRAYS, EDGE_SPLITS, strict=True):
+            arrays[store_format.EDGE_LABELS] = self.labels.labels
+            for name, stored in zip(
+                store_format.SPLIT_ARRAYS, store_format.EDGE_SPLITS, strict=True
+            ):
                 arrays[stored] = getattr(self.labels.split, name)
         return {name: array for name, array in arrays.items() if array is not None}

@@ -8,29 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import (
-    Array,
-    GraphError,
-    IntArray,
-    standard_arithmetic,
-)
+from gnnscale.core import Array, GraphError, standard_arithmetic
 from gnnscale.core.artifact.npy import check_length, row_slices
+from gnnscale.core.types import IntArray
+from gnnscale.graph import store_format
 from gnnscale.graph.dtypes import MAX_QUANTIZED, as_float32, quantized, row_length
 from gnnscale.graph.edges import EdgeData
 from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.graph.split import Split
-from gnnscale.graph.store_format import (
-    EDGE_LABELS,
-    EDGE_SPLITS,
-    OWNER,
-    SPLIT_ARRAYS,
-    PartEntry,
-    applicable_metadata,
-    map_arrays,
-    read_meta,
-    vertex_dtype,
-    write_store,
-)
 from gnnscale.graph.topology import Origin, Topology
 
 
@@ -164,10 +149,10 @@ class Graph(Topology):
             GraphError: a file is missing, truncated, of another version, or invalid.
         """
         path = Path(path)
-        meta = read_meta(path)
-        arrays = map_arrays(path, meta)
+        meta = store_format.read_meta(path)
+        arrays = store_format.map_arrays(path, meta)
         # Another process may have replaced the store in between.
-        if read_meta(path).content != meta.content:
+        if store_format.read_meta(path).content != meta.content:
             raise GraphError(f"{path}: was prepared anew while it was opened; try again")
         if meta.part is not None and meta.divides_rows:
             arrays["features"] = _sharded(arrays, meta.part, path)
@@ -177,7 +162,7 @@ class Graph(Topology):
             num_quantized=meta.num_features,
             num_classes=meta.num_classes,
             metric=meta.metric,
-            split=Split(**{name: arrays.pop(name) for name in SPLIT_ARRAYS}),
+            split=Split(**{name: arrays.pop(name) for name in store_format.SPLIT_ARRAYS}),
             origin=Origin(
                 path=path, content=meta.graph_content, attainable_accuracy=meta.attainable_accuracy
             ),
@@ -211,7 +196,7 @@ class Graph(Topology):
             self.edge_labels.check_split()
         labels = self.edge_labels
         notes, copied = _applicable_notes(self)
-        write_store(
+        store_format.write_store(
             Path(path),
             _store_arrays(self),
             copied=copied,
@@ -254,28 +239,30 @@ def _applicable_notes(graph: Graph) -> tuple[dict[str, Any], list[Path]]:
     unchanged = [name for name, arrays in pairs.items() if _are_equal(*arrays)]
     if graph.num_vertices == stored.num_vertices:
         unchanged.append("vertices")
-    return applicable_metadata(graph.path, unchanged)
+    return store_format.applicable_metadata(graph.path, unchanged)
 
 
 def _store_arrays(graph: Graph) -> dict[str, Array]:
     """Return the arrays of a graph in the types of a store; splits are sorted."""
-    ids = vertex_dtype(graph.num_vertices)
+    ids = store_format.vertex_dtype(graph.num_vertices)
     indices = graph.indices.astype(ids, copy=False)
     arrays = {"indptr": graph.indptr, "indices": indices, "features": graph.features}
     arrays["labels"] = graph.labels
-    for part in SPLIT_ARRAYS:
+    for part in store_format.SPLIT_ARRAYS:
         arrays[part] = np.sort(getattr(graph, part)).astype(ids)
     arrays |= graph.edges.arrays()
-    for part in EDGE_SPLITS if graph.edge_labels is not None else ():
-        arrays[part] = np.sort(arrays[part]).astype(vertex_dtype(len(arrays[EDGE_LABELS])))
+    for part in store_format.EDGE_SPLITS if graph.edge_labels is not None else ():
+        arrays[part] = np.sort(arrays[part]).astype(
+            store_format.vertex_dtype(len(arrays[store_format.EDGE_LABELS]))
+        )
     return arrays
 
 
-def _sharded(arrays: dict[str, Array], part: PartEntry, path: Path) -> Any:
+def _sharded(arrays: dict[str, Array], part: store_format.PartEntry, path: Path) -> Any:
     """Return the features of a shard, which have the matrix's shape and refuse reads."""
     return ShardedFeatures(
         arrays["features"],
-        arrays.pop(OWNER),
+        arrays.pop(store_format.OWNER),
         part=part.index,
         num_parts=part.num_parts,
         partition=str(part.rows_of),

@@ -9,15 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gnnscale.core import (
-    Array,
-    ConfigError,
-    Float32Array,
-    Int32Array,
-    Int64Array,
-    IntArray,
-    UInt32Array,
-)
+from gnnscale.core import Array, ConfigError
+from gnnscale.core.types import Float32Array, Int32Array, Int64Array, IntArray, UInt32Array
 from gnnscale.graph import Graph
 from gnnscale.ops import Sampled
 

@@ -10,16 +10,9 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import (
-    Array,
-    Float32Array,
-    GraphError,
-    Int32Array,
-    Int64Array,
-    UInt32Array,
-    hardware,
-)
+from gnnscale.core import Array, GraphError, hardware
 from gnnscale.core.artifact.npy import NpyWriter, map_npy
+from gnnscale.core.types import Float32Array, Int32Array, Int64Array, UInt32Array
 from gnnscale.graph.store_format import vertex_dtype
 
 _SLICE_EDGES = 1 << 20
