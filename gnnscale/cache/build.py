@@ -6,7 +6,6 @@ rows, β being the cache's hit rate, and the first layer's block.
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +32,12 @@ def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
         for device, traffic in predicted.items()
         if device in task.first_batches and task.device_at[device].may_aggregate
     }
-    cliques = [clique for clique in plan.cliques if _aggregation_moves_less(clique, priced)]
-    aggregating = {device for clique in cliques for device in clique}
+    aggregating: set[int] = set()
+    for clique in plan.cliques:
+        prices = [priced[device] for device in clique if device in priced]
+        saved = sum(price.cached - price.aggregated for price in prices)
+        if saved > 0 and len(prices) == len(clique):
+            aggregating |= set(clique)
     devices = [
         _aggregated(task, cache) if cache.device in aggregating else cache for cache in plan.devices
     ]
@@ -62,13 +65,6 @@ def batch_bytes(task: CacheTask, batch: MiniBatch, traffic: CacheTraffic) -> Bat
         cached=round(missed * first.num_src * task.row_bytes) + block,
         aggregated=first.num_dst * task.aggregated_row_bytes,
     )
-
-
-def _aggregation_moves_less(clique: Sequence[int], priced: Mapping[int, BatchBytes]) -> bool:
-    if not all(device in priced for device in clique):
-        return False
-    cached = sum(priced[device].cached for device in clique)
-    return sum(priced[device].aggregated for device in clique) < cached
 
 
 def _aggregated(task: CacheTask, cache: DeviceCache) -> DeviceCache:

@@ -210,9 +210,8 @@ class CachePlan:
         empty = [cache for cache in self.devices if cache.host_aggregates or not cache.num_bytes]
         if not empty:
             return None
-        reason = "no feature row and no adjacency list fits into their caches"
-        if aggregated:
-            reason = _aggregation_reason(aggregated)
+        none_fits = "no feature row and no adjacency list fits into their caches"
+        reason = _aggregation_reason(aggregated) if aggregated else none_fits
         return Uncached(num_devices=len(empty), of_devices=len(self.devices), reason=reason)
 
     @property

@@ -53,7 +53,10 @@ def read_labels(
             _refuse_unknown_cells(labels, source)
         result = _read_targets(labels, num_classes, count, source, of, advice if not metric else "")
     else:
-        _refuse_wrapped(labels, source, of)
+        index = wrapped_label(labels, labels.dtype) if labels.ndim == 1 else None
+        if index is not None:
+            message = wrapped_message(labels.dtype)
+            raise GraphError(f"{source}: label {labels[index]} of {of} {index}: {message}")
         if classes is None and metric in (None, "accuracy") and of == "vertex":
             _warn_of_empty_rows(labels, source)
         if labels.ndim == 2:
@@ -102,14 +105,6 @@ def wrapped_message(dtype: np.dtype[Any]) -> str:
         f"{np.iinfo(dtype).max} is what -1 becomes in {dtype}, and class "
         f"{np.iinfo(dtype).max - 1} does not occur; give labels as int64, -1 if unknown"
     )
-
-
-def _refuse_wrapped(labels: Array, source: object, of: str) -> None:
-    index = wrapped_label(labels, labels.dtype) if labels.ndim == 1 else None
-    if index is not None:
-        raise GraphError(
-            f"{source}: label {labels[index]} of {of} {index}: {wrapped_message(labels.dtype)}"
-        )
 
 
 def _column(

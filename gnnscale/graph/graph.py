@@ -13,10 +13,9 @@ from gnnscale.core.artifact.npy import check_length, row_slices
 from gnnscale.core.types import IntArray
 from gnnscale.graph import store_format
 from gnnscale.graph.dtypes import MAX_QUANTIZED, as_float32, quantized, row_length
-from gnnscale.graph.edges import EdgeData
 from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.graph.split import Split
-from gnnscale.graph.topology import Origin, Topology
+from gnnscale.graph.topology import EdgeData, Origin, Topology
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import MAX_COUNT, GraphError
-from gnnscale.core.types import Array, Float32Array, Float64Array, Int32Array, IntArray
+from gnnscale.core.types import Array, Float32Array, Int32Array, IntArray
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 from gnnscale.partition.simple import splitmix64
@@ -88,7 +88,11 @@ def pagerank(
     rank[train] = 1 / len(train)
     received = np.empty_like(rank)
     for _ in range(num_iterations):
-        lost = _divide_by_degree(graph, rank)
+        lost = 0.0  # ranks without in-neighbors; others are divided by the degree
+        for rows in slices(len(rank)):
+            degrees = np.diff(graph.indptr[rows.start : rows.stop + 1])
+            lost += float(rank[rows][degrees == 0].sum())
+            rank[rows] /= np.maximum(degrees, 1)
         received[:] = 0
         with naming_graph(graph.path or graph.name):
             ops.scatter_to_neighbors(
@@ -98,16 +102,6 @@ def pagerank(
         received[train] += (1 - damping + damping * lost) / len(train)
         rank, received = received, rank
     return rank.astype(np.float32)
-
-
-def _divide_by_degree(graph: Graph, rank: Float64Array) -> float:
-    """Divide ranks by in-degree, and return the sum of the ranks without in-neighbors."""
-    lost = 0.0
-    for rows in slices(len(rank)):
-        degrees = np.diff(graph.indptr[rows.start : rows.stop + 1])
-        lost += float(rank[rows][degrees == 0].sum())
-        rank[rows] /= np.maximum(degrees, 1)
-    return lost
 
 
 #: Stream id of the random numbers of ``uniform``.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from gnnscale.core import Array, Float64Array, GraphError, Int64Array
+from gnnscale.core import Array, GraphError, Int64Array
 from gnnscale.core.artifact.npy import check_array, row_slices
 from gnnscale.data.formats.npz import NpzReader
 from gnnscale.data.validation import check_num_features, quoted
@@ -89,7 +89,11 @@ def sparse_matrix(
     parts = (values, indices.astype(np.int32), indptr.astype(np.int64))
     matrix = scipy.sparse.csr_matrix(parts, shape=(len(indptr) - 1, num_columns))
     matrix.sum_duplicates()
-    matrix.data = _narrowed(matrix.data, data.dtype)
+    sums = matrix.data
+    if ((sums >= 0) & (sums <= 255) & (sums == np.floor(sums))).all():
+        matrix.data = sums.astype(np.uint8)
+    elif data.dtype == np.float32:
+        matrix.data = sums.astype(np.float32)
     _check_density(matrix, num_bytes, source)
     return matrix
 
@@ -104,18 +108,6 @@ def _check_density(matrix: CsrMatrix, num_bytes: int, source: object) -> None:
             f"{source}: {matrix.nnz} values in a matrix of {num_rows} x {num_columns} would take "
             f"{dense_bytes} bytes, allowed are {allowed} for so few"
         )
-
-
-def holds_bytes(values: Array) -> bool:
-    """Whether all values are integers from 0 to 255."""
-    return bool(((values >= 0) & (values <= 255) & (values == np.floor(values))).all())
-
-
-def _narrowed(values: Float64Array, published: np.dtype[Any]) -> Array:
-    """Return values as uint8 if exact, else in their ``published`` floating point type."""
-    if holds_bytes(values):
-        return values.astype(np.uint8)
-    return values.astype(np.float32) if published == np.float32 else values
 
 
 def dense_rows(matrix: CsrMatrix) -> Iterator[Array]:

@@ -247,7 +247,9 @@ def _check_numbers(table: Table, column: str, *, named: bool, option: str) -> No
         raise GraphError(
             f"{table.path}: column {brief(repr(column))}: expected UTF-8; save the table as UTF-8"
         )
-    if not _holds_numbers(kind) and not (named and table.is_csv):
+    # Null: the first rows of CSV are empty; a later text is an error that names the row.
+    holds_numbers = is_number(kind.value_type if _is_list(kind) else kind)
+    if not holds_numbers and not (named and table.is_csv):
         raise GraphError(
             f"{table.path}: column {brief(repr(column))}: expected numbers, lists of numbers or "
             f"texts, got {brief(kind)}; name the feature columns by dataset.{option}=[...]"
@@ -309,11 +311,6 @@ def _is_list(kind: Any) -> bool:
     from pyarrow import types
 
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def _holds_numbers(kind: Any) -> bool:
-    # Null: the first rows of CSV are empty; a later text is an error that names the row.
-    return is_number(kind.value_type if _is_list(kind) else kind)
 
 
 def _storage_dtype(kinds: Sequence[Any]) -> str:

@@ -115,9 +115,8 @@ class LabelColumn:
         parts, self._parts = self._parts, []
         if self._codes is not None:
             return self._named_classes(np.concatenate(parts), rows)
-        regression = self._kind == "values" or (
-            self._kind == "auto" and any(map(_has_fractions, parts))
-        )
+        fractions = ((~np.isnan(part) & (part != np.floor(part))).any() for part in parts)
+        regression = self._kind == "values" or (self._kind == "auto" and any(fractions))
         first, converted = 0, []
         for part in parts:
             converted.append((self._values if regression else self._classes)(part, first, rows))
@@ -168,10 +167,6 @@ class LabelColumn:
         number = {name: number for number, name in enumerate(names)}
         number_of = np.array([*(number[name] for name in self._codes), -1], np.int64)
         return number_of[codes], names
-
-
-def _has_fractions(labels: Array) -> bool:
-    return bool((~np.isnan(labels) & (labels != np.floor(labels))).any())
 
 
 class SplitColumn:

@@ -80,7 +80,12 @@ class ColumnChunk:
     @property
     def page_bytes(self) -> int:
         """Decompressed bytes of the dictionary plus the largest page."""
-        return self.dictionary_bytes + max((_page_memory(page) for page in self.data), default=0)
+        has_lengths = (_DELTA_LENGTHS, _PREFIXES)
+        sizes = (
+            page.unpacked + (_LENGTH_BYTES * page.num_values if page.encoding in has_lengths else 0)
+            for page in self.data
+        )
+        return self.dictionary_bytes + max(sizes, default=0)
 
     @property
     def begins_with_dictionary(self) -> bool:
@@ -108,11 +113,6 @@ class ColumnChunk:
         # A batch of rows is in two pages at most.
         rows = max(min(rows, *(page.num_values for page in pages[:-1]), rows), 1)
         return max(batch_bytes // rows, 1)
-
-
-def _page_memory(page: Page) -> int:
-    lengths = page.encoding in (_DELTA_LENGTHS, _PREFIXES)
-    return page.unpacked + (_LENGTH_BYTES * page.num_values if lengths else 0)
 
 
 @dataclass(frozen=True, kw_only=True)

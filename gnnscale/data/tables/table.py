@@ -116,15 +116,11 @@ class CsvFile:
             start, stop = bad_line(block.text, parse)
             line = block.line + block.text.count(b"\n", 0, start)
             text = brief(block.text[start:stop].decode("utf-8", "replace"))
-            raise GraphError(
-                f"{self.path}: row {line - 1} is '{text}' and cannot be read ({_reason(error)})"
-            ) from None
-
-
-def _reason(error: Exception) -> str:
-    # Drops the location in the block: 'In CSV column #1: Row #2: CSV conversion error to ...'.
-    text = str(error)
-    return one_line(text[max(text.rfind("CSV conversion"), text.rfind("CSV parse"), 0) :], 200)
+            # Without the location in the block: 'In CSV column #1: Row #2: CSV conversion error'.
+            reason = str(error)
+            begin = max(reason.rfind("CSV conversion"), reason.rfind("CSV parse"), 0)
+            what = f"cannot be read ({one_line(reason[begin:], 200)})"
+            raise GraphError(f"{self.path}: row {line - 1} is '{text}' and {what}") from None
 
 
 _File: TypeAlias = CsvFile | parquet_file.ParquetFile

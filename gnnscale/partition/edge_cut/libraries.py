@@ -136,7 +136,13 @@ def cut_by_metis(
     share. The result does not depend on ``num_threads``.
     """
     undirected = multilevel.make_undirected(graph, "METIS", num_threads=num_threads)
-    weights = _as_distdgl(undirected) if tool == "dgl" else undirected.weights
+    weights = undirected.weights
+    if tool == "dgl":
+        # The constraints of DGL's METIS for a training mask and edges, ``[num_vertices, 4]``.
+        _, degrees, is_train = weights.T
+        is_other = 1 - is_train
+        columns = [is_other, is_train, degrees * is_other, degrees * is_train]
+        weights = np.stack(columns, axis=1)
     answer = run_tool(
         *(tool, undirected.indptr, undirected.indices),
         vertex_weights=weights,
@@ -163,13 +169,6 @@ def _as_parts(
         largest = max(multilevel.balances(graph.weights, refined.owner, num_parts))
         notes.append(f"no closer balance was found than {largest:.3f}")
     return Parts(num_parts=num_parts, owner=refined.owner.astype(np.int16), notes=tuple(notes))
-
-
-def _as_distdgl(graph: multilevel.Undirected) -> Int64Array:
-    """Return the constraints ``[num_vertices, 4]`` of DGL's METIS for a training mask and edges."""
-    _, degrees, is_train = graph.weights.T
-    is_other = 1 - is_train
-    return np.stack([is_other, is_train, degrees * is_other, degrees * is_train], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -283,7 +283,9 @@ def _refine_back(
         if level is not full:
             slack = fair + level.vertex_weights.max(axis=0)
             allowed = np.maximum(max_weights, np.ceil(slack).astype(np.int64))
-        if _is_too_sparse(level):
+        is_large = level.num_vertices > _MAX_SPARSE_VERTICES
+        is_sparse = len(level.indices) < _MIN_ENTRIES_PER_VERTEX * level.num_vertices
+        if level.sampled and is_large and is_sparse:
             labels = _compose_labels(levels)
             moved = np.ascontiguousarray(owner[labels])
             _refine(full, moved, allowed, labels=labels, num_threads=num_threads)
@@ -295,12 +297,6 @@ def _refine_back(
         if level.labels is None:
             return RefinedParts(owner=owner, cut=refined.cut, within=refined.within)
         owner = owner[level.labels]
-
-
-def _is_too_sparse(level: Level) -> bool:
-    is_large = level.num_vertices > _MAX_SPARSE_VERTICES
-    is_sparse = len(level.indices) < _MIN_ENTRIES_PER_VERTEX * level.num_vertices
-    return level.sampled and is_large and is_sparse
 
 
 def _compose_labels(levels: list[Level]) -> Int32Array:
