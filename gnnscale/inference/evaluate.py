@@ -28,7 +28,7 @@ from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import EvaluationOptions
 from gnnscale.run.tasks import base, edges, links
 from gnnscale.run.tasks.base import ceiling
-from gnnscale.sampling.candidates import draw_candidates
+from gnnscale.sampling.edge_batches import draw_candidates
 from gnnscale.sampling.seed_order import labeled_vertices
 
 #: Approximate bytes of the rows that are compared together.

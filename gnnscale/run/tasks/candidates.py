@@ -9,7 +9,7 @@ from gnnscale.data.tables.selection import find_kinds
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.run.tasks.edge_split import PARTS, EdgeSplit
-from gnnscale.sampling.candidates import Candidates
+from gnnscale.sampling.edge_batches import Candidates
 
 
 def read_candidates(file: str, column: str | None, graph: Graph) -> Candidates:

@@ -15,8 +15,7 @@ from gnnscale.nn import base as trainable
 from gnnscale.nn import link_decoder as links
 from gnnscale.run.tasks.edge_split import EdgeSplit
 from gnnscale.sampling import SamplerConfig, SeedOrder
-from gnnscale.sampling.candidates import Candidates
-from gnnscale.sampling.edge_batches import LinkSampling
+from gnnscale.sampling.edge_batches import Candidates, LinkSampling
 
 
 def ranks(scores: NDArray[np.floating]) -> Float64Array:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale import ops
-from gnnscale.sampling.candidates import Candidates, draw_candidates
+from gnnscale.sampling.edge_batches import Candidates, draw_candidates
 
 
 def test_vertices_are_grouped_by_kind() -> None:
