@@ -66,7 +66,10 @@ class Message:
 
 
 class Channel:
-    """One end of a connection. Any thread may send, one thread receives."""
+    """One end of a connection; any thread may send, one thread receives.
+
+    Sending raises OSError if the other end is gone.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         """Take ownership of ``connection``."""
@@ -84,16 +87,7 @@ class Channel:
         numbers: tuple[int, ...] = _NO_NUMBERS,
         array: Array | None = None,
     ) -> None:
-        """Send a message.
-
-        Args:
-            kind: type of the message.
-            numbers: three numbers for the header.
-            array: ``[n]`` with elements of 1, 4 or 8 bytes.
-
-        Raises:
-            OSError: the other end is gone.
-        """
+        """Send a message with three ``numbers`` and ``array`` ``[n]``, of 1, 4 or 8 bytes each."""
         content: Array = np.zeros(0, np.uint8) if array is None else np.ascontiguousarray(array)
         header = _HEADER.pack(kind, len(content), content.itemsize, *numbers)
         with self._sending:
@@ -140,11 +134,7 @@ class Channel:
         socket.send_fds(self._socket, [b"\0"], [descriptor])
 
     def receive_file(self) -> int:
-        """Receive a file descriptor.
-
-        Raises:
-            ConnectionError: the other end is gone.
-        """
+        """Receive a file descriptor; raise ConnectionError if the other end is gone."""
         _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
         if not descriptors:
             raise ConnectionError("the other process is gone")
@@ -208,11 +198,7 @@ class Rendezvous:
 
 
 def connect(name: str) -> Channel:
-    """Connect to the process that listens under ``name``.
-
-    Raises:
-        OSError: no process listens.
-    """
+    """Connect to the process that listens under ``name``; raise OSError if there is none."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(f"\0{name}")

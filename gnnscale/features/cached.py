@@ -158,12 +158,7 @@ class LookAheadFeatures(_DeviceCache):
     """
 
     def __init__(
-        self,
-        host: HostFeatures,
-        policy: LookAhead,
-        *,
-        priority: Int32Array,
-        num_threads: int = 1,
+        self, host: HostFeatures, policy: LookAhead, *, priority: Int32Array, num_threads: int = 1
     ) -> None:
         """Wrap ``host`` with an empty cache.
 

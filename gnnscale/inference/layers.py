@@ -12,12 +12,7 @@ from gnnscale.backend.feature_loading import ChunkLoader, LoadedChunk, Vertices,
 from gnnscale.core import Array, Traffic
 from gnnscale.features import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.inference.activation_store import (
-    EDGE_BYTES,
-    AggregationRequest,
-    FileRows,
-    MemoryRows,
-)
+from gnnscale.inference.activation_store import EDGE_BYTES, AggregationRequest, FileRows, MemoryRows
 from gnnscale.inference.chunks import Chunk, in_order
 from gnnscale.inference.first_layer import FirstLayer
 from gnnscale.inference.memory_plan import InferenceWork, MemoryLimits, SubsetStore

@@ -152,11 +152,7 @@ def _plan_passes(
 
 
 def _passes_s(
-    inputs: InputPlan,
-    first: loading.Vertices,
-    graph: Graph,
-    store: HostFeatures,
-    rates: DiskRates,
+    inputs: InputPlan, first: loading.Vertices, graph: Graph, store: HostFeatures, rates: DiskRates
 ) -> float:
     """Return the disk seconds of all passes, with writes and reads of the sums."""
     pass_s = _sequential_s(inputs.vertices, graph, store, rates)

@@ -342,10 +342,7 @@ def _with_encoder(cost: LayerCost, encoder: nn.Module) -> LayerCost:
     linears = [module for module in encoder.children() if isinstance(module, nn.Linear)]
     products = tuple((module.in_features, module.out_features) for module in linears)
     return replace(
-        cost,
-        message_width=products[-1][1],
-        message_products=products,
-        host_makes_edge_rows=False,
+        cost, message_width=products[-1][1], message_products=products, host_makes_edge_rows=False
     )
 
 

@@ -142,11 +142,7 @@ Call = Callable[[MiniBatch, torch.Tensor], torch.Tensor]
 
 
 def tiny_batch(
-    num_layers: int,
-    *,
-    vertices: Sequence[int] = (),
-    edges: Sequence[int] = (),
-    edge_width: int = 0,
+    num_layers: int, *, vertices: Sequence[int] = (), edges: Sequence[int] = (), edge_width: int = 0
 ) -> MiniBatch:
     """Return a mini-batch in which a vertex has the same neighbors in every hop.
 

@@ -7,13 +7,8 @@ import torch
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.distributed import process_group as group
-from gnnscale.distributed.process_group import (
-    SINGLE_PROCESS,
-    Group,
-    join,
-    join_torchrun,
-    torchrun_keys,
-)
+from gnnscale.distributed.process_group import SINGLE_PROCESS, Group, join, join_torchrun
+from gnnscale.distributed.sockets import torchrun_keys
 
 
 def test_one_process_is_a_group() -> None:

@@ -12,7 +12,8 @@ import numpy as np
 
 from gnnscale.core import Array, Int32Array, IntArray
 from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import Group, PeerLostError, hang_up, peer_lost_error
+from gnnscale.distributed.process_group import Group, hang_up
+from gnnscale.distributed.sockets import PeerLostError, peer_lost_error
 from gnnscale.features.sharded.exchange import RowReceive, ShardExchange, copy_rows
 from gnnscale.features.tiered.source import SourceReads
 

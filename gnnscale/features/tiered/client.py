@@ -15,7 +15,7 @@ import numpy as np
 from gnnscale.core import Array
 from gnnscale.distributed.channel import Channel, Message, MessageType
 from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import PeerLostError, record_failure
+from gnnscale.distributed.sockets import PeerLostError, record_failure
 from gnnscale.features.tiered.buffer import read_rows
 from gnnscale.features.tiered.server import BufferServer
 from gnnscale.features.tiered.source import RowSource, SourceReads

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from gnnscale.core import Array, Int32Array
 from gnnscale.distributed.channel import Channel, Message, MessageType
-from gnnscale.distributed.process_group import PeerLostError, record_failure
+from gnnscale.distributed.sockets import PeerLostError, record_failure
 from gnnscale.features.tiered.buffer import BatchInFlight, BatchReader
 from gnnscale.features.tiered.source import SourceReads
 

@@ -12,7 +12,8 @@ from gnnscale.core import Array, ConfigError
 from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.distributed.channel import Channel, Message, MessageType, Rendezvous, connect, pair
 from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import Group, PeerLostError, all_gather_object
+from gnnscale.distributed.process_group import Group, all_gather_object
+from gnnscale.distributed.sockets import PeerLostError
 from gnnscale.features.tiered.buffer import BatchReader, MappedRows, RowBuffer, buffer_bytes
 from gnnscale.features.tiered.client import BufferClient
 from gnnscale.features.tiered.planner import TierPlanner
@@ -111,10 +112,7 @@ def _accept_workers(meeting: Rendezvous, count: int, on_error: ExitStack) -> lis
 
 
 def _lead(
-    channels: Sequence[Channel],
-    sample: SampledBatches,
-    open_source: OpenSource,
-    plan: PlanPool,
+    channels: Sequence[Channel], sample: SampledBatches, open_source: OpenSource, plan: PlanPool
 ) -> BufferHandle:
     """Open the buffer, and send its memory to the other workers."""
     samples = [sample, *(_receive_sample(channel) for channel in channels)]

@@ -221,12 +221,7 @@ class Horizon:
 
 
 def size_tier(
-    sample: SampledBatches,
-    horizon: Horizon,
-    *,
-    num_rows: int,
-    row_bytes: int,
-    memory_bytes: int,
+    sample: SampledBatches, horizon: Horizon, *, num_rows: int, row_bytes: int, memory_bytes: int
 ) -> TierSizes:
     """Divide memory between cached rows, rows in flight, and the next mini-batches.
 

@@ -63,10 +63,7 @@ EDGE_WEIGHTS: Mapping[str, Mapping[str, Weight]] = {
         "att_edge": per_head("attention_edge"),
     },
     "GATv2": {"lin_edge.weight": renamed("edge_linear.weight")},
-    "GIN": {
-        "lin.weight": renamed("edge_linear.weight"),
-        "lin.bias": renamed("edge_linear.bias"),
-    },
+    "GIN": {"lin.weight": renamed("edge_linear.weight"), "lin.bias": renamed("edge_linear.bias")},
 }
 
 #: PyG's SAGEConv and GINConv ignore edge weights; GraphConv and SimpleConv sum weighted messages.
@@ -88,9 +85,7 @@ MODELS: Mapping[str, Mapping[str, Weight]] = {
     },
 }
 
-NOTES = {
-    "GIN": "torch_geometric.nn.models.GIN has other perceptrons: GINConv itself takes ours",
-}
+NOTES = {"GIN": "torch_geometric.nn.models.GIN has other perceptrons: GINConv itself takes ours"}
 
 #: Arguments of PyG's basic models for norms.
 _NORMS = {

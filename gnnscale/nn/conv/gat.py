@@ -9,13 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from gnnscale.nn.attention_ops import attend, edge_scores, pair_scores, with_self_edges
-from gnnscale.nn.conv.linear import (
-    Degrees,
-    GraphLayer,
-    edge_attr_of,
-    linear,
-    warn_unweighted,
-)
+from gnnscale.nn.conv.linear import Degrees, GraphLayer, edge_attr_of, linear, warn_unweighted
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.device_block import DeviceBlock
 from gnnscale.nn.segment_ops import Segments

@@ -13,13 +13,7 @@ from gnnscale.features import Aggregation, FeatureStore
 from gnnscale.graph import list_sums
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.device_block import DeviceBlock, Rule
-from gnnscale.nn.functional import (
-    Activation,
-    aggregate,
-    relu_dropout,
-    sampling_totals,
-    sum_scale,
-)
+from gnnscale.nn.functional import Activation, aggregate, relu_dropout, sampling_totals, sum_scale
 from gnnscale.ops.products import product
 from gnnscale.sampling import Block
 
