@@ -120,11 +120,7 @@ class SharedFeaturesConfig(FeatureStoreConfig):
             check_range("features.window", self.window, 1, _MAX_WINDOW)
 
     def open(self, graph: Graph) -> FeatureStore:
-        """Refuse: a single worker cannot read the rows of other machines.
-
-        Raises:
-            ConfigError: always.
-        """
+        """Refuse: a single worker cannot read the rows of other machines."""
         raise self.refused()
 
     def refused(self) -> ConfigError:

@@ -10,8 +10,7 @@ import numpy as np
 from gnnscale.backend import feature_loading as loading
 from gnnscale.core import read_memory
 from gnnscale.features import FeatureStore, HostFeatures
-from gnnscale.features.disk import features_file
-from gnnscale.features.disk_bandwidth import DiskRates, cached_disk_rates
+from gnnscale.features.disk import DiskRates, cached_disk_rates, features_file
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import file_bytes
 from gnnscale.inference.memory_plan import InferenceWork, InputPlan, MemoryLimits, needed_vertices

@@ -16,8 +16,7 @@ from gnnscale.backend.feature_loading import Vertices
 from gnnscale.core import Array, Traffic
 from gnnscale.features import HostFeatures
 from gnnscale.features.base import write_aggregated
-from gnnscale.features.disk import DiskRows, features_file
-from gnnscale.features.disk_bandwidth import max_read_gap
+from gnnscale.features.disk import DiskRows, features_file, max_read_gap
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import MemoryRows
 from gnnscale.inference.workers import Workers

@@ -70,15 +70,12 @@ class MessageSums(Protocol):
 
     def sum(self, messages: torch.Tensor) -> torch.Tensor:
         """Return the sum of each destination's messages."""
-        ...
 
     def mean(self, messages: torch.Tensor) -> torch.Tensor:
         """Return the mean of each destination's messages, zeros without any."""
-        ...
 
     def max(self, messages: torch.Tensor) -> torch.Tensor:
         """Return the maximum of each destination's messages, zeros without any."""
-        ...
 
 
 class DeviceBlock(Block, ABC):

@@ -16,9 +16,8 @@ from gnnscale.core import Array
 from gnnscale.distributed.channel import Channel, Message, MessageType
 from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.sockets import PeerLostError, record_failure
-from gnnscale.features.tiered.buffer import read_rows
+from gnnscale.features.tiered.buffer import RowSource, SourceReads, read_rows
 from gnnscale.features.tiered.server import BufferServer
-from gnnscale.features.tiered.source import RowSource, SourceReads
 from gnnscale.features.tiered.store import ReadyRows
 
 #: Seconds to wait for the server's reason after a send has failed.
@@ -26,7 +25,10 @@ _LAST_WORD_S = 2.0
 
 
 class BufferClient:
-    """Requests a worker's rows from a ``BufferServer``, and finds them in the buffer."""
+    """Worker's end of a ``BufferServer``: requests rows, and finds them in the buffer.
+
+    PeerLostError: the process that reads the rows is gone.
+    """
 
     def __init__(
         self,
@@ -38,10 +40,9 @@ class BufferClient:
         reads: bool = False,
         server: BufferServer | None = None,
     ) -> None:
-        """Connect to the server.
+        """Connect to the server by ``channel``.
 
         Args:
-            channel: connection to the server.
             rows: slots of the buffer.
             source: backing store of rows that no step expects.
             lead: steps between the expectation of a step and its reads.
@@ -71,9 +72,6 @@ class BufferClient:
         """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
 
         ``ready`` recognizes the step by the identity of the array.
-
-        Raises:
-            PeerLostError: no more rows arrive.
         """
         if vertices is None:
             self._send(MessageType.NOTHING)
@@ -89,11 +87,8 @@ class BufferClient:
     def ready(self, vertices: Array) -> ReadyRows:
         """Wait for the rows of ``vertices``, whose slots stay in use until ``served``.
 
-        An array that the next step did not expect belongs to a profiling run.
-
-        Raises:
-            PeerLostError: the process that reads the rows is gone.
-            OSError: the rows could not be read; raised in the process that reads them.
+        An array that the next step did not expect belongs to a profiling run. OSError: the rows
+        could not be read; raised in the process that reads them.
         """
         with self._changed:
             expected = bool(self._expected) and self._expected[0] is vertices

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from gnnscale.core import Array, Int32Array
 from gnnscale.distributed.channel import Channel, Message, MessageType
 from gnnscale.distributed.sockets import PeerLostError, record_failure
-from gnnscale.features.tiered.buffer import BatchInFlight, BatchReader
-from gnnscale.features.tiered.source import SourceReads
+from gnnscale.features.tiered.buffer import BatchInFlight, BatchReader, SourceReads
 
 
 @contextmanager
@@ -31,7 +30,8 @@ class WorkerReadSource:
     """Backing store that delegates the reads of a step to the worker that takes the step.
 
     Each worker takes part in every exchange with other machines, so it is also told of steps
-    without rows.
+    without rows. PeerLostError: a worker is gone.
+    x WorkerReadSource.start WorkerReadSource.skip WorkerReadSource.finish
     """
 
     def __init__(self, channels: Sequence[Channel]) -> None:
@@ -144,10 +144,7 @@ class BufferServer:
     ) -> None:
         """Serve the workers at the other ends of ``channels``, in the order of local ranks.
 
-        Args:
-            reader: plans and reads batches.
-            channels: connections to the workers.
-            delegated: source of ``reader`` if workers read rows themselves.
+        ``delegated`` is the source of ``reader`` if workers read rows themselves.
         """
         self.failure: BaseException | None = None  #: reason that no more rows arrive
         self._reader = reader

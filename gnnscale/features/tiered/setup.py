@@ -14,12 +14,17 @@ from gnnscale.distributed.channel import Channel, Message, MessageType, Rendezvo
 from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.distributed.sockets import PeerLostError
-from gnnscale.features.tiered.buffer import BatchReader, MappedRows, RowBuffer, buffer_bytes
+from gnnscale.features.tiered.buffer import (
+    BatchReader,
+    MappedRows,
+    RowBuffer,
+    RowSource,
+    buffer_bytes,
+)
 from gnnscale.features.tiered.client import BufferClient
 from gnnscale.features.tiered.planner import TierPlanner
 from gnnscale.features.tiered.server import BufferServer, WorkerReadSource
 from gnnscale.features.tiered.sizing import SampledBatches, TierSizes
-from gnnscale.features.tiered.source import RowSource
 from gnnscale.features.tiered.store import TieredReader, WorkerBuffer
 
 
@@ -65,10 +70,8 @@ def open_buffer(
     """Open the buffer of this machine's workers; all processes call this at the same time.
 
     Args:
-        group: all processes.
         sample: first batches of this worker.
-        open_source: opens this worker's backing store.
-        plan: plans the buffer; called by the worker of local rank 0.
+        plan: called by the worker of local rank 0.
         file: file that ``plan`` may map onto the first slots.
 
     Raises:

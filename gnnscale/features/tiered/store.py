@@ -18,10 +18,11 @@ from gnnscale.features.tiered.buffer import (
     BatchReader,
     MappedRows,
     RowBuffer,
+    RowSource,
+    SourceReads,
     read_rows,
 )
 from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.source import RowSource, SourceReads
 from gnnscale.sampling import Block
 
 
@@ -60,30 +61,24 @@ class TieredReader(Protocol):
 
     def expect(self, vertices: Array | None) -> None:
         """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows."""
-        ...
 
     def end(self) -> None:
         """Announce that no step follows."""
-        ...
 
     def ready(self, vertices: Array) -> ReadyRows:
         """Wait for the rows of ``vertices``, whose slots stay in use until ``served``.
 
         ``vertices`` is recognized as the next step by the identity of the array.
         """
-        ...
 
     def served(self, ready: ReadyRows) -> None:
         """Free the slots of a step whose rows have been read."""
-        ...
 
     def read(self, vertices: Array, rows: Array) -> None:
         """Read the row of ``vertices[i]`` into ``rows[i]``, in its stored type, and wait."""
-        ...
 
     def close(self) -> None:
         """Wait for pending reads, and release all resources."""
-        ...
 
 
 class TieredStore(FeatureStore):
@@ -167,14 +162,10 @@ class WorkerBuffer:
         ahead: int,
         file: MappedRows | None = None,
     ) -> None:
-        """Read rows of ``source`` into a buffer according to ``planner``.
+        """Read rows of ``source`` into a buffer, in slots that ``planner`` assigns.
 
-        Args:
-            source: backing store.
-            planner: assigns slots of the buffer.
-            window: steps that the planner looks ahead.
-            ahead: steps that may be in flight at a time.
-            file: rows of the planner's fixed slots. None: no fixed slots.
+        The planner looks ``window`` steps ahead, and ``ahead`` steps may be in flight at a time.
+        ``file`` has the rows of the planner's fixed slots; None: no fixed slots.
         """
         self.lead = window + ahead  #: steps between the expectation of a step and its reads
         buffer = RowBuffer(planner.num_slots, source.width, source.dtype, file=file)
@@ -202,10 +193,7 @@ class WorkerBuffer:
                 self.source.take_reads()
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
-
-        ``ready`` recognizes the step by the identity of the array.
-        """
+        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows."""
         with self._planning:
             self._reader.expect(vertices)
             self._reader.start_all()

@@ -20,11 +20,7 @@ class SharedSegment:
     """Matrix in shared memory, registered by each process with its GPU."""
 
     def __init__(self, memory: SharedMemory, shape: tuple[int, ...], dtype: str) -> None:
-        """Use ``memory`` as ``shape`` elements of type ``dtype``.
-
-        Raises:
-            ConfigError: the memory is smaller, or torch has no such type.
-        """
+        """Use ``memory`` as ``shape`` elements of ``dtype``; ConfigError: it is too small."""
         self.memory = memory
         self.shape = shape
         self.dtype = dtype  #: name of torch's element type
@@ -39,12 +35,8 @@ class SharedSegment:
     def fill(cls, source: Array, dtype: str | None = None) -> SharedSegment:
         """Return a new segment with the elements of ``source``, also of a mapped file.
 
-        Args:
-            source: an array; bfloat16 is stored as uint16.
-            dtype: name of the element type. None: the array's.
-
-        Raises:
-            ConfigError: there is not enough memory.
+        ``dtype`` is the name of the element type, None for the array's; bfloat16 is stored as
+        uint16. ConfigError: there is not enough memory.
         """
         return cls(SharedMemory.filled(source), source.shape, dtype or source.dtype.name)
 
@@ -65,10 +57,9 @@ class SharedSegment:
 
     @classmethod
     def open(cls, descriptor: int, shape: tuple[int, ...], dtype: str) -> SharedSegment:
-        """Map the segment of another process, whose descriptor this process inherited or received.
+        """Map another process's segment, whose descriptor this process inherited or received.
 
-        Raises:
-            ConfigError: the file is read-only, or smaller than ``shape``.
+        ConfigError: the file is read-only, or smaller than ``shape``.
         """
         return cls(SharedMemory(os.dup(descriptor)), shape, dtype)
 
@@ -90,11 +81,7 @@ class SharedSegment:
         return self._unregister is not None
 
     def register(self, gpu: GpuSide) -> None:
-        """Give this process's GPU access to the segment, until ``unregister``.
-
-        Raises:
-            ConfigError: the limit of locked memory is too low.
-        """
+        """Give this process's GPU access to the segment; ConfigError: see ``register``."""
         if not self.registered:
             register(self.bytes, gpu)
             self._unregister = weakref.finalize(self, gpu.unregister, self.bytes)
@@ -107,11 +94,7 @@ class SharedSegment:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Return torch's element type with this name.
-
-    Raises:
-        ConfigError: there is no such type.
-    """
+    """Return torch's element type with this name; ConfigError: there is no such type."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise ConfigError(f"segment: torch has no element type {name}")
@@ -137,9 +120,6 @@ def check_shared(address: int, num_bytes: int) -> None:
 
     Not all systems can register read-only maps with a GPU; each process would lock its own copy of
     a private map.
-
-    Raises:
-        ConfigError: the mapping is read-only, private, or missing.
     """
     checked = address
     for line in Path("/proc/self/maps").read_text().splitlines():
@@ -158,10 +138,7 @@ def check_shared(address: int, num_bytes: int) -> None:
 
 
 def _locked_memory_error(num_bytes: int, error: Exception) -> ConfigError | None:
-    """Return the error that names the limit of locked memory, if ``num_bytes`` exceed the limit.
-
-    It is checked after registering has failed: some drivers do not count registered memory.
-    """
+    """Return the error that names the limit of locked memory, if ``num_bytes`` exceed the limit."""
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if limit == resource.RLIM_INFINITY or num_bytes <= limit:
         return None

@@ -40,7 +40,6 @@ class OutputTable(Protocol):
 
     def write(self, rows: Float32Array) -> None:
         """Append output rows of the model, ``[n, width]``."""
-        ...
 
 
 def check_file(file: Path, *, force: bool) -> None:
