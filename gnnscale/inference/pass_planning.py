@@ -43,14 +43,6 @@ def with_passes(
     Features larger than memory are read in passes if the disk needs less time for them. Features in
     memory are transformed first if all rows are required, they fit, and each chunk would transform
     them again.
-
-    Args:
-        work: work whose first layer gathers rows for each chunk.
-        model: the model.
-        graph: the graph.
-        store: store of the features.
-        limits: limits of memory and of chunks.
-        num_threads: threads of the native kernels.
     """
     if type(store) is not HostFeatures or store.columns is not None:
         return work

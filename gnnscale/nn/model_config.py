@@ -74,11 +74,7 @@ class ModelConfig(ABC):
         return self.takes_edge_features
 
     def edge_width(self, num_edge_features: int) -> int:
-        """Return the number of features of an edge that layers read, 0 if none.
-
-        Args:
-            num_edge_features: features of an edge in the graph.
-        """
+        """Return the number of an edge's ``num_edge_features`` that layers read, 0 if none."""
         if self.edge_features is False or not num_edge_features:
             return 0
         return num_edge_features if self.edge_features or self.takes_edge_features else 0
@@ -107,8 +103,8 @@ class ModelConfig(ABC):
     def aggregates_on_load(self) -> bool:
         """Whether the first layer aggregates input features with coefficients free of weights.
 
-        The first layer is then a ``LinearAggregationLayer``, and its aggregation can be computed
-        once for all steps.
+        It is then a ``LinearAggregationLayer``, whose aggregation can be computed once for all
+        steps.
         """
         return False
 
@@ -173,11 +169,7 @@ class LayeredModel(ModelConfig):
         """Build one layer of this architecture."""
 
     def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
-        """Build one layer that reads ``edge_dim`` features of each edge.
-
-        Raises:
-            NotImplementedError: the architecture reads no edge features.
-        """
+        """Build one layer that reads ``edge_dim`` features of each edge."""
         raise NotImplementedError(f"{self.name} takes no edge features")
 
     def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> GNN:

@@ -310,10 +310,7 @@ class CustomModel(ModelConfig):
 
     @property
     def takes_edge_features(self) -> bool:
-        """Whether ``forward`` or the constructor has an argument for edge features.
-
-        Reading this property imports the code.
-        """
+        """Whether ``forward`` or constructor has an argument for edge features; imports code."""
         code = self.module
         if isinstance(code, str):
             code = user_code.load_named(code, option="model.module")
@@ -329,11 +326,7 @@ class CustomModel(ModelConfig):
     def build(
         self, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
-        """Import the module, build it and call it on a tiny mini-batch.
-
-        Raises:
-            ConfigError: the module cannot be imported, built or called, or does not return logits.
-        """
+        """Import the module, build it and call it on a tiny mini-batch; ConfigError: it fails."""
         from gnnscale.nn.user_module import build_user_model
 
         settings = self._run_settings(num_features, num_classes, num_edge_features)

@@ -99,11 +99,7 @@ def export_model(
 ) -> ExportedWeights:
     """Write the weights of a model in memory.
 
-    Args:
-        config: options of the export.
-        options: options of the model.
-        model: the model.
-        weighted: whether edges of the training graph have weights.
+    ``weighted`` says whether edges of the training graph have weights.
 
     Raises:
         ConfigError: the model has no counterpart in the library, or the file exists or has another

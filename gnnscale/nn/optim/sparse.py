@@ -44,13 +44,7 @@ class RowSums:
         )
 
     def total(self, dtype: torch.dtype, *, gate: Tensor | None = None, num_threads: int) -> Tensor:
-        """Compute the sums ``[n, f]``.
-
-        Args:
-            dtype: type of the result, float32 or bfloat16.
-            gate: ``[n, f]``; a sum is 0 where ``gate`` is not above 0. None: no gate.
-            num_threads: threads to use; the result does not depend on it.
-        """
+        """Compute the sums ``[n, f]``; 0 where ``gate`` ``[n, f]`` is not above 0."""
         return ops.aggregate(
             self.rows,
             self.indptr,
@@ -66,10 +60,10 @@ class RowSums:
 
 
 class RowOptimizer(ABC):
-    """Update rule for the rows of a table that a step has read.
+    """Update rule for the rows of a table that a step has read; other rows are never touched.
 
-    Memory of rows that no step has read is never touched. The state is part of the state of the
-    optimizer of all weights, so that its checkpoint contains it.
+    The state is part of the state of the optimizer of all weights, so that its checkpoint contains
+    it.
     """
 
     @abstractmethod
@@ -106,8 +100,6 @@ class RowOptimizer(ABC):
             rows: ``[num_vertices, dim]`` float32, without ``grad``.
             vertices: ``[n]`` distinct ids.
             gradients: ``[n, dim]`` gradients of the rows of ``vertices``.
-            rate: learning rate.
-            num_threads: threads to use; the result does not depend on it.
         """
         state = optimizer.state[rows]
         if not state:
