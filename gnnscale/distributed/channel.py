@@ -66,10 +66,7 @@ class Message:
 
 
 class Channel:
-    """One end of a connection; any thread may send, one thread receives.
-
-    Sending raises OSError if the other end is gone.
-    """
+    """One end of a connection; any thread sends, one receives. OSError: the other end is gone."""
 
     def __init__(self, connection: socket.socket) -> None:
         """Take ownership of ``connection``."""
@@ -96,21 +93,13 @@ class Channel:
                 self._socket.sendall(content.view(np.uint8).data)
 
     def send_rows(self, kind: MessageType, vertices: Array, slots: Int32Array) -> None:
-        """Send ``[n]`` vertices and their ``[n]`` slots.
-
-        Raises:
-            OSError: the other end is gone.
-        """
+        """Send ``[n]`` vertices and their ``[n]`` slots."""
         parts = [np.ascontiguousarray(ids).view(np.uint8) for ids in (vertices, slots)]
         numbers = (len(vertices), vertices.itemsize, 0)
         self.send(kind, numbers=numbers, array=np.concatenate(parts))
 
     def send_values(self, kind: MessageType, values: Any) -> None:
-        """Send plain values as JSON.
-
-        Raises:
-            OSError: the other end is gone.
-        """
+        """Send plain values as JSON."""
         self.send(kind, array=np.frombuffer(json.dumps(values).encode(), np.uint8))
 
     def receive(self) -> Message | None:
@@ -126,11 +115,7 @@ class Channel:
         return Message(kind=MessageType(kind), numbers=tuple(numbers), array=array)
 
     def send_file(self, descriptor: int) -> None:
-        """Send a file descriptor.
-
-        Raises:
-            OSError: the other end is gone.
-        """
+        """Send a file descriptor."""
         socket.send_fds(self._socket, [b"\0"], [descriptor])
 
     def receive_file(self) -> int:

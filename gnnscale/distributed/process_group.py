@@ -352,10 +352,7 @@ def hang_up() -> None:
 
 @contextmanager
 def join(rank: int, size: int, meeting: Path | None, *, backend: str) -> Iterator[Group]:
-    """Join the group of ``size`` processes of this machine as ``rank``.
-
-    They meet at the file ``meeting``, initially missing; None: the group has one process.
-    """
+    """Join ``size`` processes of this machine as ``rank`` by file ``meeting``; None: just one."""
     group = Group(rank=rank, size=size, local_rank=rank, local_size=size)
     if meeting is None:
         yield group

@@ -23,14 +23,11 @@ _IDENTITY_NUMBERS = 2
 class SharedSums:
     """All-reduce sum in shared memory; values are added in rank order, bitwise equal everywhere.
 
-    The memory is anonymous. The system frees it when the last process that maps it ends.
+    The memory is anonymous: the system frees it with the last process that maps it.
     """
 
     def __init__(self, memory: SharedMemory, rank: int, size: int) -> None:
-        """Join as ``rank`` of ``size`` processes; all join before the first sum.
-
-        ``memory`` has ``num_bytes(size)`` bytes that every process maps, initially zeros.
-        """
+        """Join as ``rank``, before any sum; all map ``num_bytes(size)`` zeros in ``memory``."""
         self._rank = rank
         num_bytes = SharedSum.num_bytes(size)
         area: UInt8Array = memory.array((self.num_bytes(size),), np.dtype(np.uint8))

@@ -38,9 +38,7 @@ class _DeviceCache(WrappedStore):
 class CachedFeatures(_DeviceCache):
     """Host features with static caches: some rows are read from the caches of a device's clique.
 
-    The values equal the host's, bit for bit. The caches change only the traffic.
-
-    Example::
+    The values equal the host's, bit for bit. Example::
 
         slots = slots_of(num_vertices, [np.array([3, 7]), np.array([5])])
         store = CachedFeatures(host, [rows_3_and_7, row_5], slots, own=0)
@@ -56,13 +54,10 @@ class CachedFeatures(_DeviceCache):
         own: int,
         names: Sequence[str] = (),
     ) -> None:
-        """Wrap ``host``, the store of all rows.
+        """Wrap ``host``; ``slots`` are those of the cached rows, see ``rank_slots``.
 
-        Args:
-            caches: ``[n_k, stored_width]`` rows of each clique member, in the host's type.
-            slots: slots of the cached rows; see ``rank_slots``.
-            own: index of this device's cache in ``caches``.
-            names: the members' names in reports.
+        ``caches`` are ``[n_k, stored_width]`` rows of each clique member, in the host's type;
+        ``own`` is the index of this device's cache. ``names`` are the members' names in reports.
         """
         self.inner = host
         # A single object: another thread may gather during a replacement.
@@ -226,10 +221,7 @@ class RowsAddress:
 
 
 def share_rows(num_rows: int, width: int, dtype: np.dtype[Any]) -> tuple[Array, RowsAddress]:
-    """Return new rows ``[num_rows, width]`` of zeros, and their address for other processes.
-
-    The memory is anonymous: the system frees it with the last process that maps it.
-    """
+    """Return new anonymous rows ``[num_rows, width]`` of zeros, and their address for processes."""
     file = os.memfd_create("gnnscale-cache", os.MFD_CLOEXEC)
     os.ftruncate(file, max(1, num_rows * width * dtype.itemsize))
     rows = _map_file(file, num_rows, width, dtype, writable=True)
@@ -272,12 +264,11 @@ class CachedAdjacency:
         id_bytes: int = 4,
         num_threads: int = 1,
     ) -> None:
-        """Prepare to count the reads of device ``own`` of a clique.
+        """Prepare to count the reads of device ``own`` of a clique of ``num_members``.
 
         Args:
             slots: slots of the lists in the members' caches; or ``[num_vertices]`` the member that
                 has each list, -1 for the host. None: no cache.
-            num_members: devices of the clique.
             request_bytes: bytes of a request over the link.
             id_bytes: bytes of a neighbor.
         """

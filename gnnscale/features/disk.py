@@ -30,8 +30,7 @@ MAX_REQUEST_BYTES = 1 << 16
 class DiskRows:
     """Asynchronous reader of the rows of a feature file; OSError: the file cannot be read.
 
-    The reads of a call are sorted by file offset, and reads with a small gap between them become
-    one request.
+    The reads of a call are sorted by file offset; reads with a small gap become one request.
     """
 
     def __init__(
@@ -243,12 +242,8 @@ def choose_resident_lists(
 def open_lists(graph: Graph, vertices: IntArray, *, max_gap_bytes: int) -> ops.DiskLists:
     """Open the file of ``graph.indices``, and load the adjacency lists of ``vertices``, ascending.
 
-    ``max_gap_bytes`` is the largest gap between two neighbors that one request reads.
-
-    Raises:
-        ConfigError: the topology is in memory, without a file.
-        GraphError: the topology is damaged.
-        OSError: the file cannot be read.
+    ``max_gap_bytes`` is the largest gap between two neighbors that one request reads. ConfigError:
+    there is no file. GraphError: the topology is damaged. OSError: the file cannot be read.
     """
     indices = mapped_indices(graph)
     with ops.naming_graph(graph.path or graph.name):

@@ -201,7 +201,7 @@ class LearnedFeaturesConfig(HostFeaturesConfig):
 class StructuralFeaturesConfig(HostFeaturesConfig):
     """Base of rows computed from the structure, in place of the graph's features.
 
-    Each process computes them when it opens a graph, also a graph other than the training graph.
+    Each process computes them when it opens a graph, be it the training graph or another.
     """
 
     replaces: ClassVar[bool] = True

@@ -101,10 +101,7 @@ class MemoryRows(HostFeatures):
     """Rows of a layer's output in memory."""
 
     def __init__(self, num_rows: int, width: int, *, num_parts: int = 1) -> None:
-        """Allocate ``num_rows`` rows of ``width`` features.
-
-        With ``num_parts`` of 2, destinations have separate rows for themselves.
-        """
+        """Allocate rows; with ``num_parts`` of 2, destinations have rows for themselves."""
         # ops.empty uses huge pages, which speed up random access.
         self._parts = [
             ops.empty((num_rows, width), torch.float32).numpy() for _ in range(num_parts)
@@ -210,20 +207,12 @@ class FileRows(FeatureStore):
         return self._row_bytes
 
     def write(self, first: int, h: torch.Tensor) -> None:
-        """Store ``h`` ``[n, num_parts * width]`` from row ``first`` on.
-
-        Raises:
-            OSError: the write failed.
-        """
+        """Store ``h`` ``[n, num_parts * width]`` from row ``first`` on."""
         for part in range(self._num_parts):
             self.write_part(part, first, h[:, part * self._width : (part + 1) * self._width])
 
     def write_part(self, part: int, first: int, rows: torch.Tensor) -> None:
-        """Store ``rows`` ``[n, width]`` or narrower in one part, from row ``first`` on.
-
-        Raises:
-            OSError: the write failed.
-        """
+        """Store ``rows`` ``[n, width]`` or narrower in one part, from row ``first`` on."""
         missing = _padded(self._width) - rows.shape[1]
         rows = torch.nn.functional.pad(rows, (0, missing)) if missing else rows.contiguous()
         remaining = rows.numpy().data.cast("B") if len(rows) else memoryview(b"")
@@ -233,11 +222,7 @@ class FileRows(FeatureStore):
             remaining, offset = remaining[done:], offset + done
 
     def read(self, first: int, count: int) -> torch.Tensor:
-        """Return ``count`` rows from row ``first`` on, ``[count, num_parts * width]``.
-
-        Raises:
-            OSError: the read failed.
-        """
+        """Return ``count`` rows from row ``first`` on, ``[count, num_parts * width]``."""
         out = ops.empty((self._num_parts, count, _padded(self._width)), torch.float32)
         for part, rows in enumerate(out.numpy()):
             remaining = rows.data.cast("B") if count else memoryview(b"")

@@ -33,10 +33,7 @@ def as_chunks(chunks: Iterable[LoadedChunk]) -> Iterator[Chunk]:
 def in_order(
     loads: Iterable[tuple[Array, Callable[[], LoadedChunk]]], first: int = 0
 ) -> Iterator[Chunk]:
-    """Yield consecutive chunks from vertices and their load functions.
-
-    ``first`` is the output row of the first vertex.
-    """
+    """Yield consecutive chunks, from output row ``first`` on, of vertices and load functions."""
     for vertices, load in loads:
         yield Chunk(first=first, load=load, vertices=vertices)
         first += len(vertices)
@@ -81,10 +78,7 @@ class Workers:
             torch.set_num_threads(num_threads)
 
     def map(self, function: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
-        """Yield ``function(item)``, without gradients, in the order of ``items``.
-
-        Only a few items are taken before their results are yielded.
-        """
+        """Yield ``function(item)`` in order, without gradients, a few items ahead at most."""
         assert self._pool is not None
         running: deque[Future[B]] = deque()
         function = torch.no_grad()(function)  # gradient mode is thread-local

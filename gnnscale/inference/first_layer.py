@@ -165,10 +165,7 @@ class FirstLayer:
         size: LayerSize,
         compute: Callable[[Iterator[Chunk]], Iterator[LoadedChunk]],
     ) -> float:
-        """Return the estimated seconds of all passes and of the layer, from a trial.
-
-        ``trial`` has vertices of the trial; ``compute`` computes chunks of the layer.
-        """
+        """Return the estimated seconds of all passes and of the layer, from ``trial`` vertices."""
         plan = self._plan
         blocks, layer = len(plan.blocks), plan.layer.part(*plan.blocks[0])
         row_bytes = max(self._store.row_bytes, layer.width)

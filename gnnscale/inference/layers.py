@@ -157,8 +157,7 @@ class LayerPass:
     ) -> Iterator[Iterable[Chunk]]:
         """Yield groups of chunks of layer ``index``, to be computed one group after the other.
 
-        The layer has inputs ``rows`` and output ``vertices``; ``advance`` is called with the number
-        of vertices after each part of a preceding pass.
+        ``rows`` are inputs; ``advance`` gets the vertices of each part of a preceding pass.
         """
         if index == 0 and self.makes_rows:
             yield from self.first(rows).chunks(vertices, advance)

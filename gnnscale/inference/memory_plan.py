@@ -321,10 +321,7 @@ def find_work(
     num_threads: int,
     num_layers: int | None = None,
 ) -> InferenceWork:
-    """Return the work of exact inference for ``outputs``, vertices of the last layer's output.
-
-    ``num_layers`` are computed, from the first; None: all layers.
-    """
+    """Return the work of exact inference for ``outputs``, of the first ``num_layers`` or all."""
     num_hidden = (num_layers or len(model.layers)) - 1
     everything = range(graph.num_vertices)
     needed: list[loading.Vertices] = [everything] * num_hidden

@@ -227,19 +227,18 @@ def whole_batch(
     order = np.argsort(target, kind="stable")
     indptr = np.zeros(len(x) + 1, np.int64)
     np.cumsum(np.bincount(target, minlength=len(x)), out=indptr[1:])
-    weights: Float32Array | None = None
-    if edge_weight is not None:
-        weights = edge_weight.detach().cpu().numpy().astype(np.float32)[order]
-    rows: Float32Array | None = None
-    if edge_attr is not None:
-        rows = edge_attr.detach().cpu().numpy().astype(np.float32)[order]
+
+    def ordered(values: Tensor | None) -> Float32Array | None:
+        return None if values is None else values.detach().cpu().numpy().astype(np.float32)[order]
+
+    weights = ordered(edge_weight)
     block = Block(
         indptr=indptr,
         indices=source[order].astype(np.int32),
         num_src=len(x),
         edge_weights=weights,
         weight_sums=None if weights is None else list_sums(indptr, weights),
-        edge_attr=rows,
+        edge_attr=ordered(edge_attr),
     )
     batch = MiniBatch(
         seed=0,

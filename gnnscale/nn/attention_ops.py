@@ -137,8 +137,7 @@ def pair_scores(
     width]``, the result ``[num_edges, num_heads]``, all float32.
     """
     flat = (rows.flatten(1).contiguous() for rows in (dst_rows, z))
-    out: torch.Tensor = _PairScores.apply(*flat, attention, block, slope)  # type: ignore[no-untyped-call]
-    return out
+    return _PairScores.apply(*flat, attention, block, slope)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def attend(scores: torch.Tensor, z: torch.Tensor, block: Block) -> torch.Tensor:
@@ -151,8 +150,7 @@ def attend(scores: torch.Tensor, z: torch.Tensor, block: Block) -> torch.Tensor:
     if isinstance(block, DeviceBlock):
         return block.attend(scores, z)
     alpha = _BlockSoftmax.apply(scores, block)  # type: ignore[no-untyped-call]
-    out: torch.Tensor = _HeadSum.apply(alpha, z, block)  # type: ignore[no-untyped-call]
-    return out
+    return _HeadSum.apply(alpha, z, block)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def with_self_edges(block: Block) -> Block:
@@ -172,10 +170,7 @@ def with_self_edges(block: Block) -> Block:
 
 
 def edge_scores(src: torch.Tensor, dst: torch.Tensor, block: Block) -> torch.Tensor:
-    """Return ``src[u] + dst[v]`` for each edge, ``[num_edges, num_heads]``.
-
-    ``src`` is ``[num_src, num_heads]``, ``dst`` ``[num_dst, num_heads]`` float32.
-    """
+    """Return ``src[u] + dst[v]`` for each edge, ``[num_edges, num_heads]`` float32."""
     if isinstance(block, DeviceBlock):
         return block.edge_scores(src, dst)
     destinations = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))

@@ -129,7 +129,6 @@ class TrainableModel(nn.Module):
         """Return the rows that layer ``index + 1`` reads, or the logits after the last layer.
 
         Args:
-            index: the layer to compute, input layer first.
             x: the result of the layer's ``load``.
             block: the edges to the layer's destinations, with all neighbors.
             layer: equivalent of layer ``index`` that loaded ``x``; None: layer ``index``.
@@ -232,10 +231,7 @@ def objective_on(objective: Objective, device: torch.device) -> Objective:
 
 
 def seed_loss(graph: Graph, outputs: Tensor, seeds: IntArray) -> Tensor:
-    """Return the mean loss of labeled ``seeds``, by the kind of their labels; 0 without seeds.
-
-    ``outputs`` are ``[num_seeds, width]`` float32.
-    """
+    """Return the mean loss of labeled ``seeds``, by the kind of their labels; 0 without seeds."""
     if not len(seeds):
         return outputs.sum()
     return losses.AutoLoss().build(graph)(outputs, _targets(graph, seeds))

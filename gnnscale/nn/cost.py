@@ -149,10 +149,7 @@ class LayerCost:
         return LayerWork(edge_row_bytes=num_bytes)
 
     def _message_work(self, edges: float, sources: float, *, passes: Sequence[int]) -> LayerWork:
-        """Return the work of computing messages, and of writing and reading one for each edge.
-
-        With a message per edge, the rows at both ends of the edge are written and read as well.
-        """
+        """Return the work of computing messages, and of writing and reading one for each edge."""
         if not self.message_width:
             return LayerWork()
         rows = edges if self.messages_per_edge else sources

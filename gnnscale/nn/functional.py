@@ -76,8 +76,7 @@ def input_dropout(x: torch.Tensor, p: float, batch: MiniBatch) -> torch.Tensor:
 
 def relu_dropout(x: torch.Tensor, activation: Activation) -> torch.Tensor:
     """Apply ReLU and then dropout, overwriting ``x`` ``[n, f]``, contiguous."""
-    out: torch.Tensor = _ReluDropout.apply(x, activation)  # type: ignore[no-untyped-call]
-    return out
+    return _ReluDropout.apply(x, activation)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def sum_scale(block: Block, degrees: Float32Array) -> Float32Array | None:
@@ -167,5 +166,4 @@ def aggregate(
     With ``act``, ReLU and dropout are applied to ``h`` first, overwriting it, and one pass computes
     the gradient of both. The result is ``[num_dst, f]`` or ``[num_dst, 2 f]``.
     """
-    out: torch.Tensor = _WeightedAggregate.apply(h, block, coefficients, act)  # type: ignore[no-untyped-call]
-    return out
+    return _WeightedAggregate.apply(h, block, coefficients, act)  # type: ignore[no-untyped-call, no-any-return]

@@ -52,10 +52,7 @@ class Connections:
         return (index,) if self.residual and 0 < index < last else ()
 
     def add(self, out: torch.Tensor, dst_rows: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return a layer's output ``[num_dst, f]`` plus the residual connection or the teleport.
-
-        ``dst_rows`` are ``[num_dst, f]`` each, the rows of the layer's destinations by ``reads``.
-        """
+        """Return a layer's output ``[num_dst, f]`` plus residual or teleport of ``dst_rows``."""
         if self.teleport:
             return (1 - self.teleport) * out + self.teleport * dst_rows[0]
         return out + dst_rows[-1] if self.residual and dst_rows else out
@@ -106,13 +103,11 @@ class GNN(TrainableModel):
         output: nn.Linear | None = None,
         input_dropout: float = 0.0,
     ) -> None:
-        """Stack ``layers``, input layer first.
+        """Stack ``layers``, input layer first, with ``norms`` of each output that is activated.
 
         Args:
-            norms: normalization of each layer output that is activated.
             dropout: probability of dropping a hidden feature.
             widths: f^0 .. f^L: features of the inputs, of each hidden layer, and of the logits.
-            connections: None: the defaults of ``Connections``.
             encoder: module applied to input rows; None: the first layer reads input rows.
             output: last product, with jumping knowledge.
             input_dropout: probability of dropping an input feature.

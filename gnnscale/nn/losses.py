@@ -41,11 +41,7 @@ def label_kind(labels: Array) -> str:
 
 
 def check_labels(option: str, graph: SplitLabels, kind: str) -> None:
-    """Refuse a graph whose labels are not of ``kind``, one of the results of ``label_kind``.
-
-    Raises:
-        ConfigError: the labels are of another kind; the message begins with ``option``.
-    """
+    """Refuse, with a ConfigError that begins with ``option``, labels that are not of ``kind``."""
     actual = label_kind(graph.labels)
     if actual != kind:
         raise ConfigError(
@@ -113,11 +109,7 @@ class CrossEntropy(LossConfig):
             )
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss function.
-
-        ConfigError: labels are of another kind, the numbers of weights and classes differ, or no
-        training vertex has a class with a weight above 0.
-        """
+        """Return the loss function; ConfigError: labels or the number of weights do not fit."""
         import torch
         from torch.nn import functional
 

@@ -47,6 +47,10 @@ class ModelConfig(ABC):
 
     #: Whether rows may be bfloat16 as well as float32; see ``runtime.compute_dtype``.
     takes_bfloat16: ClassVar[bool] = True
+    #: Whether the first layer's aggregation is linear, with coefficients free of weights.
+    aggregates_linearly: ClassVar[bool] = False
+    #: Whether a single product follows that aggregation, so that P3 can split it by columns.
+    multiplies_once: ClassVar[bool] = False
     #: Whether a field holds a Python class, so that no file can name these options.
     only_in_programs: ClassVar[bool] = False
 
@@ -97,16 +101,16 @@ class ModelConfig(ABC):
     @property
     def splits_columns(self) -> bool:
         """Whether P3 can split the first layer by columns; see ``GraphLayer.splits_columns``."""
-        return False
+        return self.multiplies_once and self.aggregates_on_load
 
     @property
     def aggregates_on_load(self) -> bool:
-        """Whether the first layer aggregates input features with coefficients free of weights.
+        """Whether the first layer aggregates unchanged input rows linearly.
 
         It is then a ``LinearAggregationLayer``, whose aggregation can be computed once for all
         steps.
         """
-        return False
+        return self.aggregates_linearly and not self.drops_inputs
 
     @abstractmethod
     def build(
@@ -163,6 +167,11 @@ class LayeredModel(ModelConfig):
     def drops_inputs(self) -> bool:
         """Whether ``input_dropout`` is above 0."""
         return self.input_dropout > 0
+
+    @property
+    def takes_edge_features(self) -> bool:
+        """Whether the architecture has an ``edge_layer``."""
+        return type(self).edge_layer is not LayeredModel.edge_layer
 
     @abstractmethod
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:

@@ -30,15 +30,11 @@ _ARGUMENT_NAMES = {
 def construct_module(
     code: Any, arguments: Mapping[str, Any], settings: Mapping[str, Any], module_name: str
 ) -> nn.Module:
-    """Return the module that ``code`` constructs, or a copy of ``code`` if it is a module.
+    """Return the module that ``code`` (its name, a class, a function or a module) constructs.
 
-    Args:
-        code: a class, a function or a module, or the name of one.
-        arguments: keyword arguments of the constructor that the user gives.
-        settings: values of the run by meaning, the keys of ``_ARGUMENT_NAMES``; None: not set.
-
-    Raises:
-        ConfigError: importing or constructing fails, or an argument is unknown or missing.
+    ``settings`` are values of the run by meaning, the keys of ``_ARGUMENT_NAMES``; None: not set. A
+    module is copied. ConfigError: importing or constructing fails, or an argument is unknown or
+    missing.
     """
     option = f"model.module={module_name}"
     if isinstance(code, str):

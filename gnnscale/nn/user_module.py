@@ -102,10 +102,7 @@ class UserModel(TrainableModel):
         dtype: torch.dtype,
         num_threads: int,
     ) -> Inputs:
-        """Gather the input rows; ConfigError: the form cannot pass weights of layer-wise sampling.
-
-        The module aggregates rows itself.
-        """
+        """Gather input rows; ConfigError: the form cannot pass weights of layer-wise sampling."""
         if batch.blocks[0].importance is not None and not self.uses_edge_weights:
             raise ConfigError(
                 f"sampler: expected neighbor sampling with model.form={self.form}, got layer-wise "
@@ -146,10 +143,7 @@ class UserModel(TrainableModel):
         return self.checked(out, batch.num_seeds, self._num_classes, "forward")
 
     def checked(self, out: Any, num_rows: int, width: int | None, call: str) -> torch.Tensor:
-        """Return ``out`` as float32; ConfigError, which names ``call``: it has another shape.
-
-        ``width`` is the number of columns; None: any.
-        """
+        """Return ``out`` as float32; ConfigError, which names ``call``: its shape is wrong."""
         expected = f"[{num_rows}, {width or 'features'}]"
         if not isinstance(out, torch.Tensor):
             raise ConfigError(
@@ -174,11 +168,8 @@ def build_user_model(
 ) -> UserModel:
     """Import and build a user's module, and call it on a tiny mini-batch.
 
-    Args:
-        code: a class, a function or a module, or the name of one.
-        arguments: keyword arguments of the constructor.
-        settings: ``num_features``, ``num_classes`` and ``num_layers`` of the run; ``hidden`` and
-            ``dropout``, None if not set; ``num_edge_features``, None if the module reads none.
+    ``code`` is a class, a function or a module, or the name of one; ``settings`` are as in
+    ``construct_module``.
 
     Raises:
         ConfigError: the module cannot be imported, built or called, or does not return logits.

@@ -21,7 +21,6 @@ class LocalDiskShard:
 
     Both reads of a step start together and overlap. OSError: local rows could not be read.
     PeerLostError: another process is gone.
-    x LocalDiskShard.start LocalDiskShard.finish
     """
 
     def __init__(self, rows: ShardedStore, file: DiskRows) -> None:
@@ -36,11 +35,7 @@ class LocalDiskShard:
         self._num_local_reads, self._waited_s = 0, 0.0
 
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
-        """Start reading row ``vertices[i]`` into ``buffer[slots[i]]``, and return a ticket.
-
-        Raises:
-            PeerLostError: another process is gone.
-        """
+        """Start reading row ``vertices[i]`` into ``buffer[slots[i]]``, and return a ticket."""
         indices = self._rows.local_indices(vertices)
         local, remote = np.flatnonzero(indices >= 0), np.flatnonzero(indices < 0)
         # All processes exchange in each step, also without remote rows.
@@ -59,12 +54,7 @@ class LocalDiskShard:
         return self._rows.profile_rows(vertices)
 
     def finish(self, ticket: int) -> None:
-        """Wait until the rows of ``ticket`` have arrived.
-
-        Raises:
-            OSError: local rows could not be read.
-            PeerLostError: another process is gone.
-        """
+        """Wait until the rows of ``ticket`` have arrived."""
         read, exchange, num_local = self._started.pop(ticket)
         start = time.perf_counter()
         self._file.finish(read)

@@ -82,10 +82,7 @@ class LocalShard:
 
 
 def copy_rows(rows: Array, indices: IntArray, target: Array, slots: IntArray) -> None:
-    """Copy row ``indices[i]`` of ``rows`` to row ``slots[i]`` of ``target``, byte by byte.
-
-    The copy releases the GIL.
-    """
+    """Copy row ``indices[i]`` of ``rows`` to row ``slots[i]`` of ``target``, without the GIL."""
     if len(indices):
         ops.copy_rows(_as_bytes(rows), indices, _as_bytes(target), slots, num_threads=1)
 
@@ -168,14 +165,10 @@ class ShardExchange:
         )
 
     def start(self, request: RowRequest) -> RowReceive | None:
-        """Exchange requests with all processes, and start sending and receiving rows.
+        """Exchange requests, and start sending and receiving rows; None: rank 0 reads no more.
 
-        None: rank 0 reads no more.
-
-        Raises:
-            OSError: rows cannot be read.
-            RuntimeError: another process is gone.
-            ValueError: another process requests a row that this machine does not have.
+        OSError: rows cannot be read. RuntimeError: another process is gone. ValueError: it requests
+        a row that this machine does not have.
         """
         requested = torch.empty_like(request.counts)
         self._group.start_all_to_all(requested, request.counts).wait()

@@ -44,11 +44,8 @@ class ShardedStore:
     ) -> None:
         """Open the connections; all processes do so at the same time.
 
-        Args:
-            features: this machine's shard.
-            owners: ``[num_parts]`` the rank from which this process requests each shard's rows.
-            num_features: features of an int8 or int4 row, whose elements are bytes. None: the
-                elements of a row.
+        ``owners`` is ``[num_parts]`` the rank from which this process requests each shard's rows;
+        ``num_features`` is set for int8 and int4 rows, whose elements are bytes.
         """
         self.num_rows = len(features)  #: rows over all machines
         self.num_machines, self.part = features.num_parts, features.part
@@ -89,7 +86,6 @@ class ShardedStore:
 
         Vertices are remote; the result is a ticket for ``finish``. PeerLostError: the store is
         closed.
-        x ShardedStore.finish ShardedStore.rank0_reads
         """
         return self._transport.start(vertices, buffer, slots)
 
@@ -98,11 +94,7 @@ class ShardedStore:
         self._transport.skip()
 
     def finish(self, ticket: int) -> None:
-        """Wait until the rows of ``ticket`` have arrived.
-
-        Raises:
-            PeerLostError: another process is gone.
-        """
+        """Wait until the rows of ``ticket`` have arrived."""
         self._transport.finish(ticket)
 
     def profile_rows(self, vertices: Array) -> Array:
@@ -121,20 +113,11 @@ class ShardedStore:
         return rows
 
     def seconds_per_row(self) -> float:
-        """Measure the seconds to gather and receive a remote row while all processes exchange.
-
-        All processes call this at the same time, before the first step.
-        """
+        """Measure, in all processes before the first step, the seconds to exchange a row."""
         return self._reader.seconds_per_row(np.flatnonzero(self._indices < 0))
 
     def rank0_reads(self) -> AbstractContextManager[None]:
-        """Let rank 0 ``read`` in the ``with`` block; other ranks serve it, then enter their block.
-
-        All processes call this at the same time.
-
-        Raises:
-            PeerLostError: another process is gone.
-        """
+        """Let rank 0 ``read`` in the ``with`` block; other ranks serve it before their block."""
         return self._reader.rank0_reads()
 
     def read(self, vertices: Array) -> Array:

@@ -61,11 +61,7 @@ class ShardTransport:
     """
 
     def __init__(self, exchange: ShardExchange, group: Group) -> None:
-        """Start the threads.
-
-        ``exchange`` has connections that only this transport uses; ``close`` uses those of
-        ``group``.
-        """
+        """Start the threads, over connections of ``exchange`` that only this transport uses."""
         self.failure: PeerLostError | None = None  #: reason of the first failed exchange
         self.closed = False  #: whether ``close`` or ``abandon`` has ended the exchanges
         self.num_started = 0  #: exchanges that this process has started
@@ -86,7 +82,7 @@ class ShardTransport:
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
         """Start the next step's exchange, of row ``vertices[i]`` for ``buffer[slots[i]]``.
 
-        The result is a ticket for ``finish``. PeerLostError: a process is gone, or this is closed.
+        Return a ticket for ``finish``. PeerLostError: a process is gone, or this is closed.
         """
         return self._enqueue(_ExchangeStep(vertices=vertices, buffer=buffer, slots=slots))
 
@@ -211,10 +207,7 @@ _NO_VERTICES = np.empty(0, np.int32)
 
 
 class RemoteReader:
-    """Reader of remote rows before and between the steps of a run.
-
-    PeerLostError: another process is gone.
-    """
+    """Reader of remote rows before and between steps; PeerLostError: a process is gone."""
 
     def __init__(
         self, exchange: ShardExchange, transport: ShardTransport, group: Group, *, row_bytes: int
@@ -242,10 +235,7 @@ class RemoteReader:
 
     @contextmanager
     def rank0_reads(self) -> Iterator[None]:
-        """Let rank 0 ``read`` in the ``with`` block; other ranks serve it, then enter their block.
-
-        All processes call this at the same time.
-        """
+        """Let rank 0 ``read`` in the ``with`` block; other ranks serve it before their block."""
         if not self._group.is_rank0:
             with STATUS.waits():
                 self._transport.guard(self._serve)

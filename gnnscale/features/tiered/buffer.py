@@ -109,10 +109,7 @@ def buffer_bytes(num_slots: int, row_bytes: int, file: MappedRows | None = None)
 
 
 def _map_file(file: MappedRows, address: int) -> None:
-    """Map all of ``file`` at ``address``, a page boundary, over the existing mapping.
-
-    Pages are private and writable, like Python's own mapping behind them; nothing writes to them.
-    """
+    """Map all of ``file``, private, at ``address``, a page boundary, over the existing mapping."""
     system = ctypes.CDLL(None, use_errno=True)
     system.mmap.restype = ctypes.c_void_p
     length = ctypes.c_size_t(file.offset + file.nbytes)
@@ -150,9 +147,8 @@ class RowBuffer:
     ) -> None:
         """Reserve addresses for ``num_slots`` rows of ``width`` elements.
 
-        Args:
-            file: rows of the first ``slots_of_file`` slots. None: no file.
-            memory: ``buffer_bytes`` of memory that other processes also map. None: private memory.
+        ``file`` has the rows of the first ``slots_of_file`` slots. ``memory`` has ``buffer_bytes``
+        that other processes also map; None: private memory.
         """
         self._row_bytes = width * dtype.itemsize
         self._first = 0 if file is None else slots_of_file(file)

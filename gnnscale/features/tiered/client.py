@@ -25,10 +25,7 @@ _LAST_WORD_S = 2.0
 
 
 class BufferClient:
-    """Worker's end of a ``BufferServer``: requests rows, and finds them in the buffer.
-
-    PeerLostError: the process that reads the rows is gone.
-    """
+    """Worker's end of a ``BufferServer``; PeerLostError: the process that reads rows is gone."""
 
     def __init__(
         self,
@@ -40,10 +37,9 @@ class BufferClient:
         reads: bool = False,
         server: BufferServer | None = None,
     ) -> None:
-        """Connect to the server by ``channel``.
+        """Connect to the server by ``channel``, for rows in slots of the buffer ``rows``.
 
         Args:
-            rows: slots of the buffer.
             source: backing store of rows that no step expects.
             lead: steps between the expectation of a step and its reads.
             reads: whether this worker also reads the missing rows of its steps, as the server
@@ -69,10 +65,7 @@ class BufferClient:
             self._finishing.start()
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
-
-        ``ready`` recognizes the step by the identity of the array.
-        """
+        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows."""
         if vertices is None:
             self._send(MessageType.NOTHING)
             return
@@ -87,8 +80,8 @@ class BufferClient:
     def ready(self, vertices: Array) -> ReadyRows:
         """Wait for the rows of ``vertices``, whose slots stay in use until ``served``.
 
-        An array that the next step did not expect belongs to a profiling run. OSError: the rows
-        could not be read; raised in the process that reads them.
+        An array other than the next step's belongs to a profiling run. OSError: no rows could be
+        read.
         """
         with self._changed:
             expected = bool(self._expected) and self._expected[0] is vertices

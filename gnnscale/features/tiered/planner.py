@@ -35,10 +35,7 @@ class Policy(Protocol):
 
 
 def missing_rows(policy: Policy, batches: Sequence[Array], window: int) -> list[Array]:
-    """Serve ``batches``, and return the rows that each misses.
-
-    The policy expects no batch yet, and looks ahead ``window`` batches.
-    """
+    """Serve ``batches`` by a new ``policy``, and return the rows that each misses."""
     following = iter(batches)
     for batch in islice(following, window):
         policy.expect(batch)
@@ -132,10 +129,8 @@ class TierPlanner:
         """Plan the next batch that reads rows; the batch ``vertices`` needs no full window.
 
         None: the next batch is not ``vertices``, too few batches are expected, or no slots are free
-        until an earlier batch has been served.
-
-        Raises:
-            MemoryError: the batch misses more rows than the buffer has slots.
+        until an earlier batch has been served. MemoryError: the batch misses more rows than the
+        buffer has slots.
         """
         self._look_ahead()
         while self._expected and self._expected[0] is None:

@@ -151,10 +151,7 @@ class RemoteOnlyPolicy:
     def __init__(
         self, policy: Policy, local_indices: Callable[[Array], Array], *, num_kept: int
     ) -> None:
-        """Wrap ``policy`` of remote rows, with a capacity of ``num_kept`` rows.
-
-        ``local_indices`` returns ``[n]`` the index of each vertex among local rows, -1 if remote.
-        """
+        """Wrap ``policy`` of ``num_kept`` remote rows; remote rows have local index -1."""
         self._policy = policy
         self._local_indices = local_indices
         self._num_kept = num_kept

@@ -69,10 +69,8 @@ def open_buffer(
 ) -> BufferHandle:
     """Open the buffer of this machine's workers; all processes call this at the same time.
 
-    Args:
-        sample: first batches of this worker.
-        plan: called by the worker of local rank 0.
-        file: file that ``plan`` may map onto the first slots.
+    ``sample`` has the first batches of this worker; the worker of local rank 0 calls ``plan``,
+    which may map ``file`` onto the first slots.
 
     Raises:
         ConfigError: the rows of a step exceed the memory; raised in each worker of the machine.

@@ -96,10 +96,7 @@ class ReadChances:
 
     @classmethod
     def of(cls, batches: Sequence[Array], degrees: Int32Array) -> ReadChances:
-        """Estimate the probabilities from the vertices of sampled ``batches``.
-
-        ``degrees`` are ``[num_vertices]`` out-degrees; -1 for vertices that are never requested.
-        """
+        """Estimate chances from sampled ``batches``; a degree of -1 marks rows never requested."""
         num_degrees = int(degrees.max(initial=0)) + 2
         doublings = np.log2(np.arange(num_degrees) + 1.0)
         classes = np.floor(_CLASSES_PER_DOUBLING * doublings).astype(np.int64)
@@ -216,10 +213,7 @@ def size_tier(
 ) -> TierSizes:
     """Divide ``memory_bytes`` between cached rows, rows in flight, and the next mini-batches.
 
-    ``sample`` has the first mini-batches of all workers that share the memory.
-
-    Raises:
-        ConfigError: the rows of a step exceed the memory.
+    ``sample`` has batches of all workers. ConfigError: the rows of a step exceed the memory.
     """
     batch_rows, workers = sample.max_rows, sample.num_workers
     slot_bytes = row_bytes + _SLOT_BYTES

@@ -51,10 +51,7 @@ class ReadyRows:
 
 
 class TieredReader(Protocol):
-    """Rows of a backing store for one worker, which expects its steps ahead of their reads.
-
-    One thread may expect while another reads.
-    """
+    """Rows of a backing store for one worker, which expects its steps ahead of their reads."""
 
     lead: int  #: steps between the expectation of a step and its reads
     source: RowSource  #: backing store of all rows
@@ -66,10 +63,7 @@ class TieredReader(Protocol):
         """Announce that no step follows."""
 
     def ready(self, vertices: Array) -> ReadyRows:
-        """Wait for the rows of ``vertices``, whose slots stay in use until ``served``.
-
-        ``vertices`` is recognized as the next step by the identity of the array.
-        """
+        """Wait for the rows of ``vertices``, identical to the next step's, and use their slots."""
 
     def served(self, ready: ReadyRows) -> None:
         """Free the slots of a step whose rows have been read."""
@@ -162,10 +156,9 @@ class WorkerBuffer:
         ahead: int,
         file: MappedRows | None = None,
     ) -> None:
-        """Read rows of ``source`` into a buffer, in slots that ``planner`` assigns.
+        """Read rows of ``source`` into slots that ``planner`` assigns, ``ahead`` steps at a time.
 
-        The planner looks ``window`` steps ahead, and ``ahead`` steps may be in flight at a time.
-        ``file`` has the rows of the planner's fixed slots; None: no fixed slots.
+        The planner looks ``window`` steps ahead. ``file`` has the rows of its fixed slots, if any.
         """
         self.lead = window + ahead  #: steps between the expectation of a step and its reads
         buffer = RowBuffer(planner.num_slots, source.width, source.dtype, file=file)
@@ -207,8 +200,7 @@ class WorkerBuffer:
     def ready(self, vertices: Array) -> ReadyRows:
         """Wait for the rows of ``vertices``, whose slots stay in use until ``served``.
 
-        An array that the next step did not expect belongs to a profiling run: its rows come from
-        the backing store at once, and nothing changes.
+        An array other than the next step's belongs to a profiling run: its rows are read at once.
         """
         with self._planning:
             step = self._next(vertices)

@@ -57,10 +57,7 @@ class SharedSegment:
 
     @classmethod
     def open(cls, descriptor: int, shape: tuple[int, ...], dtype: str) -> SharedSegment:
-        """Map another process's segment, whose descriptor this process inherited or received.
-
-        ConfigError: the file is read-only, or smaller than ``shape``.
-        """
+        """Map a process's segment by its descriptor; ConfigError: it is read-only or too small."""
         return cls(SharedMemory(os.dup(descriptor)), shape, dtype)
 
     @property
@@ -102,11 +99,9 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def register(memory: torch.Tensor, gpu: GpuSide) -> None:
-    """Register mapped host memory ``[num_bytes]`` uint8 with a GPU.
+    """Register mapped host memory ``[num_bytes]`` uint8 with a GPU; RuntimeError: it cannot.
 
-    Raises:
-        ConfigError: the memory is read-only or private, or the limit of locked memory is too low.
-        RuntimeError: the GPU cannot register it.
+    ConfigError: the memory is read-only or private, or the limit of locked memory is too low.
     """
     check_shared(memory.data_ptr(), memory.numel())
     try:
@@ -116,11 +111,7 @@ def register(memory: torch.Tensor, gpu: GpuSide) -> None:
 
 
 def check_shared(address: int, num_bytes: int) -> None:
-    """Refuse memory whose mapping is not shared and writable.
-
-    Not all systems can register read-only maps with a GPU; each process would lock its own copy of
-    a private map.
-    """
+    """Refuse memory that is not mapped shared and writable: GPUs register no other, or a copy."""
     checked = address
     for line in Path("/proc/self/maps").read_text().splitlines():
         bounds, access = line.split()[:2]

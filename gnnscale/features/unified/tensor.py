@@ -314,10 +314,8 @@ class Placement:
 def place(*, has_cpu: bool, has_gpu: bool, prefers: Sequence[bool]) -> Placement:
     """Return the placement of an operation (PyTorch-Direct, table 3).
 
-    Args:
-        has_cpu: whether an operand is a CPU tensor that is not a scalar.
-        has_gpu: whether an operand is a GPU tensor.
-        prefers: ``propagated_to_cuda`` of each unified operand, at least one.
+    Operands include a CPU tensor that is not a scalar (``has_cpu``), a GPU tensor (``has_gpu``),
+    and at least one unified tensor: ``prefers`` has the ``propagated_to_cuda`` of each.
     """
     if not has_cpu and has_gpu:  # the second row
         if all(prefers):

@@ -53,10 +53,8 @@ def check_labels(what: str | None, signature: InputSchema) -> None:
 def check_layer(layer: int, num_layers: int, *, inference: str, what: str | None) -> int | None:
     """Return the number of layers to compute, from the first; None: all layers.
 
-    ``layer`` counts from the end, as in a Python list: -1 is the last layer.
-
-    Raises:
-        ConfigError: the layer does not exist, or does not support ``inference`` or ``what``.
+    ``layer`` counts from the end: -1 is the last. ConfigError: it does not exist, or does not
+    support ``inference`` or ``what``.
     """
     if what is not None:
         check_choice("what", what, ANSWERS)

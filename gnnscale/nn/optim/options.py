@@ -154,13 +154,8 @@ class Adam(OptimizerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamW(OptimizerConfig):
+class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
-
-    @property
-    def state_names(self) -> frozenset[str]:
-        """Steps taken, and both moments of the gradient."""
-        return frozenset({"step", "exp_avg", "exp_avg_sq"})
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return ``torch.optim.AdamW`` over the model's parameters."""
