@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.features.tiered.source import SourceReads
+from gnnscale.features.tiered.buffer import SourceReads
 
 NUM_ROWS, WIDTH = 12, 3
 ROWS = np.random.default_rng(0).random((NUM_ROWS, WIDTH)).astype(np.float32)

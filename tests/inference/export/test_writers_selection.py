@@ -8,7 +8,7 @@ from loaded_run import loaded
 from one_line import one_line
 
 from gnnscale.inference.export.predict import PredictConfig, predict
-from gnnscale.inference.export.selection import write_partners, write_scores
+from gnnscale.inference.export.writers import write_partners, write_scores
 
 Trained = Callable[..., Path]
 VERTICES = np.array([2, 0])
