@@ -65,12 +65,7 @@ class _Group:
     files: _Files
 
     def number(self, file: str, entry: str | None = None) -> int:
-        """Return the number in ``file``, or in its line that begins with ``entry``.
-
-        Raises:
-            OSError: the group has no such file.
-            ValueError: the file has no such number, or holds "max".
-        """
+        """Return the number in ``file``, or in its line ``entry``; OSError or ValueError: none."""
         text = (self.folder / file).read_text()
         if entry is None:
             return int(text)
@@ -182,11 +177,7 @@ def address_space_problem() -> str | None:
 
 
 def address_space_reason() -> str:
-    """Return the end of an out-of-memory message that names the limit on address space.
-
-    Returns:
-        An empty text if the process has no such limit.
-    """
+    """Return the end of an out-of-memory message that names the limit on address space, or ""."""
     limit = _address_space_limit()
     if limit is None:
         return ""

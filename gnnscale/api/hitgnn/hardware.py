@@ -14,13 +14,7 @@ from gnnscale.core import ConfigError, brief, standard_arithmetic, write_atomica
 from gnnscale.core.config.compose import compose, separate_hydra
 from gnnscale.core.config.run_directory import check_output, create_output_folder
 from gnnscale.data import GraphSource
-from gnnscale.fpga_design import (
-    DesignPackage,
-    GenerateConfig,
-    GeneratedDesign,
-    generate,
-    package,
-)
+from gnnscale.fpga_design import DesignPackage, GenerateConfig, GeneratedDesign, generate, package
 from gnnscale.nn import ModelConfig
 from gnnscale.planner import DevicePlanConfig
 from gnnscale.planner.fpga_board import Board, Die, Resources, board

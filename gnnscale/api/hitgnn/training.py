@@ -28,7 +28,7 @@ from gnnscale.core import ConfigError, brief, home, standard_arithmetic, write_a
 from gnnscale.core.config.compose import separate_hydra
 from gnnscale.core.config.run_directory import create_run_directory, read_run
 from gnnscale.core.config.typed import typed
-from gnnscale.core.shared_setting import SharedSetting
+from gnnscale.core.process import SharedSetting
 from gnnscale.data import GraphSource
 from gnnscale.features import FeatureStoreConfig
 from gnnscale.inference.load_run import load_trained

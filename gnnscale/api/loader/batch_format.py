@@ -10,7 +10,7 @@ import torch
 from gnnscale import ops
 from gnnscale.api.loader.loader_data import LoaderData, allocate
 from gnnscale.core import Array, Int64Array
-from gnnscale.core.optional import import_dgl
+from gnnscale.core.lazy import import_dgl
 from gnnscale.nn.adapters import to_dgl_blocks
 from gnnscale.sampling.minibatch import to_minibatch
 

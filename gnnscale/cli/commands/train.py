@@ -103,10 +103,7 @@ def _locked_run_directory(options: DictConfig) -> Iterator[Path]:
 
     if in_sweep():
         directory = job_directory()
-        with (
-            sole_writer(directory, option="hydra.sweep.dir"),
-            run_directory.logged(directory),
-        ):
+        with sole_writer(directory, option="hydra.sweep.dir"), run_directory.logged(directory):
             yield directory
         return
     hydra: Any = HydraConfig.get()

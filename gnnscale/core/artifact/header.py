@@ -17,9 +17,8 @@ from gnnscale.core.config.renamed import stored_path
 def parse_json(data: bytes, *, source: object) -> dict[str, Any]:
     """Return the JSON object in ``data``.
 
-    Raises:
-        GraphError: ``data`` is not UTF-8, not JSON, or not an object; or it is nested too deeply,
-            contains NaN, or repeats a key.
+    GraphError if ``data`` is not UTF-8, not JSON, or not an object; or if it is nested too deeply,
+    contains NaN, or repeats a key.
     """
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_object)
@@ -48,11 +47,7 @@ def check_lines(file: Path, texts: Iterable[str], max_characters: int) -> None:
 
 
 def check_limits(file: Path, limits: Iterable[tuple[str, float | None, float]]) -> None:
-    """Raise GraphError for a value below 0 or above its maximum.
-
-    Args:
-        limits: name, value and maximum of each number; a value of None is not checked.
-    """
+    """Raise GraphError for a (name, value, maximum) with a value below 0 or above its maximum."""
     for name, value, limit in limits:
         if value is not None and not 0 <= value <= limit:
             raise GraphError(f"{file}: {name}: expected 0 to {limit}, got {brief(value)}")
@@ -89,13 +84,9 @@ def plain(value: Any) -> Any:
 
 
 def file_sha256(file: Path, stop: threading.Event | None = None) -> str:
-    """Return the SHA-256 of a file's content as hex digits, showing progress.
+    """Return the SHA-256 of a regular file's content as hex digits, showing progress.
 
-    Args:
-        stop: ends the work early when set; the result is then meaningless.
-
-    Raises:
-        GraphError: the file is not regular, or cannot be opened.
+    A set ``stop`` ends the work early; the result is then meaningless.
     """
     sha256 = hashlib.sha256()
     total = file.stat().st_size

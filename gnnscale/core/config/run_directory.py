@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gnnscale.core import ConfigError, brief, write_atomically
 from gnnscale.core.config.yaml_file import check_known, check_references, read_regular, read_yaml
 from gnnscale.core.locks import LOCK_FILE, sole_writer
-from gnnscale.core.shared_setting import SharedSetting
+from gnnscale.core.process import SharedSetting
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

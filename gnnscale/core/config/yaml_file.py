@@ -103,10 +103,7 @@ def load_yaml(file: Path, *, is_text: Callable[[str], bool] = lambda option: Fal
 
 
 def read_yaml(
-    file: Path,
-    *,
-    raw: Collection[str] = (),
-    is_text: Callable[[str], bool] = lambda option: False,
+    file: Path, *, raw: Collection[str] = (), is_text: Callable[[str], bool] = lambda option: False
 ) -> dict[str, Any]:
     """Return the options in a YAML file: a mapping of names to values, lists and mappings.
 

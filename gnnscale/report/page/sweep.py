@@ -242,12 +242,7 @@ def _option_cards(
 
 
 def _plot_card(
-    heading: str,
-    rows: Sequence[DotRow],
-    *,
-    note: str,
-    quantity: Quantity,
-    lower: bool,
+    heading: str, rows: Sequence[DotRow], *, note: str, quantity: Quantity, lower: bool
 ) -> str:
     if all(len(row.values) == 1 for row in rows):
         note = ""

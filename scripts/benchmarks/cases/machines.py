@@ -204,12 +204,7 @@ def run(options: argparse.Namespace) -> Any:
 
 
 def case(
-    options: argparse.Namespace,
-    graph: list[str],
-    whole: str,
-    folder: Path,
-    count: int,
-    gbit: float,
+    options: argparse.Namespace, graph: list[str], whole: str, folder: Path, count: int, gbit: float
 ) -> dict[str, Any]:
     """Compare divided rows with the whole store, on machines and on one."""
     partitioned = [f"partitioner={options.partitioner}", f"partitioner.num_parts={count}"]

@@ -114,10 +114,7 @@ def measure(steps: list[dict[str, Any]]) -> dict[str, float]:
         total_before = starts.get(step["epoch"] - 1, 0.0)
         starts[step["epoch"]] = step["at"] = total_before + step["seconds"]
         total = step["at"]
-    found = {
-        "steps": len(steps),
-        "ms": 1e3 * (total - steps[half - 1]["at"]) / (len(steps) - half),
-    }
+    found = {"steps": len(steps), "ms": 1e3 * (total - steps[half - 1]["at"]) / (len(steps) - half)}
     for part in ("tier", "disk"):
         for name in _COUNTS:
             counts = [

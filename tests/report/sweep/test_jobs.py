@@ -300,11 +300,7 @@ def test_jobs_that_cache_nothing_have_a_reason_and_no_speed_up(tmp_path, capsys)
     nothing = {"uncached": {"devices": 2, "of": 2, "reason": reason}}
     cached = {"cache": {"cliques": [[0], [1]], "whole_run": {"feature_hit_rate": 0.5}}}
     aggregating = {"cache": {"cliques": [[0], [1]], "whole_run": {"feature_hit_rate": None}}}
-    jobs = [
-        ("none", 3.0, {}),
-        ("pagraph", 2.0, aggregating | nothing),
-        ("legion", 1.5, cached),
-    ]
+    jobs = [("none", 3.0, {}), ("pagraph", 2.0, aggregating | nothing), ("legion", 1.5, cached)]
     for number, (planner, seconds, more) in enumerate(jobs):
         job(tmp_path, number, [f"cache_planner={planner}"], **completed(0.5, seconds, **more))
     ended(tmp_path)
