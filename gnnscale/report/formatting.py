@@ -75,6 +75,11 @@ def percent(share: float | None) -> str:
     return ABSENT if share is None else f"{share * 100:.0f} %"
 
 
+def fixed(value: float | None, decimals: int) -> str:
+    """Return a number with ``decimals`` decimals."""
+    return ABSENT if value is None else f"{value:.{decimals}f}"
+
+
 def fine_percent(error: float | None) -> str:
     """Return a small relative error in percent, with its sign and one decimal."""
     return ABSENT if error is None else f"{error * 100:+.1f} %"
@@ -93,10 +98,7 @@ _KINDS_OF_FIGURES = (MEASURED, "emulated", "csim")
 
 
 def least_real(kinds: Iterable[str]) -> str:
-    """Return the kind of a figure derived from figures of ``kinds``: the least real kind.
-
-    An unknown kind counts as the least real. No kinds: ``MEASURED``.
-    """
+    """Return the least real of ``kinds``, as is an unknown kind; ``MEASURED`` without any kind."""
 
     def distance(kind: str) -> int:
         is_known = kind in _KINDS_OF_FIGURES

@@ -1,9 +1,7 @@
 """Comparison of predicted and measured step and stage times of a run.
 
-``by_rates`` is the performance model's prediction by its equations and the platform's rates,
-without running the plan. ``rehearsed`` is this prediction corrected by a profiling run of some
-steps of the plan. ``noise_floor`` is the error of a window of measured steps as a prediction of the
-next window.
+``by_rates`` is predicted by equations and the platform's rates. ``rehearsed`` is this prediction
+corrected by a profiling run of some steps of the plan.
 """
 
 import math
@@ -29,15 +27,8 @@ _MEASURED_KINDS = (Cpu.kind, Cuda.kind)
 def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | None:
     """Return the relative differences between medians of consecutive windows of steps.
 
-    Windows do not overlap; an error is ``window / next window - 1``.
-
-    Args:
-        step_s: ``[n]`` seconds of consecutive steps.
-        window_steps: steps in a window.
-
-    Returns:
-        ``mean_absolute_error``, ``mean_error`` (with signs), ``window_steps`` and ``num_windows``;
-        None: fewer than two windows.
+    ``step_s`` are ``[n]`` seconds of consecutive steps. Windows do not overlap; an error is
+    ``window / next window - 1``. None: fewer than two windows.
     """
     num_windows = len(step_s) // window_steps
     if num_windows < 2:
@@ -57,21 +48,16 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
     """Return ``predicted`` of ``summary.json``; None: nothing was predicted.
 
     Predictions are for a full mini-batch under the run's first plan. Measured times are therefore
-    medians over the ``num_steps`` steps with this plan and a full mini-batch: steps after dynamic
-    resource management changed the plan, and the smaller last mini-batch of an epoch, do not count.
-    They are means if the prediction includes first steps that fill memory. They are None without
-    such steps. Each ``error`` is ``predicted / measured - 1``, with its sign.
+    medians over the ``num_steps`` steps with this plan and a full mini-batch; None without such
+    steps. They are means if the prediction includes first steps that fill memory. Each ``error`` is
+    ``predicted / measured - 1``, with its sign.
 
-    Returns:
-        ``source`` of the rates; ``figures``, the kind of the measured times; ``basis``, the name
-        of the prediction that planning used; ``num_steps`` and ``measured_step_s``;
-        ``by_rates`` and ``rehearsed`` (None: the plan was not profiled), each with ``step_s``,
-        ``error`` and ``mteps`` (HyScale-GNN eq. 5); ``noise_floor`` (see the function); ``kinds``,
-        the mean errors by kind of device and prediction (None: one kind); and ``devices``, each
-        with ``name``, ``kind``, ``figures``, ``measured``, ``by_rates`` and ``rehearsed``. A
-        device's ``measured`` and predictions have ``step_s``, the device's work without waiting
-        for other devices, and ``stage_times_s``, both per step. Predictions also have ``error``
-        and ``stage_errors``.
+    ``source`` is that of the rates, ``figures`` the kind of the measured times, ``basis`` the name
+    of the prediction that planning used. ``by_rates`` and ``rehearsed`` (None: the plan was not
+    profiled) have ``step_s``, ``error`` and ``mteps`` (HyScale-GNN eq. 5); ``kinds`` has the mean
+    errors by kind of device and prediction. A device's ``measured`` and predictions have
+    ``step_s``, the device's work without waiting for other devices, and ``stage_times_s``, both per
+    step.
     """
     predicted = run.layout.predicted
     if predicted is None:
@@ -111,14 +97,7 @@ def _devices(
     measured: Float64Array,
     average: Callable[[Float64Array], Any],
 ) -> list[dict[str, Any]]:
-    """Return measured and predicted times of each device.
-
-    Args:
-        plan: the plan of the measured steps.
-        predictions: predictions for the plan.
-        measured: ``[steps, devices, len(STAGES)]`` seconds.
-        average: ``np.median`` or ``np.mean``.
-    """
+    """Return times of each device; ``measured`` are ``[steps, devices, len(STAGES)]`` seconds."""
     devices = []
     for rank, share in enumerate(plan.shares):
         times = {name: _average(average, measured[:, rank, i]) for i, name in enumerate(STAGES)}
@@ -199,8 +178,7 @@ def _steps_under(plan: DevicePlan, steps: Steps) -> BoolArray:
 def _step_seconds(steps: Steps, selected: BoolArray) -> Float64Array:
     """Return the times between the ends of consecutive selected steps of an epoch."""
     follows = (np.diff(steps.number) == 1) & (np.diff(steps.epoch) == 0)
-    times: Float64Array = np.diff(steps.seconds)[follows & selected[1:] & selected[:-1]]
-    return times
+    return np.asarray(np.diff(steps.seconds)[follows & selected[1:] & selected[:-1]])
 
 
 def _average(average: Callable[[Float64Array], Any], values: Float64Array) -> float | None:
@@ -216,11 +194,9 @@ def _error(predicted: float | None, measured: float | None) -> float | None:
 
 
 def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
-    """Return lines about a step: measured, by rates, rehearsed, noise floor, errors by kind.
+    """Return lines about a result of ``compare``: its predictions, errors and noise floor.
 
-    Args:
-        predicted: the result of ``compare``.
-        absent: whether to state unknown values.
+    ``absent``: whether to state unknown values.
     """
     measured_s = predicted["measured_step_s"]
     lines = ["step: no two full mini-batches in a row ran under the first plan"] if absent else []

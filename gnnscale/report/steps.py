@@ -94,28 +94,17 @@ _decoder = msgspec.json.Decoder(_StepLine)
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Steps of a run as columns; ``n`` steps, ``d`` devices.
+    """Steps of a run as columns; ``n`` steps, ``d`` devices."""
 
-    Attributes:
-        number: ``[n]`` int64, ``global_step``, ascending.
-        epoch: ``[n]`` int64.
-        seconds: ``[n]`` float64, since the start of the step's epoch.
-        loss: ``[n]`` float64; NaN: not finite.
-        num_seeds: ``[n, d]`` int64.
-        threads: ``[n, d, 3]`` int64 of sample, load, propagate.
-        stages: ``[n, d, len(STAGES)]`` float64, seconds; NaN: the device lacks the stage.
-        link_bytes: ``[n, d]`` int64, bytes over the link between host and device.
-        decisions: decisions of dynamic resource management, each with the step before it.
-    """
-
-    number: Int64Array
-    epoch: Int64Array
-    seconds: Float64Array
-    loss: Float64Array
-    num_seeds: Int64Array
-    threads: Int64Array
-    stages: Float64Array
-    link_bytes: Int64Array
+    number: Int64Array  #: ``[n]``, ``global_step``, ascending
+    epoch: Int64Array  #: ``[n]``
+    seconds: Float64Array  #: ``[n]``, since the start of the step's epoch
+    loss: Float64Array  #: ``[n]``; NaN: not finite
+    num_seeds: Int64Array  #: ``[n, d]``
+    threads: Int64Array  #: ``[n, d, 3]`` of sample, load, propagate
+    stages: Float64Array  #: ``[n, d, len(STAGES)]`` seconds; NaN: the device lacks the stage
+    link_bytes: Int64Array  #: ``[n, d]``, over the link between host and device
+    #: decisions of dynamic resource management, each with the step before it
     decisions: tuple[tuple[int, str], ...]
 
     def __len__(self) -> int:
@@ -123,19 +112,10 @@ class Steps:
 
     def first(self, num_steps: int) -> Steps:
         """Return the first ``num_steps`` steps, and the decisions up to the last of them."""
-        part = slice(num_steps)
-        end = int(self.number[part][-1]) if len(self) else 0
-        return Steps(
-            number=self.number[part],
-            epoch=self.epoch[part],
-            seconds=self.seconds[part],
-            loss=self.loss[part],
-            num_seeds=self.num_seeds[part],
-            threads=self.threads[part],
-            stages=self.stages[part],
-            link_bytes=self.link_bytes[part],
-            decisions=tuple(decision for decision in self.decisions if decision[0] <= end),
-        )
+        end = int(self.number[:num_steps][-1]) if len(self) else 0
+        decisions = tuple(decision for decision in self.decisions if decision[0] <= end)
+        first = {name: values[:num_steps] for name, values in vars(self).items()}
+        return Steps(**{**first, "decisions": decisions})
 
 
 class StepLog:
@@ -143,9 +123,6 @@ class StepLog:
 
     In a resumed run, the first step drops existing lines of that step and of later steps: the
     resumed checkpoint does not contain them.
-
-    Args:
-        file: path of ``steps.jsonl``.
     """
 
     def __init__(self, file: Path) -> None:
@@ -165,12 +142,7 @@ class StepLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write the steps added so far.
-
-        Raises:
-            ConfigError: the folder of the file was moved or removed.
-            OSError: writing failed, for example on a full disk; the error has the file's name.
-        """
+        """Write the steps added so far; ConfigError if the file's folder was moved or removed."""
         lines, self._lines = self._lines, []
         self._flushed = time.monotonic()
         self._folder.check()
@@ -270,10 +242,7 @@ def _count_lines(file: Path) -> int:
 
 
 def _parse_lines(file: Path, stride: int) -> Iterator[tuple[int, bytes, _StepLine]]:
-    """Yield number, text and step of every ``stride``-th line of ``file``, and of decisions.
-
-    Incomplete and damaged lines are skipped.
-    """
+    """Yield number, text and step of valid lines: every ``stride``-th, and those with decisions."""
     if not file.is_file():  # a pipe would be waited for
         return
     with file.open("rb") as lines:
@@ -326,13 +295,7 @@ class Spans:
 
 
 def write_trace(file: Path, plan: DevicePlan, spans: StructArray) -> None:
-    """Write ``spans`` as Chrome trace events, atomically.
-
-    Args:
-        file: path of ``trace.json``.
-        plan: has the devices.
-        spans: ``[num_spans]`` of ``SPAN``.
-    """
+    """Write ``spans``, ``[num_spans]`` of ``SPAN``, as Chrome trace events, atomically."""
     events = [*_names(plan, spans), *_events(spans)]
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
     write_atomically(file, '{"displayTimeUnit":"ms","traceEvents":[\n' + lines + "\n]}\n")

@@ -47,18 +47,15 @@ def summarize(
     """Return the content of ``summary.json``; an unknown value is None, never 0.
 
     ``train_loss`` is of the last epoch, ``valid_metric`` and ``test_metric`` of ``best_epoch``;
-    ``mteps`` and ``nvtps`` are over all epochs. ``figures`` is ``measured`` if all devices have
-    measured times, else the kind of times that is furthest from real hardware.
+    ``mteps`` and ``nvtps`` are over all epochs.
 
     Args:
         run: the run.
-        status: ``completed``, ``interrupted`` or ``failed``.
+        status: ``completed``, ``interrupted`` or ``failed``, with the message ``error``.
         predicted: the result of ``prediction.compare``.
-        error: the message of a failed run.
         first_step_s: seconds from the start of the command to the end of its first step.
         command: command line that repeats the run.
-        started, ended: start and end of the run in the training process, in seconds since 1970;
-            None: unknown.
+        started, ended: start and end of the training process's run, seconds since 1970.
     """
     return {
         "status": status,
@@ -97,6 +94,7 @@ def summarize(
 
 def _learning(run: TrainResult) -> dict[str, Any]:
     """Return the loss, and the metrics of the best epoch."""
+    counts = run.test_classes
     return {
         "epochs": len(run.history),
         "stopped_early": run.stopped_early,
@@ -108,7 +106,7 @@ def _learning(run: TrainResult) -> dict[str, Any]:
         "valid_metrics": run.valid_metrics,
         "test_metrics": run.test_metrics,
         "classes": _classes(run),
-        "confusion": _confusion(run),
+        "confusion": counts and counts.confusion and [list(row) for row in counts.confusion],
     }
 
 
@@ -145,13 +143,6 @@ def _classes(run: TrainResult) -> list[dict[str, Any]] | None:
     ]
 
 
-def _confusion(run: TrainResult) -> list[list[int]] | None:
-    counts = run.test_classes
-    if counts is None or counts.confusion is None:
-        return None
-    return [list(row) for row in counts.confusion]
-
-
 def _graph(graph: GraphStats | None) -> dict[str, Any] | None:
     """Return the sizes of the graph and of its split."""
     if graph is None:
@@ -174,12 +165,8 @@ def _left_out(dropped: DroppedProcessors | None) -> dict[str, Any] | None:
 
 def _energy_j(epochs: Sequence[EpochRecord]) -> float | None:
     """Return the joules of all GPUs in training; None: a GPU has no energy counter."""
-    joules = [
-        device.gpu.energy_j
-        for epoch in epochs
-        for device in epoch.devices
-        if device.gpu is not None
-    ]
+    usages = [device.gpu for epoch in epochs for device in epoch.devices]
+    joules = [usage.energy_j for usage in usages if usage is not None]
     counted = [value for value in joules if value is not None]
     return sum(counted) if counted and len(counted) == len(joules) else None
 
@@ -208,16 +195,12 @@ def _step_bytes(run: TrainResult) -> dict[str, Any] | None:
     total = sum((device.traffic for epoch in run.history for device in epoch.devices), Traffic())
     steps = len(run.history) * run.steps_per_epoch
     expected = run.layout.step_bytes
+    names = ("data_parallel", "p3", "cheaper")
     return {
         "host": (total.rows.host_bytes + total.lists.host_bytes) / steps,
         "link": total.link_bytes / steps,
         "peers": (total.rows.peer_bytes + total.lists.peer_bytes) / steps,
-        "expected": expected
-        and {
-            "data_parallel": expected.data_parallel,
-            "p3": expected.p3,
-            "cheaper": expected.cheaper,
-        },
+        "expected": expected and {name: getattr(expected, name) for name in names},
     }
 
 

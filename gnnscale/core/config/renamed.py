@@ -70,10 +70,9 @@ def current_path(path: str) -> str:
 
 
 def stored_path(cls: type[object]) -> str:
-    """Return the path by which stored files name a class.
+    """Return the path by which stored files name a class, the one of its first release.
 
-    A class that moves or is renamed keeps its stored path, so that identities of stores made
-    by an earlier release stay equal.
+    Identities of stores made by an earlier release thus stay equal.
     """
     path = f"{cls.__module__}.{cls.__qualname__}"
     return _STORED.get(path, path)

@@ -3,10 +3,7 @@
 A path, an address or a device file is used only if it lies in the run directory or in a folder of
 ``GNNSCALE_HOME``, or if the user names it again. Code, and an FPGA program, is used only if the
 user names it again. Options that this user's ``gnnscale train`` wrote count as named, except code,
-since its meaning is known only after the import.
-
-Fields of options classes declare by ``names`` how their texts are interpreted. A field of type
-``Path`` holds paths. An undeclared text is a path if it looks like one.
+since its meaning is known only after the import. ``names`` declares the texts of a field.
 """
 
 import hashlib
@@ -67,18 +64,17 @@ class NamedOption:
 
 
 def names(what: str, **details: Any) -> dict[str, Any]:
-    """Return the ``metadata`` of a dataclass field that declares how its texts are interpreted.
+    """Return the ``metadata`` of a dataclass field whose texts are interpreted as ``what``.
 
-    Args:
-        what: one of ``KINDS``.
-        details: further fields of ``_Declared``.
+    ``what`` is one of ``KINDS``, ``details`` are further fields of ``_Declared``. Without a
+    declaration a ``Path`` holds paths, and a text that looks like a path is one.
     """
     assert what in KINDS
     return {_METADATA: _Declared(what=what, **details)}
 
 
 def declared(options: type, name: str) -> str | None:
-    """Return which of ``KINDS`` a field declares. None: the field declares nothing."""
+    """Return which of ``KINDS`` a field declares; None: the field declares nothing."""
     (field,) = (field for field in fields(options) if field.name == name)
     declaration = _declaration(field, get_type_hints(options)[name])
     return None if declaration is None else declaration.what
@@ -87,13 +83,8 @@ def declared(options: type, name: str) -> str | None:
 def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iterator[NamedOption]:
     """Yield the options that name code, programs, paths or addresses.
 
-    Args:
-        values: plain values, such as the content of a run's ``config.yaml``.
-        options: class of the options; a ``_target_`` in ``values`` may name a subclass.
-        prefix: prefix of dotted names, for the recursion.
-
-    Raises:
-        ConfigError: a ``_target_`` is unknown.
+    ``values`` are plain, such as the content of ``config.yaml``; a ``_target_`` there may name a
+    subclass of ``options``, ConfigError if it is unknown. ``prefix`` of names is for the recursion.
     """
     target, cls, group = values.get("_target_"), options, prefix.rstrip(".")
     if user_code.is_name(target) and group in user_code.GROUPS:
@@ -169,19 +160,14 @@ def check_run_options(
     """Check the options of an untrusted run directory.
 
     An option that names a forbidden path, and that the user replaced by another option, becomes
-    None in ``values``.
+    None in ``values``. ConfigError, with a hint to name it again, if an option names a forbidden
+    path or code; or if a ``_target_`` is unknown.
 
     Args:
         values: plain values of ``config.yaml``.
-        options: class of the options.
-        directory: the run directory.
         given: options that the user named again, by dotted name.
         in_program: whether ``gnnscale.load`` was called, and not a command; for the hint.
         used: prefixes of the options that are used; other options are not checked.
-
-    Raises:
-        ConfigError: an option names a forbidden path or code, with a hint to name it again; or a
-            ``_target_`` is unknown.
     """
     source = directory / run_directory.CONFIG_FILE
     try:
@@ -207,11 +193,7 @@ def check_run_options(
 
 
 def write_own(directory: Path, options: Mapping[str, Any]) -> None:
-    """Write ``config.yaml`` into a run directory atomically, and record it by ``remember_own``.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write ``config.yaml`` into a run directory atomically, and record it by ``remember_own``."""
     from omegaconf import OmegaConf
 
     write_atomically(directory / run_directory.CONFIG_FILE, OmegaConf.to_yaml(dict(options)))
@@ -274,10 +256,7 @@ def _allowed(named: NamedOption, directory: Path) -> bool:
 
 
 def _in_home(path: str) -> bool:
-    """Whether ``path`` is in an untrusted folder of ``GNNSCALE_HOME``.
-
-    Links are not resolved: only the user can place links in the home.
-    """
+    """Whether ``path`` is in an untrusted folder of ``GNNSCALE_HOME``; its links are trusted."""
     target, root = Path(path).absolute(), home().absolute()
     if ".." in target.parts or not target.is_relative_to(root):
         return False
@@ -372,8 +351,7 @@ def _load_hint(refused: list[NamedOption]) -> str:
 def format_option_value(value: Any, *, quotes: bool = True) -> str:
     """Return a value in the grammar of the command line.
 
-    Args:
-        quotes: put quotes around texts that Hydra would not read as plain text.
+    ``quotes`` are put around texts that Hydra would not read as plain text.
     """
     if isinstance(value, (list, tuple)):
         return f"[{','.join(format_option_value(element, quotes=quotes) for element in value)}]"

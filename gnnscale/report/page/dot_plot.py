@@ -91,8 +91,7 @@ class Quantity:
 def dot_plot(title: str, rows: Sequence[DotRow], quantity: Quantity) -> str:
     """Return an SVG element: a row for each choice, with a dot for each job, mean and deviation.
 
-    A row's label is to the left of its dots, mean and deviation are to the right. The element's
-    ``aria-label`` has labels and values as text.
+    Labels are to the left of the dots, mean and deviation to the right, and in ``aria-label``.
     """
     axis = quantity.axis(rows)
     wrapped = [_lines(row.label) for row in rows]
@@ -145,10 +144,7 @@ def _ends(row: DotRow) -> tuple[float, float]:
 
 
 def _marks(row: DotRow, axis: Axis, middle: float, across: Callable[[float], float]) -> list[str]:
-    """Return a dot for each job, and a bar for mean and deviation of several jobs.
-
-    A bar that leaves the axis is cut off, without a mark at its end.
-    """
+    """Return a dot for each job, and a bar for the deviation within the axis of several jobs."""
     y = number(middle)
     elements = []
     if row.deviation is not None:

@@ -81,14 +81,11 @@ class Plot:
         stacked: bool,
         sized: bool = False,
     ) -> str:
-        """Return the picture, cut off at the axes.
+        """Return the picture: ``elements``, cut off at the axes, in front of ``background``.
 
-        Args:
-            elements: SVG elements in pixels. For values under the pointer, the page's script reads
-                each ``path.line`` with a ``data-label``.
-            background: SVG elements behind them, not cut off.
-            stacked: whether each line's value counts from the previous line.
-            sized: whether the element states its size; otherwise it fills its container.
+        For values under the pointer, the page's script reads each ``path.line`` with a
+        ``data-label``; if ``stacked``, a line's value counts from the previous line. A picture that
+        is not ``sized`` fills its container.
         """
         box = (
             f"{self.left - _MARGIN:g} {self.top - _MARGIN:g} "
@@ -127,10 +124,8 @@ class Plot:
         middle = (self.left + right) / 2
         parts.append(text(middle, self.height - 6, self.x.title, anchor="middle", css="title"))
         turn = f'transform="translate(13 {number((self.top + floor) / 2)}) rotate(-90)"'
-        parts.append(
-            f'<text class="title" text-anchor="middle" {turn}>{escape(self.y.title)}</text>'
-        )
-        return parts
+        title = f'<text class="title" text-anchor="middle" {turn}>{escape(self.y.title)}</text>'
+        return [*parts, title]
 
 
 def ticks(
@@ -175,8 +170,8 @@ def text(x: float, y: float, content: str, *, anchor: str = "start", css: str = 
 def bins(num_points: int, max_points: int = MAX_POINTS) -> list[slice]:
     """Return the bins of a curve's points that a plot draws at one position.
 
-    Up to ``max_points`` points, a bin is a point. Otherwise a bin counts as three points: its min,
-    median and max.
+    Up to ``max_points`` points, a bin is a point. Otherwise it counts as three: min, median and
+    max.
     """
     if num_points <= max_points:
         return [slice(i, i + 1) for i in range(num_points)]

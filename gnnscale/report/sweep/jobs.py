@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import ConfigError
 from gnnscale.core.config.run_directory import CONFIG_FILE, SUMMARY_FILE
 from gnnscale.core.config.yaml_file import load_yaml, read_regular
 from gnnscale.report.page.page import REPORT_FILE
@@ -82,10 +81,9 @@ def collect(directory: Path) -> list[dict[str, Any]]:
                 **_cache_figures(summary),
             }
         )
-    _compare_times(
-        jobs,
-        [_work(file.parent, job) for job, (_, _, file) in zip(jobs, numbered_jobs, strict=True)],
-    )
+    folders = [file.parent for _, _, file in numbered_jobs]
+    works = [_work(folder, job) for folder, job in zip(folders, jobs, strict=True)]
+    _compare_times(jobs, works)
     return jobs
 
 
@@ -131,7 +129,7 @@ def _work(directory: Path, job: Mapping[str, Any]) -> _JobOptions | None:
         return _JobOptions(
             json.dumps(computed, sort_keys=True), json.dumps(execution, sort_keys=True)
         )
-    except (OSError, ConfigError, AttributeError, TypeError, ValueError):
+    except (OSError, AttributeError, TypeError, ValueError):
         return None
 
 
@@ -170,7 +168,7 @@ def _number_and_options(directory: Path) -> tuple[int, dict[str, str]] | None:
         pairs = (_ESCAPED.sub(r"\1", str(override)).partition("=") for override in overrides)
         return int(number), {name: value for name, _, value in pairs}
     # The folder of a sweep may have other content.
-    except (OSError, ConfigError, LookupError, TypeError, ValueError):
+    except (OSError, LookupError, TypeError, ValueError):
         return None
 
 
@@ -186,15 +184,8 @@ def _summary(file: Path) -> dict[str, Any]:
         plain = all(isinstance(value, (str, type(None))) for value in texts)
         if plain and all(_is_figure(value) for value in (*numbers, median)):
             return dict(summary)
-    except (
-        OSError,
-        ConfigError,
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-    ):
+    # Fields may be missing, or of any type.
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
         pass
     return {"status": "failed", "error": f"{file}: expected the summary of a run"}
 
@@ -210,10 +201,9 @@ def _is_figure(value: Any) -> bool:
 def over_seeds(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return statistics of the test metric over each group of jobs that differ by seed only.
 
-    Returns:
-        For each group ``options``, ``num_seeds``, ``test_metric`` (``mean`` and ``std``) and
-        ``difference``: mean and deviation of the difference to the first group, seed by seed. None:
-        the group is the first, or has other seeds.
+    A group has ``options``, ``num_seeds``, ``test_metric`` (``mean`` and ``std``) and
+    ``difference``: mean and deviation of the difference to the first group, seed by seed. None: the
+    group is the first, or has other seeds.
     """
     groups: dict[tuple[tuple[str, str | None], ...], dict[str | None, float]] = {}
     for job in jobs:
