@@ -35,18 +35,10 @@ from gnnscale.run.records import EpochRecord, Observer, TrainResult, best_epoch
 _MAX_SUMMARY_BYTES = 16 << 20
 #: Options on the command line for keywords of ``train``.
 _KEYWORDS = {
-    "epochs": "epochs",
-    "batch_size": "batch_size",
-    "seed": "seed",
-    "num_threads": "num_threads",
-    "hidden": "model.hidden",
-    "num_layers": "model.num_layers",
-    "dropout": "model.dropout",
-    "fanouts": "sampler.fanouts",
-    "lr": "optimizer.lr",
+    **{name: name for name in ("epochs", "batch_size", "seed", "num_threads")},
+    **{name: f"model.{name}" for name in ("hidden", "num_layers", "dropout")},
+    **{"fanouts": "sampler.fanouts", "lr": "optimizer.lr"},
 }
-
-
 #: Number of epochs in a printed result, the last ones.
 _LISTED_EPOCHS = 10
 
@@ -179,7 +171,7 @@ def train(
         Exception: an observer's exception, except ``StopTraining``, which ends training.
     """
     keywords = {name: value for name, value in locals().items() if name in _KEYWORDS}
-    with training.shown_log() if progress else nullcontext():
+    with training.SHOWN_LOG.held() if progress else nullcontext():
         with standard_arithmetic():
             single_options = _merge_options(keywords, options or {})
             groups, single_options = _choose_groups(graph, model, arguments, single_options)
@@ -212,9 +204,8 @@ def _choose_groups(
     if isinstance(model, str):
         return groups, {"model": model} | options
     if isinstance(model, (torch.nn.Module, type)):
-        model_options = {
-            name: options.pop(name) for name in [*options] if name.startswith("model.")
-        }
+        names = [name for name in options if name.startswith("model.")]
+        model_options = {name: options.pop(name) for name in names}
         return [*groups, choose_module(model, arguments or {}, model_options)], options
     check_option_group("model", model, "model")
     return [*groups, model], options
@@ -245,9 +236,8 @@ def load(
     folder = _run_folder(run_directory)
     replacements = {option: _plain(value) for option, value in (options or {}).items()}
     if module is not None:
-        replacements["model.module"] = (
-            module if isinstance(module, str) else importable_name(module)
-        )
+        name = module if isinstance(module, str) else importable_name(module)
+        replacements["model.module"] = name
     # Options hold plain values only; _with_module adds other arguments below.
     replacements |= {
         f"model.arguments.{name}": _plain(value)
@@ -283,10 +273,9 @@ def _with_module(
     arguments: Mapping[str, Any],
 ) -> ModelConfig:
     assert isinstance(model, CustomModel)
-    if isinstance(module, torch.nn.Module):
-        # A built module has consumed its arguments, and build_user_model refuses further ones.
-        return replace(model, module=module, arguments=dict(arguments))
-    return replace(model, module=module, arguments={**model.arguments, **arguments})
+    # A built module has consumed its arguments, and build_user_model refuses further ones.
+    stored = {} if isinstance(module, torch.nn.Module) else model.arguments
+    return replace(model, module=module, arguments={**stored, **arguments})
 
 
 @standard_arithmetic()
@@ -330,10 +319,7 @@ def _plain(value: Any) -> Any:
 
 
 def _test_metric(folder: Path) -> tuple[str, float | None] | None:
-    """Return name and value of the test metric in ``summary.json``. None: no summary.
-
-    The value is None if the run was stopped before its test.
-    """
+    """Return the test metric's name and value (None: no test). None: no ``summary.json``."""
     file = folder / SUMMARY_FILE
     try:
         summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))

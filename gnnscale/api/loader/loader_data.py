@@ -43,17 +43,10 @@ class AlignedRows:
 
     @classmethod
     def wrap(cls, name: str, values: Any, count: int, *, kind: str = "vertex") -> AlignedRows:
-        """Wrap a tensor or array of the user, without a copy if it is contiguous.
+        """Wrap a user's tensor or array ``[count, ...]``, without a copy if it is contiguous.
 
-        Args:
-            name: name of the attribute, for errors.
-            values: ``[count, ...]``.
-            count: number of vertices or edges.
-            kind: ``vertex`` or ``edge``.
-
-        Raises:
-            GraphError: ``values`` is no tensor or array, is not on the CPU, or has another number
-                of rows.
+        ``kind`` is ``vertex`` or ``edge``. GraphError, naming the attribute, if ``values`` is no
+        tensor or array, is not on the CPU, or has another number of rows.
         """
         plural = {"vertex": "vertices", "edge": "edges"}[kind]
         refuse_masked(values, f"{kind} attribute {name!r}")
@@ -121,11 +114,8 @@ def read_data(data: Any, use: EdgeUse) -> LoaderData:
     """Read a Graph, a homogeneous PyG ``Data`` or a homogeneous DGL graph.
 
     Rows keep their type, except that a Graph's float16, uint8, int8 and int4 features become
-    float32.
-
-    Raises:
-        GraphError: the type is not supported, an attribute cannot be batched, or the weights are
-            missing.
+    float32. GraphError if the type is not supported, an attribute cannot be batched, or the weights
+    are missing.
     """
     if isinstance(data, Graph):
         return _read_graph(data, use)

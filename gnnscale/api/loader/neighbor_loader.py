@@ -193,9 +193,8 @@ class NeighborLoader(IterableDataset[Any]):
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
-        if self._drop_last:
-            return len(self._seeds) // self.batch_size
-        return -(-len(self._seeds) // self.batch_size)
+        num_seeds = len(self._seeds)
+        return num_seeds // self.batch_size if self._drop_last else -(-num_seeds // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch."""
