@@ -60,10 +60,7 @@ class StandardStreams:
     def announce(self, *, at_once: bool) -> None:
         """Print on standard error, after a delay without output, that the command is starting.
 
-        On a terminal the next output replaces the notice.
-
-        Args:
-            at_once: do not wait on a terminal.
+        On a terminal the next output replaces the notice, which may come ``at_once``.
         """
         if self._is_terminal and at_once:
             self._show()

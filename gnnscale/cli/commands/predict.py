@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from gnnscale.data import GraphSource
-    from gnnscale.inference.evaluate import Evaluation
 
 
 def evaluate(options: DictConfig) -> None:
@@ -30,15 +29,9 @@ def evaluate(options: DictConfig) -> None:
         evaluation = evaluate_run(config)
         write_json(file, asdict(evaluation))
     for split in ("train", "valid", "test"):
-        print(_metrics_line(evaluation, split))
+        metrics = evaluation.metrics[split].items()
+        print(split, ", ".join(f"{name} {format_metric(value)}" for name, value in metrics))
     print(file)
-
-
-def _metrics_line(evaluation: Evaluation, split: str) -> str:
-    metrics = (
-        f"{name} {format_metric(value)}" for name, value in evaluation.metrics[split].items()
-    )
-    return f"{split} {', '.join(metrics)}"
 
 
 def format_metric(value: float | None) -> str:
@@ -59,24 +52,20 @@ def predict(options: DictConfig) -> None:
 
 
 def take_graph(options: DictConfig) -> GraphSource | None:
-    """Remove the dataset from ``options`` and return it if it is not the run's dataset.
-
-    Without ``dataset._target_``, options of ``dataset`` are paths of the run's dataset; None.
-    """
+    """Remove the dataset from ``options``; return it, or None if it is the run's dataset."""
     from omegaconf import open_dict
 
     from gnnscale.data import GraphSource
 
     if "_target_" not in options.dataset:
-        return None
+        return None  # its options are paths of the run's dataset
     with open_dict(options):
         dataset = options.pop("dataset")
         for name in ("store", "raw"):  # not fields of every dataset
             if dataset[name] is None:
                 del dataset[name]
-    base: type[Any] = GraphSource  # abstract: ``_target_`` names a subclass
-    graph: GraphSource = typed(dataset, base, group="dataset")
-    return graph
+    base: Any = GraphSource  # abstract: ``_target_`` names a subclass
+    return typed(dataset, base, group="dataset")
 
 
 def export(options: DictConfig) -> None:

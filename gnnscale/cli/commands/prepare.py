@@ -24,15 +24,8 @@ def partition(options: DictConfig) -> None:
     """Partition a graph, print the partition, and draw ``partition.svg`` into its directory."""
     from rich.console import Console
 
+    from gnnscale import partition as parts
     from gnnscale.core.files import write_atomically
-    from gnnscale.partition import (
-        PICTURE_FILE,
-        make_partition,
-        partition_path,
-        read_partition,
-        write_parts,
-        write_rows,
-    )
     from gnnscale.report.partition import draw, print_partition
     from gnnscale.run.commands import PartitionConfig
 
@@ -40,18 +33,16 @@ def partition(options: DictConfig) -> None:
     graph = config.dataset.open()
     sizes = {"num_parts": config.num_parts, "num_hops": config.num_hops}
     # The lock also covers the stores of parts and the picture, which belong to the partition.
-    with sole_maker(partition_path(config.partitioner, graph, **sizes)):
-        path = make_partition(
+    with sole_maker(parts.partition_path(config.partitioner, graph, **sizes)):
+        path = parts.make_partition(
             config.partitioner, graph, **sizes, num_threads=config.num_threads, force=config.force
         )
-        stored = read_partition(path, graph)
+        stored = parts.read_partition(path, graph)
         print_partition(stored, graph=graph.name, console=Console())
-        if not (path / PICTURE_FILE).exists():
-            write_atomically(path / PICTURE_FILE, draw(stored, graph=graph.name))
-        if config.part_stores == "rows":
-            write_rows(stored, graph)
-        elif config.part_stores:
-            write_parts(stored, graph)
+        if not (path / parts.PICTURE_FILE).exists():
+            write_atomically(path / parts.PICTURE_FILE, draw(stored, graph=graph.name))
+        if config.part_stores:
+            (parts.write_rows if config.part_stores == "rows" else parts.write_parts)(stored, graph)
     print(path)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.cli.commands.output import check_output, output_folder
+from gnnscale.cli.commands.output import check_output, hydra_settings, output_folder
 from gnnscale.core.config.typed import typed
 from gnnscale.core.hardware import let_idle_threads_sleep
 
@@ -126,22 +126,19 @@ def _compare(options: DictConfig, config: GenerateConfig) -> None:
 
 def _host_options(options: DictConfig) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the chosen groups of the training run, and the values of their options."""
-    from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
     from gnnscale.fpga_design.design import PARTITIONERS
 
-    choices = HydraConfig.get().runtime.choices
+    choices = hydra_settings().runtime.choices
     groups = {name: str(choices[name]) for name in ("model", "sampler")}
     partitioner = PARTITIONERS.get(options.system)
     if options.cards > 1 and partitioner is not None:
         groups["partitioner"] = partitioner
     if options.get("dataset") is not None:
         groups["dataset"] = str(choices["dataset"])
-    values: dict[str, Any] = {
-        "seed": options.seed,
-        "batch_size": options.batch_size * options.cards,
-    }
+    batch_size = options.batch_size * options.cards
+    values: dict[str, Any] = {"seed": options.seed, "batch_size": batch_size}
     for name in groups.keys() & options.keys():
         plain: Any = OmegaConf.to_container(options[name], resolve=True)
         values[name] = {key: value for key, value in plain.items() if key != "_target_"}
