@@ -36,10 +36,7 @@ _PACKAGES = {
 
 
 def check_hydra_option(argument: str, key: str) -> None:
-    """Raise ConfigError for an option of Hydra that names files or code, or is set by the command.
-
-    ``key`` is the name of ``argument``, the option as typed; it begins with ``hydra``.
-    """
+    """Raise ConfigError if an option of Hydra called ``key`` names files or code."""
     if key == "hydra" or key.startswith("hydra.searchpath"):
         raise ConfigError(f"{brief(argument)}: not allowed, files of your own are config=FILE.yaml")
     is_plugin_option = key.startswith(_OF_PLUGINS)
@@ -169,10 +166,7 @@ def check_flags(arguments: Sequence[str]) -> None:
 
 
 def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
-    """Raise ConfigError for options that Hydra cannot parse, name files, or make too many jobs.
-
-    ``arguments`` are options as typed, without flags. Sweepers and launchers need a ``sweep``.
-    """
+    """Raise ConfigError for options that Hydra cannot parse, name files, or make too many jobs."""
     num_jobs = 1
     for argument in arguments:
         override = _parsed(argument)
@@ -214,10 +208,7 @@ def _check_choice(argument: str, group: str, override: Any) -> None:
 
 
 def named_code(arguments: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield the user code that typed options name, as ``(group, name, chosen)``.
-
-    ``chosen`` is True for ``group=NAME`` and False for ``group._target_=NAME``.
-    """
+    """Yield typed user code as ``(group, name, chosen)``; not chosen: by ``group._target_=``."""
     for argument in arguments:
         group = argument.partition("=")[0].lstrip("+")
         chosen = not group.endswith("._target_")

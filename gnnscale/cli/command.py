@@ -65,7 +65,8 @@ def main() -> int:
     if arguments[:1] in (["-sc"], ["--shell-completion"]):
         return cli_arguments.complete(arguments, COMMANDS, _run)
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(_USAGE.format(commands=_command_list()), end="")
+        commands = "\n".join(f"  {name:<12}{purpose}" for name, purpose in COMMANDS.items())
+        print(_USAGE.format(commands=commands), end="")
         return 0 if arguments else 2
     if arguments[0] == "--version":
         print(f"gnnscale {metadata.version('gnnscale')}")
@@ -87,10 +88,6 @@ def _leave(status: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
-
-
-def _command_list() -> str:
-    return "\n".join(f"  {name:<12}{purpose}" for name, purpose in COMMANDS.items())
 
 
 def _run(command: str, arguments: Sequence[str]) -> int:

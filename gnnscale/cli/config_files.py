@@ -106,7 +106,8 @@ def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
     if argument == "--calibrate":
         return ["calibrate=true"]
     if command == "train" and name == "config":
-        return [_configs(value)]
+        names = [_experiment(name, number) for number, name in enumerate(value.split(","))]
+        return [f"experiment={','.join(names)}"]
     if _is_board_file(argument):
         return [_board(Path(value))]
     if resumes and name in user_code.GROUPS and user_code.is_name(value):
@@ -193,12 +194,6 @@ def _board(file: Path) -> str:
     staged = "file_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]
     compose.store(staged, board_values(file), group="board")
     return f"board={staged}"
-
-
-def _configs(value: str) -> str:
-    """Return the option that selects the experiments of ``config=``."""
-    names = [_experiment(name, number) for number, name in enumerate(value.split(","))]
-    return f"experiment={','.join(names)}"
 
 
 def _experiment(name: str, number: int) -> str:

@@ -79,17 +79,15 @@ def one_line(text: object, limit: int = _MAX_MESSAGE) -> str:
     text = str(text).strip()
     if len(text) > limit:
         text = f"{text[: limit * 2 // 3]} ... {text[-(limit // 3) :]}"
-    escaped = "".join(char if char.isprintable() else _escape(char) for char in text)
+    escaped = "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
     return escaped if len(escaped) <= 4 * limit else f"{escaped[: 4 * limit]} ..."
 
 
 def brief(value: object) -> str:
     """Return ``value`` as one line of at most 60 characters, for a message."""
     return one_line(value, _MAX_VALUE)
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 class ConfigError(UserError):
@@ -128,10 +126,7 @@ def check_range(option: str, value: float, minimum: float, maximum: float = MAX_
 
 
 def listed_numbers(option: str, values: Any, example: str) -> list[int]:
-    """Return integers from a sequence, or from an array or tensor with one axis, as a list.
-
-    Any other value raises a ConfigError with ``example``, a valid value.
-    """
+    """Return integers of a sequence or of one axis; ConfigError with an ``example`` if none."""
     is_list = isinstance(values, Sequence) and not isinstance(values, (str, bytes))
     if is_list or getattr(values, "ndim", None) == 1:
         try:

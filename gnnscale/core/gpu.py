@@ -71,25 +71,19 @@ def find_gpus() -> Gpus:
 
 def _gpu(nvml: Any, index: int) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    memory, free = _memory(nvml, handle)
+    total = free = None  # the GPU shares the host's memory
+    with suppress(nvml.NVMLError_NotSupported):
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        total, free = int(memory.total), int(memory.free)
     return Gpu(
         index=index,
         name=nvml.nvmlDeviceGetName(handle),
         uuid=nvml.nvmlDeviceGetUUID(handle),
-        memory=memory,
+        memory=total,
         free=free,
         capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
         taken=_is_taken(nvml, handle),
     )
-
-
-def _memory(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
-    """Return total and free bytes. None: the GPU shares the host's memory."""
-    try:
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    except nvml.NVMLError_NotSupported:
-        return None, None
-    return int(memory.total), int(memory.free)
 
 
 def _is_taken(nvml: Any, handle: Any) -> bool:
@@ -97,10 +91,6 @@ def _is_taken(nvml: Any, handle: Any) -> bool:
     if mode == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS:
         return bool(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
     return bool(mode == nvml.NVML_COMPUTEMODE_PROHIBITED)
-
-
-def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdecimal()
 
 
 def visible(gpus: list[Gpu], cuda_visible_devices: str | None) -> list[Gpu]:
@@ -114,7 +104,8 @@ def visible(gpus: list[Gpu], cuda_visible_devices: str | None) -> list[Gpu]:
         return gpus
     selected: list[Gpu] = []
     for name in (entry.strip() for entry in cuda_visible_devices.split(",")):
-        by_number = [gpu for gpu in gpus if _is_number(name) and gpu.index == int(name)]
+        number = int(name) if name.isascii() and name.isdecimal() else None
+        by_number = [gpu for gpu in gpus if gpu.index == number]
         by_uuid = [gpu for gpu in gpus if name and gpu.uuid.startswith(name)]
         named = by_number or (by_uuid if len(by_uuid) == 1 else [])
         if not named or named[0] in selected:
@@ -146,10 +137,7 @@ class GpuUse:
 
 
 class GpuMeter:
-    """Meter of one GPU's counters, which include all processes that use the GPU.
-
-    NVML stays initialized: initializing it may take longer than an epoch.
-    """
+    """Meter of a GPU's counters of all processes; NVML, slow to initialize, stays initialized."""
 
     def __init__(self, index: int) -> None:
         """Read the counters of visible GPU number ``index``; NvmlError if NVML lacks it."""

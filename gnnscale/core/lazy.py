@@ -7,10 +7,7 @@ from typing import Any
 
 
 def lazy_names(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for ``package`` that imports exported names on first use.
-
-    ``exports`` maps modules to the names that they define, separated by spaces.
-    """
+    """Return a package's ``__getattr__`` that imports names on first use, ``exports`` by module."""
     modules = {name: module for module, names in exports.items() for name in names.split()}
 
     def import_name(name: str) -> Any:

@@ -194,11 +194,7 @@ def _locked_within(file: Path, option: str, wait_s: float) -> int:
 
 @contextmanager
 def sole_maker(folder: Path) -> Iterator[None]:
-    """Lock the creation or replacement of ``folder`` for the ``with`` block; other processes wait.
-
-    The lock is a file next to the folder. Without permission to write there, the block runs
-    unlocked: it cannot create the folder either.
-    """
+    """Lock the creation or replacement of ``folder`` for the block; other processes wait."""
     file = folder.with_name(f".{folder.name}{LOCK_FILE}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -206,7 +202,7 @@ def sole_maker(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
-        yield
+        yield  # unlocked: without permission the block cannot create the folder either
         return
     assert descriptor is not None
     try:

@@ -38,10 +38,7 @@ def accuracy(scores: Array, labels: Array) -> float:
 
 
 def micro_f1(scores: Array, labels: Array) -> float:
-    """Return the F1 of all decisions pooled, 2 TP / (2 TP + FP + FN); 0 without positives.
-
-    It equals ``accuracy``, whose arguments it takes, if a vertex has one label.
-    """
+    """Return F1 of all decisions pooled, 2 TP / (2 TP + FP + FN); arguments as for ``accuracy``."""
     if labels.ndim == 1:
         return accuracy(scores, labels)
     predicted, actual = scores > 0, labels > 0
@@ -154,9 +151,9 @@ def count_classes(scores: Array, labels: Array) -> ClassCounts:
 
 
 def average_precision(scores: Array, labels: Array) -> float:
-    """Return the sum over thresholds of precision times increase in recall; NaN without positives.
+    """Return the sum over thresholds of precision times increase in recall, mean over classes.
 
-    Arguments are as for ``roc_auc``. For multilabel the result is the mean over non-empty classes.
+    Arguments are as for ``roc_auc``; NaN without positives.
     """
     return _mean_over_labels(_precision, scores, labels)
 

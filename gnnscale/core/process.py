@@ -51,10 +51,7 @@ _PATH = (
 
 
 def python_command(program: str, *arguments: object) -> list[str]:
-    """Return the command that runs ``program``, one line of statements, with this ``sys.path``.
-
-    The program finds ``arguments``, converted to str, in ``sys.argv[1:]``.
-    """
+    """Return the command that runs statements with this ``sys.path``, and these arguments."""
     words = map(str, (len(sys.path), *sys.path, *arguments))
     return [sys.executable, "-c", f"{_PATH}{program}", *words]
 

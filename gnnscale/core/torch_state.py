@@ -71,11 +71,7 @@ def standard_arithmetic() -> Iterator[None]:
 
 @contextmanager
 def preserved_defaults() -> Iterator[None]:
-    """Restore process-wide defaults after the ``with`` block, which may import foreign modules.
-
-    The defaults are torch's default type and device, its recording of gradients, and NumPy's
-    handling of floating-point errors.
-    """
+    """Restore the defaults of torch and NumPy after the block, which may import foreign modules."""
     import numpy as np
 
     torch: Any = sys.modules.get("torch")

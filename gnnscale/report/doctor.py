@@ -187,22 +187,20 @@ def _format_csim(fpga: dict[str, Any]) -> str:
 
 
 def _format_memory(memory: dict[str, int]) -> str:
-    limited = memory["total"] < memory["installed"]
-    limit = f" (limited by a container or ulimit -v, {gib(memory['installed'])} installed)"
-    limit = limit if limited else ""
-    return f"{gib(memory['total'])}{limit}, {gib(memory['available'])} available"
+    total, physical = memory["total"], memory["installed"]
+    limit = f" (limited by a container or ulimit -v, {gib(physical)} installed)"
+    return f"{gib(total)}{limit if total < physical else ''}, {gib(memory['available'])} available"
 
 
 def print_findings(findings: dict[str, Any], console: Console) -> None:
     """Print the result of ``examine`` as two tables."""
     machine = findings["machine"]
     machine_table = Table(title="Found on this machine", show_header=False)
-    memory = machine["memory"]
     gpu_names = [_format_gpu(gpu) for gpu in findings["cuda"]]
     rows: Sequence[tuple[str, str]] = [
         ("processor", machine["processor"]),
         ("cores this process may use", str(machine["cores"])),
-        ("memory", _format_memory(memory)),
+        ("memory", _format_memory(machine["memory"])),
         ("SIMD kernels", findings["simd_level"]),
         ("bfloat16 instructions", ", ".join(machine["bf16"]) or "none"),
         ("GPUs", ", ".join(gpu_names) or "none"),
@@ -224,11 +222,7 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
 
 
 def examine_store(path: Path) -> dict[str, Any]:
-    """Check every byte of a graph store, and return plain values for JSON.
-
-    The keys are ``path``, and ``checks`` (``what``: the checked item; ``problem``: one line, or
-    None).
-    """
+    """Check each byte of a graph store; ``checks`` have ``what`` and ``problem`` (or None)."""
     return {"path": str(path), "checks": [asdict(check) for check in verify_store(path)]}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,12 @@ def fixed(value: float | None, decimals: int) -> str:
 def fine_percent(error: float | None) -> str:
     """Return a small relative error in percent, with its sign and one decimal."""
     return ABSENT if error is None else f"{error * 100:+.1f} %"
+
+
+def mean_present(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None; None: all are."""
+    present = [value for value in values if value is not None]
+    return statistics.fmean(present) if present else None
 
 
 def signed_percent(error: float | None) -> str:

@@ -335,10 +335,7 @@ def _key(maximum: int, *, x_start: float, top: float) -> Iterator[str]:
 def picture(
     title: str, notes: Sequence[str], drawings: Sequence[Drawing], *, width: float, height: float
 ) -> str:
-    """Return an SVG file with colors for light and dark mode, and ``notes`` below its title.
-
-    ``width`` and ``height`` are pixels; the picture is wider if its title is.
-    """
+    """Return an SVG file in pixels, at least as wide as its title, with ``notes`` below."""
     width = max(width, 32 + 9 * len(title))
     lines = [text(16, 26, title, css="head")]
     lines += [text(16, 46 + 16 * i, note, css="soft") for i, note in enumerate(notes)]

@@ -5,7 +5,6 @@ corrected by a profiling run of some steps of the plan.
 """
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +15,14 @@ from gnnscale.planner import Cpu, DevicePlan, DeviceShare
 from gnnscale.planner.cost_model.equations import PlanPredictions, Prediction, pipeline_seconds
 from gnnscale.planner.cuda_spec import Cuda
 from gnnscale.planner.platform import ESTIMATED, NOMINAL
-from gnnscale.report.formatting import MEASURED, PREDICTIONS, fine_percent, least_real, milliseconds
+from gnnscale.report.formatting import (
+    MEASURED,
+    PREDICTIONS,
+    fine_percent,
+    least_real,
+    mean_present,
+    milliseconds,
+)
 from gnnscale.report.steps import Steps
 from gnnscale.run.records import TrainResult
 
@@ -140,16 +146,13 @@ def _own_seconds(times: dict[str, float | None], share: DeviceShare) -> float | 
 
 
 def _by_kind(devices: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | None]] | None:
-    """Return the mean errors by kind of device and prediction; None: all devices are of one kind.
-
-    Kinds are separate because an emulated device takes the time that the model predicts.
-    """
+    """Return the mean errors by kind of device and prediction; None: there is one kind."""
     kinds = list(dict.fromkeys(device["kind"] for device in devices))
     if len(kinds) == 1:
         return None
     return {
         kind: {
-            name: _mean(
+            name: mean_present(
                 device[name] and device[name]["error"]
                 for device in devices
                 if device["kind"] == kind
@@ -158,11 +161,6 @@ def _by_kind(devices: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | N
         }
         for kind in kinds
     }
-
-
-def _mean(errors: Any) -> float | None:
-    present = [error for error in errors if error is not None]
-    return statistics.fmean(present) if present else None
 
 
 def _steps_under(plan: DevicePlan, steps: Steps) -> BoolArray:
@@ -194,10 +192,7 @@ def _error(predicted: float | None, measured: float | None) -> float | None:
 
 
 def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
-    """Return lines about a result of ``compare``: its predictions, errors and noise floor.
-
-    ``absent``: whether to state unknown values.
-    """
+    """Return lines about predictions, errors and noise; ``absent``: about unknown values, too."""
     measured_s = predicted["measured_step_s"]
     lines = ["step: no two full mini-batches in a row ran under the first plan"] if absent else []
     if measured_s is not None:

@@ -19,10 +19,7 @@ _STYLE = (
 
 
 def describe(scaling: ScalingCurve) -> dict[str, Any]:
-    """Return plain values for JSON, in seconds, joules, and million edges per second.
-
-    None: the device lacks the stage, or no model predicts the value.
-    """
+    """Return plain values for JSON: seconds, joules, million edges per second; None: absent."""
     return {
         "figures": "simulated",
         "graph": scaling.graph,

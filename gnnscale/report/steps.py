@@ -162,9 +162,8 @@ def read_steps(file: Path, *, num_devices: int) -> Steps:
     a long run, every n-th step and all decisions are read, so that memory and time stay bounded.
     """
     stride = -(-_count_lines(file) // _MAX_STEPS)
-    number, epoch = array("q"), array("q")
-    seconds, loss = array("d"), array("d")
-    num_seeds, threads, stages, link_bytes = array("q"), array("q"), array("d"), array("q")
+    number, epoch, num_seeds, threads, link_bytes = (array("q") for _ in range(5))
+    seconds, loss, stages = (array("d") for _ in range(3))
     decisions: list[tuple[int, str]] = []
     for index, _, step in _parse_lines(file, stride):
         if len(step.devices) != num_devices:
@@ -182,16 +181,16 @@ def read_steps(file: Path, *, num_devices: int) -> Steps:
             threads.extend((device.threads.sample, device.threads.load, device.threads.propagate))
             stages.extend(device.stage_s.get(name, math.nan) for name in STAGES)
             link_bytes.append(device.traffic.rows.link_bytes + device.traffic.lists.link_bytes)
-    n = len(number)
+    shape = (len(number), num_devices)
     return Steps(
-        number=np.array(number, dtype=np.int64),
-        epoch=np.array(epoch, dtype=np.int64),
-        seconds=np.array(seconds, dtype=np.float64),
-        loss=np.array(loss, dtype=np.float64),
-        num_seeds=np.array(num_seeds, dtype=np.int64).reshape(n, num_devices),
-        threads=np.array(threads, dtype=np.int64).reshape(n, num_devices, 3),
-        stages=np.array(stages, dtype=np.float64).reshape(n, num_devices, len(STAGES)),
-        link_bytes=np.array(link_bytes, dtype=np.int64).reshape(n, num_devices),
+        number=np.array(number),
+        epoch=np.array(epoch),
+        seconds=np.array(seconds),
+        loss=np.array(loss),
+        num_seeds=np.array(num_seeds).reshape(shape),
+        threads=np.array(threads).reshape(*shape, 3),
+        stages=np.array(stages).reshape(*shape, len(STAGES)),
+        link_bytes=np.array(link_bytes).reshape(shape),
         decisions=tuple(decisions),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,11 +15,10 @@ from gnnscale.core import STAGES, Traffic, find_machine, installed, write_atomic
 from gnnscale.core.config.run_directory import METRICS_FILE
 from gnnscale.core.metrics import mteps, nvtps
 from gnnscale.planner import Device, Fpga
-from gnnscale.report.formatting import least_real, network_figures
+from gnnscale.report.formatting import least_real, mean_present, network_figures
 from gnnscale.report.fpga import SIMULATED, csim_figures
 
 if TYPE_CHECKING:
-    from gnnscale.cache import Uncached
     from gnnscale.partition import PartitionStats
     from gnnscale.run.records import (
         DeviceEpoch,
@@ -57,6 +56,7 @@ def summarize(
         command: command line that repeats the run.
         started, ended: start and end of the training process's run, seconds since 1970.
     """
+    uncached = run.layout.uncached
     return {
         "status": status,
         "error": error,
@@ -86,7 +86,12 @@ def summarize(
         "step_bytes": _step_bytes(run),
         "network": network_figures(run),
         "cache": _cache(run),
-        "uncached": _uncached(run.layout.uncached),
+        "uncached": uncached
+        and {
+            "devices": uncached.num_devices,
+            "of": uncached.of_devices,
+            "reason": uncached.line,
+        },
         "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},
     }
@@ -116,7 +121,10 @@ def _speed(epochs: Sequence[EpochRecord]) -> dict[str, Any]:
     num_edges = sum(epoch.num_edges for epoch in epochs)
     num_vertices = sum(epoch.num_vertices for epoch in epochs)
     return {
-        "epoch_time_s": _averages(times),
+        "epoch_time_s": {
+            "mean": mean_present(times),
+            "median": statistics.median(times) if times else None,
+        },
         "mteps": mteps(num_edges, sum(times)) if epochs else None,
         "nvtps": nvtps(num_vertices, sum(times)) if epochs else None,
     }
@@ -169,13 +177,6 @@ def _energy_j(epochs: Sequence[EpochRecord]) -> float | None:
     joules = [usage.energy_j for usage in usages if usage is not None]
     counted = [value for value in joules if value is not None]
     return sum(counted) if counted and len(counted) == len(joules) else None
-
-
-def _averages(times: Sequence[float]) -> dict[str, float | None]:
-    return {
-        "mean": statistics.fmean(times) if times else None,
-        "median": statistics.median(times) if times else None,
-    }
 
 
 def _partition(stats: PartitionStats | None) -> dict[str, Any] | None:
@@ -232,13 +233,6 @@ def _cache(run: TrainResult) -> dict[str, Any] | None:
     }
 
 
-def _uncached(uncached: Uncached | None) -> dict[str, Any] | None:
-    """Return the number of devices that cache nothing, and the reason; None: all cache."""
-    if uncached is None:
-        return None
-    return {"devices": uncached.num_devices, "of": uncached.of_devices, "reason": uncached.line}
-
-
 def _utc(seconds: float | None) -> str | None:
     """Return a time since 1970 in ISO 8601, UTC, with milliseconds."""
     if seconds is None:
@@ -269,15 +263,15 @@ def _device(
     epochs = list(epochs_of.values())
     seconds = sum(epoch.epoch_time_s for epoch in run.history if epoch.epoch in epochs_of)
     last = epochs[-1] if epochs else None
-    sent = _mean(epoch.host_to_device_bytes for epoch in epochs)
+    sent = mean_present(epoch.host_to_device_bytes for epoch in epochs)
     return {
         "name": device.label,
         "kind": device.kind,
         "figures": device.figures,
-        "batch_share": _mean(epoch.batch_share for epoch in epochs),
+        "batch_share": mean_present(epoch.batch_share for epoch in epochs),
         "threads": None if last is None else last.threads,
         "stage_times_s": {
-            name: _mean(epoch.stage_times_s[name] for epoch in epochs) for name in STAGES
+            name: mean_present(epoch.stage_times_s[name] for epoch in epochs) for name in STAGES
         },
         "host_to_device_bytes": None if sent is None else round(sent),
         "traffic": _mean_traffic(epochs),
@@ -344,11 +338,6 @@ def _counters(epochs: Sequence[DeviceEpoch]) -> dict[str, float]:
     for epoch in epochs:
         total.update(epoch.counters)
     return dict(total)
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return statistics.fmean(present) if present else None
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.api.loader.loader_data import LoaderData, allocate
+from gnnscale.api.loader.loader_data import AlignedRows, LoaderData, allocate
 from gnnscale.core import Array, Int64Array
 from gnnscale.core.lazy import import_dgl
 from gnnscale.nn.adapters import to_dgl_blocks
@@ -65,24 +65,22 @@ class _BatchReader:
 
     def vertex_rows(self, ids: Int64Array) -> dict[str, torch.Tensor]:
         """Return the data of vertices ``ids`` by PyG's names."""
+        return {name: self._take(rows, ids) for name, rows in self.data.rows.items()}
+
+    def _take(self, rows: AlignedRows, ids: Int64Array) -> torch.Tensor:
         sampling = self._sampling
-        return {
-            name: rows.take(ids, num_threads=sampling.num_threads, pinned=sampling.pinned)
-            for name, rows in self.data.rows.items()
-        }
+        return rows.take(ids, num_threads=sampling.num_threads, pinned=sampling.pinned)
 
     def edge_rows(self, hops: list[ops.SampledHop]) -> tuple[torch.Tensor | None, dict[str, Any]]:
         """Return the ids of the edges of ``hops``, None without ids, and the edges' data."""
-        sampling, data = self._sampling, {}
+        data = {}
         if self.data.hands_weights:
             weights = [hop.edge_weights for hop in hops if hop.edge_weights is not None]
             data["edge_weight"] = torch.from_numpy(np.concatenate(weights))
         if self.data.edge_features is not None:
             row_ids = [hop.edge_rows for hop in hops if hop.edge_rows is not None]
             ids = np.concatenate(row_ids).astype(np.int64)
-            data["edge_attr"] = self.data.edge_features.take(
-                ids, num_threads=sampling.num_threads, pinned=sampling.pinned
-            )
+            data["edge_attr"] = self._take(self.data.edge_features, ids)
         if not self.has_edge_ids:
             return None, data
         edge_ids = self.empty((sum(len(hop.indices) for hop in hops),))
@@ -91,7 +89,7 @@ class _BatchReader:
         if self.data.graph.edge_ids is not None:
             ids[:] = self.data.graph.edge_ids[ids]
         for name, rows in self.data.edge_rows.items():
-            data[name] = rows.take(ids, num_threads=sampling.num_threads, pinned=sampling.pinned)
+            data[name] = self._take(rows, ids)
         return edge_ids, data
 
 

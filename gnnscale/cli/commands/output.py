@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 def output_folder(
     options: DictConfig, names: Sequence[str], *, force: bool | None = None
 ) -> Iterator[Path]:
-    """Create and lock the folder into which a command writes files called ``names``.
-
-    A sweep has created the folders of its jobs. ``force`` is as for ``run_directory.check_output``.
-    """
+    """Create and lock the folder of files called ``names``; a sweep has created its jobs'."""
     if in_sweep():
         directory = job_directory()
         with sole_writer(directory, option="hydra.sweep.dir"):

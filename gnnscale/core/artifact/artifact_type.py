@@ -107,19 +107,13 @@ class ArtifactType:
                 )
 
     def write_header(self, folder: Path, entries: Mapping[str, Any]) -> None:
-        """Write the header into an existing ``folder``, after all arrays.
-
-        ``entries`` are plain values, and under ``arrays`` an ``ArrayEntry`` by array name.
-        """
+        """Write the header last: plain ``entries``, and an ``ArrayEntry`` for each array."""
         arrays = {name: asdict(entry) for name, entry in entries["arrays"].items()}
         content = {"format_version": self.version, **entries, "arrays": arrays}
         write_atomically(folder / self.header, header_text(content))
 
     def read_header(self, path: Path) -> dict[str, Any]:
-        """Return the entries of the header of the artifact at ``path``, as plain values.
-
-        GraphError if the header is missing, too large, not a JSON object, or of another version.
-        """
+        """Return the plain entries of a header; GraphError unless it is of this version."""
         file = path / self.header
         try:
             size = file_bytes(file)
@@ -206,11 +200,7 @@ class ArtifactType:
     def check_same(
         self, path: Path, options: Mapping[str, object], stored: Mapping[str, object]
     ) -> None:
-        """Raise GraphError, naming the first difference, if ``options`` differ from the artifact's.
-
-        Both mappings are values that determine the content, ``stored`` those of the artifact at
-        ``path``.
-        """
+        """Raise GraphError with the first of ``options`` that differs from ``stored``."""
         for name in (*options, *stored):
             if options.get(name) != stored.get(name):
                 raise GraphError(

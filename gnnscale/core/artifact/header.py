@@ -15,11 +15,7 @@ from gnnscale.core.config.renamed import stored_path
 
 
 def parse_json(data: bytes, *, source: object) -> dict[str, Any]:
-    """Return the JSON object in ``data``.
-
-    GraphError if ``data`` is not UTF-8, not JSON, or not an object; or if it is nested too deeply,
-    contains NaN, or repeats a key.
-    """
+    """Return the JSON object in ``data``; GraphError for anything else, NaN, or a repeated key."""
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_object)
     # Brackets nested too deeply raise RecursionError, numbers of thousands of digits ValueError.
@@ -84,10 +80,7 @@ def plain(value: Any) -> Any:
 
 
 def file_sha256(file: Path, stop: threading.Event | None = None) -> str:
-    """Return the SHA-256 of a regular file's content as hex digits, showing progress.
-
-    A set ``stop`` ends the work early; the result is then meaningless.
-    """
+    """Return the SHA-256 of a regular file in hex; ``stop`` ends the work, without meaning."""
     sha256 = hashlib.sha256()
     total = file.stat().st_size
     chunk = memoryview(bytearray(_CHUNK_BYTES))

@@ -73,10 +73,7 @@ class ArrayEntry:
 
 
 class NpyWriter:
-    """Writer of a .npy file whose number of rows is known only at the end.
-
-    As a context manager it closes the file after an exception.
-    """
+    """Writer, and context manager, of a .npy file whose number of rows is known only at the end."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], row_shape: tuple[int, ...] = ()) -> None:
         self._dtype = dtype
@@ -121,11 +118,7 @@ class NpyWriter:
 
 
 def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Write the header of a .npy file; the header of a matrix fills one disk block.
-
-    Rows whose size is a multiple of the sector size are then aligned to sectors, as direct I/O
-    needs.
-    """
+    """Write the header of a .npy file; a matrix's fills a disk block, for direct I/O of rows."""
     descr = np.lib.format.dtype_to_descr(dtype)
     header = {"descr": descr, "fortran_order": False, "shape": shape}
     content = io.BytesIO()
@@ -183,10 +176,7 @@ def read_header(stream: IO[bytes]) -> NpyHeader:
 
 
 def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) -> Array:
-    """Map a .npy file read-only, after ``check_array``.
-
-    GraphError if the file is missing, its size differs from its header, or the array is refused.
-    """
+    """Map a .npy file read-only; GraphError if it is damaged, or ``check_array`` refuses it."""
     try:
         with open_regular(path) as stream:
             header = read_header(stream)
@@ -206,10 +196,7 @@ def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) ->
 
 
 def check_length(array: Array) -> None:
-    """Raise GraphError if the file of a mapped array became shorter since it was mapped.
-
-    The remainder of the last page then reads as zeros, and reading later pages raises SIGBUS.
-    """
+    """Raise GraphError if a mapped file became shorter; lost pages are zeros, then SIGBUS."""
     root: Any = array
     while isinstance(root.base, np.ndarray):
         root = root.base

@@ -70,9 +70,6 @@ def current_path(path: str) -> str:
 
 
 def stored_path(cls: type[object]) -> str:
-    """Return the path by which stored files name a class, the one of its first release.
-
-    Identities of stores made by an earlier release thus stay equal.
-    """
+    """Return the first path of a class, by which stored files and their identities name it."""
     path = f"{cls.__module__}.{cls.__qualname__}"
     return _STORED.get(path, path)

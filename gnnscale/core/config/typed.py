@@ -5,7 +5,7 @@ import inspect
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING, fields, is_dataclass, make_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -61,7 +61,7 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
         optional = value is None and hints[name] is not record
         values[name] = None if optional else typed(value, record, group=option)
     for name, field in options.items():
-        if name not in values and _required(field):
+        if name not in values and field.default is field.default_factory is MISSING:
             raise ConfigError(f"{prefix}{name}: required")
     return cls(**values)
 
@@ -175,10 +175,7 @@ def _whole(value: Any, hint: Any) -> Any:
 def _check_plain(option: str, value: Any, *, infinite: bool) -> None:
     """Raise ConfigError for numbers that are not finite or too large, and unprintable text."""
     if isinstance(value, (list, dict)):
-        parts = (
-            [part for item in value.items() for part in item] if isinstance(value, dict) else value
-        )
-        for part in parts:
+        for part in [*value, *(value.values() if isinstance(value, dict) else ())]:
             _check_plain(option, part, infinite=infinite)
     elif isinstance(value, float):
         if math.isnan(value) or (math.isinf(value) and not infinite):
@@ -200,10 +197,6 @@ def _text(value: Any) -> str:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _required(field: Field[Any]) -> bool:
-    return field.init and field.default is MISSING and field.default_factory is MISSING
 
 
 def unknown_option(name: str, options: Iterable[str]) -> str:

@@ -33,6 +33,8 @@ _DIGEST_BYTES = 64
 _METADATA = "gnnscale.names"
 #: Options of a user's module and of the arguments of its constructor.
 _MODULE, _ARGUMENTS = "model.module", "model.arguments."
+#: Marks of an undeclared text that looks like a path or an address.
+_PLACE = re.compile(r"\A~|[/\\]|::")
 #: Values that Hydra reads without quotes.
 _PLAIN = re.compile(r"[\w./:@+-]+", re.ASCII)
 _LOG = logging.getLogger(__name__)
@@ -129,7 +131,7 @@ def _named(
 ) -> Iterator[NamedOption]:
     """Yield the named options in one value."""
     if declaration is None:
-        texts = tuple(text for text in _texts(value) if _looks_like_place(text))
+        texts = tuple(filter(_PLACE.search, _texts(value)))
         if texts:
             yield NamedOption(option=option, what="place", texts=texts, value=value)
     elif declaration.entries is not None:
@@ -269,7 +271,8 @@ def _in_run(path: str, directory: Path) -> bool:
     try:
         target = Path(os.path.realpath(path))
         within = target.is_relative_to(os.path.realpath(directory))
-        return within and all(map(_is_plain, _walk(target)))
+        modes = (entry.lstat().st_mode for entry in _walk(target))
+        return within and all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) for mode in modes)
     except (OSError, ValueError):  # a zero byte, a name that is too long
         return False
 
@@ -282,18 +285,9 @@ def _walk(path: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in (*folders, *files))
 
 
-def _is_plain(path: Path) -> bool:
-    mode = path.lstat().st_mode
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
-
-
 def is_address(text: str) -> bool:
     """Whether ``text`` is an address such as ``s3://bucket/folder``, or a chain of addresses."""
     return "://" in text or "::" in text
-
-
-def _looks_like_place(text: str) -> bool:
-    return any(mark in text for mark in ("/", "\\", "::")) or text.startswith("~")
 
 
 def _drop(values: dict[str, Any], option: str) -> None:
@@ -349,10 +343,7 @@ def _load_hint(refused: list[NamedOption]) -> str:
 
 
 def format_option_value(value: Any, *, quotes: bool = True) -> str:
-    """Return a value in the grammar of the command line.
-
-    ``quotes`` are put around texts that Hydra would not read as plain text.
-    """
+    """Return a value in the command line's grammar, texts in ``quotes`` if Hydra needs them."""
     if isinstance(value, (list, tuple)):
         return f"[{','.join(format_option_value(element, quotes=quotes) for element in value)}]"
     if isinstance(value, Mapping):

@@ -58,10 +58,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_regular(file: Path, *, limit: int) -> bytes:
-    """Return the content of a regular file; ConfigError if it has more than ``limit`` bytes.
-
-    A pipe or device could block, and is refused, too.
-    """
+    """Return the content of a regular file; ConfigError if it exceeds ``limit`` bytes."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -97,10 +94,7 @@ def load_yaml(file: Path, *, is_text: Callable[[str], bool] = lambda option: Fal
 def read_yaml(
     file: Path, *, raw: Collection[str] = (), is_text: Callable[[str], bool] = lambda option: False
 ) -> dict[str, Any]:
-    """Return the options in a YAML file: a mapping of names to values, lists and mappings.
-
-    Values of the top-level names ``raw`` are unchecked. Else as ``load_yaml``.
-    """
+    """Return the options in a YAML file, as ``load_yaml`` does; ``raw`` ones are unchecked."""
     values = load_yaml(file, is_text=is_text)
     if values is None:
         return {}
@@ -125,10 +119,7 @@ def check_known(file: Path, values: dict[str, Any], names: Collection[str]) -> N
 
 
 def check_references(file: Path, values: Any, *, allowed: bool) -> None:
-    """Raise ConfigError for text in plain values that OmegaConf would evaluate.
-
-    If ``allowed``, values may refer to other options and to ``${usable_cores:}``.
-    """
+    """Raise ConfigError for text that OmegaConf would evaluate, except ``allowed`` references."""
     hint = (
         "refer to options as ${seed}, and to nothing else" if allowed else "it holds values alone"
     )

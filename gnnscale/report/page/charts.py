@@ -40,10 +40,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
 
 
 def upper(values: Float64Array) -> float:
-    """Return the upper end of an axis from 0 on which typical ``values`` are easy to read.
-
-    Outliers are cut off: the first steps of a run may take many times as long as later steps.
-    """
+    """Return the end of a readable axis from 0 of typical ``values``; outliers are cut off."""
     finite = values[np.isfinite(values)]
     maximum = float(finite.max(initial=0.0))
     typical = 1.6 * float(np.quantile(finite, 0.95)) if len(finite) else 0.0
@@ -283,7 +280,9 @@ def timeline(plan: DevicePlan, spans: StructArray) -> str:
                 x_start = _LEFT + (begin - start) * scale
                 parts += _span(name, step, x_start, (stop - begin) * scale, top, stop - begin)
             top += _ROW
-    parts = [*_time_axis((end - start) * 1e3, top), *parts]
+    longest = max((end - start) * 1e3, 1e-6)
+    parts += _grid(longest, 12, (_WIDTH - _LEFT - _RIGHT) / longest, _LEFT, top)
+    parts.append(text((_LEFT + _WIDTH) / 2, top + 34, "ms", anchor="middle", css="title"))
     return (
         f'<svg class="timeline" viewBox="0 0 {_WIDTH:g} {top + 40:g}" role="img" '
         'aria-label="stages of some steps over time, a row for each stage of a device">'
@@ -303,12 +302,6 @@ def _span(
     if width < _DIGIT * len(label) + 4:
         return (bar,)
     return bar, text(x_start + width / 2, top + 12, label, anchor="middle", css=f"on-bar on-{name}")
-
-
-def _time_axis(span_ms: float, floor: float) -> list[str]:
-    longest = max(span_ms, 1e-6)
-    parts = _grid(longest, 12, (_WIDTH - _LEFT - _RIGHT) / longest, _LEFT, floor)
-    return [*parts, text((_LEFT + _WIDTH) / 2, floor + 34, "ms", anchor="middle", css="title")]
 
 
 def _grid(high: float, max_steps: int, scale: float, x_start: float, floor: float) -> list[str]:

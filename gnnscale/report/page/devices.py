@@ -136,7 +136,7 @@ def devices(summary: Mapping[str, Any]) -> str:
     }
     figures = {
         "share": [percent(entry["batch_share"]) for entry in entries],
-        "threads": [_threads(entry["threads"]) for entry in entries],
+        "threads": [" / ".join(map(str, (e["threads"] or {"": ABSENT}).values())) for e in entries],
         **{
             f"{name} s": [fixed(entry["stage_times_s"][name], 3) for entry in entries]
             for name in STAGES
@@ -352,10 +352,6 @@ def _kind(device: dict[str, Any]) -> str:
     """Return the kind with the mark of its figures; one word if both have the same name."""
     kind, figures = device["kind"], device["figures"]
     return badge(figures) if kind == figures else f"{escape(kind)}{badge(figures)}"
-
-
-def _threads(threads: dict[str, int] | None) -> str:
-    return ABSENT if threads is None else " / ".join(str(value) for value in threads.values())
 
 
 def _link(device: dict[str, Any], name: str) -> int | None:

@@ -73,10 +73,7 @@ def card(title: str, content: str) -> str:
 
 
 def column_table(labels: Mapping[str, Sequence[str]], figures: Mapping[str, Sequence[str]]) -> str:
-    """Return a table of columns, left-aligned ``labels`` and right-aligned ``figures``, all HTML.
-
-    Columns of ``figures`` whose cells are all ``ABSENT`` are omitted.
-    """
+    """Return left-aligned ``labels``, and ``figures`` unless all are ``ABSENT``, as a table."""
     present = {name: cells for name, cells in figures.items() if set(cells) - {ABSENT}}
     head = [f'<th class="left">{name}</th>' for name in labels]
     head += [f"<th>{name}</th>" for name in present]

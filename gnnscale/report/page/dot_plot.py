@@ -89,10 +89,7 @@ class Quantity:
 
 
 def dot_plot(title: str, rows: Sequence[DotRow], quantity: Quantity) -> str:
-    """Return an SVG element: a row for each choice, with a dot for each job, mean and deviation.
-
-    Labels are to the left of the dots, mean and deviation to the right, and in ``aria-label``.
-    """
+    """Return an SVG element: a row for each choice, with a dot for each job, mean and deviation."""
     axis = quantity.axis(rows)
     wrapped = [_lines(row.label) for row in rows]
     figures = [quantity.words(row) for row in rows]
@@ -119,7 +116,7 @@ def dot_plot(title: str, rows: Sequence[DotRow], quantity: Quantity) -> str:
         parts += _marks(row, axis, middle, across)
         top += height
     description = "; ".join(
-        f"{row.label} {words} ({_num_jobs(len(row.values))})"
+        f"{row.label} {words} ({len(row.values)} job{'s' if len(row.values) > 1 else ''})"
         for row, words in zip(rows, figures, strict=True)
     )
     return (
@@ -132,10 +129,6 @@ def _lines(label: str) -> list[str]:
     """Return the lines of a label; an option is broken only if it is longer than a line."""
     whole = textwrap.wrap(label, _LABEL, break_long_words=False, break_on_hyphens=False)
     return [piece for line in whole for piece in textwrap.wrap(line, _LABEL)]
-
-
-def _num_jobs(num_jobs: int) -> str:
-    return "1 job" if num_jobs == 1 else f"{num_jobs} jobs"
 
 
 def _ends(row: DotRow) -> tuple[float, float]:

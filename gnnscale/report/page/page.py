@@ -237,11 +237,7 @@ def render(
     spans: StructArray,
     options: Mapping[str, Any],
 ) -> str:
-    """Return the page of a run from ``summary.json`` and ``steps.jsonl``.
-
-    ``spans`` are ``[num_spans]`` of ``SPAN``, of the first steps; ``options`` those of
-    ``config.yaml``.
-    """
+    """Return the page of a run; ``spans`` are those of the first steps, ``options`` the run's."""
     parts = {
         "Classes": classes(summary),
         "Devices": devices(summary),

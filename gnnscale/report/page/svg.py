@@ -69,10 +69,6 @@ class Plot:
     def _inner_height(self) -> float:
         return self.height - self.bottom - self.top
 
-    @property
-    def _inner_width(self) -> float:
-        return self.width - self.right - self.left
-
     def svg(
         self,
         elements: Sequence[str],
@@ -89,7 +85,8 @@ class Plot:
         """
         box = (
             f"{self.left - _MARGIN:g} {self.top - _MARGIN:g} "
-            f"{self._inner_width + 2 * _MARGIN:g} {self._inner_height + 2 * _MARGIN:g}"
+            f"{self.width - self.right - self.left + 2 * _MARGIN:g} "
+            f"{self._inner_height + 2 * _MARGIN:g}"
         )
         x, y, width, height = box.split()
         area = f'x="{x}" y="{y}" width="{width}" height="{height}"'
@@ -168,11 +165,7 @@ def text(x: float, y: float, content: str, *, anchor: str = "start", css: str = 
 
 
 def bins(num_points: int, max_points: int = MAX_POINTS) -> list[slice]:
-    """Return the bins of a curve's points that a plot draws at one position.
-
-    Up to ``max_points`` points, a bin is a point. Otherwise it counts as three: min, median and
-    max.
-    """
+    """Return the bins of points that a curve shows at one position, as min, median and max."""
     if num_points <= max_points:
         return [slice(i, i + 1) for i in range(num_points)]
     edges: Int64Array = np.linspace(0, num_points, max_points // 3 + 1).astype(np.int64)

@@ -31,10 +31,7 @@ class SweepReport(Callback):
     """Callback that reports a sweep; Hydra calls it after all jobs, with any launcher."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Write ``report.html`` and ``results.{json,csv,svg}``, and print a table.
-
-        SystemExit with status 1 if a job failed.
-        """
+        """Write the report and ``results.{json,csv,svg}``; SystemExit(1) if a job failed."""
         directory = Path(config.hydra.sweep.dir)
         jobs = collect(directory)
         if not jobs:
@@ -124,10 +121,7 @@ _FILE_WIDTH = 160
 def choose_columns(
     jobs: Sequence[dict[str, Any]], *, sequential: bool
 ) -> tuple[list[str], list[str]]:
-    """Return the results that are columns of a table, and the results equal in all jobs.
-
-    Times are columns only if ``sequential``: no two jobs ran at a time.
-    """
+    """Return columns of the table, times only if ``sequential``, and equal results."""
     names = [name for name in COLUMNS if sequential or name not in _TIMES]
     for decided_by, group in _OPTIONAL.items():
         if all(job[decided_by] is None for job in jobs):
@@ -148,10 +142,7 @@ def print_jobs(
     *,
     sequential: bool,
 ) -> None:
-    """Print the table of jobs, and lines about equal results, times, caches and seeds.
-
-    ``columns`` and ``equal`` are results of ``choose_columns``, ``seeds`` of ``over_seeds``.
-    """
+    """Print jobs, columns and equal results, and the statistics ``seeds`` of ``over_seeds``."""
     console = Console()
     if not console.is_terminal:
         # A file needs no line breaks.

@@ -67,13 +67,13 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     varied = _varied([options for _, options, _ in numbered_jobs])
     jobs: list[dict[str, Any]] = []
     for number, options, file in numbered_jobs:
-        summary = _summary(file)
+        summary, page = _summary(file), file.parent / REPORT_FILE
         jobs.append(
             {
                 "job": number,
                 "options": {name: options.get(name) for name in varied},
                 "directory": str(file.parent.resolve()),
-                "report": _report_path(file.parent),
+                "report": f"{page.parent.name}/{page.name}" if page.is_file() else None,
                 **{name: summary.get(name) for name in (*COLUMNS, "metric", "error")},
                 "epoch_time_s": (summary.get("epoch_time_s") or {}).get("median"),
                 **{name: summary.get(name) for name in ("figures", "started", "ended")},
@@ -85,11 +85,6 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     works = [_work(folder, job) for folder, job in zip(folders, jobs, strict=True)]
     _compare_times(jobs, works)
     return jobs
-
-
-def _report_path(directory: Path) -> str | None:
-    file = directory / REPORT_FILE
-    return f"{directory.name}/{REPORT_FILE}" if file.is_file() else None
 
 
 @dataclass(frozen=True)
