@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from gnnscale.api.loader.batch_format import FORMATS, Sampling
-from gnnscale.api.loader.loader_data import EdgeUse, read_data
+from gnnscale.api.loader.loader_data import FORMATS, EdgeUse, Sampling, read_data
 from gnnscale.core import (
     ConfigError,
     GraphError,

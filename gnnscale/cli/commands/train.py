@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.cli.commands import output
-from gnnscale.cli.commands.predict import format_metric
+from gnnscale.cli.commands.tasks import format_metric
 from gnnscale.core import explain, hardware
 from gnnscale.core.config import run_directory
 from gnnscale.core.config.typed import typed

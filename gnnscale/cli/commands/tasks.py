@@ -1,19 +1,150 @@
-"""Tasks for planning and inspection: ``simulate``, ``generate`` and ``doctor``."""
+"""Tasks of all commands but ``train``: data, trained runs, planning and inspection."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.cli.commands.output import check_output, hydra_settings, output_folder
+from gnnscale.core.config.run_directory import locked_run
 from gnnscale.core.config.typed import typed
 from gnnscale.core.hardware import let_idle_threads_sleep
+from gnnscale.core.locks import sole_maker
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
     from rich.console import Console
 
+    from gnnscale.data import GraphSource
     from gnnscale.fpga_design import GenerateConfig
+
+
+def prepare(options: DictConfig) -> None:
+    """Convert raw files to a graph store."""
+    from gnnscale.run.commands import PrepareConfig
+
+    config = typed(options, PrepareConfig)
+    print(config.dataset.prepare(force=config.force))
+
+
+def partition(options: DictConfig) -> None:
+    """Partition a graph, print the partition, and draw ``partition.svg`` into its directory."""
+    from rich.console import Console
+
+    from gnnscale import partition as parts
+    from gnnscale.core.files import write_atomically
+    from gnnscale.report.partition import draw, print_partition
+    from gnnscale.run.commands import PartitionConfig
+
+    config = typed(options, PartitionConfig)
+    graph = config.dataset.open()
+    sizes = {"num_parts": config.num_parts, "num_hops": config.num_hops}
+    # The lock also covers the stores of parts and the picture, which belong to the partition.
+    with sole_maker(parts.partition_path(config.partitioner, graph, **sizes)):
+        path = parts.make_partition(
+            config.partitioner, graph, **sizes, num_threads=config.num_threads, force=config.force
+        )
+        stored = parts.read_partition(path, graph)
+        print_partition(stored, graph=graph.name, console=Console())
+        if not (path / parts.PICTURE_FILE).exists():
+            write_atomically(path / parts.PICTURE_FILE, draw(stored, graph=graph.name))
+        if config.part_stores:
+            (parts.write_rows if config.part_stores == "rows" else parts.write_parts)(stored, graph)
+    print(path)
+
+
+def plan_cache(options: DictConfig) -> None:
+    """Plan the caches of a run, print the plan, and draw ``cache_plan.svg`` into its directory."""
+    let_idle_threads_sleep()
+
+    from rich.console import Console
+
+    from gnnscale.cache import PICTURE_FILE, read_plan
+    from gnnscale.core.files import write_atomically
+    from gnnscale.report.cache_plan import draw, print_plan
+    from gnnscale.run.artifacts import open_partition
+    from gnnscale.run.commands import PlanCacheConfig
+    from gnnscale.training.build.cache_problem import plan_caches
+    from gnnscale.training.make_artifacts import divide
+
+    config = typed(options, PlanCacheConfig)
+    graph = config.dataset.open()
+    divided = () if config.partitioner.divides == "nothing" else (divide(config, graph),)
+    path = plan_caches(config, graph, open_partition(divided, graph), force=config.force)
+    stored = read_plan(path, graph)
+    print_plan(stored, graph=graph.name, console=Console())
+    if not (path / PICTURE_FILE).exists():
+        write_atomically(path / PICTURE_FILE, draw(stored, graph=graph.name))
+    print(path)
+
+
+def evaluate(options: DictConfig) -> None:
+    """Evaluate the best checkpoint of a run, and write ``evaluation.json`` into its directory."""
+    let_idle_threads_sleep()
+
+    from gnnscale.inference.evaluate import evaluate as evaluate_run
+    from gnnscale.report.summary import write_json
+    from gnnscale.run.commands import EvaluateConfig
+
+    config = typed(options, EvaluateConfig)
+    file = config.run.resolve() / "evaluation.json"
+    with locked_run(config.run):
+        evaluation = evaluate_run(config)
+        write_json(file, asdict(evaluation))
+    for split in ("train", "valid", "test"):
+        metrics = evaluation.metrics[split].items()
+        print(split, ", ".join(f"{name} {format_metric(value)}" for name, value in metrics))
+    print(file)
+
+
+def format_metric(value: float | None) -> str:
+    """Return the value of a metric for the terminal."""
+    return "not defined" if value is None else f"{value:.4f}"
+
+
+def predict(options: DictConfig) -> None:
+    """Write predictions or embeddings of a run's best checkpoint."""
+    let_idle_threads_sleep()
+
+    from gnnscale.inference.export import predict as task
+
+    graph = take_graph(options)
+    config = replace(typed(options, task.PredictConfig), graph=graph)
+    with locked_run(config.run, config.out):
+        print(task.predict(config))
+
+
+def take_graph(options: DictConfig) -> GraphSource | None:
+    """Remove the dataset from ``options``; return it, or None if it is the run's dataset."""
+    from omegaconf import open_dict
+
+    from gnnscale.data import GraphSource
+
+    if "_target_" not in options.dataset:
+        return None  # its options are paths of the run's dataset
+    with open_dict(options):
+        dataset = options.pop("dataset")
+        for name in ("store", "raw"):  # not fields of every dataset
+            if dataset[name] is None:
+                del dataset[name]
+    base: Any = GraphSource  # abstract: ``_target_`` names a subclass
+    return typed(dataset, base, group="dataset")
+
+
+def export(options: DictConfig) -> None:
+    """Write a run's best weights for another program, and print the code that loads them."""
+    let_idle_threads_sleep()
+
+    from gnnscale.inference.export import weights
+
+    config = typed(options, weights.ExportConfig)
+    with locked_run(config.run, config.file):
+        done = weights.export(config)
+    print(done.snippet)
+    if done.note:
+        print(f"note: {done.note}")
+    print(done.file)
 
 
 def doctor(options: DictConfig) -> None:
