@@ -52,19 +52,14 @@ class Result(TrainedRun):
         result = gnnscale.train(graph, "sage", epochs=20)
         result.test_metric  # 0.81
         result.predict("test")  # array([3, 0, 5, ...])
-
-    Attributes:
-        directory: the run directory.
-        config: the run's options.
-        history: a record per epoch: ``epoch``, ``train_loss``, ``valid_metric`` and more.
-        test_metric: test metric of the weights of ``best_epoch``. None: the run was stopped before,
-            or the metric is undefined.
-        metric: name of ``valid_metric`` and ``test_metric``.
     """
 
+    #: a record per epoch: ``epoch``, ``train_loss``, ``valid_metric`` and more
     history: tuple[EpochRecord, ...]
+    #: test metric of the weights of ``best_epoch``. None: the run was stopped before, or the metric
+    #: is undefined
     test_metric: float | None
-    metric: str
+    metric: str  #: name of ``valid_metric`` and ``test_metric``
 
     @classmethod
     def of(cls, config: RunConfig, directory: Path, run: TrainResult) -> Result:

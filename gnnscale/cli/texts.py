@@ -1,9 +1,8 @@
 """Quoting of text options, such as paths and names of columns, for Hydra's grammar.
 
-Hydra reads ``true`` as a bool, ``007`` as a number and ``a(1)`` as a function, and refuses ``ü``
-and ``;``. The value of a text option is quoted if Hydra would not read it as typed. Hydra's syntax
-remains available: quotes, ``null``, ``${...}``, functions such as ``choice(a,b)``, backslash
-escapes, and with -m commas between the jobs of a sweep.
+Hydra reads ``true`` as a bool, ``007`` as a number and ``a(1)`` as a function: such a value of a
+text option is quoted. Hydra's quotes, ``null``, ``${...}``, functions such as ``choice(a,b)``,
+backslash escapes, and with -m commas between the jobs of a sweep remain available.
 """
 
 import json

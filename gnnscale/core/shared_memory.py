@@ -92,7 +92,7 @@ class SharedMemory:
         return Path(f"/proc/{os.getpid()}/fd/{self.descriptor}")
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return an array over the beginning of the memory, which must be long enough, uncopied."""
+        """Return an array over the beginning of the memory; ConfigError if that is too small."""
         count = int(np.prod(shape, dtype=np.int64))
         if count * dtype.itemsize > len(self.map):
             needed = count * dtype.itemsize

@@ -49,11 +49,10 @@ class DoctorConfig:
 def examine() -> dict[str, Any]:
     """Return the hardware and software of this machine as plain values for JSON (imports torch).
 
-    The keys are ``machine``, ``simd_level``, ``cuda`` (GPUs), ``nvidia_driver`` (versions) and
-    ``nvidia_error`` (why NVML finds no GPU), ``fpga`` (``xrt``: version of XRT; ``boards``: names
-    of cards; ``csim_library``: the compiled default design; ``csim_compiler``: the compiler for
-    other designs; None: missing), ``packages`` (version or None) and ``features`` (``feature``,
-    ``ready``, ``needs``: the missing requirement or None).
+    ``nvidia_error`` says why NVML finds no GPU. ``fpga`` has ``xrt``, the version of XRT,
+    ``boards``, names of cards, ``csim_library``, the compiled default design, and
+    ``csim_compiler``, that of other designs. ``features`` have ``needs``, the missing requirement.
+    None: missing.
     """
     import torch
 

@@ -51,19 +51,12 @@ def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | Non
 
 
 def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
-    """Return ``predicted`` of ``summary.json``; None: nothing was predicted.
+    """Return ``predicted`` of ``summary.json`` (docs/run-directory.md); None: nothing predicted.
 
     Predictions are for a full mini-batch under the run's first plan. Measured times are therefore
-    medians over the ``num_steps`` steps with this plan and a full mini-batch; None without such
-    steps. They are means if the prediction includes first steps that fill memory. Each ``error`` is
-    ``predicted / measured - 1``, with its sign.
-
-    ``source`` is that of the rates, ``figures`` the kind of the measured times, ``basis`` the name
-    of the prediction that planning used. ``by_rates`` and ``rehearsed`` (None: the plan was not
-    profiled) have ``step_s``, ``error`` and ``mteps`` (HyScale-GNN eq. 5); ``kinds`` has the mean
-    errors by kind of device and prediction. A device's ``measured`` and predictions have
-    ``step_s``, the device's work without waiting for other devices, and ``stage_times_s``, both per
-    step.
+    medians over the steps with this plan and a full mini-batch; None without such steps. They are
+    means if the prediction includes first steps that fill memory. A device's ``step_s`` is its work
+    without waiting for other devices.
     """
     predicted = run.layout.predicted
     if predicted is None:

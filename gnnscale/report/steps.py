@@ -1,17 +1,7 @@
 """``steps.jsonl``, a line for each step, and ``trace.json``, a timeline of the first steps.
 
-A line of ``steps.jsonl`` has ``global_step``, ``epoch``, ``seconds`` since the start of the epoch,
-``loss`` (null if it is not finite), ``decision`` (of dynamic resource management, or null) and
-``devices``, in the plan's order. Numbers have all their digits. A device has
-
-- ``seeds``: the size of its slice of the mini-batch,
-- ``threads``: threads of ``sample``, ``load`` and ``propagate``,
-- ``stage_s``: seconds of each stage of ``STAGES`` that it has,
-- ``traffic``: for ``rows``, ``lists``, ``tier``, ``neighbors`` and ``disk``, the counts of
-  ``Access`` that are not 0; absent if all are 0.
-
-``trace.json`` has Chrome's trace events, which Perfetto and ``chrome://tracing`` open: a process
-for each worker, with a thread for each of its stages.
+docs/run-directory.md describes the lines. ``trace.json`` has Chrome's trace events: a process for
+each worker, with a thread for each of its stages.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def plain(value: Any) -> Any:
 
 
 def file_sha256(file: Path, stop: threading.Event | None = None) -> str:
-    """Return the SHA-256 of a regular file in hex; ``stop`` ends the work, without meaning."""
+    """Return the SHA-256 of a regular file in hex; after ``stop`` the result is meaningless."""
     sha256 = hashlib.sha256()
     total = file.stat().st_size
     chunk = memoryview(bytearray(_CHUNK_BYTES))

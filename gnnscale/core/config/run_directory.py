@@ -232,7 +232,7 @@ class _ForwardingHandler(logging.Handler):
 
 @contextmanager
 def locked_run(run: Path, file: Path | None = None) -> Iterator[None]:
-    """Lock a run directory while a command writes ``file`` into it, None: any file.
+    """Lock a run directory while a command writes ``file`` (None: any file) into it.
 
     A file outside of the directory needs no lock. A folder without a run is not locked, since the
     command refuses it.

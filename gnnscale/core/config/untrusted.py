@@ -1,9 +1,8 @@
 """Checks of untrusted run directories: paths, addresses and code that their options may name.
 
-A path, an address or a device file is used only if it lies in the run directory or in a folder of
-``GNNSCALE_HOME``, or if the user names it again. Code, and an FPGA program, is used only if the
-user names it again. Options that this user's ``gnnscale train`` wrote count as named, except code,
-since its meaning is known only after the import. ``names`` declares the texts of a field.
+Paths outside of the run directory and ``GNNSCALE_HOME``, addresses, code and FPGA programs are used
+only if the user names them again. Options that this user's ``gnnscale train`` wrote count as named,
+except code, since its meaning is known only after the import.
 """
 
 import hashlib

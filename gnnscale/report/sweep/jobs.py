@@ -44,19 +44,12 @@ _MAX_SUMMARY_BYTES = 16 << 20
 def collect(directory: Path) -> list[dict[str, Any]]:
     """Return the jobs of the sweep in ``directory``, ordered by number.
 
-    Each job is a dict of plain values, None if unknown:
-
-    - ``job``: its number; ``options``: its values of the overrides that differ between jobs;
-    - ``directory``; ``report``: path of its page, relative to the sweep's folder;
-    - ``status``, ``error``, ``metric`` and the metrics of ``summary.json``; ``epoch_time_s``, the
-      median; ``figures``, the kind of its times; ``started`` and ``ended`` in ISO 8601;
-    - ``speed_up``: the ``epoch_time_s`` of the first job with the same work, divided by this job's.
-      The same work means that options differ in execution only. None: a time is missing, no other
-      job has this work, or the first is executed equally (caches differ, and neither job caches);
-    - ``edge_cut_fraction`` and ``replication_factor`` of its partition; ``step_mb``, MB per step
-      read in host memory, moved over links, and from other devices; ``link_mb``, MB per step over
-      links; hit rates over all its devices;
-    - ``caching``: number of devices that cache; ``uncached``: why devices do not cache.
+    A job is a dict of plain values, None if unknown. ``options`` are its values of the overrides
+    that differ between jobs; ``report`` is the path of its page, relative to the sweep's folder;
+    ``speed_up`` is the ``epoch_time_s`` of the first job with the same work, divided by this job's.
+    The same work means that options differ in execution only. None: a time is missing, no other job
+    has this work, or the first is executed equally (caches differ, and neither job caches).
+    ``step_mb`` is MB per step read in host memory, moved over links, and from other devices.
     """
     numbered_jobs = []
     for file in directory.glob(f"*/{SUMMARY_FILE}"):
