@@ -263,8 +263,7 @@ def _num_jobs(override: Any, argument: str) -> int:
         return max(len(value.list), 1)
     if not isinstance(value, RangeSweep):
         return 1
-    bounds = (value.start, value.stop, value.step)
-    start, stop, step = (float(number or 0) for number in bounds)
+    start, stop, step = (float(number or 0) for number in (value.start, value.stop, value.step))
     if not (all(map(math.isfinite, (start, stop, step))) and step):
         raise ConfigError(f"{brief(argument)}: the range has no end")
     return max(math.ceil((stop - start) / step), 1)

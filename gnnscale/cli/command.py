@@ -124,8 +124,7 @@ def _help(command: str, arguments: Sequence[str]) -> str:
     """Return the help of a command, for the named groups of options or for all."""
     words = [argument for argument in arguments if argument not in ("-h", "--help")]
     topics = [word for word in words if "=" not in word and word[:1] not in "-~"]
-    options = [word for word in words if word not in topics]
-    translated = config_files.translate(command, options)
+    translated = config_files.translate(command, [word for word in words if word not in topics])
     try:
         return help_text(command, translated.config, translated.overrides, topics)
     except Exception as error:  # any error in the typed options

@@ -126,8 +126,7 @@ def _line(option: str, meaning: str) -> Iterator[str]:
 
 def _written(value: Any) -> str:
     """Return a value as typed on the command line."""
-    text = json.dumps(value, separators=(",", ":"), default=str)
-    return brief(text.replace('"', ""))
+    return brief(json.dumps(value, separators=(",", ":"), default=str).replace('"', ""))
 
 
 def _width() -> int:

@@ -176,10 +176,9 @@ class GpuMeter:
         fields = (library.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, library.NVML_FI_DEV_PCIE_COUNT_TX_BYTES)
         counts: list[int | None] = [None, None]
         with suppress(library.NVMLError):
-            answers = library.nvmlDeviceGetFieldValues(self._handle, fields)
             counts = [
                 int(answer.value.ullVal) if answer.nvmlReturn == library.NVML_SUCCESS else None
-                for answer in answers
+                for answer in library.nvmlDeviceGetFieldValues(self._handle, fields)
             ]
         return GpuUse(
             energy_j=None if millijoules is None else millijoules / 1000,

@@ -195,14 +195,13 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
     """Print the result of ``examine`` as two tables."""
     machine = findings["machine"]
     machine_table = Table(title="Found on this machine", show_header=False)
-    gpu_names = [_format_gpu(gpu) for gpu in findings["cuda"]]
     rows: Sequence[tuple[str, str]] = [
         ("processor", machine["processor"]),
         ("cores this process may use", str(machine["cores"])),
         ("memory", _format_memory(machine["memory"])),
         ("SIMD kernels", findings["simd_level"]),
         ("bfloat16 instructions", ", ".join(machine["bf16"]) or "none"),
-        ("GPUs", ", ".join(gpu_names) or "none"),
+        ("GPUs", ", ".join([_format_gpu(gpu) for gpu in findings["cuda"]]) or "none"),
         ("NVIDIA driver", findings["nvidia_driver"] or "none"),
         ("FPGA boards", ", ".join(findings["fpga"]["boards"]) or "none"),
         ("FPGA simulation (csim)", _format_csim(findings["fpga"])),

@@ -121,8 +121,7 @@ def kind_label(kind: str, figures: str) -> str:
 
 def device_label(name: str, kind: str, figures: str) -> str:
     """Return a device's name, with the words of ``kind_label`` that it lacks in parentheses."""
-    words = kind_label(kind, figures).split()
-    missing = [word for word in words if word not in name]
+    missing = [word for word in kind_label(kind, figures).split() if word not in name]
     return f"{name} ({' '.join(missing)})" if missing else name
 
 

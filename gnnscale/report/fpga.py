@@ -90,8 +90,7 @@ def print_csim(devices: Sequence[Mapping[str, Any]], console: Console) -> None:
         figures = device["csim"]
         busy = (percent(figures["busy"][engine]) for engine in engines)
         cycles.add_row(label, count(round(figures["cycles"])), *busy, figures["bottleneck"])
-        mib = (count(figures["memory_bytes"][kind] / 2**20) for kind in memory)
-        moved.add_row(label, *mib)
+        moved.add_row(label, *(count(figures["memory_bytes"][kind] / 2**20) for kind in memory))
     for table in (cycles, moved):
         if not fits(table, console):
             table.padding = (0, 0, 0, 1)

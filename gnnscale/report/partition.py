@@ -27,8 +27,7 @@ def print_partition(partition: Partition, *, graph: str, console: Console) -> No
         # A file needs no line breaks.
         console = Console(width=_FILE_WIDTH, file=console.file)
     figures = partition.figures
-    title = f"{graph}: {figures.num_parts} parts by {figures.algorithm}"
-    table = Table(title=markup.escape(title))
+    table = Table(title=markup.escape(f"{graph}: {figures.num_parts} parts by {figures.algorithm}"))
     for column in ("part", "vertices", "owned", "replicas", "training", "in-edges"):
         table.add_column(column, justify="right")
     for rank, part in enumerate(figures.parts[:_MAX_TABLE_ROWS]):
@@ -283,10 +282,9 @@ def edge_map(counts: Sequence[Sequence[int]], grid: Grid, *, x_start: float, top
     between = [n for i, row in enumerate(counts) for j, n in enumerate(row) if i != j]
     maximum = max(between, default=0)
     width, height = num_parts * grid.cell, num_parts * grid.row
-    note = "row: part of the source, column: of the destination"
     elements = [
         text(x_start, top - 40, "edges between parts", css="title"),
-        text(x_start, top - 24, note, css="soft"),
+        text(x_start, top - 24, "row: part of the source, column: of the destination", css="soft"),
     ]
     for i, row in enumerate(counts):
         middle = (i + 0.5) * grid.row

@@ -49,7 +49,6 @@ def _result(scaling: ScalingCurve, result: SimulatedRun) -> dict[str, Any]:
 
 
 def _devices(planned: SimulatedPlan) -> list[dict[str, Any]]:
-    pairs = zip(planned.plan.shares, planned.predicted.devices, strict=True)
     return [
         {
             "name": share.device.label,
@@ -59,7 +58,7 @@ def _devices(planned: SimulatedPlan) -> list[dict[str, Any]]:
             "prefetch": share.prefetch,
             "stage_times_s": {k: v or None for k, v in asdict(stages).items()},
         }
-        for share, stages in pairs
+        for share, stages in zip(planned.plan.shares, planned.predicted.devices, strict=True)
     ]
 
 

@@ -119,14 +119,13 @@ def _speed(epochs: Sequence[EpochRecord]) -> dict[str, Any]:
     """Return time per epoch, and traversed edges and vertices per second over all epochs."""
     times = [epoch.epoch_time_s for epoch in epochs]
     num_edges = sum(epoch.num_edges for epoch in epochs)
-    num_vertices = sum(epoch.num_vertices for epoch in epochs)
     return {
         "epoch_time_s": {
             "mean": mean_present(times),
             "median": statistics.median(times) if times else None,
         },
         "mteps": mteps(num_edges, sum(times)) if epochs else None,
-        "nvtps": nvtps(num_vertices, sum(times)) if epochs else None,
+        "nvtps": nvtps(sum(epoch.num_vertices for epoch in epochs), sum(times)) if epochs else None,
     }
 
 
@@ -312,10 +311,9 @@ def _mean_traffic(epochs: Sequence[DeviceEpoch]) -> dict[str, dict[str, int]] | 
     """Return counts of row and list reads, means per epoch; None without epochs."""
     if not epochs:
         return None
-    total = asdict(sum((epoch.traffic for epoch in epochs), Traffic()))
     return {
         part: {name: round(count / len(epochs)) for name, count in counts.items()}
-        for part, counts in total.items()
+        for part, counts in asdict(sum((epoch.traffic for epoch in epochs), Traffic())).items()
     }
 
 

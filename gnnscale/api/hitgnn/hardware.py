@@ -40,8 +40,7 @@ class FpgaPlatform:
     @property
     def link_share(self) -> float:
         """Usable fraction of a link's bandwidth while all links are used."""
-        links = len(self.boards) * self.boards[0].link_bandwidth
-        return min(1.0, self.host_bandwidth / links)
+        return min(1.0, self.host_bandwidth / (len(self.boards) * self.boards[0].link_bandwidth))
 
 
 class Bitstream(NamedTuple):

@@ -154,8 +154,7 @@ def _read_graph(graph: Graph, use: EdgeUse) -> LoaderData:
     }
     features = None
     if graph.edge_features is not None:
-        array = graph.edge_features
-        features = AlignedRows(array=array, storage="float32", dtype=torch.float32)
+        features = AlignedRows(array=graph.edge_features, storage="float32", dtype=torch.float32)
     return LoaderData(graph=graph, rows=rows, hands_weights=weighted, edge_features=features)
 
 
@@ -225,8 +224,7 @@ def _read_dgl(graph: Any, use: EdgeUse) -> LoaderData:
     # DGL lists edges by id only with a sort if it stores them by destination.
     src, dst, numbers = graph.edges(form="all", order=None)
     by_number = numbers.argsort()
-    ends = (src[by_number], dst[by_number])
-    topology = _topology(ends, num_vertices, edge_rows, use)
+    topology = _topology((src[by_number], dst[by_number]), num_vertices, edge_rows, use)
     return LoaderData(graph=topology, rows=rows, edge_rows=edge_rows, id_dtype=graph.idtype)
 
 
@@ -341,10 +339,9 @@ class PyGFormat:
         n_id.numpy()[:] = vertices
         e_id, edge_data = reader.edge_rows(hops)
         ids = {"n_id": n_id} if e_id is None else {"n_id": n_id, "e_id": e_id}
-        rows = reader.vertex_rows(n_id.numpy())
         return self._make(
             edge_index=edge_index,
-            **{**ids, **reader.data.constants, **rows, **edge_data},
+            **{**ids, **reader.data.constants, **reader.vertex_rows(n_id.numpy()), **edge_data},
             input_id=torch.from_numpy(input_ids),
             batch_size=len(seeds),
             num_sampled_nodes=np.diff([0, *num_vertices]).tolist(),

@@ -119,8 +119,7 @@ class NpyWriter:
 
 def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Write the header of a .npy file; a matrix's fills a disk block, for direct I/O of rows."""
-    descr = np.lib.format.dtype_to_descr(dtype)
-    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     content = io.BytesIO()
     np.lib.format.write_array_header_1_0(content, header)
     text = content.getvalue()

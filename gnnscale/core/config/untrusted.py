@@ -188,8 +188,7 @@ def check_run_options(
             refused.setdefault(named.option, named)
     missing = [named for option, named in refused.items() if option not in given]
     if missing:
-        make_hint = _load_hint if in_program else _command_hint
-        hint = make_hint([*refused.values()])
+        hint = (_load_hint if in_program else _command_hint)([*refused.values()])
         raise ConfigError(f"{source}: {_reason(missing)}; if you trust it, {hint}")
 
 

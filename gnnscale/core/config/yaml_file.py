@@ -166,8 +166,7 @@ def _read_as_texts(node: Any, option: str, is_text: Callable[[str], bool]) -> No
     """Tag scalars of text options as text, except null."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            name = f"{option}.{key.value}" if option else str(key.value)
-            _read_as_texts(value, name, is_text)
+            _read_as_texts(value, f"{option}.{key.value}" if option else str(key.value), is_text)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
             if isinstance(value, yaml.ScalarNode):

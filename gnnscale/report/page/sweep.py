@@ -106,10 +106,9 @@ def _rows(jobs: Jobs, figure: str, names: Sequence[str]) -> list[DotRow]:
         if job[figure] is not None:
             key = tuple(job["options"][name] for name in names)
             values_by_choice.setdefault(key, []).append(job[figure])
-    ordered = sorted(values_by_choice, key=lambda key: [_order(value) for value in key])
     return [
         DotRow(label=_label(dict(zip(names, key, strict=True))), values=values_by_choice[key])
-        for key in ordered
+        for key in sorted(values_by_choice, key=lambda key: [_order(value) for value in key])
     ]
 
 
@@ -182,8 +181,7 @@ def _time(jobs: Jobs, sequential: bool) -> str:
         why = "The jobs ran at the same time and shared the machine, so that their times are not"
         return nothing(f"{why} compared.")
     heading = "Median time per epoch, lower is better"
-    cards = _option_cards(jobs, "epoch_time_s", heading, _TIME, lower=True)
-    return grid(cards) + _kinds(jobs)
+    return grid(_option_cards(jobs, "epoch_time_s", heading, _TIME, lower=True)) + _kinds(jobs)
 
 
 def _kinds(jobs: Jobs) -> str:

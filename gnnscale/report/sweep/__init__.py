@@ -197,8 +197,7 @@ def _fit_columns(
     visible, dropped = list(columns), []
     unlimited = Console(width=1 << 14)
     for name in _DROPPED_FIRST:
-        width = unlimited.measure(_table(jobs, visible, headings)).maximum
-        if width <= console.width:
+        if unlimited.measure(_table(jobs, visible, headings)).maximum <= console.width:
             break
         if name in visible:
             visible.remove(name)

@@ -75,8 +75,7 @@ def collect(directory: Path) -> list[dict[str, Any]]:
             }
         )
     folders = [file.parent for _, _, file in numbered_jobs]
-    works = [_work(folder, job) for folder, job in zip(folders, jobs, strict=True)]
-    _compare_times(jobs, works)
+    _compare_times(jobs, [_work(folder, job) for folder, job in zip(folders, jobs, strict=True)])
     return jobs
 
 
