@@ -130,7 +130,7 @@ def _csim() -> dict[str, str | None]:
     except ConfigError:
         compiler = None
     library = build.prebuilt(build.SimulatedDesign())
-    return {"csim_library": library and str(library), "csim_compiler": compiler}
+    return {"csim_library": None if library is None else str(library), "csim_compiler": compiler}
 
 
 def _features(

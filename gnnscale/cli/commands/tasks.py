@@ -129,7 +129,8 @@ def take_graph(options: DictConfig) -> GraphSource | None:
             if dataset[name] is None:
                 del dataset[name]
     base: Any = GraphSource  # abstract: ``_target_`` names a subclass
-    return typed(dataset, base, group="dataset")
+    graph: GraphSource = typed(dataset, base, group="dataset")
+    return graph
 
 
 def export(options: DictConfig) -> None:

@@ -42,9 +42,8 @@ def learning(epochs: Sequence[EpochRecord], steps: Steps, summary: dict[str, Any
     cards = []
     if len(steps):
         top = 1.05 * float(np.nanmax(steps.loss, initial=0.0)) or 1.0
-        curves = [
-            charts.Curve(label="loss of a step", css="d-5", x=steps.number * 1.0, y=steps.loss)
-        ]
+        numbers = steps.number.astype(np.float64)
+        curves = [charts.Curve(label="loss of a step", css="d-5", x=numbers, y=steps.loss)]
         ends = [int(steps.number[steps.epoch == epoch.epoch].max(initial=-1)) for epoch in epochs]
         ended = [(end, epoch) for end, epoch in zip(ends, epochs, strict=True) if end >= 0]
         if ended:
@@ -98,10 +97,10 @@ def stage_times(plan: DevicePlan, steps: Steps) -> str:
     if not len(steps):
         return nothing("No step was finished.")
     top = charts.upper(np.nanmax(np.nan_to_num(steps.stages), axis=2).ravel() * 1e3)
-    cards = []
+    cards, numbers = [], steps.number.astype(np.float64)
     for rank in range(len(plan.shares)):
         curves = [
-            charts.Curve(label=name, css=f"s-{name}", x=steps.number * 1.0, y=times * 1e3)
+            charts.Curve(label=name, css=f"s-{name}", x=numbers, y=times * 1e3)
             for name, times in zip(STAGES, steps.stages[:, rank].T, strict=True)
             if np.isfinite(times).any()
         ]
