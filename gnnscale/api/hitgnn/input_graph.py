@@ -88,8 +88,8 @@ def _equal(array: Any, stored: Any) -> bool:
     if array is None or stored is None:
         return array is stored
     if isinstance(array, np.memmap) and isinstance(stored, np.memmap):
-        places = ((a.filename, a.offset, a.shape, a.dtype) for a in (array, stored))
-        return len(set(places)) == 1
+        views = ((a.filename, a.offset, a.shape, a.dtype) for a in (array, stored))
+        return len(set(views)) == 1
     return bool(np.array_equal(array, stored))
 
 

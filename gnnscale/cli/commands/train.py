@@ -136,8 +136,8 @@ def _result_line(result: TrainResult) -> str:
     if result.test_metric is None:
         return f"test {result.metric} is not defined on {result.dataset}"
     attainable = "" if result.ceiling is None else f" of {result.ceiling:.4f} attainable"
-    others = ((name, v) for name, v in result.test_metrics.items() if name != result.metric)
-    further = "".join(f"{name} {format_metric(value)}, " for name, value in others)
+    metrics = ((name, v) for name, v in result.test_metrics.items() if name != result.metric)
+    further = "".join(f"{name} {format_metric(value)}, " for name, value in metrics)
     return (
         f"test {result.metric} {result.test_metric:.4f}{attainable}, {further}"
         f"with the weights of epoch {result.best_epoch} of {len(result.history)}"
