@@ -17,7 +17,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tools import make_docs
 
-from gnnscale.cli.commands.predict import take_graph
+from gnnscale.cli.commands.tasks import take_graph
 from gnnscale.core.config.typed import typed
 from gnnscale.core.config.user_code import GROUPS
 from gnnscale.core.hardware import usable_cores

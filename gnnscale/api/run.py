@@ -34,18 +34,10 @@ from gnnscale.run.records import EpochRecord, Observer, best_epoch
 _MAX_SUMMARY_BYTES = 16 << 20
 #: Options on the command line for keywords of ``train``.
 _KEYWORDS = {
-    "epochs": "epochs",
-    "batch_size": "batch_size",
-    "seed": "seed",
-    "num_threads": "num_threads",
-    "hidden": "model.hidden",
-    "num_layers": "model.num_layers",
-    "dropout": "model.dropout",
-    "fanouts": "sampler.fanouts",
-    "lr": "optimizer.lr",
+    **{name: name for name in ("epochs", "batch_size", "seed", "num_threads")},
+    **{name: f"model.{name}" for name in ("hidden", "num_layers", "dropout")},
+    **{"fanouts": "sampler.fanouts", "lr": "optimizer.lr"},
 }
-
-
 #: Number of epochs in a printed result, the last ones.
 _LISTED_EPOCHS = 10
 
@@ -59,19 +51,14 @@ class Result(TrainedRun):
         result = gnnscale.train(graph, "sage", epochs=20)
         result.test_metric  # 0.81
         result.predict("test")  # array([3, 0, 5, ...])
-
-    Attributes:
-        directory: the run directory.
-        config: the run's options.
-        history: a record per epoch: ``epoch``, ``train_loss``, ``valid_metric`` and more.
-        test_metric: test metric of the weights of ``best_epoch``. None: the run was stopped before,
-            or the metric is undefined.
-        metric: name of ``valid_metric`` and ``test_metric``.
     """
 
+    #: a record per epoch: ``epoch``, ``train_loss``, ``valid_metric`` and more
     history: tuple[EpochRecord, ...]
+    #: test metric of the weights of ``best_epoch``. None: the run was stopped before, or the metric
+    #: is undefined
     test_metric: float | None
-    metric: str
+    metric: str  #: name of ``valid_metric`` and ``test_metric``
 
     def __repr__(self) -> str:
         """Return one line: model, test metric and directory."""
@@ -167,7 +154,7 @@ def train(
         Exception: an observer's exception, except ``StopTraining``, which ends training.
     """
     keywords = {name: value for name, value in locals().items() if name in _KEYWORDS}
-    with training.shown_log() if progress else nullcontext():
+    with training.SHOWN_LOG.held() if progress else nullcontext():
         with standard_arithmetic():
             single_options = _merge_options(keywords, options or {})
             groups, single_options = _choose_groups(graph, model, arguments, single_options)
@@ -206,9 +193,8 @@ def _choose_groups(
     if isinstance(model, str):
         return groups, {"model": model} | options
     if isinstance(model, (torch.nn.Module, type)):
-        model_options = {
-            name: options.pop(name) for name in [*options] if name.startswith("model.")
-        }
+        names = [name for name in options if name.startswith("model.")]
+        model_options = {name: options.pop(name) for name in names}
         return [*groups, choose_module(model, arguments or {}, model_options)], options
     check_option_group("model", model, "model")
     return [*groups, model], options
@@ -239,9 +225,8 @@ def load(
     folder = _run_folder(run_directory)
     replacements = {option: _plain(value) for option, value in (options or {}).items()}
     if module is not None:
-        replacements["model.module"] = (
-            module if isinstance(module, str) else importable_name(module)
-        )
+        name = module if isinstance(module, str) else importable_name(module)
+        replacements["model.module"] = name
     # Options hold plain values only; _with_module adds other arguments below.
     replacements |= {
         f"model.arguments.{name}": _plain(value)
@@ -277,10 +262,9 @@ def _with_module(
     arguments: Mapping[str, Any],
 ) -> ModelConfig:
     assert isinstance(model, CustomModel)
-    if isinstance(module, torch.nn.Module):
-        # A built module has consumed its arguments, and build_user_model refuses further ones.
-        return replace(model, module=module, arguments=dict(arguments))
-    return replace(model, module=module, arguments={**model.arguments, **arguments})
+    # A built module has consumed its arguments, and build_user_model refuses further ones.
+    stored = {} if isinstance(module, torch.nn.Module) else model.arguments
+    return replace(model, module=module, arguments={**stored, **arguments})
 
 
 @standard_arithmetic()
@@ -324,10 +308,7 @@ def _plain(value: Any) -> Any:
 
 
 def _test_metric(folder: Path) -> tuple[str, float | None] | None:
-    """Return name and value of the test metric in ``summary.json``. None: no summary.
-
-    The value is None if the run was stopped before its test.
-    """
+    """Return the test metric's name and value (None: no test). None: no ``summary.json``."""
     file = folder / SUMMARY_FILE
     try:
         summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))

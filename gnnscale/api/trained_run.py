@@ -35,15 +35,10 @@ from gnnscale.run.runtime_config import INFERENCE
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrainedRun:
-    """Run with trained weights, for inference on its own graph or another one.
+    """Run with trained weights, for inference on its own graph or another one."""
 
-    Attributes:
-        directory: the run directory.
-        config: the run's options.
-    """
-
-    directory: Path
-    config: RunConfig
+    directory: Path  #: the run directory
+    config: RunConfig  #: the run's options
 
     @property
     def model(self) -> torch.nn.Module:
@@ -52,11 +47,10 @@ class TrainedRun:
         Raises:
             ConfigError: the run has no checkpoint of the best epoch.
         """
-        model = self._trained.model
+        model = self._loaded.trained.model
         return model.module if isinstance(model, user_module.UserModel) else model
 
-    @cached_property
-    @standard_arithmetic()
+    @property
     def graph(self) -> Graph:
         """The graph that the run samples.
 
@@ -64,10 +58,7 @@ class TrainedRun:
             ConfigError: the run has no checkpoint, or its graph store is missing or has changed.
             GraphError: the graph store is not usable.
         """
-        graph = open_run_task(self.config, self.directory).graph
-        self._trained.check_own(graph)
-        self._trained.give_rows(graph)
-        return graph
+        return self._loaded.graph
 
     @standard_arithmetic()
     def predict(
@@ -98,14 +89,15 @@ class TrainedRun:
                 the run predicts edges or edge labels.
             GraphError: the graph or a file of ids is not usable.
         """
-        if isinstance(self._trained.model, EdgeGNN):
+        run = self._loaded
+        if isinstance(run.trained.model, EdgeGNN):
             raise ConfigError("predict: expected a vertex task, got task=edges; use predict_edges")
-        if isinstance(self._trained.model, LinkGNN):
+        if isinstance(run.trained.model, LinkGNN):
             raise ConfigError(
                 "predict: expected a vertex task, got task=links; use scores for pairs, partners "
                 "for the best links of a vertex, or embeddings(layer=-1) for its compared rows"
             )
-        return self._rows(vertices, graph, layer=-1, what=self._kind(what), inference=inference)
+        return run.rows(vertices, graph, layer=-1, what=run.kind(what), inference=inference)
 
     @standard_arithmetic()
     def predict_edges(
@@ -128,17 +120,15 @@ class TrainedRun:
             GraphError: as in ``predict``.
         """
         check_choice("edges", edges, EDGES)
-        model, schema = self._trained.model, self._trained.signature
+        run = self._loaded
+        model = run.trained.model
         if not isinstance(model, EdgeGNN):
             raise ConfigError("predict_edges: expected a run with task=edges")
-        kind, graph = self._kind(what), self._open(graph)
-        ends, rows = find_edges(edges, pairs, graph, read_ids(graph), schema)
+        kind, graph = run.kind(what), run.open(graph)
+        ends, rows = find_edges(edges, pairs, graph, read_ids(graph), run.trained.signature)
         predictor = EdgePredictor(model, Predictor(model, graph, self.config.evaluation_options))
-        chunks = [
-            outputs.answer(kind, logits, multilabel=False)
-            for logits in predictor.outputs(ends, rows, graph.edge_features)
-        ]
-        return np.concatenate(chunks)
+        chunks = predictor.outputs(ends, rows, graph.edge_features)
+        return np.concatenate([outputs.answer(kind, rows, multilabel=False) for rows in chunks])
 
     @standard_arithmetic()
     def embeddings(
@@ -158,7 +148,8 @@ class TrainedRun:
             ConfigError: an id is no vertex, or the model has no such layer.
             GraphError: as in ``predict``.
         """
-        return self._rows(vertices, graph, layer=layer, what=outputs.EMBEDDINGS, inference="exact")
+        what = outputs.EMBEDDINGS
+        return self._loaded.rows(vertices, graph, layer=layer, what=what, inference="exact")
 
     @standard_arithmetic()
     def scores(self, pairs: Any, *, graph: Any = None) -> Float32Array:
@@ -176,7 +167,7 @@ class TrainedRun:
             ConfigError: the run does not predict links, or an id is no vertex.
             GraphError: as in ``predict``.
         """
-        graph, scorer = self._scorer("scores", graph)
+        graph, scorer = self._loaded.scorer("scores", graph)
         ends = find_pairs(pairs, graph, read_ids(graph))
         return np.concatenate(list(scorer.scores(ends)))
 
@@ -203,7 +194,7 @@ class TrainedRun:
             GraphError: as in ``predict``.
         """
         check_range("k", k, 1, 1 << 16)
-        graph, scorer = self._scorer("partners", graph)
+        graph, scorer = self._loaded.scorer("partners", graph)
         ids = read_ids(graph)
         sources = find_vertices(vertices, graph, ids)
         if sources is None:
@@ -235,53 +226,72 @@ class TrainedRun:
         config = weights.ExportConfig(
             run=self.directory, format=format, out=Path(file), force=force
         )
-        trained = self._trained
+        trained = self._loaded.trained
         weighted = trained.is_weighted(self.config, self.directory)
         return weights.export_model(config, self.config.model, trained.model, weighted=weighted)
 
     @cached_property
+    def _loaded(self) -> _LoadedRun:
+        return _LoadedRun(directory=self.directory, config=self.config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LoadedRun:
+    """Model and graph of a run, read on first use, and what inference makes of them."""
+
+    directory: Path
+    config: RunConfig
+
+    @cached_property
     @standard_arithmetic()
-    def _trained(self) -> TrainedModel:
+    def trained(self) -> TrainedModel:
+        """Model with the weights of the best epoch, in evaluation mode."""
         # Building a model draws random weights, which must not change the program's generator.
         with torch.random.fork_rng(devices=[]):
             trained = load_trained(self.directory, self.config)
         trained.model.eval()
         return trained
 
-    def _kind(self, what: str | None) -> str:
+    @cached_property
+    @standard_arithmetic()
+    def graph(self) -> Graph:
+        """The graph that the run samples, checked to be the one of its training."""
+        graph = open_run_task(self.config, self.directory).graph
+        self.trained.check_own(graph)
+        self.trained.give_rows(graph)
+        return graph
+
+    def kind(self, what: str | None) -> str:
         """Return the kind of output: ``what``, or the default for the run's labels."""
-        schema = self._trained.signature
+        schema = self.trained.signature
         outputs.check_labels(what, schema)
         return outputs.VALUES if schema.regression else what or "classes"
 
-    def _open(self, graph: Any) -> Graph:
+    def open(self, graph: Any) -> Graph:
         """Return ``graph`` opened and checked to fit the model, or the run's own graph."""
-        if graph is None:
-            return self.graph
-        return open_other(self.config, self._trained, as_graph(graph))
+        return (
+            self.graph if graph is None else open_other(self.config, self.trained, as_graph(graph))
+        )
 
-    def _scorer(self, method: str, graph: Any) -> tuple[Graph, PairScorer]:
-        model = self._trained.model
+    def scorer(self, method: str, graph: Any) -> tuple[Graph, PairScorer]:
+        """Return ``graph`` opened, and the scorer of its links for a method of ``TrainedRun``."""
+        model = self.trained.model
         if not isinstance(model, LinkGNN):
             raise ConfigError(f"{method}: expected a run with task=links")
-        opened_graph = self._open(graph)
-        predictor = Predictor(model, opened_graph, self.config.evaluation_options)
-        return opened_graph, PairScorer(model, predictor, opened_graph)
+        graph = self.open(graph)
+        return graph, PairScorer(model, Predictor(model, graph, self.config.evaluation_options), graph)
 
-    def _rows(self, vertices: Any, graph: Any, *, layer: int, what: str, inference: str) -> Array:
+    def rows(self, vertices: Any, graph: Any, *, layer: int, what: str, inference: str) -> Array:
         """Return the outputs of a layer for ``vertices``, converted to the kind ``what``."""
         check_choice("inference", inference, INFERENCE)
-        model, schema = self._trained.model, self._trained.signature
-        graph = self._open(graph)
+        model, multilabel = self.trained.model, self.trained.signature.multilabel
+        graph = self.open(graph)
         option = None if what in (outputs.EMBEDDINGS, outputs.VALUES) else what
-        num_layers = outputs.check_layer(
-            layer, outputs.num_layers_of(model), inference=inference, what=option
-        )
+        depth = outputs.num_layers_of(model)
+        num_layers = outputs.check_layer(layer, depth, inference=inference, what=option)
         config = replace(self.config, runtime=replace(self.config.runtime, inference=inference))
         predictor = Predictor(model, graph, config.evaluation_options, num_layers=num_layers)
-        selected = find_vertices(vertices, graph, read_ids(graph))
-        chunks = [
-            outputs.answer(what, rows, multilabel=schema.multilabel)
-            for rows in predictor.rows(selected)
-        ]
-        return np.concatenate(chunks)
+        chunks = predictor.rows(find_vertices(vertices, graph, read_ids(graph)))
+        return np.concatenate(
+            [outputs.answer(what, rows, multilabel=multilabel) for rows in chunks]
+        )

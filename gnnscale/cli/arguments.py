@@ -28,24 +28,15 @@ _NOT_PLAIN = re.compile(
 _MAX_FAILURE_RATE = "hydra.sweeper.max_failure_rate="
 #: Package of each known plugin, by group and name.
 _PACKAGES = {
-    ("hydra/launcher", "joblib"): "hydra-joblib-launcher",
     ("hydra/launcher", "submitit_local"): "hydra-submitit-launcher",
     ("hydra/launcher", "submitit_slurm"): "hydra-submitit-launcher",
-    ("hydra/launcher", "ray"): "hydra-ray-launcher",
-    ("hydra/launcher", "rq"): "hydra-rq-launcher",
-    ("hydra/sweeper", "optuna"): "hydra-optuna-sweeper",
-    ("hydra/sweeper", "ax"): "hydra-ax-sweeper",
-    ("hydra/sweeper", "nevergrad"): "hydra-nevergrad-sweeper",
+    **{("hydra/launcher", name): f"hydra-{name}-launcher" for name in ("joblib", "ray", "rq")},
+    **{("hydra/sweeper", name): f"hydra-{name}-sweeper" for name in ("optuna", "ax", "nevergrad")},
 }
 
 
 def check_hydra_option(argument: str, key: str) -> None:
-    """Raise ConfigError for an option of Hydra that names files or code, or is set by the command.
-
-    Args:
-        argument: the option as typed.
-        key: name of the option, which begins with ``hydra``.
-    """
+    """Raise ConfigError if an option of Hydra called ``key`` names files or code."""
     if key == "hydra" or key.startswith("hydra.searchpath"):
         raise ConfigError(f"{brief(argument)}: not allowed, files of your own are config=FILE.yaml")
     is_plugin_option = key.startswith(_OF_PLUGINS)
@@ -76,9 +67,8 @@ def check_search(arguments: Sequence[str]) -> None:
 def defaults_of_search(arguments: Sequence[str]) -> list[str]:
     """Return default options of a search by Optuna: failed jobs do not end the search."""
     is_typed = any(argument.startswith(_MAX_FAILURE_RATE) for argument in arguments)
-    if "hydra/sweeper=optuna" in arguments and not is_typed:
-        return [f"{_MAX_FAILURE_RATE}1.0"]
-    return []
+    searches = "hydra/sweeper=optuna" in arguments
+    return [f"{_MAX_FAILURE_RATE}1.0"] if searches and not is_typed else []
 
 
 def explain_missing_plugin(group: str, name: str) -> str | None:
@@ -125,11 +115,9 @@ def check_text(arguments: Sequence[str]) -> None:
     for argument in arguments:
         if not argument.strip() or argument.lstrip("+~").startswith("="):
             raise ConfigError(f"{brief(argument)!r}: expected option=value")
-        if len(argument) > _MAX_LENGTH:
-            raise ConfigError(
-                f"{brief(argument)}: expected at most {_MAX_LENGTH:,} characters, got "
-                f"{len(argument):,}"
-            )
+        if (length := len(argument)) > _MAX_LENGTH:
+            limit = f"at most {_MAX_LENGTH:,} characters"
+            raise ConfigError(f"{brief(argument)}: expected {limit}, got {length:,}")
         if not printable(argument):
             raise ConfigError(f"{brief(argument)}: holds control characters, or is not UTF-8")
     if (total := sum(map(len, arguments))) > _MAX_TOTAL:
@@ -178,12 +166,7 @@ def check_flags(arguments: Sequence[str]) -> None:
 
 
 def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
-    """Raise ConfigError for options that Hydra cannot parse, name files, or make too many jobs.
-
-    Args:
-        arguments: options as typed, without flags.
-        sweep: whether the command is a sweep of several jobs.
-    """
+    """Raise ConfigError for options that Hydra cannot parse, name files, or make too many jobs."""
     num_jobs = 1
     for argument in arguments:
         override = _parsed(argument)
@@ -196,19 +179,13 @@ def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
             _check_choice(argument, key, override)
         num_jobs *= _num_jobs(override, argument)
         if num_jobs > _MAX_JOBS:
-            raise ConfigError(
-                f"{brief(argument)}: expected a sweep of at most {_MAX_JOBS:,} jobs, got "
-                f"{num_jobs:,}"
-            )
+            limit = f"a sweep of at most {_MAX_JOBS:,} jobs"
+            raise ConfigError(f"{brief(argument)}: expected {limit}, got {num_jobs:,}")
     check_search(arguments)
 
 
 def directory_of(argument: str) -> str:
-    """Return the folder that an option of Hydra names.
-
-    Raises:
-        ConfigError: the value is not a text.
-    """
+    """Return the folder that an option of Hydra names; ConfigError if it is not a text."""
     override = _parsed(argument)
     value = getattr(override.value(), "text", override.value())
     if not isinstance(value, (str, int, float)):
@@ -231,12 +208,7 @@ def _check_choice(argument: str, group: str, override: Any) -> None:
 
 
 def named_code(arguments: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield the user code that typed options name for groups of user code.
-
-    Yields:
-        ``(group, name, chosen)``; ``chosen`` is True for ``group=NAME`` and False for
-        ``group._target_=NAME``.
-    """
+    """Yield typed user code as ``(group, name, chosen)``; not chosen: by ``group._target_=``."""
     for argument in arguments:
         group = argument.partition("=")[0].lstrip("+")
         chosen = not group.endswith("._target_")
@@ -291,8 +263,7 @@ def _num_jobs(override: Any, argument: str) -> int:
         return max(len(value.list), 1)
     if not isinstance(value, RangeSweep):
         return 1
-    bounds = (value.start, value.stop, value.step)
-    start, stop, step = (float(number or 0) for number in bounds)
+    start, stop, step = (float(number or 0) for number in (value.start, value.stop, value.step))
     if not (all(map(math.isfinite, (start, stop, step))) and step):
         raise ConfigError(f"{brief(argument)}: the range has no end")
     return max(math.ceil((stop - start) / step), 1)
@@ -303,12 +274,8 @@ def complete(
 ) -> int:
     """Print completions of the command line in ``COMP_LINE``, and return the exit status.
 
-    Hydra completes the options of a command. An incomplete line causes no error message.
-
-    Args:
-        arguments: ``-sc query=SHELL`` or ``-sc install=SHELL``, from the shell.
-        commands: names of all commands.
-        run: runs a command with arguments.
+    ``arguments`` are ``-sc query=SHELL`` or ``-sc install=SHELL``. ``run`` runs one of ``commands``
+    with arguments: Hydra completes its options. An incomplete line causes no error message.
     """
     if not arguments[1:2] or not arguments[1].startswith("query="):
         return run("train", arguments)

@@ -4,17 +4,19 @@ import logging
 import os
 import sys
 import tempfile
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gnnscale.cli import arguments as cli_arguments
 from gnnscale.cli import config_files, exit_status, interruption, stdio, texts
 from gnnscale.cli.commands import TASKS
-from gnnscale.cli.commands.job import CommandJob, exit_error, failures
+from gnnscale.cli.config_files import TranslatedArguments
 from gnnscale.cli.help import help_text
 from gnnscale.core import leads_machine, restarting_run, torchrun_rank, unfinished_folder
 from gnnscale.core.config import user_code
@@ -63,7 +65,8 @@ def main() -> int:
     if arguments[:1] in (["-sc"], ["--shell-completion"]):
         return cli_arguments.complete(arguments, COMMANDS, _run)
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(_USAGE.format(commands=_command_list()), end="")
+        commands = "\n".join(f"  {name:<12}{purpose}" for name, purpose in COMMANDS.items())
+        print(_USAGE.format(commands=commands), end="")
         return 0 if arguments else 2
     if arguments[0] == "--version":
         print(f"gnnscale {metadata.version('gnnscale')}")
@@ -80,18 +83,11 @@ def main() -> int:
 
 
 def _leave(status: int) -> NoReturn:
-    """End the process without finalizing the interpreter.
-
-    A gloo thread may still release a tensor, which aborts after finalization.
-    """
+    """End the process: after finalization, a gloo thread that releases a tensor aborts."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
-
-
-def _command_list() -> str:
-    return "\n".join(f"  {name:<12}{purpose}" for name, purpose in COMMANDS.items())
 
 
 def _run(command: str, arguments: Sequence[str]) -> int:
@@ -125,15 +121,10 @@ def _run(command: str, arguments: Sequence[str]) -> int:
 
 
 def _help(command: str, arguments: Sequence[str]) -> str:
-    """Return the help of a command, for the named groups of options or for all.
-
-    Raises:
-        ConfigError: an argument is invalid.
-    """
+    """Return the help of a command, for the named groups of options or for all."""
     words = [argument for argument in arguments if argument not in ("-h", "--help")]
     topics = [word for word in words if "=" not in word and word[:1] not in "-~"]
-    options = [word for word in words if word not in topics]
-    translated = config_files.translate(command, options)
+    translated = config_files.translate(command, [word for word in words if word not in topics])
     try:
         return help_text(command, translated.config, translated.overrides, topics)
     except Exception as error:  # any error in the typed options
@@ -141,9 +132,7 @@ def _help(command: str, arguments: Sequence[str]) -> str:
 
 
 @contextmanager
-def _rank_folder(
-    command: str, translated: config_files.TranslatedArguments
-) -> Iterator[str | None]:
+def _rank_folder(command: str, translated: TranslatedArguments) -> Iterator[str | None]:
     """Yield the output folder that torchrun imposes: a temporary one for ranks above 0.
 
     If torchrun restarts failed processes, local rank 0 of each machine uses the run directory,
@@ -165,22 +154,14 @@ def _rank_folder(
         yield folder
 
 
-def _run_single(
-    command: str, translated: config_files.TranslatedArguments, rank_folder: str | None
-) -> None:
-    """Compose the options of a command, and run its task.
-
-    Raises:
-        ConfigError: Hydra refuses the options.
-        Exception: the task fails.
-    """
+def _run_single(command: str, translated: TranslatedArguments, rank_folder: str | None) -> None:
+    """Compose the options of a command, and run its task."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.core.utils import configure_log
 
+    folder = rank_folder or translated.output
     try:
-        options, hydra = compose(
-            translated.config, translated.overrides, directory=rank_folder or translated.output
-        )
+        options, hydra = compose(translated.config, translated.overrides, directory=folder)
         configure_log(hydra.hydra.job_logging, hydra.hydra.verbose)
     except Exception as error:  # any error in the typed options
         raise ConfigError(exit_status.explain_hydra(error)) from error
@@ -192,15 +173,8 @@ def _run_single(
         raise exit_error(leave) from leave
 
 
-def _run_hydra(
-    command: str, translated: config_files.TranslatedArguments, rank_folder: str | None
-) -> None:
-    """Let Hydra show help or a configuration, complete a line, or run the jobs of a sweep.
-
-    Raises:
-        ConfigError: Hydra refuses the options.
-        SystemExit: with status 1 if jobs have failed.
-    """
+def _run_hydra(command: str, translated: TranslatedArguments, rank_folder: str | None) -> None:
+    """Let Hydra show help or a configuration, complete a line, or run the jobs of a sweep."""
     import hydra
 
     arguments = list(translated.arguments)
@@ -212,11 +186,8 @@ def _run_hydra(
         arguments.append(f"hydra.sweep.dir={texts.quoted(rank_folder or folder or output)}")
         if rank_folder:
             arguments.append("hydra.output_subdir=null")
-    job = CommandJob(
-        command=command,
-        stops=cli_arguments.lets_jobs_stop(command, arguments),
-        code=user_code.allowed(),
-    )
+    stops = cli_arguments.lets_jobs_stop(command, arguments)
+    job = CommandJob(command=command, stops=stops, code=user_code.allowed())
     arguments += cli_arguments.defaults_of_search(arguments)
     register_resolvers()
     # Makes Hydra raise its exceptions, not print them.
@@ -240,3 +211,39 @@ def _run_hydra(
             raise ConfigError(exit_status.explain_hydra(error)) from error
     if failures:
         raise SystemExit(1)
+
+
+#: Exceptions of failed jobs in this process.
+failures: list[Exception] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandJob:
+    """Callable that runs a command's task on the options of one job."""
+
+    command: str
+    #: whether a failure is raised, so that the sweeper may end the sweep
+    stops: bool = False
+    code: tuple[str, ...] = ()  #: user code that the user has named, for a launcher's processes
+
+    def __call__(self, options: Any) -> float | None:
+        """Run the task and return the metric for the sweeper. None: the job has no metric."""
+        register_resolvers()
+        user_code.allow(self.code)
+        exit_status.name_lost_files()
+        try:
+            return TASKS[self.command](options)
+        except (Exception, SystemExit) as raised:
+            error = exit_error(raised) if isinstance(raised, SystemExit) else raised
+            failures.append(error)
+            message = explain(error)
+            print(one_line(message) if message else traceback.format_exc(), file=sys.stderr)
+            if self.stops:
+                raise error from raised
+        return None
+
+
+def exit_error(leave: SystemExit) -> ConfigError:
+    """Return the error for user code that called ``sys.exit``; no task does."""
+    source = traceback.extract_tb(leave.__traceback__)[-1]
+    return ConfigError(f"SystemExit: {leave} ({source.filename}:{source.lineno})")

@@ -16,20 +16,13 @@ from gnnscale.cli import arguments as cli_arguments
 from gnnscale.cli import texts
 from gnnscale.core import ConfigError, brief, suggestion
 from gnnscale.core.config import compose, untrusted, user_code
-from gnnscale.core.config.run_directory import (
-    CONFIG_FILE,
-    check_run_directory,
-    check_store_of_run,
-    read_run,
-)
+from gnnscale.core.config import run_directory as runs
 from gnnscale.core.config.yaml_file import check_known, check_references, read_yaml
 
 #: Name in Hydra's ConfigStore of a resumed run's options.
 _RESUMED = "resumed_run"
-
-#: Mappings with arbitrary keys; users add keys without Hydra's plus sign.
-_FREE_MAPPINGS = ("model.arguments",)
-
+#: Mapping with arbitrary keys; users add keys without Hydra's plus sign.
+_FREE_MAPPING = "model.arguments"
 #: Commands that read a run directory.
 _OF_RUNS = ("evaluate", "predict", "export")
 _GROUP = re.compile(r"(?:override )?/(\w+)", re.ASCII)
@@ -54,11 +47,7 @@ class TranslatedArguments:
 
 
 def translate(command: str, arguments: Sequence[str]) -> TranslatedArguments:
-    """Translate the typed arguments of a command to arguments of Hydra.
-
-    Raises:
-        ConfigError: an argument, or a file that it names, is invalid.
-    """
+    """Translate the typed arguments of a command to arguments of Hydra."""
     cli_arguments.check_text(arguments)
     for argument in arguments:
         if not (command == "doctor" and argument == "--calibrate"):
@@ -117,7 +106,8 @@ def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
     if argument == "--calibrate":
         return ["calibrate=true"]
     if command == "train" and name == "config":
-        return [_configs(value)]
+        names = [_experiment(name, number) for number, name in enumerate(value.split(","))]
+        return [f"experiment={','.join(names)}"]
     if _is_board_file(argument):
         return [_board(Path(value))]
     if resumes and name in user_code.GROUPS and user_code.is_name(value):
@@ -132,7 +122,7 @@ def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
                 f"{brief(argument)}: resume=DIR continues with the {name} of the run; options "
                 f"that may change are device_plan=NAME, logger=NAME, and {_changeable()}"
             )
-    return [f"++{argument}" if _is_free(name) else argument]
+    return [f"++{argument}" if f"{name}.".startswith(f"{_FREE_MAPPING}.") else argument]
 
 
 def _changeable() -> str:
@@ -159,7 +149,7 @@ def _to_output(translated: TranslatedArguments, argument: str) -> TranslatedArgu
         raise ConfigError(f"{argument}: expected a folder")
     if translated.sweep:
         for folder in (Path(output), *Path(output).glob("[0-9]*")):
-            check_run_directory(folder)
+            runs.check_run_directory(folder)
     return replace(translated, output=output, fresh=name == "output")
 
 
@@ -206,12 +196,6 @@ def _board(file: Path) -> str:
     return f"board={staged}"
 
 
-def _configs(value: str) -> str:
-    """Return the option that selects the experiments of ``config=``."""
-    names = [_experiment(name, number) for number, name in enumerate(value.split(","))]
-    return f"experiment={','.join(names)}"
-
-
 def _experiment(name: str, number: int) -> str:
     """Return the experiment ``name``, or register a user's file as an experiment."""
     experiments = compose.config_groups()["experiment"]
@@ -219,9 +203,8 @@ def _experiment(name: str, number: int) -> str:
         return name
     file = Path(name)
     if file.suffix not in (".yaml", ".yml"):
-        raise ConfigError(
-            f"config={brief(name)}: no such experiment{suggestion(name, experiments)}"
-        )
+        hint = suggestion(name, experiments)
+        raise ConfigError(f"config={brief(name)}: no such experiment{hint}")
     try:
         values = read_yaml(file, raw=("defaults",), is_text=_is_text)
     except FileNotFoundError:
@@ -253,9 +236,7 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
     if not isinstance(entries, list):
         raise ConfigError(f"{file}: defaults={brief(entries)}: expected a list of {allowed}")
     for entry in entries:
-        if isinstance(entry, str) and (
-            entry == "_self_" or entry in compose.config_groups()["experiment"]
-        ):
+        if isinstance(entry, str) and entry in ("_self_", *compose.config_groups()["experiment"]):
             continue
         pairs = [*entry.items()] if isinstance(entry, dict) and len(entry) == 1 else [("", "")]
         group, name = _GROUP.fullmatch(pairs[0][0]), pairs[0][1]
@@ -274,7 +255,7 @@ def _resume(
     """Return arguments that resume a run: its options become defaults, its directory the output."""
     if translated.sweep:
         raise ConfigError(f"resume={directory}: cannot be part of a sweep")
-    values = read_run(directory, _train_options()[1], option="resume")
+    values = runs.read_run(directory, _train_options()[1], option="resume")
     _check_named(directory, values, typed)
     for argument in typed:
         name, _, value = argument.partition("=")
@@ -283,7 +264,8 @@ def _resume(
     if not any(argument.startswith("dataset.store=") for argument in typed):
         dataset = values.get("dataset")
         store = dataset.get("store") if isinstance(dataset, dict) else None
-        check_store_of_run(directory / CONFIG_FILE, store if isinstance(store, str) else None)
+        store = store if isinstance(store, str) else None
+        runs.check_store_of_run(directory / runs.CONFIG_FILE, store)
     compose.store(_RESUMED, values)
     path = str(directory.resolve())
     if "${" in path:
@@ -309,11 +291,6 @@ def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[st
     untrusted.check_run_options(values, RunConfig, directory=directory, given=typed)
 
 
-def _is_free(name: str) -> bool:
-    """Whether an option is one of ``_FREE_MAPPINGS`` or belongs to one."""
-    return any(name == mapping or name.startswith(f"{mapping}.") for mapping in _FREE_MAPPINGS)
-
-
 def _resumes(argument: str) -> bool:
     return argument.startswith("resume=") and argument not in ("resume=", "resume=null")
 
@@ -330,13 +307,9 @@ def _loggers(value: str) -> str:
 
 
 def _device_plan(name: str) -> Any:
-    """Return the options of the device plan ``name``, for a resumed run.
-
-    The device plan and the loggers are the only groups of a resumed run that may change.
-    """
+    """Return the options of the device plan ``name``, for a resumed run."""
     plans = compose.config_groups()["device_plan"]
     if name not in plans:
-        raise ConfigError(
-            f"device_plan={brief(name)}: no such device plan{suggestion(name, plans)}"
-        )
+        hint = suggestion(name, plans)
+        raise ConfigError(f"device_plan={brief(name)}: no such device plan{hint}")
     return _packaged(f"device_plan/{name}")

@@ -15,8 +15,8 @@ from gnnscale.core.config.typed import unknown_option
 def name_lost_files() -> None:
     """Install a SIGBUS handler that names the file if a mapped file became shorter.
 
-    The handler's module imports NumPy. Under a limit on address space OpenBLAS gets one thread,
-    since the stacks of more threads may not fit; torch computes the products anyway.
+    Its module imports NumPy. Under a limit on address space OpenBLAS gets one thread, since the
+    stacks of more threads may not fit; torch computes the products anyway.
     """
     name = "OPENBLAS_NUM_THREADS"
     user_value = os.environ.get(name)

@@ -1,7 +1,7 @@
 """Text of ``gnnscale COMMAND --help``: every option with its value and meaning, by group.
 
-The meanings are docstrings of options classes. Importing the classes would import torch, so
-``scripts/tools/make_docs.py`` writes the meanings to ``meanings.json``.
+Meanings are docstrings of options classes, which ``scripts/tools/make_docs.py`` writes to
+``meanings.json``: importing the classes would import torch.
 """
 
 import json
@@ -19,17 +19,10 @@ _NAMES, _MAX_WIDTH = 38, 110
 
 
 def help_text(command: str, config: str, overrides: Sequence[str], topics: Sequence[str]) -> str:
-    """Return the help of a command.
+    """Return the help of a command, composed of ``config`` with options as typed.
 
-    Args:
-        command: name of the command.
-        config: name of the command's configuration.
-        overrides: options as typed; the help shows their values.
-        topics: groups to show, with a description of each choice; all groups if empty.
-
-    Raises:
-        ConfigError: a topic is not a group of the command.
-        Exception: Hydra refuses the overrides.
+    ``topics`` are groups to show, with a description of each choice; all groups if empty.
+    ConfigError if a topic is not a group of the command.
     """
     options, hydra = compose(config, list(overrides))
     meanings = json.loads((resources.files("gnnscale.cli") / "meanings.json").read_text())
@@ -45,9 +38,9 @@ def help_text(command: str, config: str, overrides: Sequence[str], topics: Seque
         lines += [hydra.hydra.help.header.rstrip(), ""]
         lines += [*_own_options(command, options, chosen, meanings), ""]
     for group in topics or sorted(chosen):
-        described = _describe_choices if topics else _list_choices
         lines.append(group if chosen[group] is None else f"{group}={chosen[group]}")
-        lines += described(group, groups[group], meanings)
+        texts = meanings["choices"][group] if topics else None
+        lines += _choices(group, groups[group], texts)
         lines += [*_group_options(group, options, meanings), ""]
     if chosen and not topics:
         lines.append(f"gnnscale {command} --help GROUP shows one group, and what its choices are.")
@@ -63,24 +56,19 @@ def _own_options(
     texts = meanings["commands"][command]
     yield "Options"
     for name in options:
-        if name in chosen:
-            continue
-        yield from _with_meanings(_leaves(options, name), texts, 0)
+        if name not in chosen:
+            yield from _with_meanings(_leaves(options, name), texts, 0)
 
 
-def _describe_choices(
-    group: str, names: Sequence[str], meanings: Mapping[str, Any]
-) -> Iterator[str]:
-    """Yield the choices of a group, each with its meaning."""
+def _choices(group: str, names: Sequence[str], texts: Mapping[str, str] | None) -> Iterator[str]:
+    """Yield the choices of a group, each with its meaning in ``texts``; None: names only."""
+    if texts is None:
+        text = f"choices: {', '.join(names)}"
+        yield from textwrap.wrap(text, _width(), initial_indent="  ", subsequent_indent="    ")
+        return
     for name in names:
-        yield from _line(f"{group}={name}", meanings["choices"][group].get(name, ""))
+        yield from _line(f"{group}={name}", texts.get(name, ""))
     yield ""
-
-
-def _list_choices(group: str, names: Sequence[str], meanings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of a group's choices."""
-    text = f"choices: {', '.join(names)}"
-    yield from textwrap.wrap(text, _width(), initial_indent="  ", subsequent_indent="    ")
 
 
 def _group_options(group: str, options: Any, meanings: Mapping[str, Any]) -> Iterator[str]:
@@ -95,16 +83,12 @@ def _group_options(group: str, options: Any, meanings: Mapping[str, Any]) -> Ite
 def _with_meanings(
     leaves: Iterable[tuple[str, Any]], texts: Mapping[str, str], skipped: int
 ) -> Iterator[str]:
-    """Yield options with their meanings; a mapping's meaning stands at its first option.
-
-    Args:
-        leaves: dotted options and their values.
-        texts: meanings by name, without the first ``skipped`` characters of an option.
-    """
+    """Yield options with their meanings in ``texts``, by name without ``skipped`` characters."""
     explained = set()
     for option, value in leaves:
         name = option[skipped:]
         block = name.partition(".")[0]
+        # A mapping's meaning stands at its first option.
         meaning = texts.get(name) or ("" if block in explained else texts.get(block, ""))
         explained.add(block)
         yield from _line(f"{option}={_written(value)}", meaning)
@@ -142,8 +126,7 @@ def _line(option: str, meaning: str) -> Iterator[str]:
 
 def _written(value: Any) -> str:
     """Return a value as typed on the command line."""
-    text = json.dumps(value, separators=(",", ":"), default=str)
-    return brief(text.replace('"', ""))
+    return brief(json.dumps(value, separators=(",", ":"), default=str).replace('"', ""))
 
 
 def _width() -> int:

@@ -19,7 +19,6 @@ from gnnscale.cli.stdio import last_words
 
 #: Exit status of an interrupted command.
 INTERRUPTED = 130
-
 #: Signals of Ctrl-C, of batch systems and torchrun, and of a closed terminal.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds for the main thread to handle a signal. torchrun kills after thirty.
@@ -88,10 +87,7 @@ class _Interruption:
                 _end()
 
     def _is_heard(self, number: int) -> bool:
-        """Return whether the main thread handles a signal within ``_PATIENCE_S``.
-
-        The signal is sent again while the main thread imports a module.
-        """
+        """Return whether the main thread handles a signal in time; resend it during imports."""
         until = time.monotonic() + _PATIENCE_S
         while not self._heard.wait(_PAUSE_S):
             if time.monotonic() > until:
@@ -119,8 +115,7 @@ def interrupt_on_signals() -> None:
     """Let SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, the caller.
 
     An import finishes first. If an import or native code blocks the main thread for seconds, the
-    process ends at once: unfinished folders are removed, and the cursor is shown. A second call
-    has no effect.
+    process ends without exception: unfinished folders are removed, and the cursor is shown.
     """
     global _interruption
     if _interruption is None:

@@ -31,10 +31,7 @@ _closed: set[str] = set()
 
 
 class StandardStreams:
-    """Replacement of ``sys.stdout`` and ``sys.stderr`` while a command runs.
-
-    If the reader of a pipe is gone, output is dropped and the run continues.
-    """
+    """Replacement of ``sys.stdout`` and ``sys.stderr`` that outlives the readers of pipes."""
 
     def __init__(self) -> None:
         """Replace the streams, except streams without a descriptor."""
@@ -58,13 +55,7 @@ class StandardStreams:
                 stream.flush()
 
     def announce(self, *, at_once: bool) -> None:
-        """Print on standard error, after a delay without output, that the command is starting.
-
-        On a terminal the next output replaces the notice.
-
-        Args:
-            at_once: do not wait on a terminal.
-        """
+        """Print that the command starts: ``at_once`` on a terminal, or after a silence."""
         if self._is_terminal and at_once:
             self._show()
             return
@@ -116,10 +107,7 @@ def last_words() -> TextIO:
 
 
 def _open_closed() -> None:
-    """Open closed standard streams (``2>&-``) on the null device.
-
-    Otherwise the next opened file would get their descriptor and receive their output.
-    """
+    """Open closed streams (``2>&-``) on the null device: the next file would get their output."""
     for descriptor, name in enumerate(_STREAMS):
         if getattr(sys, name) is not None:
             continue

@@ -1,9 +1,8 @@
 """Quoting of text options, such as paths and names of columns, for Hydra's grammar.
 
-Hydra reads ``true`` as a bool, ``007`` as a number and ``a(1)`` as a function, and refuses ``ü``
-and ``;``. The value of a text option is quoted if Hydra would not read it as typed. Hydra's syntax
-remains available: quotes, ``null``, ``${...}``, functions such as ``choice(a,b)``, backslash
-escapes, and with -m commas between the jobs of a sweep.
+Hydra reads ``true`` as a bool, ``007`` as a number and ``a(1)`` as a function: such a value of a
+text option is quoted. Hydra's quotes, ``null``, ``${...}``, functions such as ``choice(a,b)``,
+backslash escapes, and with -m commas between the jobs of a sweep remain available.
 """
 
 import json
@@ -30,12 +29,8 @@ _PAIRS = {"[": "]", "{": "}", "(": ")"}
 def as_typed(argument: str, command: str, *, sweep: bool) -> str:
     """Return an option, quoted if necessary, that Hydra reads with its value as typed.
 
-    Options that are not texts, and values in Hydra's syntax, are returned unchanged.
-
-    Args:
-        argument: the option as typed.
-        command: name of the command.
-        sweep: whether commas separate the values of several jobs.
+    Options that are not texts, and values in Hydra's syntax, are returned unchanged. In a ``sweep``
+    commas separate the values of several jobs.
     """
     name, equals, value = argument.partition("=")
     if not equals or value in ("", "null") or _PLAIN.fullmatch(value):
@@ -53,9 +48,8 @@ def as_typed(argument: str, command: str, *, sweep: bool) -> str:
 def kind_of(option: str, value: str, command: str) -> str | None:
     """Return the kind of a text option. None: the option is not a text.
 
-    Returns:
-        ``text``; ``word``, one of several choices; ``texts``, a list; or ``mixed``, a text or
-        another value.
+    Kinds are ``text``; ``word``, one of several choices; ``texts``, a list; and ``mixed``, a text
+    or another value.
     """
     if option in user_code.GROUPS:
         return "text" if user_code.is_name(value) else None
@@ -124,10 +118,7 @@ def _list_as_typed(value: str, kind: str) -> str:
 
 
 def _split(value: str) -> Sequence[str] | None:
-    """Return the parts of ``value`` between commas outside of brackets and quotes.
-
-    None: a bracket or a quote is not closed.
-    """
+    """Return the parts between commas outside of brackets and quotes; None: one is not closed."""
     parts, ends, quote, start = [], list[str](), "", 0
     for i, character in enumerate(value):
         if quote:

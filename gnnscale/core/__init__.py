@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from gnnscale.core.stages import *  # noqa: F403
     from gnnscale.core.torch_state import *  # noqa: F403
     from gnnscale.core.types import *  # noqa: F403
-    from gnnscale.core.word import *  # noqa: F403
 
 __getattr__ = lazy_names(
     __name__,
     {
         "gnnscale.core.errors": (
-            "ConfigError GraphError MAX_COUNT MAX_SEED UserError check_choice check_range "
-            "explain listed_numbers suggestion one_line printable brief"
+            "ConfigError GraphError MAX_COUNT MAX_SEED UserError brief check_bank check_choice "
+            "check_label check_range check_word explain listed_numbers one_line printable "
+            "suggestion"
         ),
         "gnnscale.core.files": "check_private unfinished_folder write_atomically",
         "gnnscale.core.hardware": (
@@ -46,6 +46,5 @@ __getattr__ = lazy_names(
             "Int64Array IntArray Positive StructArray UInt32Array UInt64Array UInt8Array "
             "decode"
         ),
-        "gnnscale.core.word": "check_bank check_label check_word",
     },
 )

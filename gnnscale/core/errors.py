@@ -5,6 +5,7 @@ Messages follow one grammar: ``OPTION=VALUE: expected X, got Y; HINT``.
 
 import difflib
 import errno
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -78,17 +79,15 @@ def one_line(text: object, limit: int = _MAX_MESSAGE) -> str:
     text = str(text).strip()
     if len(text) > limit:
         text = f"{text[: limit * 2 // 3]} ... {text[-(limit // 3) :]}"
-    escaped = "".join(char if char.isprintable() else _escape(char) for char in text)
+    escaped = "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
     return escaped if len(escaped) <= 4 * limit else f"{escaped[: 4 * limit]} ..."
 
 
 def brief(value: object) -> str:
     """Return ``value`` as one line of at most 60 characters, for a message."""
     return one_line(value, _MAX_VALUE)
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 class ConfigError(UserError):
@@ -104,11 +103,7 @@ _ALIASES = {"gpu": "cuda", "nvidia": "cuda", "hybrid_gpu": "hybrid_cuda"}
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """Return ``", did you mean 'x'?"`` for the entry of ``names`` closest to ``name``.
-
-    Returns:
-        An empty text if no entry is similar.
-    """
+    """Return ``", did you mean 'x'?"`` for the entry of ``names`` closest to ``name``, or ""."""
     if _ALIASES.get(name) in (names := list(names)):
         return f", did you mean {_ALIASES[name]!r}?"
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
@@ -131,16 +126,7 @@ def check_range(option: str, value: float, minimum: float, maximum: float = MAX_
 
 
 def listed_numbers(option: str, values: Any, example: str) -> list[int]:
-    """Return integers from a sequence, or from an array or tensor with one axis, as a list.
-
-    Args:
-        option: name in the error.
-        values: the value of ``option``.
-        example: a valid value, for the error.
-
-    Raises:
-        ConfigError: ``values`` is not such a sequence.
-    """
+    """Return integers of a sequence or of one axis; ConfigError with an ``example`` if none."""
     is_list = isinstance(values, Sequence) and not isinstance(values, (str, bytes))
     if is_list or getattr(values, "ndim", None) == 1:
         try:
@@ -158,3 +144,34 @@ def listed_numbers(option: str, values: Any, example: str) -> list[int]:
 def printable(text: str) -> bool:
     """Whether ``text`` has neither control characters nor lone surrogates."""
     return not any(unicodedata.category(character) in ("Cc", "Cs") for character in text)
+
+
+#: Texts that are copied unquoted into a Makefile, a shell, Tcl, C++ or v++ input: no character has
+#: a special meaning there.
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
+#: For example ``DDR[0]``, ``HBM[0:9]`` or ``MC_NOC0``.
+_BANK = re.compile(r"[A-Za-z]\w{0,63}(?:\[\d{1,4}(?::\d{1,4})?\])?", re.ASCII)
+_LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+()/ -]{0,127}")
+
+
+def check_word(option: str, text: str) -> None:
+    """Raise ConfigError unless ``text`` is one word of ``[A-Za-z0-9_.+-]``."""
+    if not _WORD.fullmatch(text):
+        raise ConfigError(
+            f"{option}={brief(text)}: expected at most 128 ASCII letters, digits and _.+-"
+        )
+
+
+def check_bank(option: str, text: str) -> None:
+    """Raise ConfigError unless ``text`` is a Vitis name of memory banks."""
+    if not _BANK.fullmatch(text):
+        raise ConfigError(f"{option}={brief(text)}: expected a bank's name in Vitis, as in DDR[0]")
+
+
+def check_label(option: str, text: str) -> None:
+    """Raise ConfigError unless ``text`` can stand in a comment."""
+    if not _LABEL.fullmatch(text):
+        raise ConfigError(
+            f"{option}={brief(text)}: expected at most 128 ASCII letters, digits, spaces and "
+            "_.:+()/-"
+        )

@@ -24,10 +24,7 @@ def write_atomically(
     durable: bool = False,
     shared: bool = False,
 ) -> None:
-    """Write ``content`` to ``file`` atomically; a str is encoded as UTF-8.
-
-    ``durable`` and ``shared`` are as for ``whole_file``.
-    """
+    """Write ``content``, a str as UTF-8, to ``file`` by ``whole_file``."""
     data = content.encode() if isinstance(content, str) else content
     with whole_file(file, durable=durable, shared=shared) as stream:
         stream.writelines([data] if isinstance(data, bytes) else data)
@@ -40,18 +37,10 @@ def whole_file(
     """Open a temporary file next to ``file``, and rename it to ``file`` at the end of the block.
 
     An exception in the block removes the temporary file. A killed process leaves it, and the next
-    call replaces it; in both cases ``file`` is unchanged. The temporary file is locked, so a second
-    process that writes ``file`` waits for the first. An OSError names ``file``.
-
-    Args:
-        file: the file to write; its folder exists.
-        durable: call fsync before the rename.
-        shared: use a unique temporary name: writers do not wait, and the last rename wins.
-        wait: wait for another process that writes ``file``.
-
-    Raises:
-        ConfigError: another process writes ``file``, and ``wait`` is false.
-        OSError: ``file`` cannot be written.
+    call replaces it; in both cases ``file`` is unchanged. The temporary file is locked: a second
+    writer waits, or gets a ConfigError if ``wait`` is false. With ``shared`` its name is unique:
+    writers do not wait, and the last rename wins. ``durable`` calls fsync before the rename. An
+    OSError names ``file``.
     """
     unfinished = _unfinished(file)
     lock: int | None = None
@@ -86,10 +75,7 @@ def whole_file(
 def expanded(path: str) -> Path:
     """Return ``path`` with ``~`` and ``~user`` replaced by home directories.
 
-    ``~x`` is a file name if there is no user ``x`` but a file or folder named ``~x``.
-
-    Raises:
-        RuntimeError: there is neither such a user nor such a file.
+    Without a user ``x``, ``~x`` is a file or folder of that name; RuntimeError if there is none.
     """
     literal = Path(path)
     try:
@@ -106,12 +92,7 @@ def remove_unfinished(file: Path) -> None:
 
 
 def check_private(path: Path) -> None:
-    """Check that only this user and root may write to a file or folder; links are followed.
-
-    Raises:
-        PermissionError: ``path`` belongs to another user, or is writable by a group or by others.
-        OSError: the status of ``path`` cannot be read.
-    """
+    """Raise PermissionError if others than this user and root may write to ``path``."""
     status = path.stat()
     if status.st_uid not in (os.getuid(), 0):
         why = f"it belongs to user {status.st_uid}"
@@ -124,10 +105,7 @@ def check_private(path: Path) -> None:
 
 @contextmanager
 def unfinished_folder(folder: Path) -> Iterator[None]:
-    """Remove ``folder`` if the block raises.
-
-    If the process ends within the block, ``remove_unfinished_folders`` removes it.
-    """
+    """Remove ``folder`` if the block raises, or ``remove_unfinished_folders`` is called in it."""
     _unfinished_folders.add(folder)
     try:
         yield

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from gnnscale.core.errors import one_line
 
@@ -41,11 +42,7 @@ class Gpus:
 
 @contextmanager
 def nvml_session() -> Iterator[Any]:
-    """Initialize NVML for the ``with`` block and yield the module ``pynvml``.
-
-    Raises:
-        NvmlError: there is no driver, or an NVML call in the block fails.
-    """
+    """Yield the module ``pynvml``, initialized for the block; errors of NVML become NvmlError."""
     import pynvml
 
     try:
@@ -61,11 +58,7 @@ def nvml_session() -> Iterator[Any]:
 
 
 def find_gpus() -> Gpus:
-    """Return the driver and the visible GPUs of this machine.
-
-    Raises:
-        NvmlError: there is no driver, or it does not answer.
-    """
+    """Return the driver and the visible GPUs of this machine; NvmlError if NVML fails."""
     with nvml_session() as nvml:
         cuda = nvml.nvmlSystemGetCudaDriverVersion()
         gpus = [_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -78,25 +71,19 @@ def find_gpus() -> Gpus:
 
 def _gpu(nvml: Any, index: int) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    memory, free = _memory(nvml, handle)
+    total = free = None  # the GPU shares the host's memory
+    with suppress(nvml.NVMLError_NotSupported):
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        total, free = int(memory.total), int(memory.free)
     return Gpu(
         index=index,
         name=nvml.nvmlDeviceGetName(handle),
         uuid=nvml.nvmlDeviceGetUUID(handle),
-        memory=memory,
+        memory=total,
         free=free,
         capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
         taken=_is_taken(nvml, handle),
     )
-
-
-def _memory(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
-    """Return total and free bytes. None: the GPU shares the host's memory."""
-    try:
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    except nvml.NVMLError_NotSupported:
-        return None, None
-    return int(memory.total), int(memory.free)
 
 
 def _is_taken(nvml: Any, handle: Any) -> bool:
@@ -106,34 +93,25 @@ def _is_taken(nvml: Any, handle: Any) -> bool:
     return bool(mode == nvml.NVML_COMPUTEMODE_PROHIBITED)
 
 
-def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdecimal()
-
-
 def visible(gpus: list[Gpu], cuda_visible_devices: str | None) -> list[Gpu]:
-    """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` selects, in its order.
+    """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` selects, in its order. None: all GPUs.
 
     As in CUDA, a GPU is named by its number or by a prefix of its UUID. The list ends before the
     first name that is unknown or repeated. Numbers are NVML indices: CUDA counts in this order with
     ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, and on machines with GPUs of one model.
-
-    Args:
-        cuda_visible_devices: value of the variable. None: all GPUs are visible.
     """
     if cuda_visible_devices is None:
         return gpus
     selected: list[Gpu] = []
     for name in (entry.strip() for entry in cuda_visible_devices.split(",")):
-        by_number = [gpu for gpu in gpus if _is_number(name) and gpu.index == int(name)]
+        number = int(name) if name.isascii() and name.isdecimal() else None
+        by_number = [gpu for gpu in gpus if gpu.index == number]
         by_uuid = [gpu for gpu in gpus if name and gpu.uuid.startswith(name)]
         named = by_number or (by_uuid if len(by_uuid) == 1 else [])
         if not named or named[0] in selected:
             break
         selected += named
     return selected
-
-
-Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,35 +124,23 @@ class GpuUse:
 
     def since(self, earlier: GpuUse) -> GpuUse:
         """Return the difference from an ``earlier`` reading of the counters."""
-        return GpuUse(
-            energy_j=_difference(self.energy_j, earlier.energy_j),
-            received_bytes=_difference(self.received_bytes, earlier.received_bytes),
-            sent_bytes=_difference(self.sent_bytes, earlier.sent_bytes),
-        )
+        return self._combine(earlier, operator.sub)
 
     def __add__(self, other: GpuUse) -> GpuUse:
+        return self._combine(other, operator.add)
+
+    def _combine(self, other: GpuUse, operation: Callable[[Any, Any], Any]) -> GpuUse:
+        pairs = {name: (value, getattr(other, name)) for name, value in vars(self).items()}
         return GpuUse(
-            energy_j=_sum(self.energy_j, other.energy_j),
-            received_bytes=_sum(self.received_bytes, other.received_bytes),
-            sent_bytes=_sum(self.sent_bytes, other.sent_bytes),
+            **{name: None if None in pair else operation(*pair) for name, pair in pairs.items()}
         )
 
 
 class GpuMeter:
-    """Meter of one GPU's counters, which include all processes that use the GPU.
-
-    NVML stays initialized: initializing it may take longer than an epoch.
-    """
+    """Meter of a GPU's counters of all processes; NVML, slow to initialize, stays initialized."""
 
     def __init__(self, index: int) -> None:
-        """Read the counters for the first time.
-
-        Args:
-            index: position among the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible.
-
-        Raises:
-            NvmlError: there is no driver, it does not answer, or there is no such GPU.
-        """
+        """Read the counters of visible GPU number ``index``; NvmlError if NVML lacks it."""
         gpus = find_gpus().devices
         if index >= len(gpus):
             raise NvmlError(f"there is no GPU {index}")
@@ -207,27 +173,15 @@ class GpuMeter:
         millijoules = None
         with suppress(library.NVMLError):
             millijoules = library.nvmlDeviceGetTotalEnergyConsumption(self._handle)
-        fields = (
-            library.NVML_FI_DEV_PCIE_COUNT_RX_BYTES,
-            library.NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
-        )
+        fields = (library.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, library.NVML_FI_DEV_PCIE_COUNT_TX_BYTES)
         counts: list[int | None] = [None, None]
         with suppress(library.NVMLError):
-            answers = library.nvmlDeviceGetFieldValues(self._handle, fields)
             counts = [
                 int(answer.value.ullVal) if answer.nvmlReturn == library.NVML_SUCCESS else None
-                for answer in answers
+                for answer in library.nvmlDeviceGetFieldValues(self._handle, fields)
             ]
         return GpuUse(
             energy_j=None if millijoules is None else millijoules / 1000,
             received_bytes=counts[0],
             sent_bytes=counts[1],
         )
-
-
-def _difference(later: Number | None, earlier: Number | None) -> Number | None:
-    return None if later is None or earlier is None else later - earlier
-
-
-def _sum(one: Number | None, other: Number | None) -> Number | None:
-    return None if one is None or other is None else one + other

@@ -54,10 +54,7 @@ def usable_cores(cgroup: Path = _CGROUP) -> int:
 
 
 def busy_seconds(stat: Path = _PROC / "stat") -> float:
-    """Return the busy seconds of the usable cores since the system started; 0 if unknown.
-
-    Time of other programs, and time stolen by other virtual machines, counts as busy.
-    """
+    """Return the seconds, since the system's start, that any program kept usable cores busy."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     ticks = 0
     try:
@@ -81,11 +78,7 @@ def cache_bytes(folder: Path = _CPU_CACHES) -> int:
 
 
 def home() -> Path:
-    """Return the directory of graph stores, ``${GNNSCALE_HOME:-~/.cache/gnnscale}``.
-
-    Raises:
-        ConfigError: the path begins with an unknown ``~user``.
-    """
+    """Return the directory of graph stores, ``${GNNSCALE_HOME:-~/.cache/gnnscale}``."""
     path = os.environ.get("GNNSCALE_HOME") or "~/.cache/gnnscale"
     try:
         return Path(path).expanduser()
@@ -94,12 +87,10 @@ def home() -> Path:
 
 
 def installed(distribution: str, module: str | None = None) -> str | None:
-    """Return the version of an installed package; None if it is not installed.
+    """Return the version of a package, by its name on the package index; None: not installed.
 
-    Args:
-        distribution: name on the package index.
-        module: module to search if the distribution has no metadata; its version is then
-            ``unknown version``. Only parents of the module are imported.
+    Without the package's metadata, an importable ``module`` has ``unknown version``; only parents
+    of the module are imported.
     """
     try:
         return metadata.version(distribution)
@@ -137,11 +128,11 @@ def find_machine() -> Machine:
 def multiplies_bfloat16() -> bool:
     """Whether torch multiplies bfloat16 by hardware instructions (imports torch).
 
-    In software a bfloat16 product takes up to 50 times as long as a float32 product. The decision
-    follows processor flags, not a timing, so that a repeated run uses one data type.
+    In software a product takes up to 50 times as long as in float32.
     """
     import torch
 
+    # Flags decide, not a timing, so that a repeated run uses one data type.
     limit = next((os.environ[name] for name in _ONEDNN_LIMITS if name in os.environ), "")
     return (
         any(flag in _cpu_flags() for flag in _NEEDED_BF16_FLAGS)
@@ -153,11 +144,7 @@ def multiplies_bfloat16() -> bool:
 
 @cache
 def multiplies_by_onednn() -> bool:
-    """Whether oneDNN multiplies float32 faster than MKL, torch's default (imports torch).
-
-    MKL uses its fast kernels only on Intel processors. The decision follows the processor's vendor,
-    not a timing, so that a repeated run uses one library.
-    """
+    """Whether oneDNN multiplies float32 faster than MKL, which prefers Intel (imports torch)."""
     import torch
 
     return (
@@ -194,11 +181,7 @@ def torchrun_rank() -> int | None:
 
 
 def restarting_run() -> str | None:
-    """Return torchrun's ``--rdzv-id`` if torchrun restarts failed processes, else None.
-
-    Raises:
-        ConfigError: ``--rdzv-id`` is missing, or cannot be the name of a folder.
-    """
+    """Return torchrun's ``--rdzv-id``, a folder name, if it restarts processes, else None."""
     if torchrun_rank() is None or os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0":
         return None
     name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
@@ -221,9 +204,5 @@ def leads_machine() -> bool:
 
 
 def let_idle_threads_sleep() -> None:
-    """Make OpenMP threads, including torch's, sleep between parallel regions.
-
-    By default they spin on cores that the sampling and loading threads need. Call this before torch
-    is imported. A value of ``OMP_WAIT_POLICY`` set by the user stays.
-    """
+    """Make idle OpenMP threads sleep, not spin, by default; call this before torch's import."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

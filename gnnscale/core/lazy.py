@@ -1,4 +1,4 @@
-"""Lazy exports: a package imports the module of an exported name on first use of the name."""
+"""Imports on first use: exported names of a package, and optional packages."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -7,12 +7,7 @@ from typing import Any
 
 
 def lazy_names(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for a package that imports exported names on first use.
-
-    Args:
-        package: name of the package.
-        exports: names, separated by spaces, by the module that defines them.
-    """
+    """Return a package's ``__getattr__`` that imports names on first use, ``exports`` by module."""
     modules = {name: module for module, names in exports.items() for name in names.split()}
 
     def import_name(name: str) -> Any:
@@ -23,3 +18,12 @@ def lazy_names(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]
         return value
 
     return import_name
+
+
+def import_dgl() -> Any:
+    """Return the module ``dgl``; ImportError, with a hint to install it, if it is missing."""
+    try:
+        import dgl
+    except ImportError:
+        raise ImportError("DGL is not installed; pip install 'gnnscale[dgl]'") from None
+    return dgl

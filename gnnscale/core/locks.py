@@ -1,7 +1,6 @@
 """Exclusive locks on files and folders (flock).
 
-The system releases the locks of a process that ends for any reason. The locked file or folder
-remains, and the next process that locks it takes it over.
+The system releases the locks of a process that ends for any reason.
 """
 
 import errno
@@ -40,13 +39,9 @@ _locked: set[int] = set()
 def lock(descriptor: int, path: Path, *, wait: bool = True) -> bool:
     """Lock an open file or folder, and return whether this process holds the lock.
 
-    A lock belongs to the descriptor: a second descriptor of this process waits, too. On a file
-    system without locks the function logs a warning and returns True.
-
-    Args:
-        descriptor: of the open file or folder.
-        path: name of the file or folder, for the warning.
-        wait: wait for the process that holds the lock; else return False.
+    A lock belongs to the descriptor: a second descriptor of this process waits, too. Without
+    ``wait`` the function returns False if another process holds the lock. On a file system without
+    locks it logs a warning about ``path`` and returns True.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -84,8 +79,8 @@ def is_at(path: Path, descriptor: int) -> bool:
 class KnownFolder:
     """Folder that this command writes, identified by the process id in its lock file.
 
-    The folder may be moved or its lock removed, and another command may then write a folder of this
-    name. Inode numbers do not identify the folder, since some file systems reuse them.
+    The folder may be moved, and another command may then write a folder of this name. Inode numbers
+    do not identify the folder, since some file systems reuse them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -113,16 +108,8 @@ class KnownFolder:
 def create_locked(file: Path, *, wait: bool) -> int | None:
     """Create and lock an empty file; a file left by a killed process is replaced.
 
-    Links are not followed, and an existing file is not written to.
-
-    Args:
-        wait: wait for the process that holds the lock; else return None.
-
-    Returns:
-        A readable and writable descriptor for ``release``. None: another process holds the lock.
-
-    Raises:
-        OSError: the file cannot be created.
+    Links are not followed, and an existing file is not written to. Returns a readable and writable
+    descriptor for ``release``; None without ``wait`` if another process holds the lock.
     """
     while True:
         with suppress(FileExistsError):
@@ -170,12 +157,8 @@ def _close(descriptor: int) -> None:
 def sole_writer(folder: Path, *, option: str, wait_s: float = 0.0) -> Iterator[None]:
     """Lock an existing ``folder`` for writing during the ``with`` block.
 
-    Args:
-        option: option that names the folder, for errors.
-        wait_s: seconds to wait for another writer.
-
-    Raises:
-        ConfigError: another process writes to the folder, or the folder is not writable.
+    ConfigError, naming ``option``, if the folder is not writable, or another process still writes
+    to it after ``wait_s`` seconds.
     """
     file = folder / LOCK_FILE
     descriptor = _locked_within(file, option, wait_s)
@@ -211,14 +194,7 @@ def _locked_within(file: Path, option: str, wait_s: float) -> int:
 
 @contextmanager
 def sole_maker(folder: Path) -> Iterator[None]:
-    """Lock the creation or replacement of ``folder`` for the ``with`` block; other processes wait.
-
-    The lock is a file next to the folder. Without permission to write there, the block runs
-    unlocked: it cannot create the folder either.
-
-    Raises:
-        OSError: the lock cannot be created for another reason.
-    """
+    """Lock the creation or replacement of ``folder`` for the block; other processes wait."""
     file = folder.with_name(f".{folder.name}{LOCK_FILE}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -226,7 +202,7 @@ def sole_maker(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
-        yield
+        yield  # unlocked: without permission the block cannot create the folder either
         return
     assert descriptor is not None
     try:

@@ -65,12 +65,7 @@ class _Group:
     files: _Files
 
     def number(self, file: str, entry: str | None = None) -> int:
-        """Return the number in ``file``, or in its line that begins with ``entry``.
-
-        Raises:
-            OSError: the group has no such file.
-            ValueError: the file has no such number, or holds "max".
-        """
+        """Return the number in ``file``, or in its line ``entry``; OSError or ValueError: none."""
         text = (self.folder / file).read_text()
         if entry is None:
             return int(text)
@@ -118,10 +113,7 @@ class _Group:
 
 
 def _groups(proc: Path, cgroup: Path) -> Iterator[_Group]:
-    """Yield this process's memory control groups, from the innermost to the root.
-
-    In a container the group may carry the host's name, for which no folder exists.
-    """
+    """Yield this process's memory control groups from the innermost on; folders may be missing."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -141,11 +133,7 @@ def _groups(proc: Path, cgroup: Path) -> Iterator[_Group]:
 
 
 def read_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
-    """Return the memory that this process may use.
-
-    The total is the smallest of the machine's memory, the limits of this process's nested control
-    groups, and the limit of its address space (RLIMIT_AS).
-    """
+    """Return the memory that machine, nested control groups and RLIMIT_AS leave to this process."""
     page = os.sysconf("SC_PAGE_SIZE")
     total = installed = os.sysconf("SC_PHYS_PAGES") * page
     available = os.sysconf("SC_AVPHYS_PAGES") * page
@@ -182,11 +170,7 @@ def address_space_problem() -> str | None:
 
 
 def address_space_reason() -> str:
-    """Return the end of an out-of-memory message that names the limit on address space.
-
-    Returns:
-        An empty text if the process has no such limit.
-    """
+    """Return the end of an out-of-memory message that names the limit on address space, or ""."""
     limit = _address_space_limit()
     if limit is None:
         return ""

@@ -29,10 +29,8 @@ def peak_rss_bytes() -> int:
 def accuracy(scores: Array, labels: Array) -> float:
     """Return the fraction of right decisions, one a vertex, or one a label for multilabel.
 
-    Args:
-        scores: ``[n, num_classes]`` logits. The first maximum is the class; for multilabel every
-            positive logit is a label.
-        labels: ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1.
+    ``scores`` are ``[n, num_classes]`` logits: the first maximum is the class; for multilabel every
+    positive logit is a label. ``labels`` are ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1.
     """
     if labels.ndim == 2:
         return float(np.mean((scores > 0) == (labels > 0)))
@@ -40,10 +38,7 @@ def accuracy(scores: Array, labels: Array) -> float:
 
 
 def micro_f1(scores: Array, labels: Array) -> float:
-    """Return the F1 of all decisions pooled, 2 TP / (2 TP + FP + FN); 0 without positives.
-
-    Arguments are as for ``accuracy``, which equals micro-F1 if a vertex has one label.
-    """
+    """Return F1 of all decisions pooled, 2 TP / (2 TP + FP + FN); arguments as for ``accuracy``."""
     if labels.ndim == 1:
         return accuracy(scores, labels)
     predicted, actual = scores > 0, labels > 0
@@ -53,16 +48,11 @@ def micro_f1(scores: Array, labels: Array) -> float:
 
 
 def roc_auc(scores: Array, labels: Array) -> float:
-    """Return the area under the ROC curve; ties count half.
+    """Return the area under the ROC curve; ties count half. NaN without positives or negatives.
 
-    Args:
-        scores: ``[n]`` scores of the positive class, or ``[n, 2]`` logits, or ``[n, num_classes]``
-            for multilabel: the result is the mean over classes with positives and negatives, as in
-            OGB for ogbn-proteins.
-        labels: ``[n]`` of 0 and 1, or ``[n, num_classes]`` of 0 and 1.
-
-    Returns:
-        The area, or NaN if no class has both positives and negatives.
+    ``scores`` are ``[n]`` of the positive class, or ``[n, 2]`` logits, with ``[n]`` ``labels`` of 0
+    and 1. For multilabel both are ``[n, num_classes]``, and the result is the mean over classes
+    with positives and negatives, as in OGB for ogbn-proteins.
     """
     return _mean_over_labels(_rank_auc, scores, labels)
 
@@ -98,10 +88,8 @@ def _rank_auc(scores: Array, labels: Array) -> float:
 def macro_f1(scores: Array, labels: Array) -> float:
     """Return the unweighted mean over classes of F1, 2 TP / (2 TP + FP + FN).
 
-    Args:
-        scores: ``[n, num_classes]`` logits, as for ``micro_f1``.
-        labels: ``[n]`` classes; a class without labels and predictions does not count. Or
-            ``[n, num_classes]`` of 0 and 1; all classes count, an empty class with 0.
+    Arguments are as for ``accuracy``. A class without labels and predictions does not count; for
+    multilabel it counts with 0.
     """
     if labels.ndim == 1:
         classes = np.arange(scores.shape[1])
@@ -143,12 +131,7 @@ class ClassCounts:
 
 
 def count_classes(scores: Array, labels: Array) -> ClassCounts:
-    """Count labels, predictions and true positives of each class.
-
-    Args:
-        scores: ``[n, num_classes]`` logits, as for ``accuracy``.
-        labels: ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1.
-    """
+    """Count labels, predictions and true positives of each class; arguments as for ``accuracy``."""
     if labels.ndim == 2:
         positive, actual = scores > 0, labels > 0
         matrices = (actual, positive, actual & positive)
@@ -168,9 +151,9 @@ def count_classes(scores: Array, labels: Array) -> ClassCounts:
 
 
 def average_precision(scores: Array, labels: Array) -> float:
-    """Return the sum over thresholds of precision times increase in recall; NaN without positives.
+    """Return the sum over thresholds of precision times increase in recall, mean over classes.
 
-    Arguments are as for ``roc_auc``. For multilabel the result is the mean over non-empty classes.
+    Arguments are as for ``roc_auc``; NaN without positives.
     """
     return _mean_over_labels(_precision, scores, labels)
 
@@ -189,9 +172,8 @@ def _precision(scores: Array, labels: Array) -> float:
 def rmse(scores: Array, labels: Array) -> float:
     """Return the mean over columns of the root mean squared error; NaN without labels.
 
-    Args:
-        scores: ``[n, width]`` predictions.
-        labels: ``[n]`` or ``[n, width]`` targets; NaN targets are unknown and do not count.
+    ``scores`` are ``[n, width]`` predictions, ``labels`` ``[n]`` or ``[n, width]`` targets, of
+    which NaN is unknown and does not count.
     """
     return _mean_over_columns(lambda errors: float(np.sqrt(np.mean(errors**2))), scores, labels)
 

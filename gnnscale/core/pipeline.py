@@ -65,10 +65,10 @@ StageGroup = Sequence[Callable[[_T], None]]
 class Pipeline(Generic[_T]):
     """Iterator that prefetches items through groups of stages, a bounded number at a time.
 
-    Each group has threads and passes its items to the next group. The consumer gets the items in
-    the order of the source. Without groups the consumer's thread does all work. Groups overlap,
-    since native stages release the GIL. An exception of the source or of a stage is raised to the
-    consumer in place of its item.
+    Each group has threads and passes its items, in the order of the source, to the next group, and
+    the last group to the consumer. Without groups the consumer's thread does all work. Groups
+    overlap, since native stages release the GIL. An exception of the source or of a stage is raised
+    to the consumer in place of its item.
 
     Example:
         >>> groups = [[sample], [load, transfer]]
@@ -90,15 +90,14 @@ class Pipeline(Generic[_T]):
         """Prepare the pipeline; its threads start when the first item is requested.
 
         Args:
-            source: items, taken by the threads of the first group, one at a time.
+            source: items, taken one at a time.
             groups: stages of each group. An empty first group only fetches from the source.
             limit: maximum number of items in flight, in all groups and queues.
             inline: stages that the consumer's thread runs on each item that it requests.
             num_threads: threads of each group, which work on different items.
             adaptive: whether ``PrefetchDepth`` may use fewer items than ``limit``.
             no_room: exceptions of a stage that lacks memory for one more item. The stage runs again
-                after the consumer has finished an earlier item. The exception reaches the consumer
-                if no earlier item is in use.
+                after the consumer has finished an earlier item; if none is in use, it is raised.
         """
         self._source = source
         self._groups = groups

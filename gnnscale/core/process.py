@@ -1,17 +1,16 @@
-"""State of processes, read from ``/proc``, and the command that starts a Python program."""
+"""State of processes, commands that start Python programs, and process-wide settings."""
 
 import os
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
 def process_stat(number: int) -> list[str]:
-    """Return the fields of ``/proc/NUMBER/stat`` after the name: the state is the first.
-
-    Returns:
-        An empty list if there is no such process.
-    """
+    """Return the fields of ``/proc/NUMBER/stat`` from the state on; empty: no such process."""
     try:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -52,9 +51,32 @@ _PATH = (
 
 
 def python_command(program: str, *arguments: object) -> list[str]:
-    """Return the command that runs ``program``, one line of statements, with this ``sys.path``.
-
-    The program finds ``arguments``, converted to str, in ``sys.argv[1:]``.
-    """
+    """Return the command that runs statements with this ``sys.path``, and these arguments."""
     words = map(str, (len(sys.path), *sys.path, *arguments))
     return [sys.executable, "-c", f"{_PATH}{program}", *words]
+
+
+class SharedSetting:
+    """Setting that the first of several overlapping blocks sets, and the last one restores."""
+
+    def __init__(self, begin: Callable[[], Callable[[], None]]) -> None:
+        """Share a setting. ``begin`` sets it and returns the function that restores it."""
+        self._begin = begin
+        self._lock = threading.Lock()
+        self._num_blocks = 0
+        self._restore: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the setting during the ``with`` block."""
+        with self._lock:
+            if not self._num_blocks:
+                self._restore = self._begin()
+            self._num_blocks += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_blocks -= 1
+                if not self._num_blocks:
+                    self._restore()

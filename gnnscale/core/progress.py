@@ -104,18 +104,11 @@ def _log(work: _ProgressState, finished: threading.Event) -> None:
 def track(
     description: str, total: int | None = None, unit: str = ""
 ) -> Iterator[Callable[[int], None]]:
-    """Show the progress of the ``with`` block after its first second.
+    """Show the progress of the ``with`` block, in ``total`` units called ``unit``, after a second.
 
     A terminal shows a bar, which disappears at the end; otherwise ``logging`` gets a line every few
     seconds. A thread shows the progress, also during one long native call. Blocks may be nested.
-
-    Args:
-        description: name of the work.
-        total: number of units. None: unknown.
-        unit: name of the units.
-
-    Yields:
-        A function to call with the number of units done since its last call.
+    Yields a function to call with the number of units done since its last call.
     """
     work = _ProgressState(description, total, unit)
     finished = threading.Event()

@@ -28,17 +28,10 @@ class _Map(mmap.mmap):
 
 
 class SharedMemory:
-    """Block of shared memory of a fixed size.
-
-    The system frees the memory when the last process that maps it ends, for any reason.
-    """
+    """Block of shared memory of a fixed size, freed when the last process that maps it ends."""
 
     def __init__(self, descriptor: int) -> None:
-        """Map a file and take ownership of its ``descriptor``.
-
-        Raises:
-            ConfigError: the file is read-only.
-        """
+        """Map a file and take ownership of its ``descriptor``; ConfigError if it is read-only."""
         self.descriptor = descriptor  #: the file
         self._close = weakref.finalize(self, os.close, descriptor)
         try:
@@ -51,11 +44,7 @@ class SharedMemory:
 
     @classmethod
     def empty(cls, num_bytes: int) -> SharedMemory:
-        """Return new memory filled with zeros, one page at least.
-
-        Raises:
-            ConfigError: less than ``num_bytes`` of memory is available.
-        """
+        """Return new zeros, one page at least; ConfigError if less memory is available."""
         available = read_memory().available
         if num_bytes > available:
             raise ConfigError(
@@ -94,11 +83,7 @@ class SharedMemory:
 
     @classmethod
     def open(cls, path: Path) -> SharedMemory:
-        """Map the shared memory of another process, given its ``path`` there.
-
-        Raises:
-            OSError: the process has ended, or belongs to another user.
-        """
+        """Map the shared memory of another process of this user, given its ``path`` there."""
         return cls(os.open(path, os.O_RDWR | os.O_CLOEXEC))
 
     @property
@@ -107,17 +92,12 @@ class SharedMemory:
         return Path(f"/proc/{os.getpid()}/fd/{self.descriptor}")
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return an array over the beginning of the memory, without a copy.
-
-        Raises:
-            ConfigError: the memory is smaller than the array.
-        """
+        """Return an array over the beginning of the memory; ConfigError if that is too small."""
         count = int(np.prod(shape, dtype=np.int64))
         if count * dtype.itemsize > len(self.map):
             needed = count * dtype.itemsize
             raise ConfigError(f"segment: {shape} {dtype} needs {needed:,} B, has {len(self.map):,}")
-        array: Array = np.frombuffer(self.map, dtype, count).reshape(shape)
-        return array
+        return np.frombuffer(self.map, dtype, count).reshape(shape)
 
 
 def shared_memory_of(array: Any) -> SharedMemory | None:

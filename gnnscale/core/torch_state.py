@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from gnnscale.core.shared_setting import SharedSetting
+from gnnscale.core.process import SharedSetting
 
 
 def _set_default_type(dtype: Any) -> None:
@@ -30,12 +30,7 @@ _FLOAT32 = SharedSetting(_begin_float32)
 #: Device types of models; each has its own switch of automatic mixed precision.
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 #: NumPy's handling of floating-point errors in a fresh process.
-_NUMPY_ERRORS: dict[str, Any] = {
-    "divide": "warn",
-    "over": "warn",
-    "under": "ignore",
-    "invalid": "warn",
-}
+_NUMPY_ERRORS: Any = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
 
 @contextmanager
@@ -53,8 +48,7 @@ def standard_arithmetic() -> Iterator[None]:
 
     In the block torch's default type is float32 and its default device the CPU; gradients are
     recorded, inference mode and automatic mixed precision are off, and NumPy warns of
-    floating-point errors. The end of the block restores the former state. The state is per thread,
-    except the default type: other threads see float32 until the block ends.
+    floating-point errors. The state is per thread, except the default type.
     """
     torch: Any = sys.modules.get("torch")
     with ExitStack() as block:
@@ -77,11 +71,7 @@ def standard_arithmetic() -> Iterator[None]:
 
 @contextmanager
 def preserved_defaults() -> Iterator[None]:
-    """Restore process-wide defaults after the ``with`` block, which may import foreign modules.
-
-    The defaults are torch's default type and device, its recording of gradients, and NumPy's
-    handling of floating-point errors.
-    """
+    """Restore the defaults of torch and NumPy after the block, which may import foreign modules."""
     import numpy as np
 
     torch: Any = sys.modules.get("torch")

@@ -24,18 +24,14 @@ _PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`\Z")
 
 
 def decode(cls: type[_T], values: Any, *, source: str) -> _T:
-    """Return a record built from plain values or from the bytes of JSON.
+    """Return a record of ``cls`` built from plain values or from the bytes of JSON.
 
-    Values are not converted: a bool is not an int, and a str is not a number. Exceptions: an int is
-    accepted as a float, a list as a tuple, and the text of a key as an int. Integers have 64 bits
-    and floats are finite, except in fields declared as ``Any``. Unknown keys are ignored; the last
-    of several equal keys in JSON counts. The caller bounds the size of the JSON.
-
-    Args:
-        cls: a dataclass, or a list, tuple or dict of dataclasses. ``Annotated[...,
-            msgspec.Meta(...)]`` declares limits of a field.
-        values: plain values, or the bytes of JSON.
-        source: name of the file or request, for the error.
+    ``cls`` is a dataclass, or a list, tuple or dict of dataclasses; ``Annotated[...,
+    msgspec.Meta(...)]`` declares limits of a field. Values are not converted: a bool is not an int,
+    and a str is not a number. Exceptions: an int is accepted as a float, a list as a tuple, and the
+    text of a key as an int. Integers have 64 bits and floats are finite, except in fields declared
+    as ``Any``. Unknown keys are ignored; the last of several equal keys in JSON counts. The caller
+    bounds the size of the JSON.
 
     Raises:
         ValueError: a field is missing or invalid, or ``__post_init__`` raised a ValueError. The

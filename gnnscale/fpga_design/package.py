@@ -1,7 +1,7 @@
 """Files of a design's directory: copied kernels, and generated constants and connectivity.
 
 Only constants and connectivity are generated. Other programs parse these files, so that every text
-in them is checked to be a word (``core/word.py``) before it is written.
+in them is checked to be a word (``core/errors.py``) before it is written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """``gnnscale plan-cache``: a table of the plan, and ``cache_plan.svg``."""
 
 from collections.abc import Iterator, Sequence
-from html import escape
 
 from rich.console import Console
 from rich.markup import escape as escape_markup
@@ -10,7 +9,7 @@ from rich.table import Table
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, StoredPlan
 from gnnscale.core import brief
 from gnnscale.core.artifact.files import size
-from gnnscale.report.formatting import ABSENT, short
+from gnnscale.report.formatting import ABSENT, fixed, short
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
 _FILE_WIDTH = 140
@@ -73,14 +72,17 @@ def _row(cache: DeviceCache, traffic: CacheTraffic | None, *, matches: bool) -> 
     ]
 
 
+def _sources(device: int, traffic: CacheTraffic) -> tuple[int, int, int]:
+    """Return the rows read from the device's own cache, from peers and from the host."""
+    own_rows, host_rows = traffic.rows[device], traffic.rows[-1]
+    return own_rows, sum(traffic.rows) - own_rows - host_rows, host_rows
+
+
 def _shares(device: int, traffic: CacheTraffic) -> list[str]:
-    """Return the shares of rows read from the device's own cache, from peers and from the host."""
     total = sum(traffic.rows)
     if not total:
         return [ABSENT] * 3
-    own_rows, host_rows = traffic.rows[device], traffic.rows[-1]
-    counts = (own_rows, total - own_rows - host_rows, host_rows)
-    return [f"{100 * rows / total:.1f} %" for rows in counts]
+    return [f"{100 * rows / total:.1f} %" for rows in _sources(device, traffic)]
 
 
 def _summary(stored: StoredPlan) -> Iterator[str]:
@@ -93,12 +95,8 @@ def _summary(stored: StoredPlan) -> Iterator[str]:
             yield f"one cache of {names}{part}"
     look_aheads = [cache.look_ahead for cache in plan.devices if cache.look_ahead is not None]
     if look_aheads:
-        match = (
-            ", and reads rows of the batch before, beyond the budget"
-            if look_aheads[0].match
-            else ""
-        )
-        yield f"looks {look_aheads[0].window} steps ahead{match}"
+        match = ", and reads rows of the batch before, beyond the budget"
+        yield f"looks {look_aheads[0].window} steps ahead{match if look_aheads[0].match else ''}"
     priced = [cache.batch_bytes for cache in plan.devices if cache.batch_bytes is not None]
     if priced:
         cached, aggregated = (
@@ -120,16 +118,13 @@ def _summary(stored: StoredPlan) -> Iterator[str]:
                 kind += ", if no seeds move between devices"
         yield (
             f"predicted of {epochs}, {kind}: feature hit rate "
-            f"{_rate(total.feature_hit_rate)}, topology hit rate {_rate(total.topology_hit_rate)}, "
+            f"{fixed(total.feature_hit_rate, 4)}, topology hit rate "
+            f"{fixed(total.topology_hit_rate, 4)}, "
             f"{short(total.transactions)} transactions, "
             f"{size(total.link_bytes)} of rows over the links"
         )
     yield from plan.notes
     yield f"planned in {stored.seconds:.2f} s"
-
-
-def _rate(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.4f}"
 
 
 def draw(stored: StoredPlan, *, graph: str) -> str:
@@ -207,18 +202,12 @@ def _bars(plan: CachePlan, top: float) -> list[str]:
 
 
 def _bar(device: int, traffic: CacheTraffic, x_start: float, top: float) -> Iterator[str]:
-    total, own_rows, host_rows = sum(traffic.rows), traffic.rows[device], traffic.rows[-1]
-    start = x_start
-    for css, value in (
-        ("own", own_rows),
-        ("peers", total - own_rows - host_rows),
-        ("host", host_rows),
-    ):
+    total, start = sum(traffic.rows), x_start
+    for css, value in zip(("own", "peers", "host"), _sources(device, traffic), strict=True):
         width = _BAR_WIDTH * value / total
-        label = escape(f"{value:,} rows")
         yield (
             f'<rect class="{css}" x="{number(start)}" y="{top:g}" width="{number(width)}" '
-            f'height="{_BAR_HEIGHT - 6:g}"><title>{label}</title></rect>'
+            f'height="{_BAR_HEIGHT - 6:g}"><title>{value:,} rows</title></rect>'
         )
         start += width
     yield text(start + 8, top + 12, f"{short(total)} rows", css="soft")

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from gnnscale import ops
 from gnnscale.backend.fpga.csim import build
-from gnnscale.backend.fpga.csim.build import load_pyxrt
 from gnnscale.core import ConfigError
 from gnnscale.core import gpu as nvml
 from gnnscale.core.hardware import Machine, find_machine, installed
@@ -50,12 +49,10 @@ class DoctorConfig:
 def examine() -> dict[str, Any]:
     """Return the hardware and software of this machine as plain values for JSON (imports torch).
 
-    Returns:
-        ``machine``, ``simd_level``, ``cuda`` (GPUs), ``nvidia_driver`` (versions) and
-        ``nvidia_error`` (why NVML finds no GPU), ``fpga`` (``xrt``: version of XRT; ``boards``:
-        names of cards; ``csim_library``: the compiled default design; ``csim_compiler``: the
-        compiler for other designs; None: missing), ``packages`` (version or None) and ``features``
-        (``feature``, ``ready``, ``needs``: the missing requirement or None).
+    ``nvidia_error`` says why NVML finds no GPU. ``fpga`` has ``xrt``, the version of XRT,
+    ``boards``, names of cards, ``csim_library``, the compiled default design, and
+    ``csim_compiler``, that of other designs. ``features`` have ``needs``, the missing requirement.
+    None: missing.
     """
     import torch
 
@@ -83,11 +80,8 @@ def _gpus() -> dict[str, Any]:
     except nvml.NvmlError as error:
         return {"cuda": [], "nvidia_driver": None, "nvidia_error": str(error)}
     driver = f"{nvml_gpus.driver}, CUDA {nvml_gpus.cuda[0]}.{nvml_gpus.cuda[1]}"
-    return {
-        "cuda": [asdict(gpu) for gpu in nvml_gpus.devices],
-        "nvidia_driver": driver,
-        "nvidia_error": None,
-    }
+    gpus = [asdict(gpu) for gpu in nvml_gpus.devices]
+    return {"cuda": gpus, "nvidia_driver": driver, "nvidia_error": None}
 
 
 def _format_gpu(gpu: dict[str, Any]) -> str:
@@ -107,7 +101,7 @@ def _boards() -> dict[str, Any]:
     """Return XRT's version (None: ``pyxrt`` cannot be imported) and the names of its cards."""
     boards: list[str] = []
     try:
-        xrt = load_pyxrt()
+        xrt = build.load_pyxrt()
     except ConfigError:
         return {"xrt": None, "boards": boards}
     # A driver without cards, or of another version, may raise any exception.
@@ -135,11 +129,8 @@ def _csim() -> dict[str, str | None]:
         compiler = build.compiler()
     except ConfigError:
         compiler = None
-    installed = build.prebuilt(build.SimulatedDesign())
-    return {
-        "csim_library": None if installed is None else str(installed),
-        "csim_compiler": compiler,
-    }
+    library = build.prebuilt(build.SimulatedDesign())
+    return {"csim_library": None if library is None else str(library), "csim_compiler": compiler}
 
 
 def _features(
@@ -151,25 +142,19 @@ def _features(
 ) -> list[dict[str, Any]]:
     """Return each feature with its missing requirement; None: the feature is ready."""
 
-    def package(name: str, install: str) -> str | None:
-        return None if packages[name] else install
+    def unless(ready: object, requirement: str) -> str | None:
+        return None if ready else requirement
 
-    bf16 = (
-        None
-        if machine.bf16
-        else "a processor with bfloat16 instructions; float32 in its place without"
-    )
-    peers = [name for name in ("torch-sparse", "pyg-lib") if packages[name]]
+    bf16 = "a processor with bfloat16 instructions; float32 in its place without"
+    peers = packages["torch-sparse"] or packages["pyg-lib"]
+    sampling = "torch-sparse or pyg-lib, as PyG's installation page says"
+    pyg = packages["torch_geometric"]
     needs = {
         f"training on the CPU ({simd} kernels)": None,
-        "runtime.compute_dtype=bfloat16 at full speed": bf16,
-        "models and loaders in DGL's form": package("dgl", "pip install 'gnnscale[dgl]'"),
-        "models and loaders in PyG's form": package(
-            "torch_geometric", "pip install 'gnnscale[pyg]'"
-        ),
-        "comparison with PyG's own NeighborLoader": None
-        if peers
-        else "torch-sparse or pyg-lib, as PyG's installation page says",
+        "runtime.compute_dtype=bfloat16 at full speed": unless(machine.bf16, bf16),
+        "models and loaders in DGL's form": unless(packages["dgl"], "pip install 'gnnscale[dgl]'"),
+        "models and loaders in PyG's form": unless(pyg, "pip install 'gnnscale[pyg]'"),
+        "comparison with PyG's own NeighborLoader": unless(peers, sampling),
         "training on CUDA devices": _cuda_needs(cuda, packages),
         "training on FPGAs in C simulation (csim)": _csim_needs(fpga),
         "training on FPGA boards": _board_needs(fpga, packages["pyxrt"]),
@@ -201,25 +186,22 @@ def _format_csim(fpga: dict[str, Any]) -> str:
 
 
 def _format_memory(memory: dict[str, int]) -> str:
-    limited = memory["total"] < memory["installed"]
-    limit = f" (limited by a container or ulimit -v, {gib(memory['installed'])} installed)"
-    limit = limit if limited else ""
-    return f"{gib(memory['total'])}{limit}, {gib(memory['available'])} available"
+    total, physical = memory["total"], memory["installed"]
+    limit = f" (limited by a container or ulimit -v, {gib(physical)} installed)"
+    return f"{gib(total)}{limit if total < physical else ''}, {gib(memory['available'])} available"
 
 
 def print_findings(findings: dict[str, Any], console: Console) -> None:
     """Print the result of ``examine`` as two tables."""
     machine = findings["machine"]
     machine_table = Table(title="Found on this machine", show_header=False)
-    memory = machine["memory"]
-    gpu_names = [_format_gpu(gpu) for gpu in findings["cuda"]]
     rows: Sequence[tuple[str, str]] = [
         ("processor", machine["processor"]),
         ("cores this process may use", str(machine["cores"])),
-        ("memory", _format_memory(memory)),
+        ("memory", _format_memory(machine["memory"])),
         ("SIMD kernels", findings["simd_level"]),
         ("bfloat16 instructions", ", ".join(machine["bf16"]) or "none"),
-        ("GPUs", ", ".join(gpu_names) or "none"),
+        ("GPUs", ", ".join([_format_gpu(gpu) for gpu in findings["cuda"]]) or "none"),
         ("NVIDIA driver", findings["nvidia_driver"] or "none"),
         ("FPGA boards", ", ".join(findings["fpga"]["boards"]) or "none"),
         ("FPGA simulation (csim)", _format_csim(findings["fpga"])),
@@ -230,23 +212,15 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
     ]
     for row in rows:
         machine_table.add_row(*map(Text, row))
-    features = Table(title="What each feature still needs")
-    features.add_column("feature")
-    features.add_column("needs")
+    features = Table("feature", "needs", title="What each feature still needs")
     for feature in findings["features"]:
-        features.add_row(
-            feature["feature"], Text("ready" if feature["ready"] else feature["needs"])
-        )
+        features.add_row(feature["feature"], Text(feature["needs"] or "ready"))
     console.print(machine_table)
     console.print(features)
 
 
 def examine_store(path: Path) -> dict[str, Any]:
-    """Check every byte of a graph store, and return plain values for JSON.
-
-    Returns:
-        ``path``, and ``checks`` (``what``: the checked item; ``problem``: one line, or None).
-    """
+    """Check each byte of a graph store; ``checks`` have ``what`` and ``problem`` (or None)."""
     return {"path": str(path), "checks": [asdict(check) for check in verify_store(path)]}
 
 
@@ -259,9 +233,7 @@ def store_problem(findings: dict[str, Any]) -> str | None:
 
 def print_store(findings: dict[str, Any], console: Console) -> None:
     """Print the result of ``examine_store`` as a table."""
-    table = Table(title=Text(f"Graph store {findings['path']}"))
-    table.add_column("checked")
-    table.add_column("found")
+    table = Table("checked", "found", title=Text(f"Graph store {findings['path']}"))
     for check in findings["checks"]:
         table.add_row(Text(check["what"]), Text(check["problem"] or "as it must be"))
     console.print(table)
@@ -269,8 +241,7 @@ def print_store(findings: dict[str, Any], console: Console) -> None:
 
 def print_rates(processor: Processor, console: Console) -> None:
     """Print the calibrated rates as a table, with a column for each number of threads."""
-    table = Table(title=Text(f"Rates of {processor.name}"))
-    table.add_column("rate")
+    table = Table("rate", title=Text(f"Rates of {processor.name}"))
     for threads in processor.threads:
         table.add_column(f"{threads} threads" if threads > 1 else "1 thread", justify="right")
     rates = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +76,20 @@ def percent(share: float | None) -> str:
     return ABSENT if share is None else f"{share * 100:.0f} %"
 
 
+def fixed(value: float | None, decimals: int) -> str:
+    """Return a number with ``decimals`` decimals."""
+    return ABSENT if value is None else f"{value:.{decimals}f}"
+
+
 def fine_percent(error: float | None) -> str:
     """Return a small relative error in percent, with its sign and one decimal."""
     return ABSENT if error is None else f"{error * 100:+.1f} %"
+
+
+def mean_present(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None; None: all are."""
+    present = [value for value in values if value is not None]
+    return statistics.fmean(present) if present else None
 
 
 def signed_percent(error: float | None) -> str:
@@ -93,10 +105,7 @@ _KINDS_OF_FIGURES = (MEASURED, "emulated", "csim")
 
 
 def least_real(kinds: Iterable[str]) -> str:
-    """Return the kind of a figure derived from figures of ``kinds``: the least real kind.
-
-    An unknown kind counts as the least real. No kinds: ``MEASURED``.
-    """
+    """Return the least real of ``kinds``, as is an unknown kind; ``MEASURED`` without any kind."""
 
     def distance(kind: str) -> int:
         is_known = kind in _KINDS_OF_FIGURES
@@ -112,8 +121,7 @@ def kind_label(kind: str, figures: str) -> str:
 
 def device_label(name: str, kind: str, figures: str) -> str:
     """Return a device's name, with the words of ``kind_label`` that it lacks in parentheses."""
-    words = kind_label(kind, figures).split()
-    missing = [word for word in words if word not in name]
+    missing = [word for word in kind_label(kind, figures).split() if word not in name]
     return f"{name} ({' '.join(missing)})" if missing else name
 
 

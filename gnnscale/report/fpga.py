@@ -32,19 +32,13 @@ def is_simulated(device: Device) -> bool:
 def csim_figures(
     counters: Mapping[str, float], *, num_steps: int, clock_hz: float
 ) -> dict[str, Any] | None:
-    """Return a device's counts per step; None: nothing was simulated.
+    """Return a device's counts in ``num_steps`` simulated steps; None: nothing was simulated.
 
-    Args:
-        counters: sums over ``num_steps`` steps; counters of C simulation begin with ``csim_``.
-        num_steps: simulated steps.
-        clock_hz: clock of the card, in cycles per second.
-
-    Returns:
-        Means per step: ``cycles`` of the slowest compute unit; ``busy``, by engine, the share of
-        these cycles in which it had work; ``bottleneck``, the busiest engine, or ``latency`` if no
-        engine is busy for more than half of the cycles; ``memory_bytes`` of the device memory of
-        all compute units, by kind; and ``events``, by name. Over all steps: ``card_s`` and
-        ``simulating_s``, the seconds of the card and of the simulation on this machine.
+    ``clock_hz`` is the card's. Means per step: ``cycles`` of the slowest compute unit; ``busy``, by
+    engine, the share of these cycles in which it had work; ``bottleneck``, the busiest engine, or
+    ``latency`` if no engine is busy for more than half of the cycles; ``memory_bytes`` of the
+    device memory of all compute units, by kind; and ``events``, by name. Over all steps: ``card_s``
+    and ``simulating_s``, the seconds of the card and of the simulation on this machine.
     """
     counts = {
         name.removeprefix(SIMULATED): value
@@ -96,8 +90,7 @@ def print_csim(devices: Sequence[Mapping[str, Any]], console: Console) -> None:
         figures = device["csim"]
         busy = (percent(figures["busy"][engine]) for engine in engines)
         cycles.add_row(label, count(round(figures["cycles"])), *busy, figures["bottleneck"])
-        mib = (count(figures["memory_bytes"][kind] / 2**20) for kind in memory)
-        moved.add_row(label, *mib)
+        moved.add_row(label, *(count(figures["memory_bytes"][kind] / 2**20) for kind in memory))
     for table in (cycles, moved):
         if not fits(table, console):
             table.padding = (0, 0, 0, 1)

@@ -65,10 +65,7 @@ def print_design(generated: DesignPackage, console: Console) -> None:
     """Print the designs on the Pareto front, and the estimate of the best design."""
     exploration, estimate = generated.exploration, generated.estimate
     console.print(_pareto_table(exploration))
-    for line in summary(generated):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if not estimate.fits:
-        line = _does_not_fit(estimate)
+    for line in [*summary(generated), *([] if estimate.fits else [_does_not_fit(estimate)])]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -76,11 +73,9 @@ def summary(generated: DesignPackage) -> list[str]:
     """Return sentences about the chosen design, its estimated step and its C simulation."""
     design, estimate, point = generated.design, generated.estimate, generated.exploration.best
     n, m = point.card
-    swept = [
-        f"{die}: n={best_n}, m={best_m}"
-        for die, (best_n, best_m, _) in generated.exploration.sweeps.items()
-    ]
-    return [
+    sweeps = generated.exploration.sweeps.items()
+    swept = "; ".join(f"{die}: n={best_n}, m={best_m}" for die, (best_n, best_m, _) in sweeps)
+    lines = [
         f"design: ({n}, {m}) on the {design.board}, ({design.n}, {design.m}) on each of "
         f"{', '.join(design.dies)}",
         f"estimated step of {count(estimate.num_seeds)} seeds, {estimate.workload}: "
@@ -88,12 +83,8 @@ def summary(generated: DesignPackage) -> list[str]:
         f"{estimate.bottleneck}; fullest: {point.limit}, {percent(point.fullest)}",
         f"C simulation of {estimate.csim.num_seeds} seeds: {count(estimate.csim.csim_cycles)} "
         f"cycles, {estimate.csim.ratio:.2f} x the equations'",
-        *(
-            [f"Algorithm 4, whatever sizes there are templates of: {'; '.join(swept)}"]
-            if swept
-            else []
-        ),
     ]
+    return lines + [f"Algorithm 4, whatever sizes there are templates of: {swept}"] * bool(swept)
 
 
 def _does_not_fit(estimate: Estimate) -> str:
@@ -107,9 +98,8 @@ def _does_not_fit(estimate: Estimate) -> str:
 
 
 def _pareto_table(exploration: Exploration) -> Table:
-    pareto = Table(
-        title=f"Designs of the {exploration.board.name} (estimated, mode {exploration.mode})"
-    )
+    title = f"Designs of the {exploration.board.name} (estimated, mode {exploration.mode})"
+    pareto = Table(title=title)
     for column in ("n, m of a die", "rows KiB", "dies", "M vertices/s", "fullest"):
         pareto.add_column(column, justify="right")
     pareto.add_column("limited by")
@@ -189,24 +179,15 @@ def _passes(estimate: Estimate) -> str:
 
 def _resources(generated: DesignPackage) -> str:
     estimate, board = generated.estimate, generated.exploration.board
+    processes = {**estimate.processes, "compute unit": total(estimate.processes.values())}
     rows = [
         [cell(name, left=True), *(cell(count(round(getattr(process, kind)))) for kind in NAMES)]
-        for name, process in estimate.processes.items()
+        for name, process in processes.items()
     ]
-    compute_unit = total(estimate.processes.values())
-    rows.append(
-        [
-            cell("compute unit", left=True),
-            *(cell(count(round(getattr(compute_unit, k)))) for k in NAMES),
-        ]
-    )
     for die in board.dies:
-        if die.name in estimate.shares:
-            shares = estimate.shares[die.name]
-            rows.append(
-                [cell(f"{die.name} with its shell", left=True)]
-                + [cell(percent(shares[kind])) for kind in NAMES]
-            )
+        if shares := estimate.shares.get(die.name):
+            name = cell(f"{die.name} with its shell", left=True)
+            rows.append([name, *(cell(percent(shares[kind])) for kind in NAMES)])
     return table(["process", *RESOURCES.values()], rows)
 
 

@@ -1,13 +1,10 @@
 """Comparison of predicted and measured step and stage times of a run.
 
-``by_rates`` is the performance model's prediction by its equations and the platform's rates,
-without running the plan. ``rehearsed`` is this prediction corrected by a profiling run of some
-steps of the plan. ``noise_floor`` is the error of a window of measured steps as a prediction of the
-next window.
+``by_rates`` is predicted by equations and the platform's rates. ``rehearsed`` is this prediction
+corrected by a profiling run of some steps of the plan.
 """
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +15,14 @@ from gnnscale.planner import Cpu, DevicePlan, DeviceShare
 from gnnscale.planner.cost_model.equations import PlanPredictions, Prediction, pipeline_seconds
 from gnnscale.planner.cuda_spec import Cuda
 from gnnscale.planner.platform import ESTIMATED, NOMINAL
-from gnnscale.report.formatting import MEASURED, PREDICTIONS, fine_percent, least_real, milliseconds
+from gnnscale.report.formatting import (
+    MEASURED,
+    PREDICTIONS,
+    fine_percent,
+    least_real,
+    mean_present,
+    milliseconds,
+)
 from gnnscale.report.steps import Steps
 from gnnscale.run.records import TrainResult
 
@@ -29,15 +33,8 @@ _MEASURED_KINDS = (Cpu.kind, Cuda.kind)
 def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | None:
     """Return the relative differences between medians of consecutive windows of steps.
 
-    Windows do not overlap; an error is ``window / next window - 1``.
-
-    Args:
-        step_s: ``[n]`` seconds of consecutive steps.
-        window_steps: steps in a window.
-
-    Returns:
-        ``mean_absolute_error``, ``mean_error`` (with signs), ``window_steps`` and ``num_windows``;
-        None: fewer than two windows.
+    ``step_s`` are ``[n]`` seconds of consecutive steps. Windows do not overlap; an error is
+    ``window / next window - 1``. None: fewer than two windows.
     """
     num_windows = len(step_s) // window_steps
     if num_windows < 2:
@@ -54,24 +51,12 @@ def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | Non
 
 
 def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
-    """Return ``predicted`` of ``summary.json``; None: nothing was predicted.
+    """Return ``predicted`` of ``summary.json`` (docs/run-directory.md); None: nothing predicted.
 
     Predictions are for a full mini-batch under the run's first plan. Measured times are therefore
-    medians over the ``num_steps`` steps with this plan and a full mini-batch: steps after dynamic
-    resource management changed the plan, and the smaller last mini-batch of an epoch, do not count.
-    They are means if the prediction includes first steps that fill memory. They are None without
-    such steps. Each ``error`` is ``predicted / measured - 1``, with its sign.
-
-    Returns:
-        ``source`` of the rates; ``figures``, the kind of the measured times; ``basis``, the name
-        of the prediction that planning used; ``num_steps`` and ``measured_step_s``;
-        ``by_rates`` and ``rehearsed`` (None: the plan was not profiled), each with ``step_s``,
-        ``error`` and ``mteps`` (HyScale-GNN eq. 5); ``noise_floor`` (see the function); ``kinds``,
-        the mean errors by kind of device and prediction (None: one kind); and ``devices``, each
-        with ``name``, ``kind``, ``figures``, ``measured``, ``by_rates`` and ``rehearsed``. A
-        device's ``measured`` and predictions have ``step_s``, the device's work without waiting
-        for other devices, and ``stage_times_s``, both per step. Predictions also have ``error``
-        and ``stage_errors``.
+    medians over the steps with this plan and a full mini-batch; None without such steps. They are
+    means if the prediction includes first steps that fill memory. A device's ``step_s`` is its work
+    without waiting for other devices.
     """
     predicted = run.layout.predicted
     if predicted is None:
@@ -111,14 +96,7 @@ def _devices(
     measured: Float64Array,
     average: Callable[[Float64Array], Any],
 ) -> list[dict[str, Any]]:
-    """Return measured and predicted times of each device.
-
-    Args:
-        plan: the plan of the measured steps.
-        predictions: predictions for the plan.
-        measured: ``[steps, devices, len(STAGES)]`` seconds.
-        average: ``np.median`` or ``np.mean``.
-    """
+    """Return times of each device; ``measured`` are ``[steps, devices, len(STAGES)]`` seconds."""
     devices = []
     for rank, share in enumerate(plan.shares):
         times = {name: _average(average, measured[:, rank, i]) for i, name in enumerate(STAGES)}
@@ -161,16 +139,13 @@ def _own_seconds(times: dict[str, float | None], share: DeviceShare) -> float | 
 
 
 def _by_kind(devices: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | None]] | None:
-    """Return the mean errors by kind of device and prediction; None: all devices are of one kind.
-
-    Kinds are separate because an emulated device takes the time that the model predicts.
-    """
+    """Return the mean errors by kind of device and prediction; None: there is one kind."""
     kinds = list(dict.fromkeys(device["kind"] for device in devices))
     if len(kinds) == 1:
         return None
     return {
         kind: {
-            name: _mean(
+            name: mean_present(
                 device[name] and device[name]["error"]
                 for device in devices
                 if device["kind"] == kind
@@ -179,11 +154,6 @@ def _by_kind(devices: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | N
         }
         for kind in kinds
     }
-
-
-def _mean(errors: Any) -> float | None:
-    present = [error for error in errors if error is not None]
-    return statistics.fmean(present) if present else None
 
 
 def _steps_under(plan: DevicePlan, steps: Steps) -> BoolArray:
@@ -199,8 +169,7 @@ def _steps_under(plan: DevicePlan, steps: Steps) -> BoolArray:
 def _step_seconds(steps: Steps, selected: BoolArray) -> Float64Array:
     """Return the times between the ends of consecutive selected steps of an epoch."""
     follows = (np.diff(steps.number) == 1) & (np.diff(steps.epoch) == 0)
-    times: Float64Array = np.diff(steps.seconds)[follows & selected[1:] & selected[:-1]]
-    return times
+    return np.asarray(np.diff(steps.seconds)[follows & selected[1:] & selected[:-1]])
 
 
 def _average(average: Callable[[Float64Array], Any], values: Float64Array) -> float | None:
@@ -216,12 +185,7 @@ def _error(predicted: float | None, measured: float | None) -> float | None:
 
 
 def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
-    """Return lines about a step: measured, by rates, rehearsed, noise floor, errors by kind.
-
-    Args:
-        predicted: the result of ``compare``.
-        absent: whether to state unknown values.
-    """
+    """Return lines about predictions, errors and noise; ``absent``: about unknown values, too."""
     measured_s = predicted["measured_step_s"]
     lines = ["step: no two full mini-batches in a row ran under the first plan"] if absent else []
     if measured_s is not None:

@@ -32,25 +32,12 @@ def write_outcome(
     console: Console | None = None,
     predictions: bool = False,
 ) -> dict[str, Any]:
-    """Close ``report``, write the run's files, and print tables of the run.
+    """Close ``report``, write the run's files, and return the content of ``summary.json``.
 
+    ``status`` is ``completed``, ``interrupted`` or ``failed``, with the message ``error``.
     ``summary.json`` is written first, so that it exists if the disk fills up afterwards.
-
-    Args:
-        report: the run's live report.
-        run: the run so far.
-        status: ``completed``, ``interrupted`` or ``failed``.
-        error: the message of a failed run.
-        console: prints the tables; None: no tables.
-        predictions: whether to print predicted stage times of a single device too, and to state
-            unknown values.
-
-    Returns:
-        The content of ``summary.json``.
-
-    Raises:
-        ConfigError: the run directory was moved or removed.
-        OSError: a file could not be written; the error has its name.
+    ``console`` prints tables of the run, with ``predictions`` also predicted stage times of a
+    single device, and unknown values. ConfigError if the run directory was moved or removed.
     """
     report.close()
     # A tuple: ``History`` reads its file again at each access, and the page has many.
@@ -73,8 +60,7 @@ def write_outcome(
     # A run that resumed after its last epoch has no spans, and keeps the earlier timeline.
     if len(spans) or not (directory / TRACE_FILE).exists():
         write_trace(directory / TRACE_FILE, run.plan, spans)
-    page = render(run, summary, steps, spans, report.options)
-    write_atomically(directory / REPORT_FILE, page)
+    write_atomically(directory / REPORT_FILE, render(run, summary, steps, spans, report.options))
     if console is not None:
         num_steps = len(run.history) * (run.steps_per_epoch or 0) or len(steps)
         _print_tables(summary, console, num_steps=num_steps, predictions=predictions)
@@ -112,23 +98,15 @@ def train_and_report(
 ) -> TrainResult:
     """Train, show progress on standard error, and write the files of the run directory.
 
-    ``config.yaml`` is written before training, so that a killed run can resume.
+    ``config.yaml`` is written before training, so that a killed run can resume. An exception of
+    ``run_training`` leaves its message in ``summary.json``.
 
     Args:
-        run_training: trains, and notifies the observer that it receives.
-        directory: the run directory.
-        report_options: what is reported, logged and observed.
         options: options of the run as plain values, for ``config.yaml``.
         began: start of the command by ``time.monotonic``; None: now.
         table: prints tables of the run; None: no tables.
-        observers: further observers.
+        observers: further observers; their exceptions become an ObserverError.
         command: command line that repeats the run; None: there is none.
-
-    Raises:
-        ConfigError: a logger is not installed.
-        ObserverError: an observer raised the exception in its ``raised``.
-        Exception: ``run_training`` raised it; ``summary.json`` has its message.
-        OSError: a file cannot be written.
     """
     further = open_observers(report_options, directory, options, observers)
     report = terminal.RunReport(
@@ -162,13 +140,7 @@ def train_and_report(
 
 
 def early_stop(result: TrainResult, patience: int | None, observer: str | None = None) -> str:
-    """Return a line with the reason why a run stopped before its last epoch.
-
-    Args:
-        result: the run.
-        patience: validations without a better metric that end a run; None: no limit.
-        observer: the observer that stopped training, with its reason; None: patience ran out.
-    """
+    """Return a line with the reason of an early stop: ``observer``, or (None) the patience."""
     if observer is not None:
         return (
             f"stopped after epoch {len(result.history)}: by {observer}; best was epoch "
@@ -183,12 +155,9 @@ def early_stop(result: TrainResult, patience: int | None, observer: str | None =
 def _end_failed_run(
     report: terminal.RunReport, observers: Observers, cause: BaseException, *, is_new: bool
 ) -> None:
-    """Write the files of a run that ``cause`` ended, and close its observers.
-
-    A failure of an observer is printed, so that ``cause`` can be raised. A new run that was refused
-    before it started leaves no options.
-    """
+    """Write the files of a run that ``cause`` ended, and close its observers."""
     _write_stopped(report, cause)
+    # A new run that was refused before it started leaves no options.
     if is_new and report.run is None and isinstance(cause, UserError):
         (report.directory / CONFIG_FILE).unlink(missing_ok=True)
         untrusted.forget_own(report.directory)

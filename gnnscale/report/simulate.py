@@ -19,10 +19,7 @@ _STYLE = (
 
 
 def describe(scaling: ScalingCurve) -> dict[str, Any]:
-    """Return plain values for JSON, in seconds, joules, and million edges per second.
-
-    None: the device lacks the stage, or no model predicts the value.
-    """
+    """Return plain values for JSON: seconds, joules, million edges per second; None: absent."""
     return {
         "figures": "simulated",
         "graph": scaling.graph,
@@ -52,7 +49,6 @@ def _result(scaling: ScalingCurve, result: SimulatedRun) -> dict[str, Any]:
 
 
 def _devices(planned: SimulatedPlan) -> list[dict[str, Any]]:
-    pairs = zip(planned.plan.shares, planned.predicted.devices, strict=True)
     return [
         {
             "name": share.device.label,
@@ -62,7 +58,7 @@ def _devices(planned: SimulatedPlan) -> list[dict[str, Any]]:
             "prefetch": share.prefetch,
             "stage_times_s": {k: v or None for k, v in asdict(stages).items()},
         }
-        for share, stages in pairs
+        for share, stages in zip(planned.plan.shares, planned.predicted.devices, strict=True)
     ]
 
 

@@ -1,17 +1,7 @@
 """``steps.jsonl``, a line for each step, and ``trace.json``, a timeline of the first steps.
 
-A line of ``steps.jsonl`` has ``global_step``, ``epoch``, ``seconds`` since the start of the epoch,
-``loss`` (null if it is not finite), ``decision`` (of dynamic resource management, or null) and
-``devices``, in the plan's order. Numbers have all their digits. A device has
-
-- ``seeds``: the size of its slice of the mini-batch,
-- ``threads``: threads of ``sample``, ``load`` and ``propagate``,
-- ``stage_s``: seconds of each stage of ``STAGES`` that it has,
-- ``traffic``: for ``rows``, ``lists``, ``tier``, ``neighbors`` and ``disk``, the counts of
-  ``Access`` that are not 0; absent if all are 0.
-
-``trace.json`` has Chrome's trace events, which Perfetto and ``chrome://tracing`` open: a process
-for each worker, with a thread for each of its stages.
+docs/run-directory.md describes the lines. ``trace.json`` has Chrome's trace events: a process for
+each worker, with a thread for each of its stages.
 """
 
 from __future__ import annotations
@@ -94,28 +84,17 @@ _decoder = msgspec.json.Decoder(_StepLine)
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Steps of a run as columns; ``n`` steps, ``d`` devices.
+    """Steps of a run as columns; ``n`` steps, ``d`` devices."""
 
-    Attributes:
-        number: ``[n]`` int64, ``global_step``, ascending.
-        epoch: ``[n]`` int64.
-        seconds: ``[n]`` float64, since the start of the step's epoch.
-        loss: ``[n]`` float64; NaN: not finite.
-        num_seeds: ``[n, d]`` int64.
-        threads: ``[n, d, 3]`` int64 of sample, load, propagate.
-        stages: ``[n, d, len(STAGES)]`` float64, seconds; NaN: the device lacks the stage.
-        link_bytes: ``[n, d]`` int64, bytes over the link between host and device.
-        decisions: decisions of dynamic resource management, each with the step before it.
-    """
-
-    number: Int64Array
-    epoch: Int64Array
-    seconds: Float64Array
-    loss: Float64Array
-    num_seeds: Int64Array
-    threads: Int64Array
-    stages: Float64Array
-    link_bytes: Int64Array
+    number: Int64Array  #: ``[n]``, ``global_step``, ascending
+    epoch: Int64Array  #: ``[n]``
+    seconds: Float64Array  #: ``[n]``, since the start of the step's epoch
+    loss: Float64Array  #: ``[n]``; NaN: not finite
+    num_seeds: Int64Array  #: ``[n, d]``
+    threads: Int64Array  #: ``[n, d, 3]`` of sample, load, propagate
+    stages: Float64Array  #: ``[n, d, len(STAGES)]`` seconds; NaN: the device lacks the stage
+    link_bytes: Int64Array  #: ``[n, d]``, over the link between host and device
+    #: decisions of dynamic resource management, each with the step before it
     decisions: tuple[tuple[int, str], ...]
 
     def __len__(self) -> int:
@@ -123,19 +102,10 @@ class Steps:
 
     def first(self, num_steps: int) -> Steps:
         """Return the first ``num_steps`` steps, and the decisions up to the last of them."""
-        part = slice(num_steps)
-        end = int(self.number[part][-1]) if len(self) else 0
-        return Steps(
-            number=self.number[part],
-            epoch=self.epoch[part],
-            seconds=self.seconds[part],
-            loss=self.loss[part],
-            num_seeds=self.num_seeds[part],
-            threads=self.threads[part],
-            stages=self.stages[part],
-            link_bytes=self.link_bytes[part],
-            decisions=tuple(decision for decision in self.decisions if decision[0] <= end),
-        )
+        end = int(self.number[:num_steps][-1]) if len(self) else 0
+        decisions = tuple(decision for decision in self.decisions if decision[0] <= end)
+        first = {name: values[:num_steps] for name, values in vars(self).items()}
+        return Steps(**{**first, "decisions": decisions})
 
 
 class StepLog:
@@ -143,9 +113,6 @@ class StepLog:
 
     In a resumed run, the first step drops existing lines of that step and of later steps: the
     resumed checkpoint does not contain them.
-
-    Args:
-        file: path of ``steps.jsonl``.
     """
 
     def __init__(self, file: Path) -> None:
@@ -165,12 +132,7 @@ class StepLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write the steps added so far.
-
-        Raises:
-            ConfigError: the folder of the file was moved or removed.
-            OSError: writing failed, for example on a full disk; the error has the file's name.
-        """
+        """Write the steps added so far; ConfigError if the file's folder was moved or removed."""
         lines, self._lines = self._lines, []
         self._flushed = time.monotonic()
         self._folder.check()
@@ -190,9 +152,8 @@ def read_steps(file: Path, *, num_devices: int) -> Steps:
     a long run, every n-th step and all decisions are read, so that memory and time stay bounded.
     """
     stride = -(-_count_lines(file) // _MAX_STEPS)
-    number, epoch = array("q"), array("q")
-    seconds, loss = array("d"), array("d")
-    num_seeds, threads, stages, link_bytes = array("q"), array("q"), array("d"), array("q")
+    number, epoch, num_seeds, threads, link_bytes = (array("q") for _ in range(5))
+    seconds, loss, stages = (array("d") for _ in range(3))
     decisions: list[tuple[int, str]] = []
     for index, _, step in _parse_lines(file, stride):
         if len(step.devices) != num_devices:
@@ -210,16 +171,16 @@ def read_steps(file: Path, *, num_devices: int) -> Steps:
             threads.extend((device.threads.sample, device.threads.load, device.threads.propagate))
             stages.extend(device.stage_s.get(name, math.nan) for name in STAGES)
             link_bytes.append(device.traffic.rows.link_bytes + device.traffic.lists.link_bytes)
-    n = len(number)
+    shape = (len(number), num_devices)
     return Steps(
-        number=np.array(number, dtype=np.int64),
-        epoch=np.array(epoch, dtype=np.int64),
-        seconds=np.array(seconds, dtype=np.float64),
-        loss=np.array(loss, dtype=np.float64),
-        num_seeds=np.array(num_seeds, dtype=np.int64).reshape(n, num_devices),
-        threads=np.array(threads, dtype=np.int64).reshape(n, num_devices, 3),
-        stages=np.array(stages, dtype=np.float64).reshape(n, num_devices, len(STAGES)),
-        link_bytes=np.array(link_bytes, dtype=np.int64).reshape(n, num_devices),
+        number=np.array(number),
+        epoch=np.array(epoch),
+        seconds=np.array(seconds),
+        loss=np.array(loss),
+        num_seeds=np.array(num_seeds).reshape(shape),
+        threads=np.array(threads).reshape(*shape, 3),
+        stages=np.array(stages).reshape(*shape, len(STAGES)),
+        link_bytes=np.array(link_bytes).reshape(shape),
         decisions=tuple(decisions),
     )
 
@@ -270,10 +231,7 @@ def _count_lines(file: Path) -> int:
 
 
 def _parse_lines(file: Path, stride: int) -> Iterator[tuple[int, bytes, _StepLine]]:
-    """Yield number, text and step of every ``stride``-th line of ``file``, and of decisions.
-
-    Incomplete and damaged lines are skipped.
-    """
+    """Yield number, text and step of valid lines: every ``stride``-th, and those with decisions."""
     if not file.is_file():  # a pipe would be waited for
         return
     with file.open("rb") as lines:
@@ -326,13 +284,7 @@ class Spans:
 
 
 def write_trace(file: Path, plan: DevicePlan, spans: StructArray) -> None:
-    """Write ``spans`` as Chrome trace events, atomically.
-
-    Args:
-        file: path of ``trace.json``.
-        plan: has the devices.
-        spans: ``[num_spans]`` of ``SPAN``.
-    """
+    """Write ``spans``, ``[num_spans]`` of ``SPAN``, as Chrome trace events, atomically."""
     events = [*_names(plan, spans), *_events(spans)]
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
     write_atomically(file, '{"displayTimeUnit":"ms","traceEvents":[\n' + lines + "\n]}\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,11 +15,10 @@ from gnnscale.core import STAGES, Traffic, find_machine, installed, write_atomic
 from gnnscale.core.config.run_directory import METRICS_FILE
 from gnnscale.core.metrics import mteps, nvtps
 from gnnscale.planner import Device, Fpga
-from gnnscale.report.formatting import least_real, network_figures
+from gnnscale.report.formatting import least_real, mean_present, network_figures
 from gnnscale.report.fpga import SIMULATED, csim_figures
 
 if TYPE_CHECKING:
-    from gnnscale.cache import Uncached
     from gnnscale.partition import PartitionStats
     from gnnscale.run.records import (
         DeviceEpoch,
@@ -47,19 +46,17 @@ def summarize(
     """Return the content of ``summary.json``; an unknown value is None, never 0.
 
     ``train_loss`` is of the last epoch, ``valid_metric`` and ``test_metric`` of ``best_epoch``;
-    ``mteps`` and ``nvtps`` are over all epochs. ``figures`` is ``measured`` if all devices have
-    measured times, else the kind of times that is furthest from real hardware.
+    ``mteps`` and ``nvtps`` are over all epochs.
 
     Args:
         run: the run.
-        status: ``completed``, ``interrupted`` or ``failed``.
+        status: ``completed``, ``interrupted`` or ``failed``, with the message ``error``.
         predicted: the result of ``prediction.compare``.
-        error: the message of a failed run.
         first_step_s: seconds from the start of the command to the end of its first step.
         command: command line that repeats the run.
-        started, ended: start and end of the run in the training process, in seconds since 1970;
-            None: unknown.
+        started, ended: start and end of the training process's run, seconds since 1970.
     """
+    uncached = run.layout.uncached
     return {
         "status": status,
         "error": error,
@@ -89,7 +86,12 @@ def summarize(
         "step_bytes": _step_bytes(run),
         "network": network_figures(run),
         "cache": _cache(run),
-        "uncached": _uncached(run.layout.uncached),
+        "uncached": uncached
+        and {
+            "devices": uncached.num_devices,
+            "of": uncached.of_devices,
+            "reason": uncached.line,
+        },
         "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},
     }
@@ -97,6 +99,7 @@ def summarize(
 
 def _learning(run: TrainResult) -> dict[str, Any]:
     """Return the loss, and the metrics of the best epoch."""
+    counts = run.test_classes
     return {
         "epochs": len(run.history),
         "stopped_early": run.stopped_early,
@@ -108,7 +111,7 @@ def _learning(run: TrainResult) -> dict[str, Any]:
         "valid_metrics": run.valid_metrics,
         "test_metrics": run.test_metrics,
         "classes": _classes(run),
-        "confusion": _confusion(run),
+        "confusion": counts and counts.confusion and [list(row) for row in counts.confusion],
     }
 
 
@@ -116,11 +119,13 @@ def _speed(epochs: Sequence[EpochRecord]) -> dict[str, Any]:
     """Return time per epoch, and traversed edges and vertices per second over all epochs."""
     times = [epoch.epoch_time_s for epoch in epochs]
     num_edges = sum(epoch.num_edges for epoch in epochs)
-    num_vertices = sum(epoch.num_vertices for epoch in epochs)
     return {
-        "epoch_time_s": _averages(times),
+        "epoch_time_s": {
+            "mean": mean_present(times),
+            "median": statistics.median(times) if times else None,
+        },
         "mteps": mteps(num_edges, sum(times)) if epochs else None,
-        "nvtps": nvtps(num_vertices, sum(times)) if epochs else None,
+        "nvtps": nvtps(sum(epoch.num_vertices for epoch in epochs), sum(times)) if epochs else None,
     }
 
 
@@ -145,13 +150,6 @@ def _classes(run: TrainResult) -> list[dict[str, Any]] | None:
     ]
 
 
-def _confusion(run: TrainResult) -> list[list[int]] | None:
-    counts = run.test_classes
-    if counts is None or counts.confusion is None:
-        return None
-    return [list(row) for row in counts.confusion]
-
-
 def _graph(graph: GraphStats | None) -> dict[str, Any] | None:
     """Return the sizes of the graph and of its split."""
     if graph is None:
@@ -174,21 +172,10 @@ def _left_out(dropped: DroppedProcessors | None) -> dict[str, Any] | None:
 
 def _energy_j(epochs: Sequence[EpochRecord]) -> float | None:
     """Return the joules of all GPUs in training; None: a GPU has no energy counter."""
-    joules = [
-        device.gpu.energy_j
-        for epoch in epochs
-        for device in epoch.devices
-        if device.gpu is not None
-    ]
+    usages = [device.gpu for epoch in epochs for device in epoch.devices]
+    joules = [usage.energy_j for usage in usages if usage is not None]
     counted = [value for value in joules if value is not None]
     return sum(counted) if counted and len(counted) == len(joules) else None
-
-
-def _averages(times: Sequence[float]) -> dict[str, float | None]:
-    return {
-        "mean": statistics.fmean(times) if times else None,
-        "median": statistics.median(times) if times else None,
-    }
 
 
 def _partition(stats: PartitionStats | None) -> dict[str, Any] | None:
@@ -208,16 +195,12 @@ def _step_bytes(run: TrainResult) -> dict[str, Any] | None:
     total = sum((device.traffic for epoch in run.history for device in epoch.devices), Traffic())
     steps = len(run.history) * run.steps_per_epoch
     expected = run.layout.step_bytes
+    names = ("data_parallel", "p3", "cheaper")
     return {
         "host": (total.rows.host_bytes + total.lists.host_bytes) / steps,
         "link": total.link_bytes / steps,
         "peers": (total.rows.peer_bytes + total.lists.peer_bytes) / steps,
-        "expected": expected
-        and {
-            "data_parallel": expected.data_parallel,
-            "p3": expected.p3,
-            "cheaper": expected.cheaper,
-        },
+        "expected": expected and {name: getattr(expected, name) for name in names},
     }
 
 
@@ -247,13 +230,6 @@ def _cache(run: TrainResult) -> dict[str, Any] | None:
         "measured": _measured(run.history[: plan.first_epochs]),
         "whole_run": _measured(run.history),
     }
-
-
-def _uncached(uncached: Uncached | None) -> dict[str, Any] | None:
-    """Return the number of devices that cache nothing, and the reason; None: all cache."""
-    if uncached is None:
-        return None
-    return {"devices": uncached.num_devices, "of": uncached.of_devices, "reason": uncached.line}
 
 
 def _utc(seconds: float | None) -> str | None:
@@ -286,15 +262,15 @@ def _device(
     epochs = list(epochs_of.values())
     seconds = sum(epoch.epoch_time_s for epoch in run.history if epoch.epoch in epochs_of)
     last = epochs[-1] if epochs else None
-    sent = _mean(epoch.host_to_device_bytes for epoch in epochs)
+    sent = mean_present(epoch.host_to_device_bytes for epoch in epochs)
     return {
         "name": device.label,
         "kind": device.kind,
         "figures": device.figures,
-        "batch_share": _mean(epoch.batch_share for epoch in epochs),
+        "batch_share": mean_present(epoch.batch_share for epoch in epochs),
         "threads": None if last is None else last.threads,
         "stage_times_s": {
-            name: _mean(epoch.stage_times_s[name] for epoch in epochs) for name in STAGES
+            name: mean_present(epoch.stage_times_s[name] for epoch in epochs) for name in STAGES
         },
         "host_to_device_bytes": None if sent is None else round(sent),
         "traffic": _mean_traffic(epochs),
@@ -335,10 +311,9 @@ def _mean_traffic(epochs: Sequence[DeviceEpoch]) -> dict[str, dict[str, int]] | 
     """Return counts of row and list reads, means per epoch; None without epochs."""
     if not epochs:
         return None
-    total = asdict(sum((epoch.traffic for epoch in epochs), Traffic()))
     return {
         part: {name: round(count / len(epochs)) for name, count in counts.items()}
-        for part, counts in total.items()
+        for part, counts in asdict(sum((epoch.traffic for epoch in epochs), Traffic())).items()
     }
 
 
@@ -361,11 +336,6 @@ def _counters(epochs: Sequence[DeviceEpoch]) -> dict[str, float]:
     for epoch in epochs:
         total.update(epoch.counters)
     return dict(total)
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return statistics.fmean(present) if present else None
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:

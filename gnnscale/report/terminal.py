@@ -46,12 +46,8 @@ class LivePanel(Progress):
     def take(self, record: records.StepRecord) -> None:
         """Add a step to the medians of the table."""
         self._steps.append(record.devices)
-        self._stages = tuple(
-            name
-            for name in STAGES
-            if name in self._stages
-            or any(getattr(device.stages, name) for device in record.devices)
-        )
+        present = {name for name in STAGES for d in record.devices if getattr(d.stages, name)}
+        self._stages = tuple(name for name in STAGES if name in present.union(self._stages))
         if record.decision is not None:
             self._decision = f"step {record.global_step}: {record.decision}"
 
@@ -136,15 +132,10 @@ def _combined(stages: tuple[str, ...]) -> str:
 
 
 def print_prediction(predicted: dict[str, Any], console: Console, *, absent: bool = False) -> None:
-    """Print a table of measured and predicted stage times, in milliseconds per step.
+    """Print a table of a result of ``compare``: measured and predicted stage times in ms per step.
 
     Each device has a row of measured times, and for each prediction a row of times and a row of
-    errors. Stages that no device has are left out.
-
-    Args:
-        predicted: the result of ``prediction.compare``.
-        console: prints the table.
-        absent: whether to state unknown values, and why they are unknown.
+    errors. ``absent``: whether to state unknown values, and why they are unknown.
     """
     table = Table(title="Predicted and measured stage times, ms per step")
     table.add_column("device", no_wrap=True)
@@ -177,14 +168,9 @@ def _rows(device: dict[str, Any], stages: tuple[str, ...]) -> Iterator[tuple[str
     for name, label in formatting.PREDICTIONS.items():
         if device[name] is None:
             continue
-        yield (
-            label,
-            [formatting.milliseconds(device[name]["stage_times_s"][stage]) for stage in stages],
-        )
-        yield (
-            "  error",
-            [formatting.signed_percent(device[name]["stage_errors"][stage]) for stage in stages],
-        )
+        times, errors = device[name]["stage_times_s"], device[name]["stage_errors"]
+        yield label, [formatting.milliseconds(times[stage]) for stage in stages]
+        yield "  error", [formatting.signed_percent(errors[stage]) for stage in stages]
 
 
 log = logging.getLogger(__name__)
@@ -198,13 +184,8 @@ _PROGRESS_EVERY_S = 10.0
 class RunReport(records.Observer):
     """Observer that shows a run, and writes ``config.yaml``, ``metrics.jsonl``, ``steps.jsonl``.
 
-    Args:
-        directory: the run directory.
-        epochs: epochs of the run.
-        options: the run's options as plain values.
-        console: shows the run; a terminal gets a progress bar, other outputs log lines.
-        began: start of the command by ``time.monotonic``; None: now.
-        command: command line that repeats the run; None: there is none.
+    A terminal ``console`` gets a progress bar, another console log lines. ``began`` is the start of
+    the command by ``time.monotonic``; None: now.
     """
 
     def __init__(
@@ -330,9 +311,8 @@ class RunReport(records.Observer):
             if now - self._last_decision < _SHOW_AFTER_S:
                 self._num_not_logged += 1
             else:
-                more = (
-                    f" ({self._num_not_logged} before it not shown)" if self._num_not_logged else ""
-                )
+                hidden = self._num_not_logged
+                more = f" ({hidden} before it not shown)" if hidden else ""
                 log.info(f"step {record.global_step}: DRM: {record.decision}{more}")
                 self._last_decision, self._num_not_logged = now, 0
         if now - self._last_progress >= _PROGRESS_EVERY_S:

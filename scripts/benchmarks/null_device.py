@@ -14,10 +14,7 @@ from gnnscale.planner.cost_model.equations import BatchSize
 
 _SECONDS = {"sample": 1e-5, "load": 1e-5, "transfer": 1e-5, "propagate": 1e-5, "sync": 1e-5}
 OUTCOME = BatchOutcome(
-    loss=1.0,
-    size=BatchSize(vertices=(3, 2, 1), edges=(1, 1)),
-    traffic=Traffic(),
-    seconds=_SECONDS,
+    loss=1.0, size=BatchSize(vertices=(3, 2, 1), edges=(1, 1)), traffic=Traffic(), seconds=_SECONDS
 )
 
 

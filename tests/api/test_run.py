@@ -161,10 +161,7 @@ def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
         ({"model": model, "hidden": 16}, r"options: model\.hidden: expected in gnn_model"),
         ({"lr": -1.0}, "optimizer.lr=-1.0: expected"),
         ({"model": "gan"}, "model=gan: allowed are appnp, custom, gat, gatv2, gcn, gin, sage, sgc"),
-        (
-            {"epochs": 2, "options": {"epochs": 3}},
-            "options: epochs: expected once",
-        ),
+        ({"epochs": 2, "options": {"epochs": 3}}, "options: epochs: expected once"),
         ({"fanouts": [5]}, "model.num_layers=2: the sampler has 1 hop,"),
         ({"options": {"runtime.checkpoint": False}}, "runtime.checkpoint=false: expected true"),
         ({"model": 5}, "model=5: expected the result of gnn_model"),

@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 from tiny_runs import TINY
 
 from gnnscale.cli.arguments import check_search, explain_missing_plugin
+from gnnscale.cli.command import CommandJob
 from gnnscale.cli.commands import TASKS
-from gnnscale.cli.commands.job import CommandJob
 from gnnscale.core.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(300)
@@ -101,7 +101,7 @@ def test_jobs_in_other_processes(gnnscale: Command, tmp_path: Path, launcher: st
 
 def test_code_that_leaves_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a user's own code does that calls ``sys.exit``: the command would say nothing."""
-    monkeypatch.setattr("gnnscale.cli.commands.job.failures", failures := [])
+    monkeypatch.setattr("gnnscale.cli.command.failures", failures := [])
     monkeypatch.setitem(TASKS, "doctor", lambda *_: sys.exit("no more"))
     assert CommandJob(command="doctor")(OmegaConf.create()) is None
     (error,) = failures

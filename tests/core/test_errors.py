@@ -4,14 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.core.errors import (
-    ConfigError,
-    GraphError,
-    UserError,
-    brief,
-    one_line,
-    suggestion,
-)
+from gnnscale.core.errors import ConfigError, GraphError, UserError, brief, one_line, suggestion
 
 
 @given(st.text(st.characters(codec=None), max_size=2000))

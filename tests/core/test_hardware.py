@@ -59,8 +59,7 @@ def test_bfloat16_is_multiplied_where_there_are_instructions(bfloat16_on) -> Non
     reason="torch has one library of products",
 )
 @pytest.mark.parametrize(
-    ("maker", "faster"),
-    [("AuthenticAMD", True), ("GenuineIntel", False), ("", False)],
+    ("maker", "faster"), [("AuthenticAMD", True), ("GenuineIntel", False), ("", False)]
 )
 def test_onednn_multiplies_where_mkl_is_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maker: str, faster: bool

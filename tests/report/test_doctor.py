@@ -118,7 +118,7 @@ def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Any], d
     """Lets doctor find a driver, and returns what it finds."""
 
     def find(xrt: Any) -> dict[str, Any]:
-        monkeypatch.setattr(doctor, "load_pyxrt", lambda: xrt)
+        monkeypatch.setattr(doctor.build, "load_pyxrt", lambda: xrt)
         monkeypatch.setenv("XILINX_XRT", str(tmp_path))
         return doctor._boards()
 

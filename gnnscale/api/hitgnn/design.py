@@ -36,17 +36,11 @@ _SOURCE = {
 
 @dataclass(frozen=True, kw_only=True)
 class OptionGroup(Generic[T]):
-    """Validated options of a configuration group.
+    """Validated options of a configuration group."""
 
-    Attributes:
-        group: name of the group.
-        config: the options.
-        values: plain values of the options, for the run's ``config.yaml``.
-    """
-
-    group: str
-    config: T
-    values: dict[str, Any]
+    group: str  #: name of the group
+    config: T  #: the options
+    values: dict[str, Any]  #: plain values of the options, for the run's ``config.yaml``
 
 
 def check_option_group(argument: str, value: object, group: str) -> None:
@@ -56,16 +50,10 @@ def check_option_group(argument: str, value: object, group: str) -> None:
 
 
 def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -> OptionGroup[Any]:
-    """Load a group's file, set ``options``, and validate the result.
+    """Load the file ``name`` of a group, set ``options``, and validate the result as ``base``.
 
-    Args:
-        group: name of the group.
-        name: name of the group's file; for a partitioner also an algorithm that contains one.
-        base: class of the options.
-        options: options by their names in the group.
-
-    Raises:
-        ConfigError: there is no such file or option, or a value is invalid.
+    A partitioner's name may also be that of an algorithm that contains one. ConfigError if there is
+    no such file or option, or a value is invalid.
     """
     names = config_groups()[group]
     algorithms = config_groups()["algorithm"] if group == "partitioner" else []
@@ -84,23 +72,26 @@ def compose_run(
 ) -> tuple[DictConfig, DictConfig]:
     """Return the options of a run, and Hydra's own, which name a new run directory.
 
-    Args:
-        groups: option groups with all their options.
-        options: further options by their names on the command line.
+    ``options`` are named as on the command line; those of ``groups`` are complete, and refused
+    there.
     """
     for option in options:
         group = option.partition(".")[0]
         if group in {chosen.group for chosen in groups}:
             raise ConfigError(f"options: {brief(option)}: expected in {_SOURCE[group]}")
     files, options = config_groups(), {name: _plain(value) for name, value in options.items()}
-    selected = {name: _as_names(name, value) for name, value in options.items() if name in files}
-    for group, names in selected.items():
+    selected = {name: value for name, value in options.items() if name in files}
+    choices = []
+    for group, value in selected.items():
+        # Only ``logger`` accepts several names.
+        names = list(value) if group == "logger" and isinstance(value, list | tuple) else [value]
         for name in names:
             if group in GROUPS and is_name(name):
                 store_code(group, name)
             else:
                 check_choice(group, name, files[group])
-    choices = [f"{group}={_written(group, names)}" for group, names in selected.items()]
+        written = f"[{','.join(names)}]" if group == "logger" else value
+        choices.append(f"{group}={written}")
     node, hydra = compose("train", choices)
     for option, value in options.items():
         if option not in selected:
@@ -113,15 +104,6 @@ def compose_run(
             # Options cannot name a user's class, which replaces this one after validation.
             node[chosen.group]["_target_"] = "gnnscale.nn.options.GraphSAGE"
     return node, hydra.hydra
-
-
-def _as_names(group: str, value: Any) -> list[Any]:
-    """Return the names chosen in a group; only ``logger`` accepts several."""
-    return list(value) if group == "logger" and isinstance(value, list | tuple) else [value]
-
-
-def _written(group: str, names: Sequence[str]) -> str:
-    return f"[{','.join(names)}]" if group == "logger" else names[0]
 
 
 def class_path(cls: type[Any]) -> str:
@@ -296,16 +278,7 @@ def gnn_model(computation: Computation, parameters: ModelParameters) -> OptionGr
 def device_metadata(
     devices: str | Sequence[str | Mapping[str, Any]], **options: Any
 ) -> OptionGroup[DevicePlanConfig]:
-    """Choose the devices that train; see ``platform_metadata``.
-
-    Args:
-        devices: a shipped device plan, as ``device_plan=`` on the command line; or for each device
-            its kind, or a mapping of ``kind`` and the kind's options, such as its rates.
-        **options: ``split``, the seeds of each device in a mini-batch.
-
-    Raises:
-        ConfigError: a device is neither a kind nor a mapping, or an option is invalid.
-    """
+    """Choose the devices that train; arguments are as for ``platform_metadata``."""
     if isinstance(devices, str):
         return choose("device_plan", devices, DevicePlanConfig, options)
     if not isinstance(devices, Sequence) or not all(
@@ -324,14 +297,9 @@ def choose_module(
 ) -> OptionGroup[ModelConfig]:
     """Choose a user's module, as ``model=custom model.module=...`` on the command line.
 
-    Args:
-        module: a subclass of ``torch.nn.Module``, or a module.
-        arguments: arguments of the class's constructor, by name.
-        options: further options of ``model=custom``, by dotted name.
-
-    Raises:
-        ConfigError: there is no such option, a value is invalid, or the class is local to a
-            function.
+    ``arguments`` are those of the class's constructor by name, ``options`` further ones of
+    ``model=custom`` by dotted name. ConfigError if an option is invalid, or the class is local to a
+    function.
     """
     values = {name.removeprefix("model."): value for name, value in options.items()}
     values |= {"module": importable_name(module), "arguments": dict(arguments)}

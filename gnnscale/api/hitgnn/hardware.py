@@ -14,13 +14,7 @@ from gnnscale.core import ConfigError, brief, standard_arithmetic, write_atomica
 from gnnscale.core.config.compose import compose, separate_hydra
 from gnnscale.core.config.run_directory import check_output, create_output_folder
 from gnnscale.data import GraphSource
-from gnnscale.fpga_design import (
-    DesignPackage,
-    GenerateConfig,
-    GeneratedDesign,
-    generate,
-    package,
-)
+from gnnscale.fpga_design import DesignPackage, GenerateConfig, GeneratedDesign, generate, package
 from gnnscale.nn import ModelConfig
 from gnnscale.planner import DevicePlanConfig
 from gnnscale.planner.fpga_board import Board, Die, Resources, board
@@ -32,6 +26,8 @@ _GB, _MHZ = 1e9, 1_000_000
 #: Registers per LUT of this FPGA family, and BRAM blocks of a U250's die.
 _REGISTERS_OF_LUT, _BRAM = 2, 672
 _ARGUMENT = "argument of fpga_metadata"
+#: Values of a design that its simulation depends on.
+_SIMULATED = ("n", "m", "row_words", "compute_units", "clock_hz")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +40,7 @@ class FpgaPlatform:
     @property
     def link_share(self) -> float:
         """Usable fraction of a link's bandwidth while all links are used."""
-        links = len(self.boards) * self.boards[0].link_bandwidth
-        return min(1.0, self.host_bandwidth / links)
+        return min(1.0, self.host_bandwidth / (len(self.boards) * self.boards[0].link_bandwidth))
 
 
 class Bitstream(NamedTuple):
@@ -114,23 +109,16 @@ def fpga_metadata(
         brams=float(BRAM),
         urams=float(URAM or 0),
     )
-    u250 = board("u250")
+    u250, speed = board("u250"), float(BW or 0) * _GB
     return replace(
         u250,
         name="FPGA",
-        dies=[_die(number, resources, float(BW or 0) * _GB) for number in range(SLR)],
+        dies=[
+            Die(name=f"SLR{i}", has=resources, shell=Resources(), bank=f"DDR[{i}]", bandwidth=speed)
+            for i in range(SLR)
+        ],
         clock_hz=MHz * _MHZ,
         sources=dict.fromkeys(u250.sources, _ARGUMENT) | {"power_w": "that of the U250"},
-    )
-
-
-def _die(number: int, resources: Resources, bandwidth: float) -> Die:
-    return Die(
-        name=f"SLR{number}",
-        has=resources,
-        shell=Resources(),
-        bank=f"DDR[{number}]",
-        bandwidth=bandwidth,
     )
 
 
@@ -224,11 +212,10 @@ def generate_design(
     check_option_group("model", model, "model")
     if not isinstance(platform, FpgaPlatform):
         raise ConfigError(f"platform={brief(platform)}: expected platform_metadata(FPGA=...)")
-    card = platform.boards[0]
     sampling = {"sampler": sampler} if isinstance(sampler, str) else dict(sampler)
     name = sampling.pop("sampler", "neighbor")
     config = GenerateConfig(
-        board=card,
+        board=platform.boards[0],
         model=model.config,
         sampler=choose("sampler", name, SamplerConfig, sampling).config,
         graph=published,
@@ -242,7 +229,7 @@ def generate_design(
         check_output(Path(directory), package.NAMES, option="directory")
     with torch.random.fork_rng():
         generated = generate(config)
-    devices = [_device(generated, card, bitstream)] * config.cards
+    devices = [_device(generated, platform.boards[0], bitstream)] * config.cards
     plan = choose("device_plan", "cpu", DevicePlanConfig, {"devices": devices})
     sampler_options = {f"sampler.{key}": value for key, value in sampling.items()}
     runtime = Runtime(
@@ -252,12 +239,8 @@ def generate_design(
         generated=generated,
         directory=None if directory is None else _write(generated, Path(directory), model),
     )
-    return _bitstream(generated, bitstream), runtime
-
-
-def _bitstream(generated: DesignPackage, file: str | Path | None) -> Bitstream:
-    path = None if file is None else Path(file)
-    return Bitstream(design=generated.design, file=path, header=generated.header)
+    file = None if bitstream is None else Path(bitstream)
+    return Bitstream(generated.design, file=file, header=generated.header), runtime
 
 
 def _generate_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,15 +254,10 @@ def _generate_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _device(generated: DesignPackage, card: Board, bitstream: str | Path | None) -> dict[str, Any]:
-    design = generated.design
     return {
         "kind": "fpga",
         "bitstream": None if bitstream is None else str(bitstream),
-        "n": design.n,
-        "m": design.m,
-        "row_words": design.row_words,
-        "compute_units": design.compute_units,
-        "clock_hz": design.clock_hz,
+        **{name: getattr(generated.design, name) for name in _SIMULATED},
         "memory_bytes": card.memory_bytes,
         "link_bandwidth": generated.link_bandwidth,
     }
@@ -308,14 +286,5 @@ def init(bitstream: Bitstream) -> None:
             raise ConfigError(f"bitstream={bitstream.file}: no such file")
         build.load_pyxrt()
         return
-    design = bitstream.design
-    build.library(
-        build.SimulatedDesign(
-            n=design.n,
-            m=design.m,
-            row_words=design.row_words,
-            compute_units=design.compute_units,
-            clock_hz=design.clock_hz,
-            header=bitstream.header,
-        )
-    )
+    design: Any = {name: getattr(bitstream.design, name) for name in _SIMULATED}
+    build.library(build.SimulatedDesign(**design, header=bitstream.header))

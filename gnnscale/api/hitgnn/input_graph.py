@@ -14,9 +14,7 @@ from gnnscale.graph import Graph
 from gnnscale.graph.store_format import ARRAYS, DEGREES, EDGE_ARRAYS
 
 #: Attributes of a graph that its store keeps next to the arrays.
-_VALUES = (
-    *("name", "feature_dtype", "num_features", "num_classes", "metric", "attainable_accuracy"),
-)
+_VALUES = ["name", "feature_dtype", "num_features", "num_classes", "metric", "attainable_accuracy"]
 #: Names of all arrays of a graph.
 _ARRAYS = (*ARRAYS, DEGREES, *EDGE_ARRAYS, "edge_ids")
 
@@ -24,16 +22,10 @@ _ARRAYS = (*ARRAYS, DEGREES, *EDGE_ARRAYS, "edge_ids")
 def as_dataset(graph: Any) -> OptionGroup[GraphSource]:
     """Return ``graph`` as options of a run.
 
-    A graph in memory is first written to a store in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/graphs``.
-    The store's name is a hash of its content, so that an equal graph reuses the store.
-
-    Args:
-        graph: a ``Graph``; a PyG ``Data`` or a DGL graph; the folder of a store; or a result of
-            ``api.load_input_graph``.
-
-    Raises:
-        ConfigError: ``graph`` has an unsupported type.
-        GraphError: the graph cannot be converted or written.
+    ``graph`` is a ``Graph``, a PyG ``Data``, a DGL graph, the folder of a store, or a result of
+    ``api.load_input_graph``. A graph in memory is first written to a store in
+    ``${GNNSCALE_HOME:-~/.cache/gnnscale}/graphs``. The store's name is a hash of its content, so
+    that an equal graph reuses the store.
     """
     if isinstance(graph, OptionGroup):
         check_option_group("graph", graph, "dataset")
@@ -47,12 +39,7 @@ def as_dataset(graph: Any) -> OptionGroup[GraphSource]:
 
 
 def as_graph(graph: Any) -> Graph:
-    """Return ``graph``, of any type that ``as_dataset`` takes, opened; no store is written.
-
-    Raises:
-        ConfigError: ``graph`` has an unsupported type.
-        GraphError: the graph cannot be converted or opened.
-    """
+    """Return ``graph``, of any type that ``as_dataset`` takes, opened; no store is written."""
     if isinstance(graph, (OptionGroup, str, Path)):
         return as_dataset(graph).config.open()
     return _convert(graph, trains=False)
@@ -83,9 +70,8 @@ def _is_store(graph: Graph, path: Path) -> bool:
         return False
     if _edge_label_text(graph) != _edge_label_text(stored):
         return False
-    return all(
-        _equal(_array(graph, name), _array(stored, name)) for name in _array_names(graph, stored)
-    )
+    names = _array_names(graph, stored)
+    return all(_equal(_array(graph, name), _array(stored, name)) for name in names)
 
 
 def _edge_label_text(graph: Graph) -> str:
@@ -102,10 +88,8 @@ def _equal(array: Any, stored: Any) -> bool:
     if array is None or stored is None:
         return array is stored
     if isinstance(array, np.memmap) and isinstance(stored, np.memmap):
-        return all(
-            getattr(array, name) == getattr(stored, name)
-            for name in ("filename", "offset", "shape", "dtype")
-        )
+        views = ((a.filename, a.offset, a.shape, a.dtype) for a in (array, stored))
+        return len(set(views)) == 1
     return bool(np.array_equal(array, stored))
 
 

@@ -5,7 +5,6 @@ import io
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from gnnscale.core import ConfigError, brief, home, standard_arithmetic, write_a
 from gnnscale.core.config.compose import separate_hydra
 from gnnscale.core.config.run_directory import create_run_directory, read_run
 from gnnscale.core.config.typed import typed
-from gnnscale.core.shared_setting import SharedSetting
+from gnnscale.core.process import SharedSetting
 from gnnscale.data import GraphSource
 from gnnscale.features import FeatureStoreConfig
 from gnnscale.inference.load_run import load_trained
@@ -66,27 +65,17 @@ def _show_log() -> Callable[[], None]:
     return undo
 
 
-_SHOWN_LOG = SharedSetting(_show_log)
-
-
-def shown_log() -> AbstractContextManager[None]:
-    """Print log lines of runs on standard error inside the ``with`` block."""
-    return _SHOWN_LOG.held()
+#: Lines of runs that are logged within its block are printed on standard error.
+SHOWN_LOG = SharedSetting(_show_log)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Result of ``start_training``.
+    """Result of ``start_training``."""
 
-    Attributes:
-        model: model with the weights of the best epoch.
-        directory: the run directory.
-        result: epochs, device plan and metrics.
-    """
-
-    model: TrainableModel = field(repr=False)
-    directory: Path
-    result: TrainResult = field(repr=False)
+    model: TrainableModel = field(repr=False)  #: with the weights of the best epoch
+    directory: Path  #: the run directory
+    result: TrainResult = field(repr=False)  #: epochs, device plan and metrics
 
     @property
     def losses(self) -> list[float]:
@@ -206,20 +195,9 @@ def run(
     resume: str | Path | None,
     observers: Sequence[Observer] = (),
 ) -> tuple[RunConfig, Path, TrainResult]:
-    """Train with option groups; return the options, the run directory and the result.
+    """Train as ``start_training`` does; return the options, the run directory and the result.
 
-    Args:
-        groups: option groups with all their options.
-        options: further options by their names on the command line.
-        directory: the run directory, as in ``start_training``.
-        resume: run directory to continue.
-        observers: callbacks of every step and epoch.
-
-    Raises:
-        ConfigError: as in ``start_training``.
-        GraphError: the graph cannot be read.
-        WorkerError: a worker failed or died.
-        Exception: an observer's exception.
+    ``groups`` have all their options, ``options`` are named as on the command line.
     """
     refuse_while_imported()
     options = dict(options)
@@ -236,10 +214,8 @@ def run(
     if not config.runtime.checkpoint:
         raise ConfigError("runtime.checkpoint=false: expected true; its model is returned")
     values |= {group.group: group.values for group in groups if group.values} | {"resume": None}
-    option = "directory" if resume is None else "resume"
-    with create_run_directory(
-        run_directory, node, hydra, fresh=resume is None, option=option
-    ) as folder:
+    fresh, option = resume is None, "directory" if resume is None else "resume"
+    with create_run_directory(run_directory, node, hydra, fresh=fresh, option=option) as folder:
         raised: BaseException | None = None
         try:
             result = train_and_report(
@@ -290,10 +266,6 @@ def _save_owners(
     digest = hashlib.blake2b(content.getvalue(), digest_size=16).hexdigest()
     file = folder / f"{digest}.npy"
     write_atomically(file, content.getvalue(), shared=True)
-    values = {
-        "_target_": class_path(FromFile),
-        "num_parts": None,
-        "store": None,
-        "owners": str(file),
-    }
+    target = {"_target_": class_path(FromFile)}
+    values = {**target, "num_parts": None, "store": None, "owners": str(file)}
     return OptionGroup(group="partitioner", config=FromFile(owners=str(file)), values=values)

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from gnnscale.api.loader.batch_format import FORMATS, Sampling
-from gnnscale.api.loader.loader_data import EdgeUse, read_data
+from gnnscale.api.loader.loader_data import FORMATS, EdgeUse, Sampling, read_data
 from gnnscale.core import (
     ConfigError,
     GraphError,
@@ -193,9 +192,8 @@ class NeighborLoader(IterableDataset[Any]):
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
-        if self._drop_last:
-            return len(self._seeds) // self.batch_size
-        return -(-len(self._seeds) // self.batch_size)
+        num_seeds = len(self._seeds)
+        return num_seeds // self.batch_size if self._drop_last else -(-num_seeds // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch."""

@@ -12,17 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.cli.commands.output import in_sweep, job_directory, job_number, typed_options
-from gnnscale.cli.commands.predict import format_metric
-from gnnscale.core import explain
+from gnnscale.cli.commands import output
+from gnnscale.cli.commands.tasks import format_metric
+from gnnscale.core import explain, hardware
 from gnnscale.core.config import run_directory
 from gnnscale.core.config.typed import typed
-from gnnscale.core.hardware import (
-    leads_machine,
-    let_idle_threads_sleep,
-    restarting_run,
-    torchrun_rank,
-)
 from gnnscale.core.locks import RESTART_WAIT_S, sole_writer
 from gnnscale.core.process import process_age_s
 
@@ -34,24 +28,20 @@ if TYPE_CHECKING:
 
 
 def train(options: DictConfig) -> float | None:
-    """Train, and write ``summary.json`` into the run directory, also after a failure.
-
-    Returns:
-        The validation metric of the best epoch. None: the metric is undefined.
-    """
+    """Train, and write ``summary.json``, also after a failure; return the validation metric."""
     # The time of a sweep's job starts now, otherwise with the process.
-    began = time.monotonic() - (0.0 if in_sweep() else process_age_s() or 0.0)
+    began = time.monotonic() - (0.0 if output.in_sweep() else process_age_s() or 0.0)
     try:
         return _train(options, began)
     except Exception as error:
-        if in_sweep():
+        if output.in_sweep():
             # For the sweep's table of results.
-            _write_failure(job_directory(), explain(error) or repr(error))
+            _write_failure(output.job_directory(), explain(error) or repr(error))
         raise
 
 
 def _train(options: DictConfig, began: float) -> float | None:
-    let_idle_threads_sleep()
+    hardware.let_idle_threads_sleep()
 
     from omegaconf import OmegaConf
     from rich.console import Console
@@ -64,16 +54,16 @@ def _train(options: DictConfig, began: float) -> float | None:
 
     config = typed(options, RunConfig)
     values: dict[str, Any] = OmegaConf.to_container(options, resolve=True) | {"resume": None}  # type: ignore[operator, assignment]
-    command, run = _repeat_command(config.resume), restarting_run()
+    command, run = _repeat_command(config.resume), hardware.restarting_run()
     if run is not None:
-        if config.resume is None and leads_machine():
-            run_directory.claim(job_directory(), run)
+        if config.resume is None and hardware.leads_machine():
+            run_directory.claim(output.job_directory(), run)
         # Without a checkpoint the run starts from the beginning.
-        config = replace(config, resume=job_directory())
-    if torchrun_rank():
-        _train_rank(config, job_directory(), Observer(), options=values)
+        config = replace(config, resume=output.job_directory())
+    if hardware.torchrun_rank():
+        _train_rank(config, output.job_directory(), Observer(), options=values)
         return None
-    run_training = launch if torchrun_rank() is None else _train_rank
+    run_training = launch if hardware.torchrun_rank() is None else _train_rank
     with _locked_run_directory(options) as directory:
         result = train_and_report(
             partial(run_training, config, directory, options=values),
@@ -104,26 +94,21 @@ def _train_rank(
         devices=config.device_plan.parsed(),
         runtime=config.runtime,
         options=options,
-        job=job_number(),
+        job=output.job_number(),
     )
 
 
 @contextmanager
 def _locked_run_directory(options: DictConfig) -> Iterator[Path]:
     """Create and lock the run directory, and log into it; a sweep has created its jobs' folders."""
-    from hydra.core.hydra_config import HydraConfig
-
-    if in_sweep():
-        directory = job_directory()
-        with (
-            sole_writer(directory, option="hydra.sweep.dir"),
-            run_directory.logged(directory),
-        ):
+    if output.in_sweep():
+        directory = output.job_directory()
+        with sole_writer(directory, option="hydra.sweep.dir"), run_directory.logged(directory):
             yield directory
         return
-    hydra: Any = HydraConfig.get()
-    is_typed = any(option.startswith("hydra.run.dir=") for option in typed_options("hydra"))
-    resumes, restarts = options.get("resume") is not None, bool(restarting_run())
+    hydra = output.hydra_settings()
+    is_typed = any(option.startswith("hydra.run.dir=") for option in output.typed_options("hydra"))
+    resumes, restarts = options.get("resume") is not None, bool(hardware.restarting_run())
     with run_directory.create_run_directory(
         hydra.run.dir,
         options,
@@ -140,7 +125,7 @@ def _repeat_command(resume: Path | None) -> str | None:
     if resume is not None:
         return None
     words = []
-    for word in typed_options("task"):
+    for word in output.typed_options("task"):
         name, _, value = word.lstrip("+").partition("=")
         if name == "experiment":  # Hydra's name of ``config=``
             file = re.fullmatch(r"file\d+_(.+)", value)
@@ -163,11 +148,8 @@ def _result_line(result: TrainResult) -> str:
     if result.test_metric is None:
         return f"test {result.metric} is not defined on {result.dataset}"
     attainable = "" if result.ceiling is None else f" of {result.ceiling:.4f} attainable"
-    further = "".join(
-        f"{name} {format_metric(value)}, "
-        for name, value in result.test_metrics.items()
-        if name != result.metric
-    )
+    metrics = ((name, v) for name, v in result.test_metrics.items() if name != result.metric)
+    further = "".join(f"{name} {format_metric(value)}, " for name, value in metrics)
     return (
         f"test {result.metric} {result.test_metric:.4f}{attainable}, {further}"
         f"with the weights of epoch {result.best_epoch} of {len(result.history)}"

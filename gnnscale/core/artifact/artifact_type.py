@@ -52,7 +52,7 @@ class ArtifactType:
 
         Args:
             store: the directory that the user chose. None: one below ``GNNSCALE_HOME``, named by
-                the other arguments.
+                ``graph``, ``method`` and a digest of ``identity``.
             graph: printable name of the graph.
             method: one word for how the artifact is made, or None.
             identity: plain values that determine the content.
@@ -75,16 +75,13 @@ class ArtifactType:
     ) -> Iterator[Path | None]:
         """Make the artifact at ``path`` in the ``with`` block, atomically, unless it exists.
 
+        Yields the directory to fill; None: the artifact exists. GraphError if ``path`` cannot be
+        written or holds something else.
+
         Args:
             fits: raises GraphError unless the existing artifact at ``path`` can be reused.
             force: make the artifact again even if it exists.
             holds: whether an artifact may contain an entry that ``files`` does not match.
-
-        Yields:
-            The directory to fill. None: the artifact exists.
-
-        Raises:
-            GraphError: ``path`` holds something else, or cannot be written.
         """
 
         def replace() -> bool:
@@ -100,10 +97,7 @@ class ArtifactType:
     def check_replaceable(
         self, path: Path, holds: Callable[[Path], bool] = lambda entry: False
     ) -> None:
-        """Raise GraphError if a directory has entries that do not belong to an artifact.
-
-        Such a directory is not replaced, even by ``force=true``.
-        """
+        """Raise GraphError if a directory has entries that do not belong to an artifact."""
         for entry in sorted(path.iterdir()):
             file = re.fullmatch(self.files, entry.name) and not entry.is_dir()
             if not (file or holds(entry)):
@@ -113,21 +107,13 @@ class ArtifactType:
                 )
 
     def write_header(self, folder: Path, entries: Mapping[str, Any]) -> None:
-        """Write the header into an existing ``folder``, after all arrays.
-
-        Args:
-            entries: plain values, and under ``arrays`` an ``ArrayEntry`` by array name.
-        """
+        """Write the header last: plain ``entries``, and an ``ArrayEntry`` for each array."""
         arrays = {name: asdict(entry) for name, entry in entries["arrays"].items()}
         content = {"format_version": self.version, **entries, "arrays": arrays}
         write_atomically(folder / self.header, header_text(content))
 
     def read_header(self, path: Path) -> dict[str, Any]:
-        """Return the entries of the header of the artifact at ``path``, as plain values.
-
-        Raises:
-            GraphError: the header is missing, too large, not a JSON object, or of another version.
-        """
+        """Return the plain entries of a header; GraphError unless it is of this version."""
         file = path / self.header
         try:
             size = file_bytes(file)
@@ -147,11 +133,7 @@ class ArtifactType:
         return entries
 
     def record(self, cls: type[T], entries: Mapping[str, Any], path: Path) -> T:
-        """Return header entries of the artifact at ``path`` as the dataclass ``cls``.
-
-        Raises:
-            GraphError: an entry is missing or invalid.
-        """
+        """Return header entries as dataclass ``cls``; GraphError for a missing or invalid one."""
         try:
             return decode(cls, entries, source="entry")
         except ValueError as error:
@@ -165,20 +147,14 @@ class ArtifactType:
         *,
         load: bool = False,
     ) -> dict[str, Array]:
-        """Return the arrays of the artifact at ``path`` by name.
+        """Return the arrays of the artifact at ``path``, all those of ``forms``, by name.
 
-        Args:
-            entries: entries of the header by array name.
-            forms: expected type and shape by array name.
-            load: read the arrays and verify their checksums; else map them.
-
-        Raises:
-            GraphError: an array is missing, or differs from the header or from its form.
+        ``entries`` are the header's. Arrays are mapped, or with ``load`` read and verified by their
+        checksums. GraphError if one is missing, or differs from the header or from its form.
         """
         if entries.keys() != forms.keys():
             raise self.refused(
-                path,
-                f"arrays: expected {brief(sorted(forms))}, got {brief(sorted(entries))}",
+                path, f"arrays: expected {brief(sorted(forms))}, got {brief(sorted(entries))}"
             )
         return {
             name: self._array(path / f"{name}.npy", entries[name], form, load)
@@ -224,12 +200,7 @@ class ArtifactType:
     def check_same(
         self, path: Path, options: Mapping[str, object], stored: Mapping[str, object]
     ) -> None:
-        """Raise GraphError, naming the first difference, if ``options`` differ from the artifact's.
-
-        Args:
-            options: current values that determine the content.
-            stored: values with which the artifact at ``path`` was made.
-        """
+        """Raise GraphError with the first of ``options`` that differs from ``stored``."""
         for name in (*options, *stored):
             if options.get(name) != stored.get(name):
                 raise GraphError(

@@ -28,11 +28,7 @@ _PUBLISHING_S = 0.05
 
 
 def file_bytes(path: Path) -> int:
-    """Return the size of a regular file.
-
-    Raises:
-        GraphError: the file is missing, or is not a regular file. A pipe might never end.
-    """
+    """Return the size of a file; GraphError unless it is a regular file. A pipe might never end."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -45,11 +41,7 @@ def file_bytes(path: Path) -> int:
 
 
 def open_regular(path: Path) -> FileIO:
-    """Open a regular file to read bytes, unbuffered, without blocking.
-
-    Raises:
-        GraphError: the file is missing, cannot be read, or is a folder, a pipe or a device.
-    """
+    """Open a regular file to read bytes, unbuffered, without blocking; GraphError if it fails."""
     file_bytes(path)
     try:
         # O_NONBLOCK: the path may have become a pipe since, and opening a pipe blocks.
@@ -68,11 +60,7 @@ def total_bytes(paths: list[Path]) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """Return the content of a file of at most 2 GiB.
-
-    Raises:
-        GraphError: the file cannot be read, or is larger.
-    """
+    """Return the content of a file; GraphError if it is unreadable or larger than 2 GiB."""
     size = file_bytes(path)
     if size > _MAX_BYTES:
         raise GraphError(f"{path}: expected at most {_MAX_BYTES} bytes, got {size}")
@@ -108,7 +96,8 @@ def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iter
     """Fill a temporary directory in the ``with`` block, then rename it to ``path``.
 
     The temporary directory is locked: a second process waits for the first. Leftovers of a killed
-    process are removed, and an exception in the block, Ctrl-C included, leaves nothing.
+    process are removed, and an exception in the block, Ctrl-C included, leaves nothing. GraphError
+    if the directory cannot be written, for example because the disk is full.
 
     Args:
         replace: whether to replace an existing, non-empty directory. It is called again under the
@@ -116,9 +105,6 @@ def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iter
 
     Yields:
         The temporary directory. None: ``path`` exists and is not replaced.
-
-    Raises:
-        GraphError: the directory cannot be written, for example because the disk is full.
     """
     partial = path.with_name(f".{path.name}.partial")
     try:
@@ -154,11 +140,7 @@ def check_no_link(folder: Path) -> None:
 
 
 def check_store_directory(store: str, *, option: str = "dataset.store") -> None:
-    """Raise ConfigError if an artifact's directory is one that holds other things.
-
-    Reserved directories are the file system's root, the user's home, ``GNNSCALE_HOME``, and its
-    folders of stores, partitions, cache plans and downloads.
-    """
+    """Raise ConfigError if an artifact's directory is one that holds other things."""
     path = store_directory(store, option=option)
     reserved = {
         "the file system's root": Path("/"),
@@ -253,14 +235,7 @@ class NoSpaceError(errors.GraphError):
 
 
 def check_space(task: object, folder: Path, *, memory: int = 0, disk: int = 0) -> None:
-    """Raise NoSpaceError if a task needs more space than is available.
-
-    Args:
-        task: name of the task or file, for the error.
-        folder: output directory.
-        memory: bytes of memory that the task needs.
-        disk: bytes of disk that the task needs in ``folder``.
-    """
+    """Raise NoSpaceError if a task needs more bytes of memory, or in ``folder``, than are free."""
     problems = []
     if memory > _SMALL and memory > (available := hardware.find_machine().memory.available):
         problems.append(f"{size(memory)} of memory, and {size(available)} are available")

@@ -15,12 +15,7 @@ from gnnscale.core.config.renamed import stored_path
 
 
 def parse_json(data: bytes, *, source: object) -> dict[str, Any]:
-    """Return the JSON object in ``data``.
-
-    Raises:
-        GraphError: ``data`` is not UTF-8, not JSON, or not an object; or it is nested too deeply,
-            contains NaN, or repeats a key.
-    """
+    """Return the JSON object in ``data``; GraphError for anything else, NaN, or a repeated key."""
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_object)
     # Brackets nested too deeply raise RecursionError, numbers of thousands of digits ValueError.
@@ -48,11 +43,7 @@ def check_lines(file: Path, texts: Iterable[str], max_characters: int) -> None:
 
 
 def check_limits(file: Path, limits: Iterable[tuple[str, float | None, float]]) -> None:
-    """Raise GraphError for a value below 0 or above its maximum.
-
-    Args:
-        limits: name, value and maximum of each number; a value of None is not checked.
-    """
+    """Raise GraphError for a (name, value, maximum) with a value below 0 or above its maximum."""
     for name, value, limit in limits:
         if value is not None and not 0 <= value <= limit:
             raise GraphError(f"{file}: {name}: expected 0 to {limit}, got {brief(value)}")
@@ -89,14 +80,7 @@ def plain(value: Any) -> Any:
 
 
 def file_sha256(file: Path, stop: threading.Event | None = None) -> str:
-    """Return the SHA-256 of a file's content as hex digits, showing progress.
-
-    Args:
-        stop: ends the work early when set; the result is then meaningless.
-
-    Raises:
-        GraphError: the file is not regular, or cannot be opened.
-    """
+    """Return the SHA-256 of a regular file in hex; after ``stop`` the result is meaningless."""
     sha256 = hashlib.sha256()
     total = file.stat().st_size
     chunk = memoryview(bytearray(_CHUNK_BYTES))

@@ -73,10 +73,7 @@ class ArrayEntry:
 
 
 class NpyWriter:
-    """Writer of a .npy file whose number of rows is known only at the end.
-
-    As a context manager it closes the file after an exception.
-    """
+    """Writer, and context manager, of a .npy file whose number of rows is known only at the end."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], row_shape: tuple[int, ...] = ()) -> None:
         self._dtype = dtype
@@ -121,13 +118,8 @@ class NpyWriter:
 
 
 def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Write the header of a .npy file.
-
-    The header of a matrix fills one disk block. Rows whose size is a multiple of the sector size
-    are then aligned to sectors, as direct I/O needs.
-    """
-    descr = np.lib.format.dtype_to_descr(dtype)
-    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    """Write the header of a .npy file; a matrix's fills a disk block, for direct I/O of rows."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     content = io.BytesIO()
     np.lib.format.write_array_header_1_0(content, header)
     text = content.getvalue()
@@ -160,11 +152,7 @@ def row_slices(num_rows: int, row_bytes: int, slice_bytes: int = SLICE_BYTES) ->
 
 
 def read_header(stream: IO[bytes]) -> NpyHeader:
-    """Read a .npy header from ``stream``, and leave the stream at the first element.
-
-    Raises:
-        NpyError: the header is invalid, or describes an unsupported array.
-    """
+    """Read a .npy header, and leave ``stream`` at the first element; NpyError if it is invalid."""
     start = stream.read(6)
     if start != b"\x93NUMPY":
         raise NpyError(f"begins with {start!r}, not as a .npy file does")
@@ -187,17 +175,7 @@ def read_header(stream: IO[bytes]) -> NpyHeader:
 
 
 def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) -> Array:
-    """Map a .npy file read-only.
-
-    Args:
-        path: the file.
-        axes: expected number of axes. None: any.
-        kinds: NumPy's letters of the expected kinds of numbers. None: all numbers.
-
-    Raises:
-        GraphError: the file is missing, its size differs from its header, or the array has other
-            axes or elements.
-    """
+    """Map a .npy file read-only; GraphError if it is damaged, or ``check_array`` refuses it."""
     try:
         with open_regular(path) as stream:
             header = read_header(stream)
@@ -217,11 +195,7 @@ def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) ->
 
 
 def check_length(array: Array) -> None:
-    """Raise GraphError if the file of a mapped array became shorter since it was mapped.
-
-    The remainder of the last page then reads as zeros, and reading later pages raises SIGBUS. An
-    array in memory passes.
-    """
+    """Raise GraphError if a mapped file became shorter; lost pages are zeros, then SIGBUS."""
     root: Any = array
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -237,11 +211,7 @@ def check_length(array: Array) -> None:
 
 
 def explain_lost_page(file: Path) -> str:
-    """Return one line that explains a SIGBUS on a mapped file.
-
-    Args:
-        file: name in ``/proc/self/maps``, which has a suffix for a removed file.
-    """
+    """Return one line that explains a SIGBUS on a file, named as in ``/proc/self/maps``."""
     with suppress(NpyError, GraphError, OSError), open_regular(file) as stream:
         header, size = read_header(stream), os.fstat(stream.fileno()).st_size
         expected = header.offset + header.num_bytes
@@ -256,9 +226,7 @@ def read_slices(
     """Yield the first row's number and the rows of each slice of a mapped array.
 
     The slices are read from ``file``: mapped pages would count as memory of this process.
-
-    Raises:
-        GraphError: the file became shorter during the reads.
+    GraphError if the file became shorter.
     """
     with file.open("rb") as stream:
         stream.seek(file.stat().st_size - array.nbytes)
@@ -283,12 +251,9 @@ class _Shaped(Protocol):
 def check_array(
     array: _Shaped, *, axes: int | tuple[int, ...] | None, kinds: str | None, source: object
 ) -> None:
-    """Raise GraphError unless an array has the expected axes and kind of elements.
+    """Raise GraphError, naming ``source``, unless an array has the expected axes and elements.
 
-    Args:
-        axes: allowed numbers of axes. None: any.
-        kinds: NumPy's letters of allowed kinds. None: all.
-        source: name in the error.
+    ``axes`` are allowed numbers of axes, ``kinds`` NumPy's letters of allowed kinds. None: all.
     """
     form = f"{array.dtype}{list(array.shape)}"
     allowed = (axes,) if isinstance(axes, int) else axes

@@ -1,7 +1,4 @@
-"""Composition of options from ``gnnscale/configs`` by Hydra, for commands and programs.
-
-Hydra is imported only for the composition.
-"""
+"""Composition of options from ``gnnscale/configs`` by Hydra, which is imported only for it."""
 
 from __future__ import annotations
 
@@ -40,8 +37,8 @@ def separate_hydra() -> Iterator[None]:
     """Give the ``with`` block a Hydra state of its own, and restore the program's state at its end.
 
     A program that is a Hydra application has one ``GlobalHydra``, ``HydraConfig``, version base,
-    ``ConfigStore`` and set of resolvers. The block starts without the first three, with a copy of
-    the resolvers, and with a copy of the store without the program's configurations, whose names
+    ``ConfigStore`` and set of resolvers. The block starts without the first three, with copies of
+    the resolvers and of the store, the latter without the program's configurations, whose names
     could collide with options. References must be resolved within the block.
     """
     from hydra.core.config_store import ConfigStore
@@ -80,19 +77,11 @@ def _without_program(repo: dict[str, Any]) -> dict[str, Any]:
 def compose(
     name: str, overrides: Sequence[str] = (), *, directory: str | None = None
 ) -> tuple[DictConfig, DictConfig]:
-    """Compose the options of a command, or of a configuration in Hydra's store.
+    """Compose the options of a command, or of a configuration in Hydra's store, called ``name``.
 
-    Args:
-        name: name of the configuration, such as ``train``.
-        overrides: options in Hydra's grammar.
-        directory: the run directory, which may refer to options. None: Hydra's default.
-
-    Returns:
-        The options, and a mapping with Hydra's settings under ``hydra``, ``run.dir`` resolved.
-
-    Raises:
-        ConfigError: ``directory`` refers to an unknown option.
-        Exception: Hydra refuses the overrides.
+    Returns the options, and a mapping with Hydra's settings under ``hydra``. The run ``directory``
+    may refer to options, and is resolved; None: Hydra's default. ConfigError if it refers to an
+    unknown option; any exception if Hydra refuses the overrides.
     """
     import hydra
     from hydra.types import RunMode
@@ -120,8 +109,7 @@ def compose(
 def store(name: str, values: Mapping[str, Any], **location: str) -> None:
     """Register ``values`` as configuration ``name``, also for the processes of a launcher.
 
-    Args:
-        location: ``group`` and ``package`` of the configuration, as Hydra defines them.
+    ``location`` is the ``group`` and ``package`` of the configuration, as Hydra defines them.
     """
     from hydra.core.config_store import ConfigStore
 
@@ -129,11 +117,7 @@ def store(name: str, values: Mapping[str, Any], **location: str) -> None:
 
 
 def store_code(group: str, name: str) -> None:
-    """Import a user's class, ``FILE.py:NAME`` or ``MODULE:NAME``, as a choice of ``group``.
-
-    Raises:
-        ConfigError: the class cannot be imported.
-    """
+    """Import a user's class, ``FILE.py:NAME`` or ``MODULE:NAME``, as a choice of ``group``."""
     user_code.allow([name])
     values = user_code.default_options(name, group=group)
     # Hydra treats the name as a path.

@@ -70,10 +70,6 @@ def current_path(path: str) -> str:
 
 
 def stored_path(cls: type[object]) -> str:
-    """Return the path by which stored files name a class.
-
-    A class that moves or is renamed keeps its stored path, so that identities of stores made
-    by an earlier release stay equal.
-    """
+    """Return the first path of a class, by which stored files and their identities name it."""
     path = f"{cls.__module__}.{cls.__qualname__}"
     return _STORED.get(path, path)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gnnscale.core import ConfigError, brief, write_atomically
 from gnnscale.core.config.yaml_file import check_known, check_references, read_regular, read_yaml
 from gnnscale.core.locks import LOCK_FILE, sole_writer
-from gnnscale.core.shared_setting import SharedSetting
+from gnnscale.core.process import SharedSetting
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -64,18 +64,9 @@ def create_run_directory(
     """Create and lock a run directory with ``.hydra`` and a log file; yield its absolute path.
 
     If the block raises before it writes other files, the new files and folders are removed.
-
-    Args:
-        folder: the run directory.
-        options: options that Hydra composed.
-        hydra: Hydra's settings, as ``compose`` returns them.
-        fresh: refuse a directory that contains files of a run.
-        option: option that names the folder, for errors.
-        wait_s: seconds to wait for another command that writes to the directory.
-
-    Raises:
-        ConfigError: another command writes to the directory; or the directory contains a run and
-            ``fresh`` is true, or a link, which could lead elsewhere; or it cannot be created.
+    ConfigError if another command still writes to the directory after ``wait_s`` seconds, if the
+    directory contains a run and ``fresh`` is true, or a link, which could lead elsewhere, or if it
+    cannot be created. Errors name ``option``. ``hydra`` are settings as ``compose`` returns them.
     """
     directory = Path(os.path.abspath(folder))
     if not fresh:
@@ -100,17 +91,9 @@ def create_output_folder(
 ) -> Iterator[Path]:
     """Create a folder for files called ``names``, lock it, and yield its absolute path.
 
-    If the ``with`` block raises, the new files and folders are removed.
-
-    Args:
-        folder: the output folder.
-        names: names of the files that the block writes.
-        option: option that names the folder, for errors.
-        force: first remove existing files called ``names``.
-
-    Raises:
-        ConfigError: as for ``check_output``; or another command writes to the folder, or it cannot
-            be created.
+    If the ``with`` block raises, the new files and folders are removed. ConfigError as for
+    ``check_output``; or if another command writes to the folder, or it cannot be created. With
+    ``force`` existing files called ``names`` are removed first.
     """
     directory = Path(os.path.abspath(folder))
     with removed_on_error(directory) as new_names, sole_writer(directory, option=option):
@@ -131,11 +114,7 @@ def check_output(
         directory: the output folder, which may be missing.
         option: option that names the folder, for errors.
         force: whether existing files called ``names`` may be replaced, provided that the folder
-            contains nothing else. None: the command has no such option.
-
-    Raises:
-        ConfigError: the directory contains one of ``names``; or with ``force`` another entry, or a
-            link.
+            contains nothing else and no link. None: the command has no such option.
     """
     existing = [name for name in names if os.path.lexists(directory / name)]
     if not existing:
@@ -161,12 +140,8 @@ def check_output(
 def removed_on_error(directory: Path) -> Iterator[set[str]]:
     """Create a folder; if the ``with`` block raises, remove new entries and new parents.
 
-    Yields:
-        A set to which the caller adds the names that may be removed. If the block created other
-        entries, nothing is removed.
-
-    Raises:
-        ConfigError: the folder cannot be created.
+    Yields a set to which the caller adds the names that may be removed. If the block created other
+    entries, nothing is removed.
     """
     folders = (directory, *directory.parents)
     missing = list(takewhile(lambda folder: not os.path.lexists(folder), folders))
@@ -206,12 +181,9 @@ def logged(directory: Path) -> Iterator[None]:
 
 
 def _begin_to_log() -> Callable[[], None]:
-    """Enable INFO lines of the package, and return the function that restores the logger.
-
-    Without a change if the program has enabled INFO: the lines then reach the root logger.
-    """
+    """Enable INFO lines of the package, and return the function that restores the logger."""
     package = logging.getLogger("gnnscale")
-    if package.isEnabledFor(logging.INFO):
+    if package.isEnabledFor(logging.INFO):  # the lines then reach the root logger
         return lambda: None
     level, propagate, forwarding = package.level, package.propagate, _ForwardingHandler()
     package.setLevel(logging.INFO)
@@ -260,17 +232,10 @@ class _ForwardingHandler(logging.Handler):
 
 @contextmanager
 def locked_run(run: Path, file: Path | None = None) -> Iterator[None]:
-    """Lock a run directory while a command writes ``file`` into it.
+    """Lock a run directory while a command writes ``file`` (None: any file) into it.
 
     A file outside of the directory needs no lock. A folder without a run is not locked, since the
     command refuses it.
-
-    Args:
-        run: the run directory.
-        file: the file to write. None: a file in the run directory.
-
-    Raises:
-        ConfigError: another command, such as the training, writes to the directory.
     """
     inside = file is None or Path(os.path.realpath(file)).is_relative_to(os.path.realpath(run))
     is_run = os.path.lexists(run / CONFIG_FILE)
@@ -279,12 +244,7 @@ def locked_run(run: Path, file: Path | None = None) -> Iterator[None]:
 
 
 def check_unused(directory: Path, *, option: str = "output", jobs: bool = False) -> None:
-    """Raise ConfigError if ``directory``, which may be missing, holds a run.
-
-    Args:
-        option: option that names the directory, for errors.
-        jobs: whether the directory is for a sweep; an earlier sweep in it is refused, too.
-    """
+    """Raise ConfigError if ``directory``, which may be missing, holds a run (``jobs``: a sweep)."""
     if any(os.path.lexists(directory / name) for name in _OF_RUN):
         raise ConfigError(
             f"{option}={directory}: holds a run; resume={directory} continues it, or name "
@@ -297,10 +257,8 @@ def check_unused(directory: Path, *, option: str = "output", jobs: bool = False)
 def claim(directory: Path, run: str) -> None:
     """Create the directory of torchrun's run ``run``, whose processes may be restarted.
 
-    The first process of each machine calls this; the machines may share the directory.
-
-    Raises:
-        ConfigError: the directory holds another run, or cannot be created.
+    The first process of each machine calls this; the machines may share the directory. ConfigError
+    if it holds another run.
     """
     file = directory / TORCHRUN_FILE
     if _claimed_by(file) == run:
@@ -360,13 +318,8 @@ def check_run_directory(directory: Path) -> None:
 def read_run(directory: Path, names: Collection[str], *, option: str) -> dict[str, Any]:
     """Return the options in a run directory, whose content is not trusted.
 
-    Args:
-        names: names of the valid options.
-        option: option that names the directory, for errors.
-
-    Raises:
-        ConfigError: ``directory`` is not a run directory, or ``config.yaml`` contains anything but
-            values of options.
+    ConfigError, naming ``option``, if ``directory`` is not a run directory, or ``config.yaml``
+    contains anything but values of options called ``names``.
     """
     file = directory / CONFIG_FILE
     try:
@@ -422,7 +375,6 @@ def _names(directory: Path) -> set[str]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

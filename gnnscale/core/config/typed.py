@@ -5,7 +5,7 @@ import inspect
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING, fields, is_dataclass, make_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def typed(node: Any, base: type[T], *, group: str = "") -> T:
-    """Return the frozen dataclass that a configuration node describes.
+    """Return the frozen dataclass, ``base`` or a subclass, that a configuration node describes.
 
     Types are checked against the dataclass's annotations, values by its ``__post_init__``; a nested
     dataclass is built from its own node. A float with an integer value is accepted as an int.
@@ -32,13 +32,7 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
     user has named for this process (``user_code.allow``). A configuration from another user's run
     directory thus cannot import or call other code.
 
-    Args:
-        node: an OmegaConf mapping.
-        base: class of a node without ``_target_``.
-        group: dotted name of the node, for errors; empty at the top.
-
-    Raises:
-        ConfigError: an unknown key, a wrong type, or a value that the class refuses.
+    ConfigError, naming the dotted ``group``, for an unknown key, a wrong type, or a refused value.
     """
     if not isinstance(node, DictConfig) or node._is_none() or node._is_missing():
         raise ConfigError(f"{group}={_text(node)}: expected a group of options, got a value")
@@ -67,7 +61,7 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
         optional = value is None and hints[name] is not record
         values[name] = None if optional else typed(value, record, group=option)
     for name, field in options.items():
-        if name not in values and _required(field):
+        if name not in values and field.default is field.default_factory is MISSING:
             raise ConfigError(f"{prefix}{name}: required")
     return cls(**values)
 
@@ -96,17 +90,9 @@ def _target(node: DictConfig, base: type[T], group: str) -> type[T]:
 
 
 def options_class(target: object, base: type[T], *, group: str) -> type[T]:
-    """Return the class of options that a ``_target_`` names.
+    """Return the subclass of ``base`` that a ``_target_`` names; ConfigError: there is none.
 
     The class must already be imported, or be a user's class that the user has named.
-
-    Args:
-        target: value of ``_target_``.
-        base: required base class.
-        group: dotted name of the group, for errors.
-
-    Raises:
-        ConfigError: ``target`` is not a subclass of ``base`` in gnnscale or in the user's code.
     """
     if user_code.is_name(target):
         return user_code.load_class(str(target), base, group=group)
@@ -189,10 +175,7 @@ def _whole(value: Any, hint: Any) -> Any:
 def _check_plain(option: str, value: Any, *, infinite: bool) -> None:
     """Raise ConfigError for numbers that are not finite or too large, and unprintable text."""
     if isinstance(value, (list, dict)):
-        parts = (
-            [part for item in value.items() for part in item] if isinstance(value, dict) else value
-        )
-        for part in parts:
+        for part in [*value, *(value.values() if isinstance(value, dict) else ())]:
             _check_plain(option, part, infinite=infinite)
     elif isinstance(value, float):
         if math.isnan(value) or (math.isinf(value) and not infinite):
@@ -216,10 +199,6 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _required(field: Field[Any]) -> bool:
-    return field.init and field.default is MISSING and field.default_factory is MISSING
-
-
 def unknown_option(name: str, options: Iterable[str]) -> str:
     """Return the message for an unknown option ``name``, with the closest of ``options``.
 
@@ -240,11 +219,8 @@ def differences(
 ) -> list[tuple[str, Any, Any]]:
     """Return ``(dotted key, new value, old value)`` for every option in which two runs differ.
 
-    Args:
-        new: nested plain dictionary; an absent key counts as None.
-        old: nested plain dictionary, likewise.
-        ignore: dotted keys of options or groups that may differ.
-        prefix: prefix of dotted keys, for the recursion.
+    ``new`` and ``old`` are nested plain dictionaries; an absent key counts as None. ``ignore`` are
+    dotted keys of options or groups that may differ; ``prefix`` is for the recursion.
     """
     ignore = tuple(ignore)
     changes: list[tuple[str, Any, Any]] = []

@@ -1,12 +1,8 @@
 """Checks of untrusted run directories: paths, addresses and code that their options may name.
 
-A path, an address or a device file is used only if it lies in the run directory or in a folder of
-``GNNSCALE_HOME``, or if the user names it again. Code, and an FPGA program, is used only if the
-user names it again. Options that this user's ``gnnscale train`` wrote count as named, except code,
-since its meaning is known only after the import.
-
-Fields of options classes declare by ``names`` how their texts are interpreted. A field of type
-``Path`` holds paths. An undeclared text is a path if it looks like one.
+Paths outside of the run directory and ``GNNSCALE_HOME``, addresses, code and FPGA programs are used
+only if the user names them again. Options that this user's ``gnnscale train`` wrote count as named,
+except code, since its meaning is known only after the import.
 """
 
 import hashlib
@@ -36,6 +32,8 @@ _DIGEST_BYTES = 64
 _METADATA = "gnnscale.names"
 #: Options of a user's module and of the arguments of its constructor.
 _MODULE, _ARGUMENTS = "model.module", "model.arguments."
+#: Marks of an undeclared text that looks like a path or an address.
+_PLACE = re.compile(r"\A~|[/\\]|::")
 #: Values that Hydra reads without quotes.
 _PLAIN = re.compile(r"[\w./:@+-]+", re.ASCII)
 _LOG = logging.getLogger(__name__)
@@ -67,18 +65,17 @@ class NamedOption:
 
 
 def names(what: str, **details: Any) -> dict[str, Any]:
-    """Return the ``metadata`` of a dataclass field that declares how its texts are interpreted.
+    """Return the ``metadata`` of a dataclass field whose texts are interpreted as ``what``.
 
-    Args:
-        what: one of ``KINDS``.
-        details: further fields of ``_Declared``.
+    ``what`` is one of ``KINDS``, ``details`` are further fields of ``_Declared``. Without a
+    declaration a ``Path`` holds paths, and a text that looks like a path is one.
     """
     assert what in KINDS
     return {_METADATA: _Declared(what=what, **details)}
 
 
 def declared(options: type, name: str) -> str | None:
-    """Return which of ``KINDS`` a field declares. None: the field declares nothing."""
+    """Return which of ``KINDS`` a field declares; None: the field declares nothing."""
     (field,) = (field for field in fields(options) if field.name == name)
     declaration = _declaration(field, get_type_hints(options)[name])
     return None if declaration is None else declaration.what
@@ -87,13 +84,8 @@ def declared(options: type, name: str) -> str | None:
 def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iterator[NamedOption]:
     """Yield the options that name code, programs, paths or addresses.
 
-    Args:
-        values: plain values, such as the content of a run's ``config.yaml``.
-        options: class of the options; a ``_target_`` in ``values`` may name a subclass.
-        prefix: prefix of dotted names, for the recursion.
-
-    Raises:
-        ConfigError: a ``_target_`` is unknown.
+    ``values`` are plain, such as the content of ``config.yaml``; a ``_target_`` there may name a
+    subclass of ``options``, ConfigError if it is unknown. ``prefix`` of names is for the recursion.
     """
     target, cls, group = values.get("_target_"), options, prefix.rstrip(".")
     if user_code.is_name(target) and group in user_code.GROUPS:
@@ -138,7 +130,7 @@ def _named(
 ) -> Iterator[NamedOption]:
     """Yield the named options in one value."""
     if declaration is None:
-        texts = tuple(text for text in _texts(value) if _looks_like_place(text))
+        texts = tuple(filter(_PLACE.search, _texts(value)))
         if texts:
             yield NamedOption(option=option, what="place", texts=texts, value=value)
     elif declaration.entries is not None:
@@ -169,19 +161,14 @@ def check_run_options(
     """Check the options of an untrusted run directory.
 
     An option that names a forbidden path, and that the user replaced by another option, becomes
-    None in ``values``.
+    None in ``values``. ConfigError, with a hint to name it again, if an option names a forbidden
+    path or code; or if a ``_target_`` is unknown.
 
     Args:
         values: plain values of ``config.yaml``.
-        options: class of the options.
-        directory: the run directory.
         given: options that the user named again, by dotted name.
         in_program: whether ``gnnscale.load`` was called, and not a command; for the hint.
         used: prefixes of the options that are used; other options are not checked.
-
-    Raises:
-        ConfigError: an option names a forbidden path or code, with a hint to name it again; or a
-            ``_target_`` is unknown.
     """
     source = directory / run_directory.CONFIG_FILE
     try:
@@ -201,17 +188,12 @@ def check_run_options(
             refused.setdefault(named.option, named)
     missing = [named for option, named in refused.items() if option not in given]
     if missing:
-        make_hint = _load_hint if in_program else _command_hint
-        hint = make_hint([*refused.values()])
+        hint = (_load_hint if in_program else _command_hint)([*refused.values()])
         raise ConfigError(f"{source}: {_reason(missing)}; if you trust it, {hint}")
 
 
 def write_own(directory: Path, options: Mapping[str, Any]) -> None:
-    """Write ``config.yaml`` into a run directory atomically, and record it by ``remember_own``.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write ``config.yaml`` into a run directory atomically, and record it by ``remember_own``."""
     from omegaconf import OmegaConf
 
     write_atomically(directory / run_directory.CONFIG_FILE, OmegaConf.to_yaml(dict(options)))
@@ -274,10 +256,7 @@ def _allowed(named: NamedOption, directory: Path) -> bool:
 
 
 def _in_home(path: str) -> bool:
-    """Whether ``path`` is in an untrusted folder of ``GNNSCALE_HOME``.
-
-    Links are not resolved: only the user can place links in the home.
-    """
+    """Whether ``path`` is in an untrusted folder of ``GNNSCALE_HOME``; its links are trusted."""
     target, root = Path(path).absolute(), home().absolute()
     if ".." in target.parts or not target.is_relative_to(root):
         return False
@@ -290,7 +269,8 @@ def _in_run(path: str, directory: Path) -> bool:
     try:
         target = Path(os.path.realpath(path))
         within = target.is_relative_to(os.path.realpath(directory))
-        return within and all(map(_is_plain, _walk(target)))
+        modes = (entry.lstat().st_mode for entry in _walk(target))
+        return within and all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) for mode in modes)
     except (OSError, ValueError):  # a zero byte, a name that is too long
         return False
 
@@ -303,18 +283,9 @@ def _walk(path: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in (*folders, *files))
 
 
-def _is_plain(path: Path) -> bool:
-    mode = path.lstat().st_mode
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
-
-
 def is_address(text: str) -> bool:
     """Whether ``text`` is an address such as ``s3://bucket/folder``, or a chain of addresses."""
     return "://" in text or "::" in text
-
-
-def _looks_like_place(text: str) -> bool:
-    return any(mark in text for mark in ("/", "\\", "::")) or text.startswith("~")
 
 
 def _drop(values: dict[str, Any], option: str) -> None:
@@ -370,11 +341,7 @@ def _load_hint(refused: list[NamedOption]) -> str:
 
 
 def format_option_value(value: Any, *, quotes: bool = True) -> str:
-    """Return a value in the grammar of the command line.
-
-    Args:
-        quotes: put quotes around texts that Hydra would not read as plain text.
-    """
+    """Return a value in the command line's grammar, texts in ``quotes`` if Hydra needs them."""
     if isinstance(value, (list, tuple)):
         return f"[{','.join(format_option_value(element, quotes=quotes) for element in value)}]"
     if isinstance(value, Mapping):

@@ -1,10 +1,7 @@
 """Import of user code that options name, and permission to import it.
 
-Code is imported if the command line or a file given there (``config=FILE``) names it, or if a
-program passes it. Code that a run directory names must be named again (``untrusted``).
-
-A user's class of options, such as a partitioner, is a choice of one of ``GROUPS`` and the group's
-``_target_``. A ``_target_`` is imported only if ``allow`` was called with its name.
+Code is imported if the command line, a file given there (``config=FILE``) or a program names it. A
+``_target_``, such as a partitioner, is imported only if ``allow`` was called with its name.
 """
 
 import hashlib
@@ -48,11 +45,7 @@ def arguments_of(code: Any) -> Iterable[str]:
 
 
 def check_name(name: Any, *, option: str) -> tuple[str, str]:
-    """Split ``MODULE:NAME`` or ``FILE.py:NAME`` into source and name, without an import.
-
-    Raises:
-        ConfigError: ``name`` has neither form.
-    """
+    """Split ``MODULE:NAME`` or ``FILE.py:NAME`` into source and name; ConfigError: neither form."""
     source, colon, path = name.rpartition(":") if isinstance(name, str) else ("", "", "")
     parts = path.split(".") + ([] if source.endswith(".py") else source.split("."))
     if not (colon and source and all(part.isidentifier() for part in parts)):
@@ -67,14 +60,8 @@ def load_named(name: str, *, option: str) -> Callable[..., Any]:
     """Import and return the class or function ``MODULE:NAME`` or ``FILE.py:NAME``.
 
     Modules are searched on Python's path and then in the working directory, so a file there never
-    replaces an installed package. A file can import modules from its folder.
-
-    Args:
-        name: ``MODULE:NAME`` or ``FILE.py:NAME``.
-        option: option that names the code, for errors.
-
-    Raises:
-        ConfigError: the module or name does not exist, its import fails, or it is not callable.
+    replaces an installed package. A file can import modules from its folder. ConfigError, naming
+    ``option``, if the code does not exist, its import fails, or it is not callable.
     """
     source, path = check_name(name, option=option)
     setting = f"{option}={brief(name)}"
@@ -125,9 +112,8 @@ def name_for_workers(code: Any) -> str | None:
 def load_class(name: str, base: type[T], *, group: str) -> type[T]:
     """Import and return the user's class of options that a ``_target_`` of ``group`` names.
 
-    Raises:
-        ConfigError: the group takes no user code, the user has not named the class, or the class
-            is not a concrete dataclass derived from ``base``.
+    ConfigError if the group takes no user code, the user has not named the class, or the class is
+    not a concrete dataclass derived from ``base``.
     """
     option = f"{group}._target_"
     setting = f"{option}={brief(name)}"
@@ -163,9 +149,6 @@ def default_options(name: str, *, group: str) -> dict[str, Any]:
     """Import a user's class and return the defaults of its options as plain values.
 
     An option without a default is ``???``. A default that is not a plain value is omitted.
-
-    Raises:
-        ConfigError: the class cannot be imported.
     """
     cls = load_named(name, option=group)
     values: dict[str, Any] = {"_target_": name}
@@ -189,10 +172,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def code_digest(cls: type) -> str | None:
-    """Return a hash of the file that defines a user's class; None for a class of gnnscale.
-
-    Artifacts made by the class are made again if the hash changes.
-    """
+    """Return a hash of a user's file, which artifacts record; None for a class of gnnscale."""
     if cls.__module__.partition(".")[0] == "gnnscale":
         return None
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
@@ -207,11 +187,7 @@ def name_of_code(code: Any) -> str:
 
 
 def importable_name(code: Any) -> str:
-    """Return ``name_of_code`` if other processes can import the code by this name.
-
-    Raises:
-        ConfigError: a function defines the class.
-    """
+    """Return ``name_of_code``; ConfigError if a function defines it: no process can import it."""
     name = name_of_code(code)
     if "<" in name:
         short = name.rpartition(".")[2]
@@ -280,11 +256,7 @@ def _failed(setting: str, error: BaseException) -> ConfigError:
 
 
 def user_code_error(action: str, error: BaseException) -> ConfigError:
-    """Return a one-line error for an exception in the user's code, with file and line.
-
-    Args:
-        action: beginning of the message, before ``fails with``.
-    """
+    """Return a one-line error with file and line: ``action`` fails in the user's code."""
     source = traceback.extract_tb(error.__traceback__)[-1]
     in_package = Path(source.filename).is_relative_to(_PACKAGE)  # the call itself failed
     location = f" ({source.filename}:{source.lineno})" if source.lineno and not in_package else ""

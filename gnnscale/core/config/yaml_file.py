@@ -1,7 +1,6 @@
-"""Strict reading of options from untrusted YAML files.
+"""Strict reading of options, a mapping of plain values, from untrusted YAML files.
 
-A file is a mapping of plain values. Anchors, tags, settings of Hydra and resolvers are refused
-before Hydra or OmegaConf sees the content.
+Anchors, tags, settings of Hydra and resolvers are refused before Hydra or OmegaConf sees them.
 """
 
 import math
@@ -59,12 +58,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_regular(file: Path, *, limit: int) -> bytes:
-    """Return the content of a regular file of at most ``limit`` bytes.
-
-    Raises:
-        OSError: the file cannot be read.
-        ConfigError: the file is larger, or is not regular: a pipe or device could block.
-    """
+    """Return the content of a regular file; ConfigError if it exceeds ``limit`` bytes."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -81,14 +75,9 @@ def read_regular(file: Path, *, limit: int) -> bytes:
 def load_yaml(file: Path, *, is_text: Callable[[str], bool] = lambda option: False) -> Any:
     """Return the plain values of a YAML file without anchors and tags.
 
-    Args:
-        file: the file.
-        is_text: whether an option, given its dotted name, is a text or a list of texts. Scalars of
-            such options, for example ``true`` and ``007``, are read as text; only null is not.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ConfigError: the file cannot be read, is not YAML, or contains more than plain values.
+    ``is_text`` says whether an option, given its dotted name, is a text or a list of texts. Scalars
+    of such options, for example ``true`` and ``007``, are read as text; only null is not.
+    FileNotFoundError if the file does not exist, ConfigError for any other problem.
     """
     try:
         text = read_regular(file, limit=_MAX_BYTES).decode()
@@ -103,22 +92,9 @@ def load_yaml(file: Path, *, is_text: Callable[[str], bool] = lambda option: Fal
 
 
 def read_yaml(
-    file: Path,
-    *,
-    raw: Collection[str] = (),
-    is_text: Callable[[str], bool] = lambda option: False,
+    file: Path, *, raw: Collection[str] = (), is_text: Callable[[str], bool] = lambda option: False
 ) -> dict[str, Any]:
-    """Return the options in a YAML file: a mapping of names to values, lists and mappings.
-
-    Args:
-        file: the file.
-        raw: top-level names whose values are returned unchecked.
-        is_text: as for ``load_yaml``.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ConfigError: as for ``load_yaml``; or the file is not a mapping, or has an invalid value.
-    """
+    """Return the options in a YAML file, as ``load_yaml`` does; ``raw`` ones are unchecked."""
     values = load_yaml(file, is_text=is_text)
     if values is None:
         return {}
@@ -143,11 +119,7 @@ def check_known(file: Path, values: dict[str, Any], names: Collection[str]) -> N
 
 
 def check_references(file: Path, values: Any, *, allowed: bool) -> None:
-    """Raise ConfigError for text in plain values that OmegaConf would evaluate.
-
-    Args:
-        allowed: whether values may refer to other options and to ``${usable_cores:}``.
-    """
+    """Raise ConfigError for text that OmegaConf would evaluate, except ``allowed`` references."""
     hint = (
         "refer to options as ${seed}, and to nothing else" if allowed else "it holds values alone"
     )
@@ -194,8 +166,7 @@ def _read_as_texts(node: Any, option: str, is_text: Callable[[str], bool]) -> No
     """Tag scalars of text options as text, except null."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            name = f"{option}.{key.value}" if option else str(key.value)
-            _read_as_texts(value, name, is_text)
+            _read_as_texts(value, f"{option}.{key.value}" if option else str(key.value), is_text)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
             if isinstance(value, yaml.ScalarNode):
@@ -213,10 +184,7 @@ def _not_yaml(file: Path, error: Any) -> ConfigError:
 
 
 def _check_plain(file: Path, value: Any, option: str) -> None:
-    """Raise ConfigError for invalid names of options and invalid values.
-
-    YAML without tags has only the types of JSON.
-    """
+    """Raise ConfigError for invalid names of options and invalid values (types of JSON)."""
     if isinstance(value, dict):
         for key, element in value.items():
             name = f"{option}.{brief(key)}" if option else brief(key)

@@ -196,7 +196,7 @@ def _cause(status: int, lines: list[str]) -> str:
 
 def _dgl(folder: Path, num_parts: int, num_threads: int) -> Any:
     """Run METIS as DistDGL does, with a constraint for each weight."""
-    from gnnscale.core.optional import import_dgl
+    from gnnscale.core.lazy import import_dgl
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

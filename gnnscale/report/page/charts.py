@@ -40,10 +40,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
 
 
 def upper(values: Float64Array) -> float:
-    """Return the upper end of an axis from 0 on which typical ``values`` are easy to read.
-
-    Outliers are cut off: the first steps of a run may take many times as long as later steps.
-    """
+    """Return the end of a readable axis from 0 of typical ``values``; outliers are cut off."""
     finite = values[np.isfinite(values)]
     maximum = float(finite.max(initial=0.0))
     typical = 1.6 * float(np.quantile(finite, 0.95)) if len(finite) else 0.0
@@ -70,13 +67,8 @@ def stacked_chart(
 ) -> str:
     """Return an SVG element of stacked areas that change in steps.
 
-    Args:
-        labels: CSS class and label of each area.
-        x_values: ``[n]``, ascending; a bin of several points shows its last value.
-        values: ``[n, len(labels)]``, at least 0.
-        x: the horizontal axis.
-        y: the vertical axis.
-        marks: vertical lines.
+    ``labels`` are CSS class and label of each area. ``x_values`` are ``[n]``, ascending; a bin of
+    several points shows its last value. ``values`` are ``[n, len(labels)]``, at least 0.
     """
     plot = Plot(x=x, y=y)
     parts = bins(len(x_values))
@@ -179,9 +171,8 @@ def bar_chart(title: str, bars: Sequence[Bar], *, unit: str) -> str:
         top = 38 + 26 * i
         length = 440 * (bar.value or 0.0) / longest
         parts.append(text(x_start - 8, top + 14, bar.label, anchor="end"))
-        parts.append(
-            f'<rect x="{number(x_start)}" y="{top}" width="{number(length)}" height="20" rx="2"/>'
-        )
+        box = f'x="{number(x_start)}" y="{top}" width="{number(length)}"'
+        parts.append(f'<rect {box} height="20" rx="2"/>')
         parts.append(text(x_start + length + 6, top + 14, bar.note))
     style = (
         "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}"
@@ -198,9 +189,8 @@ def bar_chart(title: str, bars: Sequence[Bar], *, unit: str) -> str:
 def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:
     """Return an SVG element with bars of a device's predicted and measured stage times.
 
-    Args:
-        device: an entry of ``devices`` of ``prediction.compare``.
-        longest: seconds at the end of the axis, the same for all devices.
+    ``device`` is an entry of ``devices`` of ``prediction.compare``; the axes of all devices end at
+    ``longest`` seconds.
     """
     width, x_start, right_margin = 560.0, 78.0, 118.0
     predictions = [device[name] for name in PREDICTIONS if device[name] is not None]
@@ -209,12 +199,8 @@ def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:
     stages = [name for name in STAGES if any(times_of[name] for times_of in times)]
     height = 13 * len(times) + 8
     floor = 8 + height * len(stages)
-    parts = []
     scale = (width - x_start - right_margin) / longest
-    for value, label in ticks(0, longest * 1e3, 5):
-        x = number(x_start + value / 1e3 * scale)
-        parts.append(f'<path class="grid" d="M{x} 4V{floor}"/>')
-        parts.append(text(float(x), floor + 16, label, anchor="middle"))
+    parts = _grid(longest * 1e3, 5, scale / 1e3, x_start, floor)
     for i, name in enumerate(stages):
         top = 8 + height * i
         parts.append(text(x_start - 8, top + height / 2, name, anchor="end"))
@@ -231,9 +217,8 @@ def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:
             if error is not None:
                 label = signed_percent(error)
                 parts.append(text(width - 6, top + 13 * row + 9, label, anchor="end", css="strong"))
-    parts.append(
-        text((x_start + width - right_margin) / 2, floor + 33, "ms per step", anchor="middle")
-    )
+    middle = (x_start + width - right_margin) / 2
+    parts.append(text(middle, floor + 33, "ms per step", anchor="middle"))
     return (
         f'<svg class="bars" viewBox="0 0 {width:g} {floor + 40}" role="img" '
         f'aria-label="measured and predicted stage times">{"".join(parts)}</svg>'
@@ -241,11 +226,8 @@ def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:
 
 
 _NUM_STEPS = 12
-
 _WIDTH, _LEFT, _RIGHT = 1140.0, 78.0, 10.0
-
 _ROW, _HEADING = 16.0, 24.0
-
 #: Width in pixels of a digit of a step's number inside its bar.
 _DIGIT = 6.5
 
@@ -255,15 +237,8 @@ def excerpt(
 ) -> StructArray:
     """Return the spans in the time of ``num_steps`` steps from the middle of ``spans``.
 
-    The steps belong to one epoch, because validation runs between epochs.
-
-    Args:
-        spans: ``[num_spans]`` of ``SPAN``.
-        epochs: the epoch of each step.
-        num_steps: number of steps.
-
-    Returns:
-        Spans of these steps and of overlapping steps, cut off at both ends.
+    Overlapping steps are included, and all are cut off at both ends. The steps belong to one of
+    ``epochs`` (by step), because validation runs between epochs.
     """
     steps = np.unique(spans["step"])
     if len(steps) == 0:
@@ -286,12 +261,7 @@ def excerpt(
 
 
 def timeline(plan: DevicePlan, spans: StructArray) -> str:
-    """Return an SVG element with a row for each device and stage.
-
-    Args:
-        plan: has the devices.
-        spans: ``[num_spans]`` of ``SPAN``, at least one.
-    """
+    """Return an SVG element with a row for each device and stage of ``spans``, at least one."""
     start, end = float(spans["start"].min()), float(spans["end"].max())
     scale = (_WIDTH - _LEFT - _RIGHT) / max(end - start, 1e-9)
     parts: list[str] = []
@@ -310,7 +280,9 @@ def timeline(plan: DevicePlan, spans: StructArray) -> str:
                 x_start = _LEFT + (begin - start) * scale
                 parts += _span(name, step, x_start, (stop - begin) * scale, top, stop - begin)
             top += _ROW
-    parts = [*_time_axis((end - start) * 1e3, top), *parts]
+    longest = max((end - start) * 1e3, 1e-6)
+    parts += _grid(longest, 12, (_WIDTH - _LEFT - _RIGHT) / longest, _LEFT, top)
+    parts.append(text((_LEFT + _WIDTH) / 2, top + 34, "ms", anchor="middle", css="title"))
     return (
         f'<svg class="timeline" viewBox="0 0 {_WIDTH:g} {top + 40:g}" role="img" '
         'aria-label="stages of some steps over time, a row for each stage of a device">'
@@ -332,12 +304,11 @@ def _span(
     return bar, text(x_start + width / 2, top + 12, label, anchor="middle", css=f"on-bar on-{name}")
 
 
-def _time_axis(span_ms: float, floor: float) -> list[str]:
-    scale = (_WIDTH - _LEFT - _RIGHT) / max(span_ms, 1e-6)
+def _grid(high: float, max_steps: int, scale: float, x_start: float, floor: float) -> list[str]:
+    """Return labeled vertical lines at round values from 0 to ``high``, ``scale`` pixels a unit."""
     parts = []
-    for value, label in ticks(0, max(span_ms, 1e-6), 12):
-        x = number(_LEFT + value * scale)
+    for value, label in ticks(0, high, max_steps):
+        x = number(x_start + value * scale)
         parts.append(f'<path class="grid" d="M{x} 4V{floor:g}"/>')
         parts.append(text(float(x), floor + 16, label, anchor="middle"))
-    parts.append(text((_LEFT + _WIDTH) / 2, floor + 34, "ms", anchor="middle", css="title"))
     return parts

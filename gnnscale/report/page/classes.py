@@ -5,9 +5,8 @@ from html import escape
 from typing import Any
 
 from gnnscale.core import one_line
-from gnnscale.report.formatting import ABSENT, count, short
-from gnnscale.report.page.document import cell, table
-from gnnscale.report.page.parts import card, grid
+from gnnscale.report.formatting import count, fixed, short
+from gnnscale.report.page.document import card, cell, grid, table
 
 #: Largest number of classes in the table; of more classes, it has the worst and the best half.
 MAX_SCORES = 50
@@ -77,14 +76,10 @@ def _score_table(
     rows = []
     for number in numbers:
         score = scores[number]
-        figures = [_score(score[name]) for name in ("precision", "recall", "f1")]
+        figures = [fixed(score[name], 4) for name in ("precision", "recall", "f1")]
         figures += [count(score[name]) for name in ("num_vertices", "num_predicted")]
         rows.append([cell(one_line(names[number], 80), left=True), *map(cell, figures)])
     return f'<div class="scores">{table(heads, rows)}</div>'
-
-
-def _score(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.4f}"
 
 
 def _confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:

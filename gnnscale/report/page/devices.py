@@ -9,18 +9,24 @@ import numpy as np
 from gnnscale.cache.plan import HOST, ROWS_FROM
 from gnnscale.core import STAGES
 from gnnscale.planner import BY_DEVICE, DevicePlan
-from gnnscale.report.formatting import ABSENT, count, gib, percent
+from gnnscale.report.formatting import ABSENT, count, fixed, gib, percent
 from gnnscale.report.fpga import SIMULATED, simulating
 from gnnscale.report.page.charts import Curve, VerticalMark, legend, line_chart, stacked_chart
-from gnnscale.report.page.parts import badge, card, device_css, device_title, grid, nothing, table
+from gnnscale.report.page.document import (
+    badge,
+    card,
+    column_table,
+    device_css,
+    device_title,
+    grid,
+    nothing,
+)
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.steps import Steps
 
 #: Largest number of listed decisions.
 _MAX_DECISIONS = 300
-
 _THREAD_STAGES = ("sample", "load", "propagate")
-
 #: Explanation of each prefetch option.
 _TURNS = {
     "none": "Prefetch none: stages take turns, and so do their threads.",
@@ -56,12 +62,8 @@ def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
     # An odd number of plots leaves a free half of a row for the decisions.
     if len(cards) % 2 and decisions:
         cards, decisions = [*cards, decisions], ""
-    plots = grid(cards) + decisions
-    if len(visible) == len(steps):
-        return plots
-    return (
-        f'<p class="soft">The first {len(visible):,} steps; nothing changed after them.</p>{plots}'
-    )
+    note = f'<p class="soft">The first {len(visible):,} steps; nothing changed after them.</p>'
+    return f"{note if len(visible) < len(steps) else ''}{grid(cards)}{decisions}"
 
 
 def _constant_threads(plan: DevicePlan, steps: Steps) -> str:
@@ -97,7 +99,6 @@ def _until_settled(steps: Steps) -> Steps:
 
 
 def _decisions(steps: Steps) -> str:
-    title = "Decisions of dynamic resource management"
     if not steps.decisions:
         return ""
     listed = steps.decisions[:_MAX_DECISIONS]
@@ -108,6 +109,7 @@ def _decisions(steps: Steps) -> str:
     more = len(steps.decisions) - len(listed)
     note = f'<p class="soft">and {more:,} more in steps.jsonl</p>' if more else ""
     table = f'<table><tr><th>step</th><th class="left">decision</th></tr>{rows}</table>'
+    title = "Decisions of dynamic resource management"
     return card(title, f'<div class="scroll">{table}</div>{note}')
 
 
@@ -134,9 +136,9 @@ def devices(summary: Mapping[str, Any]) -> str:
     }
     figures = {
         "share": [percent(entry["batch_share"]) for entry in entries],
-        "threads": [_threads(entry["threads"]) for entry in entries],
+        "threads": [" / ".join(map(str, (e["threads"] or {"": ABSENT}).values())) for e in entries],
         **{
-            f"{name} s": [_seconds(entry["stage_times_s"][name]) for entry in entries]
+            f"{name} s": [fixed(entry["stage_times_s"][name], 3) for entry in entries]
             for name in STAGES
         },
         "feature hits": [percent(entry["feature_hit_rate"]) for entry in entries],
@@ -152,7 +154,7 @@ def devices(summary: Mapping[str, Any]) -> str:
     if summary["left_out"] is not None:
         note += f'<p class="soft">{escape(summary["left_out"]["reason"])}</p>'
     further = _csim(entries) + _counters(entries) + _nvlink(summary)
-    return f'<div class="card wide">{table(labels, figures)}{note}</div>{further}'
+    return f'<div class="card wide">{column_table(labels, figures)}{note}</div>{further}'
 
 
 def _gpu(device: Mapping[str, Any], name: str) -> Any:
@@ -169,7 +171,7 @@ def _nvlink(summary: Mapping[str, Any]) -> str:
     if len(names) != len(links):  # devices that share a GPU count it once
         names = [f"GPU {number}" for number in range(len(links))]
     figures = {name: [str(row[column]) for row in links] for column, name in enumerate(names)}
-    return card("NVLinks between GPUs", table({"": names}, figures))
+    return card("NVLinks between GPUs", column_table({"": names}, figures))
 
 
 def _csim(devices: list[dict[str, Any]]) -> str:
@@ -199,7 +201,7 @@ def _csim(devices: list[dict[str, Any]]) -> str:
         for name in counts[0]["events"]
     }
     tables = "".join(
-        f"<h3>{title}, of a step</h3>{table(labels, figures)}"
+        f"<h3>{title}, of a step</h3>{column_table(labels, figures)}"
         for title, figures in (
             ("Cycles of simulated FPGAs", cycles),
             ("Device memory", memory),
@@ -270,18 +272,14 @@ def _traffic_matrix(summary: Mapping[str, Any]) -> str | None:
     read = {escape(source): [rows(device, source) for device in entries] for source in sources}
     labels = {"read by": [_name(rank, device) for rank, device in enumerate(entries)]}
     note = '<p class="soft">Rows of the whole run, by the cache that had them.</p>'
-    return f'<div class="wide">{table(labels, read)}</div>{note}'
+    return f'<div class="wide">{column_table(labels, read)}</div>{note}'
 
 
 def _link_chart(plan: DevicePlan, steps: Steps) -> str:
     sent = steps.link_bytes / 2**20
+    x = steps.number.astype(np.float64)
     curves = [
-        Curve(
-            label=share.device.label,
-            css=device_css(rank),
-            x=steps.number.astype(np.float64),
-            y=sent[:, rank],
-        )
+        Curve(label=share.device.label, css=device_css(rank), x=x, y=sent[:, rank])
         for rank, share in enumerate(plan.shares)
         if sent[:, rank].any()
     ]
@@ -312,7 +310,7 @@ def _traffic_table(rows: list[tuple[str, str, dict[str, int], float | None]]) ->
         "over the link": column("link_bytes", gib),
         "requests": column("link_requests", count),
         "from peers": column("peer_bytes", gib),
-        "waited s": column("waited_us", _from_micros),
+        "waited s": column("waited_us", lambda value: fixed(value and value / 1e6, 2)),
     }
     labels = {"device": [row[0] for row in rows], "what": [row[1] for row in rows]}
     has_cache = any(rate is not None for *_, rate in rows)
@@ -320,7 +318,7 @@ def _traffic_table(rows: list[tuple[str, str, dict[str, int], float | None]]) ->
     if any(label == _TIER for _, label, *_ in rows):
         hits += " Rows that host memory lacks come from the disk, or from other machines."
     note = f'<p class="soft">Means of an epoch.{hits if has_cache else ""}</p>'
-    return f'<div class="wide">{table(labels, figures)}</div>{note}'
+    return f'<div class="wide">{column_table(labels, figures)}</div>{note}'
 
 
 #: Labels of counters of emulated devices; counters of a user's backend are shown by name.
@@ -342,7 +340,7 @@ def _counters(entries: list[dict[str, Any]]) -> str:
     if not rows:
         return ""
     names, counters, values = (list(column) for column in zip(*rows, strict=True))
-    body = table({"device": names, "counter": counters}, {"whole run": values})
+    body = column_table({"device": names, "counter": counters}, {"whole run": values})
     return f'<div class="card wide">{body}</div>'
 
 
@@ -354,18 +352,6 @@ def _kind(device: dict[str, Any]) -> str:
     """Return the kind with the mark of its figures; one word if both have the same name."""
     kind, figures = device["kind"], device["figures"]
     return badge(figures) if kind == figures else f"{escape(kind)}{badge(figures)}"
-
-
-def _threads(threads: dict[str, int] | None) -> str:
-    return ABSENT if threads is None else " / ".join(str(value) for value in threads.values())
-
-
-def _from_micros(value: int | None) -> str:
-    return ABSENT if value is None else f"{value / 1e6:.2f}"
-
-
-def _seconds(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.3f}"
 
 
 def _link(device: dict[str, Any], name: str) -> int | None:

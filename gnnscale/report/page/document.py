@@ -1,21 +1,18 @@
-"""Pages of a title, sections and tables, in a single file without external resources."""
+"""Pages of a title, sections, boxes and tables, in a single file without external resources."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
+
+from gnnscale.planner import DevicePlan
+from gnnscale.report.formatting import ABSENT, MEASURED
 
 #: Content security policy: no external resources, no scripts.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def document(title: str, note: str | None, sections: Sequence[str]) -> str:
-    """Return a page without scripts.
-
-    Args:
-        title: text of the title.
-        note: text that stands out below the title; None: no note.
-        sections: HTML of each section.
-    """
+    """Return a page without scripts; ``note`` stands out below the title, ``sections`` are HTML."""
     stands_out = "" if note is None else f'<p class="note">{escape(note)}</p>\n'
     css = (resources.files("gnnscale.report.page") / "page.css").read_text()
     return (
@@ -48,3 +45,53 @@ def cell(content: str, *, left: bool = False, long: bool = False) -> str:
     """Return a cell of a table: a number, or left-aligned text, or long text that may wrap."""
     css = ' class="text"' if long else ' class="left"' if left else ""
     return f"<td{css}>{escape(content)}</td>"
+
+
+#: Number of device colors, which repeat for more devices.
+_NUM_COLORS = 8
+
+
+def badge(figures: str) -> str:
+    """Return the mark of figures that are not measured: their kind; empty: measured."""
+    return "" if figures == MEASURED else f' <span class="badge">{escape(figures)}</span>'
+
+
+def device_css(rank: int) -> str:
+    """Return the CSS class of a device's color."""
+    return f"d-{rank % _NUM_COLORS}"
+
+
+def device_title(plan: DevicePlan, rank: int) -> str:
+    """Return a device's name with the mark of its figures."""
+    device = plan.shares[rank].device
+    return f"{escape(device.label)}{badge(device.figures)}"
+
+
+def card(title: str, content: str) -> str:
+    """Return a box; ``title`` and ``content`` are HTML."""
+    return f'<div class="card"><h3>{title}</h3>{content}</div>'
+
+
+def column_table(labels: Mapping[str, Sequence[str]], figures: Mapping[str, Sequence[str]]) -> str:
+    """Return left-aligned ``labels``, and ``figures`` unless all are ``ABSENT``, as a table."""
+    present = {name: cells for name, cells in figures.items() if set(cells) - {ABSENT}}
+    head = [f'<th class="left">{name}</th>' for name in labels]
+    head += [f"<th>{name}</th>" for name in present]
+    columns = [[f'<td class="left">{cell}</td>' for cell in cells] for cells in labels.values()]
+    columns += [[f"<td>{cell}</td>" for cell in cells] for cells in present.values()]
+    rows = ("".join(row) for row in (head, *zip(*columns, strict=True)))
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def grid(cards: Sequence[str]) -> str:
+    """Return boxes in rows of two; empty without boxes."""
+    return f'<div class="grid2">{"".join(cards)}</div>' if cards else ""
+
+
+#: Beginning of an empty section.
+NOTHING = '<p class="soft empty">'
+
+
+def nothing(why: str) -> str:
+    """Return a line with the reason for an empty section."""
+    return f"{NOTHING}{why}</p>"

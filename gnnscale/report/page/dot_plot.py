@@ -89,11 +89,7 @@ class Quantity:
 
 
 def dot_plot(title: str, rows: Sequence[DotRow], quantity: Quantity) -> str:
-    """Return an SVG element: a row for each choice, with a dot for each job, mean and deviation.
-
-    A row's label is to the left of its dots, mean and deviation are to the right. The element's
-    ``aria-label`` has labels and values as text.
-    """
+    """Return an SVG element: a row for each choice, with a dot for each job, mean and deviation."""
     axis = quantity.axis(rows)
     wrapped = [_lines(row.label) for row in rows]
     figures = [quantity.words(row) for row in rows]
@@ -120,7 +116,7 @@ def dot_plot(title: str, rows: Sequence[DotRow], quantity: Quantity) -> str:
         parts += _marks(row, axis, middle, across)
         top += height
     description = "; ".join(
-        f"{row.label} {words} ({_num_jobs(len(row.values))})"
+        f"{row.label} {words} ({len(row.values)} job{'s' if len(row.values) > 1 else ''})"
         for row, words in zip(rows, figures, strict=True)
     )
     return (
@@ -135,20 +131,13 @@ def _lines(label: str) -> list[str]:
     return [piece for line in whole for piece in textwrap.wrap(line, _LABEL)]
 
 
-def _num_jobs(num_jobs: int) -> str:
-    return "1 job" if num_jobs == 1 else f"{num_jobs} jobs"
-
-
 def _ends(row: DotRow) -> tuple[float, float]:
     deviation = row.deviation or 0.0
     return row.mean - deviation, row.mean + deviation
 
 
 def _marks(row: DotRow, axis: Axis, middle: float, across: Callable[[float], float]) -> list[str]:
-    """Return a dot for each job, and a bar for mean and deviation of several jobs.
-
-    A bar that leaves the axis is cut off, without a mark at its end.
-    """
+    """Return a dot for each job, and a bar for the deviation within the axis of several jobs."""
     y = number(middle)
     elements = []
     if row.deviation is not None:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf
 
-from gnnscale.core import STAGES, Float64Array, Int64Array, StructArray, one_line
+from gnnscale.core import STAGES, Float64Array, StructArray, one_line
 from gnnscale.planner import DevicePlan
 from gnnscale.report import formatting, fpga
-from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, gib
+from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, fixed, gib
 from gnnscale.report.page import charts
 from gnnscale.report.page.classes import classes
 from gnnscale.report.page.devices import (
@@ -21,15 +21,15 @@ from gnnscale.report.page.devices import (
     steps_axis,
     traffic,
 )
-from gnnscale.report.page.parts import (
+from gnnscale.report.page.document import (
     NOTHING,
     badge,
     card,
+    column_table,
     device_css,
     device_title,
     grid,
     nothing,
-    table,
 )
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.prediction import sentences
@@ -42,9 +42,8 @@ def learning(epochs: Sequence[EpochRecord], steps: Steps, summary: dict[str, Any
     cards = []
     if len(steps):
         top = 1.05 * float(np.nanmax(steps.loss, initial=0.0)) or 1.0
-        curves = [
-            charts.Curve(label="loss of a step", css="d-5", x=_float(steps.number), y=steps.loss)
-        ]
+        numbers = steps.number.astype(np.float64)
+        curves = [charts.Curve(label="loss of a step", css="d-5", x=numbers, y=steps.loss)]
         ends = [int(steps.number[steps.epoch == epoch.epoch].max(initial=-1)) for epoch in epochs]
         ended = [(end, epoch) for end, epoch in zip(ends, epochs, strict=True) if end >= 0]
         if ended:
@@ -86,10 +85,10 @@ def _all_metrics(summary: dict[str, Any]) -> str:
     """Return the table of all metrics of the run, with the weights of its best epoch."""
     valid, test = summary["valid_metrics"], summary["test_metrics"]
     figures = {
-        "validation": [_score(valid.get(name)) for name in test],
-        "test": [_score(value) for value in test.values()],
+        "validation": [fixed(valid.get(name), 4) for name in test],
+        "test": [fixed(value, 4) for value in test.values()],
     }
-    body = table({"metric": [escape(name) for name in test]}, figures)
+    body = column_table({"metric": [escape(name) for name in test]}, figures)
     return card(f"Metrics of the best epoch, {summary['best_epoch']}", body)
 
 
@@ -98,10 +97,10 @@ def stage_times(plan: DevicePlan, steps: Steps) -> str:
     if not len(steps):
         return nothing("No step was finished.")
     top = charts.upper(np.nanmax(np.nan_to_num(steps.stages), axis=2).ravel() * 1e3)
-    cards = []
+    cards, numbers = [], steps.number.astype(np.float64)
     for rank in range(len(plan.shares)):
         curves = [
-            charts.Curve(label=name, css=f"s-{name}", x=_float(steps.number), y=times * 1e3)
+            charts.Curve(label=name, css=f"s-{name}", x=numbers, y=times * 1e3)
             for name, times in zip(STAGES, steps.stages[:, rank].T, strict=True)
             if np.isfinite(times).any()
         ]
@@ -161,7 +160,8 @@ def memory(run: TrainResult) -> str:
         name, css = device.name, device_css(rank)
         x = np.array(list(records), dtype=np.float64)
         rss = np.array([record.peak_rss_bytes for record in records.values()]) / 2**30
-        pss = np.array([_nan(record.pss_bytes) for record in records.values()]) / 2**30
+        num_bytes = [record.pss_bytes for record in records.values()]
+        pss = np.array(num_bytes, dtype=np.float64) / 2**30
         key.append((css, name))
         curves.append(
             charts.Curve(label=f"{name} peak RSS", css=css, x=x, y=rss, dashed=True, dots=True)
@@ -170,23 +170,18 @@ def memory(run: TrainResult) -> str:
             curves.append(charts.Curve(label=f"{name} PSS", css=css, x=x, y=pss, dots=True))
         rows.append(
             f'<tr><td class="left"><i class="{css}"></i>{escape(name)}{badge(device.figures)}</td>'
-            f"<td>{formatting.gib(device.peak_rss_bytes)}</td><td>{formatting.gib(device.pss_bytes)}</td></tr>"
+            f"<td>{gib(device.peak_rss_bytes)}</td><td>{gib(device.pss_bytes)}</td></tr>"
         )
     high = 1.1 * max(float(np.nanmax(curve.y)) for curve in curves)
+    first, last = min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves)
     chart = charts.line_chart(
         curves,
-        x=Axis(
-            title="epoch",
-            low=min(float(curve.x[0]) for curve in curves),
-            high=max(float(curve.x[-1]) for curve in curves),
-            integer=True,
-        ),
+        x=Axis(title="epoch", low=float(first), high=float(last), integer=True),
         y=Axis(title="GiB", low=0, high=high or 1.0),
     )
-    last = [list(records.values())[-1].pss_bytes for records in workers]
-    known_pss = [num_bytes for num_bytes in last if num_bytes is not None]
-    all_pss = gib(sum(known_pss))
-    total = f"<tr><td class='left'>all workers</td><td></td><td>{all_pss}</td></tr>"
+    last_pss = [list(records.values())[-1].pss_bytes for records in workers]
+    known_pss = [num_bytes for num_bytes in last_pss if num_bytes is not None]
+    total = f"<tr><td class='left'>all workers</td><td></td><td>{gib(sum(known_pss))}</td></tr>"
     body = (
         '<table class="memory"><tr><th class="left">worker</th><th>peak resident set (RSS)</th>'
         "<th>proportional set (PSS) at the end</th></tr>"
@@ -228,14 +223,6 @@ def _cut_note(top_ms: float, seconds: Float64Array) -> str:
     return f'<p class="soft">Peaks are cut off; the highest is {highest} ms.</p>'
 
 
-def _float(values: Int64Array) -> Float64Array:
-    return values.astype(np.float64)
-
-
-def _nan(value: int | None) -> float:
-    return float("nan") if value is None else float(value)
-
-
 REPORT_FILE = "report.html"
 
 #: Content security policy: no external resources; the page's script and styles are inline.
@@ -249,15 +236,7 @@ def render(
     spans: StructArray,
     options: Mapping[str, Any],
 ) -> str:
-    """Return the page of a run.
-
-    Args:
-        run: the run.
-        summary: the content of ``summary.json``.
-        steps: the steps of ``steps.jsonl``.
-        spans: ``[num_spans]`` of ``SPAN``, of the first steps.
-        options: the options of ``config.yaml``.
-    """
+    """Return the page of a run; ``spans`` are those of the first steps, ``options`` the run's."""
     parts = {
         "Classes": classes(summary),
         "Devices": devices(summary),
@@ -345,12 +324,10 @@ def _tiles(summary: dict[str, Any]) -> str:
     attainable = "" if ceiling is None else f", of {ceiling:.4f} attainable"
     median = summary["epoch_time_s"]["median"]
     early = ", stopped early" if summary["stopped_early"] else ""
+    of_epoch = "" if best is None else f", epoch {best}"
     tiles = [
-        (_score(summary["test_metric"]), f"test {metric}{attainable}"),
-        (
-            _score(summary["valid_metric"]),
-            f"validation {metric}" + ("" if best is None else f", epoch {best}"),
-        ),
+        (fixed(summary["test_metric"], 4), f"test {metric}{attainable}"),
+        (fixed(summary["valid_metric"], 4), f"validation {metric}{of_epoch}"),
         (ABSENT if median is None else duration(median), "time per epoch, median"),
         (count(summary["mteps"]), "million edges traversed per second (MTEPS)"),
         (f"{summary['epochs']}", f"epochs{early}"),
@@ -360,10 +337,6 @@ def _tiles(summary: dict[str, Any]) -> str:
         f'<div class="tile"><b>{value}</b><span>{label}</span></div>' for value, label in tiles
     )
     return f'<div class="tiles">{"".join(items)}</div>'
-
-
-def _score(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.4f}"
 
 
 def _options(options: Mapping[str, Any], summary: dict[str, Any]) -> str:

@@ -69,10 +69,6 @@ class Plot:
     def _inner_height(self) -> float:
         return self.height - self.bottom - self.top
 
-    @property
-    def _inner_width(self) -> float:
-        return self.width - self.right - self.left
-
     def svg(
         self,
         elements: Sequence[str],
@@ -81,18 +77,16 @@ class Plot:
         stacked: bool,
         sized: bool = False,
     ) -> str:
-        """Return the picture, cut off at the axes.
+        """Return the picture: ``elements``, cut off at the axes, in front of ``background``.
 
-        Args:
-            elements: SVG elements in pixels. For values under the pointer, the page's script reads
-                each ``path.line`` with a ``data-label``.
-            background: SVG elements behind them, not cut off.
-            stacked: whether each line's value counts from the previous line.
-            sized: whether the element states its size; otherwise it fills its container.
+        For values under the pointer, the page's script reads each ``path.line`` with a
+        ``data-label``; if ``stacked``, a line's value counts from the previous line. A picture that
+        is not ``sized`` fills its container.
         """
         box = (
             f"{self.left - _MARGIN:g} {self.top - _MARGIN:g} "
-            f"{self._inner_width + 2 * _MARGIN:g} {self._inner_height + 2 * _MARGIN:g}"
+            f"{self.width - self.right - self.left + 2 * _MARGIN:g} "
+            f"{self._inner_height + 2 * _MARGIN:g}"
         )
         x, y, width, height = box.split()
         area = f'x="{x}" y="{y}" width="{width}" height="{height}"'
@@ -127,10 +121,8 @@ class Plot:
         middle = (self.left + right) / 2
         parts.append(text(middle, self.height - 6, self.x.title, anchor="middle", css="title"))
         turn = f'transform="translate(13 {number((self.top + floor) / 2)}) rotate(-90)"'
-        parts.append(
-            f'<text class="title" text-anchor="middle" {turn}>{escape(self.y.title)}</text>'
-        )
-        return parts
+        title = f'<text class="title" text-anchor="middle" {turn}>{escape(self.y.title)}</text>'
+        return [*parts, title]
 
 
 def ticks(
@@ -173,11 +165,7 @@ def text(x: float, y: float, content: str, *, anchor: str = "start", css: str = 
 
 
 def bins(num_points: int, max_points: int = MAX_POINTS) -> list[slice]:
-    """Return the bins of a curve's points that a plot draws at one position.
-
-    Up to ``max_points`` points, a bin is a point. Otherwise a bin counts as three points: its min,
-    median and max.
-    """
+    """Return the bins of points that a curve shows at one position, as min, median and max."""
     if num_points <= max_points:
         return [slice(i, i + 1) for i in range(num_points)]
     edges: Int64Array = np.linspace(0, num_points, max_points // 3 + 1).astype(np.int64)

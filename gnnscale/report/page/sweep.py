@@ -11,9 +11,8 @@ from urllib.parse import quote
 from gnnscale.core import one_line
 from gnnscale.core.metrics import QUALITY
 from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, percent
-from gnnscale.report.page.document import cell, document, table
+from gnnscale.report.page.document import badge, card, cell, document, grid, nothing, table
 from gnnscale.report.page.dot_plot import DotRow, Quantity, dot_plot
-from gnnscale.report.page.parts import badge, card, grid, nothing
 
 #: Results of a job as columns of the page: heading, and format of a value.
 _SCORES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
@@ -50,21 +49,14 @@ _NOTES = {
 }
 _TIME = Quantity(form=duration, low=0.0, seconds=True)
 
+Jobs = Sequence[Mapping[str, Any]]
 
-def render(
-    jobs: Sequence[Mapping[str, Any]],
-    *,
-    columns: Sequence[str],
-    equal: Sequence[str],
-    sequential: bool,
-) -> str:
-    """Return the page of a sweep.
 
-    Args:
-        jobs: the result of ``collect``, at least one job.
-        columns: results that are columns of the table of jobs.
-        equal: results that are equal in all jobs.
-        sequential: whether no two jobs ran at a time, so that times can be compared.
+def render(jobs: Jobs, *, columns: Sequence[str], equal: Sequence[str], sequential: bool) -> str:
+    """Return the page of a sweep of at least one job, as ``collect`` returns them.
+
+    ``columns`` are results in the table of jobs, ``equal`` those that are equal in all jobs. Times
+    are compared if ``sequential``: no two jobs ran at a time.
     """
     completed = sum(job["status"] == "completed" for job in jobs)
     real = all(job["figures"] in (None, MEASURED) for job in jobs)
@@ -79,14 +71,12 @@ def render(
         "Jobs that did not complete": _failed(jobs),
     }
     body = "".join(
-        f"<section><h2>{name}</h2>{content}</section>"
-        for name, content in sections.items()
-        if content
+        f"<section><h2>{name}</h2>{part}</section>" for name, part in sections.items() if part
     )
     names = list(jobs[0]["options"])
     swept = f"over {', '.join(names)}" if names else "of one job"
-    soft = f"{completed} of {len(jobs)} jobs completed."
-    head = f'<p class="soft">{soft}</p>{"" if real else note}{_tiles(jobs)}'
+    soft = f'<p class="soft">{completed} of {len(jobs)} jobs completed.</p>'
+    head = f"{soft}{'' if real else note}{_tiles(jobs)}"
     return document(_plain(f"Sweep {swept}"), None, [head, body])
 
 
@@ -103,23 +93,22 @@ def _format_choice(value: object) -> str:
     return "default" if value is None else _plain(value)
 
 
-def _metric_name(jobs: Sequence[Mapping[str, Any]]) -> str | None:
+def _metric_name(jobs: Jobs) -> str | None:
     """Return the metric of the jobs; None: no job has one, or metrics differ."""
     names = {job["metric"] for job in jobs if job["metric"] is not None}
     return names.pop() if len(names) == 1 else None
 
 
-def _rows(jobs: Sequence[Mapping[str, Any]], figure: str, names: Sequence[str]) -> list[DotRow]:
+def _rows(jobs: Jobs, figure: str, names: Sequence[str]) -> list[DotRow]:
     """Return a row for each choice of the options ``names``, from the jobs with ``figure``."""
     values_by_choice: dict[tuple[Any, ...], list[float]] = {}
     for job in jobs:
         if job[figure] is not None:
             key = tuple(job["options"][name] for name in names)
             values_by_choice.setdefault(key, []).append(job[figure])
-    ordered = sorted(values_by_choice, key=lambda key: [_order(value) for value in key])
     return [
         DotRow(label=_label(dict(zip(names, key, strict=True))), values=values_by_choice[key])
-        for key in ordered
+        for key in sorted(values_by_choice, key=lambda key: [_order(value) for value in key])
     ]
 
 
@@ -132,33 +121,27 @@ def _order(value: Any) -> tuple[int, float]:
     return (0, as_number) if as_number == as_number else (1, 0.0)
 
 
-def _tiles(jobs: Sequence[Mapping[str, Any]]) -> str:
+def _tiles(jobs: Jobs) -> str:
     """Return the best choice by validation, with its validation and test metric."""
     metric = _metric_name(jobs)
     names = [name for name in jobs[0]["options"] if name != "seed"]
     rows = _rows(jobs, "valid_metric", names)
     if metric is None or not rows:
         return ""
-    lower = _lower_is_better(metric)
-    best = (min if lower else max)(rows, key=lambda row: row.mean)
+    best = (min if _lower_is_better(metric) else max)(rows, key=lambda row: row.mean)
     label = best.label
     best_jobs = [job for job in jobs if _label({n: job["options"][n] for n in names}) == label]
     tests = [job["test_metric"] for job in best_jobs if job["test_metric"] is not None]
     form = _SCORES["valid_metric"][1]
     name = escape(_plain(metric))
-    tiles = [(best.words(form), f"best validation {name}{_mean_of(best)}")]
+    mean = f", mean of {len(best.values)} jobs" if len(best.values) > 1 else ""
+    tiles = [(best.words(form), f"best validation {name}{mean}")]
     if tests:
-        same = "job" if len(tests) == 1 else "jobs"
-        tiles.append(
-            (DotRow(label="", values=tests).words(form), f"test {name} of the same {same}")
-        )
+        words = DotRow(label="", values=tests).words(form)
+        tiles.append((words, f"test {name} of the same {'job' if len(tests) == 1 else 'jobs'}"))
     items = "".join(f'<div class="tile"><b>{a}</b><span>{b}</span></div>' for a, b in tiles)
     choice = f"<p>Best by validation: <b>{escape(label)}</b></p>" if label else ""
     return f'<div class="tiles pairs">{items}</div>{choice}'
-
-
-def _mean_of(row: DotRow) -> str:
-    return f", mean of {len(row.values)} jobs" if len(row.values) > 1 else ""
 
 
 def _lower_is_better(metric: str) -> bool:
@@ -173,17 +156,18 @@ def _quality(metric: str, form: Callable[[Any], str]) -> Quantity:
     return Quantity(form=form, low=0.0, high=1.0) if is_share else Quantity(form=form)
 
 
-def _metric(jobs: Sequence[Mapping[str, Any]]) -> str:
+def _metric(jobs: Jobs) -> str:
     metric = _metric_name(jobs)
     if metric is None:
         if all(job["metric"] is None for job in jobs):
             return nothing("No job has a metric.")
         return nothing("The jobs have different metrics, which no plot can compare.")
-    better = "lower" if _lower_is_better(metric) else "higher"
+    lower = _lower_is_better(metric)
+    better = "lower" if lower else "higher"
     columns = []
     for figure, (word, form) in _SCORES.items():
         heading = f"{word.capitalize()} {_plain(metric)}, {better} is better"
-        cards = _option_cards(jobs, figure, heading, _quality(metric, form))
+        cards = _option_cards(jobs, figure, heading, _quality(metric, form), lower=lower)
         columns += [cards] if cards else []
     # Validation and test plots of the same options are side by side.
     pairs = zip_longest(*columns, fillvalue="")
@@ -192,18 +176,15 @@ def _metric(jobs: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _time(jobs: Sequence[Mapping[str, Any]], sequential: bool) -> str:
+def _time(jobs: Jobs, sequential: bool) -> str:
     if not sequential:
-        return nothing(
-            "The jobs ran at the same time and shared the machine, so that their times are not "
-            "compared."
-        )
+        why = "The jobs ran at the same time and shared the machine, so that their times are not"
+        return nothing(f"{why} compared.")
     heading = "Median time per epoch, lower is better"
-    cards = _option_cards(jobs, "epoch_time_s", heading, _TIME, lower=True)
-    return grid(cards) + _kinds(jobs)
+    return grid(_option_cards(jobs, "epoch_time_s", heading, _TIME, lower=True)) + _kinds(jobs)
 
 
-def _kinds(jobs: Sequence[Mapping[str, Any]]) -> str:
+def _kinds(jobs: Jobs) -> str:
     """Return lines that name the jobs without measured times, by kind of times."""
     lines = []
     for kind in dict.fromkeys(job["figures"] for job in jobs):
@@ -214,24 +195,17 @@ def _kinds(jobs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _option_cards(
-    jobs: Sequence[Mapping[str, Any]],
-    figure: str,
-    heading: str,
-    quantity: Quantity,
-    *,
-    lower: bool | None = None,
+    jobs: Jobs, figure: str, heading: str, quantity: Quantity, *, lower: bool
 ) -> list[str]:
     """Return plots of a result by all options and by each option, and a heat map of two options."""
     names = [name for name in jobs[0]["options"] if name != "seed"]
     rows = _rows(jobs, figure, names)
     if not rows:
         return []
-    if lower is None:
-        lower = _lower_is_better(str(_metric_name(jobs)))
     draw = partial(_plot_card, quantity=quantity, lower=lower)
-    if len(names) < 2:
-        return [draw(heading, rows, note=_NOTES["jobs"])]
     cards = [draw(heading, rows, note=_NOTES["jobs"])]
+    if len(names) < 2:
+        return cards
     cards += [
         draw(f"{heading}, by {name}", _rows(jobs, figure, [name]), note=_NOTES["option"])
         for name in names
@@ -242,12 +216,7 @@ def _option_cards(
 
 
 def _plot_card(
-    heading: str,
-    rows: Sequence[DotRow],
-    *,
-    note: str,
-    quantity: Quantity,
-    lower: bool,
+    heading: str, rows: Sequence[DotRow], *, note: str, quantity: Quantity, lower: bool
 ) -> str:
     if all(len(row.values) == 1 for row in rows):
         note = ""
@@ -262,7 +231,7 @@ def _plot_card(
 
 def _heat_card(
     heading: str,
-    jobs: Sequence[Mapping[str, Any]],
+    jobs: Jobs,
     figure: str,
     names: tuple[str, str],
     form: Callable[[Any], str],
@@ -274,14 +243,12 @@ def _heat_card(
     )
     if min(len(down), len(across)) < 2 or len(down) > _MAX_ROWS or len(across) > 12:
         return ""
-    means: dict[tuple[Any, Any], float] = {}
-    for first in down:
-        for second in across:
-            pair = dict(zip(names, (first, second), strict=True))
-            same = [job[figure] for job in jobs if pair.items() <= job["options"].items()]
-            present = [value for value in same if value is not None]
-            if present:
-                means[first, second] = statistics.fmean(present)
+    values: dict[tuple[Any, Any], list[float]] = {}
+    for job in jobs:
+        if job[figure] is not None:
+            first, second = (job["options"][name] for name in names)
+            values.setdefault((first, second), []).append(job[figure])
+    means = {pair: statistics.fmean(of_jobs) for pair, of_jobs in values.items()}
     low, high = min(means.values()), max(means.values())
     head = "".join(f'<th scope="col">{escape(_format_choice(value))}</th>' for value in across)
     body = ""
@@ -310,7 +277,7 @@ def _heat_cell(
     return f'<td style="--share:{8 + 42 * share:.0f}%">{escape(form(value))}</td>'
 
 
-def _tables(jobs: Sequence[Mapping[str, Any]], columns: Sequence[str], equal: Sequence[str]) -> str:
+def _tables(jobs: Jobs, columns: Sequence[str], equal: Sequence[str]) -> str:
     """Return the table of all jobs with links to their pages, and equal results in a line."""
     metric = _metric_name(jobs)
     values = {name: {job[name] for job in jobs} - {None} for name in (*columns, *equal)}
@@ -335,7 +302,7 @@ def _tables(jobs: Sequence[Mapping[str, Any]], columns: Sequence[str], equal: Se
     return (tables or f'<div class="card wide jobs">{_table(jobs, [], metric)}</div>') + note
 
 
-def uncached_jobs(jobs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def uncached_jobs(jobs: Jobs) -> dict[str, str]:
     """Return for each reason the numbers of the jobs whose devices cache nothing, as text."""
     numbers: dict[str, list[str]] = {}
     for job in jobs:
@@ -345,7 +312,7 @@ def uncached_jobs(jobs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {reason: ", ".join(job_numbers) for reason, job_numbers in numbers.items()}
 
 
-def _table(jobs: Sequence[Mapping[str, Any]], columns: Sequence[str], metric: str | None) -> str:
+def _table(jobs: Jobs, columns: Sequence[str], metric: str | None) -> str:
     names = list(jobs[0]["options"])
     own_metric = metric is None and any(job["metric"] is not None for job in jobs)
     # A line may break after a dot.
@@ -354,7 +321,8 @@ def _table(jobs: Sequence[Mapping[str, Any]], columns: Sequence[str], metric: st
     heads += [_heading(name, metric) for name in columns]
     rows = []
     for job in jobs:
-        row = [_job_cell(job), *(_choice_cell(job["options"][name]) for name in names)]
+        choices = (escape(_format_choice(job["options"][name])) for name in names)
+        row = [_job_cell(job), *(f'<td class="choice">{choice}</td>' for choice in choices)]
         row += [cell(_format_choice(job["metric"]))] if own_metric else []
         row += [cell(_written(name, job[name])) for name in columns]
         rows.append(row)
@@ -380,11 +348,7 @@ def _job_cell(job: Mapping[str, Any]) -> str:
     return f'<td class="left">{content}{mark}</td>'
 
 
-def _choice_cell(value: object) -> str:
-    return f'<td class="choice">{escape(_format_choice(value))}</td>'
-
-
-def _failed(jobs: Sequence[Mapping[str, Any]]) -> str:
+def _failed(jobs: Jobs) -> str:
     return "".join(
         f'<div class="error">job {job["job"]}, {escape(_label(job["options"]))}: '
         f"{escape(_format_choice(job['status']))}"

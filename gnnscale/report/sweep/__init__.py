@@ -3,7 +3,7 @@
 import csv
 import io
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -11,15 +11,17 @@ from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from gnnscale.core import write_atomically
 from gnnscale.report.formatting import MEASURED
 from gnnscale.report.page.charts import Bar, bar_chart
 from gnnscale.report.page.page import REPORT_FILE
-from gnnscale.report.page.sweep import render
+from gnnscale.report.page.sweep import render, uncached_jobs
 from gnnscale.report.summary import write_json
-from gnnscale.report.sweep.jobs import COLUMNS, collect, over_seeds
-from gnnscale.report.sweep.table import choose_columns, print_jobs
+from gnnscale.report.sweep.jobs import COLUMNS, OFTEN_EQUAL, collect, over_seeds
 
 #: Hydra's launcher that runs one job after the other.
 _SEQUENTIAL = "basic"
@@ -29,11 +31,7 @@ class SweepReport(Callback):
     """Callback that reports a sweep; Hydra calls it after all jobs, with any launcher."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Write ``report.html`` and ``results.{json,csv,svg}``, and print a table.
-
-        Raises:
-            SystemExit: with status 1, if a job failed.
-        """
+        """Write the report and ``results.{json,csv,svg}``; SystemExit(1) if a job failed."""
         directory = Path(config.hydra.sweep.dir)
         jobs = collect(directory)
         if not jobs:
@@ -58,10 +56,7 @@ class SweepReport(Callback):
 
 
 def _ran_sequentially(config: DictConfig, jobs: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether no two jobs ran at a time.
-
-    Start and end of the jobs tell. If a trained job lacks them, the launcher tells.
-    """
+    """Whether no two jobs ran at a time, by their start and end, or else by the launcher."""
     trained = [job for job in jobs if job["epoch_time_s"] is not None]
     spans = sorted(span for span in map(_start_and_end, trained) if span is not None)
     if len(spans) == len(trained):
@@ -80,12 +75,7 @@ def _start_and_end(job: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _plot(jobs: Sequence[dict[str, Any]], *, sequential: bool) -> str:
-    """Return an SVG file with bars of the median epoch time.
-
-    Args:
-        jobs: the jobs.
-        sequential: whether no two jobs ran at a time, so that times can be compared.
-    """
+    """Return an SVG file with bars of the median epoch time, compared if ``sequential``."""
     bars = []
     for job in jobs:
         seconds = job["epoch_time_s"]
@@ -94,8 +84,7 @@ def _plot(jobs: Sequence[dict[str, Any]], *, sequential: bool) -> str:
             note += f", {job['speed_up']:.2f}×"
         if job["figures"] not in (None, MEASURED):
             note += f", {job['figures']}"
-        label = " ".join(f"{name}={value}" for name, value in job["options"].items())
-        bars.append(Bar(label=label or f"job {job['job']}", value=seconds, note=note))
+        bars.append(Bar(label=_label(job) or f"job {job['job']}", value=seconds, note=note))
     unit = "less is better" if sequential else "jobs ran at the same time: no comparison"
     return bar_chart("Time per epoch, median", bars, unit=f"seconds: {unit}")
 
@@ -109,3 +98,129 @@ def _csv(jobs: Sequence[dict[str, Any]]) -> str:
         figures = [job[name] for name in (*COLUMNS, "metric", "figures", "directory", "error")]
         writer.writerow([job["job"], *job["options"].values(), *figures])
     return text.getvalue()
+
+
+#: Columns that only some sweeps have: result that decides, and columns that are shown with it.
+_OPTIONAL = {
+    "speed_up": ("speed_up",),
+    "replication_factor": ("edge_cut_fraction", "replication_factor", "step_mb"),
+    "feature_hit_rate": ("feature_hit_rate", "topology_hit_rate", "link_mb"),
+    "uncached": ("caching",),
+}
+#: Times of jobs, which are compared only if no two jobs ran at a time.
+_TIMES = ("epoch_time_s", "mteps", "speed_up")
+#: Columns in the order in which a narrow terminal drops them.
+_DROPPED_FIRST = (
+    *("topology_hit_rate", "mteps", "link_mb", "step_mb", "replication_factor", "best_epoch"),
+    *("edge_cut_fraction", "feature_hit_rate", "caching", "epochs", "speed_up"),
+    *("epoch_time_s", "status"),
+)
+_FILE_WIDTH = 160
+
+
+def choose_columns(
+    jobs: Sequence[dict[str, Any]], *, sequential: bool
+) -> tuple[list[str], list[str]]:
+    """Return columns of the table, times only if ``sequential``, and equal results."""
+    names = [name for name in COLUMNS if sequential or name not in _TIMES]
+    for decided_by, group in _OPTIONAL.items():
+        if all(job[decided_by] is None for job in jobs):
+            names = [name for name in names if name not in group]
+    equal = [
+        name
+        for name in OFTEN_EQUAL
+        if len(jobs) > 1 and all(job[name] == jobs[0][name] for job in jobs)
+    ]
+    return [name for name in names if name not in equal], equal
+
+
+def print_jobs(
+    jobs: Sequence[dict[str, Any]],
+    seeds: Sequence[dict[str, Any]],
+    columns: Sequence[str],
+    equal: Sequence[str],
+    *,
+    sequential: bool,
+) -> None:
+    """Print jobs, columns and equal results, and the statistics ``seeds`` of ``over_seeds``."""
+    console = Console()
+    if not console.is_terminal:
+        # A file needs no line breaks.
+        console = Console(width=_FILE_WIDTH)
+    metric = next((job["metric"] for job in jobs if job["metric"]), "metric")
+    headings = COLUMNS | {
+        name: f"{COLUMNS[name]} {metric}" for name in ("valid_metric", "test_metric")
+    }
+    visible, dropped = _fit_columns(jobs, columns, headings, console)
+    console.print(_table(jobs, visible, headings))
+    if dropped:
+        words = ", ".join(headings[name] for name in dropped)
+        console.print(f"not shown for lack of room: {escape(words)}", highlight=False)
+    if equal:
+        cells = _cells(jobs[0][name] for name in equal)
+        line = ", ".join(
+            f"{escape(headings[name])} {value}" for name, value in zip(equal, cells, strict=True)
+        )
+        console.print(f"the same in all jobs: {line}", highlight=False)
+    if not sequential:
+        console.print("jobs ran at the same time, so that their times are not compared")
+    for reason, numbers in uncached_jobs(jobs).items():
+        console.print(f"jobs {numbers}: {reason}", highlight=False, markup=False, soft_wrap=True)
+    for kind in dict.fromkeys(job["figures"] for job in jobs):
+        if kind not in (None, MEASURED):
+            numbers = ", ".join(str(job["job"]) for job in jobs if job["figures"] == kind)
+            console.print(f"jobs with {kind} figures: {numbers}", highlight=False, markup=False)
+    for group in seeds:
+        label, line = _label(group), f"test {metric} {_format_spread(group['test_metric'], '')}"
+        line = f"{label + ': ' if label else ''}{line} over {group['num_seeds']} seeds"
+        if group["difference"] is not None:
+            line += f"; {_format_spread(group['difference'], '+')} beside {_label(seeds[0])}"
+        console.print(line, highlight=False, markup=False)
+
+
+def _label(group: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in group["options"].items())
+
+
+def _format_spread(statistics: Mapping[str, float | None], sign: str) -> str:
+    spread = "" if statistics["std"] is None else f" ± {statistics['std']:.4f}"
+    return f"{statistics['mean']:{sign}.4f}{spread}"
+
+
+def _fit_columns(
+    jobs: Sequence[dict[str, Any]],
+    columns: Sequence[str],
+    headings: Mapping[str, str],
+    console: Console,
+) -> tuple[list[str], list[str]]:
+    """Return the columns of a table that fit on ``console``, and the dropped columns."""
+    visible, dropped = list(columns), []
+    unlimited = Console(width=1 << 14)
+    for name in _DROPPED_FIRST:
+        if unlimited.measure(_table(jobs, visible, headings)).maximum <= console.width:
+            break
+        if name in visible:
+            visible.remove(name)
+            dropped.append(name)
+    return visible, dropped
+
+
+def _table(
+    jobs: Sequence[dict[str, Any]], columns: Sequence[str], headings: Mapping[str, str]
+) -> Table:
+    table = Table(title="Results of the sweep")
+    # Names of options are longer than their values: group and option get a line each.
+    options = [name.replace(".", "\n.") for name in jobs[0]["options"]]
+    for heading in ("job", *options, *(headings[name] for name in columns)):
+        table.add_column(escape(heading), justify="left" if heading == "status" else "right")
+    for job in jobs:
+        values = [job[name] for name in columns]
+        table.add_row(*_cells([job["job"], *job["options"].values(), *values]))
+    return table
+
+
+def _cells(values: Iterable[Any]) -> list[str]:
+    return [
+        "-" if value is None else f"{value:.4f}" if isinstance(value, float) else escape(str(value))
+        for value in values
+    ]

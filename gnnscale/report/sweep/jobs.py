@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import ConfigError
 from gnnscale.core.config.run_directory import CONFIG_FILE, SUMMARY_FILE
 from gnnscale.core.config.yaml_file import load_yaml, read_regular
 from gnnscale.report.page.page import REPORT_FILE
@@ -45,19 +44,12 @@ _MAX_SUMMARY_BYTES = 16 << 20
 def collect(directory: Path) -> list[dict[str, Any]]:
     """Return the jobs of the sweep in ``directory``, ordered by number.
 
-    Each job is a dict of plain values, None if unknown:
-
-    - ``job``: its number; ``options``: its values of the overrides that differ between jobs;
-    - ``directory``; ``report``: path of its page, relative to the sweep's folder;
-    - ``status``, ``error``, ``metric`` and the metrics of ``summary.json``; ``epoch_time_s``, the
-      median; ``figures``, the kind of its times; ``started`` and ``ended`` in ISO 8601;
-    - ``speed_up``: the ``epoch_time_s`` of the first job with the same work, divided by this job's.
-      The same work means that options differ in execution only. None: a time is missing, no other
-      job has this work, or the first is executed equally (caches differ, and neither job caches);
-    - ``edge_cut_fraction`` and ``replication_factor`` of its partition; ``step_mb``, MB per step
-      read in host memory, moved over links, and from other devices; ``link_mb``, MB per step over
-      links; hit rates over all its devices;
-    - ``caching``: number of devices that cache; ``uncached``: why devices do not cache.
+    A job is a dict of plain values, None if unknown. ``options`` are its values of the overrides
+    that differ between jobs; ``report`` is the path of its page, relative to the sweep's folder;
+    ``speed_up`` is the ``epoch_time_s`` of the first job with the same work, divided by this job's.
+    The same work means that options differ in execution only. None: a time is missing, no other job
+    has this work, or the first is executed equally (caches differ, and neither job caches).
+    ``step_mb`` is MB per step read in host memory, moved over links, and from other devices.
     """
     numbered_jobs = []
     for file in directory.glob(f"*/{SUMMARY_FILE}"):
@@ -68,13 +60,13 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     varied = _varied([options for _, options, _ in numbered_jobs])
     jobs: list[dict[str, Any]] = []
     for number, options, file in numbered_jobs:
-        summary = _summary(file)
+        summary, page = _summary(file), file.parent / REPORT_FILE
         jobs.append(
             {
                 "job": number,
                 "options": {name: options.get(name) for name in varied},
                 "directory": str(file.parent.resolve()),
-                "report": _report_path(file.parent),
+                "report": f"{page.parent.name}/{page.name}" if page.is_file() else None,
                 **{name: summary.get(name) for name in (*COLUMNS, "metric", "error")},
                 "epoch_time_s": (summary.get("epoch_time_s") or {}).get("median"),
                 **{name: summary.get(name) for name in ("figures", "started", "ended")},
@@ -82,16 +74,9 @@ def collect(directory: Path) -> list[dict[str, Any]]:
                 **_cache_figures(summary),
             }
         )
-    _compare_times(
-        jobs,
-        [_work(file.parent, job) for job, (_, _, file) in zip(jobs, numbered_jobs, strict=True)],
-    )
+    folders = [file.parent for _, _, file in numbered_jobs]
+    _compare_times(jobs, [_work(folder, job) for folder, job in zip(folders, jobs, strict=True)])
     return jobs
-
-
-def _report_path(directory: Path) -> str | None:
-    file = directory / REPORT_FILE
-    return f"{directory.name}/{REPORT_FILE}" if file.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -131,7 +116,7 @@ def _work(directory: Path, job: Mapping[str, Any]) -> _JobOptions | None:
         return _JobOptions(
             json.dumps(computed, sort_keys=True), json.dumps(execution, sort_keys=True)
         )
-    except (OSError, ConfigError, AttributeError, TypeError, ValueError):
+    except (OSError, AttributeError, TypeError, ValueError):
         return None
 
 
@@ -170,7 +155,7 @@ def _number_and_options(directory: Path) -> tuple[int, dict[str, str]] | None:
         pairs = (_ESCAPED.sub(r"\1", str(override)).partition("=") for override in overrides)
         return int(number), {name: value for name, _, value in pairs}
     # The folder of a sweep may have other content.
-    except (OSError, ConfigError, LookupError, TypeError, ValueError):
+    except (OSError, LookupError, TypeError, ValueError):
         return None
 
 
@@ -186,15 +171,8 @@ def _summary(file: Path) -> dict[str, Any]:
         plain = all(isinstance(value, (str, type(None))) for value in texts)
         if plain and all(_is_figure(value) for value in (*numbers, median)):
             return dict(summary)
-    except (
-        OSError,
-        ConfigError,
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-    ):
+    # Fields may be missing, or of any type.
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
         pass
     return {"status": "failed", "error": f"{file}: expected the summary of a run"}
 
@@ -210,10 +188,9 @@ def _is_figure(value: Any) -> bool:
 def over_seeds(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return statistics of the test metric over each group of jobs that differ by seed only.
 
-    Returns:
-        For each group ``options``, ``num_seeds``, ``test_metric`` (``mean`` and ``std``) and
-        ``difference``: mean and deviation of the difference to the first group, seed by seed. None:
-        the group is the first, or has other seeds.
+    A group has ``options``, ``num_seeds``, ``test_metric`` (``mean`` and ``std``) and
+    ``difference``: mean and deviation of the difference to the first group, seed by seed. None: the
+    group is the first, or has other seeds.
     """
     groups: dict[tuple[tuple[str, str | None], ...], dict[str | None, float]] = {}
     for job in jobs:

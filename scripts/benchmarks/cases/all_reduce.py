@@ -157,15 +157,10 @@ def training(options: argparse.Namespace) -> dict[str, Any]:
     ratios = [gloo / shared for shared, gloo in pairs]
     found = {way: statistics.median(seconds[way]) for way in WAYS}
     found["gloo / shared memory"] = statistics.median(ratios)
-    rows = [
-        [
-            *(f"{1e3 * found[way]:.2f}" for way in WAYS),
-            f"{found['gloo / shared memory']:.3f}",
-            f"{min(ratios):.3f} to {max(ratios):.3f}",
-        ]
-    ]
+    cells = [*(f"{1e3 * found[way]:.2f}" for way in WAYS), f"{found['gloo / shared memory']:.3f}"]
     columns = [*WAYS, "gloo / shared, of pairs", "of all rounds"]
-    show(f"A step of {' '.join(overrides)}, ms", columns, rows)
+    spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
+    show(f"A step of {' '.join(overrides)}, ms", columns, [[*cells, spread]])
     return found
 
 

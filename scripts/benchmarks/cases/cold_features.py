@@ -42,13 +42,14 @@ def options(parser: argparse.ArgumentParser) -> None:
     take(parser, threads=2, rounds=3, folder=None)
 
 
+def enter(group: Path) -> list[str]:
+    """Return the beginning of a command that runs in a control group."""
+    return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")]
+
+
 @contextmanager
 def limited_group(memory_bytes: int, *, name: str = "") -> Iterator[Path]:
-    """Make a control group of this much memory; its ``cgroup.procs`` takes processes.
-
-    Args:
-        name: distinguishes it from others that are there at the same time.
-    """
+    """Make a control group of this much memory; ``name`` distinguishes it from further ones."""
     version_1 = _CGROUP / "memory" / "memory.limit_in_bytes"
     folder = (version_1.parent if version_1.exists() else _CGROUP) / f"gnnscale_{os.getpid()}{name}"
     limit = "memory.limit_in_bytes" if version_1.exists() else "memory.max"
@@ -131,15 +132,19 @@ def measure(system: str, file: str, round_number: int, threads: int) -> dict[str
     return {"rows_per_s": len(ids) / seconds, "pages_per_page": read / _PAGE / pages}
 
 
-def disk_rate(path: Path) -> dict[str, float]:
-    options = [
-        *("--readonly", "--group_reporting", "--name=cold", f"--filename={path}", "--rw=randread"),
-        *(f"--bs={_PAGE}", "--direct=1", "--ioengine=libaio", f"--iodepth={_FIO_DEPTH}"),
-        *(f"--numjobs={_FIO_JOBS}", f"--runtime={_FIO_S}", "--time_based", "--output-format=json"),
-    ]
-    answer = subprocess.run(["fio", *options], check=True, stdout=subprocess.PIPE, text=True)
+def fio_reads(path: Path, *options: str) -> Any:
+    """Return what fio says of random reads of a file, past the page cache."""
+    common = ["--readonly", "--name=rows", f"--filename={path}", "--rw=randread", "--direct=1"]
+    command = ["fio", *common, "--time_based", "--output-format=json", *options]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     (job,) = json.loads(answer.stdout[answer.stdout.index("{") :])["jobs"]
-    return {"rows_per_s": job["read"]["iops"], "pages_per_page": 1.0}
+    return job["read"]
+
+
+def disk_rate(path: Path) -> dict[str, float]:
+    depth = (f"--bs={_PAGE}", "--ioengine=libaio", f"--iodepth={_FIO_DEPTH}")
+    jobs = ("--group_reporting", f"--numjobs={_FIO_JOBS}", f"--runtime={_FIO_S}")
+    return {"rows_per_s": fio_reads(path, *depth, *jobs)["iops"], "pages_per_page": 1.0}
 
 
 def run(options: argparse.Namespace) -> Any:
@@ -152,12 +157,11 @@ def run(options: argparse.Namespace) -> Any:
         path = Path(folder) / "features.npy"
         num_rows = options.features_mib * _MIB // options.row_bytes
         write_features(path, num_rows, options.row_bytes // 4)
-        enter = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")]
         for number in range(options.rounds):
             for name in systems:
                 forget(path)
                 given = (name, path, number, options.threads)
-                own = partial(in_subprocess, measure, *given, prefix=enter)
+                own = partial(in_subprocess, measure, *given, prefix=enter(group))
                 answers[name].append(disk_rate(path) if name == "fio" else own())
     figures = {name: medians(found) for name, found in answers.items()}
     rate = figures["gnnscale"]["rows_per_s"]

@@ -25,10 +25,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases.cold_features import limited_group
+from benchmarks.cases.cold_features import enter, fio_reads, limited_group
 from benchmarks.runner import SCRIPT, prepared, show, take
 
 #: Requests that fio has on their way, as many as the reader of rows.
@@ -67,16 +68,11 @@ def epoch(
             *(sys.executable, "-m", "gnnscale", "train", "dataset=rmat_products"),
             *(f"dataset.num_features={options.features}", f"dataset.store={store}"),
             *(f"batch_size={_SEEDS}", f"sampler.fanouts={options.fanouts}", "model.hidden=256"),
-            *(
-                "device_plan=cpu",
-                f"num_threads={options.threads}",
-                "runtime.checkpoint=false",
-                "runtime.inference=sampled",
-            ),
-            *("epochs=1", f"hydra.run.dir={folder}", *given),
+            *("device_plan=cpu", f"num_threads={options.threads}", "runtime.checkpoint=false"),
+            *("runtime.inference=sampled", "epochs=1", f"hydra.run.dir={folder}", *given),
         ]
         if group is not None:
-            command = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', f"{group}/cgroup.procs", *command]
+            command = [*enter(group), *command]
         forget_files()
         if group is None:  # rows are in memory before it begins
             subprocess.run(["cat", store / "features.npy"], stdout=subprocess.DEVNULL, check=True)
@@ -98,12 +94,8 @@ def epoch(
         seconds = [step["seconds"] for step in steps]
         half, missing = num_steps // 2, options.num_steps - num_steps
         forecast = missing * (seconds[-1] - seconds[half - 1]) / (num_steps - half)
-        return {
-            "seconds": seconds[-1] + forecast,
-            "first_step_s": first_s,
-            "num_steps": num_steps,
-            **tier,
-        }
+        took = {"seconds": seconds[-1] + forecast, "first_step_s": first_s}
+        return {**took, "num_steps": num_steps, **tier}
 
 
 def _wait_for_steps(file: Path, run: Any, start: float, wanted: int) -> tuple[list[Any], float]:
@@ -124,9 +116,9 @@ def graphbolt(store: Path, options: argparse.Namespace, group: Path) -> float:
     command = [options.graphbolt, str(SCRIPT / "graphbolt_disk.py"), "--store", str(store)]
     command += ["--fanouts", options.fanouts, "--threads", str(options.threads)]
     command += ["--seeds", str(_SEEDS), "--steps", str(options.graphbolt_steps)]
-    enter = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', f"{group}/cgroup.procs"]
     forget_files()
-    answer = subprocess.run([*enter, *command], check=True, stdout=subprocess.PIPE, text=True)
+    command = [*enter(group), *command]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     seconds = [json.loads(line)["seconds"] for line in answer.stdout.splitlines()]
     half = len(seconds) // 2
     return float((seconds[-1] - seconds[half - 1]) / (len(seconds) - half))
@@ -134,23 +126,15 @@ def graphbolt(store: Path, options: argparse.Namespace, group: Path) -> float:
 
 def disk_rate(path: Path, request_bytes: int) -> float:
     """Return the bytes a second of fio's random reads of this size, which it rounds up."""
-    size = -(-request_bytes // 512) * 512
-    options = [
-        *("--readonly", "--name=rows", f"--filename={path}", "--rw=randread", f"--bs={size}"),
-        *("--direct=1", "--ioengine=io_uring", f"--iodepth={_DEPTH}", f"--runtime={_FIO_S}"),
-        *("--time_based", "--output-format=json"),
-    ]
-    answer = subprocess.run(["fio", *options], check=True, stdout=subprocess.PIPE, text=True)
-    (job,) = json.loads(answer.stdout[answer.stdout.index("{") :])["jobs"]
-    return float(job["read"]["bw_bytes"])
+    depth = (f"--bs={-(-request_bytes // 512) * 512}", f"--iodepth={_DEPTH}")
+    return fio_reads(path, *depth, "--ioengine=io_uring", f"--runtime={_FIO_S}")["bw_bytes"]
 
 
 def run(options: argparse.Namespace) -> Any:
     if shutil.which("fio") is None:
         raise SystemExit("fio is not installed")
-    store = options.store or prepared(
-        "dataset=rmat_products", f"dataset.num_features={options.features}"
-    )
+    width = f"dataset.num_features={options.features}"
+    store = options.store or prepared("dataset=rmat_products", width)
     meta = json.loads((store / "meta.json").read_text())
     features = store / "features.npy"
     steps_per_epoch = -(-meta["arrays"]["train_idx"]["shape"][0] // _SEEDS)
@@ -166,9 +150,8 @@ def run(options: argparse.Namespace) -> Any:
         figures["memory"] = measure("memory", store, options, 0)
     for part in map(float, options.parts.split(",")):
         rows_bytes = round(part * figures["feature_bytes"])
-        own = {
-            name: measure(name, store, options, rows_bytes) for name in systems if name != "memory"
-        }
+        limited = [name for name in systems if name != "memory"]
+        own = {name: measure(name, store, options, rows_bytes) for name in limited}
         limit = _limit(store, rows_bytes)
         figures["parts"].append({"part": part, "limit_bytes": limit, "systems": own})
         _report(figures, figures["parts"][-1], features)
@@ -198,10 +181,8 @@ def measure(system: str, store: Path, options: argparse.Namespace, rows_bytes: i
         given += ["runtime.deterministic=true"]
     rounds = []
     for _ in range(options.rounds):
-        if system == "memory":
-            rounds.append(epoch(store, options, *given, group=None, num_steps=num_steps))
-            continue
-        with limited_group(_limit(store, rows_bytes)) as group:
+        limited = limited_group(_limit(store, rows_bytes))
+        with nullcontext() if system == "memory" else limited as group:
             rounds.append(epoch(store, options, *given, group=group, num_steps=num_steps))
     middle = statistics.median_low(each["seconds"] for each in rounds)
     return next(each for each in rounds if each["seconds"] == middle)

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runner import show
+from benchmarks.runner import gnnscale, prepared, show
 
 _PORT = 29500
 _NETWORK = "10.213.8"
@@ -111,14 +111,6 @@ def network(count: int, gbit: float) -> Iterator[Network]:
         found.remove()
 
 
-def gnnscale(*words: str) -> str:
-    command = [sys.executable, "-m", "gnnscale", *words]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
-    return done.stdout.splitlines()[-1]
-
-
 def train(net: Network, stores: list[str], folder: Path, words: list[str]) -> None:
     """Train on all machines, each of which has its store."""
     processes, logs = [], []
@@ -173,9 +165,8 @@ def row_bytes(folder: Path) -> tuple[float, float]:
     return statistics.fmean(map(sum, steps)), statistics.fmean(map(max, steps))
 
 
-def summary(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return content
+def summary(folder: Path) -> Any:
+    return json.loads((folder / "summary.json").read_text())
 
 
 def disk(folder: str) -> int:
@@ -188,7 +179,7 @@ def run(options: argparse.Namespace) -> Any:
         *(f"dataset.num_edges={10 * options.vertices}", f"dataset.num_features={options.features}"),
         "dataset.train_fraction=0.05",
     ]
-    whole = gnnscale("prepare", *graph)
+    whole = str(prepared(*graph))
     with tempfile.TemporaryDirectory() as folder:
         cases = [(count, gbit) for count in options.machines for gbit in options.gbit]
         if options.quarter:
@@ -204,16 +195,12 @@ def run(options: argparse.Namespace) -> Any:
 
 
 def case(
-    options: argparse.Namespace,
-    graph: list[str],
-    whole: str,
-    folder: Path,
-    count: int,
-    gbit: float,
+    options: argparse.Namespace, graph: list[str], whole: str, folder: Path, count: int, gbit: float
 ) -> dict[str, Any]:
     """Compare divided rows with the whole store, on machines and on one."""
     partitioned = [f"partitioner={options.partitioner}", f"partitioner.num_parts={count}"]
-    parts = Path(gnnscale("partition", *graph, *partitioned, "part_stores=rows")) / "rows"
+    made = gnnscale("partition", *graph, *partitioned, "part_stores=rows")
+    parts = Path(made.splitlines()[-1]) / "rows"
     devices = ",".join(["cpu"] * count)
     common = [
         *(f"device_plan.devices=[{devices}]", f"batch_size={options.batch_size}"),

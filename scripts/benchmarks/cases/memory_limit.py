@@ -43,15 +43,8 @@ def ends_well(limit: int, overrides: list[str], cache: int | None) -> tuple[bool
     with tempfile.TemporaryDirectory() as folder, limited_group(limit * MIB) as group:
         if group is None:
             raise SystemExit("no control group can be made here: memory_limit needs root")
-        command = [
-            sys.executable,
-            "-m",
-            "gnnscale",
-            "train",
-            *RUN,
-            *overrides,
-            f"output={folder}/r",
-        ]
+        command = [sys.executable, "-m", "gnnscale", "train", *RUN, *overrides]
+        command += [f"output={folder}/r"]
         if cache is not None:
             size = Path(folder, "size")
             size.write_text(f"{cache * 1024}K\n")

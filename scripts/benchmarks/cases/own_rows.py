@@ -24,7 +24,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases.cold_features import limited_group
+from benchmarks.cases.cold_features import enter, limited_group
 from benchmarks.cases.disk import forget_files
 from benchmarks.runner import SCRIPT, medians, prepared, show, take
 from benchmarks.runner import gnnscale as command
@@ -63,10 +63,9 @@ def machines(
     with ExitStack() as groups:
         started = []
         for number in range(2):
-            enter: list[str] = []
+            first: list[str] = []
             if limit is not None:
-                group = groups.enter_context(limited_group(limit, name=f"_{number}"))
-                enter = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', f"{group}/cgroup.procs"]
+                first = enter(groups.enter_context(limited_group(limit, name=f"_{number}")))
             torchrun = [
                 *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2"),
                 *("--nproc-per-node=1", f"--node-rank={number}", "--master-addr=127.0.0.1"),
@@ -76,7 +75,7 @@ def machines(
             log = (folder.parent / f"{folder.name}-{number}.log").open("w")
             started.append(
                 subprocess.Popen(
-                    [*enter, *torchrun, *common, *given],
+                    [*first, *torchrun, *common, *given],
                     **{"cwd": SCRIPT, "env": env, "stdout": log, "stderr": log},
                     start_new_session=True,
                 )
@@ -114,10 +113,7 @@ def measure(steps: list[dict[str, Any]]) -> dict[str, float]:
         total_before = starts.get(step["epoch"] - 1, 0.0)
         starts[step["epoch"]] = step["at"] = total_before + step["seconds"]
         total = step["at"]
-    found = {
-        "steps": len(steps),
-        "ms": 1e3 * (total - steps[half - 1]["at"]) / (len(steps) - half),
-    }
+    found = {"steps": len(steps), "ms": 1e3 * (total - steps[half - 1]["at"]) / (len(steps) - half)}
     for part in ("tier", "disk"):
         for name in _COUNTS:
             counts = [

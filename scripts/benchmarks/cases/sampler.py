@@ -26,8 +26,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def worker(system: str, options: argparse.Namespace) -> Measure:
-    graph, steps = open_graph(options.store), options.steps
-    sample = SAMPLERS[system](graph, options.threads)
+    graph = open_graph(options.store)
+    return rate_of(SAMPLERS[system](graph, options.threads), graph, options.steps)
+
+
+def rate_of(sample: Any, graph: Any, steps: int) -> Measure:
+    """Return the measure of ``sample``, which returns the edges of a mini-batch."""
 
     def measure(number: int) -> dict[str, float]:
         first = number * steps

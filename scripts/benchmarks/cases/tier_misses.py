@@ -84,11 +84,7 @@ def sieve(batches: Sequence[Any], capacity: int) -> int:
 def missed(
     graph: Any, batches: Sequence[Any], part: float, window: int, threads: int, *, above: Any = None
 ) -> int:
-    """Return the rows that Belady misses, in a memory of this part of all rows.
-
-    Args:
-        above: the device's cache above the memory.
-    """
+    """Return the rows that Belady misses, in a memory of this part below the cache ``above``."""
     from gnnscale.cache.belady import count_hits
     from gnnscale.cache.hotness.degree import out_degree
 

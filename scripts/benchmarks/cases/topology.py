@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cases.cold_features import limited_group
+from benchmarks.cases.cold_features import enter, limited_group
 from benchmarks.cases.disk import forget_files
 from benchmarks.runner import SEEDS, in_subprocess, medians, prepared, seeds_of, show, take
 
@@ -135,8 +135,7 @@ def run(options: argparse.Namespace) -> Any:
                 answers.setdefault(name, []).append(call())
                 continue
             with limited_group(limit) as group:
-                enter = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")]
-                answers.setdefault(name, []).append(call(prefix=enter))
+                answers.setdefault(name, []).append(call(prefix=enter(group)))
     held.unlink()
     figures = {name: medians(found) for name, found in answers.items()}
     slowest = min(each["steps_per_s"] for each in figures.values())

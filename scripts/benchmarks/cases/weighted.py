@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.runner import FANOUTS, Measure, interleave, open_graph, seeds_of, show, take, timed
+from benchmarks.cases.sampler import rate_of
+from benchmarks.runner import FANOUTS, Measure, interleave, open_graph, show, take
 
 SYSTEMS = ["gnnscale", "gnnscale-uniform", "dgl"]
 
@@ -27,16 +28,8 @@ def worker(system: str, options: argparse.Namespace) -> Measure:
     from gnnscale import ops
 
     ops.keep_freed_memory()  # as every training run does; DGL has it, too
-    graph, steps = open_graph(options.store), options.steps
-    sample = SAMPLERS[system](graph, options)
-
-    def measure(number: int) -> dict[str, float]:
-        first = number * steps
-        batches = [(seeds_of(graph, first + step), first + step) for step in range(steps)]
-        seconds, edges = timed(lambda: sum(sample(*batch) for batch in batches))
-        return {"edges_per_s": edges / seconds}
-
-    return measure
+    graph = open_graph(options.store)
+    return rate_of(SAMPLERS[system](graph, options), graph, options.steps)
 
 
 def edge_weights(graph: Any, options: argparse.Namespace) -> Any:

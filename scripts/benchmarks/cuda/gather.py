@@ -55,11 +55,7 @@ def _gather(bench: Bench, width: int, *, shifts: bool = True, limit: int | None 
     ids = torch.randint(0, sizes.rows, (sizes.ids,), generator=generator).to(bench.engine.device)
     count = torch.tensor([sizes.ids], device=bench.engine.device)
     made = RowGather(
-        table,
-        bench.engine.kernels,
-        max_ids=sizes.ids,
-        shifts=shifts,
-        max_multiprocessors=limit,
+        table, bench.engine.kernels, max_ids=sizes.ids, shifts=shifts, max_multiprocessors=limit
     )
     return lambda: made.gather(ids, count), 4 * width * sizes.ids, rows, ids
 

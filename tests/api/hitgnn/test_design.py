@@ -103,18 +103,10 @@ def test_partitions_and_features() -> None:
     [
         (api.gnn_computation, ["GGN"], "=GGN: allowed are GCN, GraphSAGE, GAT"),
         (api.gnn_computation, ["customize"], "layer=None: expected a class, with"),
-        (
-            api.gnn_computation,
-            ["GCN", own_layers.MaxPooling],
-            "=<.*: expected None without cust",
-        ),
+        (api.gnn_computation, ["GCN", own_layers.MaxPooling], "=<.*: expected None without cust"),
         (api.gnn_model, [NO_LAYER, SMALL], "expected a subclass of ScatterGatherUpdate"),
         (api.gnn_model, [None, SMALL], "^computation=None: expected the result of gnn_comp"),
-        (
-            api.gnn_model,
-            [COMPUTATION, None],
-            "^parameters=None: expected the result of gnn_par",
-        ),
+        (api.gnn_model, [COMPUTATION, None], "^parameters=None: expected the result of gnn_par"),
         (api.gnn_model, [COMPUTATION, api.gnn_parameters(2, 8, heads=2)], r"model\.heads: unknown"),
         (api.gnn_parameters, [2, [16, 16]], r"=\[16, 16\]: expected a width for each of 1 hidden"),
         (api.gnn_parameters, ["2", 16], "^L=2: expected a number of layers from"),
@@ -122,11 +114,7 @@ def test_partitions_and_features() -> None:
         (api.gnn_parameters, [3, "88"], "^hidden=88: expected a width for each of 2"),
         (api.gnn_parameters, [3, [16, 8]], r"=\[16, 8\]: expected equal widths"),
         (api.platform_metadata, [[3]], r"^platform_metadata=\[3\]: expected a device plan"),
-        (
-            api.platform_metadata,
-            ["cpu_x3"],
-            "device_plan=cpu_x3: allowed are cpu, cpu_each",
-        ),
+        (api.platform_metadata, ["cpu_x3"], "device_plan=cpu_x3: allowed are cpu, cpu_each"),
         (api.platform_metadata, [["cpu", "tpu"]], r"devices\.1\.kind=tpu: allowed are cpu, emulat"),
         (api.platform_metadata, [[{"name": "x"}]], r"device_plan\.devices\.0=.* a kind"),
         (api.platform_metadata, [[]], r"device_plan\.devices=\[\]: expected at least one"),

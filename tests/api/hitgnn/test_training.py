@@ -177,10 +177,7 @@ COLUMNS = {
         ({"features": "host"}, "^features=host: expected the result of feature_storing"),
         ({"directory": "/proc/nowhere"}, "^/proc/nowhere: No such file or directory"),
         ({"resume": "nowhere"}, "resume=nowhere: expected a run directory"),
-        (
-            {"partition": THREE},
-            r"n: <lambda>: expected an integer for .* got int64 of shape \[3\]",
-        ),
+        ({"partition": THREE}, r"n: <lambda>: expected an integer for .* got int64 of shape \[3\]"),
         ({"partition": LABELS}, "n: <lambda>: expected owners from 0 to 0, .* got 0 to 3"),
         ({**COLUMNS, "platform": "cpu_x2"}, "partitioner=p3"),
     ],
@@ -198,16 +195,8 @@ def test_what_other_functions_make_is_asked_for(graph, tmp_path, monkeypatch) ->
     for call, given, message in (
         (api.start_training, (None, graph), "^model=None: expected the result of gnn_model"),
         (api.start_training, (model, model), "^graph=.*: expected the result of load_input"),
-        (
-            api.start_training,
-            (model, graph, "cpu"),
-            "^platform=cpu: expected the result",
-        ),
-        (
-            api.save_model,
-            (None, "weights.safetensors"),
-            "^training=None: expected the result",
-        ),
+        (api.start_training, (model, graph, "cpu"), "^platform=cpu: expected the result"),
+        (api.save_model, (None, "weights.safetensors"), "^training=None: expected the result"),
     ):
         with pytest.raises(ConfigError, match=message):
             call(*given)

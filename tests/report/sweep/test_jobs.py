@@ -300,11 +300,7 @@ def test_jobs_that_cache_nothing_have_a_reason_and_no_speed_up(tmp_path, capsys)
     nothing = {"uncached": {"devices": 2, "of": 2, "reason": reason}}
     cached = {"cache": {"cliques": [[0], [1]], "whole_run": {"feature_hit_rate": 0.5}}}
     aggregating = {"cache": {"cliques": [[0], [1]], "whole_run": {"feature_hit_rate": None}}}
-    jobs = [
-        ("none", 3.0, {}),
-        ("pagraph", 2.0, aggregating | nothing),
-        ("legion", 1.5, cached),
-    ]
+    jobs = [("none", 3.0, {}), ("pagraph", 2.0, aggregating | nothing), ("legion", 1.5, cached)]
     for number, (planner, seconds, more) in enumerate(jobs):
         job(tmp_path, number, [f"cache_planner={planner}"], **completed(0.5, seconds, **more))
     ended(tmp_path)
@@ -323,7 +319,7 @@ def test_jobs_that_cache_nothing_have_a_reason_and_no_speed_up(tmp_path, capsys)
 @pytest.mark.parametrize("width", [60, 100, 200])
 def test_no_column_is_cut(tmp_path, capsys, monkeypatch, width: int) -> None:
     """A narrow terminal has fewer columns, and a line that names the others."""
-    monkeypatch.setattr("gnnscale.report.sweep.table._FILE_WIDTH", width)
+    monkeypatch.setattr("gnnscale.report.sweep._FILE_WIDTH", width)
     for number, name in enumerate(("pagraph", "legion")):
         cache = {"whole_run": {"feature_hit_rate": 0.5 * number, "topology_hit_rate": 0.1}}
         more = {"step_bytes": {"host": 1e9, "link": 5e9, "peers": 0.0}, "cache": cache}

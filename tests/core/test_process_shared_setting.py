@@ -1,6 +1,6 @@
 from typing import Any
 
-from gnnscale.core.shared_setting import SharedSetting
+from gnnscale.core.process import SharedSetting
 
 
 def test_the_last_block_restores_what_the_first_set() -> None:

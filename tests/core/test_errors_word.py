@@ -1,7 +1,6 @@
 import pytest
 
-from gnnscale.core.errors import ConfigError
-from gnnscale.core.word import check_bank, check_label, check_word
+from gnnscale.core.errors import ConfigError, check_bank, check_label, check_word
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,16 @@ from xml.etree import ElementTree
 import pictures
 import pytest
 
-from gnnscale.report.page.parts import (
+from gnnscale.report.page.document import badge, column_table
+from gnnscale.report.partition import (
     MAX_ROWS,
     BarRow,
     Drawing,
     Panel,
-    badge,
     edge_map,
     grid_for,
     picture,
     size_bars,
-    table,
 )
 
 
@@ -63,9 +62,7 @@ def test_nothing_is_drawn_with_no_length() -> None:
 
 
 def edges(counts: list[list[int]]) -> Drawing:
-    return edge_map(
-        counts, grid_for(len(counts)), x_start=60, top=80, title="edges", note="between"
-    )
+    return edge_map(counts, grid_for(len(counts)), x_start=60, top=80)
 
 
 def test_colours_compare_what_lies_between_parts() -> None:
@@ -126,7 +123,7 @@ def test_measured_figures_need_no_mark() -> None:
 
 def test_columns_of_absent_figures_are_left_out() -> None:
     names = {"device": ["a", "b"], "kind": ["–", "–"]}
-    shown = table(names, {"hits": ["1", "–"], "misses": ["–", "–"]})
+    shown = column_table(names, {"hits": ["1", "–"], "misses": ["–", "–"]})
     assert shown == (
         '<table><tr><th class="left">device</th><th class="left">kind</th><th>hits</th></tr>'
         '<tr><td class="left">a</td><td class="left">–</td><td>1</td></tr>'

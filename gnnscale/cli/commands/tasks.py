@@ -1,0 +1,277 @@
+"""Tasks of all commands but ``train``: data, trained runs, planning and inspection."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnnscale.cli.commands.output import check_output, hydra_settings, output_folder
+from gnnscale.core.config.run_directory import locked_run
+from gnnscale.core.config.typed import typed
+from gnnscale.core.hardware import let_idle_threads_sleep
+from gnnscale.core.locks import sole_maker
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from rich.console import Console
+
+    from gnnscale.data import GraphSource
+    from gnnscale.fpga_design import GenerateConfig
+
+
+def prepare(options: DictConfig) -> None:
+    """Convert raw files to a graph store."""
+    from gnnscale.run.commands import PrepareConfig
+
+    config = typed(options, PrepareConfig)
+    print(config.dataset.prepare(force=config.force))
+
+
+def partition(options: DictConfig) -> None:
+    """Partition a graph, print the partition, and draw ``partition.svg`` into its directory."""
+    from rich.console import Console
+
+    from gnnscale import partition as parts
+    from gnnscale.core.files import write_atomically
+    from gnnscale.report.partition import draw, print_partition
+    from gnnscale.run.commands import PartitionConfig
+
+    config = typed(options, PartitionConfig)
+    graph = config.dataset.open()
+    sizes = {"num_parts": config.num_parts, "num_hops": config.num_hops}
+    # The lock also covers the stores of parts and the picture, which belong to the partition.
+    with sole_maker(parts.partition_path(config.partitioner, graph, **sizes)):
+        path = parts.make_partition(
+            config.partitioner, graph, **sizes, num_threads=config.num_threads, force=config.force
+        )
+        stored = parts.read_partition(path, graph)
+        print_partition(stored, graph=graph.name, console=Console())
+        if not (path / parts.PICTURE_FILE).exists():
+            write_atomically(path / parts.PICTURE_FILE, draw(stored, graph=graph.name))
+        if config.part_stores:
+            (parts.write_rows if config.part_stores == "rows" else parts.write_parts)(stored, graph)
+    print(path)
+
+
+def plan_cache(options: DictConfig) -> None:
+    """Plan the caches of a run, print the plan, and draw ``cache_plan.svg`` into its directory."""
+    let_idle_threads_sleep()
+
+    from rich.console import Console
+
+    from gnnscale.cache import PICTURE_FILE, read_plan
+    from gnnscale.core.files import write_atomically
+    from gnnscale.report.cache_plan import draw, print_plan
+    from gnnscale.run.artifacts import open_partition
+    from gnnscale.run.commands import PlanCacheConfig
+    from gnnscale.training.build.cache_problem import plan_caches
+    from gnnscale.training.make_artifacts import divide
+
+    config = typed(options, PlanCacheConfig)
+    graph = config.dataset.open()
+    divided = () if config.partitioner.divides == "nothing" else (divide(config, graph),)
+    path = plan_caches(config, graph, open_partition(divided, graph), force=config.force)
+    stored = read_plan(path, graph)
+    print_plan(stored, graph=graph.name, console=Console())
+    if not (path / PICTURE_FILE).exists():
+        write_atomically(path / PICTURE_FILE, draw(stored, graph=graph.name))
+    print(path)
+
+
+def evaluate(options: DictConfig) -> None:
+    """Evaluate the best checkpoint of a run, and write ``evaluation.json`` into its directory."""
+    let_idle_threads_sleep()
+
+    from gnnscale.inference.evaluate import evaluate as evaluate_run
+    from gnnscale.report.summary import write_json
+    from gnnscale.run.commands import EvaluateConfig
+
+    config = typed(options, EvaluateConfig)
+    file = config.run.resolve() / "evaluation.json"
+    with locked_run(config.run):
+        evaluation = evaluate_run(config)
+        write_json(file, asdict(evaluation))
+    for split in ("train", "valid", "test"):
+        metrics = evaluation.metrics[split].items()
+        print(split, ", ".join(f"{name} {format_metric(value)}" for name, value in metrics))
+    print(file)
+
+
+def format_metric(value: float | None) -> str:
+    """Return the value of a metric for the terminal."""
+    return "not defined" if value is None else f"{value:.4f}"
+
+
+def predict(options: DictConfig) -> None:
+    """Write predictions or embeddings of a run's best checkpoint."""
+    let_idle_threads_sleep()
+
+    from gnnscale.inference.export import predict as task
+
+    graph = take_graph(options)
+    config = replace(typed(options, task.PredictConfig), graph=graph)
+    with locked_run(config.run, config.out):
+        print(task.predict(config))
+
+
+def take_graph(options: DictConfig) -> GraphSource | None:
+    """Remove the dataset from ``options``; return it, or None if it is the run's dataset."""
+    from omegaconf import open_dict
+
+    from gnnscale.data import GraphSource
+
+    if "_target_" not in options.dataset:
+        return None  # its options are paths of the run's dataset
+    with open_dict(options):
+        dataset = options.pop("dataset")
+        for name in ("store", "raw"):  # not fields of every dataset
+            if dataset[name] is None:
+                del dataset[name]
+    base: Any = GraphSource  # abstract: ``_target_`` names a subclass
+    graph: GraphSource = typed(dataset, base, group="dataset")
+    return graph
+
+
+def export(options: DictConfig) -> None:
+    """Write a run's best weights for another program, and print the code that loads them."""
+    let_idle_threads_sleep()
+
+    from gnnscale.inference.export import weights
+
+    config = typed(options, weights.ExportConfig)
+    with locked_run(config.run, config.file):
+        done = weights.export(config)
+    print(done.snippet)
+    if done.note:
+        print(f"note: {done.note}")
+    print(done.file)
+
+
+def doctor(options: DictConfig) -> None:
+    """Examine this machine, or a graph store, and write ``doctor.json``."""
+    let_idle_threads_sleep()
+
+    from rich.console import Console
+
+    from gnnscale.core.errors import GraphError
+    from gnnscale.report import doctor as report
+    from gnnscale.report.summary import write_json
+
+    config = typed(options, report.DoctorConfig)
+    findings = report.examine()
+    report.print_findings(findings, Console())
+    problem = None
+    if config.store is not None:
+        findings["store"] = report.examine_store(config.store)
+        report.print_store(findings["store"], Console())
+        problem = report.store_problem(findings["store"])
+    with output_folder(options, ("doctor.json",)) as directory:
+        file = directory / "doctor.json"
+        write_json(file, findings)
+        if config.calibrate:  # in the block: an interruption removes doctor.json
+            file = _calibrate(Console())
+    print(file)
+    if problem is not None:
+        raise GraphError(problem)
+
+
+def _calibrate(console: Console) -> Path:
+    """Measure this machine, print its rates and return the platform file."""
+    from gnnscale.planner.calibration.calibrate import calibrate
+    from gnnscale.planner.platform import platform_file
+    from gnnscale.report.doctor import print_rates
+
+    platform = calibrate()
+    print_rates(platform.processor, console)
+    platform.write(platform_file())
+    return platform_file()
+
+
+def simulate(options: DictConfig) -> None:
+    """Predict training on a platform; write ``simulation.json`` and ``scaling.svg``."""
+    from rich.console import Console
+
+    from gnnscale.core.files import write_atomically
+    from gnnscale.planner.simulator import SimulateConfig
+    from gnnscale.planner.simulator import simulate as run_simulation
+    from gnnscale.report.simulate import describe, draw, print_scaling
+    from gnnscale.report.summary import write_json
+
+    scaling = run_simulation(typed(options, SimulateConfig))
+    print_scaling(scaling, Console())
+    with output_folder(options, ("simulation.json", "scaling.svg")) as directory:
+        write_json(directory / "simulation.json", describe(scaling))
+        write_atomically(directory / "scaling.svg", draw(scaling))
+    print(directory)
+
+
+def generate(options: DictConfig) -> None:
+    """Write an FPGA design, or compare the vendor's reports with the design's estimates."""
+    let_idle_threads_sleep()
+
+    from rich.console import Console
+
+    from gnnscale.core.files import write_atomically
+    from gnnscale.fpga_design import GenerateConfig
+    from gnnscale.fpga_design import generate as run_generator
+    from gnnscale.fpga_design.design import DESIGN_FILE
+    from gnnscale.fpga_design.package import NAMES
+    from gnnscale.report import fpga_design as report
+    from gnnscale.report.summary import write_json
+
+    config = typed(options, GenerateConfig)
+    if config.report is not None:
+        _compare(options, config)
+        return
+    # Refuse the output folder before the long exploration.
+    check_output(NAMES, force=config.force)
+    generated = run_generator(config)
+    report.print_design(generated, Console())
+    groups, values = _host_options(options)
+    with output_folder(options, NAMES, force=config.force) as directory:
+        generated.write(directory, groups=groups, options=values)
+        write_json(directory / "estimate.json", report.describe(generated))
+        write_atomically(directory / "estimate.html", report.page(generated))
+        write_json(directory / DESIGN_FILE, generated.design.plain())
+    print(directory)
+
+
+def _compare(options: DictConfig, config: GenerateConfig) -> None:
+    """Compare the vendor's reports with the estimates of their design."""
+    from rich.console import Console
+
+    from gnnscale.core.files import write_atomically
+    from gnnscale.fpga_design.vendor import compare
+    from gnnscale.report import vendor_comparison as vendor
+    from gnnscale.report.summary import write_json
+
+    assert config.report is not None
+    comparison = compare(config.report, config.design)
+    vendor.print_comparison(comparison, Console())
+    names = ("comparison.json", "comparison.html")
+    with output_folder(options, names, force=config.force) as directory:
+        write_json(directory / "comparison.json", vendor.describe(comparison))
+        write_atomically(directory / "comparison.html", vendor.page(comparison))
+    print(directory)
+
+
+def _host_options(options: DictConfig) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the chosen groups of the training run, and the values of their options."""
+    from omegaconf import OmegaConf
+
+    from gnnscale.fpga_design.design import PARTITIONERS
+
+    choices = hydra_settings().runtime.choices
+    groups = {name: str(choices[name]) for name in ("model", "sampler")}
+    partitioner = PARTITIONERS.get(options.system)
+    if options.cards > 1 and partitioner is not None:
+        groups["partitioner"] = partitioner
+    if options.get("dataset") is not None:
+        groups["dataset"] = str(choices["dataset"])
+    batch_size = options.batch_size * options.cards
+    values: dict[str, Any] = {"seed": options.seed, "batch_size": batch_size}
+    for name in groups.keys() & options.keys():
+        plain: Any = OmegaConf.to_container(options[name], resolve=True)
+        values[name] = {key: value for key, value in plain.items() if key != "_target_"}
+    return groups, values
