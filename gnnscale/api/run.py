@@ -21,9 +21,8 @@ from gnnscale.core.config.run_directory import SUMMARY_FILE
 from gnnscale.core.config.user_code import importable_name
 from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.data.array_inputs import type_name
-from gnnscale.inference.evaluate import Evaluation
-from gnnscale.inference.evaluate import evaluate as evaluate_run
-from gnnscale.inference.load_run import load_run, open_run_task
+from gnnscale.inference.evaluate import Evaluation, measure
+from gnnscale.inference.load_run import load_run, open_run_task, open_trained, with_inference
 from gnnscale.nn import ModelConfig
 from gnnscale.nn.options import CustomModel
 from gnnscale.run.checkpoint import BEST
@@ -289,12 +288,15 @@ def evaluate(
     """
     result = run if isinstance(run, Result) else load(run)
     threads = result.config.num_threads if num_threads is None else num_threads
-    config = EvaluateConfig(run=result.directory, num_threads=threads, inference=inference)
-    options = result.config if metrics is None else replace(result.config, metrics=list(metrics))
+    options = EvaluateConfig(run=result.directory, num_threads=threads, inference=inference)
+    config = result.config if metrics is None else replace(result.config, metrics=list(metrics))
+    config = with_inference(config, options.inference, options.num_threads)
     num_torch_threads = torch.get_num_threads()
     try:
         with torch.random.fork_rng(devices=[]):
-            return evaluate_run(config, options)
+            torch.set_num_threads(threads)
+            task, trained = open_trained(result.directory, config, ranks=True)
+            return measure(task, trained, config.evaluation_options)
     finally:
         torch.set_num_threads(num_torch_threads)
 

@@ -279,7 +279,9 @@ class _LoadedRun:
         if not isinstance(model, LinkGNN):
             raise ConfigError(f"{method}: expected a run with task=links")
         graph = self.open(graph)
-        return graph, PairScorer(model, Predictor(model, graph, self.config.evaluation_options), graph)
+        return graph, PairScorer(
+            model, Predictor(model, graph, self.config.evaluation_options), graph
+        )
 
     def rows(self, vertices: Any, graph: Any, *, layer: int, what: str, inference: str) -> Array:
         """Return the outputs of a layer for ``vertices``, converted to the kind ``what``."""

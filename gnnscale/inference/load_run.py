@@ -202,6 +202,12 @@ def open_run_task(run: RunConfig, directory: Path | None = None, *, ranks: bool 
         raise ConfigError(f"{file}: {error}") from None  # the option was read there
 
 
+def with_inference(run: RunConfig, inference: str | None, num_threads: int) -> RunConfig:
+    """Return ``run`` with another inference mode (None: the run's own) and number of threads."""
+    runtime = replace(run.runtime, inference=inference or run.runtime.inference)
+    return replace(run, num_threads=num_threads, runtime=runtime)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModel:
     """Model of a run with the weights of its best epoch."""
@@ -298,6 +304,18 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
     if graph is not None:
         trained.give_rows(graph)
     return trained
+
+
+def open_trained(
+    directory: Path, run: RunConfig, *, ranks: bool = False
+) -> tuple[Task, TrainedModel]:
+    """Return the task of the run in ``directory`` and its model; errors are those of both parts.
+
+    Args:
+        ranks: whether edges are ranked, for which the candidates are read.
+    """
+    task = open_run_task(run, directory, ranks=ranks)
+    return task, load_trained(directory, run, task.graph)
 
 
 def _build(run: RunConfig, signature: InputSchema) -> TrainableModel:
