@@ -30,6 +30,7 @@ from gnnscale.run.runtime_config import RuntimeConfig
 from gnnscale.run.tasks import TaskConfig
 from gnnscale.sampling import SamplerConfig
 from gnnscale.training.launcher.launch import launch
+from gnnscale.training.setup import open_run
 from gnnscale.training.train import train
 
 pytestmark = pytest.mark.integration
@@ -135,9 +136,14 @@ class OneStep(Observer):
         raise StepTaken
 
 
+def train_here(config: RunConfig, directory: Path, observer: Any, *, options: Any) -> Any:
+    """Train in this process."""
+    return train(open_run(config, directory, options), observer)
+
+
 @pytest.fixture
 def one_step(tmp_path, monkeypatch, write_figures) -> Callable[..., None]:
-    """Take one step of a run, by ``train`` or by ``launch``."""
+    """Take one step of a run, in this process or by ``launch``."""
     monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path)))
 
     def run(begin: Callable[..., Any], options: DictConfig) -> None:
@@ -161,4 +167,4 @@ def test_every_experiment_takes_a_step(experiment, one_step, test_data) -> None:
     raw = (test_data / DATA[experiment]).absolute()
     if not raw.exists():
         pytest.skip(f"GNNSCALE_TEST_DATA: no {raw}")
-    one_step(train, composed(experiment, f"dataset.raw={raw}", "num_threads=1"))
+    one_step(train_here, composed(experiment, f"dataset.raw={raw}", "num_threads=1"))

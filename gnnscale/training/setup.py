@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from gnnscale.core import multiplies_bfloat16, usable_cores
-from gnnscale.distributed.process_group import Group
+from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
 from gnnscale.graph import Graph
 from gnnscale.inference.evaluate import Validator
 from gnnscale.ops import keep_freed_memory
@@ -48,7 +48,7 @@ def open_run(
     config: RunConfig,
     directory: Path,
     options: dict[str, Any],
-    group: Group,
+    group: Group = SINGLE_PROCESS,
     artifacts: Sequence[RunArtifact] = (),
     *,
     may_drop_cpu: bool = False,

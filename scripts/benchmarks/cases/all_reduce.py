@@ -76,6 +76,7 @@ def time_training(
     machine is as fast for both. The first step after a change does not count.
     """
     from gnnscale import Observer
+    from gnnscale.training.setup import open_run
     from gnnscale.training.train import train
 
     config, plain = composed(*overrides)
@@ -85,7 +86,7 @@ def time_training(
             group = alternating(ways)
             with tempfile.TemporaryDirectory() as folder:
                 more = plain | {"resume": None}
-                train(config, Path(folder), Observer(), options=more, group=group)
+                train(open_run(config, Path(folder), more, group), Observer(), group)
             if rank == 0 and number:
                 for way, seconds in step_seconds(group.ends).items():
                     found[way].append(seconds)

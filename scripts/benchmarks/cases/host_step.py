@@ -42,6 +42,7 @@ def step_seconds(mode: str) -> float:
 
     from benchmarks.null_device import plan
     from gnnscale.report.terminal import RunReport
+    from gnnscale.training.setup import open_run
     from gnnscale.training.train import train
 
     ends: list[float] = []
@@ -58,7 +59,7 @@ def step_seconds(mode: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         console = Console(file=io.StringIO())
         report = Ends(Path(folder), epochs=1, options=values, console=console)
-        train(config, Path(folder), report, options=values)
+        train(open_run(config, Path(folder), values), report)
     steps = [end - begin for begin, end in zip(ends[_WARM_UP:], ends[_WARM_UP + 1 :], strict=False)]
     return statistics.median(steps)
 

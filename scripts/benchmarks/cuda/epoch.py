@@ -15,6 +15,7 @@ from benchmarks.cuda.bench import Bench
 from benchmarks.runner import composed
 from gnnscale import Observer
 from gnnscale.sampling import NeighborSampler
+from gnnscale.training.setup import open_run
 from gnnscale.training.train import train
 
 _EPOCHS = 5
@@ -51,7 +52,7 @@ def trained(*overrides: str) -> tuple[Any, Losses]:
     config, values = composed(*overrides)
     watching = Losses()
     with tempfile.TemporaryDirectory() as folder:
-        result = train(config, Path(folder), watching, options=values | {"resume": None})
+        result = train(open_run(config, Path(folder), values | {"resume": None}), watching)
     return result, watching
 
 
