@@ -35,11 +35,8 @@ class HostFeatures(FeatureStore):
     ) -> None:
         """Read ``features`` ``[num_vertices, f]``, of the element type named ``dtype``.
 
-        Args:
-            num_features: f of int8 and int4, whose rows are bytes. None: the columns of
-                ``features``.
-            columns: ``(first, last + 1)`` of the columns to read (P3). None: all columns.
-            from_disk: whether most rows are on the disk when they are read.
+        ``num_features`` is f of int8 and int4, whose rows are bytes. ``columns`` are ``(first, last
+        + 1)`` of the columns to read (P3); None: all columns.
         """
         self.from_disk = from_disk  #: whether most rows are on the disk when they are read
         self._columns = columns

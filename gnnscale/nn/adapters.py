@@ -37,10 +37,8 @@ def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> lis
 
     A block has the vertices' ids in ``srcdata[dgl.NID]`` and ``dstdata[dgl.NID]``. If the batch has
     them, ``edata["importance"]`` has the importance of edges (layer-wise sampling),
-    ``edata["weight"]`` their weights, and ``edata["feat"]`` their features.
-
-    Raises:
-        ImportError: DGL is not installed.
+    ``edata["weight"]`` their weights, and ``edata["feat"]`` their features. ImportError: there is
+    no DGL.
     """
     dgl = import_dgl()
     vertices = _converted(batch.input_vertices, idtype)
@@ -95,10 +93,8 @@ def to_edge_indices(batch: MiniBatch) -> list[Tensor]:
 
     Local ids number the layer's source vertices, destinations first, in ascending order of
     destinations. If a module computes a layer for all source vertices, the rows of the destinations
-    come first and are right.
-
-    Raises:
-        ValueError: the edges have importance (layer-wise sampling), which ``edge_index`` lacks.
+    come first and are right. ValueError: ``edge_index`` lacks the importance of layer-wise
+    sampling.
     """
     return [block_to_edge_index(block) for block in batch.blocks]
 
@@ -213,14 +209,10 @@ def whole_batch(
 ) -> tuple[MiniBatch, Inputs]:
     """Return a mini-batch whose seeds are all vertices, with all in-neighbors in every layer.
 
-    Args:
-        x: ``[n, num_features]`` rows of the vertices.
-        edge_index: ``[2, num_edges]`` sources and targets of the edges, as in PyTorch Geometric.
-        edge_weight: ``[num_edges]`` weights; None: edges have no weights.
-        edge_attr: ``[num_edges, num_edge_features]``; None: edges have no features.
-
-    Raises:
-        ConfigError: a tensor has another shape, or an edge names no vertex of ``x``.
+    ``x`` is ``[n, num_features]``, ``edge_index`` ``[2, num_edges]`` sources and targets as in
+    PyTorch Geometric, ``edge_weight`` ``[num_edges]`` or None, and ``edge_attr`` ``[num_edges,
+    num_edge_features]`` or None. ConfigError: a tensor has another shape, or an edge names no
+    vertex of ``x``.
     """
     _check(x, edge_index, edge_weight, edge_attr)
     source, target = edge_index.cpu().numpy()

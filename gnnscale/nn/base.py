@@ -151,13 +151,10 @@ class TrainableModel(nn.Module):
         """Read the rows of the input vertices of ``batch`` from ``store``.
 
         Args:
-            store: source of the rows.
-            batch: the mini-batch.
             degrees: ``[num_input_vertices]`` float32 in-degrees, if the model uses them.
             aggregates: whether to aggregate while reading, if the first layer allows it. The model
                 computes the same output either way.
             dtype: float32 or bfloat16.
-            num_threads: threads that read.
         """
         x, traffic = store.gather(batch.input_vertices, dtype=dtype, num_threads=num_threads)
         return Inputs(x=x, aggregated=False, degrees=degrees, traffic=traffic)

@@ -95,10 +95,8 @@ class DeviceBlock(Block, ABC):
     ) -> Tensor:
         """Activate ``h`` and aggregate it, with gradient; see ``functional.aggregate``.
 
-        Args:
-            h: ``[num_src, f]`` float32 or bfloat16, contiguous; overwritten if it is activated.
-            degrees: ``[num_src]`` float32 in-degrees in the full graph, if the rule needs them.
-            act: activation of ``h``; None: ``h`` is not activated.
+        ``h`` ``[num_src, f]``, float32 or bfloat16 and contiguous, is overwritten by ``act``.
+        ``degrees`` are ``[num_src]`` float32 in-degrees in the full graph, if the rule needs them.
         """
 
     @abstractmethod

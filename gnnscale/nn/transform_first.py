@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gnnscale.core import Array, Traffic
 from gnnscale.features import Aggregation, FeatureStore
+from gnnscale.features.base import WrappedStore
 from gnnscale.nn.conv.gat import AttentionLayer, attend, with_self_edges
 from gnnscale.nn.conv.linear import (
     Degrees,
@@ -35,7 +36,7 @@ from gnnscale.sampling import Block
 _COLUMNS = 16
 
 
-class TransformedStore(FeatureStore):
+class TransformedStore(WrappedStore):
     """Store of transformed rows, which can also return the rows before the transformation."""
 
     def own(self, vertices: Array) -> Tensor:

@@ -70,10 +70,9 @@ class UserModel(TrainableModel):
     ) -> None:
         """Wrap ``module``, called in ``form``, a key of ``CALLS``.
 
-        Args:
-            widths: features of an input row, and number of classes.
-            option: ``model.module=NAME``, the beginning of messages.
-            edge_width: features of an edge that the module reads; 0: none.
+        ``widths`` are features of an input row and number of classes; ``option`` is
+        ``model.module=NAME``, the beginning of messages; edges have ``edge_width`` features that it
+        reads.
         """
         super().__init__()
         self.uses_edge_features = edge_width > 0

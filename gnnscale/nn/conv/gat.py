@@ -36,12 +36,10 @@ class AttentionLayer(GraphLayer):
     linear: nn.Linear  #: projects sources, ``[num_heads * width, num_in]``
 
     def __init__(self, num_out: int, num_heads: int, *, average: bool, edge_dim: int) -> None:
-        """Build a layer.
+        """Build a layer whose scores read ``edge_dim`` features of an edge, 0: none.
 
-        Args:
-            average: whether heads are averaged, each of ``num_out`` features; otherwise they are
-                concatenated, each of ``num_out / num_heads`` features.
-            edge_dim: features of an edge that scores read; 0: none.
+        With ``average``, heads of ``num_out`` features are averaged; otherwise heads of ``num_out /
+        num_heads`` features are concatenated.
         """
         super().__init__()
         self.edge_dim = edge_dim
