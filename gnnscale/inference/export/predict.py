@@ -256,14 +256,9 @@ def find_edges(
 ) -> tuple[IntArray, IntArray]:
     """Return ends ``[n, 2]`` of edges to predict, and rows ``[n]`` of their features.
 
-    Args:
-        part: ``all``, or a part of the edge split.
-        pairs: pairs to predict instead of edges, as in ``find_pairs``; None: edges of the graph.
-        user_ids: user ids of the vertices; None: ids are vertices.
-
-    Raises:
-        ConfigError: the part has no edge, or the model reads features that pairs lack.
-        GraphError: a file of pairs is damaged.
+    ``part`` is ``all``, or a part of the edge split. ``pairs``, as in ``find_pairs``, are predicted
+    instead of edges of the graph. ConfigError: the part has no edge, or the model reads features
+    that pairs lack. GraphError: a file of pairs is damaged.
     """
     if pairs is not None:
         if signature.num_edge_features:
