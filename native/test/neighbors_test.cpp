@@ -130,9 +130,16 @@ void test_pairs_of(const PairKernels& kernels, int64_t heads, int64_t width) {
       }
     }
   }
-  const PairScores task{
-      own.data(), z.data(), attention.data(), kIndptr.data(), kIndices.data(), kDst, kSrc, heads,
-      width,      0.5F};
+  const PairScores task{own_rows.data(),
+                        z.data(),
+                        attention.data(),
+                        kIndptr.data(),
+                        kIndices.data(),
+                        kDst,
+                        kSrc,
+                        heads,
+                        width,
+                        0.5F};
   Scored result{zeros(num_edges * heads), zeros(kDst * length), zeros(kSrc * length),
                 zeros(length)};
   const MutableRows scores{result.scores.data(), DType::float32, heads, heads};
