@@ -35,20 +35,19 @@ class ShardedFeatures:
         self.itemsize = rows.itemsize
         self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * rows.itemsize
         num_owned = 0
-        for part in row_slices(len(self.owner), self.owner.itemsize):
-            owner = np.asarray(self.owner[part])
-            outside = (owner < 0) | (owner >= self.num_parts)
+        for vertices in row_slices(len(owner), owner.itemsize):
+            parts = np.asarray(owner[vertices])
+            outside = (parts < 0) | (parts >= num_parts)
             if outside.any():
                 vertex = int(outside.argmax())
                 raise GraphError(
-                    f"{self.path / 'owner.npy'}: vertex {part.start + vertex} belongs to part "
-                    f"{owner[vertex]}, allowed are 0 to {self.num_parts - 1}"
+                    f"{path / 'owner.npy'}: vertex {vertices.start + vertex} belongs to part "
+                    f"{parts[vertex]}, allowed are 0 to {num_parts - 1}"
                 )
-            num_owned += int((owner == self.part).sum())
-        if num_owned != len(self.rows):
+            num_owned += int((parts == part).sum())
+        if num_owned != len(rows):
             raise GraphError(
-                f"{self.path / 'features.npy'}: {len(self.rows)} rows, part {self.part} has "
-                f"{num_owned} vertices"
+                f"{path / 'features.npy'}: {len(rows)} rows, part {part} has {num_owned} vertices"
             )
 
     def __len__(self) -> int:
