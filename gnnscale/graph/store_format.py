@@ -138,8 +138,7 @@ def read_meta(path: Path) -> StoreMeta:
     """Return ``meta.json`` of the store at ``path``, checked."""
     entries = GRAPH_STORE.read_header(path)
     values = {key: value for key, value in entries.items() if key != "entries"}
-    meta = GRAPH_STORE.record(StoreMeta, values, path)
-    return replace(meta, entries=entries)
+    return replace(GRAPH_STORE.record(StoreMeta, values, path), entries=entries)
 
 
 def write_meta(

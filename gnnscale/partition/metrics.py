@@ -218,8 +218,7 @@ def _sizes(
         owner, degrees = parts.owner[rows], _degrees(graph, rows)
         owned = owner >= 0
         # Weights are summed as float64, which is exact below 2^53.
-        sums = np.bincount(owner[owned], degrees[owned], parts.num_parts)
-        num_edges += sums.astype(np.int64)
+        num_edges += np.bincount(owner[owned], degrees[owned], parts.num_parts).astype(np.int64)
     return (np.asarray(inner) + halo).tolist(), num_edges.tolist(), in_any_part
 
 

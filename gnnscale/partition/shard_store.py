@@ -283,8 +283,7 @@ def _write(
     for index, folder in folders.items():
         written = {"features": rows[index]}
         for name, array in arrays.items():
-            activity = f"part {index}: {name}"
-            written[name] = _copy_array(folder / f"{name}.npy", array, activity)
+            written[name] = _copy_array(folder / f"{name}.npy", array, f"part {index}: {name}")
         for file in copied:
             with open_regular(file) as source, (folder / file.name).open("wb") as copy:
                 shutil.copyfileobj(source, copy)

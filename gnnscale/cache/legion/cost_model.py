@@ -102,8 +102,7 @@ class CliqueCost:
 
     def n_t(self, list_hotness: Any) -> Any:
         """Return the sampling transactions with cached lists of ``list_hotness``, eq. 4 and 5."""
-        cached = list_hotness / max(self.total_list_hotness, 1)
-        return self.n_tsum * (1 - cached)
+        return self.n_tsum * (1 - list_hotness / max(self.total_list_hotness, 1))
 
     def rows_missed(self, row_hotness: Any) -> Any:
         """Return U_F, the rows over the link if the cached rows have ``row_hotness``, eq. 7."""

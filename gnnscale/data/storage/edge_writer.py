@@ -110,8 +110,7 @@ class EdgeWriter:
             self.arrays |= self._published.finish(num_zeros=int(spool.adds_loops))
             if self._advises and not self._options.standardize:
                 spread, source = self._published.spread, self._published.source
-                columns = self._notes.get("edge_columns", ())
-                warn_of_columns(spread, source, columns, of_edges=True)
+                warn_of_columns(spread, source, self._notes.get("edge_columns", ()), of_edges=True)
         if self.counts_repeated:
             self._log_repeated(spool)
         spool.close()
@@ -245,8 +244,7 @@ class PublishedEdges:
         """Append rows of zeros to the features; return the entries of ``meta.json``."""
         self._num_zeros = num_zeros
         if self.num_features:
-            zeros = np.zeros((num_zeros, self.num_features), np.float32)
-            self._files[EDGE_FEATURES].append(zeros)
+            self._files[EDGE_FEATURES].append(np.zeros((num_zeros, self.num_features), np.float32))
         entries = {name: file.close() for name, file in self._files.items()}
         self.close()
         return entries

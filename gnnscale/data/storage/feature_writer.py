@@ -74,8 +74,7 @@ class FeatureWriter:
             if value is not None:
                 shown_value = str(value).lower() if value is True else value
                 raise ConfigError(f"dataset.{name}={shown_value}: {source} has no features")
-        rows = np.zeros((num_vertices, 0), np.float32)
-        self.entry = write_array(self._path / _FEATURES, rows)
+        self.entry = write_array(self._path / _FEATURES, np.zeros((num_vertices, 0), np.float32))
         self.dtype = "float32"
         _LOG.info(
             "%s: has no features; features=learned, degrees or projections trains without", source

@@ -141,8 +141,7 @@ def cut_by_metis(
         # The constraints of DGL's METIS for a training mask and edges, ``[num_vertices, 4]``.
         _, degrees, is_train = weights.T
         is_other = 1 - is_train
-        columns = [is_other, is_train, degrees * is_other, degrees * is_train]
-        weights = np.stack(columns, axis=1)
+        weights = np.stack([is_other, is_train, degrees * is_other, degrees * is_train], axis=1)
     answer = run_tool(
         *(tool, undirected.indptr, undirected.indices),
         vertex_weights=weights,
