@@ -87,10 +87,9 @@ class CacheTask:
         return self.draws.num_threads
 
     def train_vertices(self, devices: Sequence[int]) -> Array:
-        """Return the training vertices of ``devices``; all of them if the graph is not partitioned.
+        """Return the training vertices of ``devices``; all if the graph is not partitioned.
 
-        A device whose part has no training vertices trains those of all parts (HitGNN, Algorithm
-        3).
+        A device without training vertices trains those of all parts (HitGNN, Algorithm 3).
         """
         train_idx = seed_order.labeled_vertices(self.graph, "train")
         if self.parts is None or self.parts.owner is None:

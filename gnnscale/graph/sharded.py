@@ -14,8 +14,7 @@ from gnnscale.core.artifact.npy import row_slices
 class ShardedFeatures:
     """Feature rows of one part, with the owner of every vertex.
 
-    The object replaces the full matrix ``[num_vertices, num_features]`` in a ``Graph`` and has its
-    shape. Reading it as a matrix raises GraphError, since most rows are on other machines.
+    The object has the shape of the matrix that it replaces in a ``Graph``; reads raise GraphError.
     """
 
     ndim = 2
@@ -23,11 +22,7 @@ class ShardedFeatures:
     def __init__(
         self, rows: Array, owner: Array, *, part: int, num_parts: int, partition: str, path: Path
     ) -> None:
-        """Store ``rows`` of the part's vertices, ascending, and the ``owner`` part of each vertex.
-
-        ``partition`` is the digest of the partition. Raises GraphError if owners do not fit the
-        rows.
-        """
+        """Check and store ``rows`` of the part's vertices, ascending, and the ``owner`` of each."""
         self.rows, self.owner, self.path = rows, owner, path
         self.part, self.num_parts, self.partition = part, num_parts, partition
         self.shape = (len(owner), *rows.shape[1:])

@@ -171,8 +171,7 @@ def applicable_metadata(
 ) -> tuple[dict[str, Any], list[Path]]:
     """Return the metadata of the store at ``path`` that applies to a copy, and its files.
 
-    ``unchanged`` is the data that is equal in the copy: any of ``vertices``, ``features``,
-    ``labels``, ``edge_features`` and ``edge_labels``.
+    ``unchanged`` data is equal in the copy: vertices, (edge) features, or (edge) labels.
     """
     entries = read_meta(path).entries
     notes = {n: entries[n] for n, of in _NOTES.items() if n in entries and of in unchanged}
@@ -186,8 +185,7 @@ def write_store(
 ) -> None:
     """Write a graph in memory to a new store at ``path``, checked and atomically.
 
-    ``arrays`` are all of ``ARRAYS``, and further ``EDGE_ARRAYS``, in the types of a store.
-    ``entries`` are those of ``write_meta``.
+    ``arrays`` have the types of a store; ``entries`` are those of ``write_meta``.
     """
     path = Path(os.path.abspath(path))
     with files.new_folder(path) as folder:
@@ -230,8 +228,7 @@ def _check_range(name: str, ids: Array, last: int) -> None:
 def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
     """Map all arrays of a store read-only; GraphError if a file is missing, truncated or invalid.
 
-    The check scans ``indptr``, labels, splits and degrees. Ids in ``indices`` and ``edge_rows`` are
-    checked when they are read; ``gnnscale doctor`` checks everything.
+    Ids in ``indices`` and ``edge_rows`` are checked when they are read, or by ``doctor``.
     """
     arrays = GRAPH_STORE.arrays(path, meta.arrays, _forms(meta))
     check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)

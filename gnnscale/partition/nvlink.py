@@ -31,8 +31,7 @@ def find_links(nvlink: str | None, *, option: str = _OPTION) -> Int64Array:
     """Return the number of links between each two GPUs, ``[num_gpus, num_gpus]``, symmetric.
 
     ``nvlink`` is one of ``MACHINES``, or a file for ``read_links``; ``nvml`` or None for the GPUs
-    of this machine that ``CUDA_VISIBLE_DEVICES`` selects. Raises ConfigError, naming ``option``, if
-    machine or file do not exist, the file has no such matrix, or there is no NVML or GPU.
+    of this machine that ``CUDA_VISIBLE_DEVICES`` selects.
     """
     if nvlink in (None, THIS_MACHINE):
         return _links_by_nvml(f"{option}={nvlink or 'null'}")

@@ -28,10 +28,9 @@ def sum_at(values: Array, at: Array) -> Any:
 
 
 def out_degree(graph: Graph) -> Int32Array:
-    """Count the adjacency lists that contain each vertex (PaGraph, Lin et al. 2020, section 3.1).
+    """Count the lists that contain each vertex (PaGraph, Lin et al. 2020, section 3.1).
 
-    Uniform neighbor sampling reads a vertex more often, the more lists contain it. Counts are
-    int32, at most 2^31 - 1; a vertex listed twice counts twice. Takes 12 bytes per vertex.
+    Uniform sampling reads a vertex more often, the more lists contain it. 12 bytes per vertex.
     """
     counts = np.zeros(graph.num_vertices, np.int64)
     for part in slices(graph.num_edges):

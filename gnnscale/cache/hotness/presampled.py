@@ -266,9 +266,8 @@ def presample(
 ) -> Presampled:
     """Sample the first ``num_steps`` (None: all) of ``epochs``, and count the reads of ``devices``.
 
-    Several batches are sampled at a time; the counts do not depend on their order. Takes about 16
-    bytes per device and vertex. ``epochs`` may exceed the run's. ``advance`` is called with 1 after
-    each batch.
+    Several batches are sampled at a time; their order is irrelevant. Takes about 16 bytes per
+    device and vertex.
     """
     num_vertices, num_epochs = draws.graph.num_vertices, 0
     reads_by_device = {

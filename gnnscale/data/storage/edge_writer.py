@@ -194,8 +194,7 @@ _SCALED = "scaled.npy"
 class PublishedEdges:
     """Writer of ``edge_ends.npy`` and, for edges with features, ``edge_features.npy``.
 
-    ``first`` are features ``[n, num_edge_features]``, which determine the width and are not written
-    yet. None: edges have no features.
+    ``first`` features ``[n, num_edge_features]`` determine the width. None: no features.
     """
 
     def __init__(

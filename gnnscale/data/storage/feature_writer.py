@@ -153,11 +153,7 @@ def write_features(
     encoding: FeatureEncoding,
     source: object,
 ) -> tuple[ArrayEntry, float]:
-    """Write feature rows ``chunks`` of all vertices to ``path``, checked.
-
-    Returns the entry of ``meta.json``, and the largest magnitude before the conversion. Raises
-    ConfigError if the type that the user chose cannot hold a value.
-    """
+    """Write feature rows of all vertices; return their entry and their largest magnitude."""
     num_vertices, num_features = shape
     first, largest = 0, 0.0
     with (

@@ -1,9 +1,8 @@
 """Multilevel partitioning: coarsen a graph, cut the coarsest graph, and refine on the way back.
 
-Coarsening is size-constrained label propagation (Meyerhenke, Sanders and Schulz, SEA 2014), with
-three weights per vertex. Graphs that do not become sparser, such as social networks, are sampled:
-heavy edges are kept, and light edges are sampled with equal expected weight. So a coarse graph
-takes a fraction of the topology's memory.
+Coarsening is size-constrained label propagation (Meyerhenke, Sanders and Schulz, SEA 2014). Graphs
+that do not become sparser, such as social networks, are sampled: heavy edges are kept, and light
+edges are sampled with equal expected weight.
 """
 
 from collections.abc import Callable
@@ -80,10 +79,9 @@ class RefinedParts:
 def max_weights(
     weights: Int64Array, shares: Float64Array, limits: tuple[float, ...] = LIMITS
 ) -> Int64Array:
-    """Return ``[num_parts, num_weights]`` largest weights of each part: its share times ``limits``.
+    """Return the largest weights of each part, ``[num_parts, num_weights]``.
 
-    ``weights`` are ``[num_vertices, num_weights]``, ``shares`` ``[num_parts]`` relative sizes. The
-    result is at least the share, rounded up.
+    A part gets its share of the weights, rounded up, or ``limits`` times the share.
     """
     fair = shares[:, None] / shares.sum() * weights.sum(axis=0)
     # Rounding removes the error of a product that should be an integer.
