@@ -31,12 +31,9 @@ class CacheDevice:
     budget_bytes: int  #: bytes of its cache
     #: whether the device reads adjacency lists over its link; otherwise the host samples
     samples: bool
-    #: whether the device reads rows from host memory, each by its own requests; otherwise the host
-    #: packs rows
-    loads: bool
+    loads: bool  #: whether the device reads rows by its own requests; otherwise the host packs rows
     request_bytes: int  #: bytes of a request over the link, CLS of eq. 8
-    #: link cost of a separate read in addition to its requests, in bytes (Legion, figure 4a: small
-    #: payloads reach a part of the bandwidth)
+    #: link cost of a read beside its requests, in bytes (Legion, figure 4a: small payloads)
     overhead_bytes: int = 0
     may_aggregate: bool = False  #: whether the host can aggregate the first layer for the device
 

@@ -91,8 +91,7 @@ class StoreMeta:
     num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]  #: or regression targets; 0: no labels
     feature_dtype: Literal["float32", "float16", "bfloat16", "uint8", "int8", "int4"]
     metric: Literal["accuracy", "micro_f1", "roc_auc", "rmse"]
-    #: entries by array name: all of ``ARRAYS``, and those of ``DEGREES``, ``OWNER`` and
-    #: ``EDGE_ARRAYS`` that the store has
+    #: entries by array name: all of ``ARRAYS``; ``DEGREES``, ``OWNER``, ``EDGE_ARRAYS`` if any
     arrays: dict[str, ArrayEntry]
     part: PartEntry | None = None  #: None: the store has the full graph
     edge_labels: EdgeLabelEntry | None = None  #: None: edges have no labels

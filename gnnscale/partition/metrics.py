@@ -133,8 +133,7 @@ class PartitionStats:
     #: vertices of all parts over vertices in any part (PaGraph, section 5.5)
     replication_factor: float
     parts: tuple[PartStats, ...]  #: K parts
-    #: ``[K][K]`` edges from each part (row) to each part (column). None: every part has the full
-    #: topology
+    #: ``[K][K]`` edges from part (row) to part (column). None: every part has the full topology
     cut: tuple[tuple[int, ...], ...] | None
     predicted: PredictedCost  #: predicted cost
     notes: tuple[str, ...]  #: lines of a report

@@ -22,8 +22,7 @@ _MAX_GPUS = 1024
 _MAX_LINKS = 1000
 #: Largest size of a file.
 _MAX_BYTES = 8 << 20
-#: Largest number of cliques to enumerate: a machine has a few, an arbitrary matrix of 1024 GPUs may
-#: have 3^341.
+#: Largest number of cliques: a machine has a few, an arbitrary matrix of 1024 GPUs up to 3^341.
 _MAX_CLIQUES = 100_000
 
 

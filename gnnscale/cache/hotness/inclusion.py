@@ -20,8 +20,7 @@ class Inclusion:
 
     #: ``[num_vertices]`` float32 probability that the vertex is an input vertex
     probability: Float32Array
-    #: ``[num_vertices]`` float32 mean reads of the vertex's list: one per traversed edge, and one
-    #: per visit for the offsets
+    #: ``[num_vertices]`` float32 mean reads of lists: one per traversed edge, and one per visit
     lists: Float32Array
 
 

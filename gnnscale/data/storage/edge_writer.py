@@ -35,8 +35,7 @@ class EdgeWriter:
         self, path: Path, options: StoreOptions, notes: dict[str, Any], *, advises: bool
     ) -> None:
         self.arrays: dict[str, ArrayEntry] = {}  #: entries of ``meta.json``
-        #: whether the store lists the ends of all edges in input order, as edge labels need; set
-        #: before the first edge
+        #: whether the store lists the ends of all edges, for labels; set before the first edge
         self.lists_edges = False
         #: whether to log the number of repeated edges, for a graph that the user brings
         self.counts_repeated = False

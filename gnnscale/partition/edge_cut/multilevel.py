@@ -24,8 +24,7 @@ class Undirected:
     indptr: Int64Array  #: ``[num_vertices + 1]`` int64
     #: neighbors of each vertex, ascending; the graph's own array if it is unchanged
     indices: IntArray
-    #: ``[num_vertices, 3]`` int64, weights to balance: 1, the vertex's in-degree in the original
-    #: graph, and 1 for a training vertex
+    #: ``[num_vertices, 3]`` int64 weights to balance: 1, the in-degree, 1 for a training vertex
     weights: Int64Array
     notes: tuple[str, ...]  #: dropped and added edges, a line each
 
@@ -123,8 +122,7 @@ def improve(
 
 #: Undirected edges up to which a graph is cut without coarsening.
 SMALL_EDGES = 3_000_000
-#: Vertices of a level per vertex of the next coarser level; and the largest weight of a cluster
-#: over the mean.
+#: Vertices per vertex of the next coarser level; largest weight of a cluster over the mean.
 _SHRINK = 8
 _HEAVIEST = 2
 #: Largest weight of a cluster, as a share of a part.
@@ -148,8 +146,7 @@ _MAX_CYCLES = 8
 #: the better start varies: parts of equal degrees are often nearly balanced in all weights.
 _STARTS = ([0, 1, 2], [1])
 NUM_STARTS = len(_STARTS)
-#: Cuts a small graph into parts that balance one weight, an integer column: ``[num_vertices]``
-#: int32.
+#: Cuts a small graph into parts ``[num_vertices]`` int32 that balance one integer weight.
 Cut = Callable[["Level", Int64Array], Int32Array]
 
 
