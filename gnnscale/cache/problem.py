@@ -7,9 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from gnnscale.cache.hotness.degree import out_degree, slices
+from gnnscale.cache.hotness.degree import Inclusion, inclusion, out_degree, slices
 from gnnscale.cache.hotness.expected import AverageReads, ExpectedReads, expect_reads, later_steps
-from gnnscale.cache.hotness.inclusion import Inclusion, inclusion
 from gnnscale.cache.hotness.presampled import Presampled, presample
 from gnnscale.cache.presampling import Presampler
 from gnnscale.core import Array, Int32Array, Int64Array, track

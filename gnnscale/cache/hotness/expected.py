@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from gnnscale.cache.hotness import degree
-from gnnscale.cache.hotness.inclusion import Inclusion
+from gnnscale.cache.hotness.degree import Inclusion
 from gnnscale.cache.hotness.presampled import Presampled, add_counts, credible
 from gnnscale.core import Array, Float32Array, Int32Array
 
