@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gnnscale.cache.hotness.inclusion import inclusion
+from gnnscale.cache.hotness.degree import inclusion
 from gnnscale.core import Array, ConfigError, progress, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
