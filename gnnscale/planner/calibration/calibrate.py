@@ -335,16 +335,15 @@ def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:
     if not effort.processes or counts[-1] < 2:
         return _PAIR_ESTIMATE
     half = max(i for i, count in enumerate(counts) if 2 * count <= counts[-1])
-    pair = time_pair(
-        PairTask(
-            num_values=_WEIGHTS,
-            reduces=_REDUCES,
-            probes=probes.STEP_PROBES,
-            graph_sizes=_graph_sizes(effort),
-            threads=counts[half],
-            repeats=4 * effort.repeats,
-        )
+    task = PairTask(
+        num_values=_WEIGHTS,
+        reduces=_REDUCES,
+        probes=probes.STEP_PROBES,
+        graph_sizes=_graph_sizes(effort),
+        threads=counts[half],
+        repeats=4 * effort.repeats,
     )
+    pair = time_pair(task)
     per_byte = _seconds_per_byte(pair.sum_s)
     both = list(zip(pair.steps, pair.solo_steps, strict=True))
     return {
