@@ -153,8 +153,7 @@ class EmulatedBackend(CpuBackend):
         self._memory = base.DeviceMemory(device)
         self._counters = host.cache.counters
         self._lists = host.cache.lists or CachedAdjacency.none(device.link_request_bytes)
-        #: adjacency lists read by each step in flight
-        self._sampled: dict[int, Access] = {}
+        self._sampled: dict[int, Access] = {}  #: adjacency lists read by each step in flight
         self._late_s, self._late_stages = 0.0, 0
         self._told_of_parts = False
         #: whether ``copy_gradients``, the first half of the synchronization, was late

@@ -90,8 +90,7 @@ class Point:
     dies: tuple[str, ...]  #: names of the dies with a compute unit
     nvtps: float  #: vertices per second of the card, mean over the goal's mini-batches (eq. 3)
     bottleneck: str  #: task that limits a step for the longest time
-    #: largest used fraction over the dies, by resource
-    shares: dict[str, float]
+    shares: dict[str, float]  #: largest used fraction over the dies, by resource
     limit: str  #: fullest resource and its die, such as ``luts of SLR0``
     #: row memory of a compute unit in words. None: HitGNN's model has none
     row_words: int | None = None
