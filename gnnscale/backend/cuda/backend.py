@@ -11,7 +11,6 @@ import torch
 
 from gnnscale.backend import base
 from gnnscale.backend.cuda.batch import CudaBatch
-from gnnscale.backend.cuda.capacity import SampleSizes
 from gnnscale.backend.cuda.device_cache import ResidentCache
 from gnnscale.backend.cuda.device_model import DeviceModel
 from gnnscale.backend.cuda.device_step import DeviceStepHandle, HostDrivenSteps
@@ -122,10 +121,11 @@ class CudaBackend:
         """Wait for a device-driven step, and return its outcome."""
         with self._naming(_STEP + ", or just before it", step.number, step.seeds.count):
             reported, sizes, counts = self._own_steps.reported(step)
-        size, seconds = _batch_size(sizes), reported.seconds()
+        size = BatchSize(vertices=sizes.num_vertices[::-1], edges=sizes.num_edges[::-1])
+        loss, seconds = reported.loss, reported.seconds()
         traffic, counters = self._traffic(size, counts), self._counters(counts.rows)
         return base.BatchOutcome(
-            loss=reported.loss, size=size, traffic=traffic, seconds=seconds, counters=counters
+            loss=loss, size=size, traffic=traffic, seconds=seconds, counters=counters
         )
 
     @property
@@ -257,11 +257,6 @@ def _check_use(device: Cuda, engine: Engine) -> None:
             f"{size(budget)} budget; a larger mini-batch may not fit; a smaller "
             "batch_size, fewer neighbors (sampler.fanouts) or features=host take less"
         )
-
-
-def _batch_size(sizes: SampleSizes) -> BatchSize:
-    """Return the sizes of a mini-batch, inputs first."""
-    return BatchSize(vertices=sizes.num_vertices[::-1], edges=sizes.num_edges[::-1])
 
 
 class CudaErrorContext:
