@@ -75,8 +75,8 @@ class CudaBackend:
     def _open(self) -> None:
         """Copy model and graph to the device, once the caches of peers are open."""
         host, engine, cache = self._host, self._engine, self._cache
-        kept = BYTES_PER_PARAMETER * sum(weights.numel() for weights in host.model.parameters())
-        placed = place_graph(host.graph, self.device, engine, kept_bytes=kept, cache=cache)
+        weights = BYTES_PER_PARAMETER * sum(p.numel() for p in host.model.parameters())
+        placed = place_graph(host.graph, self.device, engine, kept_bytes=weights, cache=cache)
         self._placed, self._queue = placed, None
         if host.step_inputs is None:
             self._learner = DeviceModel(host, engine)
