@@ -102,8 +102,8 @@ def overhead(options: argparse.Namespace) -> dict[str, Any]:
 
 def sizes(num_seeds: int) -> dict[str, float]:
     """Bytes read and moved, and eq. 10's seconds at unit rates, of a slice of the default graph."""
-    from gnnscale.backend.emulated import link_bytes
     from gnnscale.backend.feature_loading import FeatureLoader
+    from gnnscale.backend.host import link_bytes
     from gnnscale.planner.cost_model.equations import BatchSize, trainer_seconds
     from gnnscale.planner.cost_model.stage_work import propagation_work
     from gnnscale.planner.cost_model.workload import unmeasured_workload
