@@ -56,8 +56,7 @@ def step_seconds(mode: str) -> float:
     config, values = composed(*_GRAPH, *_RUN, *chosen)
     values |= {"resume": None}
     with tempfile.TemporaryDirectory() as folder:
-        console = Console(file=io.StringIO())
-        report = Ends(Path(folder), epochs=1, options=values, console=console)
+        report = Ends(Path(folder), epochs=1, options=values, console=Console(file=io.StringIO()))
         train(config, Path(folder), report, options=values)
     steps = [end - begin for begin, end in zip(ends[_WARM_UP:], ends[_WARM_UP + 1 :], strict=False)]
     return statistics.median(steps)
