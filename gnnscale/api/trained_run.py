@@ -11,14 +11,8 @@ import numpy as np
 import torch
 
 from gnnscale.api.hitgnn.input_graph import as_graph
-from gnnscale.core import (
-    Array,
-    ConfigError,
-    Float32Array,
-    check_choice,
-    check_range,
-    standard_arithmetic,
-)
+from gnnscale.core import ConfigError, check_choice, check_range, standard_arithmetic
+from gnnscale.core.types import Array, Float32Array
 from gnnscale.data.tables.selection import find_pairs, find_vertices
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph

@@ -15,14 +15,8 @@ import safetensors.torch
 import torch
 from omegaconf import OmegaConf
 
-from gnnscale.api.hitgnn.design import (
-    OptionGroup,
-    OwnerFunction,
-    check_option_group,
-    choose,
-    class_path,
-    compose_run,
-)
+from gnnscale.api.hitgnn import design
+from gnnscale.api.hitgnn.design import OptionGroup, OwnerFunction, check_option_group, choose
 from gnnscale.api.hitgnn.hardware import Runtime
 from gnnscale.core import ConfigError, brief, home, standard_arithmetic, write_atomically
 from gnnscale.core.config.compose import separate_hydra
@@ -206,7 +200,7 @@ def run(
         read_run(Path(resume), {option.name for option in fields(RunConfig)}, option="resume")
         options["resume"] = str(Path(resume).absolute())
     with separate_hydra():
-        node, hydra = compose_run(groups, options)
+        node, hydra = design.compose_run(groups, options)
         config = typed(node, RunConfig)
         values: Any = OmegaConf.to_container(node, resolve=True)
         run_directory = resume or directory or hydra.run.dir
@@ -266,6 +260,6 @@ def _save_owners(
     digest = hashlib.blake2b(content.getvalue(), digest_size=16).hexdigest()
     file = folder / f"{digest}.npy"
     write_atomically(file, content.getvalue(), shared=True)
-    target = {"_target_": class_path(FromFile)}
+    target = {"_target_": design.class_path(FromFile)}
     values = {**target, "num_parts": None, "store": None, "owners": str(file)}
     return OptionGroup(group="partitioner", config=FromFile(owners=str(file)), values=values)

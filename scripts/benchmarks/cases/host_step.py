@@ -57,8 +57,7 @@ def step_seconds(mode: str) -> float:
     config, values = composed(*_GRAPH, *_RUN, *chosen)
     values |= {"resume": None}
     with tempfile.TemporaryDirectory() as folder:
-        console = Console(file=io.StringIO())
-        report = Ends(Path(folder), epochs=1, options=values, console=console)
+        report = Ends(Path(folder), epochs=1, options=values, console=Console(file=io.StringIO()))
         train(open_run(config, Path(folder), values), report)
     steps = [end - begin for begin, end in zip(ends[_WARM_UP:], ends[_WARM_UP + 1 :], strict=False)]
     return statistics.median(steps)

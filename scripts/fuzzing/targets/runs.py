@@ -394,8 +394,7 @@ def _report(path: Path, run: TinyRun) -> None:
     run.go_on(path)
     steps, result = read_steps(path / STEPS_FILE, num_devices=1), run.result()
     summary = summarize(result, status="completed")
-    page = render(result, summary, steps, np.empty(0, SPAN), run.options)
-    if "\x1b" in page:
+    if "\x1b" in render(result, summary, steps, np.empty(0, SPAN), run.options):
         raise WrongResultError("control characters are drawn")
 
 
