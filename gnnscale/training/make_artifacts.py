@@ -30,11 +30,7 @@ from gnnscale.run.artifacts import (
 )
 from gnnscale.run.batch_config import BatchConfig
 from gnnscale.run.config import RunConfig
-from gnnscale.run.inputs import (
-    check_copies,
-    check_feature_dtype,
-    check_features,
-)
+from gnnscale.run.inputs import check_copies, check_feature_dtype, check_features
 
 
 def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:

@@ -32,11 +32,7 @@ from gnnscale.planner.cost_model.workload import unmeasured_workload
 from gnnscale.planner.device_spec import owns_steps, shared_collective
 from gnnscale.planner.gpu_rates import CardRates
 from gnnscale.run.config import RunConfig, tier_problem
-from gnnscale.training.build.cache import (
-    OpenedCache,
-    devices_with_caches,
-    open_caches,
-)
+from gnnscale.training.build.cache import OpenedCache, devices_with_caches, open_caches
 from gnnscale.training.build.replan import CacheReplanner
 from gnnscale.training.build.sharded_features import SharedFeatures, open_sharded_tier
 from gnnscale.training.build.tiered_features import (
@@ -319,11 +315,7 @@ def _device_driven(
 
 
 def _open_replanner(
-    config: RunConfig,
-    data: TrainInputs,
-    group: Group,
-    plan: CachePlan,
-    cache: OpenedCache | None,
+    config: RunConfig, data: TrainInputs, group: Group, plan: CachePlan, cache: OpenedCache | None
 ) -> CacheReplanner | None:
     """Return the replanning of caches; None: peers may read a cache in device memory."""
     if any(device.holds_rows for device in config.device_plan.parsed()):

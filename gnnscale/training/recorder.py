@@ -213,12 +213,7 @@ class StepRecorder:
     """Times, shares, traffic, memory and spans of a run's steps."""
 
     def __init__(
-        self,
-        group: Group,
-        *,
-        steps_per_epoch: int,
-        start: float,
-        meter: GpuMeter | None = None,
+        self, group: Group, *, steps_per_epoch: int, start: float, meter: GpuMeter | None = None
     ) -> None:
         """Start to record.
 

@@ -27,9 +27,7 @@ from gnnscale.run.config import RunConfig, lists_problem
 from gnnscale.run.inputs import check_feature_dtype, checked_order, describe_use
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.training import checkpointing
-from gnnscale.training.build.cache import (
-    find_uncached,
-)
+from gnnscale.training.build.cache import find_uncached
 from gnnscale.training.build.sharded_features import open_rows
 from gnnscale.training.build.topology import open_topology
 from gnnscale.training.determinism import check_equal_values, repeatable_operations

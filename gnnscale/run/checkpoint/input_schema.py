@@ -259,11 +259,7 @@ def _check_scaling(
 
 
 def _check_columns(
-    name: str,
-    columns: tuple[Column, ...],
-    trained: tuple[Column, ...],
-    *,
-    of: str = "",
+    name: str, columns: tuple[Column, ...], trained: tuple[Column, ...], *, of: str = ""
 ) -> None:
     """Refuse columns of the graph ``name`` that differ from the training columns.
 

@@ -17,12 +17,7 @@ from gnnscale.features import (
 )
 from gnnscale.graph import Graph
 from gnnscale.run.checkpoint import LAST
-from gnnscale.run.checkpoint.file import (
-    ADDED_OPTIONS,
-    FREE_OPTIONS,
-    PLAN_OPTIONS,
-    check_same_graph,
-)
+from gnnscale.run.checkpoint.file import ADDED_OPTIONS, FREE_OPTIONS, PLAN_OPTIONS, check_same_graph
 from gnnscale.run.checkpoint.reader import SavedRun, is_validation_of, read_history
 from gnnscale.run.records import EpochRecord
 

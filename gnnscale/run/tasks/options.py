@@ -65,12 +65,7 @@ class TaskConfig(ABC):
 
     @abstractmethod
     def build(
-        self,
-        model: ModelConfig,
-        *,
-        num_features: int,
-        num_classes: int,
-        num_edge_features: int = 0,
+        self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
         """Build the model to train, with initial weights from torch's global generator."""
 
@@ -103,12 +98,7 @@ class VertexPrediction(TaskConfig):
         return task
 
     def build(
-        self,
-        model: ModelConfig,
-        *,
-        num_features: int,
-        num_classes: int,
-        num_edge_features: int = 0,
+        self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
         """Build a model with an output for each class."""
         return model.build(
@@ -152,12 +142,7 @@ class EdgePrediction(TaskConfig):
         return task
 
     def build(
-        self,
-        model: ModelConfig,
-        *,
-        num_features: int,
-        num_classes: int,
-        num_edge_features: int = 0,
+        self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
         """Build a model with an MLP over the rows of both ends."""
         from gnnscale.run.tasks.edges import build_model
@@ -265,12 +250,7 @@ class LinkPrediction(TaskConfig):
         )
 
     def build(
-        self,
-        model: ModelConfig,
-        *,
-        num_features: int,
-        num_classes: int,
-        num_edge_features: int = 0,
+        self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
         """Build a model with output rows of ``model.hidden`` features, and the decoder."""
         from gnnscale.run.tasks.links import build_model

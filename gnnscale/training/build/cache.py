@@ -156,12 +156,7 @@ def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]
 
 
 def open_caches(
-    plan: CachePlan,
-    graph: Graph,
-    device: Device,
-    group: Group,
-    *,
-    tier: TieredStore | None = None,
+    plan: CachePlan, graph: Graph, device: Device, group: Group, *, tier: TieredStore | None = None
 ) -> OpenedCache | None:
     """Fill this worker's cache, and map the caches of its peers; every worker calls this.
 

@@ -54,10 +54,7 @@ class PlanSearch:
     """
 
     def __init__(
-        self,
-        model: PlanModel,
-        order: SeedOrder,
-        saved_plan: Sequence[dict[str, Any]] | None,
+        self, model: PlanModel, order: SeedOrder, saved_plan: Sequence[dict[str, Any]] | None
     ) -> None:
         """Propose a plan, which is the choice if ``runtime.deterministic`` is set.
 

@@ -9,11 +9,7 @@ from typing import cast
 
 import torch
 
-from gnnscale.backend import (
-    Backend,
-    DeviceDrivenBackend,
-    InferenceCapable,
-)
+from gnnscale.backend import Backend, DeviceDrivenBackend, InferenceCapable
 from gnnscale.core.gpu import GpuMeter
 from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
 from gnnscale.features import FeatureStore
@@ -25,9 +21,7 @@ from gnnscale.planner import Device
 from gnnscale.planner.device_spec import owns_steps
 from gnnscale.training.build.cache import OpenedCache
 from gnnscale.training.build.replan import CacheReplanner
-from gnnscale.training.build.tiered_features import (
-    OpenedTier,
-)
+from gnnscale.training.build.tiered_features import OpenedTier
 from gnnscale.training.gradient_sync import Synchronizer
 from gnnscale.training.pipeline.device_step import DeviceDrivenStep
 from gnnscale.training.pipeline.stages import Stages

@@ -107,10 +107,7 @@ class ModelState:
         if data.columns is None or group.size == 1:
             optimizer = optimizer_options.build(model)
             return cls(
-                model=model,
-                trained=model,
-                optimizer=optimizer,
-                optimizer_options=optimizer_options,
+                model=model, trained=model, optimizer=optimizer, optimizer_options=optimizer_options
             )
         assert isinstance(model, GNN)
         split = SplitRun(model, data.columns, group)
