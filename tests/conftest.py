@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("GNNSCALE_TEST_DATA", ROOT.parent / "shared" / "data")).absolute()
 os.environ["GNNSCALE_TEST_DATA"] = str(DATA)
 #: Second implementations of what the product has but one of; worker processes import them by name.
-sys.path.insert(0, str(ROOT / "tests" / "seams"))
+sys.path.insert(0, str(ROOT / "tests" / "fakes"))
 # The fuzzer and the faults are no part of the package: they are imported as ``fuzz``, ``faults``.
 sys.path.insert(1, str(ROOT / "scripts"))
 
-#: Fixtures of whole runs and of recorded runs, in tests/seams.
+#: Fixtures of whole runs and of recorded runs, in tests/fakes.
 pytest_plugins = ["report_fixtures", "run_fixtures"]
 
 # Processes that tests start compile the package once, not each for itself.

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <thread>
 
-// What schedules is no CUDA thread's work: ThreadSanitizer does not look at it.
+// The scheduler's own accesses are no CUDA thread's accesses: hidden from ThreadSanitizer.
 #define GNNSCALE_UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace gnnscale::cuda_host {
@@ -13,7 +13,7 @@ constinit thread_local Place here;
 
 namespace {
 
-// Threads that spin wait for other blocks. These run, or have run, unless something is wrong.
+// Timeout of spinning threads: the awaited blocks run, or have run, unless there is a bug.
 constexpr std::chrono::seconds kPatience{60};
 
 unsigned first_of(uint32_t mask) { return mask == 0 ? 0 : __builtin_ctz(mask); }
@@ -31,7 +31,7 @@ GNNSCALE_UNSEEN void Block::run(unsigned block, unsigned grid, void (*call)(void
   live_ = threads_;
   waiting_ = 0;
   for (unsigned i = 0; i < threads_; ++i) lanes_[i] = {Lane::At::running};
-  // What the host did before the launch, and what this thread's last block did, came before: blocks
+  // Happens after the host's work before the launch, and after this thread's previous block: blocks
   // share the memory of `__shared__`.
   Fibers::released(&order_.begin);
   auto spinning_since = std::chrono::steady_clock::time_point::max();
@@ -54,7 +54,7 @@ GNNSCALE_UNSEEN void Block::run(unsigned block, unsigned grid, void (*call)(void
   Fibers::acquired(&order_.end);
 }
 
-// Enters each thread that can run. Returns whether any came further than to spin.
+// Enters each thread that can run. Returns whether any progressed beyond spinning.
 GNNSCALE_UNSEEN bool Block::pass() {
   bool further = false;
   for (unsigned i = 0; i < threads_ && error_.empty(); ++i) {
@@ -79,7 +79,7 @@ GNNSCALE_UNSEEN void Block::main(void* self, unsigned thread) {
     Fibers::released(&block->order_.end);
     --block->live_;
     block->lanes_[thread].at = Lane::At::done;
-    // Those that wait do not wait for a thread that is gone.
+    // Waiting lanes must not wait for an exited thread.
     block->finish_warp(thread / kWarp);
     block->release_block();
     block->fibers_.leave(thread);
@@ -99,12 +99,12 @@ GNNSCALE_UNSEEN void Block::sync_threads() {
   ++waiting_;
   lanes_[here.thread].at = Lane::At::block_barrier;
   release_block();
-  // The last to come goes on at once.
+  // The last thread to arrive continues immediately.
   if (lanes_[here.thread].at == Lane::At::block_barrier) fibers_.leave(here.thread);
   Fibers::acquired(point);
 }
 
-// Lets all go on if all that are left have come to the barrier.
+// Releases the barrier if all remaining threads have arrived.
 GNNSCALE_UNSEEN void Block::release_block() {
   if (waiting_ == 0 || waiting_ < live_) return;
   waiting_ = 0;
@@ -131,7 +131,7 @@ GNNSCALE_UNSEEN uint64_t Block::collective(Collective kind, uint32_t mask, uint6
   return lane.result;
 }
 
-// Looks at all collectives of a warp, one of whose threads is gone.
+// Completes collectives of a warp after one of its threads has exited.
 GNNSCALE_UNSEEN void Block::finish_warp(unsigned warp) {
   const unsigned first = warp * kWarp;
   for (unsigned i = first; i < first + kWarp && i < threads_; ++i) {
@@ -139,7 +139,7 @@ GNNSCALE_UNSEEN void Block::finish_warp(unsigned warp) {
   }
 }
 
-// The lanes of a collective that have given `value`.
+// Returns the mask of a collective's lanes that passed `value`.
 GNNSCALE_UNSEEN uint32_t Block::alike(unsigned first, uint32_t mask, uint64_t value) const {
   uint32_t found = 0;
   for (unsigned i = 0; i < kWarp && first + i < threads_; ++i) {
@@ -150,7 +150,7 @@ GNNSCALE_UNSEEN uint32_t Block::alike(unsigned first, uint32_t mask, uint64_t va
   return found;
 }
 
-// Ends the collective of some lanes, if all of those that are left have come to it.
+// Completes the collective of some lanes if all remaining lanes have arrived.
 GNNSCALE_UNSEEN void Block::finish(unsigned first, uint32_t mask) {
   const unsigned size = threads_ - first < kWarp ? threads_ - first : kWarp;
   uint32_t ballot = 0;

@@ -13,49 +13,49 @@ namespace gnnscale::cuda_host {
 constexpr unsigned kWarp = 32;
 constexpr unsigned kMaxThreads = 1024;
 
-// What the lanes of a warp do together.
+// Collective operations of a warp's lanes.
 enum class Collective : uint8_t { none, shuffle, ballot, match, meet };
 
-// What a CUDA thread is at.
+// State of a CUDA thread.
 struct Lane {
   enum class At : uint8_t { running, spinning, block_barrier, collective, done };
 
   At at = At::done;
   Collective kind = Collective::none;
-  uint32_t mask = 0;    // the lanes that take part
-  unsigned source = 0;  // the lane whose value it gets
-  uint64_t value = 0;   // what it gives
-  uint64_t result = 0;  // what it gets
+  uint32_t mask = 0;    // lanes that participate
+  unsigned source = 0;  // lane whose value it receives
+  uint64_t value = 0;   // value it passes
+  uint64_t result = 0;  // value it receives
 };
 
-// What ThreadSanitizer orders a block's threads by. Those that have left a barrier may come to the
-// next one before others leave it: two points take turns.
+// Synchronization points for ThreadSanitizer. Threads that have left a barrier may arrive at the
+// next one before others leave it, so two points alternate.
 struct Order {
   struct Meeting {
     char points[2] = {};
-    unsigned number = 0;  // of those before
+    unsigned number = 0;  // number of earlier barriers
 
     void* point() { return &points[number % 2]; }
   };
 
   char begin = 0, end = 0;
   Meeting block;
-  Meeting lanes[kMaxThreads];  // by the first of the lanes that take part
+  Meeting lanes[kMaxThreads];  // by the lowest participating lane
 };
 
-// Runs the threads of one block after the other in turn, each until it waits. The same threads
-// serve one block after the other.
+// Runs the threads of one block round-robin, each until it waits. The threads are reused for later
+// blocks.
 class Block {
  public:
   explicit Block(unsigned threads);
 
   unsigned threads() const { return threads_; }
 
-  // Runs `call(arguments)` in every thread. Throws std::runtime_error if threads wait for each
-  // other in vain, or if one of them throws; the block is of no use afterwards.
+  // Runs `call(arguments)` in every thread. Throws std::runtime_error on a deadlock or if a thread
+  // throws; the block is unusable afterwards.
   void run(unsigned block, unsigned grid, void (*call)(void**), void** arguments);
 
-  // Called by the thread that runs.
+  // Called by the running CUDA thread.
   void sync_threads();
   uint64_t collective(Collective kind, uint32_t mask, uint64_t value, unsigned source);
   void spin();
@@ -80,7 +80,7 @@ class Block {
   Order order_;
 };
 
-// Where the thread that runs stands.
+// Coordinates of the running CUDA thread.
 struct Place {
   Block* block = nullptr;
   unsigned thread = 0, block_index = 0, block_size = 0, grid = 0;

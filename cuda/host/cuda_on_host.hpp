@@ -1,4 +1,4 @@
-// What CUDA C++ has built in, for g++: see block.hpp and launch.hpp.
+// CUDA C++ built-ins for g++: see block.hpp and launch.hpp.
 #pragma once
 
 #include <atomic>
@@ -100,7 +100,8 @@ unsigned __match_any_sync(unsigned mask, T value) {
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 
-// Within groups of `width` lanes, as in CUDA: a lane whose source is outside keeps its value.
+// Shuffles within groups of `width` lanes; as in CUDA, a lane whose source is outside keeps its
+// value.
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
   const auto own = static_cast<int>(gnnscale::cuda_host::lane());
@@ -173,7 +174,7 @@ inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst
 inline float __int_as_float(int bits) { return __builtin_bit_cast(float, bits); }
 inline int __float_as_int(float value) { return __builtin_bit_cast(int, value); }
 inline float __uint_as_float(unsigned bits) { return __builtin_bit_cast(float, bits); }
-// Rounded once each: neither compiler may fuse them.
+// Rounded separately: compilers must not fuse them.
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
@@ -182,7 +183,7 @@ inline unsigned __float_as_uint(float value) { return __builtin_bit_cast(unsigne
 
 namespace gnnscale {
 
-// Loads and stores that order what stands before and after them, between blocks.
+// Acquire loads and release stores between blocks.
 template <typename T>
 T load_acquire(const T* place) {
   return std::atomic_ref<T>(*const_cast<T*>(place)).load(std::memory_order_acquire);
@@ -191,7 +192,7 @@ template <typename T>
 void store_release(T* place, T value) {
   std::atomic_ref<T>(*place).store(value, std::memory_order_release);
 }
-// Loads and stores that others may do at the same place, which order nothing.
+// Relaxed loads and stores that may race with other threads.
 template <typename T>
 T load_relaxed(const T* place) {
   return std::atomic_ref<T>(*const_cast<T*>(place)).load(std::memory_order_relaxed);
@@ -200,9 +201,9 @@ template <typename T>
 void store_relaxed(T* place, T value) {
   std::atomic_ref<T>(*place).store(value, std::memory_order_relaxed);
 }
-// Called while another block is waited for.
+// Called while waiting for another block.
 inline void spin() { cuda_host::here.block->spin(); }
-// By a clock that all kernels share.
+// Returns the time of a clock that all kernels share.
 inline int64_t nanoseconds() {
   using std::chrono::nanoseconds, std::chrono::steady_clock;
   const auto now = steady_clock::now().time_since_epoch();

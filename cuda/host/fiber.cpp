@@ -16,8 +16,8 @@
 
 #if defined(__x86_64__) && !defined(GNNSCALE_FIBER_UCONTEXT)
 #define GNNSCALE_FAST_SWITCH 1
-// Callee-saved registers on the old stack, the new stack, its registers: swapcontext() would ask
-// the kernel for the signal mask each time.
+// Saves callee-saved registers to the old stack, switches to the new stack, and restores its
+// registers: swapcontext() would make a system call for the signal mask each time.
 extern "C" void gnnscale_cuda_switch(void** from, void* to) __attribute__((visibility("hidden")));
 asm(R"(
   .text
@@ -46,14 +46,14 @@ gnnscale_cuda_switch:
 #include <ucontext.h>
 #endif
 
-// What switches and schedules is no CUDA thread's work: ThreadSanitizer does not look at it.
+// Switching and scheduling are no CUDA thread's accesses: hidden from ThreadSanitizer.
 #define GNNSCALE_UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace gnnscale::cuda_host {
 namespace {
 
 #if defined(GNNSCALE_ASAN) || defined(GNNSCALE_TSAN)
-constexpr size_t kStackBytes = size_t{1} << 18;  // sanitizers make frames larger
+constexpr size_t kStackBytes = size_t{1} << 18;  // sanitizers enlarge frames
 #else
 constexpr size_t kStackBytes = size_t{1} << 16;
 #endif
@@ -75,8 +75,8 @@ thread_local unsigned entering_fiber = 0;
 struct Fibers::Stack {
   char* bottom = nullptr;
   Place here{};
-  void* fake = nullptr;  // AddressSanitizer's
-  void* tsan = nullptr;  // ThreadSanitizer's
+  void* fake = nullptr;  // of AddressSanitizer
+  void* tsan = nullptr;  // of ThreadSanitizer
 };
 
 struct Fibers::Caller {
@@ -100,11 +100,11 @@ Fibers::Fibers(unsigned count, void (*main)(void*, unsigned), void* context)
   if (memory_ == MAP_FAILED) throw std::bad_alloc();
   for (unsigned i = 0; i < count; ++i) {
     char* guard = static_cast<char*>(memory_) + i * (kStackBytes + kGuardBytes);
-    mprotect(guard, kGuardBytes, PROT_NONE);  // overflow faults
+    mprotect(guard, kGuardBytes, PROT_NONE);  // an overflow faults
     Stack& stack = stacks_[i];
     stack.bottom = guard + kGuardBytes;
 #ifdef GNNSCALE_FAST_SWITCH
-    // Six registers, then the address that the first switch returns to. There the stack must be 8
+    // Six registers, then the return address of the first switch. At that point the stack must be 8
     // bytes off a multiple of 16, as after a call.
     auto* frame = reinterpret_cast<void**>(stack.bottom + kStackBytes) - 8;
     for (int word = 0; word < 8; ++word) frame[word] = nullptr;
@@ -170,7 +170,7 @@ GNNSCALE_UNSEEN void Fibers::begin() {
   __sanitizer_finish_switch_fiber(nullptr, &self->caller_->bottom, &self->caller_->bytes);
 #endif
   self->main_(self->context_, fiber);
-  __builtin_trap();  // it never returns
+  __builtin_trap();  // `main` never returns
 }
 
 void Fibers::released([[maybe_unused]] void* point) {

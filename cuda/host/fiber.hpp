@@ -1,7 +1,7 @@
-// Stacks that are left and entered again, a CUDA thread each.
+// Fibers: stacks that can be left and re-entered, one for each CUDA thread.
 //
-// ThreadSanitizer is told that a switch orders nothing: what two CUDA threads of a block do between
-// two barriers may happen in any order on a GPU, though here one follows the other.
+// ThreadSanitizer is told that a switch orders nothing: the accesses of two CUDA threads between
+// two barriers may happen in any order on a GPU, although the fibers run one after the other.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace gnnscale::cuda_host {
 
 class Fibers {
  public:
-  // `main` is called on a fiber's own stack, and must not return.
+  // `main` runs on a fiber's own stack, and must not return.
   Fibers(unsigned count, void (*main)(void* context, unsigned fiber), void* context);
   ~Fibers();
   Fibers(const Fibers&) = delete;
@@ -18,9 +18,10 @@ class Fibers {
 
   // Runs a fiber until it leaves.
   void enter(unsigned fiber);
-  // Called on a fiber's stack: back to where it was entered.
+  // Called on a fiber's stack: returns to the caller of `enter`.
   void leave(unsigned fiber);
-  // On the stack that is about to run: what came before `point` was passed by others is seen.
+  // Called on the stack that is about to run: accesses before other threads passed `point` are
+  // visible.
   static void released(void* point);
   static void acquired(void* point);
 

@@ -12,7 +12,7 @@
 namespace gnnscale::cuda_host {
 namespace {
 
-// Blocks' threads that are not in use: to make their stacks takes longer than most kernels.
+// Pool of idle blocks: creating their stacks takes longer than most kernels.
 class IdleBlocks {
  public:
   std::unique_ptr<Block> take(unsigned threads) {
@@ -32,8 +32,8 @@ class IdleBlocks {
     const std::lock_guard lock(mutex_);
     blocks_.push_back(std::move(block));
   }
-  // Keeps one whose threads have not come to their end: others of them may be in the middle of what
-  // they do.
+  // Keeps a block whose threads have not finished: destroying it would cut threads off
+  // mid-execution.
   void abandon(std::unique_ptr<Block> block) {
     const std::lock_guard lock(mutex_);
     abandoned_.push_back(std::move(block));
@@ -45,7 +45,7 @@ class IdleBlocks {
 };
 
 IdleBlocks& idle_blocks() {
-  static auto* const blocks = new IdleBlocks;  // as long as any thread may use them
+  static auto* const blocks = new IdleBlocks;  // outlives all threads that may use them
   return *blocks;
 }
 

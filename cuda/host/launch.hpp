@@ -1,4 +1,4 @@
-// Kernels by their names, and launches of them.
+// Kernel registry and launches.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ struct Kernel {
   std::vector<unsigned> sizes;  // bytes of each argument
 };
 
-// All kernels of the library.
+// Returns all kernels of the library.
 std::vector<Kernel>& kernels();
 
-// Runs `grid` blocks on `host_threads` threads of the host, and waits for them. Throws
-// std::runtime_error of one line: what a block has thrown, with the kernel's name.
+// Runs `grid` blocks on `host_threads` host threads, and waits for them. Throws std::runtime_error
+// with one line: the kernel's name and the error of a block.
 void launch(const Kernel& kernel, unsigned grid, unsigned block, void** arguments,
             unsigned host_threads);
 

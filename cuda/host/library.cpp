@@ -1,5 +1,5 @@
-// All kernels and what runs them on the host, as one library: see
-// gnnscale/backend/cuda/host_kernels.py, which includes the kernels in front of this file.
+// All kernels and their host runtime as one library: see gnnscale/backend/cuda/host_kernels.py,
+// which includes the kernels in front of this file.
 #include <cstring>
 #include <exception>
 #include <string>
@@ -10,7 +10,7 @@ namespace {
 
 using gnnscale::cuda_host::Kernel;
 
-// Writes a message and its end, cut if there is less room. Returns the status of a failure.
+// Writes a message with its terminator, truncated to `room`. Returns the status of a failure.
 int fail(const std::string& message, char* error, size_t room) {
   const size_t size = message.size() < room - 1 ? message.size() : room - 1;
   std::memcpy(error, message.data(), size);
@@ -29,7 +29,7 @@ const Kernel* find(const std::string& name) {
 
 extern "C" {
 
-// Returns 0, or 1 and writes why.
+// Runs a kernel. Returns 0, or 1 and writes an error message.
 __attribute__((visibility("default"))) int gnnscale_cuda_launch(
     const char* name, unsigned grid, unsigned block, void** arguments, const unsigned* sizes,
     unsigned num_arguments, unsigned host_threads, char* error, size_t room) {
@@ -55,7 +55,7 @@ __attribute__((visibility("default"))) int gnnscale_cuda_launch(
   }
 }
 
-// The names of all kernels, a line each; they last as long as the library.
+// Returns the names of all kernels, one a line, valid as long as the library.
 __attribute__((visibility("default"))) const char* gnnscale_cuda_kernels() {
   static const std::string names = [] {
     std::string joined;

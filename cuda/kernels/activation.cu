@@ -1,11 +1,11 @@
-// ReLU and dropout, whose draws are those of native/src/simd/activation_kernels.cpp.
+// ReLU and dropout, with the draws of native/src/simd/activation_kernels.cpp.
 #include "gnnscale/random.hpp"
 #include "gnnscale_cuda/columns.hpp"
 
 namespace gnnscale {
 namespace {
 
-// Columns that a draw of 64 bits decides, 16 bits each.
+// Columns that a 64-bit draw decides, 16 bits each.
 constexpr int kOfDraw = 4;
 
 template <int kColumns>

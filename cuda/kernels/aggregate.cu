@@ -1,15 +1,16 @@
-// Sums of neighbours' rows over the edges of a block, read by local id or, from a table of
-// features, by vertex: load and aggregation in one. Sums run in the order of the edges, in float32,
-// products and sums rounded one by one, so that they are those of native/src/simd/row_kernels.cpp.
+// Sums of neighbor rows over the edges of a block. Rows are read by local id or, from a feature
+// table, by vertex: gather and aggregation fused. Sums follow the edge order in float32, with
+// products and sums rounded separately, so they are bit-identical to
+// native/src/simd/row_kernels.cpp.
 #include "gnnscale_cuda/columns.hpp"
 
 namespace gnnscale {
 namespace {
 
-// Edges whose rows are on their way at a time, of a destination.
+// Edges of a destination whose rows are in flight together.
 constexpr int kAhead = 4;
 
-// Pointers may be null if there is no "never".
+// Pointers may be null unless marked "never null".
 struct AggregateTask {
   const uint8_t* x;           // rows that edges read; never null
   int64_t row_bytes, type;    // RowType
@@ -19,18 +20,18 @@ struct AggregateTask {
   const void* vertices;       // rows of x by local id
   int64_t wide;               // whether vertices have 64 bits
   const float* weights;       // one for each edge and head
-  int64_t heads, head_width;  // of a row, columns of each
+  int64_t heads, head_width;  // heads of a row, and columns of each head
   const float *dst_scale, *self_scale;
-  const uint8_t* own;  // rows of x's type that destinations add, or keep beside
+  const uint8_t* own;  // own rows of destinations, of x's type: added or concatenated
   int64_t own_row_bytes;
-  const uint8_t* gate;  // of out's type: out is 0 if it is not positive
+  const uint8_t* gate;  // of out's type: out is 0 where it is not positive
   int64_t gate_row_bytes;
   uint8_t* out;  // never null
   int64_t out_row_bytes, out_type;
-  uint8_t* own_out;        // out begins beside it; null if own rows are added
-  int64_t capacity;        // rows of out; those after the last destination are zeros
+  uint8_t* own_out;        // out begins after its columns; null if own rows are added
+  int64_t capacity;        // rows of out; those after the last destination are zeroed
   const int64_t* num_dst;  // on the device; never null
-  const int64_t* num_own;  // destinations with an own row; null if nobody has one
+  const int64_t* num_own;  // destinations with an own row; null without own rows
 };
 
 __device__ inline int64_t row_at(const AggregateTask& task, int64_t source) {
@@ -51,7 +52,7 @@ __device__ inline void scale(Columns<kColumns>& value, float factor) {
   for (int k = 0; k < kColumns; ++k) value.at[k] = __fmul_rn(value.at[k], factor);
 }
 
-// The sum over the edges of destination `dst`, from column `i`.
+// Returns the sum over the edges of destination `dst`, from column `i`.
 template <int kBytes, int kColumns>
 __device__ inline Columns<kColumns> sum_edges(const AggregateTask& task, int64_t dst, int64_t i) {
   const auto type = static_cast<RowType>(task.type);
@@ -81,7 +82,7 @@ __device__ inline Columns<kColumns> sum_edges(const AggregateTask& task, int64_t
   return sum;
 }
 
-// The own row of a destination, from column `i`.
+// Adds the own row of a destination, from column `i`.
 template <int kBytes, int kColumns>
 __device__ inline Columns<kColumns> own_columns(const AggregateTask& task, int64_t dst, int64_t i) {
   const int64_t row = row_at(task, dst);
@@ -116,7 +117,7 @@ __device__ inline void write_columns(const AggregateTask& task, int64_t dst, boo
   }
 }
 
-// A group of threads has a destination, each of them some columns.
+// A group of threads processes a destination, each thread some columns.
 template <int kBytes, int kColumns>
 __device__ void aggregate(const AggregateTask& task) {
   const int64_t parts = task.width / kColumns;
@@ -134,7 +135,7 @@ __device__ void aggregate(const AggregateTask& task) {
 }  // namespace
 }  // namespace gnnscale
 
-// Arguments in place of a task in memory: nothing needs to be copied before a launch.
+// Passes the task by kernel arguments: nothing needs to be copied before a launch.
 #define GNNSCALE_AGGREGATE(kernel, bytes, columns)                                                 \
   extern "C" __global__ void __launch_bounds__(256, 3)                                             \
       kernel(const uint8_t* x, int64_t row_bytes, int64_t type, int64_t width,                     \
@@ -177,8 +178,8 @@ GNNSCALE_AGGREGATE(aggregate_2_1, 2, 1);
 GNNSCALE_AGGREGATE(aggregate_1_4, 1, 4);
 GNNSCALE_AGGREGATE(aggregate_1_1, 1, 1);
 
-// Turns a block around: the key of each edge is its source, and `num_src` after the last one.
-// Destinations of all edges, 0 after the last one, are found on the way.
+// Prepares the transpose of a block: each edge's sort key is its source, `num_src` after the last
+// edge. Also writes the destination of each edge, 0 after the last one.
 extern "C" __global__ void __launch_bounds__(256)
     block_edges(const int64_t* indptr, const int32_t* indices, const int64_t* num_dst,
                 const int64_t* num_edges, int64_t capacity, int32_t num_src, int32_t* keys,
@@ -191,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(256)
     keys[edge] = exists ? indices[edge] : num_src;
     if (!exists) destinations[edge] = 0;
   }
-  // A warp has a destination.
+  // One warp a destination.
   for (int64_t dst = thread / 32; dst < *num_dst; dst += stride / 32) {
     for (int64_t edge = indptr[dst] + threadIdx.x % 32; edge < indptr[dst + 1]; edge += 32) {
       destinations[edge] = static_cast<int32_t>(dst);

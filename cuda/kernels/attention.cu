@@ -1,4 +1,4 @@
-// Attention over the edges of a block, in the arithmetic of native/src/attention.cpp: neither
+// Attention over the edges of a block, with the arithmetic of native/src/attention.cpp: neither
 // compiler fuses products and sums.
 #include "gnnscale_cuda/device.hpp"
 #include "gnnscale_cuda/doubles.hpp"
@@ -6,9 +6,9 @@
 namespace gnnscale {
 namespace {
 
-// e^x to within 0.5001 units in the last place: the native function, bit by bit.
+// Returns e^x to within 0.5001 ulp, bit-identical to the native function.
 __device__ inline float exponential(float x) {
-  if (!(x > -150.0F)) return x <= -150.0F ? 0.0F : x;  // NaN stays
+  if (!(x > -150.0F)) return x <= -150.0F ? 0.0F : x;  // NaN propagates
   constexpr double kLog2e = 0x1.71547652b82fep0, kLn2 = 0x1.62e42fefa39efp-1;
   constexpr double kShift = 0x1.8p52;
   const double power = (x < 150.0F ? x : 150.0F) * kLog2e;
@@ -27,7 +27,7 @@ __device__ inline int64_t threads_of_grid() { return gridDim.x * int64_t{kThread
 }  // namespace
 }  // namespace gnnscale
 
-// An edge from every destination to itself, before its others. A warp has a destination.
+// Prepends a self-loop to each destination's edges. One warp a destination.
 extern "C" __global__ void __launch_bounds__(256)
     self_edges(const int64_t* indptr, const int32_t* indices, const float* importance,
                const int64_t* num_dst, const int64_t* num_edges, int64_t* out_indptr,
@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 GNNSCALE_EXPORT(self_edges);
 
-// out[e] = src[u] + dst[v], 0 after the last edge. A warp has a destination.
+// out[e] = src[u] + dst[v], 0 after the last edge. One warp a destination.
 extern "C" __global__ void __launch_bounds__(256)
     edge_scores(const int64_t* indptr, const int32_t* indices, const float* src, const float* dst,
                 int64_t num_heads, const int64_t* num_dst, const int64_t* num_edges,
@@ -71,7 +71,8 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 GNNSCALE_EXPORT(edge_scores);
 
-// Softmax of each destination's edges; 0 after the last edge. A thread has a destination's head.
+// Softmax of each destination's edges; 0 after the last edge. One thread for each destination and
+// head.
 extern "C" __global__ void __launch_bounds__(256)
     edge_softmax(const int64_t* indptr, const float* scores, const float* bias, int64_t num_heads,
                  const int64_t* num_dst, const int64_t* num_edges, int64_t capacity, float* alpha) {
@@ -98,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 GNNSCALE_EXPORT(edge_softmax);
 
-// The gradient of edge_softmax's scores from that of its result.
+// Gradient of edge_softmax's scores from the gradient of its result.
 extern "C" __global__ void __launch_bounds__(256)
     edge_softmax_backward(const int64_t* indptr, const float* alpha, const float* grad,
                           int64_t num_heads, const int64_t* num_dst, const int64_t* num_edges,
@@ -121,8 +122,8 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 GNNSCALE_EXPORT(edge_softmax_backward);
 
-// out[e, h] = <a[v, h], x[u, h]>; 0 after the last edge. Half a warp has an edge's head: column j
-// is added to partial sum j % 16, and these in a tree of halves, as in native code.
+// out[e, h] = <a[v, h], x[u, h]>; 0 after the last edge. Half a warp for each edge and head: column
+// j is added to partial sum j % 16, and the partial sums in a tree of halves, as in native code.
 extern "C" __global__ void __launch_bounds__(256, 3)
     edge_dot(const float* a, const float* x, const int32_t* indices, const int32_t* destinations,
              int64_t num_heads, int64_t width, const int64_t* num_edges, int64_t capacity,
@@ -130,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(256, 3)
   constexpr int kHalf = 16;
   const int64_t thread = gnnscale::thread_of_grid(), stride = gnnscale::threads_of_grid();
   const int64_t used = *num_edges * num_heads, lane = threadIdx.x % kHalf;
-  // Both halves of a warp take part in every round, so that all lanes meet at its shuffles.
+  // Both halves of a warp run every iteration, so that all lanes meet at its shuffles.
   for (int64_t first = thread / 32 * 2; first < capacity * num_heads; first += stride / kHalf) {
     const int64_t i = first + threadIdx.x % 32 / kHalf;
     float sum = 0.0F;

@@ -1,5 +1,5 @@
-// What edges count in linear aggregations, and numbers of vertices that this takes: those of
-// gnnscale/nn/conv/linear.py, rounded as NumPy rounds them.
+// Edge coefficients of linear aggregations, and the per-vertex numbers that they need: equal to
+// gnnscale/nn/conv/linear.py, rounded as NumPy rounds.
 #include "gnnscale_cuda/device.hpp"
 
 namespace gnnscale {
@@ -7,17 +7,17 @@ namespace {
 
 enum class Rule : int64_t { symmetric = 0, mean = 1, sum = 2 };
 
-// Pointers may be null if there is no "never".
+// Pointers may be null unless marked "never null".
 struct CoefficientsTask {
   int64_t rule;
   const int64_t* indptr;   // never null
   const int32_t* indices;  // never null
   const float *importance, *edge_weights, *weight_sums, *degrees;
   const int64_t *num_dst, *num_edges;       // on the device; never null
-  float *weights, *dst_scale, *self_scale;  // what is written, if it is wanted
+  float *weights, *dst_scale, *self_scale;  // outputs; null: not needed
 };
 
-// In-degrees, or sums of weights, of which a symmetric rule takes the root.
+// Returns the in-degree or weight sum of a source; its square root for symmetric normalization.
 __device__ inline float root_of(const CoefficientsTask& task, int64_t source) {
   const float* sums = task.weight_sums != nullptr ? task.weight_sums : task.degrees;
   return __fdiv_rn(1.0F, __fsqrt_rn(__fadd_rn(sums[source], 1.0F)));
@@ -25,7 +25,7 @@ __device__ inline float root_of(const CoefficientsTask& task, int64_t source) {
 
 __device__ inline float at_least(float value, float least) { return value > least ? value : least; }
 
-// What a sampled sum is multiplied with so that its expectation is the full one (sum_scale).
+// Returns the factor that makes the expectation of a sampled sum the full sum (sum_scale).
 __device__ inline float sum_scale(const CoefficientsTask& task, int64_t dst) {
   const bool by_weight = task.weight_sums != nullptr && task.edge_weights == nullptr;
   const float full = (by_weight ? task.weight_sums : task.degrees)[dst];
@@ -33,7 +33,7 @@ __device__ inline float sum_scale(const CoefficientsTask& task, int64_t dst) {
   return __fdiv_rn(full, at_least(drawn, 1.0F));
 }
 
-// What the sum of a destination's edges is divided by for their mean.
+// Returns the divisor that turns the sum over a destination's edges into their mean.
 __device__ inline float total_of(const CoefficientsTask& task, int64_t dst) {
   constexpr float kTiny = 0x1p-126F;
   const int64_t begin = task.indptr[dst], end = task.indptr[dst + 1];
@@ -91,8 +91,8 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 GNNSCALE_EXPORT(coefficients);
 
-// Numbers of vertices by local id, float32: from a table, or in-degrees by `indptr` or by a table
-// of them; 0 after the last vertex. Two of the three tables are null.
+// Per-vertex numbers by local id, float32: from a table, or in-degrees from `indptr` or from a
+// degree table; 0 after the last vertex. Two of the three tables are null.
 extern "C" __global__ void __launch_bounds__(256)
     vertex_floats(const float* table, const int64_t* indptr, const uint32_t* degrees,
                   const void* vertices, int32_t wide, const int64_t* count, int64_t capacity,

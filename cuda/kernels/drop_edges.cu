@@ -1,11 +1,11 @@
-// Blocks without some edges, as sampling/edge_batches.py leaves them out: of edges that are
-// predicted.
+// Blocks without the predicted edges, which link prediction excludes as in
+// sampling/edge_batches.py.
 #include "gnnscale_cuda/sample.hpp"
 
 namespace gnnscale {
 namespace {
 
-// Whether an edge is among those that are left out, which ascend by destination, then source.
+// Returns whether an edge is excluded; excluded edges ascend by destination, then source.
 __device__ inline bool is_left_out(const SampleState& state, int64_t source, int64_t destination) {
   int64_t first = 0, last = state.num_excluded;
   while (first < last) {
@@ -22,7 +22,7 @@ __device__ inline bool is_left_out(const SampleState& state, int64_t source, int
   return false;
 }
 
-// Copies the edges that are left to the arrays of the block without the others.
+// Copies the remaining edges to the arrays of the block without excluded edges.
 template <typename Vertex>
 __device__ void sample_leave_out(const SamplePlan& plan, SampleState& state, int hop) {
   const SampleHop &all = plan.hops[hop], &left = plan.left[hop];
@@ -66,7 +66,7 @@ __device__ void sample_place_left(const SamplePlan& plan, SampleState& state, in
 GNNSCALE_SAMPLE_KERNEL(sample_leave_out);
 GNNSCALE_SAMPLE_KERNEL(sample_place_left);
 
-// Begins a batch without some edges, after sample_begin.
+// Begins a batch with excluded edges, after sample_begin.
 extern "C" __global__ void __launch_bounds__(256)
     sample_exclude(gnnscale::SampleState* state, const int64_t* sources,
                    const int64_t* destinations, int64_t num_excluded) {

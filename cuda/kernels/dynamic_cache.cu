@@ -1,12 +1,12 @@
-// Rows of a cache that follow the batches to come: the host says which rows of a mini-batch enter
-// which slots (Belady 1966), and the rows of the mini-batch before are read once more (FastGL,
-// Match). See gnnscale/backend/cuda/dynamic_cache.py.
+// Updates of the dynamic cache: the host determines which rows of a mini-batch enter which slots
+// (Belady 1966), and the previous mini-batch's rows are reused once (FastGL, Match). See
+// gnnscale/backend/cuda/dynamic_cache.py.
 #include "gnnscale_cuda/rows.hpp"
 
 namespace gnnscale {
 namespace {
 
-// What a step replaces: the record at its place.
+// Cache updates of a step: the record at the step's index.
 struct Replaced {
   int64_t count;
   const int32_t *positions, *slots;
@@ -23,7 +23,7 @@ __device__ inline int64_t vertex_at(const void* vertices, int wide, int64_t i) {
                    : int64_t{static_cast<const int32_t*>(vertices)[i]};
 }
 
-// Lane `lane` of `size` copies its part of a row.
+// Copies one lane's part of a row; `size` lanes share it.
 template <typename Word>
 __device__ inline void copy_row(const uint8_t* from, uint8_t* to, int64_t num_bytes, unsigned lane,
                                 unsigned size) {
@@ -35,7 +35,7 @@ __device__ inline void copy_row(const uint8_t* from, uint8_t* to, int64_t num_by
 }  // namespace
 }  // namespace gnnscale
 
-// The rows of a mini-batch that lie after the cache's `first` slots are no longer read.
+// Invalidates the previous mini-batch's rows, in the slots from `first` on.
 extern "C" __global__ void __launch_bounds__(256)
     rows_forget(const void* vertices, int wide, const int64_t* count, int32_t* slot_of,
                 int64_t first) {
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 GNNSCALE_EXPORT(rows_forget);
 
-// What was in the slots leaves.
+// Evicts the previous rows of the updated slots.
 extern "C" __global__ void __launch_bounds__(256)
     rows_leave(const int32_t* records, int64_t size, int64_t capacity, const int64_t* place,
                int32_t* slot_of, int64_t* vertex_in) {
@@ -64,7 +64,8 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 GNNSCALE_EXPORT(rows_leave);
 
-// Rows of the mini-batch enter, a warp a row. A position that it does not have is left out.
+// Copies rows of the mini-batch into the cache, one warp a row. Positions beyond the mini-batch are
+// skipped.
 extern "C" __global__ void __launch_bounds__(256)
     rows_enter(const int32_t* records, int64_t size, int64_t capacity, const int64_t* place,
                const void* vertices, int wide, const int64_t* count, const uint8_t* out,
@@ -94,8 +95,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 GNNSCALE_EXPORT(rows_enter);
 
-// Rows of a mini-batch that are not in the cache are read from what was gathered: slot `first` and
-// on.
+// Maps rows of a mini-batch that are not cached to the gathered rows: slots from `first` on.
 extern "C" __global__ void __launch_bounds__(256)
     rows_remember(const void* vertices, int wide, const int64_t* count, int32_t* slot_of,
                   int64_t first) {

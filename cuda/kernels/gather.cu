@@ -1,12 +1,12 @@
-// Rows of a table by their ids, from device memory or, over the link, from the host's: as they are
-// stored, or converted (PyTorch-Direct, section 4).
+// Row gather by ids, from device memory or, over the link, from host memory: in the stored type or
+// converted (PyTorch-Direct, section 4).
 #include "gnnscale_cuda/rows.hpp"
 
 namespace gnnscale {
 namespace {
 
-// Rows that a group of threads reads at once, as they are stored and converted: the link answers
-// late. More of them would not fit into registers.
+// Rows that a group of threads has in flight, in the stored type and converted: they hide the
+// link's latency. More rows would exceed the registers.
 constexpr int kStoredRows = 4, kConvertedRows = 2;
 
 // All members have 64 bits: the host writes them as an array of words, see
@@ -16,18 +16,18 @@ struct GatherTask {
   int64_t num_rows, row_bytes;
   uint8_t* out;
   int64_t out_row_bytes;
-  int64_t from, to;  // RowType; equal for rows as they are stored
-  int64_t shifts;    // whether rows are read from line to line
+  int64_t from, to;  // RowType; equal: rows are copied as stored
+  int64_t shifts;    // whether reads are aligned to lines
 
-  // Rows that members of a clique keep, those of a member after those of the members before it.
-  const int32_t* slots;  // of each row of the table, -1 if nobody keeps it; null without a cache
+  // Slots of rows in the caches of a clique's members, numbered consecutively member by member.
+  const int32_t* slots;  // [num_rows of the table], -1: not cached; null without a cache
   int64_t num_members;
   int64_t first_slots[kMaxMembers + 1];
   const uint8_t* kept[kMaxMembers];
-  uint64_t* found;  // [num_members + 1] rows that were read at each member, and in the table
+  uint64_t* found;  // [num_members + 1] rows read at each member, and in the table
 };
 
-// The address of a row, and which member has it.
+// A row's address, and the member that has it.
 struct Row {
   const uint8_t* address;
   int place;
@@ -42,7 +42,8 @@ __device__ inline Row find_row(const GatherTask& task, int64_t id) {
   return {task.kept[member] + (slot - task.first_slots[member]) * task.row_bytes, member};
 }
 
-// Four bytes of a word, or all that it has. Registers have no addresses: `part` is a constant.
+// Returns four bytes of a word, or all bytes of a shorter word. `part` must be a constant, since
+// registers are not addressable.
 __device__ inline uint32_t part_of(const uint4& word, int part) {
   return part == 0 ? word.x : part == 1 ? word.y : part == 2 ? word.z : word.w;
 }
@@ -54,7 +55,7 @@ __device__ inline uint32_t part_of(const Word& word, int) {
   return word;
 }
 
-// Element `i` of a word of `kBytes` an element.
+// Returns element `i` of a word with `kBytes` an element.
 template <int kBytes, typename Word>
 __device__ inline float element_of(const Word& word, RowType type, int i) {
   constexpr int kEach = 4 / kBytes;
@@ -65,7 +66,7 @@ __device__ inline float element_of(const Word& word, RowType type, int i) {
                                   : __uint_as_float(part << 16);
 }
 
-// Writes word `at` of a row of `kBytes` an element, converted.
+// Writes word `at` of a row with `kBytes` an element, converted.
 template <int kBytes, typename Word>
 __device__ inline void convert(const GatherTask& task, const Word& word, int64_t at, uint8_t* out) {
   constexpr int kCount = static_cast<int>(sizeof(Word)) / kBytes;
@@ -156,7 +157,7 @@ __device__ void gather(const GatherTask& task, const Id* ids, int64_t num_ids, c
 }  // namespace
 }  // namespace gnnscale
 
-// No id is wrong yet, and no row was found.
+// Resets the error and the row counts.
 extern "C" __global__ void __launch_bounds__(256)
     gather_begin(const gnnscale::GatherTask* task, uint64_t* wrong) {
   if (threadIdx.x == 0) *wrong = ~uint64_t{0};

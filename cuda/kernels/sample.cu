@@ -1,6 +1,6 @@
-// Neighbour sampling and its relabelling: see gnnscale_cuda/sample.hpp.
+// Neighbor sampling and its relabeling: see gnnscale_cuda/sample.hpp.
 //
-// An edge, with ids of 32 bits, costs `pick` a read of its neighbour (a sector of 32 bytes if lists
+// An edge, with ids of 32 bits, costs `pick` a read of its neighbor (a sector of 32 bytes if lists
 // are short), a write of 4 bytes and an atomic whose result nobody waits for; `number` and
 // `relabel` read those 4 bytes and a stamp each, and `relabel` writes 4 bytes. That is 48 bytes of
 // device memory, and three sectors of the second-level cache while the stamps of a graph, 4 bytes a
@@ -11,8 +11,8 @@
 namespace gnnscale {
 namespace {
 
-// Begins a batch: seeds get their stamps. One that comes twice loses one of them, and one that is
-// no vertex has none; both are found by `count`.
+// Begins a batch: stamps the seeds. A repeated seed loses one of its stamps, and a seed that is no
+// vertex has none; `count` detects both.
 template <typename Vertex>
 __device__ void sample_begin(const SamplePlan& plan, SampleState& state, const void* seeds,
                              int wide, int64_t num_seeds, const uint64_t* number) {
@@ -45,14 +45,14 @@ __device__ void sample_begin(const SamplePlan& plan, SampleState& state, const v
   state.keys[thread] = stream_key(stream, plan.seed, step, static_cast<uint64_t>(thread));
 }
 
-// How many edges of a list are kept.
+// Returns the number of kept edges of a list.
 __device__ inline int64_t num_kept(const SamplePlan& plan, int64_t fanout, int64_t degree) {
   if (plan.layerwise != 0 || fanout < 0 || (plan.replace == 0 && degree <= fanout)) return degree;
   return degree == 0 ? 0 : fanout;
 }
 
-// Lists of all destinations, and the places of their edges. By weight, sample_weigh was here
-// before.
+// Looks up the lists of all destinations, and computes the offsets of their edges. With weights,
+// runs after sample_weigh.
 template <typename Vertex>
 __device__ void sample_count(const SamplePlan& plan, SampleState& state, int hop) {
   const SampleHop& out = plan.hops[hop];
@@ -74,16 +74,16 @@ __device__ void sample_count(const SamplePlan& plan, SampleState& state, int hop
 }
 
 // Floyd's sampling without replacement (Bentley and Floyd, CACM 1987), as in pick_kernels.cpp: the
-// i-th of k candidates is uniform in [0, n - k + i], and gives way to n - k + i if it was chosen
-// before. It was, if an earlier candidate is the same, or if it is the n - k + j that the j-th has
-// given way to. Lanes of a group decide at once: the first by a match, the second by asking again
-// until nothing changes. Returns the position of the lane's pick.
+// i-th of k candidates is uniform in [0, n - k + i], and is replaced by n - k + i if it was chosen
+// before. It was, if an earlier candidate is equal, or if it equals n - k + j and the j-th
+// candidate was replaced. A group's lanes decide in parallel: the first condition by a match, the
+// second by repeated ballots until nothing changes. Returns the position of the lane's pick.
 __device__ inline uint64_t pick_few(uint64_t key, uint64_t n, unsigned k, unsigned i,
                                     unsigned first_lane) {
   const unsigned lane = first_lane + i;
   const uint64_t last = n - k + i;
   const bool draws = i < k && k < n;
-  // No position is as large as those of lanes that draw nothing.
+  // Idle lanes get distinct values above every position.
   const uint64_t candidate = draws ? below(draw(key, i), last + 1) : ~uint64_t{lane};
   const unsigned same = __match_any_sync(kAllLanes, candidate) >> first_lane;
   const uint64_t given = candidate - (n - k);
@@ -127,7 +127,7 @@ __device__ void sample_pick(const SamplePlan& plan, SampleState& state, int hop)
   }
 }
 
-// All neighbours, or some of them with replacement: no edge has to know of others.
+// All neighbors, or some with replacement: edges are independent.
 template <typename Vertex>
 __device__ void sample_pick_each(const SamplePlan& plan, SampleState& state, int hop) {
   const SampleHop& out = plan.hops[hop];
@@ -145,8 +145,8 @@ __device__ void sample_pick_each(const SamplePlan& plan, SampleState& state, int
   });
 }
 
-// New vertices get ids in the order of the edges that claimed them, and their stamps with them: the
-// edges that lost see a stamp that is not theirs before and after.
+// New vertices get ids in the order of the edges that claimed them, and the ids' stamps: an edge
+// that lost its claim sees a foreign stamp before and after.
 template <typename Vertex>
 __device__ void sample_number(const SamplePlan& plan, SampleState& state, int hop) {
   auto* vertices = static_cast<Vertex*>(plan.vertices);
@@ -169,12 +169,12 @@ __device__ void sample_number(const SamplePlan& plan, SampleState& state, int ho
       [&](int64_t num_new) {
         const bool fits = known + num_new <= plan.hops[hop].max_vertices;
         if (!fits) note(state, hop, SampleError::vertices, known + num_new);
-        // What is wrong stays as it is found.
+        // After an error the next hop has no destinations.
         state.num_vertices[hop + 1] = state.error == ~uint64_t{0} ? known + num_new : 0;
       });
 }
 
-// The local ids of all edges.
+// Writes the local ids of all edges.
 template <typename Vertex>
 __device__ void sample_relabel(const SamplePlan& plan, SampleState& state, int hop) {
   const auto* picked = static_cast<const Vertex*>(plan.picked);
@@ -191,8 +191,8 @@ __device__ void sample_relabel(const SamplePlan& plan, SampleState& state, int h
   }
 }
 
-// Counts the reads of a hop's lists by place: each neighbour is one, and so are the offsets of a
-// list (Legion, section 4.2). Only with a cache.
+// Counts the reads of a hop's lists by location: one for each neighbor, and one for each list's
+// offsets (Legion, section 4.2). Only with a cache.
 template <typename Vertex>
 __device__ void sample_found(const SamplePlan& plan, SampleState& state, int hop) {
   __shared__ unsigned long long counts[kMaxMembers + 1];
@@ -238,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 GNNSCALE_EXPORT(sample_begin_int64);
 
-// Once the stamps are used up, all are above those of the next batch: 32 bits of ones.
+// When bases are exhausted, sets all stamps to the maximum, above every stamp of the next batch.
 extern "C" __global__ void __launch_bounds__(256) sample_forget(const gnnscale::SamplePlan* plan) {
   if (*plan->last_base >= static_cast<uint64_t>(plan->num_stamps)) return;
   for (int64_t i = blockIdx.x * int64_t{256} + threadIdx.x; i < plan->num_vertices;

@@ -1,4 +1,4 @@
-// Fan-outs above 32 without replacement: a thread an edge, and a hash table a destination.
+// Fan-outs above 32 without replacement: one thread an edge, and one hash table a destination.
 #include "gnnscale_cuda/sample.hpp"
 
 namespace gnnscale {
@@ -6,9 +6,9 @@ namespace {
 
 constexpr uint32_t kEmpty = ~uint32_t{0};
 
-// The draws of one destination, by Floyd's sampling as in sample.cu. Its table has two slots a
-// draw; a slot holds a draw, by whose candidate it is found, and ends with the first draw that has
-// it.
+// The draws of one destination, by Floyd's sampling as in sample.cu. The hash table has two slots a
+// draw; a slot holds a draw, is found by the draw's candidate, and ends with the first draw of that
+// candidate.
 struct Draws {
   uint64_t key, n, k;
   uint32_t* slots;
@@ -37,8 +37,8 @@ struct Draws {
     }
   }
 
-  // Whether draw i finds its candidate taken: by an earlier draw that has the same, or by one that
-  // found its own taken and took its last place.
+  // Returns whether draw i finds its candidate taken: by an earlier draw of equal candidate, or by
+  // a draw whose own candidate was taken and which took its last position instead.
   __device__ bool gives_way(uint64_t i) const {
     for (;;) {
       if (has_earlier(i)) return true;

@@ -1,17 +1,18 @@
-// Layer-wise sampling, equal to layer_sampler.cpp: of all neighbours of a hop's vertices a number
-// is kept for the whole batch, by priority sampling (Duffield, Lund and Thorup, JACM 2007).
+// Layer-wise sampling, equal to layer_sampler.cpp: keeps a number of vertices among all neighbors
+// of a hop's vertices for the whole batch, by priority sampling (Duffield, Lund and Thorup, JACM
+// 2007).
 //
-// `count` has found the lists of all neighbours. `gather` reads them and finds the first edge of
-// each candidate; eight `rank`s find the priority that those which are kept are below, a byte each;
-// `keep` moves kept edges together and numbers new vertices; `place` and `relabel_kept` complete
-// the block.
+// `count` has found the lists of all neighbors. `gather` reads them and finds the first edge of
+// each candidate; eight passes of `rank` find the threshold priority by radix selection, one byte
+// each; `keep` compacts the kept edges and numbers new vertices; `place` and `relabel_kept`
+// complete the block.
 #include "gnnscale_cuda/doubles.hpp"
 #include "gnnscale_cuda/sample.hpp"
 
 namespace gnnscale {
 namespace {
 
-constexpr uint64_t kNone = ~uint64_t{0};  // the priority of an edge that is not a candidate's first
+constexpr uint64_t kNone = ~uint64_t{0};  // priority of edges that are not a candidate's first
 constexpr int kPasses = 8;
 constexpr int64_t kLow31 = (int64_t{1} << 31) - 1;
 
@@ -19,7 +20,7 @@ __device__ inline uint32_t* histogram(const SamplePlan& plan, int hop, int pass)
   return plan.histograms + (hop * kPasses + pass) * 256;
 }
 
-// FastGCN's importance of a candidate: the squared norm of its column of the adjacency matrix.
+// Returns FastGCN's importance of a candidate: the squared norm of its adjacency matrix column.
 template <typename Vertex>
 __device__ inline double weight_of(const SamplePlan& plan, int64_t u) {
   List list;
@@ -27,12 +28,12 @@ __device__ inline double weight_of(const SamplePlan& plan, int64_t u) {
   return static_cast<double>(list.degree > 1 ? list.degree : 1);
 }
 
-// What is known of the priority that is looked for, the layer_size-th smallest from 0 on, after
-// some bytes: those bytes, and its rank among the priorities that begin with them.
+// Radix selection of the layer_size-th smallest priority (from 0) after some bytes: the bytes known
+// so far, and the rank among the priorities that begin with them.
 struct Found {
   uint64_t prefix = 0;
   int64_t rank = 0;
-  bool keeps_all = false;  // there are no more candidates than are kept
+  bool keeps_all = false;  // all candidates are kept
 };
 
 // Called by all threads of a block.
@@ -88,7 +89,7 @@ __device__ void sample_gather(const SamplePlan& plan, SampleState& state, int ho
   });
 }
 
-// The priority of the candidate that an edge is the first of.
+// Returns the priority of the candidate whose first edge this is.
 template <typename Vertex>
 __device__ inline uint64_t priority_of(const SamplePlan& plan, SampleState& state, int hop,
                                        int64_t edge) {
@@ -100,8 +101,8 @@ __device__ inline uint64_t priority_of(const SamplePlan& plan, SampleState& stat
   return bits_of(unit(random) / weight_of<Vertex>(plan, u));
 }
 
-// Counts the next byte of the priorities that begin with what is known. The last argument of the
-// kernel holds the pass above the hop.
+// Histogram of the next byte over the priorities that begin with the known bytes. The last kernel
+// argument holds the pass in the bits above the hop.
 template <typename Vertex>
 __device__ void sample_rank(const SamplePlan& plan, SampleState& state, int hop_and_pass) {
   __shared__ uint32_t counts[256];
@@ -123,7 +124,7 @@ __device__ void sample_rank(const SamplePlan& plan, SampleState& state, int hop_
   }
 }
 
-// Sums of two counts of 31 bits are scanned at once: kept edges, and new vertices above them.
+// Scans two 31-bit counts in one word: kept edges, and new vertices in the upper bits.
 template <typename Vertex>
 __device__ void sample_keep(const SamplePlan& plan, SampleState& state, int hop) {
   const SampleHop& out = plan.hops[hop];
@@ -165,7 +166,7 @@ __device__ void sample_keep(const SamplePlan& plan, SampleState& state, int hop)
       });
 }
 
-// Places and weights of kept edges.
+// Positions and weights of kept edges.
 template <typename Vertex>
 __device__ void sample_place(const SamplePlan& plan, SampleState& state, int hop) {
   const SampleHop& out = plan.hops[hop];

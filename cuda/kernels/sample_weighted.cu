@@ -1,4 +1,4 @@
-// Neighbours drawn by the weights of their edges, equal to weighted_picks.cpp bit by bit.
+// Neighbors drawn by edge weight, bit-identical to weighted_picks.cpp.
 #include "gnnscale/weighted_lists.hpp"
 #include "gnnscale_cuda/doubles.hpp"
 #include "gnnscale_cuda/sample.hpp"
@@ -6,11 +6,11 @@
 namespace gnnscale {
 namespace {
 
-constexpr uint64_t kNever = 0x7ff0000000000000;  // an infinite time
-// Lists longer than this are picked from by a block of threads, others by a warp.
+constexpr uint64_t kNever = 0x7ff0000000000000;  // infinite time
+// Longer lists are shared by a block of threads, all others by a warp.
 constexpr int64_t kLong = 2048;
 
-// -log(u) by the products and sums of pick_kernels.cpp, in their order.
+// Returns -log(u), with the products and sums of pick_kernels.cpp in their order.
 __device__ inline double minus_log(uint64_t random) {
   constexpr uint64_t kOne = 0x3ff0000000000000, kRootHalf = 0x3fe6a09e667f3bcd;
   constexpr uint64_t kFraction = 0x000fffffffffffff, kTwo52 = 0x4330000000000000;
@@ -30,14 +30,14 @@ __device__ inline double minus_log(uint64_t random) {
   return sum(product(k, -0.6931471805599453), -product(product(2.0, s), series));
 }
 
-// A list to pick k of n from: those with the smallest exponential times (Efraimidis and Spirakis,
-// IPL 2006), of equal ones the first. Times are positive, so their bits order them; they are drawn
-// again whenever they are compared, which takes no memory. Those that were drawn before are out.
+// Picks k of n from a list: those with the smallest exponential times (Efraimidis and Spirakis, IPL
+// 2006), ties by first position. Times are positive, so their bits are ordered; they are recomputed
+// at each comparison, which needs no memory. Previously drawn positions are excluded.
 struct Race {
   uint64_t key;
   const float* weights;
   int64_t n;
-  const int64_t* drawn = nullptr;  // places in the list
+  const int64_t* drawn = nullptr;  // positions in the list
   int64_t num_drawn = 0;
 
   __device__ bool is_out(int64_t i) const {
@@ -53,7 +53,7 @@ struct Race {
   }
 };
 
-// How many times are below `bound`, for all lanes of kWarps warps.
+// Returns the number of times below `bound`, to all lanes of kWarps warps.
 template <int kWarps>
 __device__ inline int64_t num_below(const Race& race, uint64_t bound) {
   __shared__ int64_t counts[8];
@@ -72,7 +72,7 @@ __device__ inline int64_t num_below(const Race& race, uint64_t bound) {
   return count;
 }
 
-// The k smallest are those below `bound`, and the first `ties` of those that are equal to it.
+// The k smallest times are those below `bound`, and the first `ties` of those equal to it.
 struct Finish {
   uint64_t bound;
   int64_t ties;
@@ -90,7 +90,7 @@ __device__ inline Finish finish_of(const Race& race, int64_t k) {
   return finish;
 }
 
-// Takes what is picked in the order of the list: the work of one warp.
+// Writes the picks in list order: the work of one warp.
 template <typename Vertex>
 __device__ inline void take_finished(const SamplePlan& plan, SampleState& state, int hop,
                                      const Race& race, const Finish& finish, int64_t dst) {
@@ -112,7 +112,8 @@ __device__ inline void take_finished(const SamplePlan& plan, SampleState& state,
   }
 }
 
-// How many neighbours of positive weight each destination keeps, for sample_count: a warp a list.
+// Counts the positive-weight neighbors that each destination keeps, for sample_count: one warp a
+// list.
 template <typename Vertex>
 __device__ void sample_weigh(const SamplePlan& plan, SampleState& state, int hop) {
   const SampleHop& out = plan.hops[hop];
@@ -143,7 +144,7 @@ struct WeightedDraws {
   WeightedList list;
 
   __device__ int64_t degree() const { return list.end - list.begin; }
-  // The place of a draw in the list; negative if it is none.
+  // Returns the position of a draw in the list; negative if the draw is invalid.
   __device__ int64_t place(uint64_t i) const {
     const int64_t edge = list.edge_in(list.aliased_at(block_random(key, i)), edge_random(key, i));
     return edge < 0 ? -1 : edge - list.begin;
@@ -158,13 +159,13 @@ __device__ inline WeightedDraws weighted_draws_of(const SamplePlan& plan, const 
           weighted_list(plan.weights, plan.weight_slots, v, plan.begins[dst], plan.degrees[dst])};
 }
 
-// Where the draws of a list are kept, to be compared: eight bytes an edge.
+// Returns the scratch memory of a list's draws, eight bytes an edge, where they are compared.
 __device__ inline int64_t* drawn_of(const SamplePlan& plan, int64_t edge) {
   return reinterpret_cast<int64_t*>(plan.slots) + edge;
 }
 
-// Draws k of a list, and rejects what is drawn twice: the work of one warp, a lane a draw. What is
-// missing in the end is -1. Returns how many there are.
+// Draws k of a list, rejecting repeated draws: the work of one warp, one lane a draw. Missing picks
+// are -1. Returns the number of picks.
 template <typename Vertex>
 __device__ inline int64_t take_drawn(const SamplePlan& plan, SampleState& state, int hop,
                                      int64_t dst, int64_t k) {
@@ -195,15 +196,15 @@ __device__ inline int64_t take_drawn(const SamplePlan& plan, SampleState& state,
   return count < k ? count : k;
 }
 
-// How many were drawn before, of a list of which not all were.
+// Returns the number of completed draws of a list with missing picks.
 __device__ inline int64_t num_drawn(const int64_t* drawn) {
   int64_t count = 0;
   while (drawn[count] >= 0) ++count;
   return count;
 }
 
-// Picks from lists that kWarps warps share. One warp draws from those of every length, before long
-// ones are shared.
+// Picks from lists that kWarps warps share. The one-warp kernel first draws from lists of every
+// length; long lists are shared afterwards.
 template <int kWarps, typename Vertex>
 __device__ inline void pick_weighted(const SamplePlan& plan, SampleState& state, int hop) {
   const int64_t* indptr = plan.hops[hop].indptr;
@@ -226,7 +227,7 @@ __device__ inline void pick_weighted(const SamplePlan& plan, SampleState& state,
     const WeightedDraws list = weighted_draws_of<Vertex>(plan, state, hop, dst);
     const Race race{times_key(list.key), plan.weights + list.list.begin, n,
                     drawn_of(plan, indptr[dst]), count};
-    // Where all are kept, even one of no weight is: it was counted.
+    // If all counted edges are kept, an edge whose weight has since become 0 is kept, too.
     const Finish finish =
         k == n ? Finish{~uint64_t{0}, 0} : finish_of<kWarps>(race, k - race.num_drawn);
     if (kWarps == 1 || warp == 0) take_finished<Vertex>(plan, state, hop, race, finish, dst);
@@ -244,7 +245,7 @@ __device__ void sample_pick_weighted_long(const SamplePlan& plan, SampleState& s
   pick_weighted<kThreads / 32, Vertex>(plan, state, hop);
 }
 
-// With replacement, a thread a draw.
+// With replacement: one thread a draw.
 template <typename Vertex>
 __device__ void sample_pick_weighted_each(const SamplePlan& plan, SampleState& state, int hop) {
   const int64_t* indptr = plan.hops[hop].indptr;
@@ -265,8 +266,8 @@ GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted);
 GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_long);
 GNNSCALE_SAMPLE_KERNEL(sample_pick_weighted_each);
 
-// The slots of weighted_lists.hpp, as the native sampler fills them. Once for a graph, a thread a
-// list.
+// Fills the slots of weighted_lists.hpp, as the native sampler does. Runs once a graph, one thread
+// a list.
 extern "C" __global__ void __launch_bounds__(256)
     sample_fill_slots(const int64_t* indptr, const float* weights, gnnscale::WeightSlot* slots,
                       int64_t num_vertices, int64_t num_edges) {

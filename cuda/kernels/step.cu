@@ -1,25 +1,25 @@
-// The border of a training step: what the host asks for, and what it reads late.
+// Interface of a training step between host and device.
 //
-// The host writes a record for each step to memory that the device reads, and reads another one
-// that the device has written. The device itself counts the steps, so that launches that are
-// repeated as they were recorded take the next record. See gnnscale/backend/cuda/step_records.py.
+// For each step the host writes a request record to memory that the device reads, and reads a
+// result record that the device has written. The device counts the steps, so replayed launches
+// (CUDA graphs) take the next record. See gnnscale/backend/cuda/step_records.py.
 #include "gnnscale_cuda/sample.hpp"
 
 namespace gnnscale {
 namespace {
 
-// Words of a record that the host writes, and of what the device keeps of it.
+// Words of a request record, and of the device's copy of it.
 constexpr int kStep = 0, kRate = 1, kSeeds = 2, kPlace = 2;
-// Stamps of time: begun, sampled, read; training begun, gradients there, weights updated.
+// Timestamps: begun, sampled, gathered; training begun, gradients ready, weights updated.
 constexpr int kTimes = 6;
 constexpr int kBegun = 0, kSampled = 1, kTrainingBegun = 3, kUpdated = 5;
-// What all steps share, float32: whether steps change nothing any more, and the learning rate.
+// State of all steps, float32: whether updates are halted, and the learning rate.
 constexpr int kHalted = 0, kLearningRate = 1;
 
 }  // namespace
 }  // namespace gnnscale
 
-// Takes the next record: one block.
+// Takes the next record. Runs as one block.
 extern "C" __global__ void __launch_bounds__(256)
     step_take(const int64_t* records, int64_t record_words, int64_t num_records, int64_t* counter,
               int64_t num_seeds, int64_t* words, int64_t* seeds, int64_t* times) {
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(256) step_time(int64_t* times, int 
 }
 GNNSCALE_EXPORT(step_time);
 
-// After sampling: a sample that is worth nothing becomes an empty one, whatever its lists hold.
+// Runs after sampling: an invalid sample becomes an empty one, whatever its lists hold.
 extern "C" __global__ void __launch_bounds__(256)
     step_sampled(gnnscale::SampleState* state, int64_t* times) {
   using namespace gnnscale;
@@ -54,8 +54,8 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 GNNSCALE_EXPORT(step_sampled);
 
-// Before training: from a sample that is worth nothing on, steps change nothing until the host has
-// cleared `halted`. The optimizer leaves out updates as those of gradients that overflowed.
+// Runs before training: from the first invalid sample on, steps change nothing until the host has
+// cleared `halted`. The optimizer skips halted updates as it skips those with overflowed gradients.
 extern "C" __global__ void __launch_bounds__(256)
     step_begin(const gnnscale::SampleState* state, const int64_t* words, float* control,
                int64_t* times) {
@@ -67,8 +67,8 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 GNNSCALE_EXPORT(step_begin);
 
-// Reports a step that is done: whether it was halted, its loss, its times, the sample's state, and
-// reads of lists and rows by place, if there is a cache.
+// Reports a finished step: whether it was halted, its loss, its times, the sample's state, and with
+// a cache the reads of lists and rows by location.
 extern "C" __global__ void __launch_bounds__(256)
     step_report(const int64_t* state, int64_t state_words, const int64_t* lists,
                 const int64_t* rows, int64_t num_lists, int64_t num_rows, const int64_t* words,

@@ -1,4 +1,4 @@
-// The thread model of the host: barriers, collectives of warps, atomics, and what goes wrong.
+// Tests of the host's CUDA thread model: barriers, warp collectives, atomics, and errors.
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -10,7 +10,7 @@
 using namespace gnnscale;
 using namespace gnnscale::cuda_host;
 
-// Reverses the numbers of a block, twice.
+// Reverses the numbers of a block twice.
 extern "C" __global__ void reverse(int* numbers) {
   __shared__ int shared[1024];
   const unsigned size = blockDim.x, i = threadIdx.x;
@@ -24,7 +24,7 @@ extern "C" __global__ void reverse(int* numbers) {
 }
 GNNSCALE_EXPORT(reverse);
 
-// What each kind of exchange gives every lane.
+// Writes each lane's result of every kind of exchange.
 extern "C" __global__ void exchange(int* up, int* down, int* crossed, int* from, unsigned* odd,
                                     unsigned* alike) {
   const unsigned i = threadIdx.x;
@@ -38,7 +38,7 @@ extern "C" __global__ void exchange(int* up, int* down, int* crossed, int* from,
 }
 GNNSCALE_EXPORT(exchange);
 
-// Half of each warp goes another way, with collectives of its own; one lane ends before.
+// Half of each warp diverges, with its own collectives; one lane exits early.
 extern "C" __global__ void diverge(int* sums) {
   const unsigned lane = threadIdx.x % 32;
   if (lane == 31) return;
@@ -160,7 +160,7 @@ void test_atomics() {
   CHECK(vain.find("63 for the block, 1 for their warp") != std::string::npos);
   CHECK(error_of("fail") == "fail: the ninth thread");
   CHECK(error_of("mix_up") == "mix_up: lanes of a warp do different things together");
-  // What has failed leaves nothing behind.
+  // A failed launch leaves no state.
   test_barriers();
 }
 
@@ -171,7 +171,7 @@ int main() {
   test_exchanges();
   test_lanes_that_diverge();
   test_atomics();
-  // A launch that fails leaves threads in the middle of what they do, which nothing orders.
+  // A failed launch leaves threads in the middle of their work, unordered with later work.
 #if !defined(__SANITIZE_THREAD__)
   test_errors_name_kernel_and_block();
 #endif

@@ -1,4 +1,5 @@
-// Rows that enter a cache and leave it, and rows of the mini-batch before: against a map.
+// Tests of rows that enter and leave a dynamic cache, and of the previous mini-batch's rows,
+// against a map.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -37,7 +38,7 @@ void check_rows(int64_t row_bytes) {
     for (int64_t i = 0; i < count; ++i) {
       std::memset(out + i * row_bytes, static_cast<int>(vertices[i] + 1), row_bytes);
     }
-    // Two records: the step has the second. One position is of a row that there is not.
+    // Two records: the step uses the second. One position is beyond the mini-batch.
     std::vector<int32_t> records(2 * kSize, 99);
     const int64_t place = 1;
     int32_t* record = &records[kSize];

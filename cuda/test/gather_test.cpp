@@ -1,4 +1,4 @@
-// Rows by their ids, against a loop: for the sanitizers.
+// Tests of the row gather against a loop, for the sanitizers.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -20,10 +20,10 @@ void run(const std::string& name, unsigned grid, Arguments... arguments) {
   CHECK(false);
 }
 
-// Rows of `row_bytes`, read by words of `word` bytes; the table begins `offset` words in.
+// Rows of `row_bytes`, read in words of `word` bytes; the table begins `offset` words in.
 void check_copies(int64_t row_bytes, int64_t word, int64_t offset, bool shifts, bool cached) {
   constexpr int64_t kRows = 21;
-  // What is no row of the table must not be read: there is nothing behind it.
+  // Ids that are no row of the table must not be read: no memory follows the table.
   std::vector<uint4> memory((kRows * row_bytes + offset * word) / 16 + 1);
   auto* table = reinterpret_cast<uint8_t*>(memory.data()) + offset * word;
   for (int64_t i = 0; i < kRows * row_bytes; ++i) table[i] = static_cast<uint8_t>(i * 7919 >> 3);
@@ -36,7 +36,7 @@ void check_copies(int64_t row_bytes, int64_t word, int64_t offset, bool shifts, 
   auto* rows = reinterpret_cast<uint8_t*>(out.data());
   gnnscale::GatherTask task{table,  kRows,   row_bytes, rows, row_bytes, 0,      0,
                             shifts, nullptr, 0,         {},   {},        nullptr};
-  // Every third row is kept by one of two members, and not in the table.
+  // Every third row is cached by one of two members, and not in the table.
   std::vector<uint4> kept[2];
   std::vector<int32_t> slots(kRows, -1);
   uint64_t found[3] = {9, 9, 9};

@@ -1,6 +1,5 @@
-// Aggregation, coefficients, activation and attention over a block, against loops: for the
-// sanitizers. Arrays end at their capacity, and what follows the block's own edges is
-// garbage.
+// Tests of aggregation, coefficients, activation and attention over a block against loops, for the
+// sanitizers. Arrays end at their capacity, with garbage after the block's own edges.
 #include <cmath>
 #include <cstdint>
 #include <string>

@@ -1,12 +1,12 @@
-// Two races that ThreadSanitizer must find: between threads of a block that miss a barrier, and
-// between blocks. `race block` and `race grid` end with its status; without it they end with 0.
+// Two races that ThreadSanitizer must find: between threads of a block without a barrier, and
+// between blocks. `race block` and `race grid` exit with its status; 0 without it.
 #include <string_view>
 
 #include "gnnscale_cuda/device.hpp"
 
 using namespace gnnscale::cuda_host;
 
-// Each thread reads what its neighbour writes, without a barrier in between.
+// Each thread reads its neighbor's write, without a barrier in between.
 extern "C" __global__ void race_of_threads(int* numbers) {
   __shared__ int shared[64];
   shared[threadIdx.x] = static_cast<int>(threadIdx.x);

@@ -1,5 +1,5 @@
-// Batches of every kind of sampling, by several blocks on several threads, are those of the native
-// sampler; sanitizers see what their kernels read and write.
+// Tests that batches of every kind of sampling, by several blocks on several threads, equal those
+// of the native sampler; sanitizers check the kernels' reads and writes.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ namespace {
 constexpr unsigned kGrid = 3, kHostThreads = 2;
 constexpr uint64_t kSeed = 17;
 
-// Buffers are as large as a batch needs, so that nothing is written past one unseen.
+// Buffers have the exact size of a batch, so that sanitizers detect writes past the end.
 template <typename T>
 using Buffer = std::vector<T>;
 
@@ -30,7 +30,7 @@ struct Graph {
   std::vector<Vertex> indices;
   std::vector<float> weights;
 
-  // Lists of 0 to 20 neighbours, that of vertex 0 of 3,000; a third of the weights are 0.
+  // Lists of 0 to 20 neighbors, 3,000 for vertex 0; a third of the weights are 0.
   explicit Graph(int64_t num_vertices) {
     for (int64_t v = 0; v < num_vertices; ++v) {
       const auto degree = v == 0 ? 3000 : static_cast<int64_t>(below(draw(7, v), 21));
@@ -132,7 +132,7 @@ class DeviceSampler {
         graph.num_vertices(), graph.num_edges());
   }
 
-  // Edges to leave out ascend by destination, then source.
+  // Excluded edges ascend by destination, then source.
   void sample(const std::vector<int64_t>& seeds, uint64_t step,
               const std::vector<int64_t>& sources = {},
               const std::vector<int64_t>& destinations = {}) {
@@ -180,7 +180,7 @@ class DeviceSampler {
            std::equal(expected.data.get(), expected.data.get() + size, found.begin());
   }
 
-  // Two members keep the lists of a third of the vertices each.
+  // Each of two members caches the lists of a third of the vertices.
   void keep_lists(const Graph<Vertex>& graph) {
     list_slots_.assign(graph.num_vertices(), -1);
     plan_.list_slots = list_slots_.data();
@@ -222,7 +222,7 @@ class DeviceSampler {
     plan_.left_sources = left_sources_.data();
   }
 
-  // Runs the kernel for ids of this size.
+  // Runs the kernel for this id size.
   template <typename... Arguments>
   void run_of(const std::string& name, Arguments... arguments) {
     run(name + (sizeof(Vertex) == 4 ? "_int32" : "_int64"), &plan_, &state_, arguments...);
@@ -260,7 +260,7 @@ class DeviceSampler {
   }
 
   Options options_;
-  int64_t most_;  // edges of a hop
+  int64_t most_;  // maximum edges of a hop
   Buffer<Vertex> ids_, picked_, kept_, left_sources_;
   Buffer<uint32_t> stamps_, candidates_, slots_, histograms_;
   Buffer<int64_t> begins_, degrees_;
@@ -340,7 +340,7 @@ void test_edges_are_left_out() {
   const Graph<int32_t> graph(300);
   const Options options{.fanouts = {-1}};
   DeviceSampler<int32_t> sampler(graph, options);
-  // All edges to vertex 7, of the seeds 0, 7 and 14.
+  // All edges into vertex 7 of the seeds 0, 7 and 14.
   std::vector<int64_t> sources(graph.indices.begin() + graph.indptr[7],
                                graph.indices.begin() + graph.indptr[8]);
   std::sort(sources.begin(), sources.end());
@@ -350,7 +350,7 @@ void test_edges_are_left_out() {
         sampler.state().num_edges[0] - static_cast<int64_t>(sources.size()));
 }
 
-// One bit more or less would hardly ever change a pick: it is looked for here.
+// A one-bit difference would hardly ever change a pick, so the times are compared directly.
 void test_exponential_times() {
   constexpr int64_t kSize = 2000;
   std::vector<float> weights(kSize);
@@ -362,7 +362,7 @@ void test_exponential_times() {
   CHECK(race.time(kSize) == kNever);
 }
 
-// What is damaged is not followed, and the first that is wrong is kept.
+// Damaged data is not followed, and the first error is kept.
 void test_damage() {
   Graph<int32_t> graph(300);
   graph.indptr[8] = -5;

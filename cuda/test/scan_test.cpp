@@ -1,4 +1,4 @@
-// Prefix sums over a grid, against a loop.
+// Tests of prefix sums over a grid against a loop.
 #include <cstdint>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// The border of a step: records in their order, round the ring; samples that are worth nothing.
+// Tests of a step's interface: records in order, around the ring; invalid samples.
 #include <cstdint>
 #include <cstring>
 #include <string>

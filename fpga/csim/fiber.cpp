@@ -28,9 +28,9 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// swapcontext() asks the kernel for the signal mask at every switch, which
-// takes twenty times as long as this: callee-saved registers on the old stack,
-// the new stack, its registers.
+// Saves callee-saved registers to the old stack, switches to the new stack, and restores its
+// registers. swapcontext() makes a system call for the signal mask at every switch, which takes
+// twenty times longer.
 #if defined(__x86_64__) && !defined(GNNSCALE_CSIM_UCONTEXT)
 #define GNNSCALE_FAST_SWITCH 1
 extern "C" void gnnscale_csim_switch(void** from, void* to) __attribute__((visibility("hidden")));
@@ -62,11 +62,10 @@ gnnscale_csim_switch:
 namespace gnnscale::csim {
 namespace {
 
-// Kernels keep whole memories on the stack. Pages that are never touched take
-// no memory.
+// Kernels keep their memories on the stack. Untouched pages use no memory.
 constexpr size_t kStackBytes = size_t{16} << 20;
 
-// Stacks of this thread that are free.
+// Free stacks of this thread.
 class Stacks {
  public:
   ~Stacks() {
@@ -82,7 +81,7 @@ class Stacks {
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stack == MAP_FAILED) throw std::bad_alloc();
     mprotect(stack, static_cast<size_t>(sysconf(_SC_PAGESIZE)),
-             PROT_NONE);  // overflow faults
+             PROT_NONE);  // an overflow faults
     return stack;
   }
   void give(void* stack) {
@@ -105,8 +104,8 @@ struct Fiber::Context {
   void* stack = nullptr;
   std::exception_ptr thrown;
 #ifdef GNNSCALE_FAST_SWITCH
-  void* here = nullptr;    // stack pointer of the body while it is left
-  void* caller = nullptr;  // that of whoever entered
+  void* here = nullptr;    // stack pointer of the suspended body
+  void* caller = nullptr;  // stack pointer of the caller of enter()
 #else
   ucontext_t here{}, caller{};
 #endif
@@ -163,7 +162,7 @@ struct Fiber::Context {
 
 #ifdef GNNSCALE_FAST_SWITCH
 namespace {
-thread_local void* entering = nullptr;  // the fiber whose body begins
+thread_local void* entering = nullptr;  // fiber whose body is starting
 }
 #endif
 
@@ -171,8 +170,8 @@ Fiber::Fiber(std::function<void()> body) : body_(std::move(body)), context_(new 
   context_->stack = stacks.take();
   char* top = static_cast<char*>(context_->stack) + kStackBytes;
 #ifdef GNNSCALE_FAST_SWITCH
-  // Six registers, then the address that the first switch returns to. There the
-  // stack must be 8 bytes off a multiple of 16, as after a call.
+  // Six registers, then the return address of the first switch. At that point the stack must be 8
+  // bytes off a multiple of 16, as after a call.
   auto* frame = reinterpret_cast<void**>(top) - 8;
   for (int i = 0; i < 8; ++i) frame[i] = nullptr;
   void (*begin)() = [] { main(static_cast<Fiber*>(entering)); };

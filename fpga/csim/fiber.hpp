@@ -1,4 +1,4 @@
-// A function with a stack of its own, which can be left and entered again.
+// Fiber: a function with a stack of its own, which can be left and re-entered.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Runs the body until it leaves or returns. What it throws is thrown here.
+  // Runs the body until it leaves or returns. Rethrows the body's exceptions.
   void enter();
-  // Called in the body: back to where it was entered.
+  // Called in the body: returns to the caller of `enter`.
   void leave();
   bool done() const { return done_; }
 

@@ -1,6 +1,5 @@
-// The kernels and their C simulation as one shared library, which a simulated
-// device loads in place of a bitstream. One file, so that a design is one call
-// of a compiler.
+// The kernels and their C simulation as one shared library, which a simulated device loads instead
+// of a bitstream. A single file, so that one compiler call builds a design.
 #include "csim/fiber.cpp"
 #include "csim/simulation.cpp"
 #define gnnscale_step gnnscale_kernel
@@ -11,7 +10,7 @@
 #define GNNSCALE_COMPUTE_UNITS 4
 #endif
 #ifndef GNNSCALE_SOURCES
-#define GNNSCALE_SOURCES ""  // a hash of the sources, if they may have changed since
+#define GNNSCALE_SOURCES ""  // hash of the sources, if they may have changed since
 #endif
 #ifndef GNNSCALE_CLOCK_HZ
 #define GNNSCALE_CLOCK_HZ 300000000
@@ -26,19 +25,19 @@ using gnnscale::csim::Region;
 constexpr double kClockHz = GNNSCALE_CLOCK_HZ;
 constexpr double kBankBytes = 17179869184.0;  // 16 GiB of a U250's 64
 constexpr double kBankBandwidth = 19.25e9;    // bytes per second of one DDR channel
-// Of which a controller's refresh, and turning from reads to writes, leave 80 to
-// 95 % for long bursts, by its guide (PG150): the middle.
+// Refresh and read/write turnarounds of a controller leave 80 to 95 % for long bursts, by its guide
+// (PG150): the midpoint.
 constexpr double kBankEfficiency = 0.875;
 constexpr double kPortBytes = sizeof(gnnscale::fpga::Word);
 
 BankModel bank() {
   BankModel model;
   const double cycles = kPortBytes * kClockHz / (kBankBandwidth * kBankEfficiency);
-  model.cycles_per_word = cycles > 1 ? cycles : 1;  // a port moves one word a cycle at most
+  model.cycles_per_word = cycles > 1 ? cycles : 1;  // a port moves at most one word a cycle
   return model;
 }
 
-// Of the last call in this thread.
+// Result of this thread's last call.
 struct Call {
   std::vector<Region> regions;
   std::string error;

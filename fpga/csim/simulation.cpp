@@ -11,8 +11,7 @@ namespace {
 thread_local Simulation* this_thread = nullptr;
 constexpr int64_t kMaxIdleCycles = 1000000;  // a product of two blocks takes less than a tenth
 
-// A run needs megabytes, and comes often: fresh pages would take longer than
-// the run.
+// A run needs megabytes, and runs are frequent: fresh pages would take longer than the run.
 struct FreeMemory {
   std::mutex mutex;
   std::vector<std::pair<void*, size_t>> free;
@@ -63,7 +62,7 @@ struct Simulation::Process {
   std::string name;
   Fiber fiber;
   int64_t depth = 1, stalled = 0;  // see Simulation
-  // What it waits for: a cycle, and then a stream.
+  // Wake-up conditions: a cycle, and then a stream.
   int64_t wakes_at = 0;
   const StreamState* reads = nullptr;
   const StreamState* writes = nullptr;
@@ -109,10 +108,10 @@ void Simulation::run(std::vector<std::pair<std::string, std::function<void()>>> 
       if (processes_.empty()) break;
       int64_t next = StreamState::kNever;
       for (const auto& process : processes_) next = std::min(next, wakes_at(*process));
-      // Processes that ask whether they could read or write go on asking.
+      // Processes that poll streams continue polling.
       if (next == StreamState::kNever || now_ - last_progress_ > kMaxIdleCycles) deadlock();
-      // Nothing changes before, since only processes change streams. What could
-      // still go on in this cycle goes on in the next one.
+      // Only processes change streams, so nothing changes before. Processes that could still run in
+      // this cycle run in the next one.
       now_ = std::max(next, now_ + 1);
     }
   } catch (...) {
@@ -133,7 +132,7 @@ void Simulation::sleep_until(int64_t cycle) {
 
 void Simulation::cycle(int64_t count) { sleep_until(now_ + count); }
 
-// A stream that was used in this cycle is a limit of its port, and no stall.
+// A second access in the same cycle is a limit of the stream's port, not counted as a stall.
 void Simulation::wait_readable(StreamState& stream) {
   const int64_t begin = now_ + (stream.was_read(now_) ? 1 : 0);
   while (!stream.readable(now_)) {
@@ -173,7 +172,7 @@ Region Simulation::region_of(const void* begin) const {
 }
 
 void Simulation::transfer(int64_t there, int64_t gap, Count kind) {
-  // Ports have buffers, so that the bank need not rest while a kernel takes no word.
+  // Ports have buffers, so the bank keeps working while a kernel takes no word.
   const double ahead = static_cast<double>(model_.buffered_words) * model_.cycles_per_word;
   bank_free_ = std::max(bank_free_, static_cast<double>(now_) - ahead);
   const double served = std::max(static_cast<double>(there), bank_free_ + static_cast<double>(gap));

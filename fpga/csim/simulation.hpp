@@ -1,12 +1,11 @@
-// C simulation of dataflow, cycle by cycle: processes on fibers, pipelined
-// loops, streams of bounded depth, and a bank of device memory.
+// Cycle-accurate C simulation of dataflow: processes on fibers, pipelined loops, streams of bounded
+// depth, and a bank of device memory.
 //
-// All processes run in one thread, so that a simulation gives the same cycles
-// every time. An iteration of a pipelined loop happens in one cycle of the
-// clock. What it writes to a stream is there when it has left the pipeline, in
-// the next cycle at the earliest, so that the order of processes within a cycle
-// does not matter. Device memory is the exception: of two ports that ask in the
-// same cycle, the process that was added first is served first.
+// All processes run in one thread, so that a simulation is deterministic. An iteration of a
+// pipelined loop executes in one clock cycle. Its writes to a stream become visible when the
+// iteration has left the pipeline, at the earliest in the next cycle, so the order of processes
+// within a cycle does not matter. Device memory is the exception: of two ports with requests in one
+// cycle, the process that was added first is served first.
 #pragma once
 
 #include <algorithm>
@@ -24,18 +23,18 @@
 
 namespace gnnscale::csim {
 
-// What is counted, in this order; see counter_names().
+// Counters, in output order; see counter_names().
 enum class Count {
   cycles,   // of the whole run
-  forward,  // cycles of each region, one after the other
+  forward,  // cycles of each region, in execution order
   loss,
   weight_gradients,
   backward,
   duplicated,     // cycles in which the feature duplicator sent a row
-  edges,          // messages that were gathered
-  multiplying,    // cycles of the systolic array
-  transferring,   // words that the bank moved, a cycle each at full bandwidth
-  feature_words,  // of them, by what they are
+  edges,          // gathered messages
+  multiplying,    // busy cycles of the systolic array
+  transferring,   // words moved by the bank, a cycle each at full bandwidth
+  feature_words,  // transferred words by content
   edge_words,
   weight_words,
   gradient_words,
@@ -44,27 +43,27 @@ enum class Count {
   bursts,
   burst_gaps,         // cycles between bursts
   latency,            // cycles until the first word after a jump
-  source_switches,    // rows that scatter PEs took
-  routing_conflicts,  // cycles in which two messages wanted one side of a switch
+  source_switches,    // rows taken by scatter PEs
+  routing_conflicts,  // cycles in which two messages wanted one output of a switch
   hazards,            // cycles in which a gather PE waited for a sum
   num_counts
 };
 const char* counter_names();
 
-// A deadlock, or memory that a kernel must not touch.
+// A deadlock, or an access to memory that a kernel must not touch.
 class SimulationError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 class StreamState;
 
-// Device memory as a kernel finds it at one AXI port.
+// Timing of device memory at one AXI port.
 struct BankModel {
   int64_t burst_words = 64;      // 4 KiB, the longest burst of AXI
-  int64_t gap_cycles = 1;        // between two bursts that follow each other
+  int64_t gap_cycles = 1;        // between consecutive bursts
   int64_t latency_cycles = 64;   // from a request to its first word
-  int64_t buffered_words = 64;   // of a port, that the bank has moved before or moves later
-  double cycles_per_word = 1.0;  // of the bank, at its bandwidth and the clock's rate
+  int64_t buffered_words = 64;   // buffer of a port, by which the bank can run ahead or behind
+  double cycles_per_word = 1.0;  // from the bank's bandwidth and the clock
 };
 
 struct Region {
@@ -73,7 +72,7 @@ struct Region {
   const char* name;
 };
 
-// Memory for one run; it goes back for the next one.
+// Returns memory for one run; it is recycled for the next run.
 std::unique_ptr<void, void (*)(void*)> take_memory(size_t num_bytes);
 
 class Simulation {
@@ -83,7 +82,7 @@ class Simulation {
   Simulation(const Simulation&) = delete;
   Simulation& operator=(const Simulation&) = delete;
 
-  // The simulation that this thread is in; see Entered.
+  // Returns the simulation of this thread; see Entered.
   static Simulation& current();
 
   void allow(std::vector<Region> regions) { regions_ = std::move(regions); }
@@ -93,28 +92,28 @@ class Simulation {
 
   int64_t now() const { return now_; }
   void progressed() { last_progress_ = now_; }  // something moved through a stream
-  void cycle(int64_t count = 1);                // of the process that calls
+  void cycle(int64_t count = 1);                // advances the calling process
   void wait_readable(StreamState& stream);
   void wait_writable(StreamState& stream);
-  // The depth of the pipelined loop that the calling process is in; 1 outside of one.
+  // Returns the depth of the calling process's pipelined loop; 1 outside of loops.
   int64_t depth() const { return active_depth_; }
   void set_depth(int64_t depth) { active_depth_ = depth; }
-  // Cycles that the calling process has waited for streams that were empty or full.
+  // Returns the cycles that the calling process has waited for empty or full streams.
   int64_t stalled() const { return active_stalled_; }
-  // The buffer that begins at `begin`; throws if the kernel may not touch it.
+  // Returns the buffer that begins at `begin`; throws if the kernel may not touch it.
   Region region_of(const void* begin) const;
-  // Moves a word that was there for the bank in cycle `there`, after a gap.
+  // Moves a word that the bank could move from cycle `there` on, after a gap.
   void transfer(int64_t there, int64_t gap, Count kind);
   const BankModel& model() const { return model_; }
 
-  // Memory on the chip, with whatever was left in it.
+  // On-chip memory, not cleared.
   template <class T>
   T& on_chip() {
     if (chip_ == nullptr) chip_ = take_memory(sizeof(T));
     return *static_cast<T*>(chip_.get());
   }
 
-  // Memory of a process, which has a small stack, until its region ends.
+  // Memory of a process, allocated outside of its small stack, until its region ends.
   template <class T>
   T& local() {
     locals_.push_back(take_memory(sizeof(T)));
@@ -138,7 +137,7 @@ class Simulation {
   Process* active_ = nullptr;
   int64_t now_ = 0;
   int64_t last_progress_ = 0;
-  // Of the process that runs, or of what is outside of all processes.
+  // State of the running process, or of code outside of all processes.
   int64_t active_depth_ = 1, active_stalled_ = 0;
   double bank_free_ = 0;
   int64_t counts_[static_cast<int>(Count::num_counts)] = {};
@@ -156,7 +155,7 @@ class Entered {
   Simulation* outer_;
 };
 
-// What a simulation knows of a stream, whatever it carries.
+// Type-independent state of a stream.
 class StreamState {
  public:
   StreamState() = default;
@@ -165,21 +164,21 @@ class StreamState {
 
   void set_name(std::string name) { name_ = std::move(name); }
   const std::string& name() const { return name_; }
-  // A FIFO of so many elements, beside what is still in the writer's pipeline.
+  // Sets the capacity to `fifo` elements, plus elements still in the writer's pipeline.
   void shape(int64_t fifo) {
     fifo_ = fifo;
     ready_at_.assign(static_cast<size_t>(fifo + kMaxDepth), 0);
   }
 
-  // One element a cycle enters and leaves, as from a FIFO in hardware.
+  // One element a cycle enters and leaves, as in a hardware FIFO.
   bool readable(int64_t now) const {
     return size_ > 0 && ready_at_[static_cast<size_t>(head_)] <= now && last_read_ != now;
   }
   bool writable(int64_t now) const {
     return size_ + (last_read_ == now ? 1 : 0) < room() && last_write_ != now;
   }
-  // The first cycle from `now` on in which it is so, unless another process
-  // does something before; kNever if that takes another process.
+  // Returns the first cycle from `now` on in which the stream is readable if no other process acts
+  // before; kNever if another process must act.
   int64_t readable_at(int64_t now) const {
     if (size_ == 0) return kNever;
     return std::max(ready_at_[static_cast<size_t>(head_)], last_read_ == now ? now + 1 : now);
@@ -189,12 +188,12 @@ class StreamState {
     return writable(now) ? now : now + 1;
   }
   static constexpr int64_t kNever = INT64_MAX;
-  static constexpr int64_t kMaxDepth = 128;  // of a pipeline
+  static constexpr int64_t kMaxDepth = 128;  // maximum depth of a pipeline
   bool was_read(int64_t now) const { return last_read_ == now; }
   bool was_written(int64_t now) const { return last_write_ == now; }
 
  protected:
-  // What is written leaves the writer's pipeline `depth` cycles later.
+  // A written element leaves the writer's pipeline `depth` cycles later.
   int64_t push(int64_t now, int64_t depth) {
     depth_ = depth;
     const int64_t at = (head_ + size_) % capacity();
@@ -222,7 +221,7 @@ class StreamState {
   int64_t last_read_ = -1, last_write_ = -1;
 };
 
-// hls::stream with a bound that holds.
+// hls::stream with an enforced bound.
 template <class T>
 class Stream : public StreamState {
  public:
@@ -232,7 +231,7 @@ class Stream : public StreamState {
   }
   bool empty() const { return !readable(simulation_.now()); }
   bool full() const { return !writable(simulation_.now()); }
-  // What would be read, of a stream that is not empty.
+  // Returns the next element of a non-empty stream.
   const T& front() const { return elements_[static_cast<size_t>(head())]; }
   T read() {
     if (!readable(simulation_.now())) simulation_.wait_readable(*this);
@@ -250,7 +249,7 @@ class Stream : public StreamState {
   std::vector<T> elements_;
 };
 
-// A pipelined loop. When it ends, its pipeline runs empty.
+// A pipelined loop. At its end, its pipeline drains.
 class Loop {
  public:
   Loop() = default;
@@ -262,7 +261,7 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // True once: the loop's statement is the body of a `for` with this as its condition.
+  // Returns true once: the condition of the `for` whose body is the loop's statement.
   bool enters() { return !std::exchange(entered_, true); }
 
  private:
@@ -272,7 +271,7 @@ class Loop {
   bool entered_ = false;
 };
 
-// An iteration of it: the next one begins `interval` cycles later. What waits for
+// An iteration of a loop: the next one begins `interval` cycles later. An iteration that waits for
 // a stream begins when the stream is ready.
 class Iteration {
  public:
@@ -292,11 +291,11 @@ class Iteration {
 
  private:
   Simulation& simulation_;
-  int64_t next_;  // cycle of the next iteration, less the cycles of stalls
+  int64_t next_;  // cycle of the next iteration, excluding stalls
 };
 
-// hls::burst_maxi: a port to device memory, of which each burst is requested. A request
-// takes no time; what was requested early enough is there when it is read.
+// hls::burst_maxi: a port to device memory with explicit burst requests. Issuing a request takes no
+// time; data requested early enough is ready when it is read.
 template <class T>
 class Port {
  public:
@@ -305,7 +304,7 @@ class Port {
   void read_request(int64_t first, int64_t count) {
     request(reads_, first, count, Simulation::current().model().latency_cycles, "read");
   }
-  // What is written need not arrive before the next word.
+  // A write need not arrive before the next word.
   void write_request(int64_t first, int64_t count) { request(writes_, first, count, 0, "wrote"); }
   T read() { return *next(reads_); }
   void write(const T& word) { *next(writes_) = word; }
@@ -318,7 +317,7 @@ class Port {
     int64_t there;  // cycle in which the first word can be moved
     bool begun;
   };
-  // Those that are not yet complete. A process that is abandoned must hold no other memory.
+  // Incomplete requests. An abandoned process must own no other memory.
   struct Requests {
     static constexpr size_t kMax = 16;
     std::array<Request, kMax> each;

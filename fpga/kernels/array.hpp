@@ -1,24 +1,23 @@
-// The units of the array's process: what fills its blocks, its steps, and what
-// hands out its sums. Each is a few counters, and does one thing in a cycle.
+// Units of the array's process: block filling, steps, and draining of sums. Each is a few counters
+// and performs one action a cycle.
 #pragma once
 
 #include "kernels/blocks.hpp"
 
 namespace gnnscale::fpga {
 
-// A word of each row of the array, for all that take turns. For the gradients
-// of weights, a word of sixteen rows.
+// Left block: a word for each row of the array and each interleaved row. For the gradients of
+// weights, a word of sixteen rows.
 template <class D>
 using Left = Word[2][max_of(D::kMaxTurns, kLanes / D::kRows)][D::kRows];
-// Sixteen rows of the weights.
+// Right block: sixteen rows of the weights.
 template <class D>
 using Right = Word[2][kLanes][D::kMaxWordsOut];
 // The sums of each row of the array.
 template <class D>
 using Sums = Word[2][D::kRows][sums_of_row<D>()];
 
-// Which half of a memory is filled and which one is used next, and whether they
-// are full.
+// State of a double buffer: the half being filled, the half used next, and whether each is full.
 struct Halves {
   bool full[2] = {false, false};
   int fills = 0;
@@ -36,14 +35,14 @@ struct Halves {
   }
 };
 
-// Takes the words of the left blocks, kLefts rows in a cycle.
+// Fills the left blocks, kLefts rows a cycle.
 template <class D>
 struct LeftFiller {
   Blocks<D> blocks;
   GroupCounter<D> group;
   int column = 0;
   int at = 0;  // row of the block
-  int left;    // blocks
+  int left;    // remaining blocks
 
   explicit LeftFiller(const Task& task) : blocks(task), group(blocks), left(blocks.num_lefts()) {}
   void step(Stream<Word> (&in)[D::kLefts], Left<D>& out, Halves& halves) {
@@ -70,10 +69,10 @@ struct LeftFiller {
   }
 };
 
-// Takes the words of the right blocks, one in a cycle.
+// Fills the right blocks, one word a cycle.
 template <class D>
 struct RightFiller {
-  int words, left;  // of a row; blocks
+  int words, left;  // words of a row; remaining blocks
   int row = 0, word = 0;
 
   explicit RightFiller(const Task& task)
@@ -95,30 +94,30 @@ struct RightFiller {
   }
 };
 
-// The steps of the array, one after the other.
+// Sequences the steps of the array.
 template <class D>
 struct Stepper {
   Blocks<D> blocks;
   bool backward;
-  int lane = 0;  // of the left words, or step of the right rows
+  int lane = 0;  // lane of the left words, or step of the right rows
   int turn = 0;
   int word = 0;
-  int column = 0;  // on the way back: word of the weights' rows
+  int column = 0;  // backward: word of the weights' rows
   int group = 0;
   int part = 0;    // or block of the gradients of weights
   int before = 0;  // steps before this left block, for the gradients of weights
-  int cycle = 0;   // of the turns, for these
+  int cycle = 0;   // cycle of the turns, for the gradients of weights
   int set = 0;
 
   explicit Stepper(const Task& task) : blocks(task), backward(task.mode == Mode::backward) {}
 
   bool done() const { return part == blocks.parts; }
-  // Whether the step begins its sums.
+  // Returns whether the step starts new sums.
   bool begins() const {
     if (blocks.transposes) return before + lane < blocks.turns;
     return column == 0 && lane < blocks.sets;
   }
-  // The place of its sums in each row.
+  // Returns the index of the step's sums in each row.
   int sum() const {
     return ((blocks.transposes ? cycle : turn) * blocks.sets + set) * blocks.words + word;
   }
@@ -144,8 +143,8 @@ struct Stepper {
   }
 };
 
-// Hands out the sums of a block: forward a word of kDrainStep rows in a cycle, on the
-// way back one of a row, and for the gradients of weights one of each slice.
+// Drains the sums of a block: forward a word of kDrainStep rows a cycle, backward a word of one
+// row, and for the gradients of weights a word of each slice.
 template <class D>
 struct Drain {
   Blocks<D> blocks;
@@ -153,21 +152,21 @@ struct Drain {
   Mode mode;
   int turn = 0, row = 0, word = 0, set = 0;
   int settles;  // cycles until the first sums are complete
-  int left;     // blocks
+  int left;     // remaining blocks
 
   explicit Drain(const Task& task)
       : blocks(task), group(blocks), mode(task.mode), left(blocks.num_sums()) {
     settle();
   }
 
-  // Forward, the first sums of a block were complete kSumWindow cycles before the last.
+  // Forward, the first sums of a block are complete kSumWindow cycles before the last.
   void settle() { settles = mode == Mode::forward ? 0 : kSumWindow; }
   bool done() const { return left == 0; }
   int sum() const {
     if (mode == Mode::backward) return row / D::kRows * blocks.sets + set;
     return turn * blocks.words + word;
   }
-  // Whether row `at` of the array is handed out, and in which stream.
+  // Returns whether row `at` of the array is drained in this cycle.
   bool takes(int at) const {
     if (mode == Mode::forward) return at / D::kDrainStep == row / D::kDrainStep;
     if (mode == Mode::backward) return at == row % D::kRows;
@@ -185,7 +184,7 @@ struct Drain {
 #pragma HLS inline
     bool complete = false;
     if (mode == Mode::forward) {
-      // Turn by turn, word by word, the rows of the turn.
+      // Order: interleaved row, then word, then the rows of the array.
       row += D::kDrainStep;
       const int rows = min_of(D::kRows, group.rows() - turn * D::kRows);
       if (row >= rows) {

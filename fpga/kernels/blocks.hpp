@@ -1,13 +1,13 @@
-// How the update engine cuts matrices into blocks: what its processes agree on.
+// Blocking of matrices in the update engine, shared by its processes.
 #pragma once
 
 #include "kernels/messages.hpp"
 
 namespace gnnscale::fpga {
 
-// Rows that take turns on a row of the array, so that sums are ready when they
-// are added to again. On the way back each row is a word wide. For the gradients
-// of weights, steps that take turns.
+// Returns the rows interleaved on a row of the array, so that each sum is ready before its next
+// addition. Backward, each row is one word wide. For the gradients of weights, steps are
+// interleaved instead.
 template <class D>
 int turns_of(const Task& task) {
   const int rows = padded(task.num_rows);
@@ -16,39 +16,39 @@ int turns_of(const Task& task) {
   return task.mode == Mode::forward ? turns : min_of(turns, rows / D::kSlices);
 }
 
-// If there are too few rows to take turns on the way back, there are several
-// sums of each word instead.
+// Returns the partial sums of each word if there are too few rows to interleave in the backward
+// pass.
 template <class D>
 int sets_of(const Task& task) {
   return task.mode == Mode::backward ? words_of(kSumWindow, turns_of<D>(task)) : 1;
 }
 
-// Sums that a row of the array has: as many as an output row has words, or as
-// take turns.
+// Returns the sums that a row of the array holds: the words of an output row, times the interleaved
+// rows.
 template <class D>
 constexpr int sums_of_row() {
   return max_of(D::kMaxWordsOut, 2 * D::kMaxTurns);
 }
 
-// Blocks of rows of the weights whose gradients are made at a time.
+// Returns the weight row blocks whose gradients are computed together.
 template <class D>
 int blocks_of(const Task& task) {
   return parts_of(task) * (kLanes / D::kSliceRows);
 }
 
-// The blocks of a pass. A left block is of a group of rows that take turns; on
-// the way back there is one for each word of these, and for the gradients of
-// weights it has sixteen rows. A right block is of sixteen rows of the weights.
+// The blocks of a pass. A left block holds a group of interleaved rows; backward there is one for
+// each of their words, and for the gradients of weights it has sixteen rows. A right block holds
+// sixteen rows of the weights.
 template <class D>
 struct Blocks {
   bool transposes;
   int turns, sets;
-  int words;    // that are multiplied one after the other
-  int columns;  // left blocks for the same sums
-  int lanes;    // of a left block that are multiplied
+  int words;    // words multiplied one after the other
+  int columns;  // left blocks that share sums
+  int lanes;    // lanes of a left block that are multiplied
   int rows;     // padded
   int group_rows, groups;
-  int steps;  // of the gradients of a block of weights
+  int steps;  // steps for the gradients of a block of weights
   int parts;
 
   explicit Blocks(const Task& task)
@@ -66,11 +66,11 @@ struct Blocks {
 
   int num_lefts() const { return parts * groups * columns; }
   int num_sums() const { return transposes ? parts : parts * groups; }
-  // Lane of the left words that the array's first row takes, for gradients.
+  // Returns the lane of the left words that the array's first row takes, for gradients.
   int lane_of(int part) const { return part % (kLanes / D::kSliceRows) * D::kSliceRows; }
 };
 
-// The group of rows that a process is at. Each part begins with the first.
+// The current group of rows of a process. Each part begins with the first group.
 template <class D>
 struct GroupCounter {
   int group_rows, all;

@@ -1,6 +1,6 @@
-// The processes of the two engines, and the streams between them: the dataflow
-// region of a compute unit. Forward, backward and the gradients of weights are
-// passes of it, since there is one of each engine.
+// The processes of the two engines, and the streams between them: the dataflow region of a compute
+// unit. Each engine exists once; forward, backward and the gradients of weights are passes of the
+// region.
 #pragma once
 
 #include "kernels/fill_left.hpp"
@@ -15,19 +15,19 @@
 
 namespace gnnscale::fpga {
 
-// The memory on the chip that outlives a pass: rows, and sums of the gather PEs.
+// On-chip memory that outlives a pass: rows, and sums of the gather PEs.
 template <class D>
 using Rows = Word[D::kBanks][D::kRowWords / D::kBanks];
 template <class D>
 using GatherSums = HalfOfSums<D>[D::kPes];
 
-// FIFOs in front of PEs let one of them be ahead of another.
+// FIFOs in front of PEs decouple the PEs' progress.
 constexpr int kFifo = 32;
 constexpr int kSwitchFifo = 8;
 constexpr int kBankFifo = 4;
 
-// A pass of the two engines. Streams lead from the aggregate engine to the
-// update engine, and on the way back the other way round.
+// Runs a pass of the two engines. Streams lead from the aggregate engine to the update engine, and
+// in the backward pass from the update engine to the aggregate engine.
 template <class D, class Functions>
 void run_engines(Task task, Port batch, Port port_of_edges, Port features, Port weights,
                  Port port_of_gradients, Port scratch, Rows<D>& chip_rows,

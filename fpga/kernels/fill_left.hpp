@@ -1,18 +1,19 @@
-// What the update engine takes to its left: words of rows.
+// Left operands of the update engine: words of rows.
 #pragma once
 
 #include "kernels/scratch.hpp"
 
 namespace gnnscale::fpga {
 
-// Whether row `row`, of which `step` come together, is in place `place` of the banks: all streams
-// are named by places, so that none is chosen by a number that only the loop knows.
+// Returns whether row `row`, with `step` rows arriving together, is at position `place` of the
+// banks. Streams are indexed by `place`, constant after unrolling, instead of a value known only at
+// run time.
 template <class D>
 bool is_at(int place, int row, int step) {
   return place / step == row % D::kBanks / step;
 }
 
-// Forward: aggregated rows from the gather PEs, which are kept on the way.
+// Forward: aggregated rows from the gather PEs, which are kept for the gradients of weights.
 template <class D>
 void fill_aggregated(const Task& task, Stream<Word> (&gathered)[D::kPes],
                      Stream<Word> (&to_scratch)[D::kStep], Stream<Word> (&keeping)[D::kBanks],
@@ -39,8 +40,8 @@ void fill_aggregated(const Task& task, Stream<Word> (&gathered)[D::kPes],
   }
 }
 
-// For the gradients of weights: words of aggregated rows that were kept. The banks give n words a
-// cycle beside the gradients, device memory one.
+// Gradients of weights: words of kept aggregated rows. The banks deliver n words a cycle next to
+// the gradients, device memory one.
 template <class D>
 void fill_kept(const Task& task, Stream<Word>& own, Stream<Word>& from_scratch,
                Stream<Word> (&kept)[D::kBanks], Stream<Word> (&out)[D::kLefts]) {
@@ -73,9 +74,8 @@ void fill_kept(const Task& task, Stream<Word>& own, Stream<Word>& from_scratch,
   }
 }
 
-// On the way back: gradients of output rows, word by word of a group of rows.
-// If derivatives take them, aggregated rows continue to the gradients that the
-// array makes of them.
+// Backward: gradients of output rows, word by word of a group of rows. If derivatives need
+// aggregated rows, they are attached to the array's resulting gradients.
 template <class D, bool reads_rows>
 void fill_gradients(const Task& task, Stream<Word> (&gradients)[D::kBanks],
                     Stream<Word>& from_scratch, Stream<Word> (&kept)[D::kBanks], Stream<Word>& sums,
@@ -125,8 +125,8 @@ void fill_gradients(const Task& task, Stream<Word> (&gradients)[D::kBanks],
   }
 }
 
-// Fills the blocks to the left. What it hands to the banks forward, in `keeping`,
-// it takes from them in `kept`.
+// Fills the left blocks. Forward, rows to keep are sent to the banks by `keeping`; later they
+// return by `kept`.
 template <class D, bool reads_rows>
 void fill_left(Task task, Stream<Word> (&gathered)[D::kPes], Stream<Word>& own,
                Stream<Word> (&to_scratch)[D::kStep], Stream<Word>& from_scratch,

@@ -1,17 +1,17 @@
-// What the update engine takes to its right: words of weights, or of gradients.
+// Right operands of the update engine: words of weights, or of gradients.
 #pragma once
 
 #include "kernels/blocks.hpp"
 
 namespace gnnscale::fpga {
 
-// Reads the weights of a stage, sixteen rows after the other: those of each
-// part of the rows. Each is read once. Forward, the bias comes before them.
+// Reads the weights of a stage, sixteen rows after the other, in the order of the rows' parts. Each
+// weight is read once. Forward, the bias comes first.
 template <class D>
 void fill_weights(const Task& task, Port weights, Stream<Word> (&bias)[D::kBanks],
                   Stream<Word>& out) {
   constexpr int kDepth = kIn + kOut;
-  constexpr int kAhead = 4;  // pieces that are asked for ahead
+  constexpr int kAhead = 4;  // pieces requested ahead of reading
   const int rows_of_slot = task.words_in * kLanes;
   const int parts = parts_of(task);
   const int begin = task.mode == Mode::forward ? -1 : 0;  // piece -1 is the bias
@@ -38,14 +38,14 @@ void fill_weights(const Task& task, Port weights, Stream<Word> (&bias)[D::kBanks
   }
 }
 
-// For the gradients of weights: the gradients of the output rows, a word of each
-// slice in a cycle. Their sum, the gradient of the bias, is made as they pass for
-// the first time; as many sums take turns as of the weights.
+// Gradients of weights: sends the gradients of the output rows, a word of each slice a cycle. On
+// the first pass over them it also accumulates their sum, the gradient of the bias, interleaved
+// over as many partial sums as the weights.
 template <class D>
 void fill_rows(const Task& task, Stream<Word> (&gradients)[D::kBanks], Stream<Word>& bias,
                Stream<Word> (&out)[D::kSlices]) {
   constexpr int kDepth = kIn + log2_of(D::kSlices) * kAdd + kRead + kAdd + kWrite;
-  constexpr int kInterval = max_of(1, D::kSlices / D::kBanks);  // a bank gives a word a cycle
+  constexpr int kInterval = max_of(1, D::kSlices / D::kBanks);  // a bank delivers a word a cycle
   Word sums[sums_of_row<D>()];
 #pragma HLS bind_storage variable = sums type = ram_2p impl = lutram
   SumWindow<sums_of_row<D>()> window;
@@ -55,7 +55,7 @@ void fill_rows(const Task& task, Stream<Word> (&gradients)[D::kBanks], Stream<Wo
   LOOP(words)
   while (block < blocks_of<D>(task)) {
     PIPELINED(words, kInterval, kDepth);
-#pragma HLS dependence variable = sums type = inter false  // kSumWindow of them take turns
+#pragma HLS dependence variable = sums type = inter false  // kSumWindow of them are interleaved
     Word slices[D::kSlices];
     for (int slice = 0; slice < D::kSlices; ++slice) {
 #pragma HLS unroll
@@ -80,7 +80,7 @@ void fill_rows(const Task& task, Stream<Word> (&gradients)[D::kBanks], Stream<Wo
   }
 }
 
-// Fills the blocks to the right.
+// Fills the right blocks.
 template <class D>
 void fill_right(Task task, Port weights, Stream<Word> (&gradients)[D::kBanks],
                 Stream<Word> (&bias)[D::kBanks], Stream<Word>& bias_gradient,

@@ -1,16 +1,15 @@
-// The gather PEs: a sum for each of their destinations, on the chip. PE g has
-// the destinations that are g modulo n.
+// The gather PEs: PE g accumulates the destinations that are g modulo n, on the chip.
 //
-// A PE has its sums twice: while one pass is gathered, the sums of the pass
-// before leave. One half is in BRAM and the other in URAM, since neither has room for both.
+// A PE's sums are double-buffered: while one pass is gathered, the sums of the previous pass leave.
+// One half is in BRAM and the other in URAM, since neither has capacity for both.
 #pragma once
 
 #include "kernels/messages.hpp"
 
 namespace gnnscale::fpga {
 
-// The sums that are being written: an addition, or clearing one, takes
-// kGatherWindow cycles from its read to its write.
+// The sums in flight: an addition to a sum, or its clearing, takes kGatherWindow cycles from read
+// to write.
 struct RecentSums {
   int place[kGatherWindow - 1];
 
@@ -28,7 +27,7 @@ struct RecentSums {
     }
     return found;
   }
-  // Every cycle, with the sum that was read, or -1.
+  // Called every cycle with the sum that was read, or -1.
   void shift(int newest) {
     for (int i = kGatherWindow - 2; i > 0; --i) {
 #pragma HLS unroll
@@ -38,7 +37,7 @@ struct RecentSums {
   }
 };
 
-// A sum after one more message. Copies of own rows are what came.
+// Returns a sum after one more message. Own rows are copied without scatter.
 template <class Functions>
 Word gathered(const Word& sum, const Message& message, bool own) {
   Word out;
@@ -50,7 +49,7 @@ Word gathered(const Word& sum, const Message& message, bool own) {
   return out;
 }
 
-// A row without messages is 0, whatever sums begin with.
+// Returns 0 for a row without messages, whatever the initial sum.
 template <class Functions>
 Word complete(const Word& sum) {
   Word out;
@@ -61,7 +60,7 @@ Word complete(const Word& sum) {
   return out;
 }
 
-// What a message adds on the way back, to the gradient of `source`.
+// Returns the backward message, which is added to the gradient of `source`.
 template <class Functions>
 Word sent_back(const Message& message, const Word& /*source*/) {
   return message.value;
@@ -77,8 +76,7 @@ Word sent_back(const MessageWithSum& message, const Word& source) {
   return out;
 }
 
-// The source rows of a pass, if gradients take them. The rows of a PE are in
-// two banks in turn.
+// The source rows of a pass, if gradients need them. A PE's rows alternate between two banks.
 template <class D>
 constexpr int source_rows_of_pe(bool reads_rows) {
   return reads_rows ? D::kGatherRows / D::kPes : 1;
@@ -87,10 +85,9 @@ constexpr int source_rows_of_pe(bool reads_rows) {
 template <class D>
 using HalfOfSums = Word[D::kGatherRows / D::kPes];
 
-// Gathers what comes in each pass. Its sums leave in the order of their rows: of
-// the forward pass to the update engine, gradients to the banks of the rows
-// that they are of. Each is cleared as it leaves, so that the next task finds
-// them clear, but the first one of a run.
+// Gathers the messages of each pass. Sums leave in row order: forward to the update engine,
+// gradients to the banks of their rows. Each sum is cleared as it leaves, so that the next task
+// finds cleared sums; the first task of a run clears them itself.
 template <class D, class Functions>
 void gather(Task task, HalfOfSums<D>& first_sums, HalfOfSums<D>& second_sums,
             Stream<MessageOf<Functions>>& in, Stream<Word>& even_sources, Stream<Word>& odd_sources,
@@ -111,10 +108,10 @@ void gather(Task task, HalfOfSums<D>& first_sums, HalfOfSums<D>& second_sums,
   RecentSums added, cleared;
   MessageOf<Functions> message = {};
   bool holds = false;
-  bool ended = task.passes == 0;  // no message of this pass is left
+  bool ended = task.passes == 0;  // whether this pass has no further messages
   int pass = 0;
-  int loaded = reads_rows && !ended ? 0 : task.sums;  // sources of this pass
-  int leaving = task.sums;                            // sums of the pass before that have left
+  int loaded = reads_rows && !ended ? 0 : task.sums;  // loaded source rows of this pass
+  int leaving = task.sums;                            // sums of the previous pass that have left
   LOOP(messages)
   while (!ended || leaving < task.sums) {
     PIPELINED(messages, 1, kDepth);
@@ -129,7 +126,7 @@ void gather(Task task, HalfOfSums<D>& first_sums, HalfOfSums<D>& second_sums,
       message = in.read();
       holds = true;
     }
-    // One sum of the half that fills is read and written, and one of the other.
+    // One sum of the filling half is read and written, and one of the other half.
     const int row = static_cast<int>(message.destination / D::kPes) % kRows;
     const bool messages_end = holds && message.end;
     const bool waits = added.has(half * kRows + row) || cleared.has(half * kRows + row);
@@ -172,7 +169,7 @@ void gather(Task task, HalfOfSums<D>& first_sums, HalfOfSums<D>& second_sums,
     if (adds || messages_end) holds = false;
     ended = ended || messages_end;
     if (ended && leaving == task.sums && pass < task.passes) {
-      // The next pass; after the last one its sums leave.
+      // Starts the next pass; after the last one its sums leave.
       ++pass;
       leaving = 0;
       ended = pass == task.passes;

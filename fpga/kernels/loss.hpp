@@ -1,9 +1,8 @@
-// The loss of the seeds and its gradient, which replaces their logits (HitGNN's
-// t_LC).
+// The loss of the seeds and its gradient, which replaces their logits (HitGNN's t_LC).
 //
-// A word of all seeds is taken after the other, so that what adds up over the
-// words of a seed is ready when its next word comes. A chunk of seeds passes
-// three times: for its largest logits, its exponentials and its gradients.
+// Word j of all seeds is processed before word j + 1, so that a seed's accumulations are ready when
+// its next word arrives. A chunk of seeds makes three passes: for the largest logits, the
+// exponentials and the gradients.
 #pragma once
 
 #include <cmath>
@@ -12,17 +11,17 @@
 
 namespace gnnscale::fpga {
 
-constexpr int kLossSeeds = 512;  // of a chunk
+constexpr int kLossSeeds = 512;  // seeds of a chunk
 
 constexpr int kTree = log2_of(kLanes);  // levels of a tree over the lanes of a word
-// Classes whose exponentials are taken together: half a word's, or a word's if the array is so
-// large that a step would wait for them.
+// Classes whose exponentials are computed together: half a word's, or a full word's if the array is
+// so large that a step would otherwise wait for them.
 template <class D>
 constexpr int classes_at_once() {
   return D::kRows > kLanes ? kLanes : kLanes / 2;
 }
 
-// The sum of a word, one after the other: a tree would take an adder for each.
+// Returns the sum of a word, serially: a tree would need an adder for each addition.
 inline float sum_of(const Word& word) {
   float sum = 0;
   LOOP(lanes)
@@ -33,7 +32,7 @@ inline float sum_of(const Word& word) {
   return sum;
 }
 
-// Cross-entropy of `seeds` seeds from `begin` on, a chunk, times `scale`.
+// Computes the cross-entropy of a chunk, `seeds` seeds from `begin` on, times `scale`.
 template <class D>
 float cross_entropy(Port batch, const Group& group, int begin, int seeds, int words_out, int from,
                     float scale, Word (&rows)[D::kBanks][D::kRowWords / D::kBanks]) {
@@ -102,7 +101,7 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
       ++j;
     }
   }
-  Word losses = filled(0.0F);  // of which kRowMultiple take turns
+  Word losses = filled(0.0F);  // kRowMultiple of them are interleaved
   LOOP(gradients)
   for (int i = 0, v = 0, j = 0, first = 0; i < all * words_out * kLanes / kAtOnce; ++i) {
     PIPELINED(gradients, 1, max_of(kGradients, kUramRead + kLogarithm + 3 * kAdd));
@@ -115,7 +114,7 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
     for (int lane = 0; lane < kAtOnce; ++lane) {
 #pragma HLS unroll
       const float target = j * kLanes + first + lane == classes[v] ? scale : 0.0F;
-      // Rows that only fill up the last one have no gradient.
+      // Padding rows have no gradient.
       const float gradient = word.lane[first + lane] * factor - target;
       results.lane[first + lane] = v < seeds ? gradient : 0.0F;
     }
@@ -136,8 +135,8 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
   return sum_of(losses) * scale;
 }
 
-// Binary cross-entropies of some classes at a time, each 0 or 1 in `labels`: their gradients are
-// those of the losses times `scale`.
+// Computes binary cross-entropies of some classes, each 0 or 1 in `labels`, and their gradients
+// times `scale`.
 constexpr int kBinaryAtOnce = 2;  // an exponential, a logarithm and a quotient for each
 struct BinaryLosses {
   float loss[kBinaryAtOnce];
@@ -150,7 +149,7 @@ classes:
   for (int i = 0; i < kBinaryAtOnce; ++i) {
 #pragma HLS unroll
     const float x = logits.lane[first + i], label = labels.lane[first + i];
-    const float tail = std::exp(x < 0 ? x : -x);  // of the absolute value, negated
+    const float tail = std::exp(x < 0 ? x : -x);  // of the negated absolute value
 #pragma HLS bind_op variable = tail op = fexp latency = kExponential
     const float positive = (x < 0 ? tail : 1.0F) / (1 + tail);
 #pragma HLS bind_op variable = positive op = fdiv latency = kDivide
@@ -163,7 +162,7 @@ classes:
   return out;
 }
 
-// That of all seeds; a word of labels for each word of logits.
+// Computes the binary cross-entropy of all seeds; labels have one word for each word of logits.
 template <class D>
 float binary_cross_entropy(Port batch, const Group& group, int words_out, int from, float scale,
                            Word (&rows)[D::kBanks][D::kRowWords / D::kBanks]) {
@@ -203,7 +202,7 @@ float binary_cross_entropy(Port batch, const Group& group, int words_out, int fr
   return sum_of(losses) * scale;
 }
 
-// The loss of a group of seeds.
+// Computes the loss of a group of seeds.
 template <class D>
 float lose(Port batch, const Group& group, int words_out, int from, bool multilabel, float scale,
            Word (&rows)[D::kBanks][D::kRowWords / D::kBanks]) {

@@ -1,5 +1,4 @@
-// What the processes of a compute unit hand to each other, and what they are
-// asked for.
+// Messages between the processes of a compute unit, and their task descriptions.
 #pragma once
 
 #include <type_traits>
@@ -11,116 +10,114 @@
 
 namespace gnnscale::fpga {
 
-// What the two engines do with a stage. They are the same engines in all three.
+// Operation of the two engines on a stage. The same engines serve all three.
 enum class Mode {
   forward,           // aggregate, then multiply with the weights
   weight_gradients,  // multiply aggregated rows with gradients; nothing is aggregated
   backward           // multiply gradients with the weights, then aggregate
 };
 
-// What becomes of a product: update and dropout. What dropout keeps is not yet scaled: rows are as
-// they leave, and gradients as they come.
+// Activation of a product: update and dropout. Dropout does not scale kept values: rows stay as
+// they leave, and gradients as they arrive.
 struct Activation {
   bool activates;
   bool drops;
   uint32_t drop;  // probability in 1/65536
-  uint64_t key;   // of the layer in this step
+  uint64_t key;   // key of the layer in this step
 };
 
-// Where aggregated rows are kept for the gradients of the weights: their first
-// parts on the chip, the others in device memory, each word of all rows in one
-// piece.
+// Location of aggregated rows kept for the gradients of weights: the first parts on the chip, the
+// remaining parts in device memory, each word of all rows contiguous.
 struct Kept {
   int chip;     // word in each bank
-  int parts;    // on the chip
+  int parts;    // parts on the chip
   int outside;  // word in `scratch`
 };
 
-// What every process is told of a stage, or of a tile of it.
+// Description of a stage or of one of its tiles, sent to every process.
 struct Task {
   Mode mode;
   // The aggregate engine.
-  int passes;    // words of a row, one of all rows after the other; 0: it rests
-  int incoming;  // rows that come to the scatter PEs in each pass
-  int own;       // aggregated rows, or rows of gradients, that are copied and not scattered
+  int passes;    // words of a row, one word of all rows after the other; 0: idle
+  int incoming;  // rows that arrive at the scatter PEs in each pass
+  int own;       // aggregated rows, or gradient rows, that are copied and not scattered
   int sums;      // rows of each gather PE
-  int unclear;   // sums of each gather PE that have to be cleared before
+  int unclear;   // sums of each gather PE to clear first
   int edges;     // word in `edges`
   int edge_words;
   // The update engine.
-  int slots;  // sums of a row: 2 where its own features are kept beside its neighbours'
+  int slots;  // slots of a row: 2 if own features are kept next to the sum of neighbors
   int words_in;
   int words_out;
-  int num_rows;    // that are multiplied
-  int first_row;   // of the tile
-  int stage_rows;  // output rows of the whole stage
+  int num_rows;    // rows to multiply
+  int first_row;   // first row of the tile
+  int stage_rows;  // output rows of the full stage
   int weights;     // word in `weights` and `gradients`
-  bool adds;       // to the gradients of the groups before
+  bool adds;       // add to the gradients of earlier groups
   // Rows.
-  bool hidden;   // source rows are the output rows of the stage before, on the chip
+  bool hidden;   // whether source rows are the previous stage's output rows, on the chip
   int features;  // word of the source rows in `features` otherwise
   int num_sources;
-  float source_scale;  // of source rows and their gradients, which dropout asks for
+  float source_scale;  // dropout scale of source rows and their gradients
   int below;           // word of the source rows in each bank
   int rows;            // word of the output rows in each bank
   Kept kept;
   int vertices;    // word of the tile's ids in `batch`
-  Activation how;  // of the output rows; on the way back of the source rows
+  Activation how;  // activation of the output rows; backward, of the source rows
 };
 
-// Parts of the aggregated rows: a word of each row, slot by slot of each column.
+// Returns the parts of the aggregated rows: a word of each row, slot by slot of each column.
 inline int parts_of(const Task& task) { return task.words_in * task.slots; }
 
-// Of a part: its slot, and its word of the row. There are one or two slots, so
-// that this is no division.
+// Returns the slot of a part. There are one or two slots, so this needs no division.
 inline int slot_of(const Task& task, int part) { return task.slots == 2 ? part % 2 : 0; }
 inline int column_of(const Task& task, int part) { return task.slots == 2 ? part / 2 : part; }
 
-// The first row of a part's weights: parts come slot by slot of each column,
-// weights lie column by column of a slot.
+// Returns the first weight row of a part: parts are ordered by column, then slot; weights by slot,
+// then column.
 inline int weights_row(const Task& task, int part) {
   return (slot_of(task, part) * task.words_in + column_of(task, part)) * kLanes;
 }
 
-// One word of a row, on its way to all scatter PEs.
+// One word of a row, sent to all scatter PEs.
 struct Row {
   Word value;
   int32_t source;
 };
 
-// With what the forward pass has gathered beside its gradient.
+// A row word with the sum gathered by the forward pass next to its gradient.
 struct RowWithSum : Row {
   Word gathered;
 };
 
-// An edge on its way to its scatter PE.
+// An edge, sent to its scatter PE.
 struct Edge {
   int32_t source;
   uint32_t destination;
   float weight;
-  bool end;  // of the pass
+  bool end;  // end of the pass
 };
 
-// A row that a scatter PE has edges of.
+// A request of a scatter PE's edges for a row.
 struct Need {
   int32_t source;
-  bool skips;  // it has none, nor of the rows before
-  bool end;    // of the pass; its source is the last one
+  bool skips;  // no edges of this row, nor of the rows before
+  bool end;    // end of the pass; its source is the last one
 };
 
-// A word on its way to the gather PE of its destination.
+// A word, sent to the gather PE of its destination.
 struct Message {
   Word value;
   uint32_t destination;
-  bool end;  // of the pass
+  bool end;  // end of the pass
 };
 
-// A gradient whose derivative the gather PE takes, which has the source's row
-// of the forward pass.
+// A gradient whose derivative the gather PE computes, since it has the source's row of the forward
+// pass.
 struct MessageWithSum : Message {
   Word gathered;
   float weight;
-  bool own;  // to be added as it is
+  bool own;  // to be added unchanged
 };
 
 template <class Functions>
@@ -128,22 +125,21 @@ using RowOf = std::conditional_t<Functions::kGradientReadsRows, RowWithSum, Row>
 template <class Functions>
 using MessageOf = std::conditional_t<Functions::kGradientReadsRows, MessageWithSum, Message>;
 
-// A word of a product, on its way to the bank of its row.
+// A word of a product, sent to the bank of its row.
 struct Product {
   Word value;
   Draws draws;     // for dropout
-  int32_t row;     // in the bank
+  int32_t row;     // row in the bank
   int32_t column;  // word of the row
-  bool first;      // part of it
+  bool first;      // whether this is the first part
   bool last;
 };
 
-// Rows of a block are laid out in multiples of so many, so that each gather PE
-// has as many.
+// Rows of a block are padded to multiples of this, so that gather PEs have equal numbers of rows.
 constexpr int kRowMultiple = 16;
 constexpr int padded(int rows) { return (rows + kRowMultiple - 1) / kRowMultiple * kRowMultiple; }
 
-// Row v is in bank v modulo kBanks: of `rows` padded ones, so many are in a bank.
+// Returns a bank's rows out of `rows` padded ones: row v is in bank v modulo kBanks.
 template <class D>
 constexpr int rows_of_bank(int rows, int bank) {
   return (rows - bank + D::kBanks - 1) / D::kBanks;

@@ -1,11 +1,10 @@
-// The update engine's systolic array: m multiply-accumulate units, kRows rows of
-// 16. It multiplies blocks of matrices (HitGNN, section V-C): one step a cycle,
-// in which each row multiplies one value with a word of 16.
+// The update engine's systolic array: m multiply-accumulate units, kRows rows of 16. It multiplies
+// blocks of matrices (HitGNN, section V-C): one step a cycle, in which each row multiplies one
+// value with a word of 16.
 //
-// There is one array, for products with the weights and for both gradients. Its
-// process has the blocks' memory twice: while one block is multiplied, the next
-// one is filled, and the sums of the one before leave. All of that is one
-// pipelined loop, so that no block waits for the pipeline to run empty.
+// One array computes the products with the weights and both gradients. Its process double-buffers
+// the blocks: while one block is multiplied, the next one is filled, and the sums of the previous
+// one leave. All of this is one pipelined loop, so that no block waits for the pipeline to drain.
 //
 // forward   sums[row][turn, j]  += left[turn, row].lane[i] * right[i][j]
 // weights   sums[row][turn, j]  += left[i, slice].lane[row] * right[i, slice][j]
@@ -19,7 +18,7 @@ namespace gnnscale::fpga {
 template <class D>
 void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights)[D::kSlices],
               Stream<Word> (&out)[D::kDrains]) {
-  // A register in each of the rows that a word passes, and the multiply-accumulate unit.
+  // A register in each row that a word passes, and the multiply-accumulate unit.
   constexpr int kDepth = kIn + kRead + D::kSliceRows + kMultiply + kRead + kAdd + kWrite + kOut;
 #ifdef __VITIS_HLS__
   Left<D> left;
@@ -49,11 +48,11 @@ void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights
   LOOP(steps)
   while (!drain.done()) {
     PIPELINED(steps, 1, kDepth);
-// A sum is read again kSumWindow cycles later at the earliest: so many rows take turns.
+// A sum is read again at least kSumWindow cycles later, since that many rows are interleaved.
 #pragma HLS dependence variable = sums type = inter false
-#pragma HLS dependence variable = left type = inter false  // the halves are not the same
+#pragma HLS dependence variable = left type = inter false  // reads and writes use different halves
 #pragma HLS dependence variable = right type = inter false
-    // The sums that leave are of the other half than those that are added to.
+    // The leaving sums and the accumulating sums are in different halves.
     const bool ready = sum_halves.is_ready();
     bool drains = ready && drain.settles == 0;
     if (ready && drain.settles > 0) --drain.settles;
@@ -71,7 +70,7 @@ void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights
     Word words[D::kSlices] = {};
     float values[D::kRows] = {};
     if (adds) {
-      Word rows[D::kRows];  // of the left block
+      Word rows[D::kRows];  // rows of the left block
       const int place =
           stepper.blocks.transposes ? stepper.lane * D::kSlices / D::kRows : stepper.turn;
       for (int row = 0; row < D::kRows; ++row) {
@@ -86,7 +85,7 @@ void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights
                           ? rows[(stepper.lane * D::kSlices + slice) % D::kRows].lane[lane % kLanes]
                           : rows[row].lane[stepper.lane];
       }
-      Word weights[kLanes];  // of the right block
+      Word weights[kLanes];  // rows of the right block
       for (int row = 0; row < kLanes; ++row) {
 #pragma HLS unroll
         if (!stepper.backward && row != stepper.lane) continue;
@@ -108,7 +107,7 @@ void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights
       count(Count::multiplying);
     }
 
-    // Each memory of sums has one address to read and one to write.
+    // Each memory of sums has one read address and one write address.
     const int added = sum_halves.fills, drained = sum_halves.uses;
     const int sum = stepper.sum();
     const bool begins = stepper.begins();

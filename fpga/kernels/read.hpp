@@ -1,15 +1,15 @@
-// What the aggregate engine reads: edges and source rows.
+// Inputs of the aggregate engine: edges and source rows.
 #pragma once
 
 #include "kernels/messages.hpp"
 
 namespace gnnscale::fpga {
 
-// Rows that a scatter PE is late at most before it is told to skip them: less
-// than the FIFO of rows in front of it has.
+// Maximum rows that a scatter PE may lag before it is told to skip them: less than its FIFO of rows
+// holds.
 constexpr int kMaxSilence = 2;
 
-// Words of edges that are dealt together, and the cycles that dealing one takes.
+// Returns the words of edges dealt together, and the cycles of dealing them.
 template <class D>
 constexpr int edge_words_at_once() {
   return max_of(D::kPes / kEdgesPerWord, 1);
@@ -19,17 +19,16 @@ constexpr int deals_of_word() {
   return max_of(kEdgesPerWord / D::kPes, 1);
 }
 
-// Deals the edges of a tile to the scatter PEs, edge i to PE i mod n, once in
-// each pass, and tells which rows each of them needs. One that gets no edges for
-// a while is told which rows it can skip, so that the others are not held up.
-// Edges are read from device memory in the first pass, and kept on the chip if
-// they fit.
+// Deals the edges of a tile to the scatter PEs, edge i to PE i mod n, once in each pass, and sends
+// each PE its needed rows. A PE without edges for a while is told which rows to skip, so that it
+// does not stall the other PEs. Edges are read from device memory in the first pass, and cached on
+// the chip if they fit.
 template <class D>
 void read_edges(Task task, Port port, Stream<Edge> (&out)[D::kPes],
                 Stream<Need> (&needs)[D::kPes]) {
   constexpr int kWords = edge_words_at_once<D>();
   constexpr int kDeals = deals_of_word<D>();
-  constexpr int kDepth = kIn + kRead + 2 + kOut;  // a sum of n bits is each edge's source
+  constexpr int kDepth = kIn + kRead + 2 + kOut;  // a sum of n bits gives each edge's source
   Word kept[D::kEdgeWords];
 #pragma HLS bind_storage variable = kept type = ram_2p impl = uram
 #pragma HLS array_partition variable = kept type = cyclic factor = kWords
@@ -40,7 +39,7 @@ void read_edges(Task task, Port port, Stream<Edge> (&out)[D::kPes],
 #pragma HLS array_partition variable = reported type = complete
   int source = -1;
   int pass = 0, at = 0, deal = 0;
-  int next = 0;  // word that is taken
+  int next = 0;  // next word to take
   LOOP(deals)
   while (pass < task.passes) {
     PIPELINED(deals, 1, kDepth);
@@ -52,7 +51,7 @@ void read_edges(Task task, Port port, Stream<Edge> (&out)[D::kPes],
 #pragma HLS unroll
         reported[pe] = -1;
       }
-      // The next pass is asked for a pass ahead.
+      // Each pass is requested one pass ahead.
       if (pass == 0) port.read_request(task.edges, task.edge_words);
       if (!fits && pass + 1 < task.passes) port.read_request(task.edges, task.edge_words);
     }
@@ -66,7 +65,7 @@ void read_edges(Task task, Port port, Stream<Edge> (&out)[D::kPes],
       ++pass;
       continue;
     }
-    // Device memory gives a word a cycle, the chip as many as are dealt.
+    // Device memory delivers a word a cycle, on-chip memory as many as are dealt.
     if (deal == 0 && from_port) {
       const Word word = port.read();
       words[next] = word;
@@ -105,17 +104,16 @@ void read_edges(Task task, Port port, Stream<Edge> (&out)[D::kPes],
   }
 }
 
-// Reads one word of every source row in each pass: the input from device memory
-// in one long burst, hidden rows from the banks. Each word is read once. For
-// the gradients of weights it reads own rows of the input again.
+// Reads one word of every source row in each pass: input rows from device memory in one long burst,
+// hidden rows from the banks. Each word is read once, except that the gradients of weights read own
+// rows of the input again.
 template <class D, class RowType>
 void read_rows(Task task, Port features, Stream<Word> (&stored)[D::kBanks], Stream<RowType>& out,
                Stream<Word>& own) {
   constexpr int kDepth = kIn + kMultiply + kOut;
   const bool again = task.mode == Mode::weight_gradients && task.slots > 1 && !task.hidden;
   const int num_rows = again ? task.num_rows : task.num_sources;
-  // The array takes a word of the input several times where it has fewer rows
-  // than the word has columns.
+  // The array takes an input word several times if it has fewer rows than the word has columns.
   const int times = again ? kLanes / D::kSliceRows : 1;
   const int passes = again ? task.words_in : task.mode == Mode::forward ? task.passes : 0;
   int left = passes * times;
@@ -126,7 +124,7 @@ void read_rows(Task task, Port features, Stream<Word> (&stored)[D::kBanks], Stre
     const bool last_time = time + 1 == times;
     const int next = last_time ? first + task.num_sources : first;
     if (!task.hidden && i == 0) {
-      // The next pass is asked for a pass ahead.
+      // Each pass is requested one pass ahead.
       if (left == passes * times) features.read_request(first, num_rows);
       if (left > 1) features.read_request(next, num_rows);
     }
@@ -148,8 +146,8 @@ void read_rows(Task task, Port features, Stream<Word> (&stored)[D::kBanks], Stre
   }
 }
 
-// The feature duplicator (HyScale-GNN, figure 6): every scatter PE gets every
-// row, of the sources or of their gradients.
+// The feature duplicator (HyScale-GNN, figure 6): sends every row, of sources or of their
+// gradients, to every scatter PE.
 template <class D, class RowType>
 void duplicate(Task task, Stream<RowType>& rows, Stream<RowType>& gradients,
                Stream<RowType> (&out)[D::kPes]) {
@@ -166,16 +164,15 @@ void duplicate(Task task, Stream<RowType>& rows, Stream<RowType>& gradients,
   }
 }
 
-// Of the rows that come to a scatter PE, passes on those that it has edges of.
-// The FIFO after it is the PE's local memory (HyScale-GNN, section IV-C): rows
-// go on arriving while it works on one.
+// Filters the rows that arrive at a scatter PE to the ones its edges need. The FIFO behind it is
+// the PE's local memory (HyScale-GNN, section IV-C): rows keep arriving while the PE processes one.
 template <class RowType>
 void select(Task task, Stream<Need>& needs, Stream<RowType>& in, Stream<RowType>& out) {
   constexpr int kDepth = kIn + kOut;
   RowType row = {};
   Need need = {};
   row.source = -1;
-  bool waits = false;  // a need for its row
+  bool waits = false;  // whether a request waits for its row
   int left = task.passes;
   LOOP(rows)
   while (left > 0) {

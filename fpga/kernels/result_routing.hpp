@@ -1,20 +1,19 @@
-// What becomes of the sums of the array: products to the banks of their rows, gradients
-// of weights to device memory, and gradients of aggregated rows to the aggregate
-// engine.
+// Routing of the array's sums: products to the banks of their rows, gradients of weights to device
+// memory, and gradients of aggregated rows to the aggregate engine.
 #pragma once
 
 #include "kernels/blocks.hpp"
 
 namespace gnnscale::fpga {
 
-// One of the 8 ids in a word.
+// Returns one of the 8 ids in a word.
 inline uint64_t vertex_of(const Word& ids, int number) {
   const auto low = static_cast<uint32_t>(bits_of(ids.lane[2 * number]));
   const auto high = static_cast<uint32_t>(bits_of(ids.lane[2 * number + 1]));
   return static_cast<uint64_t>(high) << 32 | low;
 }
 
-// Words of the rows' global ids, 8 in a word, which dropout depends on.
+// Returns the words of the rows' global ids, 8 in a word, on which dropout depends.
 inline int words_of_ids(const Task& task) {
   return task.mode == Mode::forward && task.how.drops ? words_of(task.num_rows, 8) : 0;
 }
@@ -29,7 +28,7 @@ inline void read_vertices(Task task, Port batch, Stream<Word>& out) {
   }
 }
 
-// Forward: a word of each of kDrainStep rows in a cycle.
+// Forward: a word of each of kDrainStep rows a cycle.
 template <class D>
 void deal_products(const Task& task, Stream<Word>& vertices, Stream<Word> (&sums)[D::kDrains],
                    Stream<Product> (&out)[D::kBanks]) {
@@ -80,8 +79,8 @@ void deal_products(const Task& task, Stream<Word>& vertices, Stream<Word> (&sums
   }
 }
 
-// On the way back: the gradient of a word of an aggregated row in a cycle. If
-// there are several sums of a word, they come one after the other of all rows.
+// Backward: the gradient of one word of an aggregated row a cycle. Several partial sums of a word
+// arrive one after the other, each for all rows.
 inline void attach(Row& /*row*/, Stream<Word>& /*sums*/) {}
 inline void attach(RowWithSum& row, Stream<Word>& sums) { row.gathered = sums.read(); }
 
@@ -120,8 +119,8 @@ void deal_rows(const Task& task, Stream<Word>& gathered, Stream<Word>& sums, Str
   }
 }
 
-// For the gradients of weights: the sums of all slices, a word in a cycle. There
-// are several of each word, as many as took turns.
+// Gradients of weights: collects the sums of all slices, a word a cycle. Each word has as many
+// partial sums as were interleaved.
 template <class D>
 void deal_gradients(const Task& task, Stream<Word> (&sums)[D::kDrains], Stream<Word>& out) {
   constexpr int kDepth = kIn + log2_of(D::kSlices) * kAdd + kOut;
@@ -151,8 +150,8 @@ void deal(Task task, Stream<Word>& vertices, Stream<Word>& gathered,
   }
 }
 
-// Adds up the sums that took turns, and writes the gradients of the weights, or
-// adds them to those of the groups before. The bias comes last.
+// Reduces the interleaved partial sums, and writes the gradients of the weights, or adds them to
+// the gradients of earlier groups. The bias comes last.
 template <class D>
 void write_gradients(Task task, Stream<Word>& in, Stream<Word>& bias, Port gradients) {
   if (task.mode != Mode::weight_gradients) return;
@@ -164,7 +163,7 @@ void write_gradients(Task task, Stream<Word>& in, Stream<Word>& bias, Port gradi
   Word totals[D::kSliceRows * D::kMaxWordsOut];
   SumWindow<D::kSliceRows * D::kMaxWordsOut> window;
   int block = 0, turn = 0, i = 0;
-  int asked = 0;  // blocks whose gradients are to be added to
+  int asked = 0;  // blocks whose previous gradients were requested
   LOOP(words)
   while (block <= blocks) {
     PIPELINED(words, 1, kDepth);
@@ -193,7 +192,7 @@ void write_gradients(Task task, Stream<Word>& in, Stream<Word>& bias, Port gradi
       totals[i] = total;
       if (last) gradients.write(total);
     }
-    // A total can be added to when it has been written.
+    // A total can be added to once it has been written.
     if (++i < (last ? num_words : max_of(num_words, kSumWindow))) continue;
     i = 0;
     if (!last) {

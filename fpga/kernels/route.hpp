@@ -7,15 +7,14 @@
 
 namespace gnnscale::fpga {
 
-// One stage. A message leaves on the side that bit `bit` of its destination
-// names.
+// One stage. A message leaves on the side given by bit `bit` of its destination.
 template <class D, class MessageType>
 void route(Task task, int bit, Stream<MessageType> (&in)[D::kPes],
            Stream<MessageType> (&out)[D::kPes]) {
   constexpr int kDepth = kIn + kOut;
   MessageType held[D::kPes] = {};
   bool holds[D::kPes] = {};
-  bool second_first[D::kPes] = {};  // whose turn it is where both want the same side
+  bool second_first[D::kPes] = {};  // arbitration between inputs that want the same side
   int left = task.passes * (D::kPes / 2);
 #pragma HLS array_partition variable = held type = complete
 #pragma HLS array_partition variable = holds type = complete

@@ -1,19 +1,19 @@
-// In which order a bank of rows is read and written: the orders in which other
-// processes hand out and take what belongs to its rows.
+// Access orders of a bank of rows, which match the order in which other processes send and receive
+// the rows' data.
 #pragma once
 
 #include "kernels/blocks.hpp"
 
 namespace gnnscale::fpga {
 
-// The words of a stage's rows in a bank, one of all rows after the other.
+// Walks over the words of a stage's rows in a bank: word j of all rows, then word j + 1.
 struct Walk {
-  int first;  // word
-  int rows;   // in the bank
+  int first;  // first word
+  int rows;   // rows in the bank
   int row_stride;
   int stride;  // from one word of a row to the next
-  int times;   // that each word of all rows is walked
-  int left;    // steps
+  int times;   // repetitions of each word of all rows
+  int left;    // remaining steps
   int row = 0, time = 0, base = 0;
 
   Walk(int first_word, int num_rows, int words_of_row, int words_between, int num_times,
@@ -35,14 +35,14 @@ struct Walk {
   }
 };
 
-// Source rows, `passes` words of them: those of the tile on the way back.
+// Returns the walk over `passes` words of source rows: backward, the rows of the tile.
 template <class D>
 Walk walk_sources(const Task& task, int bank, int num_rows) {
   const int first = task.below + task.first_row / D::kBanks * task.words_in;
   return {first, rows_of_bank<D>(num_rows, bank), task.words_in, 1, 1, task.passes};
 }
 
-// Aggregated rows, every `step`th part of them from `part` on.
+// Returns the walk over every `step`th part of the aggregated rows from `part` on.
 template <class D>
 Walk walk_kept(const Task& task, int bank, int num_rows, int times, int part, int step) {
   const int part_words = words_of(padded(task.stage_rows), D::kBanks);
@@ -51,8 +51,8 @@ Walk walk_kept(const Task& task, int bank, int num_rows, int times, int part, in
   return {first, rows_of_bank<D>(num_rows, bank), 1, step * part_words, times, num_parts};
 }
 
-// Gradients of the output rows, word by word of those that the array's slices
-// take at once. Of these, so many are in the same bank.
+// Walks over gradients of the output rows, word by word of the rows that the array's slices take
+// together, of which this bank has a fixed number.
 template <class D>
 struct SlicesWalk {
   static constexpr int kTogether = D::kSlices > D::kBanks ? D::kSlices / D::kBanks : 1;
@@ -74,12 +74,12 @@ struct SlicesWalk {
   }
 };
 
-// The same on the way back: part by part of the aggregated rows, a group of rows
-// that take turns after the other, word by word of all of these.
+// Walks over gradients of the output rows in the backward pass: part by part of the aggregated
+// rows, by groups of interleaved rows, word by word of each group.
 template <class D>
 struct GroupsWalk {
   int num_rows, first_of_bank, group_rows, words_out;
-  int group = 0, word = 0, row = 0;  // `row` is the place in the bank
+  int group = 0, word = 0, row = 0;  // `row` is the index in the bank
   int left;
 
   GroupsWalk(const Task& task, int bank)
@@ -88,7 +88,7 @@ struct GroupsWalk {
         group_rows(D::kRows * turns_of<D>(task)),
         words_out(task.words_out),
         left(parts_of(task) * num_rows * task.words_out) {}
-  // The first place in the bank of the group's rows, and the end.
+  // Returns the first index in the bank of the group's rows, and the end.
   int begin(int number) const {
     return (number * group_rows - first_of_bank + D::kBanks - 1) / D::kBanks;
   }

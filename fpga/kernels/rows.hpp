@@ -1,7 +1,6 @@
-// The memory of rows: output rows of all stages, and aggregated rows, which the
-// gradients of weights take. Row v of a stage is in bank v modulo kBanks. Only
-// its own process touches a bank, and it reads one word and writes one word in a
-// cycle, as memory with two ports can.
+// The row memory: output rows of all stages, and aggregated rows, which the gradients of weights
+// need. Row v of a stage is in bank v modulo kBanks. Each bank belongs to one process, which reads
+// one word and writes one word a cycle, as dual-ported memory allows.
 #pragma once
 
 #include "gnnscale_fpga/dropout.hpp"
@@ -24,14 +23,14 @@ Word activated(const Word& product, const Activation& how, const Draws& draws) {
   return how.drops ? dropped(out, draws, how.drop) : out;
 }
 
-// The gradient of what came before update and dropout, of that of the row.
+// Returns the gradient before update and dropout, given the row's gradient.
 template <class Functions>
 Word before_activation(const Word& gradient, const Word& row, const Activation& how) {
   Word out;
   for (int i = 0; i < kLanes; ++i) {
 #pragma HLS unroll
     const float value = row.lane[i];
-    const bool open = !how.drops || value != 0;  // what was dropped is 0
+    const bool open = !how.drops || value != 0;  // dropped values are 0
     const float passed =
         how.activates ? Functions::update_gradient(value, gradient.lane[i]) : gradient.lane[i];
     out.lane[i] = open ? passed : 0.0F;
@@ -39,9 +38,8 @@ Word before_activation(const Word& gradient, const Word& row, const Activation& 
   return out;
 }
 
-// Forward: hands out source rows, keeps aggregated rows, and adds up the
-// products of the output rows. The last product is followed by update and
-// dropout.
+// Forward: sends source rows, keeps aggregated rows, and accumulates the products of the output
+// rows. The last product is followed by update and dropout.
 template <class D, class Functions>
 void add_products(Task task, int bank, Bank<D>& rows, Stream<Word>& bias, Stream<Product>& products,
                   Stream<Word>& keeping, Stream<Word>& stored) {
@@ -63,7 +61,7 @@ void add_products(Task task, int bank, Bank<D>& rows, Stream<Word>& bias, Stream
   LOOP(turns)
   while (reads.left > 0 || keeps.left > 0 || adding > 0) {
     PIPELINED(turns, 1, kDepth);
-// The next product of a word comes after a block of the array.
+// The next product of a word arrives a block of the array later.
 #pragma HLS dependence variable = rows type = inter false
     const bool only_adds = reads.left == 0 && keeps.left == 0;
     const bool adds = adding > 0 && (only_adds || !products.empty());
@@ -91,8 +89,8 @@ void add_products(Task task, int bank, Bank<D>& rows, Stream<Word>& bias, Stream
   }
 }
 
-// For the gradients of weights: hands out aggregated rows, and the gradients of
-// the output rows, both as often as the array begins anew.
+// Gradients of weights: sends aggregated rows, and the gradients of the output rows, once for each
+// restart of the array.
 template <class D>
 void send_rows(Task task, int bank, const Bank<D>& rows, Stream<Word>& gradients,
                Stream<Word>& kept) {
@@ -117,10 +115,9 @@ void send_rows(Task task, int bank, const Bank<D>& rows, Stream<Word>& gradients
   }
 }
 
-// On the way back: hands out the gradients of the output rows, takes those of
-// the source rows, and puts them in the place of these, as gradients of what
-// came before update and dropout. If derivatives take them, it hands out
-// source rows and aggregated rows as well.
+// Backward: sends the gradients of the output rows, receives the gradients of the source rows, and
+// stores them in place of the source rows, as gradients before update and dropout. If derivatives
+// need them, it also sends source rows and aggregated rows.
 template <class D, class Functions>
 void replace_rows(Task task, int bank, Bank<D>& rows, Stream<Word>& returned,
                   Stream<Word>& gradients, Stream<Word>& sources, Stream<Word>& kept) {

@@ -1,11 +1,11 @@
-// The scatter PEs: a message for each edge, of the row that is held.
+// The scatter PEs: send a message for each edge, computed from the current row.
 #pragma once
 
 #include "kernels/messages.hpp"
 
 namespace gnnscale::fpga {
 
-// What the gather PE takes the derivative of.
+// Attaches the inputs of the gather PE's derivative.
 inline void attach(Message& /*message*/, const Row& /*row*/, const Edge& /*edge*/, bool /*own*/) {}
 inline void attach(MessageWithSum& message, const RowWithSum& row, const Edge& edge, bool own) {
   message.gathered = row.gathered;
@@ -13,8 +13,8 @@ inline void attach(MessageWithSum& message, const RowWithSum& row, const Edge& e
   message.own = own;
 }
 
-// The value of a message. Where a gradient takes the rows at both ends of the
-// edge, the gather PE computes it.
+// Returns the value of a message. If a gradient needs the rows at both ends of the edge, the gather
+// PE computes it.
 template <class Functions>
 float message_of(float value, float weight, bool forward) {
   if (forward) return Functions::scatter(value, weight);
@@ -22,10 +22,9 @@ float message_of(float value, float weight, bool forward) {
   return Functions::scatter_gradient(0, weight, 0, value);
 }
 
-// Reuses the row that it holds as long as edges leave from it, and takes the
-// next one otherwise (HitGNN, section V-C). Edges are sorted by source, so that
-// each row comes once. Own rows are copied: the first `own` aggregated ones,
-// and on the way back the gradients that come first.
+// Reuses the current row while edges leave from it, then takes the next one (HitGNN, section V-C).
+// Edges are sorted by source, so each row arrives once. Own rows are copied: forward the first
+// `own` aggregated rows, backward the gradients that arrive first.
 template <class Functions>
 void scatter(Task task, Stream<Edge>& edges, Stream<RowOf<Functions>>& rows,
              Stream<MessageOf<Functions>>& out) {

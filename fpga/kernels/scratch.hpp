@@ -1,13 +1,13 @@
-// Aggregated rows that are kept for the gradients of weights: their place, and the
-// process of those that have no room on the chip.
+// Storage of aggregated rows kept for the gradients of weights, and the process that moves those
+// beyond the on-chip capacity.
 #pragma once
 
 #include "kernels/blocks.hpp"
 
 namespace gnnscale::fpga {
 
-// Whether a part of the aggregated rows is kept, in the banks of rows or in
-// `scratch`. Own rows of the input are not, since they can be read again.
+// Location of a part of the aggregated rows: the banks of rows, `scratch`, or not kept. Own rows of
+// the input are not kept, since they can be read again.
 struct Place {
   bool keeps;
   bool chip;
@@ -21,11 +21,11 @@ inline Place place_of(const Task& task, int part) {
           task.kept.outside + before};
 }
 
-// Whether derivatives take a part: the sums of the neighbours.
+// Returns whether derivatives need a part: the sums of neighbors.
 inline bool is_sum(const Task& task, int part) { return slot_of(task, part) == task.slots - 1; }
 
-// Parts of the aggregated rows in their order, each `times` times, for the process
-// of `scratch`, which moves some of them.
+// Walks over the parts of the aggregated rows in order, each `times` times, for the process of
+// `scratch`, which moves some of them.
 struct ScratchWalk {
   Task task;
   bool reads_rows;
@@ -42,7 +42,7 @@ struct ScratchWalk {
   }
   int first() const { return place_of(task, part).word + task.first_row; }
   int words() const { return task.mode == Mode::backward ? task.num_rows : padded(task.num_rows); }
-  // The next time of a part that is moved, or the next part.
+  // Advances to the next repetition of a moved part, or to the next part.
   void next() {
     if (moves() && ++time < times) return;
     time = 0;
@@ -50,19 +50,19 @@ struct ScratchWalk {
   }
 };
 
-// The process of `scratch`: forward it writes what has no room on the chip, and
-// then it reads it.
+// The process of `scratch`: forward it writes rows beyond the on-chip capacity, in later passes it
+// reads them.
 template <class D, bool reads_rows>
 void move_scratch(Task task, Port port, Stream<Word> (&in)[D::kStep], Stream<Word>& out) {
   constexpr int kDepth = kIn + kOut;
   const bool writes = task.mode == Mode::forward;
   const bool transposes = task.mode == Mode::weight_gradients;
-  // Of a tile on the way back, all gradients of the stage come.
+  // Backward, every tile takes all gradients of the stage.
   if (task.mode != Mode::forward) task.first_row = 0;
   ScratchWalk walk(task, transposes ? kLanes / D::kSliceRows : 1, reads_rows);
   ScratchWalk asked = walk;
   int word = 0;
-  bool ahead = false;  // one part has been asked for that is not yet read
+  bool ahead = false;  // one part has been requested and not yet read
   LOOP(words)
   while (!walk.done()) {
     PIPELINED(words, 1, kDepth);

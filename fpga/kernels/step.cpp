@@ -1,7 +1,6 @@
-// The kernel as the host sees it. Its arguments are in the order of the
-// bitstream's.
+// The kernel's host interface. Its arguments are in the order of the bitstream's.
 //
-// GNNSCALE_DESIGN says that there is a header of the sizes, which `gnnscale generate` writes.
+// GNNSCALE_DESIGN is defined if there is a header of the sizes, which `gnnscale generate` writes.
 #ifdef GNNSCALE_DESIGN
 #include "gnnscale_design.hpp"
 #endif
@@ -35,7 +34,7 @@ extern "C" void gnnscale_step(gnnscale::fpga::Port batch, gnnscale::fpga::Port e
                               gnnscale::fpga::Port result, int32_t num_groups, int32_t flags,
                               int32_t seed_low, int32_t seed_high, int32_t step_low,
                               int32_t step_high, int32_t scale) {
-// Four bursts of 4 KiB cover the latency; a port has room for all of them.
+// Four bursts of 4 KiB cover the latency; a port's buffer holds all of them.
 #pragma HLS interface m_axi port = batch bundle = batch latency = 64 max_read_burst_length = \
     64 num_read_outstanding = 4
 #pragma HLS interface m_axi port = edges bundle = edges latency = 64 max_read_burst_length = \

@@ -1,14 +1,12 @@
-// A step of training on one compute unit: forward, loss and backward of its
-// mini-batch.
+// A training step on one compute unit: forward, loss and backward of its mini-batch.
 //
-// Order of tiles. The mini-batch comes in groups of seeds whose output rows fit
-// on the chip. Within a group, stage by stage, tile by tile of the stage's
-// output rows: sixteen columns of all rows are aggregated at a time; while the
-// next sixteen are aggregated, these are multiplied with their sixteen rows of
-// the weights, and added to the output rows. So each input row is read once for
-// a tile, hidden rows never leave the chip, and a layer takes as long as the
-// slower of the two engines (HitGNN, equation 6; HyScale-GNN, equation 10). On
-// the way back tiles are of source rows, whose gradients are gathered.
+// Order of tiles. The mini-batch is split into groups of seeds whose output rows fit on the chip. A
+// group is processed stage by stage, and a stage tile by tile of its output rows: while sixteen
+// columns of all rows are aggregated, the previous sixteen are multiplied with their sixteen rows
+// of the weights, and accumulated into the output rows. Thus each input row is read once a tile,
+// hidden rows never leave the chip, and a layer takes as long as the slower of the two engines
+// (HitGNN, equation 6; HyScale-GNN, equation 10). Backward, tiles are of source rows, whose
+// gradients are gathered.
 #pragma once
 
 #include "kernels/engines.hpp"

@@ -1,4 +1,4 @@
-// What the engines are asked for, pass by pass, and what of it fits the design.
+// Tasks of the engines, pass by pass, and checks that they fit the design.
 #pragma once
 
 #include "gnnscale_fpga/dropout.hpp"
@@ -6,12 +6,12 @@
 
 namespace gnnscale::fpga {
 
-// What of a run is the same for all stages.
+// Properties of a run that all stages share.
 struct Request {
   int32_t flags;
   uint64_t seed;
   uint64_t step;
-  float scale;  // of the loss
+  float scale;  // loss scale
 };
 
 inline Activation activation_of(const Stage& stage, const Request& request) {
@@ -21,13 +21,13 @@ inline Activation activation_of(const Stage& stage, const Request& request) {
           dropout_key(request.seed, request.step, static_cast<uint64_t>(stage.dropout >> 16))};
 }
 
-// What dropout multiplies the rows with that a stage keeps.
+// Returns the dropout scale of a stage's kept rows.
 inline float scale_of(const Stage& stage) {
   const int drop = (stage.flags & kDrops) != 0 ? stage.dropout & 0xffff : 0;
   return 65536.0F / static_cast<float>(65536 - drop);
 }
 
-// What is the same for all passes and tiles of a stage. Its source rows are the
+// Returns the task fields that all passes and tiles of a stage share. Its source rows are the
 // input, or the rows of the stage `below`.
 inline Task task_of(const Group& group, const Stage& stage, bool hidden, const Stage& below) {
   Task task = {};
@@ -46,7 +46,7 @@ inline Task task_of(const Group& group, const Stage& stage, bool hidden, const S
   return task;
 }
 
-// A tile of the way forward. The first pass of a run has `unclear` sums.
+// Returns the task of a forward tile. The first pass of a run has `unclear` sums to clear.
 template <class D>
 Task forward_task(Task task, const Stage& stage, const Tile& tile, const Activation& how,
                   int unclear) {
@@ -65,14 +65,14 @@ Task forward_task(Task task, const Stage& stage, const Tile& tile, const Activat
   return task;
 }
 
-// The gradients of a stage's weights, which `adds` to those of the group before.
+// Returns the task of a stage's weight gradients; `adds` accumulates onto those of earlier groups.
 inline Task weights_task(Task task, bool adds) {
   task.mode = Mode::weight_gradients;
   task.adds = adds;
   return task;
 }
 
-// A tile of the way back; `how` is that of its source rows.
+// Returns the task of a backward tile; `how` is the activation of its source rows.
 template <class D>
 Task backward_task(Task task, const Stage& stage, const Tile& tile, const Activation& how) {
   task.mode = Mode::backward;
@@ -87,7 +87,7 @@ Task backward_task(Task task, const Stage& stage, const Tile& tile, const Activa
   return task;
 }
 
-// Whether a stage fits the design.
+// Returns whether a stage fits the design.
 template <class D>
 Status fits(const Stage& stage) {
   if (stage.words_out > D::kMaxWordsOut) return kTooWide;
@@ -98,8 +98,8 @@ Status fits(const Stage& stage) {
   return fine ? kFine : kTooManyRows;
 }
 
-// The maximum of the sums that a tile takes of a gather PE; more than there are
-// if a tile does not fit.
+// Returns the maximum sums that a tile needs of a gather PE; exceeds the capacity if a tile does
+// not fit.
 template <class D>
 int sums_of_tiles(Port batch, int first, int num_tiles, int slots) {
   int max = 0;
@@ -114,8 +114,8 @@ int sums_of_tiles(Port batch, int first, int num_tiles, int slots) {
   return max;
 }
 
-// The state of a group in its step: tile by tile forward, the loss, and on the way
-// back for each stage the gradients of its weights and then its tiles.
+// Progress of a group in its step: tile by tile forward, the loss, then backward for each stage the
+// gradients of its weights followed by its tiles.
 struct Progress {
   enum class At { forward, loss, weight_gradients, backward, end };
   At at = At::forward;
@@ -133,7 +133,7 @@ struct Progress {
     } else if (at == At::loss) {
       at = At::weight_gradients;
     } else if (at == At::weight_gradients) {
-      // Nobody asks for the gradient of the input.
+      // The gradient of the input is not needed.
       at = stage > 0 ? At::backward : At::end;
     } else {
       --stage;

@@ -1,6 +1,6 @@
-# Vitis HLS on the kernel alone, by `make hls_csim`, `hls_csynth` or `hls_cosim`. It was never run.
+# Runs Vitis HLS on the kernel, for `make hls_csim`, `hls_csynth` or `hls_cosim`. Never run so far.
 #
-# design.tcl has the part, the clock's period in nanoseconds, and the words of each port's buffer.
+# design.tcl sets the part, the clock period in nanoseconds, and the words of each port's buffer.
 source design.tcl
 
 set goal $::env(GNNSCALE_GOAL)
@@ -15,7 +15,7 @@ open_solution -reset -flow_target vitis solution
 set_part $part
 create_clock -period $period
 
-# Co-simulation reserves so many words for each port.
+# Co-simulation reserves this many words for each port.
 foreach {port words} $depths {
   set_directive_interface -mode m_axi -bundle $port -depth $words gnnscale_step $port
 }

@@ -1,7 +1,7 @@
-// A step of training with the vectors of C simulation: for csim_design and cosim_design of Vitis
-// HLS, and, by `make testbench`, for our own simulation.
+// Runs a training step with the vectors of C simulation: for csim_design and cosim_design of Vitis
+// HLS, and, by `make testbench`, for the simulation in csim.
 //
-// usage: testbench [FOLDER]; the vectors are in `vectors` otherwise. Returns 0 if all bits agree.
+// usage: testbench [FOLDER]; the default folder is `vectors`. Returns 0 if all bits agree.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -56,7 +56,7 @@ struct Vectors {
   std::vector<int32_t> scalars;
 };
 
-// Buffers that the kernel writes begin as ones in every bit, so that what it leaves out shows.
+// Output buffers start as all ones, so that words the kernel fails to write are detected.
 Vectors read(const std::string& folder) {
   Vectors found;
   std::ifstream arguments(folder + "/arguments.txt");

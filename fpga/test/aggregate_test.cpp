@@ -1,5 +1,4 @@
-// The aggregate engine alone: its sums, and its cycles on pipelines that can be
-// counted by hand.
+// Tests of the aggregate engine: its sums, and its cycles on pipelines that can be counted by hand.
 #include <cstring>
 #include <random>
 #include <vector>
@@ -25,8 +24,8 @@ uint64_t entry(uint32_t destination, bool first, float weight) {
          (first ? kFirstOfSource : 0U) | destination;
 }
 
-// Edges of a block as the kernel reads them: sorted by source, each source with
-// one entry at least.
+// Returns the edges of a block in the kernel's format: sorted by source, at least one entry for
+// each source.
 std::vector<Word> words_of_edges(const std::vector<TestEdge>& edges, int num_sources) {
   std::vector<uint64_t> entries;
   for (int source = 0; source < num_sources; ++source) {
@@ -50,7 +49,7 @@ struct Outcome {
   int64_t feature_words, edge_words, hazards, conflicts, edges;
 };
 
-// Takes a row from each gather PE in a cycle, in their order.
+// Takes one row from each gather PE a cycle, in PE order.
 template <class D>
 void take_rows(int num_passes, int num_rows, Stream<Word> (&in)[D::kPes], Word* out) {
   for (int i = 0; i < num_passes * num_rows; i += D::kPes) {
@@ -141,19 +140,18 @@ std::vector<TestEdge> from_one_source(int num_edges, int stride) {
   return edges;
 }
 
-// The steps that all of these have, at the cycles at which they begin. What an
-// iteration writes is there after the depth of its loop: 5 in read_edges, 6 in
-// read_rows and scatter, 2 in duplicate, select and route, 12 in gather.
-//    0  read_edges and read_rows ask for their first word, 64 cycles away
+// Common timeline of these tests, by the begin of each step. An iteration's writes are visible
+// after the depth of its loop: 5 in read_edges, 6 in read_rows and scatter, 2 in duplicate, select
+// and route, 12 in gather.
+//    0  read_edges and read_rows request their first word, 64 cycles away
 //   64  the word of edges arrives; n edges a cycle are dealt from now on
-//   65  the first row arrives, after it, since the bank moves a word a cycle
+//   65  the first row arrives, one cycle later, since the bank moves a word a cycle
 //   71  duplicate, 73 select, 75 scatter
-//   81  the first message is there
+//   81  the first message is visible
 void one_edge() {
-  // 8 places of a word are dealt one by one, 64 to 71, and the end of the pass
-  // at 72: scatter takes it at 77, gather at 83. The sum that was added to at 81
-  // can be read again at 92. From then on 16 rows leave, the last at 107; it is
-  // taken at 119.
+  // The 8 entries of a word are dealt one by one, 64 to 71, and the end of the pass at 72: scatter
+  // takes it at 77, gather at 83. The sum updated at 81 can be read again at 92. From then on 16
+  // rows leave, the last at 107; it is taken at 119.
   const Outcome found = aggregate<One>({{0, 0, 2.0F}}, numbered(1), 1, 1, 1);
   CHECK(found.cycles == 120);
   CHECK(found.edges == 1 && found.edge_words == 1 && found.feature_words == 1);
@@ -161,11 +159,10 @@ void one_edge() {
 }
 
 void one_hub() {
-  // 16 edges are two words, 64 to 67 and 68 to 71 at two edges a cycle, and the
-  // end at 72. Each PE has 8 messages, 75 to 82, and the end at 83. They go
-  // straight on: the switch at 81 to 88, the end at 89; gather 83 to 90, the
-  // end at 91. 8 rows leave from 94 to 101, 11 cycles after they were added to;
-  // the last is taken at 113.
+  // 16 edges are two words, 64 to 67 and 68 to 71 at two edges a cycle, and the end at 72. Each PE
+  // has 8 messages, 75 to 82, and the end at 83. They pass without conflicts: the switch at 81 to
+  // 88, the end at 89; gather 83 to 90, the end at 91. 8 rows leave from 94 to 101, 11 cycles after
+  // their last update; the last is taken at 113.
   const Outcome found = aggregate<Two>(from_one_source(16, 1), numbered(1), 1, 16, 1);
   CHECK(found.cycles == 114);
   CHECK(found.edges == 16 && found.edge_words == 2 && found.feature_words == 1);
@@ -173,11 +170,10 @@ void one_hub() {
 }
 
 void perfect_matching() {
-  // A row a cycle from 65 on; the second word of edges takes the bank at 68, so
-  // that row i comes at 66 + i from i = 3 on, and row 15 at 81. Its message is
-  // scattered at 91, the end at 92, which is at the switch at 98, at gather
-  // at 100. 8 rows leave from 101 on, the last of which was added to at 99: it
-  // leaves at 110 and is taken at 122.
+  // A row a cycle from 65 on; the second word of edges takes the bank at 68, so row i arrives at 66
+  // + i from i = 3 on, and row 15 at 81. Its message is scattered at 91, the end at 92, which is at
+  // the switch at 98, at gather at 100. 8 rows leave from 101 on, the last of which was updated at
+  // 99: it leaves at 110 and is taken at 122.
   std::vector<TestEdge> edges;
   for (int i = 0; i < 16; ++i) edges.push_back({i, i, 1.0F});
   const Outcome found = aggregate<Two>(edges, numbered(16), 16, 16, 1);
@@ -187,20 +183,19 @@ void perfect_matching() {
 }
 
 void all_edges_into_one_pe() {
-  // 16 edges of one row, all to PE 0. Both scatter PEs have a message a cycle
-  // from 75 on, so the switch has two that want one side from 81 on: 16
-  // messages leave from 81 to 96, and in all of these cycles but the last there
-  // are two. The end is at the switch at 97, at gather at 99. 16 rows leave
-  // from 100 to 115; the last is taken at 127.
+  // 16 edges of one row, all to PE 0. Both scatter PEs have a message a cycle from 75 on, so two
+  // messages want one side of the switch from 81 on: 16 messages leave from 81 to 96, and every
+  // cycle but the last has two candidates. The end is at the switch at 97, at gather at 99. 16 rows
+  // leave from 100 to 115; the last is taken at 127.
   const Outcome found = aggregate<Two>(from_one_source(16, 2), numbered(1), 1, 32, 1);
   CHECK(found.cycles == 128);
   CHECK(found.conflicts == 15);
 }
 
 void all_edges_into_one_row() {
-  // 8 rows a cycle apart, their messages at gather from 81 on. A sum can be read
-  // again 11 cycles later, so the next one waits 10 times: 81, 92, ... 158; the end
-  // at 159. 16 rows leave from 169 to 184; the last is taken at 196.
+  // 8 rows a cycle apart, their messages at gather from 81 on. A sum can be read again 11 cycles
+  // later, so each next message waits 10 cycles: 81, 92, ... 158; the end at 159. 16 rows leave
+  // from 169 to 184; the last is taken at 196.
   std::vector<TestEdge> edges;
   for (int i = 0; i < 8; ++i) edges.push_back({i, 0, 1.0F});
   const Outcome found = aggregate<One>(edges, numbered(8), 8, 1, 1);
@@ -209,14 +204,13 @@ void all_edges_into_one_row() {
 }
 
 void edges_are_read_once_if_they_fit() {
-  // Three passes: the words of edges come from the chip in the second and
-  // third.
+  // Three passes: the words of edges come from the chip in the second and third.
   const Outcome found = aggregate<Two>(from_one_source(16, 1), numbered(3), 1, 16, 3);
   CHECK(found.edge_words == 2 && found.feature_words == 3);
 }
 
-// Each source has an edge in the first lane, and places of the others are left
-// out: their PEs get no edge, and must let go of the rows all the same.
+// Each source has an edge in the first lane, and the other lanes have null edges: their PEs get no
+// edge, and must still release the rows.
 template <class D>
 void one_lane_alone() {
   constexpr int kSources = 300;

@@ -1,4 +1,4 @@
-// Streams, processes and memory of C simulation.
+// Tests of streams, processes and memory of C simulation.
 #include "csim/simulation.hpp"
 
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace gnnscale::fpga {
 namespace {
 
-// Loops of so many iterations with an initiation interval.
+// Runs `number` iterations with an initiation interval.
 void produce(int number, int interval, int depth, Stream<int>& out) {
   LOOP(numbers)
   for (int i = 0; i < number; ++i) {
@@ -35,7 +35,7 @@ void what_is_written_is_there_a_cycle_later() {
   STREAM(int, numbers, 2);
   std::vector<int64_t> at;
   Dataflow region;
-  // The order in which processes are added says nothing about time.
+  // Timing must not depend on the order in which processes are added.
   region.add("consume", -1, consume, 4, 1, numbers, at);
   region.add("produce", -1, produce, 4, 1, 1, numbers);
   region.run();
@@ -124,7 +124,7 @@ void a_stream_without_reader_is_a_deadlock() {
   CHECK(said == "deadlock in cycle 2: produce waits for room in numbers");
 }
 
-// A pipelined loop of a region, which takes `trips` iterations in all.
+// Runs a pipelined loop with `trips` iterations in total.
 void count_in_a_loop(int entries, int trips, int interval, int depth) {
   for (int i = 0; i < entries; ++i) {
     LOOP(inner)
@@ -159,7 +159,7 @@ void read_twice(Stream<int>& in, int interval) {
   }
 }
 
-// A FIFO gives one element a cycle, whatever interval was asked for.
+// A FIFO delivers one element a cycle, whatever the requested interval.
 void two_reads_of_a_stream_take_two_cycles() {
   for (const int interval : {1, 2}) {
     csim::Simulation simulation{csim::BankModel{}};
@@ -226,8 +226,8 @@ void a_burst_takes_a_cycle_a_word() {
   Dataflow region;
   region.add("read", -1, read_words, port_of(words), 0, 130);
   region.run();
-  // 64 cycles until the first word, 130 words, a cycle before the second and
-  // third burst, and the depth of the loop.
+  // 64 cycles until the first word, 130 words, one cycle before each of the second and third
+  // bursts, and the depth of the loop.
   CHECK(simulation.now() == 64 + 130 + 2 + 1);
   CHECK(simulation.counted(Count::bursts) == 3);
   CHECK(simulation.counted(Count::burst_gaps) == 2);

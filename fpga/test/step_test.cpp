@@ -1,5 +1,4 @@
-// A whole step through the library's interface, on several compute units at a
-// time.
+// Tests of a full step through the library's interface, on several concurrent compute units.
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -17,8 +16,7 @@ constexpr int kSeeds = 3;
 constexpr int kClasses = 5;
 constexpr float kScale = 0.5F;
 
-// Three seeds, each its own only neighbour, with weights of zero: every class
-// is as likely.
+// Three seeds, each its own only neighbor, with weights of zero: all classes are equally likely.
 struct Step {
   std::vector<Word> batch, edges, features, weights, gradients, scratch, result;
   std::string error;

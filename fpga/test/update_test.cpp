@@ -1,5 +1,5 @@
-// The update engine: the array's products and cycles, and the whole engine from
-// aggregated rows to output rows.
+// Tests of the update engine: the array's products and cycles, and the full engine from aggregated
+// rows to output rows.
 #include <vector>
 
 #include "check.hpp"
@@ -13,10 +13,10 @@
 namespace gnnscale::fpga {
 namespace {
 
-// Small whole numbers, whose products and sums are exact.
+// Small integers, whose products and sums are exact.
 float number(int i) { return static_cast<float>(i * 7 % 11 - 5); }
 
-constexpr int kVertices = 40;  // 48 with those that fill up
+constexpr int kVertices = 40;  // padded to 48
 constexpr int kColumns = 2;
 constexpr int kWordsOut = 3;
 
@@ -35,7 +35,7 @@ Task task_of(Mode mode) {
   return task;
 }
 
-// What the array takes from its left and its right, as fast as it takes it.
+// Sends the left and right operands as fast as the array takes them.
 template <class D>
 void send_left(Task task, Stream<Word> (&out)[D::kLefts]) {
   const Blocks<D> blocks(task);
@@ -79,7 +79,7 @@ void send_right(Task task, Stream<Word> (&out)[D::kSlices]) {
   }
 }
 
-// The sums of a word of the output, as a plain loop finds them.
+// Returns the sums of an output word by a plain loop.
 float product(int row, int part, int column) {
   float sum = 0;
   for (int k = part * kLanes; k < (part + 1) * kLanes; ++k) {
@@ -185,27 +185,27 @@ int64_t run_array(Mode mode, int64_t& multiplying) {
   return simulation.now();
 }
 
-// The steps are those of HitGNN's equation 9, |V| f f' / m, in whole blocks. Beside
-// them the array only waits for its first blocks, its last sums, and its pipeline:
-// blocks are filled, multiplied and drained at the same time.
+// The steps are those of HitGNN's equation 9, |V| f f' / m, in full blocks. In addition the array
+// waits only for its first blocks, its last sums, and its pipeline: blocks are filled, multiplied
+// and drained concurrently.
 template <class D>
 void array() {
   int64_t multiplying = 0;
-  // Forward, kRows rows take turns with two others, since three words are not 9: 16 columns of
-  // 3 words for each.
+  // Forward, kRows rows are interleaved with two other groups, since three words are fewer than 9:
+  // 16 columns of 3 words for each.
   const int forward_turns = words_of(kSumWindow, kWordsOut);
   const int forward =
       kColumns * words_of(48, forward_turns * D::kRows) * kLanes * forward_turns * kWordsOut;
   run_array<D>(Mode::forward, multiplying);
   CHECK(multiplying == forward);
-  // On the way back kMaxTurns rows take turns, or all there are, each 48 columns to one word.
+  // Backward, kMaxTurns rows are interleaved, or all there are, each 48 columns to one word.
   const int turns = min_of(D::kMaxTurns, words_of(48, D::kRows));
   const int groups = words_of(48, turns * D::kRows);
   const int backward = kColumns * groups * kWordsOut * kLanes * turns;
   run_array<D>(Mode::backward, multiplying);
   CHECK(multiplying == backward);
-  // The gradients of 32 rows of weights, kSliceRows at a time: kSlices of the 48 vertices in a
-  // step. Both blocks of words come as fast as they are multiplied, and the last one leaves.
+  // The gradients of 32 rows of weights, kSliceRows at a time: kSlices of the 48 vertices a step.
+  // Both blocks of words arrive as fast as they are multiplied, and the last one leaves.
   const int weights = 32 / D::kSliceRows * 48 / D::kSlices * kWordsOut;
   const int64_t cycles = run_array<D>(Mode::weight_gradients, multiplying);
   CHECK(multiplying == weights);

@@ -10,6 +10,7 @@ The host drives every device through ``Backend``. One step of a device is ::
     outcome = backend.finish(batch)
 """
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -19,9 +20,6 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import nn
 
-from gnnscale.backend.device_memory import DeviceError as DeviceError
-from gnnscale.backend.device_memory import DeviceMemory as DeviceMemory
-from gnnscale.backend.device_memory import DeviceMemoryError as DeviceMemoryError
 from gnnscale.backend.feature_loading import FeatureLoader, Vertices
 from gnnscale.cache.belady import LookAheadReplay
 from gnnscale.cache.plan import CliqueCache
@@ -30,10 +28,62 @@ from gnnscale.features.cached import CachedAdjacency
 from gnnscale.graph import Graph
 from gnnscale.nn import Inputs, TrainableModel
 from gnnscale.nn.base import Objective
-from gnnscale.planner import Device, Threads, registry
+from gnnscale.planner import Accelerator, Device, Threads, registry
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.gpu_rates import CardRates
+from gnnscale.planner.cuda_spec import CardRates
 from gnnscale.sampling import MiniBatch, Sampler, SamplerConfig
+
+
+class DeviceError(ConfigError):
+    """Failure of a device. The message is one line."""
+
+
+class DeviceMemoryError(DeviceError):
+    """A device's memory is too small. The message is one line."""
+
+
+class DeviceMemory:
+    """Thread-safe account of the bytes in use of a device's ``memory_bytes``.
+
+    Example of a device with a budget of 100 bytes:
+
+        memory.keep(60, "the model")  # for the whole run: ``room`` is 40
+        memory.reserve(30, "a mini-batch")  # 90 in use
+        memory.reserve(20, "a mini-batch")  # DeviceMemoryError
+    """
+
+    def __init__(self, device: Accelerator) -> None:
+        self._device = device
+        self._in_use = self._permanent = 0
+        self._lock = threading.Lock()
+
+    @property
+    def room(self) -> int:
+        """Bytes for mini-batches: the budget less all permanent reservations."""
+        return self._device.budget_bytes - self._permanent
+
+    def keep(self, num_bytes: int, what: str) -> None:
+        """Reserve ``num_bytes`` for the whole run; see ``reserve``."""
+        self.reserve(num_bytes, what)
+        self._permanent += num_bytes
+
+    def reserve(self, num_bytes: int, what: str) -> None:
+        """Reserve ``num_bytes`` of ``what`` until ``free``; DeviceMemoryError without room."""
+        budget = self._device.budget_bytes
+        with self._lock:
+            if self._in_use + num_bytes > budget:
+                raise DeviceMemoryError(
+                    f"{self._device.label}: out of device memory: {what} needs "
+                    f"{num_bytes / 1e6:,.1f} MB beside {self._in_use / 1e6:,.1f} MB in use, and "
+                    f"memory_bytes is {budget / 1e6:,.1f} MB; a smaller share, fewer neighbors "
+                    "or a smaller cache take less"
+                )
+            self._in_use += num_bytes
+
+    def free(self, num_bytes: int) -> None:
+        """Free ``num_bytes`` of ``reserve``."""
+        with self._lock:
+            self._in_use -= num_bytes
 
 
 class ColumnExchange(Protocol):
@@ -45,96 +95,77 @@ class ColumnExchange(Protocol):
     @property
     def rank(self) -> int:
         """Rank of the device, in ``[0, size)``."""
-        ...
 
     @property
     def size(self) -> int:
         """Number of devices."""
-        ...
 
     def all_gather_into(self, into: torch.Tensor, mine: torch.Tensor) -> None:
         """All-gather: write the tensor that device r passes as ``mine`` into ``into[r]``."""
-        ...
 
     def all_to_all_into(self, into: torch.Tensor, parts: torch.Tensor) -> None:
         """All-to-all: send ``parts[r]`` to device r, and receive from device r into ``into[r]``."""
-        ...
 
     def largest(self, counts: Sequence[int]) -> list[int]:
         """All-reduce: return the elementwise maximum of ``counts`` over all devices."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceStepInputs:
-    """Inputs of device-driven steps: the device updates its own copy of the weights.
+    """Inputs of device-driven steps: the device updates its own copy of the weights."""
 
-    Attributes:
-        build_optimizer: makes an optimizer of the device's copy of the model.
-        host_optimizer: optimizer of the host's model. Checkpoints store its state.
-        clip_norm: scale gradients down to this global L2 norm. None: no clipping.
-        first_slices: the device's seeds of the first steps, from which it estimates batch sizes.
-        sum: all-reduces a tensor of the device in place. None: the run has one device.
-        columns: collectives of P3, whose devices have the columns of the features that are in
-            ``BackendInputs.graph``. None: each device reads full rows.
-    """
-
+    #: makes an optimizer of the device's copy of the model
     build_optimizer: Callable[[nn.Module], torch.optim.Optimizer]
+    #: optimizer of the host's model. Checkpoints store its state
     host_optimizer: torch.optim.Optimizer
-    clip_norm: float | None
+    clip_norm: float | None  #: scale gradients down to this global L2 norm. None: no clipping
+    #: the device's seeds of the first steps, from which it estimates batch sizes
     first_slices: tuple[Array, ...] = ()
+    #: all-reduces a tensor of the device in place. None: the run has one device
     sum: Callable[[torch.Tensor], None] | None = None
+    #: collectives of P3, whose devices have the columns of the features that are in
+    #: ``BackendInputs.graph``. None: each device reads full rows
     columns: ColumnExchange | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheInputs:
-    """Cache of a device, as planned by the host.
+    """Cache of a device, as planned by the host."""
 
-    Attributes:
-        num_bytes: device memory of cached rows and adjacency lists.
-        lists: adjacency lists cached on a device that samples. None: it reads all from the host.
-        counters: returns the cache's counters since the previous call, by name.
-        kept: contents of a cache in the device's own memory (``Device.holds_rows``). None: the
-            device has no cache, or the host has it on the device's behalf.
-        replay: updates of a dynamic cache, step by step. None: the cache is static.
-    """
-
-    num_bytes: int = 0
+    num_bytes: int = 0  #: device memory of cached rows and adjacency lists
+    #: adjacency lists cached on a device that samples. None: it reads all from the host
     lists: CachedAdjacency | None = None
+    #: returns the cache's counters since the previous call, by name
     counters: Callable[[], Mapping[str, float]] = dict
+    #: contents of a cache in the device's own memory (``Device.holds_rows``). None: the device has
+    #: no cache, or the host has it on the device's behalf
     kept: CliqueCache | None = None
+    #: updates of a dynamic cache, step by step. None: the cache is static
     replay: LookAheadReplay | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackendInputs:
-    """Inputs of ``open_backend``.
+    """Inputs of ``open_backend``."""
 
-    Attributes:
-        graph: training graph. In P3 its features are the columns of this device.
-        model: the host's model, whose weights the host's optimizer updates.
-        objective: loss of a mini-batch.
-        sampler: sampler of the host.
-        sampling: options of ``sampler``, for devices that sample.
-        seed: random seed of the run.
-        batch_size: maximum number of seeds of the device in a step.
-        loader: reads feature rows of the host, or of a cache that the host has for the device.
-        cache: cache of the device.
-        step_inputs: inputs of device-driven steps. None: the host averages gradients and updates
-            the weights.
-    """
-
-    graph: Graph
-    model: TrainableModel
-    objective: Objective
-    sampler: Sampler
-    sampling: SamplerConfig
-    seed: int
-    batch_size: int
+    graph: Graph  #: training graph. In P3 its features are the columns of this device
+    model: TrainableModel  #: the host's model, whose weights the host's optimizer updates
+    objective: Objective  #: loss of a mini-batch
+    sampler: Sampler  #: sampler of the host
+    sampling: SamplerConfig  #: options of ``sampler``, for devices that sample
+    seed: int  #: random seed of the run
+    batch_size: int  #: maximum number of seeds of the device in a step
+    #: reads feature rows of the host, or of a cache that the host has for the device
     loader: FeatureLoader
-    cache: CacheInputs = field(default_factory=CacheInputs)
+    cache: CacheInputs = field(default_factory=CacheInputs)  #: cache of the device
+    #: inputs of device-driven steps. None: the host averages gradients and updates the weights
     step_inputs: DeviceStepInputs | None = None
+
+    def set_threads(self, threads: Threads) -> None:
+        """Set the number of host threads of each stage."""
+        self.sampler.num_threads = threads.sample
+        self.loader.num_threads = threads.load
+        torch.set_num_threads(max(threads.propagate, 1))
 
 
 #: Sampled mini-batch of a backend: a ``MiniBatch`` if the host samples, arrays of the device
@@ -144,38 +175,24 @@ Sample: TypeAlias = Any
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceBatch:
-    """Mini-batch in the memory of the device that computes it.
+    """Mini-batch in the memory of the device that computes it."""
 
-    Attributes:
-        batch: topology.
-        inputs: input of the first layer.
-        traffic: bytes and requests of loading and transferring it.
-        num_bytes: device memory that it occupies until ``finish``; 0 on the host.
-    """
-
-    batch: Sample
-    inputs: Inputs
-    traffic: Traffic
-    num_bytes: int = 0
+    batch: Sample  #: topology
+    inputs: Inputs  #: input of the first layer
+    traffic: Traffic  #: bytes and requests of loading and transferring it
+    num_bytes: int = 0  #: device memory that it occupies until ``finish``; 0 on the host
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOutcome:
-    """Result of a trained mini-batch.
+    """Result of a trained mini-batch."""
 
-    Attributes:
-        loss: mean loss of the slice times its weight.
-        size: vertices and edges of each layer, inputs first.
-        traffic: bytes and requests of the mini-batch.
-        seconds: durations of stages by the device's clock. The host times stages without one.
-        counters: metrics of this kind of device, such as ``late_s``. Reports sum them over an
-            epoch.
-    """
-
-    loss: float
-    size: BatchSize
-    traffic: Traffic
+    loss: float  #: mean loss of the slice times its weight
+    size: BatchSize  #: vertices and edges of each layer, inputs first
+    traffic: Traffic  #: bytes and requests of the mini-batch
+    #: durations of stages by the device's clock. The host times stages without one
     seconds: Mapping[str, float] = field(default_factory=dict)
+    #: metrics of this kind of device, such as ``late_s``. Reports sum them over an epoch
     counters: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -202,22 +219,18 @@ class Backend(Protocol):
     @property
     def device(self) -> Device:
         """Device of the plan that the backend drives."""
-        ...
 
     def sample(self, seeds: Array, step: int) -> Sample:
         """Return the mini-batch of ``seeds`` (``[n]`` vertices) at ``step``.
 
         The result is a pure function of the run's seed, ``seeds`` and ``step``.
         """
-        ...
 
     def on_host(self, batch: Sample) -> MiniBatch:
         """Return a sample as arrays of the host; a device that samples may sample it again."""
-        ...
 
     def load(self, batch: Sample) -> Inputs:
         """Read the first layer's input from feature storage."""
-        ...
 
     def transfer(self, batch: Sample, inputs: Inputs) -> DeviceBatch:
         """Copy a mini-batch to the device.
@@ -225,14 +238,12 @@ class Backend(Protocol):
         Raises:
             DeviceMemoryError: it exceeds the memory that batches in flight leave.
         """
-        ...
 
     def propagate(self, batch: DeviceBatch, weight: float) -> None:
         """Start forward and backward propagation of the slice's mean loss times ``weight``.
 
         May return before the device has finished.
         """
-        ...
 
     def copy_gradients(self, into: list[torch.Tensor]) -> None:
         """Wait for the device, and copy the gradients of the shared parameters.
@@ -245,11 +256,9 @@ class Backend(Protocol):
             into: tensors shaped as the shared parameters, written. They are in device memory if
                 ``Device.collective``, in host memory otherwise.
         """
-        ...
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
         """Wait for a propagated batch, free its memory, and return its outcome."""
-        ...
 
     def load_state(self) -> None:
         """Copy the parameters and buffers of the host's model to the device.
@@ -257,23 +266,18 @@ class Backend(Protocol):
         Called before the first step, on resumption, after profiling, and after the devices have
         averaged their buffers.
         """
-        ...
 
     def update_weights(self) -> None:
         """Copy the parameters that the host's optimizer has updated to the device."""
-        ...
 
     def copy_buffers(self) -> None:
         """Copy the buffers, such as running statistics, to the host's model."""
-        ...
 
     def set_threads(self, threads: Threads) -> None:
         """Set the number of host threads of each stage."""
-        ...
 
     def close(self) -> None:
         """Release the device's memory, and wake all threads that wait for it."""
-        ...
 
 
 class HostSampledBackend(Backend, Protocol):
@@ -281,11 +285,9 @@ class HostSampledBackend(Backend, Protocol):
 
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
         """Sample on the host, with the result of ``sample``; may run at the same time."""
-        ...
 
     def receive_sample(self, batch: MiniBatch, seeds: Array) -> Sample:
         """Copy a mini-batch of ``seeds`` from the host to the device."""
-        ...
 
 
 class PendingOutcome(Protocol):
@@ -294,15 +296,12 @@ class PendingOutcome(Protocol):
     @property
     def ready(self) -> bool:
         """Whether ``read`` returns without waiting."""
-        ...
 
     def read(self) -> BatchOutcome:
         """Wait for the step, and return its outcome with the seconds of all stages.
 
-        Raises:
-            DeviceError: the step failed.
+        Raises DeviceError if the step failed.
         """
-        ...
 
 
 class DeviceDrivenBackend(Backend, Protocol):
@@ -321,18 +320,13 @@ class DeviceDrivenBackend(Backend, Protocol):
         seeds.
 
         Args:
-            seeds: ``[n]`` seeds of this device.
-            step: step of the run.
-            num_seeds: seeds of the mini-batch over all devices.
             rate: learning rate of the update.
             updates: whether the step updates the weights. Otherwise gradients accumulate for the
                 next update, weighted by the number of seeds.
         """
-        ...
 
     def copy_state(self) -> None:
         """Wait for all started steps, and copy weights, buffers and optimizer state to the host."""
-        ...
 
 
 class InferenceCapable(Backend, Protocol):
@@ -343,12 +337,9 @@ class InferenceCapable(Backend, Protocol):
     ) -> Iterator[torch.Tensor]:
         """Yield the last layer's rows of ``needed[-1]`` in order, in chunks, in host memory.
 
-        Args:
-            model: the host's model in evaluation mode. Its weights are copied.
-            needed: for each layer, inputs first, the vertices whose rows it computes over all
-                neighbors.
+        ``needed``: for each layer, inputs first, the vertices whose rows it computes over all
+        neighbors.
         """
-        ...
 
 
 class DeviceRates(Backend, Protocol):
@@ -356,7 +347,6 @@ class DeviceRates(Backend, Protocol):
 
     def rates(self) -> CardRates:
         """Return the rates of the card. The first call measures them and stores them on disk."""
-        ...
 
 
 class DeviceCacheBackend(Backend, Protocol):
@@ -365,30 +355,23 @@ class DeviceCacheBackend(Backend, Protocol):
     @property
     def cache_address(self) -> str | None:
         """Address by which peers open the cache. None: the device has no cache."""
-        ...
 
     def unused_bytes(self) -> int:
         """Return the device memory in bytes that was free at the peak of its use."""
-        ...
 
     def open_peers(self, addresses: Sequence[str]) -> None:
         """Open the caches of all members of the clique for reading.
 
-        Args:
-            addresses: ``cache_address`` of each member, this device included, in plan order.
-
-        Raises:
-            DeviceError: a cache cannot be opened.
+        ``addresses``: ``cache_address`` of each member, this device included, in plan order. Raises
+        DeviceError if a cache cannot be opened.
         """
-        ...
 
 
 def open_backend(device: Device, host: BackendInputs) -> Backend:
     """Open a device for training.
 
-    Raises:
-        ConfigError: its opener cannot be imported.
-        DeviceMemoryError: the model exceeds the device's memory.
+    Raises ConfigError if its opener cannot be imported; DeviceMemoryError if the model exceeds the
+    device's memory.
     """
     opener = registry.device_kind(device.kind).opener
     module, _, name = opener.partition(":")

@@ -14,23 +14,18 @@ class CpuBackend:
     """Backend that trains the host's own model on features in host memory."""
 
     def __init__(self, device: Device, host: BackendInputs) -> None:
-        """Open ``device``."""
         self.device = device
+        self._host = host
         self._model = host.model
-        self._objective = host.objective
-        self._sampler = host.sampler
         self._loader = host.loader
         self._loss = 0.0
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of ``seeds`` at ``step``."""
-        return self._sampler.sample(seeds, step)
+        return self._host.sampler.sample(seeds, step)
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Read the first layer's input from feature storage, unless it is a learned embedding.
-
-        ``propagate`` reads learned embeddings, since the previous step may still update them.
-        """
+        """Read the first layer's input; learned embeddings are read by ``propagate``."""
         if self._model.vertex_rows is None:
             return self._loader.load(batch)
         return self._loader.without_rows(batch)
@@ -49,7 +44,7 @@ class CpuBackend:
         if self._model.vertex_rows is not None:
             inputs = self._loader.read(batch.batch, inputs.degrees)
         logits = self._model(batch.batch, inputs)
-        loss = self._objective(logits, batch.batch) * weight
+        loss = self._host.objective(logits, batch.batch) * weight
         loss.backward()  # type: ignore[no-untyped-call]
         self._loss = loss.item()
 
@@ -63,11 +58,7 @@ class CpuBackend:
 
     def finish(self, batch: DeviceBatch) -> BatchOutcome:
         """Return the outcome of the last propagated batch."""
-        return BatchOutcome(
-            loss=self._loss,
-            size=BatchSize.of(batch.batch),
-            traffic=batch.traffic,
-        )
+        return BatchOutcome(loss=self._loss, size=BatchSize.of(batch.batch), traffic=batch.traffic)
 
     def load_state(self) -> None:
         """Do nothing: the device computes with the host's model."""
@@ -80,9 +71,7 @@ class CpuBackend:
 
     def set_threads(self, threads: Threads) -> None:
         """Set the number of host threads of each stage."""
-        self._sampler.num_threads = threads.sample
-        self._loader.num_threads = threads.load
-        torch.set_num_threads(max(threads.propagate, 1))
+        self._host.set_threads(threads)
 
     def close(self) -> None:
         """Do nothing: the backend has no resources of its own."""

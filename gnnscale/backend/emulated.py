@@ -23,12 +23,8 @@ def passes(
 ) -> tuple[equations.BatchSize, ...] | None:
     """Return the sizes of the parts of ``seeds``, halved until each satisfies ``fits``.
 
-    Args:
-        seeds: positions of at least one seed in ``batch``.
-        fits: whether a part of this size fits into the device's memory.
-
-    Returns:
-        The sizes in seed order. None: a single seed does not fit.
+    ``seeds`` are positions of at least one seed in ``batch``; sizes are in seed order. None: a
+    single seed does not fit.
     """
     size = size_of_part(batch, seeds)
     if fits(size):
@@ -71,16 +67,14 @@ class _Resident(base.DeviceBatch):
 class EmulatedBackend(cpu.CpuBackend):
     """Backend whose stages take at least the time predicted by the performance model.
 
-    Results are exact, since the host computes them; time and memory are those of the emulated
-    device. A stage on a host slower than the prediction takes the host's time, and the counters
-    ``late_s`` and ``late_stages`` report the excess.
+    Results are exact, since the host computes them. A stage on a host slower than the prediction
+    takes the host's time, and the counters ``late_s`` and ``late_stages`` report the excess.
 
     A mini-batch larger than the memory that model and cache leave is trained in parts of its seeds,
     each with its own transfer and launch. Gradients are those of the full mini-batch.
     """
 
     def __init__(self, device: Accelerator, host: base.BackendInputs) -> None:
-        """Open ``device``, and reserve memory for the model and the cache."""
         super().__init__(device, host)
         self._accelerator = device
         self._workload = workload.unmeasured_workload(host.graph, host.model).on(device)
@@ -155,28 +149,24 @@ class EmulatedBackend(cpu.CpuBackend):
         if num_bytes > self._memory.room:
             sizes = self._parts(batch, num_bytes)
             num_bytes = int(max(stage_work.batch_bytes(self._workload, size) for size in sizes))
-            list_bytes = int(
-                sum(stage_work.transfer_bytes(self._workload, size)[1] for size in sizes)
-            )
+            topology = (stage_work.transfer_bytes(self._workload, size)[1] for size in sizes)
+            list_bytes = int(sum(topology))
             growth = sum(self._num_rows(size) for size in sizes) / self._num_rows(full_size)
             row_bytes = int(row_bytes * growth)
         self._memory.reserve(num_bytes, f"a mini-batch of {batch.num_seeds} seeds")
         by_device = self._sampled.pop(batch.step, None)
         traffic = inputs.traffic + Traffic(lists=by_device or Access())
-        arrived = _Resident(
-            batch=batch, inputs=inputs, traffic=traffic, num_bytes=num_bytes, sizes=sizes
-        )
-        if device.link_bandwidth is None:
-            return arrived
-        # Rows and lists that the device has read are in its memory already.
-        sent = (0 if device.loads else row_bytes, list_bytes if by_device is None else 0)
-        latency_s = len(sizes) * device.link_latency_s
-        self._wait(start, equations.transfer_seconds(sum(sent), device.link_bandwidth, latency_s))
-        return replace(
-            arrived,
-            traffic=traffic.with_link(
+        if device.link_bandwidth is not None:
+            # Rows and lists that the device has read are in its memory already.
+            sent = (0 if device.loads else row_bytes, list_bytes if by_device is None else 0)
+            latency_s = len(sizes) * device.link_latency_s
+            seconds = equations.transfer_seconds(sum(sent), device.link_bandwidth, latency_s)
+            self._wait(start, seconds)
+            traffic = traffic.with_link(
                 row_bytes=sent[0], list_bytes=sent[1], request_bytes=device.link_request_bytes
-            ),
+            )
+        return _Resident(
+            batch=batch, inputs=inputs, traffic=traffic, num_bytes=num_bytes, sizes=sizes
         )
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:

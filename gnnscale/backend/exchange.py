@@ -14,22 +14,13 @@ if TYPE_CHECKING:
 
 
 class Exchange(Protocol):
-    """All-to-all exchange of rows between the devices of a run, ahead of propagation.
-
-    It runs in its own thread with its own process group, at the same time as the all-reduce of
-    gradients.
-    """
+    """Row exchange between the devices of a run: a thread and process group of its own."""
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
-        """Send rows to the other devices, and return the input with the rows received.
+        """Send rows to the other devices; return the input with the rows and traffic received.
 
-        Every device calls this once a step, in step order. A device without seeds in the step
-        passes an empty mini-batch.
-
-        Returns:
-            Input of the first layer. Its ``traffic`` includes the exchange.
+        Every device calls this once a step, in step order, without seeds with an empty mini-batch.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +29,4 @@ class ExchangeConfig(ABC):
 
     @abstractmethod
     def open(self, group: Group, graph: Graph) -> Exchange:
-        """Return the exchange of one worker.
-
-        Args:
-            group: process group of all workers, used by the exchange only.
-            graph: training graph of the worker.
-        """
+        """Return the exchange of one worker, which alone uses ``group``, of all workers."""

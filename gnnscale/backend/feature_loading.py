@@ -20,7 +20,7 @@ from gnnscale.core import (
     multiplies_bfloat16,
 )
 from gnnscale.features import FeatureStore, HostFeatures, check_store
-from gnnscale.features.disk_topology import take_reads
+from gnnscale.features.disk import take_reads
 from gnnscale.graph import Graph
 from gnnscale.nn import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import Degrees, GraphLayer
@@ -44,13 +44,6 @@ class ChunkLoader:
     """Reader of full neighborhoods and of a layer's input over them, in chunks of vertices."""
 
     def __init__(self, graph: Graph, *, num_threads: int, uses_degrees: bool) -> None:
-        """Prepare to read.
-
-        Args:
-            graph: graph whose in-neighbors are read.
-            num_threads: threads of the native kernels; results do not depend on it.
-            uses_degrees: whether layers read in-degrees.
-        """
         self._graph = graph
         self._num_threads = num_threads
         # Vertices are in order, for which the system's read-ahead of the mapped file suffices.
@@ -67,23 +60,12 @@ class ChunkLoader:
         chunk_edges: int = CHUNK_EDGES,
         chunk_vertices: int = CHUNK_VERTICES,
     ) -> Iterator[LoadedChunk]:
-        """Yield the full neighborhood and the layer's ``load`` result of each chunk, in order.
-
-        Args:
-            layer: layer that reads the chunk.
-            store: rows of the layer's input.
-            vertices: distinct ids of the graph's type.
-            chunk_edges: approximate edges of a chunk; its last vertex may exceed it.
-            chunk_vertices: maximum vertices of a chunk.
-        """
+        """Yield the full neighborhood and the layer's ``load`` result of each chunk, in order."""
         for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):
             yield self.load_chunk(layer, store, chunk)
 
     def load_chunk(self, layer: GraphLayer, store: FeatureStore, vertices: Array) -> LoadedChunk:
-        """Return the full neighborhood of ``vertices`` and the layer's ``load`` result.
-
-        Several threads may call it at a time.
-        """
+        """Return neighborhood and ``load`` result; several threads may call it at a time."""
         distinct = not (layer.aggregates_on_load and store.reads_per_edge)
         sources, block, degrees = self.neighbours(vertices, distinct=distinct)
         x, _ = layer.load(
@@ -97,16 +79,10 @@ class ChunkLoader:
     def neighbours(self, vertices: Array, *, distinct: bool) -> Neighborhood:
         """Return the full neighborhood of ``vertices``.
 
-        Args:
-            vertices: distinct ids of the graph's type.
-            distinct: whether a source appears once. Otherwise consecutive vertices use their
-                adjacency lists without lookup: every edge has its own source.
-
-        Returns:
-            The block's sources, destinations first; the block; and the sources' in-degrees, None if
-            unused.
+        A source appears once if ``distinct``. Otherwise consecutive vertices use their adjacency
+        lists without lookup: every edge has its own source. In-degrees are None if unused.
         """
-        if distinct or not _consecutive(vertices):
+        if distinct or not len(vertices) or (np.diff(vertices) != 1).any():
             batch = self._sampler.sample(vertices, 0)
             sources, block = batch.input_vertices, batch.blocks[0]
         else:
@@ -134,10 +110,6 @@ class ChunkLoader:
         return sources, block
 
 
-def _consecutive(vertices: Array) -> bool:
-    return len(vertices) > 0 and bool((np.diff(vertices) == 1).all())
-
-
 def cut(graph: Graph, vertices: Vertices, num_edges: int, num_vertices: int) -> Iterator[Array]:
     """Yield chunks of ``vertices`` of about ``num_edges`` in-edges, or of ``num_vertices``."""
     indptr, dtype = np.asarray(graph.indptr), graph.indices.dtype
@@ -163,11 +135,7 @@ def _ids(vertices: Vertices, dtype: np.dtype[Any]) -> Array:
 
 
 def in_degrees(graph: Graph, vertices: IntArray) -> Float32Array:
-    """Return the in-degrees of ``vertices`` ``[n]`` in the full graph, ``[n]`` float32.
-
-    They are computed from the graph's shared arrays, since a table would exist once per worker. A
-    vertex that a partition of the graph lacks has 0.
-    """
+    """Return ``[n]`` float32 in-degrees of ``vertices``; 0 for a vertex that a partition lacks."""
     if graph.degrees is not None:
         full_degrees: UInt32Array = np.asarray(graph.degrees)[vertices]
         return full_degrees.astype(np.float32)
@@ -181,11 +149,7 @@ _MAX_INT32 = 1 << 31
 
 
 def edge_attr(graph: Graph, block: Block, *, num_threads: int) -> Float32Array:
-    """Return the features of the edges of ``block``, ``[num_edges, num_edge_features]`` float32.
-
-    Raises:
-        GraphError: the edges of ``graph`` have no features.
-    """
+    """Return the features of the edges of ``block``, ``[num_edges, num_edge_features]`` float32."""
     features, rows = graph.edge_features, block.edge_rows
     if features is None or rows is None:
         raise GraphError(
@@ -215,16 +179,12 @@ class FeatureLoader:
     ) -> None:
         """Prepare to load.
 
+        Raises GraphError if the store's rows do not match the graph.
+
         Args:
-            graph: training graph.
-            model: model whose first layer reads the rows.
-            num_threads: threads of the native kernels.
             store: rows. None: the graph's own features.
             aggregates: aggregate while reading, if the first layer supports it; values are equal.
             compute_dtype: requested type of the rows; see ``dtype``.
-
-        Raises:
-            GraphError: the store's rows do not match the graph.
         """
         self.store = HostFeatures.of(graph) if store is None else store
         check_store(self.store, graph)
@@ -240,11 +200,7 @@ class FeatureLoader:
         self._aggregates = aggregates
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Return the model's input for ``batch``.
-
-        Raises:
-            GraphError: the model reads edge features, and the graph has none.
-        """
+        """Return the model's input for ``batch``."""
         inputs = self.read(batch, self.degrees_of(batch.input_vertices, batch.blocks[0]))
         if self._graph.lists is None:
             return inputs
@@ -283,12 +239,7 @@ class FeatureLoader:
         return len(batch.input_vertices) * self.store.row_bytes
 
     def degrees_of(self, vertices: IntArray, block: Block) -> Degrees:
-        """Return the in-degrees of ``vertices`` in the full graph. None: the model needs none.
-
-        Args:
-            vertices: ``[num_src]`` sources of ``block``.
-            block: block of the first layer.
-        """
+        """Return the in-degrees of ``block``'s sources. None: the model needs none."""
         if not self._model.uses_degrees and block.importance is None:
             return None
         return in_degrees(self._graph, vertices)

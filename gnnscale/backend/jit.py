@@ -7,12 +7,12 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import gnnscale
-from gnnscale.core import ConfigError, check_private
+from gnnscale.core import ConfigError, check_private, track, write_atomically
 
 _COMPILERS = ("g++", "c++", "clang++")
 
@@ -26,15 +26,7 @@ class Compiler:
 
     @classmethod
     def find(cls, purpose: str, otherwise: str) -> Compiler:
-        """Return the compiler named by ``CXX``, or the first installed of g++, c++ and clang++.
-
-        Args:
-            purpose: use of the compiler, for the error.
-            otherwise: alternative without a compiler, for the error.
-
-        Raises:
-            ConfigError: no compiler is installed.
-        """
+        """Return the compiler named by ``CXX``, or the first installed of g++, c++ and clang++."""
         chosen = os.environ.get("CXX", "").strip()
         candidates = [tuple(shlex.split(chosen))] if chosen else [(name,) for name in _COMPILERS]
         for command in candidates:
@@ -71,6 +63,25 @@ def output(command: list[str]) -> tuple[int, str]:
     return ran.returncode, ran.stdout
 
 
+def compile_into(command: list[str], log: Path) -> None:
+    """Run a compiler; the ConfigError of its refusal names ``log``, which has the full output."""
+    status, printed = output(command)
+    if status != 0:
+        write_atomically(log, f"{shlex.join(command)}\n{printed}", shared=True)
+        raise ConfigError(f"{first_error(printed, status)}; the full output is in {log}")
+
+
+def stored(path: Path, title: str, build: Callable[[], None]) -> Path:
+    """Return ``path``, which ``build`` writes if it is missing; see ``check_ours``."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    check_ours(path.parent)
+    if not path.is_file():
+        with track(title):
+            build()
+    check_ours(path)
+    return path
+
+
 def first_error(printed: str, status: int) -> str:
     """Return the line of a compiler's output that names the error."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
@@ -79,11 +90,7 @@ def first_error(printed: str, status: int) -> str:
 
 
 def check_ours(path: Path) -> None:
-    """Refuse a path that other users of this machine can write.
-
-    Raises:
-        ConfigError: a user other than the current one and root can write ``path``.
-    """
+    """Refuse (ConfigError) a path that a user other than the current one and root can write."""
     try:
         check_private(path)
     except OSError as error:
@@ -94,15 +101,7 @@ def check_ours(path: Path) -> None:
 
 
 def find_sources(name: str, source: Path, what: str) -> Path:
-    """Return the folder ``name`` of kernel sources, of the checkout or of the installed package.
-
-    Args:
-        source: a file of the folder, relative to it.
-        what: kind of the kernels, for the error.
-
-    Raises:
-        ConfigError: the folder is missing.
-    """
+    """Return the folder ``name`` of kernel sources, in the checkout or the installed package."""
     # An editable installation has two package folders: build results and sources.
     folders = [Path(folder).parent / name for folder in gnnscale.__path__]
     folders += [Path(folder) / name for folder in gnnscale.__path__]

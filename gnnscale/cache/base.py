@@ -20,10 +20,7 @@ from gnnscale.partition.nvlink import MACHINES, THIS_MACHINE
 
 
 def hottest_rows(task: CacheTask, hotness: Array, num_rows: int) -> Array:
-    """Return the ``num_rows`` hottest vertices; ties are broken by out-degree.
-
-    Vertices of hotness 0 come last, by out-degree: an estimate may have missed them.
-    """
+    """Return the ``num_rows`` hottest vertices; ties, and those of hotness 0, by out-degree."""
     return ops.hottest(
         hotness,
         task.out_degrees,
@@ -48,13 +45,7 @@ def share_out(
 
 
 def deal(order: Array, capacities: Sequence[int]) -> list[Array]:
-    """Deal vertices, hottest first, to devices in turn, up to ``capacities`` rows each.
-
-    Quiver hashes vertices within a clique in this way.
-
-    Returns:
-        The vertices of each device, hottest first.
-    """
+    """Deal vertices, hottest first, to devices in turn (Quiver), up to ``capacities`` rows each."""
     counts = [min(capacity, len(order)) for capacity in capacities]
     turns = np.concatenate([np.arange(count, dtype=np.int64) for count in counts])
     devices = np.repeat(np.arange(len(counts)), counts)
@@ -113,15 +104,7 @@ def traffic(
     rows: Mapping[int, float],
     lists: Mapping[int, float],
 ) -> CacheTraffic:
-    """Return the reads of the device at position ``reader``, by memory.
-
-    Args:
-        task: problem of the plan.
-        reader: position of the device.
-        reads: reads of all devices.
-        rows: rows that the device reads from each device's cache, by position.
-        lists: its list reads from each device's cache; unused if the host samples.
-    """
+    """Return the reads of device ``reader``, given those from each device's cache."""
     device = task.device_at[reader]
     rows_by_device = _by_device(task, rows, reads.num_rows(reader))
     lists_by_device = [0] * (task.num_devices + 1)

@@ -76,20 +76,10 @@ class Belady:
         match: bool = False,
         num_threads: int,
     ) -> None:
-        """Start with an empty cache.
+        """Start with an empty cache of ``capacity`` rows, which looks ``window`` steps ahead.
 
-        Args:
-            num_vertices: vertices of the graph.
-            capacity: rows of the cache, at most ``num_vertices``.
-            window: N, the steps that are known after the step that is served.
-            priority: ``[num_vertices]`` int32, e.g. out-degrees; not copied.
-            match: whether rows of the previous batch are reused.
-            num_threads: threads to use; the result does not depend on it.
-
-        Raises:
-            TypeError: ``priority`` has another type.
-            ValueError: a number is out of range, or ``priority`` has another length.
-            MemoryError: there is not enough memory.
+        ``priority`` ``[num_vertices]`` int32, e.g. out-degrees, is not copied. The result does not
+        depend on ``num_threads``.
         """
         check_range("window", window, 0)
         if len(priority) != num_vertices:
@@ -122,7 +112,7 @@ class Belady:
         )
 
     def expect(self, vertices: Array) -> None:
-        """Append the next batch: ``vertices`` ``[n]``, int32 or int64, distinct; copied.
+        """Append the next batch, distinct ``vertices`` ``[n]``; ValueError for a full window.
 
         Raises:
             ValueError: a vertex is out of range or repeats, or the window is full.
@@ -136,19 +126,11 @@ class Belady:
         self._num_rows.append(len(vertices))
 
     def look_up(self) -> Int32Array:
-        """Return ``[n]`` int32 slot of each row of the oldest expected batch, -1 if missing.
-
-        Raises:
-            ValueError: no batch is expected.
-        """
+        """Return ``[n]`` int32 slot of each row of the oldest expected batch, -1 if missing."""
         return self._native.look_up(num_threads=self._num_threads)
 
     def advance(self) -> CacheUpdate:
-        """Serve the oldest expected batch, and replace rows.
-
-        Raises:
-            ValueError: no batch is expected.
-        """
+        """Serve the oldest expected batch, and replace rows; ValueError without a batch."""
         hits, previous, misses, positions, slots = self._native.advance(
             num_threads=self._num_threads
         )
@@ -176,21 +158,7 @@ def count_hits(
     match: bool = False,
     num_threads: int,
 ) -> HitCounts:
-    """Serve ``batches`` from an initially empty cache, and count the hits.
-
-    Args:
-        batches: distinct vertices ``[n]`` of each step, int32 or int64; read up to ``window`` steps
-            ahead.
-        num_vertices: vertices of the graph.
-        capacity: rows of the cache.
-        window: steps that are known after the step that is served.
-        priority: ``[num_vertices]`` int32 tie-break order.
-        match: whether rows of the previous batch are reused.
-        num_threads: threads to use; the result does not depend on it.
-
-    Raises:
-        ValueError: a batch has an id out of range, or an id twice; or as ``Belady``.
-    """
+    """Serve ``batches`` of distinct vertices from an empty ``Belady`` cache; count the hits."""
     cache = Belady(
         num_vertices,
         capacity,
@@ -220,14 +188,7 @@ class LookAheadReplay:
     def __init__(
         self, num_vertices: int, policy: LookAhead, *, priority: Int32Array, num_threads: int = 1
     ) -> None:
-        """Start with an empty cache.
-
-        Args:
-            num_vertices: vertices of the graph.
-            policy: size and window of the cache.
-            priority: ``[num_vertices]`` tie-break order.
-            num_threads: threads to use; the result does not depend on it.
-        """
+        """Start with an empty cache; ``priority`` ``[num_vertices]`` breaks ties."""
         self._window = policy.window
         #: Steps that ``belady`` does not know yet, and steps that it knows, the next step first.
         #: None: the step reads no rows.
@@ -260,10 +221,7 @@ class LookAheadReplay:
         return self._expected[0] if self._expected else None
 
     def take(self) -> CacheUpdate | None:
-        """Return the update of the next step. None: the step reads no rows.
-
-        Also None for a step that was not expected, such as a profiling step, which changes nothing.
-        """
+        """Return the update of the next step. None: it reads no rows, or was not expected."""
         self._look_ahead()
         if self._expected and self._expected[0] is None:
             self._expected.popleft()

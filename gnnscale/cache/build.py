@@ -1,13 +1,11 @@
-"""Building of cache plans, and the choice between host aggregation and caching.
+"""Building of cache plans, and the choice between host aggregation and caching by link bytes.
 
-The choice is by bytes over each device's link. Either the host aggregates the first layer and sends
-|V^1| rows; or it sends (1 - β)·|V^0| feature rows, β being the cache's hit rate, and the first
-layer's block.
+Either the host aggregates the first layer and sends |V^1| rows; or it sends (1 - β)·|V^0| feature
+rows, β being the cache's hit rate, and the first layer's block.
 """
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,8 +32,12 @@ def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
         for device, traffic in predicted.items()
         if device in task.first_batches and task.device_at[device].may_aggregate
     }
-    cliques = [clique for clique in plan.cliques if _aggregation_moves_less(clique, priced)]
-    aggregating = {device for clique in cliques for device in clique}
+    aggregating: set[int] = set()
+    for clique in plan.cliques:
+        prices = [priced[device] for device in clique if device in priced]
+        saved = sum(price.cached - price.aggregated for price in prices)
+        if saved > 0 and len(prices) == len(clique):
+            aggregating |= set(clique)
     devices = [
         _aggregated(task, cache) if cache.device in aggregating else cache for cache in plan.devices
     ]
@@ -63,13 +65,6 @@ def batch_bytes(task: CacheTask, batch: MiniBatch, traffic: CacheTraffic) -> Bat
         cached=round(missed * first.num_src * task.row_bytes) + block,
         aggregated=first.num_dst * task.aggregated_row_bytes,
     )
-
-
-def _aggregation_moves_less(clique: Sequence[int], priced: Mapping[int, BatchBytes]) -> bool:
-    if not all(device in priced for device in clique):
-        return False
-    cached = sum(priced[device].cached for device in clique)
-    return sum(priced[device].aggregated for device in clique) < cached
 
 
 def _aggregated(task: CacheTask, cache: DeviceCache) -> DeviceCache:
@@ -110,17 +105,10 @@ def make_plan(
 ) -> Path:
     """Plan the caches of ``task`` unless an equal plan is stored, and return its directory.
 
-    Args:
-        planner: the policy.
-        task: problem of the plan.
-        partition: hash of the partition that the devices train over. None: a whole graph.
-        run: further settings that determine the batches.
-        force: plan again, also if an equal plan is stored.
-
-    Raises:
-        ConfigError: the policy does not support the run.
-        GraphError: ``planner.store`` has other content, or the directory cannot be written. No
-            files are left behind.
+    ``partition`` is the hash of the partition that the devices train over; None: a whole graph.
+    ``run`` are further settings that determine the batches; ``force`` plans again in any case.
+    Raises ConfigError if the policy does not support the run, and GraphError if ``planner.store``
+    has other content or cannot be written. No files are left behind.
     """
     identity = store.identify(planner, task, partition=partition, run=run)
     path = store.plan_place(planner, identity, policy=planner.policy)
@@ -154,12 +142,7 @@ def _named(identity: store.PlanIdentity) -> dict[str, object]:
 
 
 def check_partition(stored: store.StoredPlan, partition: str | None) -> None:
-    """Raise GraphError unless a plan is for ``partition``.
-
-    Args:
-        stored: the plan.
-        partition: hash of the partition. None: a whole graph.
-    """
+    """Raise GraphError unless a plan is for the ``partition`` of this hash. None: a whole graph."""
     planned = stored.identity.partition
     if planned != partition:
         raise GraphError(

@@ -210,17 +210,13 @@ class CachePlan:
         empty = [cache for cache in self.devices if cache.host_aggregates or not cache.num_bytes]
         if not empty:
             return None
-        reason = "no feature row and no adjacency list fits into their caches"
-        if aggregated:
-            reason = _aggregation_reason(aggregated)
+        none_fits = "no feature row and no adjacency list fits into their caches"
+        reason = _aggregation_reason(aggregated) if aggregated else none_fits
         return Uncached(num_devices=len(empty), of_devices=len(self.devices), reason=reason)
 
     @property
     def first_epochs(self) -> int | None:
-        """Number of the run's first epochs in ``predicted``. None: ``predicted`` is a mean epoch.
-
-        A dynamic cache is empty at first, so it has fewer hits in the first epochs.
-        """
+        """First epochs of the run in ``predicted``, for dynamic caches. None: a mean epoch."""
         is_dynamic = any(cache.look_ahead is not None for cache in self.devices)
         return self.num_epochs if is_dynamic or self.exact else None
 

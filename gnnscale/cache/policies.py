@@ -7,15 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnscale.cache import belady
-from gnnscale.cache.base import (
-    CachePlannerConfig,
-    deal,
-    feature_cache,
-    hottest_rows,
-    predict_traffic,
-    share_out,
-)
+from gnnscale.cache import base, belady
 from gnnscale.cache.hotness.degree import degree_ratio, pagerank, uniform
 from gnnscale.cache.plan import MAX_WINDOW, CachePlan, CacheTraffic, DeviceCache, LookAhead
 from gnnscale.cache.problem import CacheDevice, CacheTask, no_vertices
@@ -30,7 +22,7 @@ SCOPES = ("device", "clique", "all")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StaticCache(CachePlannerConfig):
+class StaticCache(base.CachePlannerConfig):
     """Static cache of the hottest feature rows, chosen before training.
 
     Attributes:
@@ -83,7 +75,7 @@ class StaticCache(CachePlannerConfig):
             cliques=cliques,
             devices=tuple(caches),
             alphas=(None,) * len(cliques),
-            predicted=predict_traffic(task, caches, cliques, reads),
+            predicted=base.predict_traffic(task, caches, cliques, reads),
             num_epochs=task.num_epochs if exact else 1,
             exact=(exact or task.num_epochs == 1) and task.is_exact,
         )
@@ -91,25 +83,22 @@ class StaticCache(CachePlannerConfig):
     def _caches(self, task: CacheTask, clique: Sequence[int]) -> list[DeviceCache]:
         members = [task.device_at[device] for device in clique]
         capacities = [member.budget_bytes // task.row_bytes for member in members]
-        order = hottest_rows(task, self._hotness(task, clique), sum(capacities))
+        devices = list(task.device_at) if self.scope == "all" else clique
+        order = base.hottest_rows(task, measure(self.hotness, task, devices), sum(capacities))
         if self.local:
             local = [measure(self.hotness, task, [device]) for device in clique]
             num_bytes = [capacity * task.row_bytes for capacity in capacities]
-            rows_by_member = share_out(task, order, local, num_bytes)
+            rows_by_member = base.share_out(task, order, local, num_bytes)
         else:
-            rows_by_member = deal(order, capacities)
+            rows_by_member = base.deal(order, capacities)
         return [
-            feature_cache(task, member, rows, order[:0])
+            base.feature_cache(task, member, rows, order[:0])
             for member, rows in zip(members, rows_by_member, strict=True)
         ]
 
-    def _hotness(self, task: CacheTask, clique: Sequence[int]) -> Array:
-        devices = list(task.device_at) if self.scope == "all" else clique
-        return measure(self.hotness, task, devices)
-
 
 @dataclass(frozen=True, kw_only=True)
-class NoCache(CachePlannerConfig):
+class NoCache(base.CachePlannerConfig):
     """No caches."""
 
     caches: ClassVar[bool] = False
@@ -131,7 +120,7 @@ _WAITING_SHARE = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class LookAheadCache(CachePlannerConfig):
+class LookAheadCache(base.CachePlannerConfig):
     """Dynamic cache of each device, updated by the batches of the next steps.
 
     These batches are sampled ahead and kept until they are trained, so no batch is sampled twice.
@@ -217,18 +206,14 @@ def _num_rows(task: CacheTask, device: CacheDevice) -> int:
 
 
 def _cache(task: CacheTask, device: CacheDevice, policy: LookAhead) -> DeviceCache:
-    empty = no_vertices(task.graph)
+    empty, first = no_vertices(task.graph), task.first_batches.get(device.position)
+    num_matched = len(first.input_vertices) if policy.match and first is not None else 0
     return replace(
-        feature_cache(task, device, empty, empty),
+        base.feature_cache(task, device, empty, empty),
         feature_bytes=policy.num_rows * task.row_bytes,
         look_ahead=policy,
-        matched_bytes=_rows_of_batch(task, device) * task.row_bytes if policy.match else 0,
+        matched_bytes=num_matched * task.row_bytes,
     )
-
-
-def _rows_of_batch(task: CacheTask, device: CacheDevice) -> int:
-    first = task.first_batches.get(device.position)
-    return 0 if first is None else len(first.input_vertices)
 
 
 def _predict_hits(
@@ -288,11 +273,7 @@ def _traffic(
 
 
 def measure(name: str, task: CacheTask, devices: Sequence[int]) -> Array:
-    """Return ``[num_vertices]`` hotness of each vertex for ``devices`` by the metric ``name``.
-
-    Raises:
-        ConfigError: the metric does not support the run's sampler.
-    """
+    """Return ``[num_vertices]`` hotness for ``devices`` by the metric ``name``."""
     return _METRICS[name](task, devices)
 
 

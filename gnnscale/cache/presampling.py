@@ -1,7 +1,6 @@
 """Presampling: mini-batches of a run sampled before or besides training, without being stored.
 
-Sampling is a pure function of the run's seed and the step, so the batches of all steps are known
-before the run starts.
+Sampling is a pure function of the run's seed and the step, so all batches are known beforehand.
 """
 
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -18,7 +17,6 @@ from gnnscale.sampling import (
     NeighborSampler,
     SamplerConfig,
     SeedOrder,
-    StepSeeds,
 )
 
 _Sample = TypeVar("_Sample")
@@ -62,17 +60,10 @@ class Presampler:
         seed: int,
         num_threads: int,
     ) -> None:
-        """Prepare to sample.
+        """Prepare to sample ``num_threads`` batches at a time, each by one thread.
 
-        Args:
-            graph: graph to sample.
-            sampler: options of the run's sampler.
-            order: seeds of every step of the run.
-            split: returns the seeds per device of a step with a given number of seeds; used if
-                ``order`` does not split them.
-            fixed: whether ``split`` holds in all steps of the run.
-            seed: the run's seed.
-            num_threads: batches sampled at a time, each by one thread.
+        ``split`` returns the seeds per device of a step with a given number of seeds, if ``order``
+        does not split them; ``fixed`` says whether it holds in all steps of the run.
         """
         self.graph = graph
         self.num_threads = num_threads
@@ -99,9 +90,8 @@ class Presampler:
         devices: Container[int] | None = None,
         visit: Callable[[PresampledBatch], None] | None = None,
     ) -> Iterator[PresampledBatch]:
-        """Yield the batches of ``epoch``, from 0, in the order of steps and devices.
+        """Yield the batches of ``epoch``, from 0, in the order of steps and devices with seeds.
 
-        A device without seeds in a step has no batch. ``epoch`` may exceed the run's epochs.
         ``visit`` is called with each batch in the thread that sampled it, several at a time.
         """
 
@@ -115,10 +105,7 @@ class Presampler:
     def frontiers(
         self, epoch: int, *, devices: Container[int] | None = None, num_steps: int | None = None
     ) -> Iterator[PresampledInputs]:
-        """Yield the input frontiers of the batches of ``epoch``, or of its first ``num_steps``.
-
-        For neighbor sampling and LABOR this is faster than ``epoch``.
-        """
+        """Yield the input frontiers of ``epoch`` or its first ``num_steps``; faster for most."""
         sampler = self._sampler
         # A subclass may override ``sample`` without overriding ``reach``.
         has_reach = type(sampler) in (NeighborSampler, LaborSampler)
@@ -173,10 +160,7 @@ class Presampler:
         """Yield step, device and seeds of the batches in the first ``num_steps`` of ``epoch``."""
         first = epoch * self._order.steps_per_epoch
         for step, batch in enumerate(islice(self._order.epoch(epoch), num_steps), first):
-            counts = self._counts(batch)
+            counts = self._split(len(batch.seeds)) if batch.counts is None else batch.counts
             for device, (count, end) in enumerate(zip(counts, accumulate(counts), strict=True)):
                 if count:
                     yield step, device, batch.seeds[end - count : end]
-
-    def _counts(self, step: StepSeeds) -> Sequence[int]:
-        return self._split(len(step.seeds)) if step.counts is None else step.counts

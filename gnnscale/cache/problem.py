@@ -79,7 +79,7 @@ class CacheTask:
     @property
     def row_bytes(self) -> int:
         """Bytes of a stored feature row."""
-        return row_bytes(self.graph)
+        return self.graph.row_bytes
 
     @property
     def num_threads(self) -> int:
@@ -100,10 +100,7 @@ class CacheTask:
         return np.unique(np.concatenate([ids if len(ids) else train_idx for ids in vertices]))
 
     def inclusion(self, devices: Sequence[int], batch_size: float) -> Inclusion:
-        """Return the expected reads of a batch of ``batch_size`` seeds of ``devices``.
-
-        Requires ``fanouts``.
-        """
+        """Return the expected reads of a batch of ``devices`` by ``fanouts``, which exist."""
         assert self.fanouts is not None
         return inclusion(
             self.graph,
@@ -188,11 +185,6 @@ class CacheTask:
                 num_steps=num_steps,
                 advance=advance,
             )
-
-
-def row_bytes(graph: Graph) -> int:
-    """Return the bytes of a stored feature row."""
-    return graph.row_bytes
 
 
 def list_bytes(graph: Graph, vertices: Array) -> int:

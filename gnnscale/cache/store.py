@@ -19,7 +19,7 @@ from gnnscale.cache.plan import (
     Reads,
     Share,
 )
-from gnnscale.cache.problem import CacheTask, list_bytes, row_bytes
+from gnnscale.cache.problem import CacheTask, list_bytes
 from gnnscale.core import Array, GraphError, brief
 from gnnscale.core.artifact.artifact_type import ArtifactType, Form
 from gnnscale.core.artifact.header import check_limits, check_lines, digest, plain
@@ -46,42 +46,23 @@ _MAX_TEXT = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class PlanIdentity:
-    """Inputs that determine a cache plan.
+    """Inputs that determine a cache plan."""
 
-    Attributes:
-        graph: graph of the lists and rows; its content hash covers the features.
-        feature_dtype: element type of a row.
-        row_bytes: bytes of a row.
-        partition: hash of the partition whose parts the devices train. None: a whole graph.
-        planner: class of the policy.
-        options: options of the policy, plain values.
-        devices: devices that may have a cache, plain values.
-        cliques: positions of devices that read each other's caches.
-        run: settings that determine the batches: seed, epochs, batch size, sampler, order of seeds.
-    """
-
-    graph: GraphIdentity
-    feature_dtype: str
+    graph: GraphIdentity  #: graph of the lists and rows; its content hash covers the features
+    feature_dtype: str  #: element type of a row
     row_bytes: int
-    partition: str | None
-    planner: str
-    options: dict[str, Any]
-    devices: list[dict[str, Any]]
-    cliques: list[list[int]]
-    run: dict[str, Any]
+    partition: str | None  #: hash of the partition that the devices train. None: a whole graph
+    planner: str  #: class of the policy
+    options: dict[str, Any]  #: options of the policy, plain values
+    devices: list[dict[str, Any]]  #: devices that may have a cache, plain values
+    cliques: list[list[int]]  #: positions of devices that read each other's caches
+    run: dict[str, Any]  #: settings that determine the batches, such as seed, epochs and sampler
 
 
 def identify(
     planner: CachePlannerConfig, task: CacheTask, *, partition: str | None, run: dict[str, Any]
 ) -> PlanIdentity:
-    """Return the identity of the plan of ``planner`` for ``task``.
-
-    Args:
-        planner: the policy.
-        task: problem of the plan.
-        partition: hash of the partition. None: a whole graph.
-        run: further settings that determine the batches, plain values.
-    """
+    """Return the identity of the plan of ``planner`` for ``task`` on a hashed ``partition``."""
     names = (field.name for field in fields(planner) if field.name != "store")
     code = {"planner's code": code_digest(type(planner))}
     return PlanIdentity(
@@ -112,21 +93,13 @@ def plan_place(planner: CachePlannerConfig, identity: PlanIdentity, *, policy: s
 
 @dataclass(frozen=True, kw_only=True)
 class StoredPlan:
-    """Cache plan read from a directory.
-
-    Attributes:
-        plan: the plan.
-        identity: inputs that determined the plan.
-        seconds: duration of planning.
-        path: directory of the plan.
-        content: hash of the plan's content.
-    """
+    """Cache plan read from a directory."""
 
     plan: CachePlan
-    identity: PlanIdentity
-    seconds: float
-    path: Path
-    content: str
+    identity: PlanIdentity  #: inputs that determined the plan
+    seconds: float  #: duration of planning
+    path: Path  #: directory of the plan
+    content: str  #: hash of the plan's content
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,15 +200,7 @@ def _predicted(plan: CachePlan) -> _Predicted:
 
 
 def read_plan(path: Path, graph: Graph) -> StoredPlan:
-    """Read the cache plan at ``path``.
-
-    Args:
-        path: the directory, or the ``cache_plan.json`` in it.
-        graph: expected graph of the plan; ``check_plan`` compares the other inputs.
-
-    Raises:
-        GraphError: there is no cache plan, or it is damaged, or of another graph.
-    """
+    """Read the cache plan of ``graph`` at ``path``, a directory or its ``cache_plan.json``."""
     folder = path.parent if path.name == CACHE_PLAN.header else path
     header = CACHE_PLAN.record(_CachePlanHeader, CACHE_PLAN.read_header(folder), folder)
     _check_graph(folder, header.identity, graph)
@@ -258,9 +223,9 @@ def read_plan(path: Path, graph: Graph) -> StoredPlan:
 def _check_graph(path: Path, identity: PlanIdentity, graph: Graph) -> None:
     """Refuse a plan for another graph, or for rows of another type."""
     planned = identity.feature_dtype, identity.row_bytes
-    if planned != (graph.feature_dtype, row_bytes(graph)):
+    if planned != (graph.feature_dtype, graph.row_bytes):
         raise GraphError(
-            f"{path}: expected a plan for rows of {row_bytes(graph)} bytes in "
+            f"{path}: expected a plan for rows of {graph.row_bytes} bytes in "
             f"{graph.feature_dtype}, got {planned[1]} bytes in {brief(planned[0])}"
         )
     check_graph(CACHE_PLAN, path, identity.graph, graph)
@@ -324,16 +289,7 @@ def _cache(entry: _DeviceEntry, arrays: dict[str, Array]) -> DeviceCache:
 
 
 def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
-    """Refuse values that no plan for ``graph`` can have.
-
-    Args:
-        file: file to name in errors.
-        plan: the plan, whose vertices are checked.
-        graph: graph of the plan.
-
-    Raises:
-        GraphError: names ``file`` and the value.
-    """
+    """Raise GraphError, naming ``file``, for values that no plan for ``graph`` can have."""
     texts = (plan.planner, *plan.notes, *(cache.name for cache in plan.devices))
     check_lines(file, texts, _MAX_TEXT)
     for cache in plan.devices:
@@ -355,10 +311,10 @@ def _check_sizes(file: Path, cache: DeviceCache, graph: Graph) -> None:
     if look_ahead is not None:
         check_limits(file, [(f"{prefix}.look_ahead.num_rows", look_ahead.num_rows, all_rows)])
         rows += look_ahead.num_rows
-    matched = all_rows * row_bytes(graph) if look_ahead is not None and look_ahead.match else 0
+    matched = all_rows * graph.row_bytes if look_ahead is not None and look_ahead.match else 0
     check_limits(file, [(f"{prefix}.matched_bytes", cache.matched_bytes, matched)])
     sizes = {
-        "feature_bytes": (cache.feature_bytes, rows * row_bytes(graph)),
+        "feature_bytes": (cache.feature_bytes, rows * graph.row_bytes),
         "topology_bytes": (cache.topology_bytes, list_bytes(graph, cache.topology)),
     }
     for name, (stated, needed) in sizes.items():

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from gnnscale.core.lazy import lazy_names
 from gnnscale.data.base import Dataset, ExistingStore, GraphSource
 from gnnscale.data.readers.arrays import Arrays
-from gnnscale.data.readers.csr import Csr
 from gnnscale.data.readers.gnn_benchmark import GnnBenchmark
 from gnnscale.data.readers.graphsaint import GraphSaint
 from gnnscale.data.readers.heterophilous import Heterophilous
@@ -23,7 +22,7 @@ from gnnscale.data.splits import random_edge_split, random_split
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.store_check import verify_store
 from gnnscale.data.storage.writer import StoreWriter
-from gnnscale.data.structure_only import Structure
+from gnnscale.data.structure_only import Csr, Structure
 from gnnscale.data.synthetic import PlantedPartition, RMat
 from gnnscale.data.tables.vertex_ids import read_classes, read_ids
 

@@ -10,13 +10,7 @@ import torch
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, brief
 from gnnscale.data import validation
 from gnnscale.data.labels import Labels, read_edge_labels, read_labels
-from gnnscale.data.storage.standardize import (
-    MAGNITUDE_OF_LAYERS,
-    SAMPLED_ROWS,
-    Spread,
-    warn_of_large,
-    warn_of_spread,
-)
+from gnnscale.data.storage import standardize
 from gnnscale.data.tables.roles import skip_reason, suspected_role
 from gnnscale.graph import EdgeLabels, Graph, Split
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, as_float32
@@ -72,11 +66,7 @@ def describe_graph(value: Any) -> str:
 
 
 def as_array(values: Any, what: str) -> Array:
-    """Return a CPU tensor, an array or a list as a NumPy array.
-
-    Raises:
-        GraphError: ``values`` are of another type, or a masked array that hides a value.
-    """
+    """Return a CPU tensor, an array or a list as a NumPy array; refuse types and hidden values."""
     if isinstance(values, torch.Tensor):
         check_dense(values, what)
         values = values.detach()
@@ -133,10 +123,7 @@ def vertex_ids(values: Any, num_vertices: int, what: str, of: str = "vertex") ->
 def split_parts(
     parts: tuple[Any, ...], num_vertices: int, name: str, of: str = "vertex"
 ) -> list[IntArray]:
-    """Return the sorted ids of train, valid and test; refuse parts that overlap.
-
-    Each of ``parts`` is ids, a mask or None. ``of`` is ``vertex`` or ``edge``.
-    """
+    """Return the sorted ids of train, valid and test, each ids, a mask or None; refuse overlaps."""
     part_of = np.full(num_vertices, -1, np.int8)
     sorted_parts = []
     for number, (part, values) in enumerate(zip(_PARTS, parts, strict=True)):
@@ -229,10 +216,10 @@ def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Arr
         rows = np.require(as_array(features, what), requirements=("C", "A"))
         largest = validation.check_features(rows, 0, what)
     if advises:
-        warn_of_large(largest, what)
-        spread = Spread()
-        spread.add(as_float32(rows[:SAMPLED_ROWS], dtype, rows.shape[1]))
-        warn_of_spread(spread, what, str, _CURE)
+        standardize.warn_of_large(largest, what)
+        spread = standardize.Spread()
+        spread.add(as_float32(rows[: standardize.SAMPLED_ROWS], dtype, rows.shape[1]))
+        standardize.warn_of_spread(spread, what, str, _CURE)
     return rows, dtype
 
 
@@ -254,14 +241,7 @@ def _warn_of_columns(features: Any, what: str) -> None:
 def edge_features(
     features: Any, num_edges: int, name: str, *, advises: bool = True
 ) -> Float32Array:
-    """Return edge features as ``[num_edges, num_features]`` float32; one axis is one feature.
-
-    ``advises`` is as for ``feature_rows``.
-
-    Raises:
-        GraphError: the number of rows or columns is not valid, a number is not finite, or
-            ``num_edges`` exceeds ``MAX_EDGE_ROWS``.
-    """
+    """Return finite edge features ``[num_edges, num_features]`` float32; one axis: one feature."""
     what = f"{name}: edge features"
     # NumPy has no bfloat16.
     half = isinstance(features, torch.Tensor) and features.dtype == torch.bfloat16
@@ -276,21 +256,17 @@ def edge_features(
     width = rows.shape[-1] if rows.ndim else 0
     converted = validation.edge_features(rows, num_edges=num_edges, num_features=width, source=name)
     if advises:
-        spread = Spread((MAGNITUDE_OF_LAYERS,))
+        spread = standardize.Spread((standardize.MAGNITUDE_OF_LAYERS,))
         spread.add(converted)
-        warn_of_large(spread.largest, what)
-        warn_of_spread(spread, what, str, _CURE)
+        standardize.warn_of_large(spread.largest, what)
+        standardize.warn_of_spread(spread, what, str, _CURE)
     return converted
 
 
 def edge_labels(
     labels: Any, split: tuple[Any, ...] | None, num_edges: int, name: str
 ) -> EdgeLabels:
-    """Return edge labels with their split; each part of ``split`` is ids, a mask or None.
-
-    Raises:
-        GraphError: a label or an id is not valid, parts overlap, or there are not three parts.
-    """
+    """Return edge labels with their split: three parts, each ids, a mask or None."""
     what = f"{name}: labels of edges"
     classes = read_edge_labels(as_array(labels, what), num_edges=num_edges, source=what)
     if not isinstance(split, (tuple, list, np.ndarray, torch.Tensor, type(None))):

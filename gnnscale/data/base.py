@@ -122,8 +122,8 @@ class Dataset(StoreOptions, GraphSource):
         self._random_split()
 
     def _random_split(self) -> RandomSplit:
-        fractions = self.train_fraction, self.valid_fraction
-        return RandomSplit(fractions=fractions, seed=self.split_seed, by_pair=self._splits_by_pair)
+        shares = self.train_fraction, self.valid_fraction
+        return RandomSplit(fractions=shares, seed=self.split_seed, by_pair=self._splits_by_pair)
 
     @property
     def _splits_by_pair(self) -> bool:
@@ -269,11 +269,10 @@ class Dataset(StoreOptions, GraphSource):
         skip = ("raw", "store", "memory_bytes")
         values = {option.name: getattr(self, option.name) for option in fields(self)}
         labels = {} if self._has_labels else {"labels": "unread"}
-        return {"layout": type(self).__name__, **labels} | {
-            name: value
-            for name, value in values.items()
-            if name not in skip and _LATER.get(name, _NONE) != value
-        }
+        chosen = {name: value for name, value in values.items() if name not in skip}
+        later = {name for name, value in chosen.items() if _LATER.get(name, _NONE) == value}
+        layout = {"layout": type(self).__name__, **labels}
+        return layout | {name: value for name, value in chosen.items() if name not in later}
 
 
 #: Options of later releases at their defaults: left out, so that older stores keep their names.
@@ -295,22 +294,18 @@ def _check_source(dataset: Dataset) -> None:
             f"dataset.name={brief(dataset.name)}: expected a name, not a path: up to 100 letters "
             "from a to z, digits and the signs . _ + -, a letter or digit first"
         )
-    _check_paths(dataset.raw, dataset.store)
+    for option, value in (("raw", dataset.raw), ("store", dataset.store)):
+        if value is not None and (not value or "\0" in value):
+            raise ConfigError(f"dataset.{option}={brief(value)}: not a path")
+    if dataset.raw is not None and remote.is_remote(dataset.raw):
+        remote.check_address(dataset.raw)
+    if dataset.store is not None:
+        check_store_directory(dataset.store)
     if dataset.generated and dataset.raw is not None:
         raise ConfigError(
             f"dataset.raw={brief(dataset.raw)}: expected no file, since {type(dataset).__name__} "
             "generates its graph; name the layout of the file with dataset=..."
         )
-
-
-def _check_paths(raw: str | None, store: str | None) -> None:
-    for option, value in (("raw", raw), ("store", store)):
-        if value is not None and (not value or "\0" in value):
-            raise ConfigError(f"dataset.{option}={brief(value)}: not a path")
-    if raw is not None and remote.is_remote(raw):
-        remote.check_address(raw)
-    if store is not None:
-        check_store_directory(store)
 
 
 def _existing_files(dataset: Dataset) -> Sequence[Path]:

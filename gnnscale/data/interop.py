@@ -8,18 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from gnnscale.core import (
-    Array,
-    Float32Array,
-    GraphError,
-    Int64Array,
-    brief,
-    standard_arithmetic,
-)
+from gnnscale import ops
+from gnnscale.core import Array, GraphError, brief, standard_arithmetic, usable_cores
+from gnnscale.core.types import Float32Array, Int64Array, IntArray
 from gnnscale.data import array_inputs, validation
-from gnnscale.data.neighbor_lists import edge_order, in_neighbors
 from gnnscale.graph import EdgeData, EdgeLabels, Graph, Origin, Split, SplitSource
-from gnnscale.graph.store_format import METRICS
+from gnnscale.graph.store_format import METRICS, vertex_dtype
 
 if TYPE_CHECKING:
     import dgl
@@ -198,20 +192,13 @@ def from_dgl(
         raise GraphError(f"{name}: expected a DGL graph, got {array_inputs.describe_graph(graph)}")
     if not graph.is_homogeneous:
         raise GraphError(f"{name}: expected one vertex type and one edge type, got several")
-    src, dst = graph.edges(order="eid")
-    weights = None if edge_weight is None else _edge_weights(graph.edata, edge_weight, name)
-    of_edges = None if edge_feature is None else _edge_field(graph.edata, edge_feature, name)
     return _from_peer(
-        graph.ndata,
-        (src, dst),
-        features,
-        labels,
-        graph.num_nodes(),
+        *(graph.ndata, graph.edges(order="eid"), features, labels, graph.num_nodes()),
         name=name,
         split=_DGL_SPLIT,
         metric=metric,
-        edge_weights=weights,
-        edge_features=of_edges,
+        edge_weights=_edge_weights(graph.edata, edge_weight, name),
+        edge_features=_edge_field(graph.edata, edge_feature, name, "features"),
         number_edges=number_edges,
         advises=advises,
     )
@@ -258,19 +245,14 @@ def from_pyg(
         edge_weight = None
     if edge_attr == "edge_attr" and (fields.get(edge_attr) is None or edge_weight == edge_attr):
         edge_attr = None
-    weights = None if edge_weight is None else _edge_weights(fields, edge_weight, name)
-    of_edges = None if edge_attr is None else _edge_field(fields, edge_attr, name)
+    features = None if fields.get("x") is None and fields.get("num_nodes") is not None else "x"
     return _from_peer(
-        fields,
-        (edges[0], edges[1]),
-        None if fields.get("x") is None and fields.get("num_nodes") is not None else "x",
-        "y",
-        fields.get("num_nodes", 0),
+        *(fields, (edges[0], edges[1]), features, "y", fields.get("num_nodes", 0)),
         name=name,
         split=_PYG_SPLIT,
         metric=metric,
-        edge_weights=weights,
-        edge_features=of_edges,
+        edge_weights=_edge_weights(fields, edge_weight, name),
+        edge_features=_edge_field(fields, edge_attr, name, "features"),
         number_edges=number_edges,
         advises=advises,
     )
@@ -288,11 +270,11 @@ def _edge_index(fields: Any, name: str) -> Array:
     return edges
 
 
-def _edge_weights(fields: Any, key: str, name: str) -> Array:
+def _edge_weights(fields: Any, key: str | None, name: str) -> Array | None:
     """Return the weights ``[num_edges]`` from the edge fields of a DGL or PyG graph."""
-    values = fields.get(key)
+    values = _edge_field(fields, key, name, "weights")
     if values is None:
-        raise GraphError(f"{name}: has no edge weights {key!r}")
+        return None
     weights = array_inputs.as_array(values, f"{name}: edge weights {key!r}")
     if weights.ndim != 1:
         raise GraphError(
@@ -301,12 +283,11 @@ def _edge_weights(fields: Any, key: str, name: str) -> Array:
     return weights
 
 
-def _edge_field(fields: Any, key: str, name: str) -> Any:
-    """Return the features from the edge fields of a DGL or PyG graph."""
-    values = fields.get(key)
-    if values is None:
-        raise GraphError(f"{name}: has no edge features {key!r}")
-    return values
+def _edge_field(fields: Any, key: str | None, name: str, what: str) -> Any:
+    """Return the edge field ``key`` of a DGL or PyG graph; None without a key."""
+    if key is not None and fields.get(key) is None:
+        raise GraphError(f"{name}: has no edge {what} {key!r}")
+    return None if key is None else fields[key]
 
 
 def _from_peer(
@@ -375,3 +356,36 @@ def _topology(
         features=features,
     )
     return {"indptr": indptr, "indices": src[order], "edges": edges}
+
+
+def in_neighbors(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:
+    """Return ``indptr`` int64 and ascending ``indices`` (type of ``src``) of edges, as CSC."""
+    indptr = _list_starts(dst, num_vertices)
+    indices = np.empty(len(src), src.dtype)
+    ops.csc_fill(src, dst, 0, num_vertices, indptr[:-1].copy(), indices)
+    return ops.csc_sort(indptr, indices, False, usable_cores()), indices
+
+
+def edge_order(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:
+    """Return the permutation that sorts edges by destination, then source, then input order.
+
+    The result is ``indptr`` ``[num_vertices + 1]`` int64 and the order ``[num_edges]`` int32 or
+    int64. Peak memory is about four arrays of ``num_edges`` numbers: of 4 bytes below 2^31 edges
+    and vertices, else of 8.
+    """
+    dtype = np.promote_types(src.dtype, vertex_dtype(len(src)))
+    src, dst = src.astype(dtype, copy=False), dst.astype(dtype, copy=False)
+    # Counting sort by the lesser key first: the second sort keeps the order in each list.
+    numbers = np.arange(len(src), dtype=dtype)
+    by_src = np.empty_like(numbers)
+    ops.csc_fill(numbers, src, 0, num_vertices, _list_starts(src, num_vertices)[:-1], by_src)
+    indptr, order = _list_starts(dst, num_vertices), numbers
+    ops.csc_fill(by_src, dst[by_src], 0, num_vertices, indptr[:-1].copy(), order)
+    return indptr, order
+
+
+def _list_starts(dst: Array, num_vertices: int) -> Int64Array:
+    """Return ``[num_vertices + 1]`` offsets of the lists of ``dst``."""
+    indptr = np.zeros(num_vertices + 1, np.int64)
+    ops.count_in_degrees(dst, indptr[1:])
+    return np.cumsum(indptr, out=indptr)

@@ -14,23 +14,17 @@ from gnnscale.graph.store_format import MAX_CLASSES
 _LOG = logging.getLogger(__name__)
 #: Bytes of a label matrix that are checked at a time.
 _SLICE_BYTES = 1 << 20
-_PLURAL = {"vertex": "vertices", "edge": "edges"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """Labels as a ``Graph`` holds them.
+    """Labels as a ``Graph`` holds them."""
 
-    Attributes:
-        values: classes ``[n]`` int64, -1 if unknown; multi-label ``[n, num_classes]`` uint8; or
-            regression targets ``[n]`` or ``[n, num_classes]`` float32, NaN if unknown.
-        num_classes: number of classes or regression targets; 0 if all classes are unknown.
-        metric: one of ``METRICS``.
-    """
-
+    #: classes ``[n]`` int64, -1 if unknown; multi-label ``[n, num_classes]`` uint8; or regression
+    #: targets ``[n]`` or ``[n, num_classes]`` float32, NaN if unknown
     values: Array
-    num_classes: int
-    metric: str
+    num_classes: int  #: number of classes or regression targets; 0 if all classes are unknown
+    metric: str  #: one of ``METRICS``
 
 
 def read_labels(
@@ -43,25 +37,14 @@ def read_labels(
     of: str = "vertex",
     advice: str = "metric=accuracy makes them classes",
 ) -> Labels:
-    """Return labels of any accepted form as a ``Graph`` holds them.
+    """Return labels ``[count]`` or ``[count, k]`` of any form as a ``Graph`` holds them.
 
     Booleans are 0 and 1. A one-hot matrix becomes classes; a row of NaN is an unknown class. A
     matrix of one column becomes its column, unless ``num_classes`` is 1. Other floating point
-    numbers are regression targets, unless ``metric`` is one of classes.
-
-    Args:
-        labels: ``[count]`` or ``[count, k]`` numbers or booleans.
-        count: number of vertices or edges.
-        source: origin of the labels, in errors.
-        metric: one of ``METRICS``, which decides between classes and targets. None: the metric
-            that fits the labels.
-        num_classes: number of classes. None: the columns of a matrix, or the largest class plus
-            one.
-        of: ``vertex`` or ``edge``; an edge has one class or one target.
-        advice: hint in the log if targets look like classes.
-
-    Raises:
-        GraphError: the form or a value is not valid, or no vertex has a regression target.
+    numbers are regression targets, unless ``metric`` is one of classes. ``num_classes`` of None:
+    the columns of a matrix, or the largest class plus one. ``of`` is ``vertex`` or ``edge``; an
+    edge has one class or one target. ``advice`` is for the log if targets look like classes. Raises
+    GraphError for another form or value, or if all targets of vertices are unknown.
     """
     labels = _column(labels, num_classes, count=count, source=source, of=of)
     classes = _one_hot_classes(labels) if metric in (None, "accuracy") else None
@@ -70,11 +53,19 @@ def read_labels(
             _refuse_unknown_cells(labels, source)
         result = _read_targets(labels, num_classes, count, source, of, advice if not metric else "")
     else:
-        _refuse_wrapped(labels, source, of)
+        index = wrapped_label(labels, labels.dtype) if labels.ndim == 1 else None
+        if index is not None:
+            message = wrapped_message(labels.dtype)
+            raise GraphError(f"{source}: label {labels[index]} of {of} {index}: {message}")
         if classes is None and metric in (None, "accuracy") and of == "vertex":
             _warn_of_empty_rows(labels, source)
         if labels.ndim == 2:
-            num_classes = _num_columns(labels, num_classes, source)
+            width = validation.count_classes(labels, source)
+            if num_classes not in (None, width):
+                raise GraphError(
+                    f"{source}: expected {num_classes} columns of classes, got {width}"
+                )
+            num_classes = width
             metric = metric or ("micro_f1" if classes is None else "accuracy")
         if classes is not None:
             _LOG.info("%s: every row has a single one, so that each %s has one class", source, of)
@@ -89,16 +80,7 @@ def read_labels(
 
 
 def read_edge_labels(labels: Array, *, num_edges: int, source: object) -> Labels:
-    """Return edge labels, one class or one target an edge, as a ``Graph`` holds them.
-
-    Args:
-        labels: ``[num_edges]`` or ``[num_edges, k]`` in a form of ``read_labels``.
-        num_edges: number of edges.
-        source: origin of the labels, in errors.
-
-    Raises:
-        GraphError: ``read_labels`` refuses the labels, or no edge has a label.
-    """
+    """Return labels ``[num_edges]``, one class or target an edge; GraphError if all are unknown."""
     advice = "give whole numbers for classes"
     result = read_labels(labels, count=num_edges, source=source, of="edge", advice=advice)
     if not result.num_classes:
@@ -125,33 +107,21 @@ def wrapped_message(dtype: np.dtype[Any]) -> str:
     )
 
 
-def _refuse_wrapped(labels: Array, source: object, of: str) -> None:
-    index = wrapped_label(labels, labels.dtype) if labels.ndim == 1 else None
-    if index is not None:
-        raise GraphError(
-            f"{source}: label {labels[index]} of {of} {index}: {wrapped_message(labels.dtype)}"
-        )
-
-
 def _column(
     labels: Array, num_classes: int | None, *, count: int, source: object, of: str
 ) -> Array:
-    """Return a matrix of one column as a vector; refuse another form or length.
-
-    With ``num_classes`` of 1, an integer column remains a matrix: multi-label with a single class.
-    """
+    """Return a matrix of one column as a vector, except multi-label with ``num_classes`` of 1."""
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf" or 0 in labels.shape[1:]:
         raise GraphError(
             f"{source}: labels: expected classes [{count}], zeros and ones [{count}, num_classes], "
             f"or regression targets, got {labels.dtype}{list(labels.shape)}"
         )
     if len(labels) != count:
-        raise GraphError(f"{source}: {len(labels)} labels for {count} {_PLURAL[of]}")
+        raise GraphError(f"{source}: {len(labels)} labels for {count} {validation.PLURAL[of]}")
     only_class = num_classes == 1 and labels.dtype.kind in "biu"
     if labels.ndim == 2 and labels.shape[1] == 1 and not only_class:
         labels = labels[:, 0]
-    one_axis = labels.ndim == 1
-    return labels.astype(np.int64) if one_axis and labels.dtype.kind == "b" else labels
+    return labels.astype(np.int64) if labels.ndim == 1 and labels.dtype.kind == "b" else labels
 
 
 def _one_hot_classes(labels: Array) -> Int64Array | None:
@@ -212,12 +182,7 @@ def _warn_of_empty_rows(labels: Array, source: object) -> None:
 
 
 def _read_classes(
-    labels: Array,
-    num_classes: int | None,
-    metric: str | None,
-    count: int,
-    source: object,
-    of: str,
+    labels: Array, num_classes: int | None, metric: str | None, count: int, source: object, of: str
 ) -> Labels:
     if labels.ndim == 1 and labels.dtype.kind == "f":
         labels = validation.class_labels(np.where(labels == -1, np.nan, labels), source, of)
@@ -265,13 +230,6 @@ def _report_partly_known(targets: Float32Array, source: object, of: str) -> None
     if num_partial:
         _LOG.info(
             "%s: %s of %s %s with a target have some of %s targets, NaN does not count",
-            *(source, f"{num_partial:,}", f"{num_labeled:,}", _PLURAL[of], targets.shape[1]),
+            *(source, f"{num_partial:,}", f"{num_labeled:,}", validation.PLURAL[of]),
+            targets.shape[1],
         )
-
-
-def _num_columns(labels: Array, num_classes: int | None, source: object) -> int:
-    """Return the number of columns; refuse another ``num_classes``."""
-    width = validation.count_classes(labels, source)
-    if num_classes not in (None, width):
-        raise GraphError(f"{source}: expected {num_classes} columns of classes, got {width}")
-    return width

@@ -10,7 +10,7 @@ import numpy as np
 from gnnscale.core import ConfigError
 from gnnscale.core.types import Array, Int64Array, IntArray
 from gnnscale.data.storage.writer import StoreWriter
-from gnnscale.graph.store_format import has_label
+from gnnscale.graph.split import has_label
 
 _LOG = logging.getLogger(__name__)
 _Parts: TypeAlias = tuple[Int64Array, Int64Array, Int64Array]
@@ -18,11 +18,7 @@ _Parts: TypeAlias = tuple[Int64Array, Int64Array, Int64Array]
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSplit:
-    """Random split of a store's labeled vertices, and of its labeled edges.
-
-    Raises:
-        ConfigError: a fraction is not above 0, or their sum is not below 1.
-    """
+    """Random split of labeled vertices and edges; ConfigError unless fractions are in (0, 1)."""
 
     #: shares of training and validation in (0, 1); test has the remainder
     fractions: tuple[float, float]
@@ -35,19 +31,14 @@ class RandomSplit:
             raise ConfigError(f"{self}: expected fractions above 0 with a sum below 1")
 
     def write(self, writer: StoreWriter, name: str) -> None:
-        """Draw the splits of the labels that ``writer`` has; ``name`` is the dataset's.
-
-        Raises:
-            ConfigError: a part is empty.
-        """
+        """Draw the splits of the labels in ``writer``; ConfigError if a part is empty."""
         if writer.has_labels:
             parts = random_split(writer.labels, self.fractions, seed=self.seed)
             self._check(parts, "vertices")
             writer.set_split(*parts, source=f"random split of {name}")
-        labels = writer.edge_labels
-        if labels is not None:
+        if (labels := writer.edges.labels) is not None:
             if self.by_pair:
-                ends = writer.edge_ends()
+                ends = writer.edges.ends()
                 parts = random_edge_split(labels, ends, self.fractions, seed=self.seed)
             else:
                 parts = random_split(labels, self.fractions, seed=self.seed)
@@ -67,10 +58,7 @@ class RandomSplit:
 
 
 def random_split(labels: Array, fractions: tuple[float, float], *, seed: int) -> _Parts:
-    """Draw train, valid and test ids from the vertices, or edges, that have a label.
-
-    ``fractions`` are the shares of training and validation; test has the remainder.
-    """
+    """Draw train, valid and test ids from labeled vertices or edges; test has the remainder."""
     labeled = np.flatnonzero(has_label(labels))
     order = np.random.Generator(np.random.Philox(seed)).permutation(labeled)
     first, second = (round(len(order) * share) for share in np.cumsum(fractions))
@@ -89,8 +77,6 @@ def random_edge_split(
     Args:
         labels: ``[n]`` of the edges; an edge without a label is in no part.
         ends: ``[n, 2]`` sources and destinations.
-        fractions: shares of the training and the validation edges.
-        seed: seed of the split.
 
     Returns:
         Numbers of the edges of each part, ``[k]``.

@@ -1,21 +1,29 @@
-"""Generated features and labels for graphs that are published without features and labels."""
+"""Layouts without features and labels, which are generated: their base, and ``csr``."""
 
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from gnnscale.core import Array, Float32Array, Float64Array, Int64Array, IntArray, errors, progress
+from gnnscale.core import Array, GraphError, errors, progress
+from gnnscale.core.artifact.files import file_bytes
 from gnnscale.core.artifact.npy import row_slices
+from gnnscale.core.types import Float32Array, Float64Array, Int64Array, IntArray
+from gnnscale.data import validation
 from gnnscale.data.base import Dataset
+from gnnscale.data.formats import sparse
+from gnnscale.data.formats.npz import NpzReader
 from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph import store_format
 
 _LOG = logging.getLogger(__name__)
 _SLICE_EDGES = 4 << 20
+#: Arrays of a matrix that SciPy saved; the values are not read.
+_CSR_ARRAYS = {"indptr", "indices", "shape", "format", "data"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +79,34 @@ class Structure(Dataset):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Csr(Structure):
+    """File ``<name>.npz``: ``indices[indptr[v]:indptr[v+1]]`` are the out-neighbors of ``v``.
+
+    An archive with further arrays is refused, since they may be features and labels.
+    """
+
+    def raw_files(self) -> list[Path]:
+        """Return the archive."""
+        return [self.raw_file(f"{self.name}.npz")]
+
+    def read_edges(self, writer: StoreWriter) -> None:
+        """Push the edges, from each vertex to its out-neighbors."""
+        (path,) = self.raw_files()
+        with NpzReader(path) as npz:
+            unread = sorted(set(npz.names) - _CSR_ARRAYS)
+            if unread:
+                raise GraphError(
+                    f"{path}: expected only {', '.join(sorted(_CSR_ARRAYS))}, got also "
+                    f"{', '.join(unread)}; dataset=arrays reads features and labels"
+                )
+            indptr, indices = sparse.read_adjacency(npz)
+        validation.check_num_vertices(len(indptr) - 1, file_bytes(path), path)
+        writer.set_num_vertices(len(indptr) - 1, source=path)
+        for src, dst in sparse.csr_edges(indptr, indices):
+            writer.add_edges(src, dst, source=path)
+
+
 def write_made_features(
     writer: StoreWriter, labels: IntArray, centroids: Float32Array, *, seed: int, source: str
 ) -> None:
@@ -89,11 +125,7 @@ def write_made_features(
 def smooth_labels(
     indptr: Int64Array, indices: IntArray, *, num_classes: int, seed: int
 ) -> Int64Array:
-    """Return balanced classes that neighbors tend to share.
-
-    White noise on the vertices is averaged twice over each vertex and its in-neighbors; the class
-    of a vertex is the quantile of its value. Takes 20 bytes per vertex and two scans of the edges.
-    """
+    """Return balanced classes that neighbors tend to share: quantiles of noise, averaged twice."""
     generator = np.random.Generator(np.random.Philox([seed, 1]))
     signal = generator.standard_normal(len(indptr) - 1, dtype=np.float32)
     with progress.track("making labels", 2 * len(indices), "edges") as advance:

@@ -35,12 +35,8 @@ class RmatDraws:
     def slices(self, folder: Path, *, memory_bytes: int) -> Iterator[tuple[Int32Array, Int32Array]]:
         """Yield all edges in slices ``(src, dst)`` with ``src < dst``, in random order.
 
-        Args:
-            folder: directory of temporary files, of up to 16 bytes per edge.
-            memory_bytes: bytes of memory for sorting, besides 20 bytes per vertex.
-
-        Raises:
-            ConfigError: nearly all samples repeat edges.
+        Sorting takes ``memory_bytes`` besides 20 bytes per vertex, and up to 16 bytes per edge in
+        ``folder``. Raises ConfigError if nearly all samples repeat edges.
         """
         distinct = edge_spool.EdgeFile(folder / "distinct", vertex_dtype(self.num_vertices))
         try:
@@ -189,7 +185,11 @@ class PlantedPartition(SyntheticGraph):
 
     def read(self, writer: StoreWriter) -> None:
         """Sample and push communities, edges and features."""
-        self._check_memory(writer)
+        # Edges, their copies, and a slice of scores.
+        rows = min(1.0, _SCORES / self.num_classes / self.num_vertices)
+        memory = 64 * self.num_vertices + int(max(24, 48 * rows) * self.num_edges)
+        memory += 32 * self.num_classes**2 + 8 * self.num_classes * self.num_features
+        _check_space(self, writer, memory)
         generator = np.random.Generator(np.random.Philox([self.seed, 0]))
         turns = np.arange(self.num_vertices, dtype=np.int32) % self.num_classes
         community = generator.permutation(turns)
@@ -211,13 +211,6 @@ class PlantedPartition(SyntheticGraph):
             writer, community, centroids, seed=self.seed, source=self.name
         )
         writer.notes["attainable_accuracy"] = self._attainable(writer, bounded, centroids)
-
-    def _check_memory(self, writer: StoreWriter) -> None:
-        """Raise NoSpaceError if edges, their copies or a slice of scores exceed the memory."""
-        rows = min(1.0, _SCORES / self.num_classes / self.num_vertices)
-        memory = 64 * self.num_vertices + int(max(24, 48 * rows) * self.num_edges)
-        memory += 32 * self.num_classes**2 + 8 * self.num_classes * self.num_features
-        _check_space(self, writer, memory)
 
     def _attainable(
         self, writer: StoreWriter, weight: Float32Array, centroids: Float32Array
@@ -311,14 +304,8 @@ class RMat(SyntheticGraph, structure_only.Structure):
         memory = 64 * self.num_vertices + min(40 * self.num_edges, self.memory_bytes)
         _check_space(self, writer, memory + 8 * self.num_classes * self.num_features)
         writer.set_num_vertices(self.num_vertices, source=self.name)
-        draws = RmatDraws(
-            num_vertices=self.num_vertices,
-            num_edges=self.num_edges,
-            a=self.a,
-            b=self.b,
-            c=self.c,
-            seed=self.seed,
-        )
+        sizes = {"num_vertices": self.num_vertices, "num_edges": self.num_edges}
+        draws = RmatDraws(**sizes, a=self.a, b=self.b, c=self.c, seed=self.seed)
         folder = writer.path / "draws"
         folder.mkdir()
         for src, dst in draws.slices(folder, memory_bytes=self.memory_bytes):

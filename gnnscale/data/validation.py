@@ -1,14 +1,15 @@
 """Checks of arrays from files and from users; an error names source and value in one line."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, brief
-from gnnscale.core.artifact.npy import check_array
-from gnnscale.graph.store_format import MAX_CLASSES, MAX_FEATURES, check_labeled, has_label
+from gnnscale.core.artifact.npy import check_array, row_slices
+from gnnscale.graph.split import check_labeled, has_label
+from gnnscale.graph.store_format import MAX_CLASSES, MAX_FEATURES
 
 #: Classes without a vertex, at most, if the number of classes is inferred from the labels.
 _SPARE_CLASSES = 1024
@@ -41,14 +42,11 @@ def check_num_features(num_features: int, source: object) -> None:
 
 
 #: Plurals of the values of ``of``.
-_PLURAL = {"vertex": "vertices", "edge": "edges"}
+PLURAL = {"vertex": "vertices", "edge": "edges"}
 
 
 def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex") -> None:
-    """Raise GraphError unless ``ids`` ``[n]`` are integers in ``[0, num_vertices)``.
-
-    ``of`` is ``vertex`` or ``edge``.
-    """
+    """Raise GraphError unless ``ids`` ``[n]`` of vertices or edges are in ``[0, num_vertices)``."""
     if ids.ndim != 1:
         raise GraphError(f"{source}: expected {of} ids with one axis, got {list(ids.shape)}")
     if ids.dtype.kind not in "iu":
@@ -60,21 +58,15 @@ def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex")
         raise GraphError(f"{source}: {of} id {low} is negative")
     if high >= num_vertices:
         raise GraphError(
-            f"{source}: {of} id {high} is out of range, the graph has {num_vertices} {_PLURAL[of]}"
+            f"{source}: {of} id {high} is out of range, the graph has {num_vertices} {PLURAL[of]}"
         )
 
 
 def check_features(rows: Array, first: int, source: object, of: str = "vertex") -> float:
-    """Return the largest magnitude in ``rows``; raise GraphError unless all numbers are finite.
+    """Return the largest magnitude in ``rows`` ``[n, num_features]``; refuse infinity and NaN.
 
-    Args:
-        rows: ``[n, num_features]`` numbers.
-        first: vertex or edge of the first row, for errors.
-        source: origin of the rows, in errors.
-        of: ``vertex`` or ``edge``.
-
-    Returns:
-        The largest magnitude; 0 for float16, which holds no number above 65,504.
+    Errors count rows from ``first``. The result is 0 for float16, which holds no number above
+    65,504.
     """
     check_array(rows, axes=2, kinds="biuf", source=f"{source}: features")
     if rows.dtype == np.float16:
@@ -89,11 +81,7 @@ def check_features(rows: Array, first: int, source: object, of: str = "vertex") 
 def refuse_not_finite(
     rows: Array, converted: Array, first: int, source: object, of: str = "vertex"
 ) -> None:
-    """Raise GraphError for the first value that is not finite in ``converted``.
-
-    ``rows`` has the values before the conversion, both ``[n, num_features]``. Other arguments are
-    those of ``check_features``.
-    """
+    """Raise GraphError for the first value of ``rows`` that is not finite in ``converted``."""
     finite = np.isfinite(converted)
     if finite.all():
         return
@@ -131,10 +119,7 @@ def check_weights(weights: Array, num_edges: int, source: object) -> Float32Arra
 def edge_features(
     rows: Array, *, num_edges: int, num_features: int, first: int = 0, source: object
 ) -> Float32Array:
-    """Return finite features ``[num_edges, num_features]`` as float32; else raise GraphError.
-
-    ``first`` is the number of the first edge, for errors.
-    """
+    """Return finite features ``[num_edges, num_features]`` float32; errors count from ``first``."""
     check_array(rows, axes=2, kinds="biuf", source=f"{source}: features of edges")
     if len(rows) != num_edges:
         raise GraphError(f"{source}: {len(rows)} rows of features for {num_edges} edges")
@@ -174,12 +159,7 @@ def _refuse_label(column: Array, good: BoolArray, source: object, of: str) -> No
 
 
 def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
-    """Return the number of columns of multi-label ``labels``, else the largest class plus one.
-
-    Raises:
-        GraphError: labels are not integers, or the largest class exceeds the number of known labels
-            by far.
-    """
+    """Return the number of columns of multi-label ``labels``, else the largest class plus one."""
     if labels.ndim == 2:
         if labels.shape[1] > MAX_CLASSES:
             raise GraphError(
@@ -196,7 +176,7 @@ def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
         index = int(labels.argmax())
         raise GraphError(
             f"{source}: label of {of} {index}: expected at most {allowed - 1} where {num_labeled} "
-            f"{_PLURAL[of]} have a label, got {num_classes - 1}"
+            f"{PLURAL[of]} have a label, got {num_classes - 1}"
         )
     return num_classes
 
@@ -204,14 +184,11 @@ def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
 def checked_labels(
     labels: Array, *, count: int, num_classes: int, source: object, of: str = "vertex"
 ) -> Array:
-    """Return classes as int64, or multi-label zeros and ones as uint8; else raise GraphError.
-
-    ``labels`` are ``[count]`` integers, -1 if unknown, or ``[count, num_classes]`` zeros and ones.
-    """
+    """Return ``[count]`` classes as int64, or multi-label as uint8; else raise GraphError."""
     if labels.ndim not in (1, 2):
         raise GraphError(f"{source}: expected labels with 1 or 2 axes, got {list(labels.shape)}")
     if len(labels) != count:
-        raise GraphError(f"{source}: {len(labels)} labels for {count} {_PLURAL[of]}")
+        raise GraphError(f"{source}: {len(labels)} labels for {count} {PLURAL[of]}")
     if labels.dtype.kind not in ("iu" if labels.ndim == 1 else "biuf"):
         raise GraphError(f"{source}: expected integers as labels, got {labels.dtype}")
     low, high = (0, 1) if labels.ndim == 2 else (-1, num_classes - 1)
@@ -226,10 +203,9 @@ def checked_labels(
 
 
 def is_regression(labels: Array, metric: str | None) -> bool:
-    """Whether labels ``[n]`` or ``[n, k]`` are regression targets, not classes.
+    """Whether labels are regression targets: by ``metric`` or, if None, floating point numbers.
 
-    ``metric`` decides if it is given. None: floating point labels are targets, except a multi-label
-    matrix of zeros and ones.
+    A multi-label matrix of zeros and ones is none.
     """
     if metric is not None:
         return metric == "rmse"
@@ -244,7 +220,7 @@ def checked_targets(
     """Return regression targets ``[count]`` or ``[count, k]`` as float32, NaN if unknown."""
     check_array(labels, axes=(1, 2), kinds="iuf", source=f"{source}: labels")
     if len(labels) != count:
-        raise GraphError(f"{source}: {len(labels)} labels for {count} {_PLURAL[of]}")
+        raise GraphError(f"{source}: {len(labels)} labels for {count} {PLURAL[of]}")
     if labels.ndim == 2 and not 1 <= labels.shape[1] <= MAX_CLASSES:
         raise GraphError(f"{source}: expected 1 to {MAX_CLASSES} targets, got {labels.shape[1]}")
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
@@ -261,16 +237,11 @@ def checked_targets(
 
 
 def check_split(
-    split: Mapping[str, Array],
-    labels: Array,
-    num_vertices: int,
-    source: object,
-    of: str = "vertex",
+    split: Mapping[str, Array], labels: Array, num_vertices: int, source: object, of: str = "vertex"
 ) -> None:
     """Raise GraphError unless the parts are non-empty, in range, disjoint and labeled.
 
-    Test vertices may lack labels, since some publishers hide test labels. ``of`` is ``vertex`` or
-    ``edge``.
+    Test vertices may lack labels, since some publishers hide test labels.
     """
     is_assigned = np.zeros(num_vertices, dtype=bool)
     num_assigned = 0
@@ -281,7 +252,8 @@ def check_split(
                 "dataset.split=random draws them"
             )
         check_ids(ids, num_vertices, f"{source}: {name} split", of)
-        for part in _slices(ids):
+        for rows in row_slices(len(ids), 1, _SLICE_IDS):
+            part = ids[rows]
             if is_assigned[part].any():
                 vertex = int(part[is_assigned[part].argmax()])
                 other = next(other for other, other_ids in split.items() if vertex in other_ids)
@@ -296,11 +268,6 @@ def check_split(
             raise GraphError(f"{source}: the {name} split names {article} {of} twice")
         if name != "test":
             check_labeled(labels, ids, source=source, of=of, part=f"the {name} split")
-
-
-def _slices(ids: Array) -> Iterator[Array]:
-    for first in range(0, len(ids), _SLICE_IDS):
-        yield ids[first : first + _SLICE_IDS]
 
 
 def whole_numbers(values: object, source: object, what: str) -> Int64Array:
@@ -337,10 +304,7 @@ def vertex_keys(keys: Iterable[str], *, source: object) -> Int64Array:
 
 
 def quoted(value: object) -> str:
-    """Return a value of JSON or a pickle for a message, compound values by their type.
-
-    A list may contain itself, and an integer may have a million digits.
-    """
+    """Return a value of JSON or a pickle for a message, compound and huge values by their type."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a number of {value.bit_length()} bits"
     if isinstance(value, str | bytes):

@@ -66,7 +66,7 @@ class Message:
 
 
 class Channel:
-    """One end of a connection. Any thread may send, one thread receives."""
+    """One end of a connection; any thread sends, one receives. OSError: the other end is gone."""
 
     def __init__(self, connection: socket.socket) -> None:
         """Take ownership of ``connection``."""
@@ -84,16 +84,7 @@ class Channel:
         numbers: tuple[int, ...] = _NO_NUMBERS,
         array: Array | None = None,
     ) -> None:
-        """Send a message.
-
-        Args:
-            kind: type of the message.
-            numbers: three numbers for the header.
-            array: ``[n]`` with elements of 1, 4 or 8 bytes.
-
-        Raises:
-            OSError: the other end is gone.
-        """
+        """Send a message with three ``numbers`` and ``array`` ``[n]``, of 1, 4 or 8 bytes each."""
         content: Array = np.zeros(0, np.uint8) if array is None else np.ascontiguousarray(array)
         header = _HEADER.pack(kind, len(content), content.itemsize, *numbers)
         with self._sending:
@@ -102,21 +93,13 @@ class Channel:
                 self._socket.sendall(content.view(np.uint8).data)
 
     def send_rows(self, kind: MessageType, vertices: Array, slots: Int32Array) -> None:
-        """Send ``[n]`` vertices and their ``[n]`` slots.
-
-        Raises:
-            OSError: the other end is gone.
-        """
+        """Send ``[n]`` vertices and their ``[n]`` slots."""
         parts = [np.ascontiguousarray(ids).view(np.uint8) for ids in (vertices, slots)]
         numbers = (len(vertices), vertices.itemsize, 0)
         self.send(kind, numbers=numbers, array=np.concatenate(parts))
 
     def send_values(self, kind: MessageType, values: Any) -> None:
-        """Send plain values as JSON.
-
-        Raises:
-            OSError: the other end is gone.
-        """
+        """Send plain values as JSON."""
         self.send(kind, array=np.frombuffer(json.dumps(values).encode(), np.uint8))
 
     def receive(self) -> Message | None:
@@ -132,19 +115,11 @@ class Channel:
         return Message(kind=MessageType(kind), numbers=tuple(numbers), array=array)
 
     def send_file(self, descriptor: int) -> None:
-        """Send a file descriptor.
-
-        Raises:
-            OSError: the other end is gone.
-        """
+        """Send a file descriptor."""
         socket.send_fds(self._socket, [b"\0"], [descriptor])
 
     def receive_file(self) -> int:
-        """Receive a file descriptor.
-
-        Raises:
-            ConnectionError: the other end is gone.
-        """
+        """Receive a file descriptor; raise ConnectionError if the other end is gone."""
         _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
         if not descriptors:
             raise ConnectionError("the other process is gone")
@@ -208,11 +183,7 @@ class Rendezvous:
 
 
 def connect(name: str) -> Channel:
-    """Connect to the process that listens under ``name``.
-
-    Raises:
-        OSError: no process listens.
-    """
+    """Connect to the process that listens under ``name``; raise OSError if there is none."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(f"\0{name}")

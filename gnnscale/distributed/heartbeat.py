@@ -1,8 +1,7 @@
 """Heartbeats: each process of a run reports its progress to the other processes.
 
-Training code counts its progress in ``STATUS``, at less than a microsecond per step. A thread
-publishes the counts every second or two, in a file that the launching process reads, or in
-torchrun's store.
+Training code counts its progress in ``STATUS``. A thread publishes the counts every second or two,
+in a file that the launching process reads, or in torchrun's store.
 """
 
 from __future__ import annotations
@@ -135,12 +134,9 @@ STATUS = ProcessStatus()
 
 @contextmanager
 def publish_heartbeats(publish: Callable[[Heartbeat], None], every_s: float) -> Iterator[None]:
-    """Publish heartbeats from a thread during the ``with`` block, and a last one after it.
+    """Publish heartbeats every ``every_s`` seconds in the ``with`` block, and a last one after it.
 
-    Args:
-        publish: sends a heartbeat. An OSError or RuntimeError is ignored, so that a failed report
-            does not end the run.
-        every_s: seconds between two heartbeats.
+    An OSError or RuntimeError of ``publish`` is ignored: a failed report does not end the run.
     """
     over = threading.Event()
 
@@ -213,12 +209,7 @@ class StallDetector:
     """
 
     def __init__(self, names: Sequence[str], *, limit_s: float | None) -> None:
-        """Start without heartbeats.
-
-        Args:
-            names: device names of the processes, for messages.
-            limit_s: ``runtime.stall_limit_s``. None: no limit.
-        """
+        """Start without heartbeats of the devices ``names``. ``limit_s`` None: stalls may last."""
         self._names = names
         self._last_seen = [_LastSeen() for _ in names]
         self._limit_s = limit_s
@@ -228,11 +219,10 @@ class StallDetector:
         self._since, self._next_s = 0.0, 0.0
 
     def look(self, pulses: Sequence[Heartbeat | None], seconds: float) -> Stall | None:
-        """Return the current stall, or None.
+        """Return the current stall, or None, from the last heartbeat of each process.
 
-        Args:
-            pulses: last heartbeat of each process. None: before the first.
-            seconds: seconds since the last call.
+        A process has no heartbeat (None) before its first; ``seconds`` have passed since the last
+        call.
         """
         self._now += min(seconds, MAX_CHECK_S)
         for last, pulse in zip(self._last_seen, pulses, strict=True):

@@ -23,17 +23,11 @@ _IDENTITY_NUMBERS = 2
 class SharedSums:
     """All-reduce sum in shared memory; values are added in rank order, bitwise equal everywhere.
 
-    The memory is anonymous. The system frees it when the last process that maps it ends.
+    The memory is anonymous: the system frees it with the last process that maps it.
     """
 
     def __init__(self, memory: SharedMemory, rank: int, size: int) -> None:
-        """Join as ``rank`` of ``size`` processes; all join before the first sum.
-
-        Args:
-            memory: ``num_bytes(size)`` bytes that every process maps, initially zeros.
-            rank: number of this process.
-            size: number of processes.
-        """
+        """Join as ``rank``, before any sum; all map ``num_bytes(size)`` zeros in ``memory``."""
         self._rank = rank
         num_bytes = SharedSum.num_bytes(size)
         area: UInt8Array = memory.array((self.num_bytes(size),), np.dtype(np.uint8))
@@ -50,21 +44,12 @@ class SharedSums:
 
     @classmethod
     def open(
-        cls,
-        rank: int,
-        size: int,
-        *,
-        broadcast: Callable[[Any], Any],
-        agree: Callable[[bool], bool],
+        cls, rank: int, size: int, *, broadcast: Callable[[Any], Any], agree: Callable[[bool], bool]
     ) -> SharedSums | None:
         """Create the shared memory at rank 0 and map it in all processes; a collective call.
 
-        Args:
-            broadcast: returns the plain value that rank 0 passes.
-            agree: returns whether all processes pass True; waits for all.
-
-        Returns:
-            None in every process if one process may not map the memory of rank 0.
+        ``broadcast`` returns the plain value that rank 0 passes, ``agree`` whether all processes
+        pass True. All get None if one may not map the memory.
         """
         memory = SharedMemory.empty(cls.num_bytes(size)) if rank == 0 else None
         path = broadcast(None if memory is None else str(memory.path))
@@ -87,9 +72,7 @@ class SharedSums:
     def sum(self, values: torch.Tensor) -> None:
         """Replace ``values`` by their sum over all processes.
 
-        Raises:
-            RuntimeError: another process has ended or left, or passes values of another number or
-                type.
+        RuntimeError: another process has ended or left, or passes another number or type of values.
         """
         self._sum.add(values.detach().view(-1).numpy(), self._check_processes)
 

@@ -1,31 +1,38 @@
-"""Connections between torchrun's processes: address checks, keepalive, and shutdown."""
+"""Connections between torchrun's processes: its store, checks, keepalive, shutdown, and loss."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import cache
+
+import torch
+import torch.distributed as dist
+from torch.distributed import Store, TCPStore, rendezvous
 
 from gnnscale.core import ConfigError
+from gnnscale.distributed.heartbeat import STATUS
 
 #: TCP keepalive: seconds of silence before the first probe, seconds between probes, and number of
 #: unanswered probes after which a connection is lost.
 _IDLE_S, _INTERVAL_S, _PROBES = 20, 10, 4
 #: Seconds after which sent but unacknowledged data makes a connection lost.
 _ANSWER_S = _IDLE_S + _INTERVAL_S * _PROBES
+#: Parts of gloo's messages to remove: the location in its source, and advice.
+_GLOO_PLACE, _GLOO_ADVICE = re.compile(r"^\[[^\]]*:\d+\] *"), " This is typically caused"
 #: Sockets for tensors between torchrun's processes, by their name in /proc.
 _links: set[str] = set()
 
 
 def check_address() -> None:
-    """Check that other machines can reach the address that gloo publishes.
+    """Check that other machines can reach the address to which this machine's name resolves.
 
-    gloo publishes the address to which this machine's name resolves.
-
-    Raises:
-        ConfigError: that is a loopback address, or none, and ``MASTER_ADDR`` is not loopback.
+    gloo publishes it. ConfigError: it is loopback or missing, and ``MASTER_ADDR`` is not loopback.
     """
     if os.environ.get("GLOO_SOCKET_IFNAME") or _is_loopback(os.environ["MASTER_ADDR"]):
         return
@@ -54,8 +61,7 @@ def _is_loopback(host: str) -> bool:
 def connecting() -> Iterator[None]:
     """Record the connections made in the ``with`` block, and enable TCP keepalive on them.
 
-    A machine or network that fails closes no connections. With keepalive the connections to it are
-    lost after a minute without an answer.
+    A failed machine or network closes no connections; keepalive ends them after a minute.
     """
     existing = {name for name, _ in _sockets()}
     yield
@@ -95,8 +101,93 @@ def shut_down() -> None:
             with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
                 connection.getpeername()  # fails for listening sockets, which gloo still needs
                 connection.shutdown(socket.SHUT_RDWR)
+    _abort_on_devices()
 
 
 def forget() -> None:
     """Clear the record of connections after they are closed."""
     _links.clear()
+
+
+class PeerLostError(RuntimeError):
+    """Loss of another process of the group, which reports the cause itself."""
+
+
+def torchrun_keys(job: int) -> str:
+    """Return the prefix of a run's keys in torchrun's store, which separates runs of a sweep.
+
+    It also separates restarts, but only in the agent's store: others are new after each restart,
+    and machines may count restarts differently.
+    """
+    is_agent_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if is_agent_store else "0"
+    return f"start-{start}/job-{job}"
+
+
+def check_agent_store() -> None:
+    """Refuse the agent's store: torchrun 2.13 keeps the address of a first machine that is lost."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        raise ConfigError(
+            "torchrun --max-restarts: export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on each machine "
+            "before torchrun, which would keep the address of a first machine that is lost"
+        )
+
+
+def _abort_on_devices() -> None:
+    """Abort NCCL: its kernels would wait for a lost peer without end."""
+    if not dist.is_initialized() or "nccl" not in dist.get_backend_config():
+        return
+    with suppress(RuntimeError):  # already aborted, or not yet started
+        # Neither the process group nor its abort is a public API.
+        device = torch.device("cuda")
+        dist.group.WORLD._get_backend(device).abort()  # type: ignore[union-attr]
+
+
+@contextmanager
+def waiting_for_peers() -> Iterator[None]:
+    """Mark this thread as waiting, and turn a lost connection into PeerLostError."""
+    try:
+        with STATUS.waits():
+            yield
+    except RuntimeError as error:
+        raise peer_lost_error(error) from error
+
+
+def record_failure(error: BaseException) -> None:
+    """Record ``error`` as the reason for which this process ends the run.
+
+    The cause of a PeerLostError is in another process; it is ignored.
+    """
+    if isinstance(error, PeerLostError):
+        return
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        reason = f"{error.filename}: {error.strerror}"
+    STATUS.verdict = STATUS.verdict or reason
+
+
+def peer_lost_error(error: RuntimeError) -> PeerLostError:
+    """Return the PeerLostError for an error of a collective, with the recorded reason if any."""
+    if isinstance(error, PeerLostError):
+        return error
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    reason = _GLOO_PLACE.sub("", reason).partition(_GLOO_ADVICE)[0].rstrip(".")
+    return PeerLostError(STATUS.verdict or f"lost the other processes ({reason})")
+
+
+#: Timeout for all processes to join.
+RENDEZVOUS = timedelta(minutes=5)
+
+
+@cache
+def torchrun_store() -> Store:
+    """Return torchrun's store, at one port for all runs of a sweep."""
+    store: Store = next(rendezvous("env://", timeout=RENDEZVOUS))[0]
+    return store
+
+
+def torchrun_client() -> Store:
+    """Return a separate connection to torchrun's store, for another thread."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    with waiting_for_peers():
+        return TCPStore(address, port, timeout=RENDEZVOUS, wait_for_workers=False)

@@ -48,7 +48,6 @@ def write_aggregated(
         out: ``[num_dst, f]``, or ``[num_dst, 2 f]`` if ``self_term`` is ``"concat"``; float32 or
             bfloat16.
         ids: ``[num_src]`` the row of each source. None: local ids are rows.
-        num_threads: threads to use; the result does not depend on it.
         own_rows: ``[n, f]`` rows that destinations add. None: ``rows``.
     """
     adds_self = aggregation.self_term == "add"
@@ -187,8 +186,7 @@ def check_store(store: FeatureStore, graph: Graph) -> None:
     """Refuse a store whose rows do not match the vertices and features of ``graph``.
 
     Raises:
-        GraphError: the store has another number of rows, or rows of another width; or the graph
-            has no features.
+        GraphError: the store has other numbers of rows or columns, or the graph has no features.
     """
     graph.check_features()
     first, end = store.columns or (0, graph.num_features)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import threading
@@ -39,9 +38,7 @@ class _DeviceCache(WrappedStore):
 class CachedFeatures(_DeviceCache):
     """Host features with static caches: some rows are read from the caches of a device's clique.
 
-    The values equal the host's, bit for bit. The caches change only the traffic.
-
-    Example::
+    The values equal the host's, bit for bit. Example::
 
         slots = slots_of(num_vertices, [np.array([3, 7]), np.array([5])])
         store = CachedFeatures(host, [rows_3_and_7, row_5], slots, own=0)
@@ -57,14 +54,10 @@ class CachedFeatures(_DeviceCache):
         own: int,
         names: Sequence[str] = (),
     ) -> None:
-        """Wrap ``host``.
+        """Wrap ``host``; ``slots`` are those of the cached rows, see ``rank_slots``.
 
-        Args:
-            host: store of all rows.
-            caches: ``[n_k, stored_width]`` rows of each clique member, in the host's type.
-            slots: slots of the cached rows; see ``rank_slots``.
-            own: index of this device's cache in ``caches``.
-            names: the members' names in reports.
+        ``caches`` are ``[n_k, stored_width]`` rows of each clique member, in the host's type;
+        ``own`` is the index of this device's cache. ``names`` are the members' names in reports.
         """
         self.inner = host
         # A single object: another thread may gather during a replacement.
@@ -95,7 +88,7 @@ class CachedFeatures(_DeviceCache):
         return out, row_traffic(counts, member=self._member, row_bytes=self.row_bytes)
 
     def replace(self, caches: Sequence[Array], slots: ops.RankedSlots) -> None:
-        """Read other rows in the caches of the same members from now on."""
+        """Read other rows in the caches of the same members."""
         self._content = (list(caches), slots)
 
     def take_counters(self) -> dict[str, float]:
@@ -111,23 +104,15 @@ def add_counts(totals: Sequence[int], counts: Sequence[int]) -> list[int]:
 
 
 def count_by_name(counts: Sequence[int], names: Sequence[str]) -> dict[str, float]:
-    """Return the rows read from each member, and from the host, by report key.
-
-    Args:
-        counts: rows read from each member, then from the host.
-        names: the members' names.
-    """
+    """Return the rows read from each member of ``names``, then from the host, by report key."""
     pairs = zip((*names, HOST), counts, strict=True)
     return {f"{ROWS_FROM}{name}": float(count) for name, count in pairs}
 
 
 def row_traffic(counts: Sequence[int], *, member: int, row_bytes: int) -> Traffic:
-    """Return the traffic of gathered rows.
+    """Return the traffic of rows read from each clique member's cache, then from the host.
 
-    Args:
-        counts: rows read from each clique member's cache, then from the host.
-        member: index of this device in ``counts``.
-        row_bytes: bytes of a row.
+    ``member`` is the index of this device in ``counts``.
     """
     peers = sum(counts[:-1]) - counts[member]
     return Traffic(
@@ -150,28 +135,16 @@ class LookAheadFeatures(_DeviceCache):
 
     The steps of a run are expected in gather order, each at least ``window`` steps before its
     gather. Any other gather, e.g. of a profiling run, reads the host and changes nothing. One
-    thread may expect while another gathers; the distance between the two does not change the
-    result.
-
-    Rows enter the cache from batches that have them on the device, so filling the cache causes no
-    link traffic.
+    thread may expect while another gathers, at any distance. Rows enter the cache from batches that
+    have them on the device: filling it causes no link traffic.
     """
 
     def __init__(
-        self,
-        host: HostFeatures,
-        policy: LookAhead,
-        *,
-        priority: Int32Array,
-        num_threads: int = 1,
+        self, host: HostFeatures, policy: LookAhead, *, priority: Int32Array, num_threads: int = 1
     ) -> None:
         """Wrap ``host`` with an empty cache.
 
-        Args:
-            host: store of all rows.
-            policy: rows of the cache and steps to look ahead.
-            priority: ``[num_vertices]`` tie-break order of rows whose next reads are equally soon.
-            num_threads: threads to use; the result does not depend on it.
+        ``priority`` (``[num_vertices]``) orders the rows whose next reads are equally soon.
         """
         self.inner = host
         self._policy = policy
@@ -248,14 +221,7 @@ class RowsAddress:
 
 
 def share_rows(num_rows: int, width: int, dtype: np.dtype[Any]) -> tuple[Array, RowsAddress]:
-    """Return new rows ``[num_rows, width]`` of zeros, and their address for other processes.
-
-    The memory is anonymous: the system frees it with the last process that maps it, also after a
-    crash.
-
-    Raises:
-        OSError: there is not enough memory.
-    """
+    """Return new anonymous rows ``[num_rows, width]`` of zeros, and their address for processes."""
     file = os.memfd_create("gnnscale-cache", os.MFD_CLOEXEC)
     os.ftruncate(file, max(1, num_rows * width * dtype.itemsize))
     rows = _map_file(file, num_rows, width, dtype, writable=True)
@@ -263,11 +229,7 @@ def share_rows(num_rows: int, width: int, dtype: np.dtype[Any]) -> tuple[Array, 
 
 
 def map_rows(address: RowsAddress, width: int, dtype: np.dtype[Any]) -> Array:
-    """Map the rows of another process of this machine, read-only.
-
-    Raises:
-        OSError: the process has ended, or belongs to another user.
-    """
+    """Map the rows of another process of this machine, read-only; OSError: it has ended."""
     file = os.open(f"/proc/{address.process}/fd/{address.file}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _map_file(file, address.num_rows, width, dtype, writable=False)
@@ -278,7 +240,7 @@ def map_rows(address: RowsAddress, width: int, dtype: np.dtype[Any]) -> Array:
 def _map_file(
     file: int, num_rows: int, width: int, dtype: np.dtype[Any], *, writable: bool
 ) -> Array:
-    num_bytes = max(1, math.prod((num_rows, width)) * dtype.itemsize)
+    num_bytes = max(1, num_rows * width * dtype.itemsize)
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
     memory = mmap.mmap(file, num_bytes, access=access)
     rows: Array = np.frombuffer(memory, dtype, count=num_rows * width)
@@ -302,16 +264,13 @@ class CachedAdjacency:
         id_bytes: int = 4,
         num_threads: int = 1,
     ) -> None:
-        """Prepare to count.
+        """Prepare to count the reads of device ``own`` of a clique of ``num_members``.
 
         Args:
             slots: slots of the lists in the members' caches; or ``[num_vertices]`` the member that
                 has each list, -1 for the host. None: no cache.
-            num_members: devices of the clique.
-            own: index of this device in the clique.
             request_bytes: bytes of a request over the link.
             id_bytes: bytes of a neighbor.
-            num_threads: threads to use; the result does not depend on it.
         """
         self._slots = slots
         self._member = own

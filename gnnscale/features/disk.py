@@ -1,19 +1,24 @@
-"""Feature rows in a file, read past the page cache."""
+"""Feature rows and adjacency lists in files, read past the page cache, and rates of their disk."""
 
 from __future__ import annotations
 
+import os
+import time
+from collections import deque
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import Array, ConfigError, Int32Array
-from gnnscale.features.tiered.source import SourceReads
+from gnnscale.core import Access, Array, ConfigError, Float32Array, Int32Array, IntArray
+from gnnscale.features.tiered.buffer import SourceReads
 from gnnscale.graph import Graph
 
-#: Largest gap between two rows that one request reads. Every disk reads a larger gap more slowly
-#: than it starts another request.
+#: Largest gap between two rows or lists that one request reads. Every disk reads a larger gap more
+#: slowly than it starts another request.
 MAX_GAP_BYTES = 1 << 20
 #: Requests in flight. The reading thread may wait a millisecond or more for a core while other
 #: threads compute; a deep queue keeps the disk busy.
@@ -23,29 +28,23 @@ MAX_REQUEST_BYTES = 1 << 16
 
 
 class DiskRows:
-    """Asynchronous reader of the rows of a feature file.
+    """Asynchronous reader of the rows of a feature file; OSError: the file cannot be read.
 
-    The reads of a call are sorted by file offset, and reads with a small gap between them become
-    one request.
+    The reads of a call are sorted by file offset; reads with a small gap become one request.
     """
 
     def __init__(
         self, rows: np.memmap[Any, Any], *, dtype_name: str, num_features: int, max_gap_bytes: int
     ) -> None:
-        """Open the file of ``rows``; the mapping itself is never read.
+        """Open the file of ``rows`` ``[num_rows, width]``, contiguous; the mapping is never read.
 
-        Args:
-            rows: ``[num_rows, width]``, contiguous.
-            dtype_name: name of the element type.
-            num_features: features of a row; an int8 or int4 row has ``width`` bytes instead.
-            max_gap_bytes: largest gap between two rows that one request reads.
-
-        Raises:
-            OSError: the file cannot be read.
+        An int8 or int4 row has ``width`` bytes, but ``num_features`` features. A request reads
+        several rows with gaps of at most ``max_gap_bytes``.
         """
-        self._features = rows
-        self.dtype_name = dtype_name
+        self.num_rows, self.width = len(rows), int(rows.shape[1])
         self.num_features = num_features
+        self.dtype: np.dtype[Any] = rows.dtype  #: type of stored elements; bfloat16 is uint16
+        self.dtype_name = dtype_name
         self._reader = ops.RowReader(
             str(rows.filename),
             offset=rows.offset,
@@ -58,34 +57,13 @@ class DiskRows:
 
     @classmethod
     def of(cls, graph: Graph, *, max_gap_bytes: int) -> DiskRows:
-        """Open the feature file of ``graph``.
-
-        Raises:
-            ConfigError: the features are in memory, without a file.
-            OSError: the file cannot be read.
-        """
+        """Open the feature file of ``graph``; ConfigError: the features are in memory."""
         return cls(
             mapped_features(graph),
             dtype_name=graph.feature_dtype,
             num_features=graph.num_features,
             max_gap_bytes=max_gap_bytes,
         )
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows."""
-        return len(self._features)
-
-    @property
-    def width(self) -> int:
-        """Elements of a row."""
-        return int(self._features.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The NumPy type in which rows are stored; bfloat16 is uint16."""
-        dtype: np.dtype[Any] = self._features.dtype
-        return dtype
 
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
         """Start reading row ``vertices[i]`` into ``buffer[slots[i]]``, and return a ticket."""
@@ -101,11 +79,7 @@ class DiskRows:
         return rows
 
     def finish(self, ticket: int) -> None:
-        """Wait until the rows of ``ticket`` have arrived.
-
-        Raises:
-            OSError: the rows could not be read.
-        """
+        """Wait until the rows of ``ticket`` have arrived."""
         self._reader.wait(ticket)
 
     def take_reads(self) -> SourceReads:
@@ -121,20 +95,12 @@ class DiskRows:
 
 
 def features_file(graph: Graph) -> Path:
-    """Return the path of the file that has the features of ``graph``.
-
-    Raises:
-        ConfigError: the features are in memory, without a file.
-    """
+    """Return the path of the file that has the features of ``graph``; see ``mapped_features``."""
     return Path(str(mapped_features(graph).filename))
 
 
 def mapped_features(graph: Graph) -> np.memmap[Any, Any]:
-    """Return the mapped features of ``graph``.
-
-    Raises:
-        ConfigError: the features are in memory, without a file.
-    """
+    """Return the mapped features of ``graph``; ConfigError: they are in memory, without a file."""
     features: Any = graph.features
     if not isinstance(features, np.memmap) or not features.flags.c_contiguous:
         raise ConfigError(
@@ -142,3 +108,178 @@ def mapped_features(graph: Graph) -> np.memmap[Any, Any]:
             "in memory; a graph store on disk has them in a file"
         )
     return features
+
+
+_SEED = 0
+_SMALL_BYTES = 4096
+_LARGE_BYTES = MAX_REQUEST_BYTES
+#: Smallest file to measure: a smaller one takes a few requests on any disk.
+_MIN_RATED_BYTES = 1 << 24
+#: Reads of a submission; with ``_SUBMISSIONS``, more reads than ``depth`` are always queued.
+_READS = 512
+_SUBMISSIONS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiskRates:
+    """Rates of random reads from a disk."""
+
+    requests_per_s: float  #: random reads of 4 KiB
+    bytes_per_s: float  #: bytes of random reads of 64 KiB
+
+    @property
+    def max_gap_bytes(self) -> int:
+        """Bytes read in the time of a request: a smaller gap is read, not skipped."""
+        return max(round(self.bytes_per_s / self.requests_per_s) - _SMALL_BYTES, 0)
+
+    def seconds(self, num_requests: float, num_bytes: float) -> float:
+        """Return the time of ``num_requests`` requests that read ``num_bytes`` bytes in total."""
+        request_s = 1 / self.requests_per_s - _SMALL_BYTES / self.bytes_per_s
+        return num_requests * max(request_s, 0.0) + num_bytes / self.bytes_per_s
+
+
+def cached_disk_rates(file: Path) -> DiskRates | None:
+    """Return the rates of the disk of ``file``, measured once in a process; None: it is small."""
+    return _cached_rates(file) if file.stat().st_size >= _MIN_RATED_BYTES else None
+
+
+def max_read_gap(file: Path) -> int:
+    """Return the largest gap in bytes between two reads of ``file`` that one request reads."""
+    rates = cached_disk_rates(file)
+    return file.stat().st_size if rates is None else rates.max_gap_bytes
+
+
+@cache
+def _cached_rates(file: Path) -> DiskRates:
+    return measure_disk(file)
+
+
+def measure_disk(path: str | Path, *, depth: int = DEPTH, seconds: float = 0.5) -> DiskRates:
+    """Measure the disk of a file by random reads of 4 and 64 KiB, each for ``seconds``.
+
+    The file should exceed the disk's internal cache. On a file system without direct reads, cached
+    parts make the rates higher. ConfigError: the file is smaller than 64 KiB.
+    """
+    file = os.fspath(path)
+    size = os.stat(file).st_size
+    if size < _LARGE_BYTES:
+        raise ConfigError(f"{file}: expected at least {_LARGE_BYTES} bytes, got {size}")
+    small = _reads_per_s(file, size, _SMALL_BYTES, depth=depth, seconds=seconds)
+    large = _reads_per_s(file, size, _LARGE_BYTES, depth=depth, seconds=seconds)
+    return DiskRates(requests_per_s=small, bytes_per_s=large * _LARGE_BYTES)
+
+
+def _reads_per_s(file: str, size: int, num_bytes: int, *, depth: int, seconds: float) -> float:
+    """Return the random reads of ``num_bytes`` that finish per second."""
+    num_parts = size // num_bytes
+    reader = ops.RowReader(
+        file,
+        offset=0,
+        num_rows=num_parts,
+        row_bytes=num_bytes,
+        depth=depth,
+        max_gap_bytes=0,
+        max_request_bytes=num_bytes,
+    )
+    # The content is not used: all reads go to one slot.
+    buffer = (np.zeros((1, num_bytes), np.uint8), "uint8")
+    slots = np.zeros(_READS, np.int32)
+    generator = np.random.default_rng(_SEED)
+    tickets: deque[int] = deque()
+    try:
+        start = time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            tickets.append(reader.submit(generator.integers(0, num_parts, _READS), buffer, slots))
+            if len(tickets) == _SUBMISSIONS:
+                reader.wait(tickets.popleft())
+        while tickets:
+            reader.wait(tickets.popleft())
+        counters = reader.take_counters()
+        return counters["requests"] / counters["busy_s"]
+    finally:
+        reader.close()
+
+
+#: Bytes of the offset of a resident list.
+_OFFSET_BYTES = 8
+#: Bytes of a bitmap block, which says which of 64 vertices have a resident list.
+_BLOCK_BYTES, _BLOCK_VERTICES = 16, 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResidentAdjacency:
+    """Adjacency lists that host memory holds."""
+
+    vertices: IntArray  #: ``[k]`` vertices of the lists, ascending, of the type of ``indices``
+    part: float  #: share of the edges, 0 to 1
+    expected_hits: float  #: expected share of list reads that memory serves, 0 to 1
+
+
+def choose_resident_lists(
+    graph: Graph, reads: Float32Array, *, memory_bytes: int
+) -> ResidentAdjacency:
+    """Choose the adjacency lists with the most reads per byte that fit into ``memory_bytes``.
+
+    Legion (Sun et al. 2023, section 4.2.1) ranks lists by hotness. Here hotness is divided by the
+    bytes of a list, since sampling reads few entries of a long list. ``reads`` (``[num_vertices]``)
+    are expected reads of each list, in any unit; memory includes offsets and bitmap.
+    """
+    degrees = np.diff(graph.indptr)
+    num_bytes = degrees * graph.indices.itemsize + _OFFSET_BYTES
+    read = np.flatnonzero((degrees > 0) & (reads > 0))
+    order = read[np.argsort(-reads[read] / num_bytes[read], kind="stable")]
+    bitmap = (graph.num_vertices // _BLOCK_VERTICES + 1) * _BLOCK_BYTES
+    fitting = np.cumsum(num_bytes[order]) <= memory_bytes - bitmap
+    vertices = np.sort(order[fitting]).astype(graph.indices.dtype)
+    total = float(reads[read].sum(dtype=np.float64))
+    return ResidentAdjacency(
+        vertices=vertices,
+        part=float(degrees[vertices].sum()) / max(graph.num_edges, 1),
+        expected_hits=float(reads[vertices].sum(dtype=np.float64)) / total if total else 0.0,
+    )
+
+
+def open_lists(graph: Graph, vertices: IntArray, *, max_gap_bytes: int) -> ops.DiskLists:
+    """Open the file of ``graph.indices``, and load the adjacency lists of ``vertices``, ascending.
+
+    ``max_gap_bytes`` is the largest gap between two neighbors that one request reads. ConfigError:
+    there is no file. GraphError: the topology is damaged. OSError: the file cannot be read.
+    """
+    indices = mapped_indices(graph)
+    with ops.naming_graph(graph.path or graph.name):
+        return ops.DiskLists(
+            str(indices.filename),
+            graph.indptr,
+            indices,
+            vertices,
+            offset=indices.offset,
+            max_gap_bytes=min(max_gap_bytes, MAX_GAP_BYTES),
+        )
+
+
+def indices_file(graph: Graph) -> Path:
+    """Return the path of the file that has ``graph.indices``; raise like ``mapped_indices``."""
+    return Path(str(mapped_indices(graph).filename))
+
+
+def mapped_indices(graph: Graph) -> np.memmap[Any, Any]:
+    """Return the mapped ``graph.indices``; ConfigError: they are in memory, without a file."""
+    indices: Any = graph.indices
+    if not isinstance(indices, np.memmap):
+        raise ConfigError(
+            "sampler.memory_bytes: expected adjacency lists in a file, got those of "
+            f"{graph.path or graph.name} in memory; a graph store on disk has them in a file"
+        )
+    return indices
+
+
+def take_reads(lists: ops.DiskLists) -> Access:
+    """Return the samplers' reads of adjacency lists since the last call."""
+    counters = lists.take_counters()
+    return Access(
+        hits=round(counters["hits"]),
+        misses=round(counters["misses"]),
+        link_bytes=round(counters["bytes_read"]),
+        link_requests=round(counters["requests"]),
+        waited_us=round(1e6 * counters["waited_s"]),
+    )

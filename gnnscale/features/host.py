@@ -19,12 +19,9 @@ class HostFeatures(FeatureStore):
     """The full feature matrix in host memory or in a mapped file.
 
     ``aggregate`` reads and aggregates in one pass (fused load-aggregate), so the matrix of the
-    |V^0| gathered rows never exists. Fusing is exact, since input features need no gradient.
-
-    If the matrix exceeds memory, ``aggregate`` gathers first: a row that many edges read is then
-    read from the disk once.
-
-    The store has no cache and reports neither hits nor misses.
+    |V^0| gathered rows never exists; input features need no gradient. If the matrix exceeds memory,
+    ``aggregate`` gathers first: a row of many edges is then read from the disk once. The store has
+    no cache and reports neither hits nor misses.
     """
 
     def __init__(
@@ -52,11 +49,7 @@ class HostFeatures(FeatureStore):
 
     @classmethod
     def of(cls, graph: Graph, *, columns: tuple[int, int] | None = None) -> HostFeatures:
-        """Return the store of a graph's features, or of some of their columns.
-
-        Raises:
-            GraphError: the graph store has the rows of a single shard.
-        """
+        """Return the store of a graph's features, or of some columns; GraphError: a shard only."""
         if isinstance(graph.features, ShardedFeatures):
             raise graph.features.refused()
         from_disk = read_from_disk(graph)

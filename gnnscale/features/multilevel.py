@@ -57,10 +57,8 @@ class MultiLevelStore(WrappedStore):
 
     The values equal the backing store's, bit for bit. The steps of a run are expected in gather
     order, each at least ``lead`` steps before its gather. Any other gather, e.g. of a profiling
-    run, reads host memory and the backing store, and changes nothing.
-
-    One thread may expect while another gathers; the distance between the two does not change the
-    device's hits.
+    run, reads host memory and the backing store, and changes nothing. One thread may expect while
+    another gathers, at any distance.
     """
 
     def __init__(self, tier: TieredStore, rows: DeviceCacheRows) -> None:
@@ -128,10 +126,7 @@ class MultiLevelStore(WrappedStore):
         return out, self._count(ready, counts)
 
     def replace(self, rows: DeviceCacheRows) -> None:
-        """Read other rows on the device in the steps without a plan.
-
-        ``rows`` has as many rows as before and is static: no policy replaces them.
-        """
+        """Read other static rows on the device, as many as before, in the steps without a plan."""
         with self._planning:
             self._rows = rows
 

@@ -120,11 +120,7 @@ class SharedFeaturesConfig(FeatureStoreConfig):
             check_range("features.window", self.window, 1, _MAX_WINDOW)
 
     def open(self, graph: Graph) -> FeatureStore:
-        """Refuse: a single worker cannot read the rows of other machines.
-
-        Raises:
-            ConfigError: always.
-        """
+        """Refuse: a single worker cannot read the rows of other machines."""
         raise self.refused()
 
     def refused(self) -> ConfigError:
@@ -205,7 +201,7 @@ class LearnedFeaturesConfig(HostFeaturesConfig):
 class StructuralFeaturesConfig(HostFeaturesConfig):
     """Base of rows computed from the structure, in place of the graph's features.
 
-    Each process computes them when it opens a graph, also a graph other than the training graph.
+    Each process computes them when it opens a graph, be it the training graph or another.
     """
 
     replaces: ClassVar[bool] = True

@@ -26,25 +26,15 @@ def degree_rows(graph: Graph) -> Float32Array:
 def projected_rows(
     graph: Graph, *, dim: int, hops: int, seed: int, num_threads: int
 ) -> Float32Array:
-    """Return the sum of randomly projected neighborhoods: FastRP (Chen et al., CIKM 2019).
+    """Return the sum of randomly projected neighborhoods, ``[num_vertices, dim]``: FastRP.
 
-    Every vertex has a sparse random row: each element is 1 or -1 with probability 1/6 each, else 0.
-    Each hop replaces a row by the mean over the vertex's in-neighbors, weighted if edges have
-    weights, and scales it to a mean square of 1. The result is the sum of the rows after each hop.
-    Vertices with similar neighborhoods have similar rows.
+    Every vertex has a sparse random row, a function of ``seed`` and its id: each element is 1 or -1
+    with probability 1/6 each, else 0. Each hop replaces a row by the mean over the vertex's
+    in-neighbors, weighted if edges have weights, and scales it to a mean square of 1. The result is
+    the sum of the rows after each hop.
 
-    The paper weights hops and scales random rows by degrees, with factors tuned for each graph;
-    here all hops have weight 1.
-
-    Args:
-        graph: at most 2^31 vertices.
-        dim: length of a row.
-        hops: number of hops.
-        seed: seed of the random rows; the random row of a vertex depends on ``seed`` and its id.
-        num_threads: threads to use; the result does not depend on it.
-
-    Returns:
-        ``[num_vertices, dim]`` float32.
+    Chen et al. (CIKM 2019) weight hops and scale random rows by degrees, with factors tuned for
+    each graph; here all hops have weight 1. A graph has at most 2^31 vertices.
     """
     rows = _random_rows(graph.num_vertices, dim, seed)
     total = np.zeros_like(rows)

@@ -73,11 +73,7 @@ class GeneratedDesign:
         self.check_words()
 
     def check_words(self) -> None:
-        """Check that no text has a special meaning in the files of a design.
-
-        Raises:
-            ConfigError: a text has characters that are not allowed.
-        """
+        """Check that no text has a special meaning in the files of a design."""
         check_label("board", self.board)
         for name in ("version", "sources", "part", "platform", "mode"):
             check_word(name, getattr(self, name))
@@ -97,11 +93,7 @@ class GeneratedDesign:
 
 
 def read_design(directory: Path) -> GeneratedDesign:
-    """Read the record of the design in ``directory``.
-
-    Raises:
-        ConfigError: the record is missing or damaged, or has another format version.
-    """
+    """Read the record in ``directory``; ConfigError: it is missing, damaged or of other format."""
     file = directory / DESIGN_FILE
     try:
         content = read_regular(file, limit=_MAX_BYTES)

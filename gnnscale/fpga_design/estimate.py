@@ -16,18 +16,11 @@ from gnnscale.fpga_design.dse.goal import BatchWorkload
 from gnnscale.fpga_design.dse.own_model import groups_of, unit_bandwidth
 from gnnscale.fpga_design.package import random_graph
 from gnnscale.fpga_design.resources import DesignSize, Resources, fit
-from gnnscale.fpga_design.resources.die import MAX_SHARE
+from gnnscale.fpga_design.resources.processes import MAX_SHARE
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, ModelConfig
+from gnnscale.planner.cost_model import hitgnn
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.cost_model.hitgnn import (
-    FEATURE_BYTES,
-    ComputeDesign,
-    FpgaCard,
-    Phase,
-    gnn_seconds,
-    phases,
-)
 from gnnscale.planner.fpga_board import Board
 from gnnscale.planner.simulator.hitgnn import layer_sizes
 from gnnscale.sampling import SamplerConfig
@@ -97,15 +90,10 @@ def estimate(board: Board, goal: Goal, point: Point, csim: SimulationComparison)
     size = DesignSize(n=point.n, m=point.m, row_words=row_words)
     batch = goal.batches[0]
     groups, (part, *_) = groups_of(goal, units, row_words)
-    card = FpgaCard(
-        clock_hz=board.clock_hz,
-        bandwidth=unit_bandwidth(board, dies),
-        link_bandwidth=goal.link_bandwidth / units,
-        local_share=part.local_share,
-    )
-    design = ComputeDesign(n=point.n, m=point.m)
-    passes = phases(card, part.layers)
-    cycles = groups * gnn_seconds(passes, design) * board.clock_hz
+    bandwidth = unit_bandwidth(board, dies)
+    (passes,) = goal.passes([part], clock_hz=board.clock_hz, bandwidth=bandwidth, units=units)
+    design = hitgnn.ComputeDesign(n=point.n, m=point.m)
+    cycles = groups * hitgnn.gnn_seconds(passes, design) * board.clock_hz
     step_s = cycles / board.clock_hz
     fits = {die.name: fit(size, die) for die in dies}
     return Estimate(
@@ -125,7 +113,7 @@ def estimate(board: Board, goal: Goal, point: Point, csim: SimulationComparison)
     )
 
 
-def _pass(phase: Phase, design: ComputeDesign, clock_hz: int) -> Pass:
+def _pass(phase: hitgnn.Phase, design: hitgnn.ComputeDesign, clock_hz: int) -> Pass:
     return Pass(
         name=phase.name,
         load=(phase.memory_s + phase.link_s) * clock_hz,
@@ -138,11 +126,11 @@ def _pass(phase: Phase, design: ComputeDesign, clock_hz: int) -> Pass:
 def _memory_bytes(part: BatchWorkload, groups: int) -> dict[str, float]:
     """Return the bytes between a unit and its memory in a step; hidden rows stay on the chip."""
     first = part.layers[0]
-    weights = sum(layer.num_weights for layer in part.layers) * FEATURE_BYTES
+    weights = sum(layer.num_weights for layer in part.layers) * hitgnn.FEATURE_BYTES
     # Backward propagation reads the edges of all layers but the first again.
     edges = sum(layer.edges for layer in part.layers) * 2 - first.edges
     return {
-        "features": groups * first.sources * first.width_in * FEATURE_BYTES,
+        "features": groups * first.sources * first.width_in * hitgnn.FEATURE_BYTES,
         "edges": groups * edges * _EDGE_BYTES,
         "weights": groups * 2.0 * weights,
         "gradients": groups * float(weights),
@@ -161,19 +149,7 @@ def compare_with_csim(
     library: Path,
     seed: int,
 ) -> SimulationComparison:
-    """Train a small mini-batch in C simulation, and compute its cycles by the equations.
-
-    Args:
-        point: the design.
-        board: the card.
-        model: options of the model.
-        sampler: options of the sampler.
-        graph: graph to sample. None: a random graph.
-        num_features: features of the graph.
-        num_classes: classes of the graph.
-        library: library of the C simulation.
-        seed: seed of weights and sampling.
-    """
+    """Train on ``graph``, or a random one, in C simulation, and by the equations."""
     used = graph or random_graph(_VERTICES, _VERTICES * _DEGREE, num_features, num_classes)
     torch.manual_seed(seed)
     built = model.build(num_features=num_features, num_classes=num_classes)
@@ -183,9 +159,11 @@ def compare_with_csim(
     limits = ChipLimits(n=point.n, row_words=point.row_words or ChipLimits.row_words)
     counted = train_alone(library, limits, used, built, batch).counters["cycles"]
     dies = [die for die in board.dies if die.name in point.dies]
-    card = FpgaCard(clock_hz=board.clock_hz, bandwidth=unit_bandwidth(board, dies))
+    card = hitgnn.FpgaCard(clock_hz=board.clock_hz, bandwidth=unit_bandwidth(board, dies))
     layers = [layer.in_words() for layer in layer_sizes(BatchSize.of(batch), built.layer_costs)]
-    seconds = gnn_seconds(phases(card, layers), ComputeDesign(n=point.n, m=point.m))
+    seconds = hitgnn.gnn_seconds(
+        hitgnn.phases(card, layers), hitgnn.ComputeDesign(n=point.n, m=point.m)
+    )
     return SimulationComparison(
         num_seeds=len(seeds), csim_cycles=counted, equation_cycles=seconds * board.clock_hz
     )

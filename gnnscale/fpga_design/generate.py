@@ -45,13 +45,7 @@ class DesignPackage:
     def write(
         self, directory: Path, *, groups: Mapping[str, str], options: Mapping[str, Any]
     ) -> None:
-        """Write the design's directory.
-
-        Args:
-            directory: the directory.
-            groups: choices of configuration groups for the host, such as ``model: sage``.
-            options: further options for the host.
-        """
+        """Write the design's directory, with the host's ``options`` and choices of ``groups``."""
         layer = self.header is not None
         texts = {
             "gnnscale_design.hpp": package.constants(self.design),
@@ -76,10 +70,9 @@ class DesignPackage:
 def generate(config: GenerateConfig) -> DesignPackage:
     """Choose a design and prepare its files, without writing them.
 
-    Raises:
-        ConfigError: no design fits the board, the kernels do not support the model, or a compiler
-            is missing for a design without a shipped library.
-        GraphError: the graph store is not usable.
+    Raises ConfigError if no design fits the board, the kernels do not support the model, or a
+    compiler is missing for a design without a shipped library; GraphError if the graph store is not
+    usable.
     """
     graph = None if config.dataset is None else config.dataset.open()
     header = _check_model(config, graph)
@@ -168,10 +161,7 @@ def _generated(
     num_features, num_classes = _widths(config, graph)
     widths = {"num_features": num_features, "num_classes": num_classes}
     vectors = make_vectors(
-        config.model,
-        limits=ChipLimits(n=point.n, row_words=row_words),
-        library=library,
-        **widths,
+        config.model, limits=ChipLimits(n=point.n, row_words=row_words), library=library, **widths
     )
     compared = compare_with_csim(
         point,

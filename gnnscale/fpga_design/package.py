@@ -81,12 +81,7 @@ def connectivity(design: GeneratedDesign) -> str:
 
 
 def make_constants(design: GeneratedDesign, *, header: bool) -> str:
-    """Return ``design.mk``, which the Makefile includes.
-
-    Args:
-        design: the design.
-        header: whether the directory has a ``layer.hpp`` of the user's layers.
-    """
+    """Return ``design.mk`` for the Makefile; ``header``: the directory has a ``layer.hpp``."""
     design.check_words()
     values = {
         "PLATFORM": design.platform,
@@ -105,13 +100,7 @@ def make_constants(design: GeneratedDesign, *, header: bool) -> str:
 
 
 def tcl_constants(design: GeneratedDesign, depths: Mapping[str, int], *, header: bool) -> str:
-    """Return ``design.tcl``, which ``hls.tcl`` reads.
-
-    Args:
-        design: the design.
-        depths: words of each port's buffer in the test vectors, for co-simulation.
-        header: whether the directory has a ``layer.hpp``.
-    """
+    """Return ``design.tcl`` for ``hls.tcl``; ``depths`` are words of the test vectors by port."""
     design.check_words()
     layer = ' -DGNNSCALE_LAYER_HEADER=\\"layer.hpp\\"' if header else ""
     lines = [
@@ -132,16 +121,7 @@ def host_configuration(
     memory_bytes: int,
     link_bandwidth: float,
 ) -> str:
-    """Return ``train.yaml``, the file for ``gnnscale train config=FILE``.
-
-    Args:
-        design: the design.
-        groups: choices of configuration groups, such as ``model: sage``.
-        options: further options.
-        cards: number of cards that train.
-        memory_bytes: memory of a card.
-        link_bandwidth: bytes per second of a card's link.
-    """
+    """Return ``train.yaml``, the file for ``gnnscale train config=FILE``."""
     design.check_words()
     card = {
         "kind": "fpga",
@@ -171,14 +151,7 @@ def host_configuration(
 def write_files(
     directory: Path, sources: Path, texts: Mapping[str, str], binaries: Mapping[str, bytes]
 ) -> None:
-    """Write a design's directory: ``texts`` and ``binaries`` by name, and copies of the sources.
-
-    Args:
-        directory: the directory.
-        sources: folder of the kernels' sources.
-        texts: contents of text files by name.
-        binaries: contents of binary files by name.
-    """
+    """Write a design's directory: ``texts`` and ``binaries`` by name, and copies of the sources."""
     for folder in FOLDERS:
         for source in sorted((sources / folder).rglob("*.[ch]pp")):
             _write(directory / source.relative_to(sources), source.read_bytes())
@@ -218,10 +191,7 @@ class Vectors:
         }
 
     def files(self) -> dict[str, bytes]:
-        """Return the contents of the test bench's files by name.
-
-        ``arguments.txt`` lists the words of each port's buffer, then the scalar arguments.
-        """
+        """Return the files of the test bench by name; ``arguments.txt`` has depths and scalars."""
         lines = [f"{name} {words}" for name, words in self.depths.items()]
         lines += [f"scalar {value}" for value in self.step.scalars]
         contents = {f"{name}.bin": array.tobytes() for name, array in self.step.inputs.items()}
@@ -234,11 +204,7 @@ class Vectors:
 def make_vectors(
     model: ModelConfig, *, num_features: int, num_classes: int, limits: ChipLimits, library: Path
 ) -> Vectors:
-    """Train a step of a small graph with the model's widths in C simulation.
-
-    Raises:
-        ConfigError: the model does not fit the design.
-    """
+    """Train a step of a small graph with the model's widths in C simulation."""
     torch.manual_seed(0)
     built = model.build(num_features=num_features, num_classes=num_classes)
     assert isinstance(built, GNN)

@@ -1,6 +1,5 @@
 """Graphs: adjacency lists, features, labels and splits, in memory or in a graph store."""
 
-from gnnscale.graph.edges import EdgeData, EdgeLabels
-from gnnscale.graph.graph import Graph, Origin
+from gnnscale.graph.graph import Graph
 from gnnscale.graph.split import Split, SplitLabels, SplitSource
-from gnnscale.graph.weights import list_sums
+from gnnscale.graph.topology import EdgeData, EdgeLabels, Origin, list_sums

@@ -35,19 +35,12 @@ def row_bytes(dtype: str, num_features: int) -> int:
 
 
 def quantized(rows: Float32Array, dtype: str) -> UInt8Array:
-    """Return finite ``rows`` quantized symmetrically around 0.
+    """Return finite ``rows`` ``[n, f]`` quantized symmetrically around 0, a scale for each row.
 
-    A quantized row is its float32 scale, max|x| / 127 (int8) or max|x| / 7 (int4), followed by
-    x / scale rounded to nearest, ties to even: the error is at most scale / 2. The scale of a row
-    of zeros is 0; other scales are normal numbers. A byte holds two int4, the first in its lower
-    half; an odd row ends with a half of 0.
-
-    Args:
-        rows: ``[n, f]`` float32, finite.
-        dtype: ``int8`` or ``int4``.
-
-    Returns:
-        ``[n, row_length(dtype, f)]`` uint8.
+    The result ``[n, row_length(dtype, f)]`` begins with the float32 scale, max|x| / 127 (int8) or
+    max|x| / 7 (int4), followed by x / scale rounded to nearest, ties to even: the error is at most
+    scale / 2. The scale of a row of zeros is 0; other scales are normal numbers. A byte holds two
+    int4, the first in its lower half; an odd row ends with a half of 0.
     """
     maximum, limits = MAX_QUANTIZED[dtype], np.finfo(np.float32)
     # With a larger scale, scale * maximum could overflow.
@@ -94,11 +87,9 @@ def as_float32(rows: Array, dtype: str, num_features: int) -> Float32Array:
 
 
 def finite(rows: Array, dtype: str) -> BoolArray:
-    """Return whether each element of stored ``rows`` is finite.
+    """Return whether each element of stored ``rows`` is finite, ``[n, f]``.
 
-    Returns:
-        ``[n, f]`` bool; for int8 and int4 ``[n, 1]``, whether the row's scale is valid: finite,
-        not negative, and small enough for its numbers.
+    For int8 and int4 ``[n, 1]``, whether the row's scale is finite, not negative, and small enough.
     """
     if dtype in MAX_QUANTIZED:
         scales = scales_of(rows)

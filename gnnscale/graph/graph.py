@@ -3,56 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from gnnscale.core import (
-    Array,
-    Float32Array,
-    GraphError,
-    Int64Array,
-    IntArray,
-    UInt32Array,
-    standard_arithmetic,
-)
+from gnnscale.core import Array, GraphError, standard_arithmetic
 from gnnscale.core.artifact.npy import check_length, row_slices
+from gnnscale.core.types import IntArray
+from gnnscale.graph import store_format
 from gnnscale.graph.dtypes import MAX_QUANTIZED, as_float32, quantized, row_length
-from gnnscale.graph.edges import EdgeData, EdgeLabels
 from gnnscale.graph.sharded import ShardedFeatures
-from gnnscale.graph.split import Split, SplitSource
-from gnnscale.graph.store_format import (
-    EDGE_LABELS,
-    EDGE_SPLITS,
-    OWNER,
-    SPLIT_ARRAYS,
-    applicable_metadata,
-    map_arrays,
-    read_meta,
-    vertex_dtype,
-    write_store,
-)
-from gnnscale.graph.weights import checked_list_sums
+from gnnscale.graph.split import Split
+from gnnscale.graph.topology import EdgeData, Origin, Topology
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
-    """Source of a graph."""
-
-    path: Path | None = None  #: the graph store. None: the graph is in memory
-    content: str | None = None  #: hex digest of the store's content. None: the graph is in memory
-    #: best test accuracy that the graph's generator allows. None: unknown
-    attainable_accuracy: float | None = None
-    #: whether the features are the store's, and not computed or learned by a run
-    has_stored_features: bool = True
-    #: names of the split's parts at their source
-    split: SplitSource = field(default_factory=SplitSource)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Graph:
+class Graph(Topology):
     """Homogeneous, immutable graph with features, labels and a split.
 
     Attributes:
@@ -84,27 +51,16 @@ class Graph:
         (34, 156, (34, 34))
     """
 
-    name: str
-    indptr: Int64Array
-    indices: IntArray
     features: Array
     feature_dtype: str
     labels: IntArray
     num_classes: int
     split: Split = field(default_factory=Split)
     metric: str = "accuracy"
-    origin: Origin = Origin()
-    degrees: UInt32Array | None = None
-    edges: EdgeData = field(default_factory=EdgeData)
-    lists: Any = None
     num_quantized: int = 0
 
     def check_files(self) -> None:
-        """Check that the mapped files are as long as when the graph was opened.
-
-        Raises:
-            GraphError: a file became shorter; data read from it may be wrong.
-        """
+        """Raise GraphError if a mapped file became shorter than when the graph was opened."""
         features = () if isinstance(self.features, ShardedFeatures) else (self.features,)
         split = (self.train_idx, self.valid_idx, self.test_idx)
         edges = self.edges.arrays().values()
@@ -125,61 +81,6 @@ class Graph:
     def test_idx(self) -> IntArray:
         """Ids of test vertices."""
         return self.split.test_idx
-
-    @property
-    def path(self) -> Path | None:
-        """Path of the graph store. None: the graph is in memory."""
-        return self.origin.path
-
-    @property
-    def content(self) -> str | None:
-        """Hex digest of the store's content. None: the graph is in memory."""
-        return self.origin.content
-
-    @property
-    def attainable_accuracy(self) -> float | None:
-        """Best test accuracy that the graph's generator allows. None: unknown."""
-        return self.origin.attainable_accuracy
-
-    @property
-    def edge_weights(self) -> Float32Array | None:
-        """``[num_edges]`` weights. None: all edges weigh 1."""
-        return self.edges.weights
-
-    @property
-    def edge_ids(self) -> Int64Array | None:
-        """``[num_edges]`` numbers of edges. None: numbers are positions in ``indices``."""
-        return self.edges.ids
-
-    @property
-    def edge_rows(self) -> UInt32Array | None:
-        """``[num_edges]`` row in ``edge_features`` of each edge. None: edges have no features."""
-        return self.edges.rows
-
-    @property
-    def edge_features(self) -> Float32Array | None:
-        """``[num_rows, num_edge_features]``, indexed by ``edge_rows``. None: no features."""
-        return self.edges.features
-
-    @property
-    def edge_labels(self) -> EdgeLabels | None:
-        """Labels and split of edges, or None."""
-        return self.edges.labels
-
-    @property
-    def num_edge_features(self) -> int:
-        """Number of features of an edge."""
-        return 0 if self.edge_features is None else int(self.edge_features.shape[1])
-
-    @property
-    def num_vertices(self) -> int:
-        """Number of vertices."""
-        return len(self.indptr) - 1
-
-    @property
-    def num_edges(self) -> int:
-        """Number of directed edges."""
-        return len(self.indices)
 
     @property
     def num_features(self) -> int:
@@ -203,34 +104,6 @@ class Graph:
         """Whether labels are regression targets, not classes."""
         return self.labels.dtype.kind == "f"
 
-    @cached_property
-    def weight_sums(self) -> Float32Array | None:
-        """``[num_vertices]`` sum of the weights of each vertex's in-edges, or None.
-
-        Computed on first use, which reads all weights. NaN for vertices whose adjacency list is
-        missing in this part of a graph.
-
-        Raises:
-            GraphError: a weight or an offset is damaged.
-        """
-        if self.edge_weights is None:
-            return None
-        source = self.path or self.name
-        sums = checked_list_sums(self.indptr, self.edge_weights, source=source)
-        if self.degrees is not None:
-            sums[(np.asarray(self.degrees) > 0) & (np.diff(self.indptr) == 0)] = np.nan
-        return sums
-
-    @property
-    def topology_bytes(self) -> int:
-        """Bytes of ``indptr`` and ``indices``."""
-        return self.indptr.nbytes + self.indices.nbytes
-
-    @property
-    def mapped_bytes(self) -> int:
-        """Bytes of the topology that samplers read randomly in mapped files."""
-        return self.indptr.nbytes if self.lists is not None else self.topology_bytes
-
     @property
     def feature_bytes(self) -> int:
         """Bytes of ``features``."""
@@ -249,14 +122,7 @@ class Graph:
         return replace(self, split=replace(self.split, **parts))
 
     def with_quantized_features(self, dtype: str) -> Graph:
-        """Return the graph with features quantized in memory (docs/data.md).
-
-        Args:
-            dtype: ``int8`` or ``int4``.
-
-        Raises:
-            GraphError: ``dtype`` is another type, or a feature is not finite.
-        """
+        """Return the graph with finite features quantized to int8 or int4 (docs/data.md)."""
         if dtype not in MAX_QUANTIZED:
             raise GraphError(f"{self.name}: features as {dtype}, allowed are int8 and int4")
         width = self.num_features
@@ -282,28 +148,20 @@ class Graph:
             GraphError: a file is missing, truncated, of another version, or invalid.
         """
         path = Path(path)
-        meta = read_meta(path)
-        arrays = map_arrays(path, meta)
+        meta = store_format.read_meta(path)
+        arrays = store_format.map_arrays(path, meta)
         # Another process may have replaced the store in between.
-        if read_meta(path).content != meta.content:
+        if store_format.read_meta(path).content != meta.content:
             raise GraphError(f"{path}: was prepared anew while it was opened; try again")
-        if meta.part is not None and meta.part.rows_of is not None:
-            rows = ShardedFeatures(
-                arrays["features"],
-                arrays.pop(OWNER),
-                part=meta.part.index,
-                num_parts=meta.part.num_parts,
-                partition=meta.part.rows_of,
-                path=path,
-            )
-            arrays["features"] = cast(Any, rows)  # has the matrix's shape, refuses reads
+        if meta.part is not None and meta.divides_rows:
+            arrays["features"] = _sharded(arrays, meta.part, path)
         return cls(
             name=meta.name,
             feature_dtype=meta.feature_dtype,
             num_quantized=meta.num_features,
             num_classes=meta.num_classes,
             metric=meta.metric,
-            split=Split(**{name: arrays.pop(name) for name in SPLIT_ARRAYS}),
+            split=Split(**{name: arrays.pop(name) for name in store_format.SPLIT_ARRAYS}),
             origin=Origin(
                 path=path, content=meta.graph_content, attainable_accuracy=meta.attainable_accuracy
             ),
@@ -335,23 +193,11 @@ class Graph:
         self.origin.split.check_labeled(parts, self.labels, self.name)
         if self.edge_labels is not None:
             self.edge_labels.check_split()
-        ids = vertex_dtype(self.num_vertices)
-        arrays = {
-            "indptr": self.indptr,
-            "indices": self.indices.astype(ids, copy=False),
-            "features": self.features,
-            "labels": self.labels,
-        }
-        for part in SPLIT_ARRAYS:
-            arrays[part] = np.sort(getattr(self, part)).astype(ids)
-        arrays |= self.edges.arrays()
         labels = self.edge_labels
-        for part in EDGE_SPLITS if labels is not None else ():
-            arrays[part] = np.sort(arrays[part]).astype(vertex_dtype(len(arrays[EDGE_LABELS])))
-        notes, copied = self._notes()
-        write_store(
+        notes, copied = _applicable_notes(self)
+        store_format.write_store(
             Path(path),
-            arrays,
+            _store_arrays(self),
             copied=copied,
             name=self.name,
             num_classes=self.num_classes,
@@ -368,23 +214,6 @@ class Graph:
             **notes,
         )
 
-    def _notes(self) -> tuple[dict[str, Any], list[Path]]:
-        """Return the metadata of the graph's store that still applies, and its files."""
-        if self.path is None:
-            return {}, []
-        stored = Graph.open(self.path)
-        pairs = {
-            "features": (self.features, stored.features),
-            "labels": (self.labels, stored.labels),
-            "edge_features": (self.edge_features, stored.edge_features),
-        }
-        if self.edge_labels is not None and stored.edge_labels is not None:
-            pairs["edge_labels"] = self.edge_labels.labels, stored.edge_labels.labels
-        unchanged = [name for name, arrays in pairs.items() if _are_equal(*arrays)]
-        if self.num_vertices == stored.num_vertices:
-            unchanged.append("vertices")
-        return applicable_metadata(self.path, unchanged)
-
 
 def _are_equal(array: Array | None, stored: Array | None) -> bool:
     """Whether two arrays map one region of a file or have equal elements; False for None."""
@@ -392,3 +221,49 @@ def _are_equal(array: Array | None, stored: Array | None) -> bool:
         regions = [(mapped.filename, mapped.offset, mapped.shape) for mapped in (array, stored)]
         return regions[0] == regions[1]
     return array is not None and stored is not None and bool(np.array_equal(array, stored))
+
+
+def _applicable_notes(graph: Graph) -> tuple[dict[str, Any], list[Path]]:
+    """Return the metadata of the graph's store that still applies, and its files."""
+    if graph.path is None:
+        return {}, []
+    stored = Graph.open(graph.path)
+    pairs = {
+        "features": (graph.features, stored.features),
+        "labels": (graph.labels, stored.labels),
+        "edge_features": (graph.edge_features, stored.edge_features),
+    }
+    if graph.edge_labels is not None and stored.edge_labels is not None:
+        pairs["edge_labels"] = graph.edge_labels.labels, stored.edge_labels.labels
+    unchanged = [name for name, arrays in pairs.items() if _are_equal(*arrays)]
+    if graph.num_vertices == stored.num_vertices:
+        unchanged.append("vertices")
+    return store_format.applicable_metadata(graph.path, unchanged)
+
+
+def _store_arrays(graph: Graph) -> dict[str, Array]:
+    """Return the arrays of a graph in the types of a store; splits are sorted."""
+    ids = store_format.vertex_dtype(graph.num_vertices)
+    indices = graph.indices.astype(ids, copy=False)
+    arrays = {"indptr": graph.indptr, "indices": indices, "features": graph.features}
+    arrays["labels"] = graph.labels
+    for part in store_format.SPLIT_ARRAYS:
+        arrays[part] = np.sort(getattr(graph, part)).astype(ids)
+    arrays |= graph.edges.arrays()
+    for part in store_format.EDGE_SPLITS if graph.edge_labels is not None else ():
+        arrays[part] = np.sort(arrays[part]).astype(
+            store_format.vertex_dtype(len(arrays[store_format.EDGE_LABELS]))
+        )
+    return arrays
+
+
+def _sharded(arrays: dict[str, Array], part: store_format.PartEntry, path: Path) -> Any:
+    """Return the features of a shard, which have the matrix's shape and refuse reads."""
+    return ShardedFeatures(
+        arrays["features"],
+        arrays.pop(store_format.OWNER),
+        part=part.index,
+        num_parts=part.num_parts,
+        partition=str(part.rows_of),
+        path=path,
+    )

@@ -23,19 +23,10 @@ class ShardedFeatures:
     def __init__(
         self, rows: Array, owner: Array, *, part: int, num_parts: int, partition: str, path: Path
     ) -> None:
-        """Check and store the arrays.
+        """Store ``rows`` of the part's vertices, ascending, and the ``owner`` part of each vertex.
 
-        Args:
-            rows: ``[n, num_features]`` rows of the part's vertices, in ascending order of vertices.
-            owner: ``[num_vertices]`` int16, the part that owns each vertex.
-            part: number of the store's part, from 0.
-            num_parts: number of parts of the partition.
-            partition: digest of the partition's content.
-            path: path of the store.
-
-        Raises:
-            GraphError: an owner is out of range, or the part's number of vertices differs from its
-                number of rows.
+        ``partition`` is the digest of the partition. Raises GraphError if owners do not fit the
+        rows.
         """
         self.rows, self.owner, self.path = rows, owner, path
         self.part, self.num_parts, self.partition = part, num_parts, partition
@@ -43,9 +34,6 @@ class ShardedFeatures:
         self.dtype: np.dtype[Any] = rows.dtype
         self.itemsize = rows.itemsize
         self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * rows.itemsize
-        self._check()
-
-    def _check(self) -> None:
         num_owned = 0
         for part in row_slices(len(self.owner), self.owner.itemsize):
             owner = np.asarray(self.owner[part])

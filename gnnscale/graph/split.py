@@ -2,14 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, IntArray
-from gnnscale.graph.store_format import check_labeled
+from gnnscale.core import Array, BoolArray, GraphError, IntArray
+from gnnscale.core.artifact.npy import row_slices
+
+_SLICE_ENTRIES = 1 << 20
+
+
+#: Bytes of labels and vertex ids checked at a time.
+_LABEL_BYTES = 1 << 22
+
+
+def has_label(labels: Array) -> BoolArray:
+    """Return ``[n]``, whether each row of ``labels``, in a form of ``Graph.labels``, is known.
+
+    Class -1 is unknown, and so is a row of targets that are all NaN; multilabel rows are known.
+    """
+    if labels.dtype.kind == "f":
+        is_number: BoolArray = ~np.isnan(labels)
+        return is_number if labels.ndim == 1 else np.asarray(is_number.any(axis=1))
+    if labels.ndim == 2:
+        return np.ones(len(labels), np.bool_)
+    return np.asarray(labels >= 0)
+
+
+def check_labeled(
+    labels: Array, ids: Array, *, source: object, of: str, part: str = "", hint: str = ""
+) -> None:
+    """Raise GraphError if vertices or edges ``ids`` ``[n]`` lack labels; names the first."""
+    first, count = None, 0
+    row_bytes = ids[:1].nbytes + labels[:1].nbytes
+    for rows in row_slices(len(ids), row_bytes, _LABEL_BYTES):
+        labeled = has_label(labels[ids[rows]])
+        count += len(labeled) - np.count_nonzero(labeled)
+        if first is None and not labeled.all():
+            first = int(ids[rows][labeled.argmin()])
+    if first is not None:
+        of_part = f" of {part}" if part else ""
+        raise GraphError(
+            f"{source}: {of} {first}{of_part} has no label; {count} of {len(ids)} lack one{hint}"
+        )
+
+
+def array_slices(array: Array, overlap: int = 0) -> Iterator[tuple[int, Array]]:
+    """Yield the first row's number and the rows of slices of ``array`` of bounded size."""
+    step = max(1, _SLICE_ENTRIES // max(1, math.prod(array.shape[1:])))
+    for first in range(0, len(array), step):
+        yield first, array[first : first + step + overlap]
+
+
+def check_splits(
+    path: Path,
+    arrays: Mapping[str, Array],
+    names: tuple[str, ...],
+    labels: str,
+    of: str,
+) -> None:
+    """Raise GraphError for a split with an empty part, overlaps, or unlabeled vertices or edges.
+
+    A split with three empty parts is valid. Each worker runs this check, in bounded memory.
+    """
+    if not any(len(arrays[name]) for name in names):
+        return
+    count = len(arrays[labels])
+    for name in names:
+        file, ids = path / f"{name}.npy", arrays[name]
+        if not len(ids):
+            raise GraphError(f"{file}: the split is empty")
+        if any((part[1:] <= part[:-1]).any() for _, part in array_slices(ids, overlap=1)):
+            raise GraphError(f"{file}: the ids do not rise")
+        if ids[0] < 0 or ids[-1] >= count:
+            bad = ids[0] if ids[0] < 0 else ids[-1]
+            raise GraphError(
+                f"{file}: {of} id {bad} is out of range, the graph has {count} "
+                f"{'vertices' if of == 'vertex' else 'rows of edges'}"
+            )
+        if name != names[-1]:
+            check_labeled(arrays[labels], ids, source=file, of=of)
+    parts = {path / f"{name}.npy": arrays[name] for name in names}
+    for first in range(0, count, _SLICE_ENTRIES):
+        _check_disjoint(parts, first, min(first + _SLICE_ENTRIES, count), of)
+
+
+def _check_disjoint(parts: Mapping[Path, Array], first: int, last: int, of: str) -> None:
+    """Raise GraphError for an id in [first, last) that is in two parts; ids of a part rise."""
+    in_earlier_part = np.zeros(last - first, np.bool_)
+    for file, ids in parts.items():
+        # With bounds of another type NumPy would copy all ids.
+        begin, end = np.searchsorted(ids, np.array([first, last], ids.dtype))
+        offsets = ids[begin:end] - first
+        repeated = in_earlier_part[offsets]
+        if repeated.any():
+            duplicate = first + offsets[repeated.argmax()]
+            raise GraphError(f"{file}: {of} {duplicate} is in an earlier part of the split too")
+        in_earlier_part[offsets] = True
 
 
 def _no_vertices() -> IntArray:
@@ -40,13 +133,7 @@ class SplitSource:
     )
 
     def check(self, parts: Sequence[Array], graph: str, of: str = "vertex") -> None:
-        """Raise GraphError if some, but not all, parts of a split are empty.
-
-        Args:
-            parts: ids of training, validation and test.
-            graph: name of the graph.
-            of: ``vertex`` or ``edge``.
-        """
+        """Raise GraphError if some, but not all, parts of a split are empty."""
         empty = [name for name, ids in zip(self.names, parts, strict=True) if not len(ids)]
         if empty and len(empty) < len(parts):
             raise GraphError(
@@ -58,14 +145,7 @@ class SplitSource:
     def check_labeled(
         self, parts: Sequence[Array], labels: Array, graph: str, of: str = "vertex"
     ) -> None:
-        """Raise GraphError for an unlabeled vertex or edge in the training or validation set.
-
-        Args:
-            parts: ids of training, validation and test.
-            labels: labels of all vertices, or edges.
-            graph: name of the graph.
-            of: ``vertex`` or ``edge``.
-        """
+        """Raise GraphError for an unlabeled vertex or edge in the training or validation set."""
         for name, ids in zip(self.names[:2], parts[:2], strict=True):
             hint = f"; leave them out of {name}"
             check_labeled(labels, ids, source=graph, of=of, part=name, hint=hint)
@@ -77,29 +157,23 @@ class SplitLabels(Protocol):
     @property
     def name(self) -> str:
         """Name of the graph, for errors."""
-        ...
 
     @property
     def labels(self) -> Array:
         """Labels of all vertices or edges, in a form of ``Graph.labels``."""
-        ...
 
     @property
     def num_classes(self) -> int:
         """Number of classes, or of regression targets."""
-        ...
 
     @property
     def metric(self) -> str:
         """Name of the default metric."""
-        ...
 
     @property
     def multilabel(self) -> bool:
         """Whether a vertex or edge may have several classes."""
-        ...
 
     @property
     def split(self) -> Split:
         """Training, validation and test sets."""
-        ...

@@ -1,9 +1,8 @@
 """Format of graph stores: arrays and ``meta.json``, checked when a store is opened."""
 
-import math
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,19 +11,12 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from gnnscale.core import (
-    Array,
-    BoolArray,
-    GraphError,
-    Int64Array,
-    IntArray,
-    UInt32Array,
-    brief,
-)
+from gnnscale.core import Array, GraphError, Int64Array, IntArray, UInt32Array, brief
 from gnnscale.core.artifact import files, header
 from gnnscale.core.artifact.artifact_type import ArtifactType, Form
 from gnnscale.core.artifact.npy import ArrayEntry, row_slices, write_array
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, row_length
+from gnnscale.graph.split import array_slices, check_splits
 
 METRICS = ("accuracy", "micro_f1", "roc_auc", "rmse")
 SPLIT_ARRAYS = ("train_idx", "valid_idx", "test_idx")
@@ -57,58 +49,11 @@ GRAPH_STORE = ArtifactType(
     rf"(ids|{'|'.join((*ARRAYS, DEGREES, OWNER, *EDGE_ARRAYS))})\.npy",
     max_bytes=4 << 20,
 )
-_SLICE_ENTRIES = 1 << 20
-#: Bytes of labels and vertex ids checked at a time.
-_LABEL_BYTES = 1 << 22
 
 
 def vertex_dtype(num_vertices: int) -> np.dtype[Any]:
     """Return int32 if every vertex id fits, else int64."""
     return np.dtype(np.int32 if num_vertices < 2**31 else np.int64)
-
-
-def has_label(labels: Array) -> BoolArray:
-    """Return ``[n]``, whether each row of ``labels``, in a form of ``Graph.labels``, is known.
-
-    Class -1 is unknown, and so is a row of regression targets that are all NaN. Multilabel rows are
-    always known.
-    """
-    if labels.dtype.kind == "f":
-        is_number: BoolArray = ~np.isnan(labels)
-        return is_number if labels.ndim == 1 else np.asarray(is_number.any(axis=1))
-    if labels.ndim == 2:
-        return np.ones(len(labels), np.bool_)
-    return np.asarray(labels >= 0)
-
-
-def check_labeled(
-    labels: Array, ids: Array, *, source: object, of: str, part: str = "", hint: str = ""
-) -> None:
-    """Check that vertices or edges have labels.
-
-    Args:
-        labels: labels of all vertices or edges, in a form of ``Graph.labels``.
-        ids: ``[n]`` vertices or edges to check.
-        source: name of the graph or file, for the error.
-        of: ``vertex`` or ``edge``.
-        part: name of the split's part that ``ids`` are, unless ``source`` names it.
-        hint: end of the message.
-
-    Raises:
-        GraphError: one of ``ids`` has no label; names the first, and the number of all.
-    """
-    first, count = None, 0
-    row_bytes = ids[:1].nbytes + labels[:1].nbytes
-    for rows in row_slices(len(ids), row_bytes, _LABEL_BYTES):
-        labeled = has_label(labels[ids[rows]])
-        count += len(labeled) - np.count_nonzero(labeled)
-        if first is None and not labeled.all():
-            first = int(ids[rows][labeled.argmin()])
-    if first is not None:
-        of_part = f" of {part}" if part else ""
-        raise GraphError(
-            f"{source}: {of} {first}{of_part} has no label; {count} of {len(ids)} lack one{hint}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,11 +135,7 @@ class StoreMeta:
 
 
 def read_meta(path: Path) -> StoreMeta:
-    """Read and check ``meta.json`` of the store at ``path``.
-
-    Raises:
-        GraphError: the file is missing, of another version, or has an invalid entry.
-    """
+    """Return ``meta.json`` of the store at ``path``, checked."""
     entries = GRAPH_STORE.read_header(path)
     values = {key: value for key, value in entries.items() if key != "entries"}
     meta = GRAPH_STORE.record(StoreMeta, values, path)
@@ -206,11 +147,8 @@ def write_meta(
 ) -> None:
     """Write ``meta.json`` into ``folder``, which has the arrays.
 
-    Args:
-        arrays: entries by array name.
-        name: name of the graph.
-        entries: fields of ``StoreMeta`` that do not follow from the arrays, and further values;
-            None is omitted. ``num_features`` is required for int8 and int4.
+    ``entries`` are fields of ``StoreMeta`` that do not follow from the arrays, and further values;
+    None is omitted. ``num_features`` is required for int8 and int4.
     """
     sizes = {
         "num_vertices": arrays["indptr"].shape[0] - 1,
@@ -234,12 +172,8 @@ def applicable_metadata(
 ) -> tuple[dict[str, Any], list[Path]]:
     """Return the metadata of the store at ``path`` that applies to a copy, and its files.
 
-    Args:
-        unchanged: data that is equal in the copy: any of ``vertices``, ``features``, ``labels``,
-            ``edge_features`` and ``edge_labels``.
-
-    Raises:
-        GraphError: ``meta.json`` cannot be read.
+    ``unchanged`` is the data that is equal in the copy: any of ``vertices``, ``features``,
+    ``labels``, ``edge_features`` and ``edge_labels``.
     """
     entries = read_meta(path).entries
     notes = {n: entries[n] for n, of in _NOTES.items() if n in entries and of in unchanged}
@@ -253,14 +187,8 @@ def write_store(
 ) -> None:
     """Write a graph in memory to a new store at ``path``, checked and atomically.
 
-    Args:
-        path: a new or empty directory.
-        arrays: all of ``ARRAYS``, and further ``EDGE_ARRAYS``, in the types of a store.
-        copied: files to copy into the store.
-        entries: as for ``write_meta``.
-
-    Raises:
-        GraphError: ``path`` is not empty or not writable, or the data is invalid.
+    ``arrays`` are all of ``ARRAYS``, and further ``EDGE_ARRAYS``, in the types of a store.
+    ``entries`` are those of ``write_meta``.
     """
     path = Path(os.path.abspath(path))
     with files.new_folder(path) as folder:
@@ -301,13 +229,10 @@ def _check_range(name: str, ids: Array, last: int) -> None:
 
 
 def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
-    """Map all arrays of a store read-only, and check small arrays.
+    """Map all arrays of a store read-only; GraphError if a file is missing, truncated or invalid.
 
     The check scans ``indptr``, labels, splits and degrees. Ids in ``indices`` and ``edge_rows`` are
     checked when they are read; ``gnnscale doctor`` checks everything.
-
-    Raises:
-        GraphError: a file is missing, truncated or invalid.
     """
     arrays = GRAPH_STORE.arrays(path, meta.arrays, _forms(meta))
     check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)
@@ -315,7 +240,7 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
         _check_targets(path / "labels.npy", arrays["labels"])
     else:
         _check_labels(path / "labels.npy", arrays["labels"], meta.num_classes)
-    _check_splits(path, arrays)
+    check_splits(path, arrays, SPLIT_ARRAYS, "labels", "vertex")
     if DEGREES in arrays:
         _check_degrees(path / f"{DEGREES}.npy", arrays[DEGREES], arrays["indptr"])
     if EDGE_FEATURES in arrays:
@@ -370,13 +295,6 @@ def _label_form(meta: StoreMeta) -> Form:
     return np.dtype(np.int64), (rows,)
 
 
-def _slices(array: Array, overlap: int = 0) -> Iterator[tuple[int, Array]]:
-    """Yield the first row's number and the rows of slices of ``array`` of bounded size."""
-    step = max(1, _SLICE_ENTRIES // max(1, math.prod(array.shape[1:])))
-    for first in range(0, len(array), step):
-        yield first, array[first : first + step + overlap]
-
-
 def check_offsets(file: Path, indptr: Int64Array, num_edges: int) -> None:
     """Raise GraphError unless ``indptr``, read from ``file``, rises from 0 to ``num_edges``."""
     if indptr[0] != 0 or indptr[-1] != num_edges:
@@ -384,7 +302,7 @@ def check_offsets(file: Path, indptr: Int64Array, num_edges: int) -> None:
             f"{file}: expected offsets from 0 to {num_edges}, the number of edges, got "
             f"{indptr[0]} to {indptr[-1]}"
         )
-    for first, part in _slices(indptr, overlap=1):
+    for first, part in array_slices(indptr, overlap=1):
         falls = part[1:] < part[:-1]
         if falls.any():
             vertex = int(falls.argmax())
@@ -396,7 +314,7 @@ def check_offsets(file: Path, indptr: Int64Array, num_edges: int) -> None:
 
 def _check_degrees(file: Path, degrees: UInt32Array, indptr: Int64Array) -> None:
     """Raise GraphError for a degree that differs from the length of a non-empty list."""
-    for first, part in _slices(degrees):
+    for first, part in array_slices(degrees):
         lengths = np.diff(indptr[first : first + len(part) + 1])
         wrong = (lengths > 0) & (lengths != part)
         if wrong.any():
@@ -432,12 +350,12 @@ def _check_edge_labels(path: Path, arrays: Mapping[str, Array], meta: StoreMeta)
         _check_targets(file, labels, "edge")
     else:
         _check_labels(file, labels, meta.edge_labels.num_classes, "edge")
-    _check_splits(path, arrays, EDGE_SPLITS, EDGE_LABELS, "edge")
+    check_splits(path, arrays, EDGE_SPLITS, EDGE_LABELS, "edge")
 
 
 def _check_labels(file: Path, labels: IntArray, num_classes: int, of: str = "vertex") -> None:
     low, high = (0, 1) if labels.ndim == 2 else (-1, num_classes - 1)
-    for first, part in _slices(labels):
+    for first, part in array_slices(labels):
         if part.min() < low or part.max() > high:
             index = tuple(np.argwhere((part < low) | (part > high))[0])
             raise GraphError(
@@ -447,57 +365,10 @@ def _check_labels(file: Path, labels: IntArray, num_classes: int, of: str = "ver
 
 
 def _check_targets(file: Path, labels: NDArray[np.floating], of: str = "vertex") -> None:
-    for first, part in _slices(labels):
+    for first, part in array_slices(labels):
         if np.isinf(part).any():
             index = tuple(np.argwhere(np.isinf(part))[0])
             raise GraphError(
                 f"{file}: label {part[index]} of {of} {first + index[0]}, allowed are finite "
                 "numbers, and NaN if unknown"
             )
-
-
-def _check_splits(
-    path: Path,
-    arrays: Mapping[str, Array],
-    names: tuple[str, ...] = SPLIT_ARRAYS,
-    labels: str = "labels",
-    of: str = "vertex",
-) -> None:
-    """Raise GraphError for a split with an empty part, overlaps, or unlabeled vertices or edges.
-
-    A split with three empty parts is valid. Each worker runs this check, in bounded memory.
-    """
-    if not any(len(arrays[name]) for name in names):
-        return
-    count = len(arrays[labels])
-    for name in names:
-        file, ids = path / f"{name}.npy", arrays[name]
-        if not len(ids):
-            raise GraphError(f"{file}: the split is empty")
-        if any((part[1:] <= part[:-1]).any() for _, part in _slices(ids, overlap=1)):
-            raise GraphError(f"{file}: the ids do not rise")
-        if ids[0] < 0 or ids[-1] >= count:
-            bad = ids[0] if ids[0] < 0 else ids[-1]
-            raise GraphError(
-                f"{file}: {of} id {bad} is out of range, the graph has {count} "
-                f"{'vertices' if of == 'vertex' else 'rows of edges'}"
-            )
-        if name != names[-1]:
-            check_labeled(arrays[labels], ids, source=file, of=of)
-    parts = {path / f"{name}.npy": arrays[name] for name in names}
-    for first in range(0, count, _SLICE_ENTRIES):
-        _check_disjoint(parts, first, min(first + _SLICE_ENTRIES, count), of)
-
-
-def _check_disjoint(parts: Mapping[Path, Array], first: int, last: int, of: str) -> None:
-    """Raise GraphError for an id in [first, last) that is in two parts; ids of a part rise."""
-    in_earlier_part = np.zeros(last - first, np.bool_)
-    for file, ids in parts.items():
-        # With bounds of another type NumPy would copy all ids.
-        begin, end = np.searchsorted(ids, np.array([first, last], ids.dtype))
-        offsets = ids[begin:end] - first
-        repeated = in_earlier_part[offsets]
-        if repeated.any():
-            duplicate = first + offsets[repeated.argmax()]
-            raise GraphError(f"{file}: {of} {duplicate} is in an earlier part of the split too")
-        in_earlier_part[offsets] = True

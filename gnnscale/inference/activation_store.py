@@ -18,7 +18,7 @@ from gnnscale.backend.feature_loading import LoadedChunk
 from gnnscale.core import Array, Float32Array, Traffic
 from gnnscale.features import Aggregation, FeatureStore, HostFeatures
 from gnnscale.features import base as store
-from gnnscale.inference.workers import Workers
+from gnnscale.inference.chunks import Workers
 from gnnscale.sampling import Block
 
 #: Bytes of an edge during ``aggregate_all``: row, weight, destination, sort order, and block.
@@ -51,11 +51,8 @@ class RangeSums:
     ) -> None:
         """Sort the edges by the range of their source.
 
-        Args:
-            request: destinations with their edges.
-            num_rows: rows of the store.
-            range_rows: rows of a range.
-            columns: padded columns of a row, a multiple of 16.
+        A range has ``range_rows`` rows of the store, a row ``columns`` padded columns: a multiple
+        of 16.
         """
         self.block = request.block
         num_dst = request.block.num_dst
@@ -104,13 +101,7 @@ class MemoryRows(HostFeatures):
     """Rows of a layer's output in memory."""
 
     def __init__(self, num_rows: int, width: int, *, num_parts: int = 1) -> None:
-        """Allocate ``num_rows`` rows of ``width`` features.
-
-        Args:
-            num_rows: number of vertices.
-            width: features of a row.
-            num_parts: 2 if destinations have separate rows for themselves.
-        """
+        """Allocate rows; with ``num_parts`` of 2, destinations have rows for themselves."""
         # ops.empty uses huge pages, which speed up random access.
         self._parts = [
             ops.empty((num_rows, width), torch.float32).numpy() for _ in range(num_parts)
@@ -171,28 +162,16 @@ class FileRows(FeatureStore):
     """Rows of a layer's output in an unnamed temporary file, which never outlives the process.
 
     The file is written and read sequentially. ``aggregate_all`` maps one range of rows after the
-    other and adds its rows to sums in memory, for as many destinations as fit. In the order of the
-    edges, each read from a file larger than memory would wait for the disk.
-
-    With two parts, the rows that destinations add for themselves follow the rows that neighbors
-    aggregate.
+    other and adds its rows to sums in memory, for as many destinations as fit: in the order of the
+    edges, each read from a file larger than memory would wait for the disk. With two parts, the
+    rows that destinations add for themselves follow the rows that neighbors aggregate.
 
     Example: 1,000,000 rows of width 100 take 448 MB (112 padded columns). With ``range_bytes`` of
-    64 MB, ``aggregate_all`` reads about 7 ranges.
+    64 MB, ``aggregate_all`` reads about 7 ranges. OSError: the disk is full, or fails.
     """
 
     def __init__(self, num_rows: int, width: int, *, num_parts: int = 1, range_bytes: int) -> None:
-        """Create a file for ``num_rows`` rows of ``width`` features.
-
-        Args:
-            num_rows: number of vertices.
-            width: features of a row.
-            num_parts: 2 if destinations have separate rows for themselves.
-            range_bytes: approximate bytes of a range.
-
-        Raises:
-            OSError: the disk is full.
-        """
+        """Create a file for ``num_rows`` rows of ``width``, read in ranges of ``range_bytes``."""
         self._num_rows = num_rows
         self._width = width
         self._num_parts = num_parts
@@ -228,20 +207,12 @@ class FileRows(FeatureStore):
         return self._row_bytes
 
     def write(self, first: int, h: torch.Tensor) -> None:
-        """Store ``h`` ``[n, num_parts * width]`` from row ``first`` on.
-
-        Raises:
-            OSError: the write failed.
-        """
+        """Store ``h`` ``[n, num_parts * width]`` from row ``first`` on."""
         for part in range(self._num_parts):
             self.write_part(part, first, h[:, part * self._width : (part + 1) * self._width])
 
     def write_part(self, part: int, first: int, rows: torch.Tensor) -> None:
-        """Store ``rows`` ``[n, width]`` or narrower in one part, from row ``first`` on.
-
-        Raises:
-            OSError: the write failed.
-        """
+        """Store ``rows`` ``[n, width]`` or narrower in one part, from row ``first`` on."""
         missing = _padded(self._width) - rows.shape[1]
         rows = torch.nn.functional.pad(rows, (0, missing)) if missing else rows.contiguous()
         remaining = rows.numpy().data.cast("B") if len(rows) else memoryview(b"")
@@ -251,11 +222,7 @@ class FileRows(FeatureStore):
             remaining, offset = remaining[done:], offset + done
 
     def read(self, first: int, count: int) -> torch.Tensor:
-        """Return ``count`` rows from row ``first`` on, ``[count, num_parts * width]``.
-
-        Raises:
-            OSError: the read failed.
-        """
+        """Return ``count`` rows from row ``first`` on, ``[count, num_parts * width]``."""
         out = ops.empty((self._num_parts, count, _padded(self._width)), torch.float32)
         for part, rows in enumerate(out.numpy()):
             remaining = rows.data.cast("B") if count else memoryview(b"")
@@ -290,12 +257,8 @@ class FileRows(FeatureStore):
     ) -> list[Callable[[], LoadedChunk]]:
         """Aggregate the rows of all requests in one pass over the file.
 
-        Args:
-            requests: functions that return the requests, called in worker threads.
-            workers: the worker threads.
-
-        Returns:
-            A function for each request that returns its block and aggregated rows, in any thread.
+        Worker threads call ``requests``. The results, called in any thread, return a request's
+        block and its aggregated rows.
         """
         columns, range_rows = _padded(self._width), self._range_rows
 

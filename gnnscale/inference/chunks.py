@@ -1,8 +1,13 @@
-"""Chunks of a layer's vertices, loaded when they are computed."""
+"""Chunks of a layer's vertices, and the worker threads that load and compute chunks."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from typing import TypeVar
+
+import torch
 
 from gnnscale.backend.feature_loading import LoadedChunk
 from gnnscale.core import Array
@@ -21,23 +26,71 @@ def as_chunks(chunks: Iterable[LoadedChunk]) -> Iterator[Chunk]:
     """Yield chunks that are already loaded."""
     first = 0
     for chunk in chunks:
-        yield Chunk(first=first, load=partial(_return, chunk))
+        yield Chunk(first=first, load=lambda chunk=chunk: chunk)  # type: ignore[misc]
         first += chunk[0].num_dst
-
-
-def _return(chunk: LoadedChunk) -> LoadedChunk:
-    return chunk
 
 
 def in_order(
     loads: Iterable[tuple[Array, Callable[[], LoadedChunk]]], first: int = 0
 ) -> Iterator[Chunk]:
-    """Yield consecutive chunks from vertices and their load functions.
-
-    Args:
-        loads: vertices of a chunk, and the function that loads it.
-        first: output row of the first vertex.
-    """
+    """Yield consecutive chunks, from output row ``first`` on, of vertices and load functions."""
     for vertices, load in loads:
         yield Chunk(first=first, load=load, vertices=vertices)
         first += len(vertices)
+
+
+#: Maximum number of chunks in computation, each with its rows in memory.
+_MAX_WORKERS = 4
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Workers:
+    """Threads that compute chunks independently, so that reads and multiplications overlap.
+
+    Threads that share one chunk would all wait for its slowest part in each step.
+    """
+
+    def __init__(self, num_threads: int) -> None:
+        """Divide ``num_threads`` among the chunks in computation."""
+        self._count = min(num_threads, _MAX_WORKERS)
+        #: threads of native kernels and of torch for a chunk
+        self.threads_per_chunk = num_threads // self._count
+        self._pool: ThreadPoolExecutor | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the threads for ``map`` inside a ``with`` block."""
+        num_threads = torch.get_num_threads()
+        self._pool = ThreadPoolExecutor(
+            self._count,
+            thread_name_prefix="inference",
+            initializer=torch.set_num_threads,
+            initargs=(self.threads_per_chunk,),
+        )
+        try:
+            yield
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+            # The initializer has also changed the default of later threads.
+            torch.set_num_threads(num_threads)
+
+    def map(self, function: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
+        """Yield ``function(item)`` in order, without gradients, a few items ahead at most."""
+        assert self._pool is not None
+        running: deque[Future[B]] = deque()
+        function = torch.no_grad()(function)  # gradient mode is thread-local
+        try:
+            for item in items:
+                running.append(self._pool.submit(function, item))
+                if len(running) > self._count:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            # After an error, no thread may write to memory that the caller frees.
+            for future in running:
+                future.cancel()
+            wait(running)

@@ -5,6 +5,7 @@ Tasks of vertices and edges are measured by their labels, link prediction by ran
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import EvaluationOptions
 from gnnscale.run.tasks import base, edges, links
 from gnnscale.run.tasks.base import ceiling
-from gnnscale.sampling.candidates import draw_candidates
+from gnnscale.sampling.edge_batches import draw_candidates
 from gnnscale.sampling.seed_order import labeled_vertices
 
 #: Approximate bytes of the rows that are compared together.
@@ -37,7 +38,28 @@ _SLICE_BYTES = 64 << 20
 _STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
 
 
-class VertexExaminer:
+class _LabelExaminer(ABC):
+    """Evaluation of predicted labels."""
+
+    _task: base.LabelTask
+
+    @abstractmethod
+    def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
+        """Yield outputs ``[n, width]`` and labels ``[n]`` of each split."""
+
+    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
+        """Return the metrics of each split; None for a metric that is not defined."""
+        return [scores(self._task, *outputs) for outputs in self._outputs(splits)]
+
+    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
+        """Return the metrics of ``split`` and the counts of each class; None for regression."""
+        ((outputs, labels),) = self._outputs([split])
+        counted = len(outputs) > 0 and labels.dtype.kind != "f"
+        counts = count_classes(outputs, labels) if counted else None
+        return scores(self._task, outputs, labels), counts
+
+
+class VertexExaminer(_LabelExaminer):
     """Evaluation of predicted vertex labels."""
 
     def __init__(self, task: base.VertexTask, predictor: Predictor) -> None:
@@ -47,27 +69,11 @@ class VertexExaminer:
         self._task = task
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Log the cost of measuring ``splits`` if it is high.
-
-        Raises:
-            ConfigError: exact inference needs more disk than is free.
-        """
+        """Log the cost of measuring ``splits`` if it is high; refuse it if the disk is too full."""
         vertices = [labeled_vertices(self._graph, split) for split in splits]
         self._predictor.prepare(np.concatenate(vertices))
 
-    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
-        """Return the metrics of each split; None for a metric that is not defined."""
-        return [scores(self._task, *outputs) for outputs in self._outputs(splits)]
-
-    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the metrics of ``split`` and the counts of each class; None for regression."""
-        ((rows, labels),) = self._outputs([split])
-        counted = len(rows) > 0 and not self._graph.regression
-        counts = count_classes(rows, labels) if counted else None
-        return scores(self._task, rows, labels), counts
-
     def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
-        """Yield outputs ``[n, width]`` and labels ``[n]`` of each split."""
         vertices = [labeled_vertices(self._graph, split) for split in splits]
         rows = self._predictor.logits_of_each(vertices)
         labels = (np.asarray(self._graph.labels[ids]) for ids in vertices)
@@ -102,7 +108,7 @@ class LinkExaminer:
         ]
 
     def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the metrics of ``split``, and None, as edges have no classes."""
+        """Return the metrics of ``split``, and None: edges have no classes."""
         return self.measure([split])[0], None
 
     @torch.no_grad()
@@ -155,12 +161,12 @@ class LinkExaminer:
         return pairs
 
 
-class EdgeExaminer:
+class EdgeExaminer(_LabelExaminer):
     """Evaluation of predicted edge labels."""
 
     def __init__(self, task: edges.EdgeTask, model: EdgeGNN, predictor: Predictor) -> None:
         """Measure the outputs of ``model``, whose vertex rows ``predictor`` computes."""
-        self._task = task
+        self._task: edges.EdgeTask = task
         self._predictor = EdgePredictor(model, predictor)
         assert task.graph.edges.ends is not None
         self._ends = task.graph.edges.ends
@@ -170,22 +176,11 @@ class EdgeExaminer:
         for split in splits:
             self._predictor.prepare(np.asarray(self._ends[self._task.rows(split)]))
 
-    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
-        """Return the metrics of each split; None for a metric that is not defined."""
-        return [scores(self._task, *self._outputs(split)) for split in splits]
-
-    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the metrics of ``split`` and the counts of each class; None for regression."""
-        outputs, labels = self._outputs(split)
-        counts = None if labels.dtype.kind == "f" else count_classes(outputs, labels)
-        return scores(self._task, outputs, labels), counts
-
-    def _outputs(self, split: str) -> tuple[arrays.Float32Array, arrays.Array]:
-        """Return outputs and labels of the edges of ``split``."""
-        rows = self._task.rows(split)
-        ends, features = np.asarray(self._ends[rows]), self._task.graph.edge_features
-        outputs = np.concatenate([*self._predictor.outputs(ends, rows, features)])
-        return outputs, np.asarray(self._task.labels.labels[rows])
+    def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
+        for rows in map(self._task.rows, splits):
+            ends, features = np.asarray(self._ends[rows]), self._task.graph.edge_features
+            outputs = np.concatenate([*self._predictor.outputs(ends, rows, features)])
+            yield outputs, np.asarray(self._task.labels.labels[rows])
 
 
 def scores(

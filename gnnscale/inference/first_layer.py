@@ -15,10 +15,9 @@ from gnnscale.core import Array
 from gnnscale.features import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import FileRows, MemoryRows
-from gnnscale.inference.chunks import Chunk, in_order
+from gnnscale.inference.chunks import Chunk, Workers, in_order
 from gnnscale.inference.memory_plan import InputPlan, LayerSize, MemoryLimits, RankBitmap
 from gnnscale.inference.streamed_inputs import FeatureReader, Reading, TransformedRows, make_rows
-from gnnscale.inference.workers import Workers
 from gnnscale.nn.transform_first import TransformFirstLayer
 from gnnscale.sampling import Block
 
@@ -53,11 +52,9 @@ class FirstLayer:
         self._chunk_edges = limits.file_chunk_edges if gathers else limits.chunk_edges
 
     def chunks(self, vertices: Vertices, advance: Advance) -> Iterator[Iterator[Chunk]]:
-        """Yield the chunks of ``vertices`` after the passes over the features.
+        """Yield the chunks of output ``vertices`` after the passes over the features.
 
-        Args:
-            vertices: vertices of the layer's output.
-            advance: called with the number of vertices after each part of a pass.
+        ``advance`` is called with the number of vertices after each part of a pass.
         """
         layer, blocks = self._plan.layer, self._plan.blocks
         with closing(self._reader()) as reader:
@@ -168,22 +165,16 @@ class FirstLayer:
         size: LayerSize,
         compute: Callable[[Iterator[Chunk]], Iterator[LoadedChunk]],
     ) -> float:
-        """Return the estimated seconds of all passes and of the layer, from a trial.
-
-        Args:
-            trial: vertices of the trial.
-            size: size of the layer.
-            compute: computes chunks of the layer.
-        """
+        """Return the estimated seconds of all passes and of the layer, from ``trial`` vertices."""
         plan = self._plan
         blocks, layer = len(plan.blocks), plan.layer.part(*plan.blocks[0])
         row_bytes = max(self._store.row_bytes, layer.width)
         count = min(max(_TRIAL_BYTES // row_bytes, 1), len(plan.vertices))
         with closing(self._reader()) as reader:
             # The first run has one-time costs, such as the clearing of memory.
-            self._transform(layer, reader, _ignore, count // 8)
+            self._transform(layer, reader, lambda _: None, count // 8)
             begin = time.perf_counter()
-            transformed = self._transform(layer, reader, _ignore, count)
+            transformed = self._transform(layer, reader, lambda _: None, count)
             row_s = (time.perf_counter() - begin) / max(count, 1)
             edge_s = 0.0
             for vertices in (trial[: len(trial) // 8], trial):
@@ -198,7 +189,3 @@ class FirstLayer:
 
     def _load(self, chunks: Iterator[Chunk]) -> Iterator[LoadedChunk]:
         return self._workers.map(lambda chunk: chunk.load(), chunks)
-
-
-def _ignore(_: int) -> None:
-    pass

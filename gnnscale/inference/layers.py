@@ -11,18 +11,13 @@ from torch import nn
 from gnnscale.backend.feature_loading import ChunkLoader, LoadedChunk, Vertices, cut, in_degrees
 from gnnscale.core import Array, Traffic
 from gnnscale.features import FeatureStore, HostFeatures
+from gnnscale.features.base import WrappedStore
 from gnnscale.graph import Graph
-from gnnscale.inference.activation_store import (
-    EDGE_BYTES,
-    AggregationRequest,
-    FileRows,
-    MemoryRows,
-)
-from gnnscale.inference.chunks import Chunk, in_order
+from gnnscale.inference.activation_store import EDGE_BYTES, AggregationRequest, FileRows, MemoryRows
+from gnnscale.inference.chunks import Chunk, Workers, in_order
 from gnnscale.inference.first_layer import FirstLayer
 from gnnscale.inference.memory_plan import InferenceWork, MemoryLimits, SubsetStore
 from gnnscale.inference.streamed_inputs import FeatureReader, make_rows
-from gnnscale.inference.workers import Workers
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.conv.linear import LinearAggregationLayer
 from gnnscale.nn.transform_first import ProjectedLayer
@@ -70,13 +65,7 @@ class LayerPass:
     def encode(
         self, store: FeatureStore, advance: Callable[[int], None], count: int | None = None
     ) -> MemoryRows | FileRows:
-        """Return the encoder's rows of ``store``, computed in one pass.
-
-        Args:
-            store: features.
-            advance: called with the number of encoded rows.
-            count: number of rows, from the first; None: all rows.
-        """
+        """Return the encoder's rows of the first ``count`` (None: all) features, from one pass."""
         encoder, width = self._model.encoder, self._model.widths[1]
         assert isinstance(store, HostFeatures)
         assert encoder is not None
@@ -110,11 +99,7 @@ class LayerPass:
         return len(self._model.reads(index))
 
     def output(self, index: int, num_rows: int) -> MemoryRows | FileRows | None:
-        """Allocate ``num_rows`` output rows of layer ``index`` in memory or in a file.
-
-        Returns:
-            None for the last layer, whose rows are yielded instead.
-        """
+        """Allocate ``num_rows`` output rows of a layer; None: the last layer's are yielded."""
         work = self._work
         if index == len(work.widths):
             return None
@@ -134,7 +119,6 @@ class LayerPass:
         """Compute layer ``index`` and yield each finished chunk, in order.
 
         Args:
-            index: index of the layer.
             groups: groups of chunks; a group is loaded after the previous one is finished.
             out: store of the output, with which chunks are yielded as loaded; None yields the
                 output rows in place of the inputs.
@@ -173,11 +157,7 @@ class LayerPass:
     ) -> Iterator[Iterable[Chunk]]:
         """Yield groups of chunks of layer ``index``, to be computed one group after the other.
 
-        Args:
-            index: index of the layer.
-            rows: inputs of the layer.
-            vertices: vertices of the layer's output.
-            advance: called with the number of vertices after each part of a preceding pass.
+        ``rows`` are inputs; ``advance`` gets the vertices of each part of a preceding pass.
         """
         if index == 0 and self.makes_rows:
             yield from self.first(rows).chunks(vertices, advance)
@@ -250,34 +230,24 @@ def close(rows: FeatureStore | None) -> None:
         stored.close()
 
 
-class EncodedRows(FeatureStore):
+class EncodedRows(WrappedStore):
     """Store that encodes the rows of another store on each read."""
 
     def __init__(self, store: FeatureStore, encoder: nn.Module, *, width: int) -> None:
         """Encode rows of ``store`` to ``width`` features."""
-        self._store = store
+        self.inner = store
         self._encoder = encoder
         self._width = width
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows."""
-        return self._store.num_rows
 
     @property
     def width(self) -> int:
         """Features of an encoded row."""
         return self._width
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a stored row, before encoding."""
-        return self._store.row_bytes
-
     @torch.no_grad()
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the encoded rows of ``vertices``, ``[n, width]``."""
-        rows, traffic = self._store.gather(vertices, dtype=dtype, num_threads=num_threads)
+        rows, traffic = self.inner.gather(vertices, dtype=dtype, num_threads=num_threads)
         return self._encoder(rows), traffic

@@ -14,12 +14,11 @@ from gnnscale.core import Array, track
 from gnnscale.core.artifact.files import size
 from gnnscale.features import FeatureStore, HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.inference.chunks import Chunk, as_chunks
+from gnnscale.inference.chunks import Chunk, Workers, as_chunks
 from gnnscale.inference.layers import EncodedRows, LayerPass, close
 from gnnscale.inference.memory_plan import InferenceWork, MemoryLimits, SubsetStore, find_work
 from gnnscale.inference.pass_planning import with_passes
 from gnnscale.inference.time_estimate import estimated_s
-from gnnscale.inference.workers import Workers
 from gnnscale.nn import TrainableModel
 
 _LOG = logging.getLogger(__name__)
@@ -28,6 +27,28 @@ _LOG = logging.getLogger(__name__)
 _MIN_ANNOUNCED_CHUNKS = 64
 
 _LIMITS = MemoryLimits()
+
+
+class _InputCache:
+    """Inputs of the first layer, kept for the next call if they take few bytes."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self.chunks: list[LoadedChunk] | None = None
+
+    def fill(self, chunks: Iterator[LoadedChunk]) -> Iterator[LoadedChunk]:
+        """Yield ``chunks`` and keep them if all of them fit."""
+        loaded: list[LoadedChunk] = []
+        num_bytes = 0
+        for block, x in chunks:
+            num_bytes += x.nbytes + block.num_bytes
+            if num_bytes <= self._max_bytes:
+                loaded.append((block, x))
+            else:
+                loaded.clear()
+            yield block, x
+        if num_bytes <= self._max_bytes:
+            self.chunks = loaded
 
 
 class LayerwiseInference:
@@ -56,10 +77,8 @@ class LayerwiseInference:
 
         Args:
             model: the model, whose weights may change between calls.
-            graph: the graph.
             num_threads: threads of torch and of the native kernels, shared by all chunks.
             store: store of the features; None: the graph's features in host memory.
-            limits: limits of memory and of chunks.
             num_layers: number of layers to compute, from the first; None: all layers.
             device: device that computes; None: the host.
         """
@@ -69,11 +88,12 @@ class LayerwiseInference:
         self._graph = graph
         self._features = HostFeatures.of(graph) if store is None else store
         self._store = self._features
+        self._from_disk = isinstance(self._features, HostFeatures) and self._features.from_disk
         if model.encoder is not None:
             self._store = EncodedRows(self._features, model.encoder, width=model.widths[1])
         self._limits = limits
         self._num_threads = num_threads
-        self._cached: list[LoadedChunk] | None = None
+        self._inputs = _InputCache(limits.kept_bytes)
         self._last: InferenceWork | None = None
 
     def work(self, vertices: Array | None) -> InferenceWork:
@@ -84,38 +104,19 @@ class LayerwiseInference:
         last = self._last
         if last is not None and np.array_equal(last.outputs, outputs):
             return last
-        work = find_work(
-            self._model,
-            self._graph,
-            outputs,
-            self._limits,
-            num_threads=self._num_threads,
-            num_layers=self._num_layers,
-        )
+        model, graph, limits, threads = self._model, self._graph, self._limits, self._num_threads
+        num_layers = self._num_layers
+        work = find_work(model, graph, outputs, limits, num_threads=threads, num_layers=num_layers)
         if self._device is None:
-            work = with_passes(
-                work,
-                self._model,
-                self._graph,
-                self._features,
-                self._limits,
-                num_threads=self._num_threads,
-            )
+            work = with_passes(work, model, graph, self._features, limits, num_threads=threads)
         self._last = work
         first = [item.needed[0] for item in (last, work) if item and len(item.needed) > 1]
         if not all(isinstance(needed, range) for needed in first):
-            self._cached = None
+            self._inputs.chunks = None
         return work
 
     def prepare(self, vertices: Array | None) -> None:
-        """Log the cost of inference if it is high, and check the free disk.
-
-        Args:
-            vertices: vertices to infer; None: all.
-
-        Raises:
-            ConfigError: hidden layers need more disk than is free.
-        """
+        """Log the cost of inferring ``vertices`` (None: all) if it is high; check the free disk."""
         work = self.work(vertices)
         if self._device is not None:
             return
@@ -128,26 +129,8 @@ class LayerwiseInference:
             f"about {self.estimate_s(vertices):,.0f} s each time, "
             f"{size(work.plan.temporary_bytes)} of temporary disk, "
             f"{size(work.plan.memory_bytes)} of memory for hidden layers"
-            f"{self._describe_reading(work)}"
+            f"{_describe_reading(work, self._from_disk)}"
         )
-
-    @property
-    def _from_disk(self) -> bool:
-        """Whether most features are read from the disk."""
-        return isinstance(self._features, HostFeatures) and self._features.from_disk
-
-    def _describe_reading(self, work: InferenceWork) -> str:
-        """Return the end of the announcement: memory and passes of the first layer."""
-        if work.inputs is not None:
-            memory = f", {size(work.inputs.memory_bytes)} for rows of the first one"
-            if not self._from_disk:
-                return memory
-            return f"{memory}; passes over the features: {work.inputs.num_passes}"
-        if not self._from_disk:
-            return ""
-        if work.encoded is not None:
-            return "; passes over the features: 1"
-        return "; features are read at random places, for each chunk of edges again"
 
     def estimate_s(self, vertices: Array | None) -> float:
         """Return the estimated seconds of ``logits(vertices)``."""
@@ -156,13 +139,10 @@ class LayerwiseInference:
 
     @torch.no_grad()
     def logits(self, vertices: Array | None = None) -> torch.Tensor:
-        """Return the last layer's rows of ``vertices`` under the current weights.
+        """Return the last layer's rows of ``vertices`` under the current weights, in their order.
 
-        Args:
-            vertices: distinct ids; None: all. Hidden layers are computed only where required.
-
-        Returns:
-            ``[len(vertices), num_classes]`` float32, in the order of ``vertices``.
+        They are ``[len(vertices), num_classes]`` float32; ``vertices`` are distinct, None: all.
+        Hidden layers are computed only where required.
         """
         num_rows = len(self.work(vertices).outputs)
         out = ops.empty((num_rows, self._model.widths[self._num_layers]), torch.float32)
@@ -176,9 +156,6 @@ class LayerwiseInference:
         """Yield the rows of ``logits`` in chunks; the model must not be used meanwhile.
 
         Memory holds hidden layers and one chunk of output rows.
-
-        Args:
-            vertices: distinct ids; None: all.
         """
         if self._device is not None:
             yield from self._device.inferred_rows(self._model, self.work(vertices).needed)
@@ -191,7 +168,7 @@ class LayerwiseInference:
         with self._passes(vertices) as (passes, work):
             last = len(work.layers) - 1
             try:
-                with self._progress(work.num_advanced) as advance:
+                with _progress(self._graph, self._limits, work.num_advanced) as advance:
                     if work.encoded is not None:
                         stores[0] = passes.encode(self._features, advance)
                     for index, needed in enumerate(work.needed[:-1]):
@@ -235,13 +212,6 @@ class LayerwiseInference:
         finally:
             self._model.train(was_training)
 
-    def _progress(self, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """Return a progress bar, or nothing for a graph of less than one chunk."""
-        graph, limits = self._graph, self._limits
-        if graph.num_edges < limits.chunk_edges and graph.num_vertices < limits.chunk_vertices:
-            return nullcontext(lambda _: None)
-        return track("inference", total=total, unit="vertices")
-
     def _infer(
         self,
         index: int,
@@ -251,20 +221,19 @@ class LayerwiseInference:
         advance: Callable[[int], None],
     ) -> FeatureStore:
         """Compute the hidden layer ``index`` of ``vertices`` from the outputs of earlier layers."""
-        if index == 0 and self._cached is not None and not passes.makes_rows:
-            groups: Iterable[Iterable[Chunk]] = [as_chunks(self._cached)]
+        cached = self._inputs.chunks
+        if index == 0 and cached is not None and not passes.makes_rows:
+            groups: Iterable[Iterable[Chunk]] = [as_chunks(cached)]
         else:
             groups = passes.chunks(index, stores[-1], vertices, advance)
         out = passes.output(index, len(vertices))
         assert out is not None
         try:
             chunks = passes.compute(index, groups, out, self._self_stores(stores, index))
-            model = self._model
             # Encoded and learned rows change with the weights.
-            changes = model.encoder is not None or model.vertex_rows is not None
-            changes = changes or passes.makes_rows
-            caches = index == 0 and self._cached is None and not changes
-            for block, _ in self._cache(chunks) if caches else chunks:
+            changes = self._model.encoder is not None or self._model.vertex_rows is not None
+            caches = index == 0 and cached is None and not (changes or passes.makes_rows)
+            for block, _ in self._inputs.fill(chunks) if caches else chunks:
                 advance(block.num_dst)
         except BaseException:
             close(out)
@@ -273,16 +242,24 @@ class LayerwiseInference:
             return out
         return SubsetStore.from_vertices(out, vertices, self._graph.num_vertices)
 
-    def _cache(self, chunks: Iterator[LoadedChunk]) -> Iterator[LoadedChunk]:
-        """Yield ``chunks`` and cache them if all are at most ``limits.kept_bytes``."""
-        cached: list[LoadedChunk] = []
-        num_bytes = 0
-        for block, x in chunks:
-            num_bytes += x.nbytes + block.num_bytes
-            if num_bytes <= self._limits.kept_bytes:
-                cached.append((block, x))
-            else:
-                cached.clear()
-            yield block, x
-        if num_bytes <= self._limits.kept_bytes:
-            self._cached = cached
+
+def _progress(
+    graph: Graph, limits: MemoryLimits, total: int
+) -> AbstractContextManager[Callable[[int], None]]:
+    """Return a progress bar, or nothing for a graph of less than one chunk."""
+    if graph.num_edges < limits.chunk_edges and graph.num_vertices < limits.chunk_vertices:
+        return nullcontext(lambda _: None)
+    return track("inference", total=total, unit="vertices")
+
+
+def _describe_reading(work: InferenceWork, from_disk: bool) -> str:
+    """Return the end of the announcement: memory and passes of the first layer."""
+    if work.inputs is not None:
+        memory = f", {size(work.inputs.memory_bytes)} for rows of the first one"
+        passes = f"; passes over the features: {work.inputs.num_passes}"
+        return memory + (passes if from_disk else "")
+    if not from_disk:
+        return ""
+    if work.encoded is not None:
+        return "; passes over the features: 1"
+    return "; features are read at random places, for each chunk of edges again"

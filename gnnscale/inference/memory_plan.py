@@ -16,7 +16,8 @@ import torch
 from gnnscale.backend import feature_loading as loading
 from gnnscale.core import Array, ConfigError, Traffic, read_memory
 from gnnscale.core.artifact.files import size
-from gnnscale.features import Aggregation, FeatureStore
+from gnnscale.features import Aggregation
+from gnnscale.features.base import WrappedStore
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import FileRows, MemoryRows, file_bytes
 from gnnscale.nn import TrainableModel
@@ -39,17 +40,11 @@ def needed_vertices(
     chunk_vertices: int,
     num_threads: int,
 ) -> list[loading.Vertices]:
-    """Return the vertices for which each hidden layer is required, first layer first.
+    """Return the vertices for which each of the hidden layers is required, first layer first.
 
-    A layer is required for the vertices of the next layer and their in-neighbors. All vertices are
-    computed if more than half of them are required.
-
-    Args:
-        graph: the graph.
-        outputs: vertices of the last layer's output.
-        num_hidden: number of hidden layers.
-        chunk_edges, chunk_vertices: limits of a chunk.
-        num_threads: threads of the native kernels.
+    A layer is required for the vertices of the next layer and their in-neighbors, from ``outputs``
+    on. All vertices are computed if more than half of them are required. ``chunk_edges`` and
+    ``chunk_vertices`` limit a chunk.
     """
     everything = range(graph.num_vertices)
     sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
@@ -70,12 +65,7 @@ def needed_vertices(
 
 
 class RankBitmap:
-    """Rank/select bitmap of a subset of vertices: one bit per vertex, one count per eight.
-
-    Args:
-        vertices: ``[n]`` ascending ids of the subset.
-        num_vertices: vertices of the graph.
-    """
+    """Rank/select bitmap of ascending ``vertices``: one bit per vertex, one count per eight."""
 
     def __init__(self, vertices: Array, num_vertices: int) -> None:
         member = np.zeros(num_vertices, np.bool_)
@@ -92,20 +82,14 @@ class RankBitmap:
         return ranks
 
 
-class SubsetStore(FeatureStore):
+class SubsetStore(WrappedStore):
     """Store of the rows of a subset of vertices, indexed by vertex."""
 
     def __init__(
         self, rows: MemoryRows | FileRows, positions: Callable[[Array], Array], num_vertices: int
     ) -> None:
-        """Read the row of a vertex at its position.
-
-        Args:
-            rows: rows of the subset.
-            positions: returns the row of each vertex.
-            num_vertices: vertices of the graph.
-        """
-        self.rows = rows
+        """Read the row of a vertex in ``rows`` at its position, which ``positions`` returns."""
+        self.inner = self.rows = rows
         self._positions = positions
         self._num_vertices = num_vertices
 
@@ -120,16 +104,6 @@ class SubsetStore(FeatureStore):
     def num_rows(self) -> int:
         """Number of vertices of the graph."""
         return self._num_vertices
-
-    @property
-    def width(self) -> int:
-        """Features of a row."""
-        return self.rows.width
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row."""
-        return self.rows.row_bytes
 
     def local(self, vertices: Array, block: Block) -> tuple[Array, Block]:
         """Return the rows of ``vertices`` in the subset, and the block without vertex ids."""
@@ -181,11 +155,7 @@ class InferencePlan:
     cached: bool  #: whether the files fit into the page cache, so that reads need no disk
 
     def check_disk(self) -> None:
-        """Refuse a plan that exceeds the free disk.
-
-        Raises:
-            ConfigError: names required and free bytes, and the alternatives.
-        """
+        """Refuse a plan that exceeds the free disk."""
         folder = Path(tempfile.gettempdir())
         if self.temporary_bytes > (free := shutil.disk_usage(folder).free):
             raise ConfigError(
@@ -351,16 +321,7 @@ def find_work(
     num_threads: int,
     num_layers: int | None = None,
 ) -> InferenceWork:
-    """Return the work of exact inference for ``outputs``.
-
-    Args:
-        model: the model.
-        graph: the graph.
-        outputs: vertices of the last layer's output.
-        limits: limits of memory and of chunks.
-        num_threads: threads of the native kernels.
-        num_layers: number of layers to compute, from the first; None: all layers.
-    """
+    """Return the work of exact inference for ``outputs``, of the first ``num_layers`` or all."""
     num_hidden = (num_layers or len(model.layers)) - 1
     everything = range(graph.num_vertices)
     needed: list[loading.Vertices] = [everything] * num_hidden

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +38,8 @@ class PairScorer:
         """Yield the scores of ``pairs`` ``[n, 2]`` (sources, targets) in chunks, in order."""
         vertices = np.unique(pairs)
         step = max(1, _SLICE_BYTES // (8 * self._width))
-        with self._output_rows(vertices) as rows, track("scoring", len(pairs), "pairs") as advance:
+        output_rows = _output_rows(self._predictor, vertices, len(vertices), self._width)
+        with output_rows as rows, track("scoring", len(pairs), "pairs") as advance:
             for first in range(0, len(pairs), step):
                 positions = np.searchsorted(vertices, pairs[first : first + step])
                 source, target = (torch.from_numpy(rows[positions[:, end]]) for end in (0, 1))
@@ -51,22 +52,16 @@ class PairScorer:
     ) -> Iterator[tuple[IntArray, Float32Array]]:
         """Yield the ``k`` best partners of each vertex, in chunks of vertices.
 
-        A vertex is scored with every candidate but itself. The order of equal scores is undefined.
-
-        Args:
-            vertices: ``[n]`` ids.
-            candidates: ``[m]`` ascending ids, at least ``k`` besides the vertex itself; None: all
-                vertices.
-            k: partners of a vertex.
-
-        Returns:
-            Partners ``[s, k]``, best first, and their scores ``[s, k]``.
+        A vertex is scored with every candidate but itself; ``candidates`` ascend, None: all
+        vertices. A chunk has partners ``[s, k]``, best first, and their scores. The order of equal
+        scores is undefined.
         """
         targets = np.arange(self._graph.num_vertices) if candidates is None else candidates
         needed = None if candidates is None else np.union1d(vertices, candidates)
         num_sources, num_targets = self._slice_sizes(len(vertices), len(targets), k)
-        total = len(vertices) * len(targets)
-        with self._output_rows(needed) as rows, track("comparing", total, "pairs") as advance:
+        total, num_rows = len(vertices) * len(targets), len(targets if needed is None else needed)
+        output_rows = _output_rows(self._predictor, needed, num_rows, self._width)
+        with output_rows as rows, track("comparing", total, "pairs") as advance:
             for first in range(0, len(vertices), num_sources):
                 sources = vertices[first : first + num_sources]
                 source_rows = torch.from_numpy(rows[_positions(needed, sources)])
@@ -89,11 +84,6 @@ class PairScorer:
         targets = min(num_targets, max(k, _SLICE_BYTES // (4 * row_bytes)))
         pair_bytes = 4 * (self._decoder.hidden_width + 1)
         return max(1, min(num_sources, _SLICE_BYTES // (targets * pair_bytes))), targets
-
-    def _output_rows(self, vertices: IntArray | None) -> AbstractContextManager[Float32Array]:
-        """Compute the output rows of ``vertices``; None: all vertices."""
-        count = self._graph.num_vertices if vertices is None else len(vertices)
-        return _output_rows(self._predictor, vertices, count, self._width)
 
 
 @contextmanager
@@ -133,12 +123,9 @@ class EdgePredictor:
     def outputs(
         self, ends: IntArray, rows: IntArray, features: Float32Array | None
     ) -> Iterator[Float32Array]:
-        """Yield the outputs of edges in chunks, in order.
+        """Yield the outputs of edges with ``ends`` ``[n, 2]`` in chunks, in order.
 
-        Args:
-            ends: ``[n, 2]`` sources and destinations.
-            rows: ``[n]`` rows of ``features``.
-            features: ``[num_rows, num_edge_features]``; None without edge features.
+        ``rows`` are ``[n]`` rows of ``features``, ``[num_rows, num_edge_features]`` or None.
         """
         self._model.network.eval()
         vertices = np.unique(ends)
@@ -162,10 +149,7 @@ class _TopPartners:
         self.scores = torch.full((len(vertices), k), -torch.inf)
 
     def add(self, candidates: Array, scores: torch.Tensor) -> None:
-        """Add ascending candidates ``[m]`` with their scores ``[s, m]``.
-
-        Scores of vertices with themselves are overwritten with -inf.
-        """
+        """Add ascending candidates ``[m]``, scored ``[s, m]``; a vertex with itself scores -inf."""
         ids = torch.from_numpy(np.array(candidates, np.int64))
         columns = np.searchsorted(candidates, self._vertices)
         is_self = candidates[np.minimum(columns, len(candidates) - 1)] == self._vertices
@@ -185,14 +169,13 @@ _GROUP = 64
 def _top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the ``k`` highest scores of each row of ``[s, m]``, and their columns.
 
-    The ``k`` highest scores are in the ``k`` groups with the highest maxima. A row is thus read
-    once, and only ``k`` groups are sorted.
+    They are in the ``k`` groups with the highest maxima: only these groups are sorted.
     """
     num_rows, num_columns = scores.shape
     num_groups = num_columns // _GROUP
     if num_groups < 4 * k:
         return scores.topk(k, dim=1)
-        # Group g has columns g, g + num_groups, ...: the maxima are vectorized.
+    # Group g has columns g, g + num_groups, ...: the maxima are vectorized.
     shape, strides = (num_rows, _GROUP, num_groups), (num_columns, num_groups, 1)
     groups = scores.as_strided(shape, strides).amax(dim=1).topk(k, dim=1).indices
     members = groups[:, :, None] + num_groups * torch.arange(_GROUP)

@@ -10,8 +10,7 @@ import numpy as np
 from gnnscale.backend import feature_loading as loading
 from gnnscale.core import read_memory
 from gnnscale.features import FeatureStore, HostFeatures
-from gnnscale.features.disk import features_file
-from gnnscale.features.disk_bandwidth import DiskRates, cached_disk_rates
+from gnnscale.features.disk import DiskRates, cached_disk_rates, features_file
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import file_bytes
 from gnnscale.inference.memory_plan import InferenceWork, InputPlan, MemoryLimits, needed_vertices
@@ -44,14 +43,6 @@ def with_passes(
     Features larger than memory are read in passes if the disk needs less time for them. Features in
     memory are transformed first if all rows are required, they fit, and each chunk would transform
     them again.
-
-    Args:
-        work: work whose first layer gathers rows for each chunk.
-        model: the model.
-        graph: the graph.
-        store: store of the features.
-        limits: limits of memory and of chunks.
-        num_threads: threads of the native kernels.
     """
     if type(store) is not HostFeatures or store.columns is not None:
         return work
@@ -152,11 +143,7 @@ def _plan_passes(
 
 
 def _passes_s(
-    inputs: InputPlan,
-    first: loading.Vertices,
-    graph: Graph,
-    store: HostFeatures,
-    rates: DiskRates,
+    inputs: InputPlan, first: loading.Vertices, graph: Graph, store: HostFeatures, rates: DiskRates
 ) -> float:
     """Return the disk seconds of all passes, with writes and reads of the sums."""
     pass_s = _sequential_s(inputs.vertices, graph, store, rates)

@@ -16,11 +16,10 @@ from gnnscale.backend.feature_loading import Vertices
 from gnnscale.core import Array, Traffic
 from gnnscale.features import HostFeatures
 from gnnscale.features.base import write_aggregated
-from gnnscale.features.disk import DiskRows, features_file
-from gnnscale.features.disk_bandwidth import max_read_gap
+from gnnscale.features.disk import DiskRows, features_file, max_read_gap
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import MemoryRows
-from gnnscale.inference.workers import Workers
+from gnnscale.inference.chunks import Workers
 from gnnscale.nn.conv.linear import Degrees, LinearAggregationLayer
 from gnnscale.nn.transform_first import TransformedStore
 from gnnscale.sampling import Block
@@ -35,20 +34,12 @@ Reading = Callable[[], torch.Tensor]
 class FeatureReader:
     """Reader of feature rows for many vertices, asynchronous if they are on the disk.
 
-    Files are read without the page cache if the file system supports it.
+    Files are read without the page cache if the file system supports it. OSError: the feature file
+    cannot be opened.
     """
 
     def __init__(self, store: HostFeatures, graph: Graph, *, num_threads: int) -> None:
-        """Read the rows of ``store``.
-
-        Args:
-            store: features of ``graph``.
-            graph: the graph.
-            num_threads: threads of the native kernels for a call.
-
-        Raises:
-            OSError: the feature file cannot be opened.
-        """
+        """Read the rows of ``store``, the features of ``graph``."""
         self._store = store
         self._num_threads = num_threads
         self._file: DiskRows | None = None
@@ -96,16 +87,9 @@ def make_rows(
     workers: Workers,
     advance: Callable[[int], None],
 ) -> None:
-    """Read the rows of ``vertices``, transform them with ``make``, and store the results.
+    """Read the rows of ascending ``vertices``, transform them with ``make``, and ``write`` them.
 
-    Args:
-        reader: reader of the features.
-        vertices: ascending ids.
-        make: transforms rows ``[n, width]``.
-        write: stores transformed rows, from the row number in its first argument on.
-        width: features of a row.
-        workers: worker threads.
-        advance: called with the number of stored rows.
+    ``write`` gets the number of the first row, ``advance`` the number of written rows.
     """
 
     def ranges() -> Iterator[tuple[int, Reading]]:
@@ -135,15 +119,7 @@ class TransformedRows(TransformedStore):
         *,
         num_threads: int,
     ) -> None:
-        """Read the row of a vertex at its position in ``rows``.
-
-        Args:
-            rows: transformed rows.
-            positions: returns the row of each vertex; None: vertex ids are rows.
-            reader: reader of the features.
-            num_vertices: vertices of the graph.
-            num_threads: threads of the native kernels for a call.
-        """
+        """Read the row of a vertex in ``rows`` at its position; None: vertex ids are rows."""
         self._rows = rows
         self._positions = positions
         self._reader = reader

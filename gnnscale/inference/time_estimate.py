@@ -34,14 +34,8 @@ def estimated_s(
     """Return the estimated seconds of exact inference.
 
     Each layer is computed for some of its vertices. Hidden layers read zeros in a smaller store of
-    the planned kind, memory or file.
-
-    Args:
-        passes: the layers.
-        work: the work to estimate.
-        graph: the graph.
-        store: store of the first layer's inputs.
-        features: features that an encoder reads; None without an encoder.
+    the planned kind, memory or file. ``store`` has the first layer's inputs, ``features`` the rows
+    that an encoder reads.
     """
     rate = disk_rate() if work.plan.temporary_bytes else math.inf
     seconds = 0.0
@@ -96,10 +90,7 @@ def _encoded_bytes(work: InferenceWork, graph: Graph, rows: FeatureStore) -> flo
 
 
 def _trial_vertices(vertices: Vertices, graph: Graph, rows: FeatureStore | None) -> Array:
-    """Return evenly spaced ranges of ``vertices``, fewer if ``rows`` are on the disk.
-
-    ``rows`` is None for a layer without random reads.
-    """
+    """Return evenly spaced ranges of ``vertices``, fewer if ``rows`` are read from the disk."""
     count = _TRIAL_VERTICES
     if isinstance(rows, HostFeatures) and rows.from_disk:
         neighbors = 1 + graph.num_edges // max(graph.num_vertices, 1)
@@ -119,10 +110,8 @@ def _edge_s(passes: LayerPass, index: int, rows: FeatureStore, vertices: Array) 
         # The first run has one-time costs, such as the clearing of memory.
         for trial in (vertices[: len(vertices) // _NUM_RANGES], vertices):
             begin, count = time.perf_counter(), len(trial)
-            chunks, self_stores = (
-                passes.chunks(index, rows, trial),
-                [rows] * passes.num_reads(index),
-            )
+            chunks = passes.chunks(index, rows, trial)
+            self_stores = [rows] * passes.num_reads(index)
             for block, _ in passes.compute(index, chunks, out, self_stores):
                 count += block.num_edges
             seconds = time.perf_counter() - begin
@@ -157,10 +146,7 @@ def _written_bytes(work: InferenceWork, index: int) -> float:
 
 
 def _read_bytes(work: InferenceWork, index: int) -> float:
-    """Return the bytes that layer ``index`` reads from the disk, 0 for a file in the page cache.
-
-    The file is read once for each group of destinations whose sums fit into memory.
-    """
+    """Return the bytes that layer ``index`` reads from the disk, once for each group of sums."""
     plan, layer = work.plan, work.sizes[index]
     if index == 0 or not plan.in_file[index - 1] or plan.cached:
         return 0.0

@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names
 from gnnscale.nn.model_config import ModelConfig
-from gnnscale.nn.options import (
-    APPNP,
-    GAT,
-    GCN,
-    GIN,
-    SGC,
-    CustomModel,
-    GATv2,
-    GraphSAGE,
-)
+from gnnscale.nn.options import APPNP, GAT, GCN, GIN, SGC, CustomModel, GATv2, GraphSAGE
 
 if TYPE_CHECKING:
     from gnnscale.nn.base import Inputs, TrainableModel

@@ -33,15 +33,11 @@ class Adjacency(NamedTuple):
 
 
 def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> list[dgl.DGLGraph]:
-    """Return the blocks of ``batch`` as DGL's, input layer first.
+    """Return the blocks of ``batch`` as DGL's, input layer first, with ids of type ``idtype``.
 
     A block has the vertices' ids in ``srcdata[dgl.NID]`` and ``dstdata[dgl.NID]``. If the batch has
     them, ``edata["importance"]`` has the importance of edges (layer-wise sampling),
     ``edata["weight"]`` their weights, and ``edata["feat"]`` their features.
-
-    Args:
-        batch: the mini-batch.
-        idtype: type of ids in the result, int64 or int32.
 
     Raises:
         ImportError: DGL is not installed.
@@ -95,13 +91,11 @@ def _converted(ids: Any, dtype: torch.dtype) -> torch.Tensor:
 
 
 def to_edge_indices(batch: MiniBatch) -> list[torch.Tensor]:
-    """Return an ``edge_index`` per layer, input layer first.
+    """Return an ``edge_index`` per layer, input layer first, ``[2, num_edges]`` int64 each.
 
-    Local ids number the layer's source vertices, destinations first. If a module computes a layer
-    for all source vertices, the rows of the destinations come first and are right.
-
-    Returns:
-        ``[2, num_edges]`` int64 each: row 0 the sources, row 1 the destinations, ascending.
+    Local ids number the layer's source vertices, destinations first, in ascending order of
+    destinations. If a module computes a layer for all source vertices, the rows of the destinations
+    come first and are right.
 
     Raises:
         ValueError: the edges have importance (layer-wise sampling), which ``edge_index`` lacks.
@@ -126,8 +120,8 @@ def block_to_edge_index(block: Block) -> torch.Tensor:
 def to_adjacencies(batch: MiniBatch) -> list[Adjacency]:
     """Return ``(edge_index, e_id, size)`` per layer, input layer first.
 
-    It is the form of ``torch_geometric.loader.NeighborSampler``, for modules that call a layer as
-    ``conv((x, x[:size[1]]), edge_index)``.
+    Modules of ``torch_geometric.loader.NeighborSampler`` call a layer as ``conv((x, x[:size[1]]),
+    edge_index)``.
     """
     return [
         Adjacency(edge_index, None, (block.num_src, block.num_dst))
@@ -144,11 +138,8 @@ def to_sampled_subgraph(batch: MiniBatch) -> tuple[torch.Tensor, list[int], list
 
     Returns:
         The edges ``[2, num_edges]`` int64, hop by hop from the seeds outwards; the number of
-        vertices that each hop adds, with the seeds first; and the number of edges of each hop.
+        vertices that each hop adds, seeds first; and the number of edges of each hop.
         ``torch_geometric.utils.trim_to_layer`` takes all three.
-
-    Raises:
-        ValueError: the edges have importance (layer-wise sampling).
     """
     parts, num_vertices, first = [], [batch.num_seeds], 0
     pairs = zip(reversed(to_edge_indices(batch)), reversed(batch.blocks), strict=True)
@@ -227,7 +218,6 @@ def whole_batch(
         edge_index: ``[2, num_edges]`` sources and targets of the edges, as in PyTorch Geometric.
         edge_weight: ``[num_edges]`` weights; None: edges have no weights.
         edge_attr: ``[num_edges, num_edge_features]``; None: edges have no features.
-        num_layers: number of blocks, all the same.
 
     Raises:
         ConfigError: a tensor has another shape, or an edge names no vertex of ``x``.
@@ -237,19 +227,18 @@ def whole_batch(
     order = np.argsort(target, kind="stable")
     indptr = np.zeros(len(x) + 1, np.int64)
     np.cumsum(np.bincount(target, minlength=len(x)), out=indptr[1:])
-    weights: Float32Array | None = None
-    if edge_weight is not None:
-        weights = edge_weight.detach().cpu().numpy().astype(np.float32)[order]
-    rows: Float32Array | None = None
-    if edge_attr is not None:
-        rows = edge_attr.detach().cpu().numpy().astype(np.float32)[order]
+
+    def ordered(values: Tensor | None) -> Float32Array | None:
+        return None if values is None else values.detach().cpu().numpy().astype(np.float32)[order]
+
+    weights = ordered(edge_weight)
     block = Block(
         indptr=indptr,
         indices=source[order].astype(np.int32),
         num_src=len(x),
         edge_weights=weights,
         weight_sums=None if weights is None else list_sums(indptr, weights),
-        edge_attr=rows,
+        edge_attr=ordered(edge_attr),
     )
     batch = MiniBatch(
         seed=0,

@@ -132,41 +132,25 @@ def pair_scores(
 ) -> torch.Tensor:
     """Return ``attention[k] · LeakyReLU(dst_rows[v, k] + z[u, k])`` for each edge, on the host.
 
-    No row per edge is stored, forward or backward.
-
-    Args:
-        dst_rows: ``[num_dst, num_heads, width]`` float32, projected destinations.
-        z: ``[num_src, num_heads, width]`` float32, projected sources.
-        attention: ``[num_heads, width]`` float32.
-        block: the edges.
-        slope: negative slope of LeakyReLU.
-
-    Returns:
-        ``[num_edges, num_heads]`` float32.
+    No row per edge is stored, forward or backward. ``dst_rows`` ``[num_dst, num_heads, width]`` and
+    ``z`` ``[num_src, num_heads, width]`` are projected rows, ``attention`` is ``[num_heads,
+    width]``, the result ``[num_edges, num_heads]``, all float32.
     """
     flat = (rows.flatten(1).contiguous() for rows in (dst_rows, z))
-    out: torch.Tensor = _PairScores.apply(*flat, attention, block, slope)  # type: ignore[no-untyped-call]
-    return out
+    return _PairScores.apply(*flat, attention, block, slope)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def attend(scores: torch.Tensor, z: torch.Tensor, block: Block) -> torch.Tensor:
     """Return each destination's sum of source rows, weighted by the softmax of edge scores.
 
-    Edges of layer-wise sampling are weighted by their importance inside the softmax.
-
-    Args:
-        scores: ``[num_edges, num_heads]`` float32.
-        z: ``[num_src, num_heads, f]`` float32, contiguous.
-        block: the edges.
-
-    Returns:
-        ``[num_dst, num_heads, f]`` float32.
+    Edges of layer-wise sampling are weighted by their importance inside the softmax. ``scores`` is
+    ``[num_edges, num_heads]``, ``z`` ``[num_src, num_heads, f]`` contiguous, the result ``[num_dst,
+    num_heads, f]``, all float32.
     """
     if isinstance(block, DeviceBlock):
         return block.attend(scores, z)
     alpha = _BlockSoftmax.apply(scores, block)  # type: ignore[no-untyped-call]
-    out: torch.Tensor = _HeadSum.apply(alpha, z, block)  # type: ignore[no-untyped-call]
-    return out
+    return _HeadSum.apply(alpha, z, block)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def with_self_edges(block: Block) -> Block:
@@ -186,13 +170,7 @@ def with_self_edges(block: Block) -> Block:
 
 
 def edge_scores(src: torch.Tensor, dst: torch.Tensor, block: Block) -> torch.Tensor:
-    """Return ``src[u] + dst[v]`` for each edge, ``[num_edges, num_heads]``.
-
-    Args:
-        src: ``[num_src, num_heads]`` float32.
-        dst: ``[num_dst, num_heads]`` float32.
-        block: the edges.
-    """
+    """Return ``src[u] + dst[v]`` for each edge, ``[num_edges, num_heads]`` float32."""
     if isinstance(block, DeviceBlock):
         return block.edge_scores(src, dst)
     destinations = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -14,11 +14,9 @@ from gnnscale.core import Float32Array, IntArray, Traffic
 from gnnscale.features import FeatureStore
 from gnnscale.graph import Graph, SplitLabels
 from gnnscale.nn import cost, losses
+from gnnscale.nn.conv.linear import Degrees, GraphLayer
 from gnnscale.nn.learned_embeddings import LearnedEmbedding
 from gnnscale.sampling import Block, MiniBatch
-
-if TYPE_CHECKING:
-    from gnnscale.nn.conv.linear import Degrees, GraphLayer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,13 +106,15 @@ class TrainableModel(nn.Module):
 
     def layer(self, index: int) -> GraphLayer:
         """Return layer ``index``, input layer first, of a model that ``infers_by_layer``."""
-        raise NotImplementedError
+        layer = self.layers[index]
+        assert isinstance(layer, GraphLayer)
+        return layer
 
     def reads(self, index: int) -> tuple[int, ...]:
         """Return the numbers of the rows that layer ``index`` reads in addition to its input.
 
-        Only the rows of the layer's destinations are read. Number 0 stands for the rows that the
-        first layer reads, n for the output of layer n - 1.
+        Only the rows of the layer's destinations are read: 0 stands for the rows that the first
+        layer reads, n for the output of layer n - 1.
         """
         return ()
 
@@ -129,7 +129,6 @@ class TrainableModel(nn.Module):
         """Return the rows that layer ``index + 1`` reads, or the logits after the last layer.
 
         Args:
-            index: the layer to compute, input layer first.
             x: the result of the layer's ``load``.
             block: the edges to the layer's destinations, with all neighbors.
             layer: equivalent of layer ``index`` that loaded ``x``; None: layer ``index``.
@@ -162,10 +161,7 @@ class TrainableModel(nn.Module):
         return Inputs(x=x, aggregated=False, degrees=degrees, traffic=traffic)
 
     def pop_waited_s(self) -> float:
-        """Return and reset the seconds that propagation has waited for other devices.
-
-        A model that is not split among devices never waits.
-        """
+        """Return and reset the seconds that propagation has waited for other devices."""
         return 0.0
 
 
@@ -189,10 +185,7 @@ class VertexObjective:
         return self._loss(outputs, _targets(self._graph, batch.seeds))
 
     def on(self, device: torch.device) -> Objective:
-        """Return the loss of mini-batches whose seeds are a tensor on ``device``.
-
-        The labels of all vertices are copied to ``device``.
-        """
+        """Return the loss of mini-batches whose seeds are on ``device``, with all labels there."""
         labels = torch.tensor(np.asarray(self._graph.labels), device=device)
 
         def objective(outputs: Tensor, batch: MiniBatch) -> Tensor:
@@ -207,12 +200,7 @@ class VertexObjective:
 def vertex_objective(graph: Graph, loss: losses.LossConfig | None = None) -> VertexObjective:
     """Return the loss of predicting the labels of a mini-batch's seeds.
 
-    Args:
-        graph: has the labels.
-        loss: loss to minimize; None: the loss for the graph's kind of labels.
-
-    Raises:
-        ConfigError: the loss does not fit the labels.
+    ``loss`` None: the loss for the graph's kind of labels. ConfigError: it does not fit the labels.
     """
     return VertexObjective(graph, (loss or losses.AutoLoss()).build(graph))
 
@@ -233,11 +221,7 @@ class EdgeObjective:
 
 
 def edge_objective(labels: SplitLabels, loss: losses.LossConfig) -> EdgeObjective:
-    """Return the loss of predicting the labels of a mini-batch's edges.
-
-    Raises:
-        ConfigError: the loss does not fit the labels.
-    """
+    """Return the loss of predicting the labels of a mini-batch's edges."""
     return EdgeObjective(labels, loss.build(labels))
 
 
@@ -247,13 +231,7 @@ def objective_on(objective: Objective, device: torch.device) -> Objective:
 
 
 def seed_loss(graph: Graph, outputs: Tensor, seeds: IntArray) -> Tensor:
-    """Return the mean loss of ``seeds``, by the kind of their labels; 0 without seeds.
-
-    Args:
-        graph: has the labels.
-        outputs: ``[num_seeds, width]`` float32.
-        seeds: ``[num_seeds]`` global ids of labeled vertices.
-    """
+    """Return the mean loss of labeled ``seeds``, by the kind of their labels; 0 without seeds."""
     if not len(seeds):
         return outputs.sum()
     return losses.AutoLoss().build(graph)(outputs, _targets(graph, seeds))

@@ -95,13 +95,9 @@ class LayerCost:
     def forward(
         self, *, edges: float, targets: float, sources: float, aggregated: bool
     ) -> LayerWork:
-        """Return the work of forward propagation.
+        """Return the work of forward propagation over a block of these edges and vertices.
 
-        Args:
-            edges: edges of the block.
-            targets: destination vertices of the block.
-            sources: source vertices of the block.
-            aggregated: whether the rows were aggregated while they were loaded.
+        ``aggregated`` says whether rows were aggregated while they were loaded.
         """
         passes = [1] * len(self.products)
         work = self._work(edges, targets, sources, reads=0 if aggregated else 1, passes=passes)
@@ -153,10 +149,7 @@ class LayerCost:
         return LayerWork(edge_row_bytes=num_bytes)
 
     def _message_work(self, edges: float, sources: float, *, passes: Sequence[int]) -> LayerWork:
-        """Return the work of computing messages, and of writing and reading one for each edge.
-
-        With a message per edge, the rows at both ends of the edge are written and read as well.
-        """
+        """Return the work of computing messages, and of writing and reading one for each edge."""
         if not self.message_width:
             return LayerWork()
         rows = edges if self.messages_per_edge else sources
@@ -172,13 +165,7 @@ class LayerCost:
 
 
 def _product_values(products: Sequence[tuple[int, tuple[int, int]]]) -> tuple[int, int]:
-    """Return the number of values of a row that products read, and the number that they write.
-
-    Args:
-        products: passes, and ``(inputs, outputs)`` of each matrix. The first pass reads inputs, and
-            writes outputs (forward) or follows a written gradient of outputs (backward). A second
-            pass reads the gradient of outputs, and writes the gradient of inputs.
-    """
+    """Return the number of values of a row that products, with their passes, read and write."""
     read = sum(inputs + (count - 1) * outputs for count, (inputs, outputs) in products if count)
     written = sum(outputs + (count - 1) * inputs for count, (inputs, outputs) in products if count)
     return read, written

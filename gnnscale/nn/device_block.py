@@ -41,12 +41,9 @@ class Activation:
         )
 
     def gradient(self, y: torch.Tensor, grad: torch.Tensor, scale: float) -> torch.Tensor:
-        """Return the gradient of the input of ``apply_``.
+        """Return the gradient of the input of ``apply_``, which returned ``scale`` and wrote ``y``.
 
-        Args:
-            y: ``[n, f]`` output of ``apply_``.
-            grad: ``[n, f]`` gradient of ``y``, contiguous.
-            scale: the factor that ``apply_`` returned.
+        ``y`` and its contiguous gradient ``grad`` are ``[n, f]``.
         """
         return ops.relu_dropout_backward(y, grad, scale=scale, num_threads=torch.get_num_threads())
 
@@ -70,15 +67,12 @@ class MessageSums(Protocol):
 
     def sum(self, messages: torch.Tensor) -> torch.Tensor:
         """Return the sum of each destination's messages."""
-        ...
 
     def mean(self, messages: torch.Tensor) -> torch.Tensor:
         """Return the mean of each destination's messages, zeros without any."""
-        ...
 
     def max(self, messages: torch.Tensor) -> torch.Tensor:
         """Return the maximum of each destination's messages, zeros without any."""
-        ...
 
 
 class DeviceBlock(Block, ABC):
@@ -102,7 +96,6 @@ class DeviceBlock(Block, ABC):
 
         Args:
             h: ``[num_src, f]`` float32 or bfloat16, contiguous; overwritten if it is activated.
-            rule: coefficients of the edges.
             degrees: ``[num_src]`` float32 in-degrees in the full graph, if the rule needs them.
             act: activation of ``h``; None: ``h`` is not activated.
         """
@@ -113,15 +106,7 @@ class DeviceBlock(Block, ABC):
 
     @abstractmethod
     def edge_scores(self, src: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
-        """Return ``src[u] + dst[v]`` for each edge, with gradient.
-
-        Args:
-            src: ``[num_src, num_heads]`` float32.
-            dst: ``[num_dst, num_heads]`` float32.
-
-        Returns:
-            ``[num_edges, num_heads]`` float32.
-        """
+        """Return ``src[u] + dst[v]`` of each edge, with gradient; see ``attention_ops``."""
 
     @abstractmethod
     def attend(self, scores: torch.Tensor, z: torch.Tensor) -> torch.Tensor:

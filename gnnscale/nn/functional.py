@@ -66,11 +66,7 @@ def input_dropout(x: torch.Tensor, p: float, batch: MiniBatch) -> torch.Tensor:
     """Return input rows with features dropped, and the remaining features scaled by 1 / (1 - p).
 
     The dropped features are a pure function of ``(seed, step, vertex, column)``, on every device.
-
-    Args:
-        x: ``[num_input_vertices, f]`` float32 or bfloat16, not modified.
-        p: probability of dropping a feature.
-        batch: has seed, step and input vertices.
+    ``x`` is ``[num_input_vertices, f]`` float32 or bfloat16, not modified.
     """
     # ReLU would zero negative features; it leaves ones unchanged.
     factors = torch.ones_like(x, memory_format=torch.contiguous_format, requires_grad=False)
@@ -79,25 +75,15 @@ def input_dropout(x: torch.Tensor, p: float, batch: MiniBatch) -> torch.Tensor:
 
 
 def relu_dropout(x: torch.Tensor, activation: Activation) -> torch.Tensor:
-    """Apply ReLU and then dropout, overwriting ``x``.
-
-    Args:
-        x: ``[n, f]`` contiguous float32 or bfloat16, no longer needed by the caller.
-        activation: the layer and step, which decide the dropped features.
-    """
-    out: torch.Tensor = _ReluDropout.apply(x, activation)  # type: ignore[no-untyped-call]
-    return out
+    """Apply ReLU and then dropout, overwriting ``x`` ``[n, f]``, contiguous."""
+    return _ReluDropout.apply(x, activation)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def sum_scale(block: Block, degrees: Float32Array) -> Float32Array | None:
     """Return the factor of each sampled sum that makes its expectation the full sum.
 
-    Args:
-        block: the edges.
-        degrees: ``[at least num_dst]`` float32 in-degrees in the full graph.
-
-    Returns:
-        ``[num_dst]`` float32, degree / number sampled. None: the edges' importance has this effect.
+    It is degree / number sampled, ``[num_dst]`` float32; None: the edges' importance has this
+    effect. ``degrees`` are ``[at least num_dst]`` float32 in-degrees in the full graph.
     """
     if block.importance is not None:
         return None
@@ -111,13 +97,6 @@ def sampling_totals(block: Block, degrees: Float32Array) -> Float32Array:
 
     Neighbors sampled by weight count equally, and stand for the sum of all in-edge weights.
     Neighbors sampled uniformly stand for the in-degree.
-
-    Args:
-        block: the edges.
-        degrees: ``[at least num_dst]`` float32 in-degrees in the full graph.
-
-    Returns:
-        ``[at least num_dst]`` float32.
     """
     by_weight = block.weight_sums is not None and block.edge_weights is None
     return block.weight_sums if by_weight else degrees  # type: ignore[return-value]
@@ -151,12 +130,8 @@ def gradient_of_rows(
 ) -> RowSums:
     """Return the gradient of rows ``[num_src, f]`` that were aggregated over a block.
 
-    Args:
-        grad: gradient of the result, ``[num_dst, f]``, or ``[num_dst, 2 f]`` with a concatenated
-            self term.
-        block: the edges.
-        coefficients: coefficients of the aggregation.
-        scale: factor of the gradient; None: 1.
+    ``grad`` is the gradient of the result, ``[num_dst, f]``, or ``[num_dst, 2 f]`` with a
+    concatenated self term, to be multiplied by ``scale``; None: 1.
     """
     grad = grad.contiguous()
     width = grad.shape[1] // (2 if coefficients.self_term == "concat" else 1)
@@ -186,19 +161,9 @@ def gradient_of_rows(
 def aggregate(
     h: torch.Tensor, block: Block, coefficients: Aggregation, act: Activation | None = None
 ) -> torch.Tensor:
-    """Aggregate hidden rows over a block, with gradient to ``h``.
+    """Aggregate hidden rows ``h`` ``[num_src, f]``, contiguous, over a block, with gradient.
 
-    With ``act``, ReLU and dropout are applied to ``h`` first, overwriting it. One pass computes the
-    gradient of both.
-
-    Args:
-        h: ``[num_src, f]`` float32 or bfloat16, contiguous.
-        block: the edges.
-        coefficients: coefficients of the aggregation.
-        act: activation of ``h``; None: ``h`` is not activated.
-
-    Returns:
-        ``[num_dst, f]`` or ``[num_dst, 2 f]``, in the type of ``h``.
+    With ``act``, ReLU and dropout are applied to ``h`` first, overwriting it, and one pass computes
+    the gradient of both. The result is ``[num_dst, f]`` or ``[num_dst, 2 f]``.
     """
-    out: torch.Tensor = _WeightedAggregate.apply(h, block, coefficients, act)  # type: ignore[no-untyped-call]
-    return out
+    return _WeightedAggregate.apply(h, block, coefficients, act)  # type: ignore[no-untyped-call, no-any-return]

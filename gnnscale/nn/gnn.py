@@ -44,10 +44,7 @@ class Connections:
         return self.residual or self.jumping != "none" or self.teleport > 0
 
     def reads(self, index: int, last: int) -> tuple[int, ...]:
-        """Return the numbers of the rows that layer ``index`` of 0 .. ``last`` reads in addition.
-
-        Only their rows of the layer's destinations are read.
-        """
+        """Return the numbers of the rows that layer ``index`` of 0 .. ``last`` reads as well."""
         if self.teleport:
             return (0,)
         if index == last and self.jumping != "none":
@@ -55,12 +52,7 @@ class Connections:
         return (index,) if self.residual and 0 < index < last else ()
 
     def add(self, out: torch.Tensor, dst_rows: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return output rows ``[num_dst, f]`` plus the residual connection or the teleport.
-
-        Args:
-            out: ``[num_dst, f]`` that a layer's ``update`` returned.
-            dst_rows: ``[num_dst, f]`` each, the rows of the layer's destinations by ``reads``.
-        """
+        """Return a layer's output ``[num_dst, f]`` plus residual or teleport of ``dst_rows``."""
         if self.teleport:
             return (1 - self.teleport) * out + self.teleport * dst_rows[0]
         return out + dst_rows[-1] if self.residual and dst_rows else out
@@ -85,12 +77,7 @@ class Perceptron(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: torch.Tensor, act: functional.Activation | None = None) -> torch.Tensor:
-        """Return ``[n, num_out]`` of ``x`` ``[n, num_in]``.
-
-        Args:
-            x: input rows.
-            act: activation of the hidden features; None: ReLU without dropout.
-        """
+        """Return ``[n, num_out]`` of ``x`` ``[n, num_in]``; ``act`` None: ReLU without dropout."""
         hidden = linear(self.first, x)
         return linear(
             self.second, hidden.relu() if act is None else functional.relu_dropout(hidden, act)
@@ -116,14 +103,11 @@ class GNN(TrainableModel):
         output: nn.Linear | None = None,
         input_dropout: float = 0.0,
     ) -> None:
-        """Stack ``layers``.
+        """Stack ``layers``, input layer first, with ``norms`` of each output that is activated.
 
         Args:
-            layers: the layers, input layer first.
-            norms: normalization of each layer output that is activated.
             dropout: probability of dropping a hidden feature.
             widths: f^0 .. f^L: features of the inputs, of each hidden layer, and of the logits.
-            connections: None: the defaults of ``Connections``.
             encoder: module applied to input rows; None: the first layer reads input rows.
             output: last product, with jumping knowledge.
             input_dropout: probability of dropping an input feature.
@@ -137,6 +121,9 @@ class GNN(TrainableModel):
         self.connections = connections or Connections()
         self.encoder = encoder
         self.output = output
+        self.uses_degrees = any(layer.uses_degrees for layer in layers)
+        self.uses_edge_features = any(layer.uses_edge_features for layer in layers)
+        self.uses_edge_weights = any(layer.uses_edge_weights for layer in layers)
 
     @property
     def shared_parts(self) -> dict[str, Any]:
@@ -148,18 +135,9 @@ class GNN(TrainableModel):
             "input_dropout": self.input_dropout,
         }
 
-    def layer(self, index: int) -> GraphLayer:
-        """Return layer ``index``, input layer first."""
-        layer = self.layers[index]
-        assert isinstance(layer, GraphLayer)
-        return layer
-
     @property
     def aggregates_on_load(self) -> bool:
-        """Whether the first layer aggregates unchanged input rows, so that loading may do it.
-
-        An encoder and input dropout change rows first, in every step.
-        """
+        """Whether the first layer aggregates input rows that no encoder or dropout changes."""
         changed = self.encoder is not None or self.input_dropout > 0
         return self.layer(0).aggregates_on_load and not changed
 
@@ -172,21 +150,6 @@ class GNN(TrainableModel):
     def layer_costs(self) -> tuple[LayerCost, ...]:
         """Cost of each layer, input layer first."""
         return _layer_costs(self)
-
-    @property
-    def uses_degrees(self) -> bool:  # type: ignore[override]
-        """Whether ``Inputs.degrees`` is needed for batches of a neighbor sampler."""
-        return any(self.layer(index).uses_degrees for index in range(len(self.layers)))
-
-    @property
-    def uses_edge_features(self) -> bool:  # type: ignore[override]
-        """Whether ``Inputs.edge_attr`` is needed."""
-        return any(self.layer(index).uses_edge_features for index in range(len(self.layers)))
-
-    @property
-    def uses_edge_weights(self) -> bool:  # type: ignore[override]
-        """Whether edge weights change the output."""
-        return any(self.layer(index).uses_edge_weights for index in range(len(self.layers)))
 
     def load(
         self,
@@ -284,10 +247,7 @@ class GNN(TrainableModel):
         layer: GraphLayer | None = None,
         dst_rows: Sequence[torch.Tensor] = (),
     ) -> torch.Tensor:
-        """Return the output of layer ``index``, activated, or the logits after the last layer.
-
-        See ``TrainableModel.infer``.
-        """
+        """Return the output of layer ``index``, activated; see ``TrainableModel.infer``."""
         h = self.connections.add((layer or self.layer(index)).update(x, block), dst_rows)
         last = index + 1 == len(self.layers)
         if not self.connections.activates or (last and self.output is None):
@@ -342,10 +302,7 @@ def _with_encoder(cost: LayerCost, encoder: nn.Module) -> LayerCost:
     linears = [module for module in encoder.children() if isinstance(module, nn.Linear)]
     products = tuple((module.in_features, module.out_features) for module in linears)
     return replace(
-        cost,
-        message_width=products[-1][1],
-        message_products=products,
-        host_makes_edge_rows=False,
+        cost, message_width=products[-1][1], message_products=products, host_makes_edge_rows=False
     )
 
 
@@ -361,8 +318,8 @@ def _normalize(norm: nn.Module, h: torch.Tensor) -> torch.Tensor:
     """Apply ``norm`` to rows ``h`` ``[n, f]``.
 
     Batch normalization computes mean and variance over the rows of a slice. A single row has no
-    variance: it is normalized with the running statistics, as in evaluation, and does not update
-    them (``allow_single_element`` of PyG's ``BatchNorm``). Row, weight and bias get gradients.
+    variance: it is normalized with the running statistics, which it does not update
+    (``allow_single_element`` of PyG's ``BatchNorm``).
     """
     # A slice without seeds has no rows to normalize.
     if isinstance(norm, nn.Identity) or not len(h):

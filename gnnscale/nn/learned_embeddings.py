@@ -27,12 +27,10 @@ class LearnedEmbedding(nn.Module):
     def __init__(
         self, weight: Tensor, optimizer: RowOptimizer, *, rate_factor: float = 1.0
     ) -> None:
-        """Use ``weight`` as the table.
+        """Use ``weight`` ``[num_vertices, dim]`` float32 as the table, not copied.
 
-        Args:
-            weight: ``[num_vertices, dim]`` float32, not copied.
-            optimizer: updates the rows of a step.
-            rate_factor: learning rate of rows, relative to the learning rate of other weights.
+        ``optimizer`` updates the rows of a step, at ``rate_factor`` times the rate of other
+        weights.
         """
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)

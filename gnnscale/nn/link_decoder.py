@@ -67,8 +67,8 @@ def initialize_rows(gnn: GNN) -> None:
 
     The gradient of a dot product is as small as the rows. The weights of own and of aggregated rows
     are therefore initialized separately by Glorot's rule with the gain of ReLU, which doubles them.
-    Biases are not 0, so that the scores of all pairs can rise and fall together. DGL's ``SAGEConv``
-    does both. Weights come from torch's global generator.
+    Biases are not 0, so that the scores of all pairs can rise and fall together, as in DGL's
+    ``SAGEConv``.
     """
     gain = nn.init.calculate_gain("relu")
     for layer in gnn.layers:
@@ -122,8 +122,7 @@ class LinkGNN(PairGNN):
         sources = take(rows, links.sources)
         destinations = take(rows, links.destinations.reshape(-1))
         shape = (*links.destinations.shape, rows.shape[1])
-        scores: Tensor = self.decoder(sources[:, None], destinations.view(shape))
-        return scores
+        return self.decoder(sources[:, None], destinations.view(shape))  # type: ignore[no-any-return]
 
 
 class EdgeNetwork(nn.Module):
@@ -139,10 +138,8 @@ class EdgeNetwork(nn.Module):
     def forward(self, source: Tensor, destination: Tensor, features: Tensor | None) -> Tensor:
         """Return outputs ``[n, num_outputs]`` of n edges.
 
-        Args:
-            source: ``[n, width]`` rows of the sources.
-            destination: ``[n, width]`` rows of the destinations.
-            features: ``[n, num_edge_features]``; None: edges have no features.
+        ``source`` and ``destination`` are ``[n, width]``, ``features`` ``[n, num_edge_features]``
+        or None.
         """
         inputs = [source, destination] if features is None else [source, destination, features]
         outputs: Tensor = self.output(self.hidden(torch.cat(inputs, dim=1)).relu())
@@ -169,9 +166,8 @@ class EdgeGNN(PairGNN):
 def link_objective(scores: Tensor, batch: MiniBatch) -> Tensor:
     """Return the mean binary cross-entropy of edges and negatives; 0 without edges.
 
-    Args:
-        scores: ``[n, 1 + k]``: the edge in the first column, its k negatives in the other columns.
-        batch: not used.
+    ``scores`` ``[n, 1 + k]`` has the edge in the first column, its k negatives in the other
+    columns.
     """
     if not len(scores):
         return scores.sum()

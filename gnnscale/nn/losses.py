@@ -41,11 +41,7 @@ def label_kind(labels: Array) -> str:
 
 
 def check_labels(option: str, graph: SplitLabels, kind: str) -> None:
-    """Refuse a graph whose labels are not of ``kind``, one of the results of ``label_kind``.
-
-    Raises:
-        ConfigError: the labels are of another kind; the message begins with ``option``.
-    """
+    """Refuse, with a ConfigError that begins with ``option``, labels that are not of ``kind``."""
     actual = label_kind(graph.labels)
     if actual != kind:
         raise ConfigError(
@@ -113,12 +109,7 @@ class CrossEntropy(LossConfig):
             )
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss function.
-
-        Raises:
-            ConfigError: labels are of another kind, the numbers of weights and classes differ, or
-                no training vertex has a class with a weight above 0.
-        """
+        """Return the loss function; ConfigError: labels or the number of weights do not fit."""
         import torch
         from torch.nn import functional
 
@@ -181,11 +172,7 @@ class BinaryCrossEntropy(LossConfig):
             _check_weights("loss.pos_weight", listed, or_else="a number or null")
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss function.
-
-        Raises:
-            ConfigError: labels are of another kind, or the numbers of weights and classes differ.
-        """
+        """Return the loss function; ConfigError: labels or the number of weights do not fit."""
         import torch
         from torch.nn import functional
 
@@ -242,11 +229,7 @@ class CustomLoss(LossConfig):
         check_name(self.function, option="loss.function")
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Import the function.
-
-        Raises:
-            ConfigError: the function cannot be imported, or does not return a scalar tensor.
-        """
+        """Import the function; ConfigError: that fails, or it returns no scalar tensor."""
         import torch
 
         function = load_named(self.function, option="loss.function")
@@ -273,11 +256,7 @@ class MeanSquaredError(LossConfig):
     """
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss function.
-
-        Raises:
-            ConfigError: labels are of another kind.
-        """
+        """Return the loss function; ConfigError: labels are of another kind."""
         check_labels("loss=mean_squared_error", graph, "regression")
 
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -47,6 +47,10 @@ class ModelConfig(ABC):
 
     #: Whether rows may be bfloat16 as well as float32; see ``runtime.compute_dtype``.
     takes_bfloat16: ClassVar[bool] = True
+    #: Whether the first layer's aggregation is linear, with coefficients free of weights.
+    aggregates_linearly: ClassVar[bool] = False
+    #: Whether a single product follows that aggregation, so that P3 can split it by columns.
+    multiplies_once: ClassVar[bool] = False
     #: Whether a field holds a Python class, so that no file can name these options.
     only_in_programs: ClassVar[bool] = False
 
@@ -74,11 +78,7 @@ class ModelConfig(ABC):
         return self.takes_edge_features
 
     def edge_width(self, num_edge_features: int) -> int:
-        """Return the number of features of an edge that layers read, 0 if none.
-
-        Args:
-            num_edge_features: features of an edge in the graph.
-        """
+        """Return the number of an edge's ``num_edge_features`` that layers read, 0 if none."""
         if self.edge_features is False or not num_edge_features:
             return 0
         return num_edge_features if self.edge_features or self.takes_edge_features else 0
@@ -101,16 +101,16 @@ class ModelConfig(ABC):
     @property
     def splits_columns(self) -> bool:
         """Whether P3 can split the first layer by columns; see ``GraphLayer.splits_columns``."""
-        return False
+        return self.multiplies_once and self.aggregates_on_load
 
     @property
     def aggregates_on_load(self) -> bool:
-        """Whether the first layer aggregates input features with coefficients free of weights.
+        """Whether the first layer aggregates unchanged input rows linearly.
 
-        The first layer is then a ``LinearAggregationLayer``, and its aggregation can be computed
-        once for all steps.
+        It is then a ``LinearAggregationLayer``, whose aggregation can be computed once for all
+        steps.
         """
-        return False
+        return self.aggregates_linearly and not self.drops_inputs
 
     @abstractmethod
     def build(
@@ -168,16 +168,17 @@ class LayeredModel(ModelConfig):
         """Whether ``input_dropout`` is above 0."""
         return self.input_dropout > 0
 
+    @property
+    def takes_edge_features(self) -> bool:
+        """Whether the architecture has an ``edge_layer``."""
+        return type(self).edge_layer is not LayeredModel.edge_layer
+
     @abstractmethod
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer of this architecture."""
 
     def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
-        """Build one layer that reads ``edge_dim`` features of each edge.
-
-        Raises:
-            NotImplementedError: the architecture reads no edge features.
-        """
+        """Build one layer that reads ``edge_dim`` features of each edge."""
         raise NotImplementedError(f"{self.name} takes no edge features")
 
     def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> GNN:

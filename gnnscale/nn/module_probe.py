@@ -57,11 +57,7 @@ def edge_argument(function: Callable[..., Any]) -> str | None:
 
 
 def _edge_keyword(module: nn.Module, edge_attr: Any) -> dict[str, Any]:
-    """Return ``edge_attr`` as a keyword argument of ``forward``.
-
-    Raises:
-        ConfigError: ``forward`` has no argument for edge features.
-    """
+    """Return ``edge_attr`` as a keyword argument of ``forward``; ConfigError: it has none."""
     name = edge_argument(module.forward)
     if name is None:
         raise ConfigError(
@@ -142,22 +138,13 @@ Call = Callable[[MiniBatch, torch.Tensor], torch.Tensor]
 
 
 def tiny_batch(
-    num_layers: int,
-    *,
-    vertices: Sequence[int] = (),
-    edges: Sequence[int] = (),
-    edge_width: int = 0,
+    num_layers: int, *, vertices: Sequence[int] = (), edges: Sequence[int] = (), edge_width: int = 0
 ) -> MiniBatch:
     """Return a mini-batch in which a vertex has the same neighbors in every hop.
 
     All forms, and inference layer by layer, then give the same logits. One vertex of each hop has
-    no neighbor.
-
-    Args:
-        num_layers: number of hops.
-        vertices: vertices to add at each depth, seeds first.
-        edges: edges to add to the vertices of each depth, seeds first.
-        edge_width: features of an edge; 0: none.
+    no neighbor. ``vertices`` and ``edges`` are numbers to add at each depth, seeds first; edges
+    have ``edge_width`` features, 0: none.
     """
     added_vertices = [*vertices, *[0] * (num_layers + 1 - len(vertices))]
     added_edges = [*edges, *[0] * (num_layers - len(edges))]
@@ -208,15 +195,8 @@ def count_cost(
     """Count the cost of a step, forward and backward, per vertex and per edge of each depth.
 
     Torch's operations are counted for a tiny mini-batch and for mini-batches with ``_ADDED`` more
-    vertices or edges at one depth. No clock is read: the result is the same every time.
-
-    Args:
-        module: has the parameters.
-        call: returns the logits of a mini-batch.
-        num_layers: number of hops.
-        num_features: features of an input row.
-        num_classes: features of an output row.
-        edge_width: features of an edge; 0: none.
+    vertices or edges at one depth. No clock is read: the result is the same every time. ``call``
+    returns the logits of a mini-batch; ``module`` has the parameters.
     """
 
     def count(**added: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -26,15 +26,8 @@ AGGREGATORS = ("mean", "pool")
 class GCN(LayeredModel):
     """Graph convolutional network."""
 
-    @property
-    def splits_columns(self) -> bool:
-        """Whether P3 can split the first layer: without input dropout."""
-        return not self.drops_inputs
-
-    @property
-    def aggregates_on_load(self) -> bool:
-        """Whether the first layer aggregates unchanged input rows: without input dropout."""
-        return not self.drops_inputs
+    aggregates_linearly: ClassVar[bool] = True
+    multiplies_once: ClassVar[bool] = True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
@@ -52,16 +45,13 @@ class GraphSAGE(LayeredModel):
             of the neighbors' rows after a linear layer with ReLU (GraphSAGE, eq. 3).
     """
 
+    multiplies_once: ClassVar[bool] = True
+
     aggregator: str = "mean"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("model.aggregator", self.aggregator, AGGREGATORS)
-
-    @property
-    def splits_columns(self) -> bool:
-        """Whether P3 can split the first layer: it takes the mean of unchanged input rows."""
-        return self.aggregator == "mean" and not self.drops_inputs
 
     @property
     def aggregates_on_load(self) -> bool:
@@ -94,11 +84,6 @@ class GAT(LayeredModel):
                 f"model.num_heads={self.num_heads}: expected a divisor of "
                 f"model.hidden={self.hidden}"
             )
-
-    @property
-    def takes_edge_features(self) -> bool:
-        """Whether layers can read edge features: yes."""
-        return True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
@@ -139,15 +124,7 @@ class GATv2(GAT):
 class GIN(LayeredModel):
     """Graph isomorphism network; with edge features GINE, whose messages read them."""
 
-    @property
-    def aggregates_on_load(self) -> bool:
-        """Whether the first layer sums unchanged input rows: without input dropout."""
-        return not self.drops_inputs
-
-    @property
-    def takes_edge_features(self) -> bool:
-        """Whether layers can read edge features: yes."""
-        return True
+    aggregates_linearly: ClassVar[bool] = True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build one layer."""
@@ -174,6 +151,9 @@ class SGC(ModelConfig):
             prediction of vertices have a feature for each class.
     """
 
+    aggregates_linearly: ClassVar[bool] = True
+    multiplies_once: ClassVar[bool] = True
+
     hidden: int = 64
 
     def __post_init__(self) -> None:
@@ -184,16 +164,6 @@ class SGC(ModelConfig):
     def row_width(self) -> int:
         """Features of an output row: ``hidden``."""
         return self.hidden
-
-    @property
-    def splits_columns(self) -> bool:
-        """Whether P3 can split the first layer: yes."""
-        return True
-
-    @property
-    def aggregates_on_load(self) -> bool:
-        """Whether the first layer aggregates unchanged input rows: yes."""
-        return True
 
     def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> GNN:
         """Build the model; initial weights come from torch's global generator."""
@@ -310,10 +280,7 @@ class CustomModel(ModelConfig):
 
     @property
     def takes_edge_features(self) -> bool:
-        """Whether ``forward`` or the constructor has an argument for edge features.
-
-        Reading this property imports the code.
-        """
+        """Whether ``forward`` or constructor has an argument for edge features; imports code."""
         code = self.module
         if isinstance(code, str):
             code = user_code.load_named(code, option="model.module")
@@ -329,11 +296,7 @@ class CustomModel(ModelConfig):
     def build(
         self, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
-        """Import the module, build it and call it on a tiny mini-batch.
-
-        Raises:
-            ConfigError: the module cannot be imported, built or called, or does not return logits.
-        """
+        """Import the module, build it and call it on a tiny mini-batch; ConfigError: it fails."""
         from gnnscale.nn.user_module import build_user_model
 
         settings = self._run_settings(num_features, num_classes, num_edge_features)

@@ -66,11 +66,7 @@ class CustomLayer(GraphLayer):
         self.uses_degrees = functions.gather not in ("mean", "max")
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
-        """Scatter, gather and update.
-
-        Raises:
-            ConfigError: a function of the user's returns rows of a wrong shape.
-        """
+        """Scatter, gather and update; ConfigError: a user's function returns a wrong shape."""
         if block.edge_weights is not None:
             warn_unweighted(type(self.functions).__name__)
         rows = x.float()

@@ -28,13 +28,7 @@ class Segments:
     """
 
     def __init__(self, block: Block, degrees: Degrees) -> None:
-        """Group the edges of ``block`` by destination.
-
-        Args:
-            block: the edges.
-            degrees: ``[at least num_dst]`` in-degrees in the full graph; None: the block has all
-                neighbors.
-        """
+        """Group the edges of ``block`` by destination; ``degrees`` None: it has all neighbors."""
         self.num_dst = block.num_dst  #: number of destinations
         counts = np.diff(block.indptr)
         #: ``[num_edges]`` int64 destination of each edge, ascending
@@ -194,17 +188,13 @@ def message_sums(block: Block, degrees: Degrees) -> MessageSums:
 def neighbor_max(x: torch.Tensor, block: Block) -> torch.Tensor:
     """Return the maxima ``[num_dst, f]`` of neighbors' rows, with gradient; zeros without any.
 
-    Edges that share a maximum share its gradient. On the host no row per edge is stored.
-
-    Args:
-        x: ``[num_src, f]`` float32 or bfloat16.
-        block: the edges.
+    Edges that share a maximum share its gradient. On the host no row per edge is stored. ``x`` is
+    ``[num_src, f]`` float32 or bfloat16.
     """
     if isinstance(block, DeviceBlock):
         sums = block.sums(None)
         return sums.max(take(x.float(), block.sources())).to(x.dtype)  # type: ignore[arg-type]
-    out: torch.Tensor = _NeighborMax.apply(x.contiguous(), block)  # type: ignore[no-untyped-call]
-    return out
+    return _NeighborMax.apply(x.contiguous(), block)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def take(x: torch.Tensor, ids: Int32Array) -> torch.Tensor:

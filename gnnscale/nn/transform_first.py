@@ -1,10 +1,8 @@
 """Transform-first layers for exact inference: multiply every vertex's row, then aggregate.
 
-In training, a layer multiplies aggregated rows, or the source rows of a mini-batch. Over all
-vertices, a source is in many chunks of edges, and aggregated rows are as wide as features. A
-``TransformFirstLayer`` instead transforms each row once, in blocks of columns if memory is short,
-and aggregates transformed rows. ``ProjectedLayer`` multiplies hidden rows for the next layer while
-they are in memory.
+A ``TransformFirstLayer`` transforms each row once, in blocks of columns if memory is short, where
+training would multiply a source's row in each chunk of edges. ``ProjectedLayer`` multiplies hidden
+rows for the next layer while they are in memory.
 """
 
 from __future__ import annotations
@@ -102,14 +100,9 @@ class TransformFirstLayer(GraphLayer):
     def sums(
         self, store: FeatureStore, vertices: Array, block: Block, degrees: Degrees, num_threads: int
     ) -> torch.Tensor:
-        """Return aggregated rows ``[num_dst, columns]``.
+        """Return aggregated rows ``[num_dst, columns]`` of ``store``, rows that ``make`` returned.
 
-        Args:
-            store: a ``TransformedStore`` with the rows that ``make`` returned.
-            vertices: ``[num_src]`` ids of the block's sources.
-            block: the edges.
-            degrees: ``[num_src]`` float32 in-degrees, if the layer uses them.
-            num_threads: threads that read rows.
+        ``degrees`` are ``[num_src]`` float32 in-degrees, if the layer uses them.
         """
         raise NotImplementedError
 
@@ -263,10 +256,9 @@ def _multiply_columns(
 class ProjectedLayer(LinearAggregationLayer):
     """Layer without its product, for rows that were multiplied before they are aggregated.
 
-    The aggregation and the product are linear, so that their order does not matter:
-    ``W sum_u c_u h_u = sum_u c_u (W h_u)``. With a concatenated self term, the product with
-    ``W = W_own ‖ W_neighbors`` splits into ``W_own h_v + sum_u c_u (W_neighbors h_u)``.
-    Weights are read at each call.
+    Aggregation and product are linear: ``W sum_u c_u h_u = sum_u c_u (W h_u)``. With a concatenated
+    self term, the product with ``W = W_own ‖ W_neighbors`` splits into ``W_own h_v + sum_u c_u
+    (W_neighbors h_u)``. Weights are read at each call.
     """
 
     def __init__(self, layer: LinearAggregationLayer, width_in: int) -> None:
@@ -292,11 +284,7 @@ class ProjectedLayer(LinearAggregationLayer):
 
     @torch.no_grad()
     def project(self, h: torch.Tensor) -> torch.Tensor:
-        """Multiply rows ``h`` ``[n, width_in]``.
-
-        Returns:
-            ``[n, num_parts * width]``: the row to aggregate, followed by the vertex's own row.
-        """
+        """Multiply rows ``h`` ``[n, width_in]``: the row to aggregate, then a vertex's own row."""
         weights = _split(self._layers[1], h.shape[1])
         return multiply(h, torch.cat([_padded(weight, self.width) for weight in weights]))
 
@@ -336,10 +324,7 @@ def _padded_width(width: int) -> int:
 
 
 def _split(product: nn.Linear, width_in: int) -> tuple[torch.Tensor, ...]:
-    """Return the weights of aggregated rows; with a concatenated self term, also of own rows.
-
-    Each is ``[out_features, width_in]``. The columns of own rows come first in ``product``.
-    """
+    """Return the weights of aggregated rows; with a concatenated self term, also of own rows."""
     return tuple(reversed(torch.split(product.weight, width_in, dim=1)))
 
 

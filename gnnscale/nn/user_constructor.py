@@ -30,16 +30,11 @@ _ARGUMENT_NAMES = {
 def construct_module(
     code: Any, arguments: Mapping[str, Any], settings: Mapping[str, Any], module_name: str
 ) -> nn.Module:
-    """Return the module that ``code`` constructs, or a copy of ``code`` if it is a module.
+    """Return the module that ``code`` (its name, a class, a function or a module) constructs.
 
-    Args:
-        code: a class, a function or a module, or the name of one.
-        arguments: keyword arguments of the constructor that the user gives.
-        settings: values of the run by meaning, the keys of ``_ARGUMENT_NAMES``; None: not set.
-        module_name: ``code`` as text.
-
-    Raises:
-        ConfigError: importing or constructing fails, or an argument is unknown or missing.
+    ``settings`` are values of the run by meaning, the keys of ``_ARGUMENT_NAMES``; None: not set. A
+    module is copied. ConfigError: importing or constructing fails, or an argument is unknown or
+    missing.
     """
     option = f"model.module={module_name}"
     if isinstance(code, str):
@@ -69,11 +64,6 @@ def warn_unless_built_again(
     """Warn if constructing ``module_name`` without arguments does not give weights like ``module``.
 
     The module can then be loaded after the run only if the user passes it again.
-
-    Args:
-        module: the built module.
-        settings: values of the run, as for ``construct_module``.
-        module_name: name of the module's class.
     """
     try:
         with torch.random.fork_rng(devices=[]):

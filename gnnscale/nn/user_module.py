@@ -70,11 +70,9 @@ class UserModel(TrainableModel):
         *,
         edge_width: int = 0,
     ) -> None:
-        """Wrap ``module``.
+        """Wrap ``module``, called in ``form``, a key of ``CALLS``.
 
         Args:
-            module: the user's module.
-            form: call convention, a key of ``CALLS``.
             widths: features of an input row, and number of classes.
             option: ``model.module=NAME``, the beginning of messages.
             edge_width: features of an edge that the module reads; 0: none.
@@ -94,17 +92,6 @@ class UserModel(TrainableModel):
         """Whether the module has ``inference_per_layer``."""
         return len(self.layers) > 0
 
-    @property
-    def shared_parameters(self) -> list[nn.Parameter]:
-        """Parameters that require a gradient."""
-        return [parameter for parameter in self.parameters() if parameter.requires_grad]
-
-    def layer(self, index: int) -> GraphLayer:
-        """Return layer ``index`` for inference."""
-        layer = self.layers[index]
-        assert isinstance(layer, GraphLayer)
-        return layer
-
     def load(
         self,
         store: FeatureStore,
@@ -115,11 +102,7 @@ class UserModel(TrainableModel):
         dtype: torch.dtype,
         num_threads: int,
     ) -> Inputs:
-        """Gather the input rows; the module aggregates them itself.
-
-        Raises:
-            ConfigError: edges carry importance weights, which the module's form cannot pass on.
-        """
+        """Gather input rows; ConfigError: the form cannot pass weights of layer-wise sampling."""
         if batch.blocks[0].importance is not None and not self.uses_edge_weights:
             raise ConfigError(
                 f"sampler: expected neighbor sampling with model.form={self.form}, got layer-wise "
@@ -130,11 +113,7 @@ class UserModel(TrainableModel):
         )
 
     def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
-        """Return the seeds' logits ``[num_seeds, num_classes]`` float32.
-
-        Raises:
-            ConfigError: the module does not return such a tensor.
-        """
+        """Return the seeds' logits ``[num_seeds, num_classes]`` float32; ConfigError: others."""
         if not batch.num_seeds:
             # A user's module need not support empty mini-batches.
             return torch.zeros(0, self._num_classes, requires_grad=True)
@@ -164,17 +143,7 @@ class UserModel(TrainableModel):
         return self.checked(out, batch.num_seeds, self._num_classes, "forward")
 
     def checked(self, out: Any, num_rows: int, width: int | None, call: str) -> torch.Tensor:
-        """Return ``out`` as float32.
-
-        Args:
-            out: the value that the module returned.
-            num_rows: expected number of rows.
-            width: expected number of columns; None: any.
-            call: the call that returned ``out``, for the message.
-
-        Raises:
-            ConfigError: ``out`` is not a tensor of this shape.
-        """
+        """Return ``out`` as float32; ConfigError, which names ``call``: its shape is wrong."""
         expected = f"[{num_rows}, {width or 'features'}]"
         if not isinstance(out, torch.Tensor):
             raise ConfigError(
@@ -199,13 +168,8 @@ def build_user_model(
 ) -> UserModel:
     """Import and build a user's module, and call it on a tiny mini-batch.
 
-    Args:
-        code: a class, a function or a module, or the name of one.
-        arguments: keyword arguments of the constructor.
-        settings: ``num_features``, ``num_classes`` and ``num_layers`` of the run; ``hidden`` and
-            ``dropout``, None if not set; ``num_edge_features``, None if the module reads none.
-        form: one of ``FORMS``.
-        module_name: ``code`` as text.
+    ``code`` is a class, a function or a module, or the name of one; ``settings`` are as in
+    ``construct_module``.
 
     Raises:
         ConfigError: the module cannot be imported, built or called, or does not return logits.
@@ -295,10 +259,7 @@ def _check_parameters(model: UserModel, batch: MiniBatch, x: torch.Tensor) -> No
 
 
 def _without_unread_edges(model: UserModel, batch: MiniBatch, x: torch.Tensor) -> UserModel:
-    """Stop loading edge features, with a warning, if they do not change the logits.
-
-    A module that cannot be called without edge features still gets them.
-    """
+    """Stop loading edge features, with a warning, if they do not change the logits."""
     negated = tuple(
         replace(block, edge_attr=None if block.edge_attr is None else -block.edge_attr)
         for block in batch.blocks
@@ -319,10 +280,7 @@ def _without_unread_edges(model: UserModel, batch: MiniBatch, x: torch.Tensor) -
 
 
 def _has_inference(model: UserModel) -> bool:
-    """Whether ``inference_per_layer`` can compute a layer, with edge features if they are read.
-
-    A PyG model with jumping knowledge (``jk``) does not: its last layer reads all layers.
-    """
+    """Whether ``inference_per_layer`` computes layers; with ``jk`` its last one reads all."""
     infer = getattr(model.module, "inference_per_layer", None)
     if not callable(infer) or getattr(model.module, "jk_mode", None) is not None:
         return False

@@ -17,7 +17,7 @@ from gnnscale.partition.build import (
 )
 from gnnscale.partition.edge_cut.libraries import EdgeCut, Metis, MtKaHyPar
 from gnnscale.partition.hierarchical import Hierarchical
-from gnnscale.partition.metrics import PartitionStats, PartStats
+from gnnscale.partition.metrics import PartitionStats
 from gnnscale.partition.pagraph import PaGraph
 from gnnscale.partition.shard_store import view_of_part, write_part
 from gnnscale.partition.simple import P3, FromFile, Hash, Random, Range

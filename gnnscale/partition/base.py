@@ -46,11 +46,7 @@ class Parts:
     notes: tuple[str, ...] = ()  #: lines of a report about the making of the parts
 
     def train_vertices(self, train_idx: IntArray) -> list[Array]:
-        """Return the training vertices of each part, in the order of ``train_idx`` ``[n]``.
-
-        Raises:
-            ValueError: every part has the full topology, so no part owns a vertex.
-        """
+        """Return the training vertices of each part, in the order of ``train_idx`` ``[n]``."""
         if self.owner is None:
             raise ValueError("owner: expected an array, got None; parts own no training vertices")
         owners = self.owner[train_idx]
@@ -169,10 +165,7 @@ class NoPartitioner(PartitionerConfig):
 
 
 def problem_of(parts: Parts, graph: Graph) -> str | None:
-    """Return the first contradiction between ``parts`` and ``graph``. None: they are consistent.
-
-    Hops are not recomputed; only the hops of training vertices are checked.
-    """
+    """Return the first contradiction between ``parts`` and ``graph``, except in hops, or None."""
     if parts.owner is None:
         if parts.hops is not None:
             return "hops are given, and no owners"

@@ -33,20 +33,15 @@ def make_partition(
 ) -> Path:
     """Divide ``graph`` by ``config`` unless an equal partition is stored, and return its directory.
 
+    ``force`` divides again in any case. Raises ConfigError if the graph cannot be divided in this
+    way, GraphError if ``config.store`` has other content or cannot be written, and NoSpaceError if
+    the forecast far exceeds this machine's memory. No files are left behind.
+
     Args:
-        config: the partitioner.
         graph: of a store or in memory; a graph in memory is identified by a hash of its topology
             and training vertices.
         num_parts: K, used in place of ``config.num_parts``.
         num_hops: L, the layers of the model.
-        num_threads: threads to use; the result does not depend on it.
-        force: divide again, also if an equal partition is stored.
-
-    Raises:
-        ConfigError: the graph cannot be divided in this way.
-        GraphError: ``config.store`` has other content, or the directory cannot be written. No files
-            are left behind.
-        NoSpaceError: the forecast far exceeds this machine's memory.
     """
     check_range("partitioner.num_parts", num_parts, 1, MAX_PARTS)
     identity = identify(config, graph, num_parts=num_parts, num_hops=num_hops)
@@ -63,22 +58,13 @@ def make_partition(
 def partition_path(
     config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hops: int
 ) -> Path:
-    """Return the directory that ``make_partition`` would return; it may be missing.
-
-    Raises:
-        ConfigError, GraphError: as ``make_partition``.
-    """
+    """Return the directory that ``make_partition`` would return; it may be missing."""
     check_range("partitioner.num_parts", num_parts, 1, MAX_PARTS)
     return partition_place(config, identify(config, graph, num_parts=num_parts, num_hops=num_hops))
 
 
 def write_parts(partition: store.Partition, graph: Graph) -> Path:
-    """Write each part that has no store yet as a graph store, and return the stores' folder.
-
-    Raises:
-        ConfigError: the parts have no halo, so sampling would leave them.
-        GraphError: a store cannot be written.
-    """
+    """Write each part that has no store yet as a graph store, and return the stores' folder."""
     if partition.parts.hops is None:
         raise ConfigError(
             "part_stores=true: expected parts with a halo, which sampling does not leave, got "
@@ -94,12 +80,7 @@ def write_parts(partition: store.Partition, graph: Graph) -> Path:
 
 
 def write_rows(partition: store.Partition, graph: Graph) -> Path:
-    """Write the feature rows of each part that has no row store yet, and return the stores' folder.
-
-    Raises:
-        GraphError: a vertex belongs to no part, or a store cannot be written.
-        NoSpaceError: the disk has too little space.
-    """
+    """Write the feature rows of each part that has no row store yet; return the stores' folder."""
     folder = partition.path / ROWS_FOLDER
     check_no_link(folder)
     indices = range(partition.parts.num_parts)

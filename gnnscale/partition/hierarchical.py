@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, IntArray, check_choice
+from gnnscale.core import ConfigError, check_choice
 from gnnscale.core.config.untrusted import names
 from gnnscale.graph import Graph
 from gnnscale.partition.base import Forecast, PartitionerConfig, Parts, check_num_parts
@@ -72,7 +72,9 @@ class Hierarchical(PartitionerConfig):
         for number, clique in enumerate(cliques):
             for kind in (trains, ~trains):
                 vertices = np.flatnonzero((clique_of == number) & kind)
-                for gpu, tablet in zip(clique, _tablets(vertices, len(clique)), strict=True):
+                # Dealt in the order of hashes: a hash modulo K would not give equal tablets.
+                dealt = vertices[np.argsort(splitmix64(vertices.astype(np.uint64)))]
+                for gpu, tablet in zip(clique, np.array_split(dealt, len(clique)), strict=True):
                     owner[tablet] = gpu
         return Parts(num_parts=num_parts, owner=owner, notes=(_described(cliques), *notes))
 
@@ -95,12 +97,6 @@ class Hierarchical(PartitionerConfig):
                 f"each GPU of {machine}"
             )
         return disjoint_cliques(links[:num_parts, :num_parts])
-
-
-def _tablets(vertices: IntArray, num_tablets: int) -> list[Array]:
-    """Deal vertices in the order of their hashes; hashing modulo K would not give equal tablets."""
-    order = np.argsort(splitmix64(vertices.astype(np.uint64)))
-    return np.array_split(vertices[order], num_tablets)
 
 
 def _described(cliques: tuple[tuple[int, ...], ...]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import Array, Int16Array, Int64Array, UInt8Array, errors, hardware, track
+from gnnscale.core.artifact.npy import row_slices
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 from gnnscale.partition.base import UNREACHED, Parts
@@ -24,19 +25,7 @@ def cut_matrix(
     num_parts: int,
     advance: Callable[[int], None] = lambda num_edges: None,
 ) -> Int64Array:
-    """Return ``[K, K]``, the number of edges from each part (row) to each part (column).
-
-    Edges at vertices without a part are not counted.
-
-    Args:
-        graph: the graph.
-        owner: ``[num_vertices]`` int16, negative for vertices without a part.
-        num_parts: K.
-        advance: called with the number of edges read since the last call.
-
-    Raises:
-        GraphError: an id in the graph is out of range.
-    """
+    """Return ``[K, K]`` edges from each part (row) to each part (column), by ``owner``."""
     with naming_graph(graph.path or graph.name):
         counts = ops.count_cut(
             graph.indptr, graph.indices, owner, num_parts, num_threads=hardware.usable_cores()
@@ -55,18 +44,9 @@ def halo_sizes(
 ) -> tuple[Int64Array, int]:
     """Count the in-neighbors of each part outside of the part: its one-hop halo.
 
-    Args:
-        graph: the graph.
-        owner: ``[num_vertices]`` int16, negative for vertices without a part.
-        num_parts: K.
-        advance: called with the number of edges read since the last call.
-        max_bytes: memory to use; the edges are read once per ``max_bytes`` of ``K * num_vertices``.
-
-    Returns:
-        ``[K]`` sizes of the halos; and the number of vertices in any part, halos included.
-
-    Raises:
-        GraphError: an id in the graph is out of range.
+    Returns ``[K]`` sizes of the halos, and the number of vertices in any part, halos included.
+    Edges are read once per ``max_bytes`` of ``K * num_vertices``. ``owner`` and ``advance`` are
+    those of ``cut_matrix``.
     """
     sizes = np.zeros(num_parts, np.int64)
     in_any_part = owner >= 0
@@ -174,19 +154,7 @@ def examine(
     predicted: PredictedCost,
     notes: Sequence[str] = (),
 ) -> PartitionStats:
-    """Measure the division of ``graph`` into ``parts``, in at least two passes over its edges.
-
-    Args:
-        graph: the graph.
-        parts: its parts.
-        algorithm: name of the partitioner.
-        measured: measured cost.
-        predicted: predicted cost.
-        notes: lines to append to the notes of the parts.
-
-    Raises:
-        GraphError: an id in the graph is out of range.
-    """
+    """Measure the division of ``graph`` into ``parts``, in at least two passes over its edges."""
     inner = train = cut = None
     if parts.owner is not None:
         inner = _counts(parts.owner, parts.num_parts)
@@ -246,7 +214,7 @@ def _sizes(
     with track("counting vertices at the borders", passes * graph.num_edges, "edges") as advance:
         halo, in_any_part = halo_sizes(graph, parts.owner, parts.num_parts, advance)
     num_edges = np.zeros(parts.num_parts, np.int64)
-    for rows in _slices(graph.num_vertices):
+    for rows in row_slices(graph.num_vertices, 1, _SLICE_VERTICES):
         owner, degrees = parts.owner[rows], _degrees(graph, rows)
         owned = owner >= 0
         # Weights are summed as float64, which is exact below 2^53.
@@ -261,7 +229,7 @@ def _sizes_with_halo(
     """Return ``_sizes`` for parts with ``hops``."""
     num_vertices, num_edges = np.zeros((2, len(hops)), np.int64)
     in_any_part = 0
-    for rows in _slices(graph.num_vertices):
+    for rows in row_slices(graph.num_vertices, 1, _SLICE_VERTICES):
         degrees, is_in_any = _degrees(graph, rows), np.zeros(rows.stop - rows.start, np.bool_)
         for part, part_hops in enumerate(hops[:, rows]):
             is_in_part = part_hops != UNREACHED
@@ -270,11 +238,6 @@ def _sizes_with_halo(
             num_edges[part] += degrees[part_hops < num_hops].sum()
         in_any_part += int(np.count_nonzero(is_in_any))
     return num_vertices.tolist(), num_edges.tolist(), in_any_part
-
-
-def _slices(num_vertices: int) -> list[slice]:
-    starts = range(0, num_vertices, _SLICE_VERTICES)
-    return [slice(first, min(first + _SLICE_VERTICES, num_vertices)) for first in starts]
 
 
 def _degrees(graph: Graph, rows: slice) -> Int64Array:

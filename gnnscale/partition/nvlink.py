@@ -30,14 +30,9 @@ _MAX_CLIQUES = 100_000
 def find_links(nvlink: str | None, *, option: str = _OPTION) -> Int64Array:
     """Return the number of links between each two GPUs, ``[num_gpus, num_gpus]``, symmetric.
 
-    Args:
-        nvlink: one of ``MACHINES``, or a file for ``read_links``; ``nvml`` or None for the GPUs of
-            this machine that ``CUDA_VISIBLE_DEVICES`` selects.
-        option: option to name in errors.
-
-    Raises:
-        ConfigError: the machine or file does not exist, the file has no such matrix, or there is no
-            NVML or GPU.
+    ``nvlink`` is one of ``MACHINES``, or a file for ``read_links``; ``nvml`` or None for the GPUs
+    of this machine that ``CUDA_VISIBLE_DEVICES`` selects. Raises ConfigError, naming ``option``, if
+    machine or file do not exist, the file has no such matrix, or there is no NVML or GPU.
     """
     if nvlink in (None, THIS_MACHINE):
         return _links_by_nvml(f"{option}={nvlink or 'null'}")
@@ -53,13 +48,7 @@ def find_links(nvlink: str | None, *, option: str = _OPTION) -> Int64Array:
 
 
 def read_links(path: Path, *, option: str = _OPTION) -> Int64Array:
-    """Read a square matrix of link counts: a line per GPU, numbers separated by commas or blanks.
-
-    Empty lines and lines that begin with ``#`` are skipped.
-
-    Raises:
-        ConfigError: the file cannot be read, or has no such matrix.
-    """
+    """Read a square matrix of link counts, a line per GPU; ``#`` begins a comment."""
     if path.exists() and not path.is_file():  # reading a pipe may block forever
         raise ConfigError(f"{option}={brief(path)}: expected a regular file")
     try:
@@ -123,14 +112,7 @@ def _links_by_nvml(setting: str) -> Int64Array:
 
 
 def links_between(gpus: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
-    """Return the number of links between each two GPUs of this machine.
-
-    Args:
-        gpus: indices among the GPUs that ``CUDA_VISIBLE_DEVICES`` selects.
-
-    Returns:
-        A row for each GPU. None: NVML does not answer, or has no such GPU.
-    """
+    """Return the links between each two of the visible ``gpus``, a row each. None: unknown."""
     try:
         links = find_links(THIS_MACHINE)
     except ConfigError:
@@ -174,9 +156,6 @@ def disjoint_cliques(links: Int64Array) -> tuple[tuple[int, ...], ...]:
 
     The largest clique is removed from ``links`` (``[num_gpus, num_gpus]``, symmetric) until all
     GPUs are removed (Legion, section 4.1, S1). The clique of the lowest GPU indices breaks ties.
-
-    Raises:
-        ConfigError: the matrix has too many cliques.
     """
     import networkx
 

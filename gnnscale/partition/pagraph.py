@@ -4,7 +4,6 @@ A part has all vertices that sampling reaches from its training vertices, so its
 other part. Vertices near the training vertices of several parts are replicated.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import Int16Array, IntArray, UInt8Array, check_range
+from gnnscale.core.artifact.npy import row_slices
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 from gnnscale.partition.base import (
@@ -56,15 +56,11 @@ class PaGraph(PartitionerConfig):
     algorithm: ClassVar[str] = "pagraph"
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts``.
+        """Divide ``graph`` into ``num_parts``, which need a training vertex each.
 
         A training vertex belongs to the part that trains it, any other vertex to the part in which
         it is the fewest hops away; a hash of its id breaks ties. Vertices that no training vertex
         reaches in ``num_hops`` hops are in no part.
-
-        Raises:
-            ConfigError: there are fewer training vertices than parts, or too many hops.
-            GraphError: the topology is damaged.
         """
         check_num_parts(graph, num_parts)
         train = _training_vertices(graph)
@@ -96,7 +92,11 @@ class PaGraph(PartitionerConfig):
     ) -> Forecast:
         """Return the predicted cost of ``assign``; reads a few neighborhoods."""
         train = _training_vertices(graph)
-        share, num_paths = _measured_walks(graph, train, num_hops)
+        picked = train[:: max(1, len(train) // _NUM_MEASURED)]
+        counts = [_num_paths(graph, vertex, num_hops) for vertex in picked]
+        walked = [count for count in counts if count <= _MAX_WALKED]
+        # Neighborhoods too large for an exact overlap, and mean paths, 0 for large ones.
+        share, num_paths = 1 - len(walked) / len(counts), sum(walked) / len(counts)
         num_sampled = min(len(train), _MAX_SAMPLED)
         # Per vertex: hops and owner; the last walk that visited it, and its training part.
         vertex_bytes = num_parts + 2 + 4 + 2
@@ -113,11 +113,10 @@ class PaGraph(PartitionerConfig):
 
 
 def _training_vertices(graph: Graph) -> IntArray:
-    """Return the training vertices in the order of the stream, by id.
+    """Return the training vertices by id, which often follows communities.
 
-    Published ids often follow communities. With L = 2 they give lower replication factors than a
-    random order: by 22 to 24 % on tolokers, 9 to 15 % on soc-Slashdot0902. On Cora, with 140
-    training vertices, they are 3 to 10 % higher; on synthetic graphs the order makes no difference.
+    Replication factors are then lower than in random order: by 22 to 24 % on tolokers, 9 to 15 % on
+    soc-Slashdot0902 (L = 2), though 3 to 10 % higher on Cora with 140 training vertices.
     """
     return np.sort(labeled_vertices(graph, "train")).astype(graph.indices.dtype)
 
@@ -126,7 +125,7 @@ def _nearest_parts(hops: UInt8Array) -> Int16Array:
     """Return the part with the fewest hops to each vertex, ``NO_PART`` for none."""
     num_parts, num_vertices = hops.shape
     owner = np.empty(num_vertices, np.int16)
-    for rows in _slices(num_vertices, num_parts):
+    for rows in row_slices(num_vertices, num_parts, _SLICE_ENTRIES):
         fewest = hops[:, rows].min(axis=0)
         nearest = hops[:, rows] == fewest
         ids = np.arange(rows.start, rows.stop, dtype=np.uint64)
@@ -136,12 +135,6 @@ def _nearest_parts(hops: UInt8Array) -> Int16Array:
         owner[rows] = (rank > chosen.astype(np.int16)).argmax(axis=0)
         owner[rows][fewest == UNREACHED] = NO_PART
     return owner
-
-
-def _slices(num_vertices: int, num_parts: int) -> Iterator[slice]:
-    step = max(1, _SLICE_ENTRIES // num_parts)
-    for first in range(0, num_vertices, step):
-        yield slice(first, min(first + step, num_vertices))
 
 
 def _overlap_note(num_estimated: int, num_train: int) -> str:
@@ -156,7 +149,7 @@ def _overlap_note(num_estimated: int, num_train: int) -> str:
 def _drop_note(graph: Graph, hops: UInt8Array, num_hops: int) -> str:
     """Report the vertices and edges that no training vertex reaches."""
     vertices = edges = 0
-    for rows in _slices(graph.num_vertices, len(hops)):
+    for rows in row_slices(graph.num_vertices, len(hops), _SLICE_ENTRIES):
         fewest = hops[:, rows].min(axis=0)
         degrees = np.diff(graph.indptr[rows.start : rows.stop + 1])
         vertices += int(np.count_nonzero(fewest == UNREACHED))
@@ -165,19 +158,6 @@ def _drop_note(graph: Graph, hops: UInt8Array, num_hops: int) -> str:
         f"{vertices:,} of {graph.num_vertices:,} vertices and {edges:,} of {graph.num_edges:,} "
         f"edges are in no part: no training vertex reaches them in {num_hops} hops"
     )
-
-
-def _measured_walks(graph: Graph, train: IntArray, num_hops: int) -> tuple[float, float]:
-    """Measure the neighborhoods of a few training vertices.
-
-    Returns:
-        The share of neighborhoods that are too large for an exact overlap, and the mean number of
-        paths of all neighborhoods, with 0 for large ones.
-    """
-    picked = train[:: max(1, len(train) // _NUM_MEASURED)]
-    counts = [_num_paths(graph, vertex, num_hops) for vertex in picked]
-    walked = [count for count in counts if count <= _MAX_WALKED]
-    return 1 - len(walked) / len(counts), sum(walked) / len(counts)
 
 
 def _num_paths(graph: Graph, vertex: int, num_hops: int) -> int:

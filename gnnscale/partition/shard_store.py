@@ -7,41 +7,16 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from gnnscale.core import (
-    Array,
-    BoolArray,
-    Float32Array,
-    GraphError,
-    Int16Array,
-    IntArray,
-    UInt32Array,
-    track,
-)
+from gnnscale.core import Array, GraphError, track
+from gnnscale.core.artifact import npy
 from gnnscale.core.artifact.files import check_space, new_folder, open_regular
-from gnnscale.core.artifact.npy import (
-    SLICE_BYTES,
-    ArrayEntry,
-    NpyWriter,
-    row_slices,
-    write_array,
-    write_header,
-    write_rows,
-)
-from gnnscale.graph import Graph
+from gnnscale.core.types import BoolArray, Float32Array, Int16Array, IntArray, UInt32Array
+from gnnscale.graph import Graph, store_format
 from gnnscale.graph.sharded import ShardedFeatures
-from gnnscale.graph.store_format import (
-    DEGREES,
-    EDGE_FEATURES,
-    EDGE_ROWS,
-    OWNER,
-    SPLIT_ARRAYS,
-    WEIGHTS,
-    applicable_metadata,
-    write_meta,
-)
 from gnnscale.partition.base import UNREACHED, Parts
 from gnnscale.partition.store import describe
 from gnnscale.sampling.seed_order import labeled_vertices
@@ -70,18 +45,6 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
       rows,
     - training vertices: only those that the part owns,
     - ``degrees``: in-degrees in the full graph of the part's vertices.
-
-    Args:
-        graph: the full graph.
-        parts: its parts, with ``hops``.
-        index: number of the part, from 0.
-        path: a directory that does not exist yet, or is empty.
-
-    Raises:
-        GraphError: ``path`` exists or cannot be written, the graph is a part itself, or a part of
-            the split is empty.
-        NoSpaceError: the disk has too little space.
-        ValueError: the parts have no halo, or there is no part ``index``.
     """
     if parts.hops is None:
         raise ValueError("parts: expected parts with hops, got parts without a halo")
@@ -96,20 +59,21 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
         arrays = _write_arrays(folder, graph, hops < parts.num_hops, hops != UNREACHED)
         small = {"labels": graph.labels, **_splits(graph, parts, index)}
         arrays |= {
-            name: write_array(folder / f"{name}.npy", array) for name, array in small.items()
+            name: npy.write_array(folder / f"{name}.npy", array) for name, array in small.items()
         }
         content = describe(graph).content
-        write_meta(
-            folder,
-            arrays,
-            name=graph.name,
-            num_classes=graph.num_classes,
-            feature_dtype=graph.feature_dtype,
-            num_features=graph.num_features,
-            metric=graph.metric,
+        store_format.write_meta(
+            *(folder, arrays),
             part={"index": index, "num_parts": parts.num_parts, "of": content},
-            attainable_accuracy=graph.attainable_accuracy,
+            num_features=graph.num_features,
+            **_entries(graph),
         )
+
+
+def _entries(graph: Graph) -> dict[str, Any]:
+    """Return the entries of ``meta.json`` that a part shares with its graph."""
+    names = ("name", "num_classes", "feature_dtype", "metric", "attainable_accuracy")
+    return {name: getattr(graph, name) for name in names}
 
 
 def _train_vertices(graph: Graph, parts: Parts, index: int) -> IntArray:
@@ -131,7 +95,7 @@ def _splits(graph: Graph, parts: Parts, index: int) -> dict[str, IntArray]:
 
 def _write_arrays(
     folder: Path, graph: Graph, listed: BoolArray, present: BoolArray
-) -> dict[str, ArrayEntry]:
+) -> dict[str, npy.ArrayEntry]:
     """Write the arrays of a part: rows of ``present`` vertices, lists of ``listed`` vertices."""
     degrees = _degrees(graph)
     indptr = np.concatenate([[0], np.cumsum(np.where(listed, degrees, 0), dtype=np.int64)])
@@ -144,16 +108,20 @@ def _write_arrays(
     name = f"writing {folder.name.removesuffix('.partial').lstrip('.')}"
     indices = _listed_values(graph, graph.indices, listed, f"{name}: neighbors")
     arrays = {
-        "indptr": write_array(folder / "indptr.npy", indptr),
-        "indices": write_rows(folder / "indices.npy", indices, graph.indices.dtype),
+        "indptr": npy.write_array(folder / "indptr.npy", indptr),
+        "indices": npy.write_rows(folder / "indices.npy", indices, graph.indices.dtype),
         "features": _write_features(
             folder / "features.npy", graph.features, present, f"{name}: features", "vertices"
         ),
-        DEGREES: write_array(folder / f"{DEGREES}.npy", np.where(present, degrees, np.uint32(0))),
+        store_format.DEGREES: npy.write_array(
+            folder / f"{store_format.DEGREES}.npy", np.where(present, degrees, np.uint32(0))
+        ),
     }
     if graph.edge_weights is not None:
         weights = _listed_values(graph, graph.edge_weights, listed, f"{name}: weights")
-        arrays[WEIGHTS] = write_rows(folder / f"{WEIGHTS}.npy", weights, np.dtype(np.float32))
+        arrays[store_format.WEIGHTS] = npy.write_rows(
+            folder / f"{store_format.WEIGHTS}.npy", weights, np.dtype(np.float32)
+        )
     if graph.edge_rows is not None and graph.edge_features is not None:
         arrays |= _write_edge_features(
             folder, graph, graph.edge_rows, graph.edge_features, listed, name
@@ -168,14 +136,8 @@ def _write_edge_features(
     features: Float32Array,
     listed: BoolArray,
     name: str,
-) -> dict[str, ArrayEntry]:
-    """Write the edge rows of the part's lists, and the features of these rows.
-
-    Rows keep their numbers.
-
-    Raises:
-        GraphError: a row is out of range.
-    """
+) -> dict[str, npy.ArrayEntry]:
+    """Write the edge rows of the part's lists, and the features of these rows; numbers remain."""
     used = np.zeros(len(features), np.bool_)
 
     def marked() -> Iterator[Array]:
@@ -188,10 +150,14 @@ def _write_edge_features(
             used[part] = True
             yield part
 
-    file = folder / f"{EDGE_FEATURES}.npy"
+    file = folder / f"{store_format.EDGE_FEATURES}.npy"
     return {
-        EDGE_ROWS: write_rows(folder / f"{EDGE_ROWS}.npy", marked(), np.dtype(np.uint32)),
-        EDGE_FEATURES: _write_features(file, features, used, f"{name}: edge features", "rows"),
+        store_format.EDGE_ROWS: npy.write_rows(
+            folder / f"{store_format.EDGE_ROWS}.npy", marked(), np.dtype(np.uint32)
+        ),
+        store_format.EDGE_FEATURES: _write_features(
+            file, features, used, f"{name}: edge features", "rows"
+        ),
     }
 
 
@@ -224,14 +190,14 @@ def _listed_values(
 
 def _write_features(
     path: Path, rows: Array, present: BoolArray, activity: str, unit: str
-) -> ArrayEntry:
+) -> npy.ArrayEntry:
     """Write the present rows, and leave holes for all other rows, which read as zeros."""
     row_bytes, crc32 = rows[:1].nbytes, 0
     page = max(1, _PAGE_BYTES // max(1, row_bytes))  # rows
     with path.open("wb") as file, track(activity, len(rows), unit) as advance:
-        write_header(file, rows.shape, rows.dtype)
+        npy.write_header(file, rows.shape, rows.dtype)
         start = file.tell()
-        for part in row_slices(len(rows), row_bytes):
+        for part in npy.row_slices(len(rows), row_bytes):
             present_rows = np.flatnonzero(present[part])
             slice_rows = np.zeros((part.stop - part.start, *rows.shape[1:]), rows.dtype)
             slice_rows[present_rows] = rows[part][present_rows]
@@ -245,7 +211,7 @@ def _write_features(
                     file.write(slice_rows[first:last].reshape(-1).view(np.uint8).data)
             advance(len(slice_rows))
         file.truncate(start + rows.nbytes)
-    return ArrayEntry(
+    return npy.ArrayEntry(
         shape=rows.shape, dtype=str(rows.dtype), bytes=start + rows.nbytes, crc32=crc32
     )
 
@@ -257,23 +223,12 @@ _UNCHANGED = ("vertices", "features", "labels", "edge_features", "edge_labels")
 def write_row_stores(
     graph: Graph, parts: Parts, folder: Path, *, partition: str, indices: Sequence[int]
 ) -> None:
-    """Write a row store for each part in ``indices``.
+    """Write a row store for each part in ``indices``, in a directory of ``folder`` of its number.
 
     A row store has the data of one machine for sharded features: topology, labels, split, ids and
     edge data of the full graph; the part that owns each vertex (``owner``); and ``features``, the
-    rows of the part's vertices in ascending order. Each store is written atomically.
-
-    Args:
-        graph: the full graph.
-        parts: owners of the vertices.
-        folder: receives a directory for each of ``indices``, named by its number.
-        partition: content hash of the partition, which each store records.
-        indices: numbers of the parts to write.
-
-    Raises:
-        GraphError: a vertex belongs to no part, a directory exists or cannot be written, or
-            ``graph`` is one part of a graph itself.
-        NoSpaceError: the disk has too little space.
+    rows of the part's vertices in ascending order. ``partition`` is the content hash of the
+    partition. Each store is written atomically.
     """
     if isinstance(graph.features, ShardedFeatures):
         raise graph.features.refused()
@@ -292,11 +247,7 @@ def write_row_stores(
 
 
 def _owners(graph: Graph, parts: Parts) -> Int16Array:
-    """Return the part of each vertex.
-
-    Raises:
-        GraphError: a vertex belongs to no part.
-    """
+    """Return the part of each vertex; GraphError for a vertex without a part."""
     if parts.owner is None:
         raise GraphError(
             f"{graph.name}: part_stores=rows: expected a partitioner that assigns each vertex to a "
@@ -317,14 +268,16 @@ def _write(
     graph: Graph, parts: Parts, owner: Int16Array, folders: dict[int, Path], partition: str
 ) -> None:
     arrays = _common_arrays(graph, owner)
-    notes, copied = ({}, []) if graph.path is None else applicable_metadata(graph.path, _UNCHANGED)
+    notes, copied = (
+        ({}, []) if graph.path is None else store_format.applicable_metadata(graph.path, _UNCHANGED)
+    )
     counts = np.bincount(owner, minlength=parts.num_parts)
     row_bytes = graph.num_features * graph.features.itemsize
     common = sum(array.nbytes for array in arrays.values())
     if folders:
         disk = sum(common + int(counts[index]) * row_bytes for index in folders)
         check_space(f"{graph.name}: {len(folders)} parts", next(iter(folders.values())), disk=disk)
-    content, labels = describe(graph).content, graph.edge_labels
+    content, labels, rows_of = describe(graph).content, graph.edge_labels, {"rows_of": partition}
     rows = _write_rows(graph, owner, folders)
     for index, folder in folders.items():
         written = {"features": rows[index]}
@@ -334,21 +287,11 @@ def _write(
         for file in copied:
             with open_regular(file) as source, (folder / file.name).open("wb") as copy:
                 shutil.copyfileobj(source, copy)
-        write_meta(
-            folder,
-            written,
-            name=graph.name,
-            num_classes=graph.num_classes,
-            feature_dtype=graph.feature_dtype,
-            metric=graph.metric,
-            attainable_accuracy=graph.attainable_accuracy,
+        store_format.write_meta(
+            *(folder, written),
             edge_labels=labels and {"num_classes": labels.num_classes, "metric": labels.metric},
-            part={
-                "index": index,
-                "num_parts": parts.num_parts,
-                "of": content,
-                "rows_of": partition,
-            },
+            part={"index": index, "num_parts": parts.num_parts, "of": content} | rows_of,
+            **_entries(graph),
             **notes,
         )
 
@@ -359,38 +302,40 @@ def _common_arrays(graph: Graph, owner: Int16Array) -> dict[str, Array]:
         "indptr": graph.indptr,
         "indices": graph.indices,
         "labels": graph.labels,
-        OWNER: owner,
+        store_format.OWNER: owner,
     }
-    for name in SPLIT_ARRAYS:
+    for name in store_format.SPLIT_ARRAYS:
         arrays[name] = np.sort(getattr(graph, name)).astype(graph.indices.dtype, copy=False)
     return arrays | graph.edges.arrays()
 
 
-def _copy_array(file: Path, array: Array, activity: str) -> ArrayEntry:
+def _copy_array(file: Path, array: Array, activity: str) -> npy.ArrayEntry:
     """Write ``array`` slice by slice, and show progress."""
     row_bytes = array[:1].nbytes
     with track(activity, array.nbytes, "bytes") as advance:
 
         def slices() -> Iterator[Array]:
-            for part in row_slices(len(array), row_bytes):
+            for part in npy.row_slices(len(array), row_bytes):
                 yield array[part]
                 advance((part.stop - part.start) * row_bytes)
 
-        return write_rows(file, slices(), array.dtype, array.shape[1:])
+        return npy.write_rows(file, slices(), array.dtype, array.shape[1:])
 
 
-def _write_rows(graph: Graph, owner: Int16Array, folders: dict[int, Path]) -> dict[int, ArrayEntry]:
+def _write_rows(
+    graph: Graph, owner: Int16Array, folders: dict[int, Path]
+) -> dict[int, npy.ArrayEntry]:
     """Write the rows of all parts in one pass over the graph's rows."""
     features = graph.features
     row_bytes = graph.num_features * features.itemsize
     with ExitStack() as files, track(f"dividing rows of {graph.name}", len(owner), "rows") as done:
         writers = {
             index: files.enter_context(
-                NpyWriter(folder / "features.npy", features.dtype, features.shape[1:])
+                npy.NpyWriter(folder / "features.npy", features.dtype, features.shape[1:])
             )
             for index, folder in folders.items()
         }
-        for part in row_slices(len(owner), row_bytes, SLICE_BYTES):
+        for part in npy.row_slices(len(owner), row_bytes, npy.SLICE_BYTES):
             rows, owners = np.asarray(features[part]), owner[part]
             for index, writer in writers.items():
                 writer.append(rows[owners == index])

@@ -40,11 +40,7 @@ class _ById(PartitionerConfig):
         """Return the part of each vertex."""
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts``; hops and threads have no effect.
-
-        Raises:
-            ConfigError: there are more parts than training vertices.
-        """
+        """Divide ``graph`` into ``num_parts``; hops and threads have no effect."""
         check_num_parts(graph, num_parts)
         return Parts(num_parts=num_parts, owner=self._owners(graph, num_parts))
 
@@ -125,11 +121,7 @@ class Random(_ById):
 
 
 def splitmix64(ids: UInt64Array) -> UInt64Array:
-    """Return a hash of each id ``[n]``; each bit depends on all bits of the id.
-
-    This is SplitMix64's finalizer (Steele, Lea and Flood, "Fast splittable pseudorandom number
-    generators", 2014), a bijection.
-    """
+    """Return a hash of each id ``[n]``: SplitMix64's finalizer (Steele et al., 2014)."""
     z: UInt64Array = ids + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -151,11 +143,7 @@ class FromFile(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Read the owners; hops and threads have no effect.
-
-        Raises:
-            ConfigError: the file does not have one part for each vertex.
-        """
+        """Read the owners; hops and threads have no effect."""
         check_num_parts(graph, num_parts)
         source = f"partitioner.owners={brief(self.owners)}"
         try:
@@ -173,11 +161,7 @@ class FromFile(PartitionerConfig):
 
 
 def check_owners(owners: Any, graph: Graph, num_parts: int, *, source: str) -> Int16Array:
-    """Return ``owners`` as int16; ``source`` names them in errors.
-
-    Raises:
-        ConfigError: they are not ``[num_vertices]`` integers from 0 to ``num_parts - 1``.
-    """
+    """Return ``[num_vertices]`` ``owners`` below ``num_parts`` as int16; else ConfigError."""
     values = np.asarray(owners)
     if values.shape != (graph.num_vertices,) or values.dtype.kind not in "iu":
         raise ConfigError(
@@ -204,11 +188,7 @@ class P3(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide the feature columns into ``num_parts``; hops and threads have no effect.
-
-        Raises:
-            ConfigError: there are more parts than columns.
-        """
+        """Divide the feature columns into ``num_parts``; hops and threads have no effect."""
         width = graph.num_features
         if num_parts > width:
             raise ConfigError(

@@ -74,11 +74,7 @@ def identify(
 
 
 def describe(graph: Graph) -> GraphIdentity:
-    """Return the identity of ``graph``.
-
-    A graph in memory has no content hash yet: its topology and training vertices are hashed. It may
-    lack labels or a split, e.g. for link prediction.
-    """
+    """Return the identity of ``graph``; in memory, topology and training vertices are hashed."""
     trains = graph.num_classes and len(graph.train_idx)
     train = labeled_vertices(graph, "train") if trains else graph.train_idx[:0]
     return GraphIdentity(
@@ -153,11 +149,7 @@ class _Arrays:
 
 
 def read_meta(path: Path) -> PartitionMeta:
-    """Read and check ``partition.json`` of the partition at ``path``.
-
-    Raises:
-        GraphError: the file is missing, of another version, or an entry is invalid.
-    """
+    """Return ``partition.json`` of the partition at ``path``, checked."""
     entries = PARTITION.read_header(path)
     figures = PARTITION.record(PartitionStats, entries, path)
     identity = PARTITION.record(PartitionIdentity, entries, path)
@@ -169,11 +161,7 @@ def read_meta(path: Path) -> PartitionMeta:
 
 
 def read_partition(path: Path, graph: Graph) -> Partition:
-    """Read the partition of ``graph`` at ``path``.
-
-    Raises:
-        GraphError: there is no partition, or it is damaged, or of another graph.
-    """
+    """Return the partition of ``graph`` at ``path``, checked."""
     meta = read_meta(path)
     check_graph(PARTITION, path, meta.identity.graph, graph)
     num_parts, names = meta.identity.num_parts, set(meta.arrays)

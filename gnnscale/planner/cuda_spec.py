@@ -1,11 +1,28 @@
-"""NVIDIA GPUs as devices of a plan."""
+"""NVIDIA GPUs as devices of a plan, and their measured rates (HyScale-GNN, eq. 7 to 12)."""
+
+from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import ClassVar
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
-from gnnscale.core import ConfigError, check_choice, check_range, read_memory
+import numpy as np
+from msgspec import Meta
+
+from gnnscale.core import (
+    ConfigError,
+    check_choice,
+    check_range,
+    decode,
+    home,
+    read_memory,
+    write_atomically,
+)
 from gnnscale.core import gpu as nvml
 from gnnscale.planner.device_spec import MAX_DEVICES, Accelerator
 from gnnscale.sampling import LayerSampling, NeighborSampling, SamplerConfig, WeightedSampling
@@ -119,14 +136,8 @@ class Cuda(Accelerator):
     def keeps(self, *, topology: int, features: int, kept: int, budget: int) -> tuple[bool, bool]:
         """Return whether GPU memory stores the full topology, and all feature rows.
 
-        The topology has priority: reads of adjacency lists are short, so that they use a link
-        badly.
-
-        Args:
-            topology: bytes of the topology.
-            features: bytes of all feature rows.
-            kept: bytes of other data in GPU memory.
-            budget: bytes of GPU memory that a run may use.
+        The topology (in bytes) has priority: reads of adjacency lists are short, so that they use a
+        link badly. ``kept`` are bytes of other data, ``budget`` those that a run may use.
         """
         free, stored = budget - kept, []
         for memory, num_bytes in ((self.topology, topology), (self.features, features)):
@@ -142,21 +153,14 @@ class Cuda(Accelerator):
 
     @property
     def budget_bytes(self) -> int:
-        """Bytes of GPU memory that a run may use: ``memory_bytes``, or the free memory by NVML.
-
-        Free host memory if the host emulates the GPU or NVML finds none.
-        """
+        """``memory_bytes``, or else the free memory by NVML, or of the host if it emulates."""
         if self.memory_bytes is not None:
             return self.memory_bytes
         return read_memory().available if self.host_driven else _free_bytes(self.index)
 
 
 def find_all_gpus() -> int:
-    """Return the number of GPUs that this process may use, without initializing CUDA.
-
-    Raises:
-        ConfigError: there is no GPU.
-    """
+    """Return the number of GPUs that this process may use, without initializing CUDA."""
     try:
         gpus = nvml.find_gpus().devices
     except nvml.NvmlError as error:
@@ -185,12 +189,9 @@ def _gpu(devices: tuple[nvml.Gpu, ...], index: int) -> nvml.Gpu:
 def find_gpu(index: int, *, memory_bytes: int | None = None) -> tuple[nvml.Gpu, nvml.Gpus]:
     """Return an available GPU, and all GPUs of the machine, without initializing CUDA.
 
-    Args:
-        index: number of the GPU among the GPUs visible through ``CUDA_VISIBLE_DEVICES``.
-        memory_bytes: bytes of GPU memory that the run needs. None: whatever is free.
-
-    Raises:
-        ConfigError: there is no such GPU, it is exclusively used, or its free memory is too small.
+    ``index`` counts the GPUs of ``CUDA_VISIBLE_DEVICES``. The run needs ``memory_bytes``. None:
+    whatever is free. Raises ConfigError if there is no such GPU, it is exclusively used, or its
+    free memory is too small.
     """
     try:
         gpus = nvml.find_gpus()
@@ -220,3 +221,78 @@ def _free_bytes(index: int) -> int:
         gpus = ()
     free = gpus[index].free if index < len(gpus) else None
     return read_memory().available if free is None else free
+
+
+Rate = Annotated[float, Meta(gt=0, le=1e18)]
+#: Size limit of a file of rates.
+_MAX_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardRates:
+    """Rates of one GPU, and the time of its kernel launches in a step."""
+
+    macs_per_s: Rate  #: float32 multiply-accumulates per second
+    memory_bandwidth: Rate  #: bytes per second of random rows, aggregated as they are read
+    copy_bandwidth: Rate  #: bytes per second of a copy from pinned host memory
+    #: pairs of a row's bytes and the bytes per second of random reads of such rows in host memory
+    link: tuple[tuple[Rate, Rate], ...]
+    sampled_edges_per_s: Rate  #: edges sampled and relabeled per second, topology on the GPU
+    launch_s: Annotated[float, Meta(ge=0, le=1)]  #: seconds of a captured step without work
+
+    def __post_init__(self) -> None:
+        if not self.link:
+            raise ValueError("link: expected at least one row width")
+
+    def link_bandwidth(self, row_bytes: int) -> float:
+        """Return the bytes per second of reads of ``row_bytes``, interpolated between widths."""
+        widths, rates = zip(*sorted(self.link), strict=True)
+        return float(np.interp(np.log(max(row_bytes, 1)), np.log(widths), rates))
+
+    def of(self, device: Cuda, *, row_bytes: int) -> Cuda:
+        """Return ``device`` with these rates for rows of ``row_bytes``; the user's rates stay."""
+        rates = {
+            "macs_per_s": self.macs_per_s,
+            "memory_bandwidth": self.memory_bandwidth,
+            "link_bandwidth": self.link_bandwidth(row_bytes),
+            "sampled_edges_per_s": self.sampled_edges_per_s,
+            "launch_s": self.launch_s,
+        }
+        default = Cuda()
+        measured: dict[str, Any] = {
+            name: rate
+            for name, rate in rates.items()
+            if getattr(device, name) == getattr(default, name)
+        }
+        return replace(device, **measured)
+
+
+def load_or_measure_rates(uuid: str, driver: str, measure: Callable[[], CardRates]) -> CardRates:
+    """Return the stored rates of a GPU, or measure and store them.
+
+    A file in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda`` holds the rates per GPU (``uuid``) and
+    version of the driver. A damaged file is replaced.
+    """
+    rates = read_rates(uuid, driver)
+    if rates is None:
+        rates = measure()
+        file = _file(uuid, driver)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, dumps(asdict(rates)) + "\n", shared=True)
+    return rates
+
+
+def _file(uuid: str, driver: str) -> Path:
+    name = re.sub(r"[^A-Za-z0-9.-]", "_", f"rates-{uuid}-{driver}")
+    return home() / "cuda" / f"{name}.json"
+
+
+def read_rates(uuid: str, driver: str) -> CardRates | None:
+    """Return the stored rates of a GPU. None: the file is missing or damaged."""
+    file = _file(uuid, driver)
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(_MAX_BYTES)
+        return decode(CardRates, content, source=str(file))
+    except (OSError, ConfigError, ValueError):
+        return None

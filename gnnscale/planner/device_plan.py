@@ -40,28 +40,19 @@ class Threads:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceShare:
-    """Share of one device in a plan: seeds, host threads and prefetching.
+    """Share of one device in a plan: seeds, host threads and prefetching."""
 
-    Attributes:
-        device: the device.
-        num_seeds: seeds of the device's slice of a full mini-batch; may be 0.
-        threads: host threads of the device's stages.
-        prefetch: one of ``PREFETCH``, or ``BY_DEVICE``.
-        max_seeds: seeds that fit into the device's memory. None: no limit.
-        machine: number of the worker's machine; threads are divided within a machine.
-        depth: mini-batches that may be prepared ahead within the device's memory. None: the limit
-            of the run.
-        host_samples: of ``SAMPLED_IN_TURN`` mini-batches of a device that samples, the number that
-            the host samples (HyScale-GNN, section IV-A).
-    """
-
-    device: Device
-    num_seeds: int
-    threads: Threads
-    prefetch: str
-    max_seeds: int | None = None
-    machine: int = 0
+    device: Device  #: the device
+    num_seeds: int  #: seeds of the device's slice of a full mini-batch; may be 0
+    threads: Threads  #: host threads of the device's stages
+    prefetch: str  #: one of ``PREFETCH``, or ``BY_DEVICE``
+    max_seeds: int | None = None  #: seeds that fit into the device's memory. None: no limit
+    machine: int = 0  #: number of the worker's machine; threads are divided within a machine
+    #: mini-batches that may be prepared ahead within the device's memory. None: the limit of the
+    #: run
     depth: int | None = None
+    #: of ``SAMPLED_IN_TURN`` mini-batches of a device that samples, the number that the host
+    #: samples (HyScale-GNN, section IV-A)
     host_samples: int = 0
 
     def __post_init__(self) -> None:
@@ -133,21 +124,11 @@ class DevicePlan:
         return tuple(apportion(self.split, num_seeds))
 
     def within_memory(self, split: Sequence[int]) -> tuple[int, ...]:
-        """Return the split nearest to ``split`` that fits into the devices' memory.
-
-        Excess seeds go to the remaining devices in proportion to their parts.
-
-        Raises:
-            ConfigError: the devices together cannot hold the mini-batch.
-        """
+        """Return the split nearest to ``split`` that fits into the devices' memory."""
         return cap_split(split, [share.max_seeds for share in self.shares])
 
     def with_split(self, split: Sequence[int]) -> DevicePlan:
-        """Return this plan with another split of the mini-batch.
-
-        Raises:
-            ConfigError: the number of parts or their sum is wrong.
-        """
+        """Return this plan with another split, checked by ``check_split``."""
         check_split("split", split, len(self.shares), self.batch_size)
         shares = zip(self.shares, split, strict=True)
         return DevicePlan(shares=tuple(replace(s, num_seeds=n) for s, n in shares))
@@ -161,11 +142,7 @@ class DevicePlan:
 
     @classmethod
     def from_values(cls, devices: Sequence[Device], values: Any) -> DevicePlan:
-        """Rebuild a plan from ``to_values``.
-
-        Raises:
-            ValueError: the values do not describe a plan for ``devices``.
-        """
+        """Rebuild a plan from ``to_values``; ValueError: they describe no plan for ``devices``."""
         shares = decode(list[_ShareValues], values, source="plan")
         if len(shares) != len(devices):
             raise ValueError(f"plan: expected {len(devices)} shares, got {len(shares)}")
@@ -240,11 +217,7 @@ class AllGpusConfig(DevicePlanConfig):
         super().__post_init__()
 
     def parsed(self) -> tuple[Device, ...]:
-        """Return the GPUs of this machine.
-
-        Raises:
-            ConfigError: there is no GPU.
-        """
+        """Return the GPUs of this machine."""
         entries = [
             {"kind": "cuda", **(self.options or {}), "index": index}
             for index in range(find_all_gpus())
@@ -279,11 +252,7 @@ class CpuEachConfig(DevicePlanConfig):
 
 
 def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[int, ...]:
-    """Return the split nearest to ``split`` with the same sum and no part above its maximum.
-
-    Raises:
-        ConfigError: the maxima sum to less than the split.
-    """
+    """Return the split nearest to ``split`` with the same sum and no part above its maximum."""
     total, parts, full = sum(split), list(split), dict[int, int]()
     while True:
         limits = ((i, m) for i, m in enumerate(max_seeds) if m is not None and i not in full)
@@ -302,11 +271,7 @@ def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[in
 
 
 def check_split(option: str, split: Sequence[int], num_devices: int, batch_size: int) -> None:
-    """Check that ``split`` has a part per device, none negative, which sum to the mini-batch.
-
-    Raises:
-        ConfigError: it does not; the message starts with ``option``.
-    """
+    """Check that ``split`` has a part per device, none negative, which sum to the mini-batch."""
     option = f"{option}={list(split)}"
     if len(split) != num_devices:
         raise ConfigError(f"{option}: expected a number for each of {num_devices} devices")

@@ -90,11 +90,7 @@ class Device:
             )
 
     def check(self) -> None:
-        """Check that this machine has the device, before a run allocates anything.
-
-        Raises:
-            ConfigError: the device is missing or busy; the message names an alternative.
-        """
+        """Check that this machine has the device; the error names an alternative."""
 
     @property
     def card_index(self) -> int | None:
@@ -114,10 +110,7 @@ class Device:
     def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
         """Return whether the device's memory holds the full topology, and all feature rows.
 
-        Args:
-            topology: bytes of the topology.
-            features: bytes of all feature rows.
-            kept: bytes of other data in device memory, such as a cache; 0 if unknown.
+        Arguments are bytes; ``kept`` are those of other data, such as a cache; 0 if unknown.
         """
         return False, False
 
@@ -347,10 +340,7 @@ class Fpga(Accelerator):
 
 
 def shared_collective(devices: Sequence[Device]) -> str | None:
-    """Return the ``collective`` that all devices share. None: they differ or share a card.
-
-    Without one the host sums gradients; NCCL refuses two workers on one card.
-    """
+    """Return the ``collective`` that all devices, on a card each, share. None: the host sums."""
     collectives = {device.collective for device in devices}
     cards = [device.card_index for device in devices if device.card_index is not None]
     if len(collectives) > 1 or len(set(cards)) < len(cards):
@@ -359,10 +349,7 @@ def shared_collective(devices: Sequence[Device]) -> str | None:
 
 
 def owns_steps(devices: Sequence[Device]) -> bool:
-    """Whether all devices of a run drive their own steps.
-
-    Several devices need a shared collective, otherwise the host sums gradients and updates weights.
-    """
+    """Whether all devices of a run, with a shared collective if several, drive their steps."""
     independent = len(devices) == 1 or shared_collective(devices) is not None
     return independent and all(device.owns_step for device in devices)
 

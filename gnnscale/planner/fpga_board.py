@@ -169,10 +169,8 @@ class Board:
 def board_values(file: Path) -> dict[str, Any]:
     """Read the options of a board from a user's YAML file; only their names are checked.
 
-    The ``_target_`` of a copied shipped file is dropped.
-
-    Raises:
-        ConfigError: the file cannot be read or contains an unknown option.
+    The ``_target_`` of a copied shipped file is dropped. Raises ConfigError if the file cannot be
+    read or contains an unknown option.
     """
     try:
         values = read_yaml(file)
@@ -192,11 +190,7 @@ def boards() -> tuple[str, ...]:
 
 
 def board(name: str) -> Board:
-    """Return the shipped board called ``name``.
-
-    Raises:
-        ConfigError: no shipped board has this name.
-    """
+    """Return the shipped board called ``name``."""
     check_choice("board", name, boards())
     file = resources.files("gnnscale.configs") / "board" / f"{name}.yaml"
     return typed(OmegaConf.create(file.read_text()), Board)

@@ -35,14 +35,8 @@ def max_seeds(
 ) -> int | None:
     """Return the largest slice of which ``in_flight`` mini-batches fit into a device.
 
-    Args:
-        device: the device.
-        workload: the device's workload.
-        in_flight: mini-batches that the device holds at a time.
-        spare: fraction of the memory to leave free.
-
-    Returns:
-        Number of seeds. None: no limit, for a device in host memory or if a whole mini-batch fits.
+    ``spare`` is the fraction of the memory to leave free. None: no limit, for a device in host
+    memory or if a whole mini-batch fits.
     """
     if not isinstance(device, Accelerator):
         return None
@@ -77,18 +71,9 @@ def seed_limits(
     """Return the maximum number of seeds of each device's slice. None: no limit.
 
     With a fixed ``split`` each device has to hold one mini-batch of its part. Otherwise all devices
-    together have to hold one mini-batch, with as many in flight as possible. Later moves of seeds
-    respect the limits.
-
-    Args:
-        devices: the devices.
-        workloads: the workload of each device.
-        in_flight: mini-batches that a device holds at a time, if they fit.
-        batch_size: seeds of a full mini-batch.
-        split: seeds of each device. None: the planner chooses.
-
-    Raises:
-        ConfigError: a mini-batch does not fit; the message proposes a size that does.
+    together have to hold one mini-batch, with as many in flight (up to ``in_flight``) as possible.
+    Later moves of seeds respect the limits. Raises ConfigError if a mini-batch does not fit; the
+    message proposes a size that does.
     """
     pairs = list(zip(devices, workloads, strict=True))
     if split is not None:
@@ -122,11 +107,7 @@ def check_parts(
     *,
     batch_size: int,
 ) -> None:
-    """Check that each device can hold its part of a mini-batch.
-
-    Raises:
-        ConfigError: a part does not fit; the message proposes options that do.
-    """
+    """Check that each device can hold its part of a mini-batch; errors propose options that fit."""
     for device, workload, num_seeds in zip(devices, workloads, parts, strict=True):
         _check_part(device, workload, num_seeds, batch_size=batch_size)
 
@@ -139,10 +120,8 @@ def _check_part(device: Device, workload: Workload, num_seeds: int, *, batch_siz
     needed = work.batch_bytes(workload, workload.size(num_seeds))
     free, cached = batch_memory_bytes(device, workload), workload.cache.num_bytes
     # Sizes of smaller slices are estimates, so that the proposals leave a margin.
-    safe_seeds, smaller_cache = (
-        max_seeds(device, workload, 1),
-        free + cached - needed / (1 - _SPARE),
-    )
+    safe_seeds = max_seeds(device, workload, 1)
+    smaller_cache = free + cached - needed / (1 - _SPARE)
     fits = [f"batch_size={batch_size * safe_seeds // num_seeds}"] if safe_seeds else []
     if smaller_cache >= 0:
         fits.append(f"cache_planner.budget_bytes={int(smaller_cache)}")
@@ -196,25 +175,16 @@ def plan_devices(
     thread each and take turns. Otherwise every thread that may compute has a core, unless
     ``prefetch`` requires more threads.
 
+    Raises ConfigError if the split does not match the devices and the mini-batch, or a mini-batch
+    does not fit into memory.
+
     Args:
-        devices: the devices, one worker each.
-        batch_size: seeds of a full mini-batch.
-        cores: cores of the host.
         prefetch: one of ``PREFETCH``, or ``auto``; device-driven steps overlap in any case.
         split: seeds of each device. None: balance the devices' times, eq. 6 and 9.
-        workloads: the workload of each device.
-        platform: rates of the host.
         emulates: whether emulated devices compute on this host.
         in_flight: mini-batches that a device may hold at a time, if its memory allows.
         per_machine: devices on each machine. None: all devices are on one machine.
         correction: corrections from a profiling run. None: the rates alone.
-
-    Returns:
-        Plans with predictions; any two plans differ in some device's prefetching.
-
-    Raises:
-        ConfigError: the split does not match the devices and the mini-batch, or a mini-batch does
-            not fit into memory.
     """
     check_choice("runtime.prefetch", prefetch, ("auto", *device_plan.PREFETCH))
     if split is not None:
@@ -289,11 +259,7 @@ def _grants(devices: Sequence[Device], cores: int) -> Iterator[tuple[list[int], 
 
 
 def _modes(threads: int, computes: bool, prefetch: str, seconds: StageTimes) -> dict[str, _Choice]:
-    """Divide a worker's threads among its stages, for every allowed mode of prefetching.
-
-    Stages of one lane take turns on shared threads. ``auto`` excludes modes that need more threads
-    than available, and excludes ``none`` for an accelerator, which would wait.
-    """
+    """Divide a worker's threads among its stages, for every mode that has enough threads."""
     num_computing = 1 if computes else 0
     threads_by_mode: dict[str, tuple[int, int, int]] = {}
     if prefetch == "none" or (prefetch == "auto" and computes):

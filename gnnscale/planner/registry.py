@@ -88,11 +88,7 @@ def custom_kinds() -> tuple[DeviceKind, ...]:
 
 
 def device_kind(kind: str) -> DeviceKind:
-    """Return the entry registered under ``kind``.
-
-    Raises:
-        ConfigError: the kind is not registered.
-    """
+    """Return the entry registered under ``kind``."""
     check_choice("kind", kind, _KINDS)
     return _KINDS[kind]
 
@@ -107,18 +103,10 @@ def device_options(entries: Any) -> list[tuple[Mapping[str, Any], type[Device]]]
 
 
 def parse_devices(entries: Sequence[Any], *, option: str) -> tuple[Device, ...]:
-    """Build the devices of a list of options.
+    """Build the devices of a list of kinds, such as ``cpu``, or mappings of ``kind`` and options.
 
-    Args:
-        entries: for each device its kind, such as ``cpu``, or a mapping of ``kind`` and the kind's
-            options.
-        option: name of the list in error messages.
-
-    Returns:
-        The devices. A device without a name is called by kind and position, such as ``cuda:1``.
-
-    Raises:
-        ConfigError: the list is empty, a kind is unknown, or an option is invalid.
+    A device without a name is called by kind and position, such as ``cuda:1``. Raises ConfigError,
+    which names ``option``, if the list is empty, a kind is unknown, or an option is invalid.
     """
     if not entries:
         raise ConfigError(f"{option}=[]: expected at least one device")

@@ -18,7 +18,7 @@ from gnnscale.core import ConfigError
 from gnnscale.core import gpu as nvml
 from gnnscale.core.hardware import Machine, find_machine, installed
 from gnnscale.data.storage.store_check import verify_store
-from gnnscale.planner.platform import Processor
+from gnnscale.planner.processor import Processor
 from gnnscale.report.formatting import gib
 
 #: Largest number of cards to try if XRT does not report their number.

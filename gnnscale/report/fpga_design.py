@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gnnscale.fpga_design.dse import Exploration, Point
-from gnnscale.fpga_design.resources.die import MAX_SHARE
+from gnnscale.fpga_design.resources.processes import MAX_SHARE
 from gnnscale.planner.fpga_board import NAMES, total
 from gnnscale.report.formatting import count, milliseconds, percent
 from gnnscale.report.page.document import cell, document, section, table

@@ -42,11 +42,7 @@ class RunArtifact:
 
 
 def make_links(inputs: TaskInputs, graph: Graph) -> RunArtifact | None:
-    """Split the edges of ``graph`` for link prediction; None for another task.
-
-    Raises:
-        ConfigError, GraphError: as ``TaskConfig.make``.
-    """
+    """Split the edges of ``graph`` for link prediction; None for another task."""
     path = inputs.task.make(graph)
     if path is None:
         return None
@@ -63,19 +59,11 @@ def open_partition(artifacts: Sequence[RunArtifact], graph: Graph) -> Partition 
 def open_task(
     inputs: TaskInputs, artifacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
 ) -> Task:
-    """Open the task of a run over the graph with the feature rows that the model reads.
+    """Open the task of a run over ``graph``, as stored, with the feature rows that the model reads.
 
-    Structural features are computed from the task's graph. That graph lacks the edges that
-    ``task=links`` holds out, so that the model sees no edge on which it is tested.
-
-    Args:
-        inputs: options of the task and its data.
-        artifacts: artifacts of the run, with the divided edges of ``task=links``.
-        graph: the graph as stored.
-        seed: seed of the initial learned rows; None sets the rows to 0.
-
-    Raises:
-        GraphError, ConfigError: as ``TaskConfig.open`` and ``with_features``.
+    Structural features are computed from the task's graph, which lacks the edges that
+    ``task=links`` holds out: the model sees no edge on which it is tested. Learned rows are 0
+    without a ``seed``.
     """
     task = reopen_artifact(
         artifacts,
@@ -93,11 +81,7 @@ def open_task(
 
 
 def _mark_training_edges(graph: Graph) -> Graph:
-    """Return ``graph`` with the hash of features that were computed from training edges alone.
-
-    Earlier releases computed the features from all edges, held-out edges included, under the hash
-    of the graph; resuming their weights is refused.
-    """
+    """Give ``graph`` another content hash than releases that made features of held-out edges too."""
     content = digest({"graph": graph.content, "rows": "made of training edges"})
     return replace(graph, origin=replace(graph.origin, content=content))
 
@@ -152,14 +136,8 @@ def reopen_artifact(
 ) -> T | None:
     """Open the artifact ``name``; None without such an artifact.
 
-    Args:
-        artifacts: artifacts of the run.
-        name: name of the artifact.
-        open_path: opens the artifact's directory.
-        content: returns the hash of the opened artifact.
-
-    Raises:
-        GraphError: the artifact is damaged, or has changed since the run was launched.
+    GraphError if it is damaged, or its hash, which ``content`` returns, has changed since the
+    launch.
     """
     artifact = next((artifact for artifact in artifacts if artifact.name == name), None)
     if artifact is None:

@@ -55,11 +55,7 @@ class BatchConfig:
 
 
 def check_batches(config: BatchConfig) -> None:
-    """Refuse options of mini-batches, partitions and caches that do not fit together.
-
-    Raises:
-        ConfigError: naming the first conflict.
-    """
+    """Raise ConfigError for options of mini-batches, partitions and caches that conflict."""
     split = config.device_plan.split
     if split is not None and sum(split) != config.batch_size:
         raise ConfigError(

@@ -54,16 +54,8 @@ def open_observers(
 ) -> dict[str, Observer]:
     """Return the loggers and custom observers of a run by their labels in errors.
 
-    They write nothing before the run has started.
-
-    Args:
-        requested: loggers and custom observers of the options.
-        directory: the run directory.
-        options: options of the run as plain values.
-        observers: observers from a Python program.
-
-    Raises:
-        ConfigError: a logger is not installed, or a custom observer cannot be created.
+    They write nothing before the run has started. ConfigError if a logger is not installed, or a
+    custom observer cannot be created.
     """
     by_label: dict[str, Observer] = {}
     for name, enabled in requested.loggers.items():
@@ -131,11 +123,7 @@ class Observers(RunObserver):
         self._notify("finished", run)
 
     def close(self) -> None:
-        """Close all observers, even if one of them fails.
-
-        Raises:
-            ObserverError: describes the first failure.
-        """
+        """Close all observers, and raise the ObserverError of the first failure."""
         self._report.close()
         failures = []
         for label, observer in self._by_label.items():

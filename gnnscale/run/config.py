@@ -169,11 +169,7 @@ def _check_names(config: RunConfig) -> None:
 
 
 def check_run(config: RunConfig) -> None:
-    """Refuse options of a run that do not fit together.
-
-    Raises:
-        ConfigError: naming the first conflict.
-    """
+    """Raise ConfigError for options of a run that conflict."""
     if config.task.divides_edges:
         _check_link_metrics(config)
     if config.task.compares_rows:
@@ -353,10 +349,9 @@ def _check_preaggregates(config: RunConfig) -> None:
 
 
 def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> str | None:
-    """Return why the run cannot keep part of the feature rows out of host memory.
+    """Return why the run cannot keep part of the feature rows out of host memory; None if it can.
 
-    Returns:
-        The end of an error, after ``features=NAME: ``; None if the run can.
+    The reason continues an error that begins with ``features=NAME: ``.
     """
     for device in devices:
         if device.loads or device.holds_rows:
@@ -373,10 +368,9 @@ def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> s
 
 
 def lists_problem(devices: Sequence[Device], *, requests_caches: bool) -> str | None:
-    """Return why the run cannot read adjacency lists from the disk.
+    """Return why the run cannot read adjacency lists from the disk; None if it can.
 
-    Returns:
-        The end of an error, after ``sampler.memory_bytes=VALUE: ``; None if the run can.
+    The reason continues an error that begins with ``sampler.memory_bytes=VALUE: ``.
     """
     for device in devices:
         if device.samples:

@@ -62,11 +62,7 @@ class _Spool:
 
 
 class History(Sequence[EpochRecord]):
-    """Immutable sequence of epoch records on disk.
-
-    Args:
-        records: first records of the sequence.
-    """
+    """Immutable sequence of epoch records on disk, which begins with ``records``."""
 
     def __init__(self, records: Iterable[EpochRecord] = ()) -> None:
         self._spool = _Spool()

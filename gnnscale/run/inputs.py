@@ -66,11 +66,7 @@ class ReportOptions:
 
 
 def check_features(features: FeatureStoreConfig, graph: Graph) -> None:
-    """Refuse a graph without features unless the options compute or learn rows.
-
-    Raises:
-        GraphError: the model would have no rows to read.
-    """
+    """Raise GraphError for a graph without features, unless the options compute or learn rows."""
     if not features.replaces:
         graph.check_features()
 
@@ -78,19 +74,10 @@ def check_features(features: FeatureStoreConfig, graph: Graph) -> None:
 def with_features(
     features: FeatureStoreConfig, graph: Graph, *, num_threads: int, seed: int | None = None
 ) -> Graph:
-    """Return ``graph`` with the feature rows that the model reads.
+    """Return ``graph`` with the feature rows that the model reads: stored, structural or learned.
 
-    Learned rows have their initial values.
-
-    Args:
-        features: options of the rows; without structural or learned rows, ``graph`` is returned.
-        graph: graph from whose edges structural features are computed.
-        num_threads: threads that compute rows; the rows do not depend on it.
-        seed: seed of the initial learned rows; None sets the rows to 0.
-
-    Raises:
-        GraphError: the graph is damaged, or has no features and the options replace none.
-        ConfigError: the rows do not fit into memory.
+    Structural features are computed from the edges of ``graph``; learned rows have the initial
+    values of ``seed``, or 0 for None. ConfigError if the rows do not fit into memory.
     """
     check_features(features, graph)
     if not features.replaces:
@@ -106,11 +93,7 @@ def with_features(
 
 
 def check_feature_dtype(inputs: TaskInputs, partitioner: PartitionerConfig, dtype: str) -> None:
-    """Refuse a run that cannot read rows of the type ``dtype``.
-
-    Raises:
-        ConfigError: a GPU would read rows of int8 or int4, or the run divides them by columns.
-    """
+    """Raise ConfigError if a GPU would read rows of int8 or int4, or P3 divide them by columns."""
     if dtype not in MAX_QUANTIZED or inputs.features.replaces:
         return
     problem = None
@@ -172,9 +155,8 @@ def _check_memory(width: int, num_vertices: int, *, tables: int, num_processes: 
 def graph_read(inputs: TaskInputs, graph: Graph) -> Graph:
     """Return ``graph`` with edge features only if the model of the run reads them.
 
-    Raises:
-        ConfigError: the model needs edge features and the graph has none; or a device or an
-            option does not support them.
+    ConfigError if the model needs edge features and the graph has none, or a device or option does
+    not support them.
     """
     model = inputs.model
     if model.edge_features and not graph.num_edge_features:
@@ -233,16 +215,12 @@ def checked_order(config: BatchConfig, seeds: Array, parts: Parts | None) -> See
     """Return the order of seeds of a run after a check of its first epoch.
 
     ``ShuffledOrder`` is correct by construction and is not checked: that would take 0.25 ms a step
-    on a large graph.
+    on a large graph. ConfigError if an epoch does not have every seed exactly once, or
+    ``drop_last`` leaves no mini-batch.
 
     Args:
-        config: options of the run.
         seeds: ``[n]`` seeds of an epoch: vertices, or indices of edges.
         parts: partition of the graph among devices; None if the graph is not partitioned.
-
-    Raises:
-        ConfigError: an epoch does not have every seed exactly once, or ``drop_last`` leaves no
-            mini-batch.
     """
     num_devices = len(config.device_plan.parsed())
     order: SeedOrder

@@ -105,11 +105,7 @@ class MlflowLogger(Observer):
     """
 
     def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
-        """Log the run in ``directory``.
-
-        Raises:
-            ConfigError: MLflow is not installed.
-        """
+        """Log the run in ``directory``; ConfigError if MLflow is not installed."""
         self._mlflow = _import_logger("mlflow", "mlflow")
         self._directory = directory.resolve()
         self._options = options
@@ -197,11 +193,7 @@ class TensorBoardLogger(Observer):
     """Logger of scalars per epoch, and of the options as text, to TensorBoard."""
 
     def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
-        """Log to the folder ``tensorboard`` of ``directory``.
-
-        Raises:
-            ConfigError: TensorBoard is not installed.
-        """
+        """Log to the folder ``tensorboard`` of ``directory``; ConfigError without TensorBoard."""
         tensorboard = _import_logger("torch.utils.tensorboard", "tensorboard")
         self._open_writer = tensorboard.SummaryWriter
         self._directory = directory / TENSORBOARD_DIR
@@ -209,10 +201,7 @@ class TensorBoardLogger(Observer):
         self._writer: Any = None
 
     def started(self, run: TrainResult) -> None:
-        """Write the options and the epochs before a resumption.
-
-        Events of an earlier process or another run in the directory are hidden.
-        """
+        """Write the options and the epochs before a resumption; older events are hidden."""
         self._writer = self._open_writer(str(self._directory), purge_step=0)
         rows = (f"| {name} | {value} |" for name, value in flat_options(self._options).items())
         self._writer.add_text("options", "\n".join(("| option | value |", "| --- | --- |", *rows)))
@@ -254,11 +243,7 @@ class WandbLogger(Observer):
     """
 
     def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
-        """Log the run in ``directory``.
-
-        Raises:
-            ConfigError: W&B is not installed.
-        """
+        """Log the run in ``directory``; ConfigError if W&B is not installed."""
         self._wandb = _import_logger("wandb", "wandb")
         self._directory = directory.resolve()
         self._options = options

@@ -26,12 +26,9 @@ class DeviceTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochSums:
-    """Sums of an unfinished epoch, from which a resumed run completes the epoch's record.
+    """Sums over all devices of an unfinished epoch, from which a resumed run completes its record.
 
     An epoch without a finished step has no sums.
-
-    Attributes:
-        num_batches, num_seeds, num_edges, num_vertices: totals over all devices.
     """
 
     num_batches: Positive
@@ -49,118 +46,76 @@ class EpochSums:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceStep:
-    """One device's part of a training step.
+    """One device's part of a training step."""
 
-    Attributes:
-        num_seeds: seeds of its slice of the mini-batch.
-        threads: host threads of its stages.
-        stages: seconds in each stage; 0 for a stage that the device does not have.
-        traffic: bytes that its slice moved.
-    """
-
-    num_seeds: int
-    threads: Threads
-    stages: StageTimes
-    traffic: Traffic
+    num_seeds: int  #: seeds of its slice of the mini-batch
+    threads: Threads  #: host threads of its stages
+    stages: StageTimes  #: seconds in each stage; 0 for a stage that the device does not have
+    traffic: Traffic  #: bytes that its slice moved
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
-    """A finished training step.
+    """A finished training step."""
 
-    Attributes:
-        epoch: epoch of the step, from 1.
-        step: number of the step in the epoch, from 1.
-        num_steps: steps of an epoch.
-        mean_loss: running mean over the epoch's seeds so far.
-        num_edges: edges traversed in the epoch so far.
-        seconds: time since the epoch began.
-        global_step: number of the step in the run, from 0.
-        loss: mean over this step's seeds.
-        devices: each device's part of the step.
-        decision: decision of dynamic resource management after the step; None without a change.
-    """
-
-    epoch: int
-    step: int
-    num_steps: int
-    mean_loss: float
-    num_edges: int
-    seconds: float
-    global_step: int
-    loss: float
-    devices: tuple[DeviceStep, ...]
+    epoch: int  #: epoch of the step, from 1
+    step: int  #: number of the step in the epoch, from 1
+    num_steps: int  #: steps of an epoch
+    mean_loss: float  #: running mean over the epoch's seeds so far
+    num_edges: int  #: edges traversed in the epoch so far
+    seconds: float  #: time since the epoch began
+    global_step: int  #: number of the step in the run, from 0
+    loss: float  #: mean over this step's seeds
+    devices: tuple[DeviceStep, ...]  #: each device's part of the step
+    #: decision of dynamic resource management after the step; None without a change
     decision: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceEpoch:
-    """One device's part of an epoch.
+    """One device's part of an epoch."""
 
-    Attributes:
-        name: label in the device plan.
-        kind: kind in the device plan, such as ``cpu`` or ``emulated``.
-        figures: kind of its results, ``Device.figures``: measured, emulated, estimated.
-        batch_share: mean share of a mini-batch's seeds, 0 to 1.
-        threads: host threads of ``sample``, ``load``, ``propagate`` at the end of the epoch.
-        stage_times_s: seconds in each stage; None for a stage that the device does not have.
-        traffic: bytes that its slices moved.
-        host_to_device_bytes: bytes of its mini-batches over its link; None without a link.
-        peak_rss_bytes: largest resident set of its worker process so far.
-        pss_bytes: current proportional set of the process, in which a page shared by n workers
-            counts as 1/n; None if the system does not report it.
-        gpu: use of the GPU while it trained, by NVML. None for a device that is no GPU, and for a
-            GPU that a device of a lower rank reports.
-        counters: metrics of this kind of device alone. Emulated devices have ``late_s`` (seconds by
-            which the host was slower than the emulated device), ``late_stages``, ``late_steps``.
-    """
-
-    name: str
-    kind: str
-    figures: str
-    batch_share: float
+    name: str  #: label in the device plan
+    kind: str  #: kind in the device plan, such as ``cpu`` or ``emulated``
+    figures: str  #: kind of its results, ``Device.figures``: measured, emulated, estimated
+    batch_share: float  #: mean share of a mini-batch's seeds, 0 to 1
+    #: host threads of ``sample``, ``load``, ``propagate`` at the end of the epoch
     threads: dict[str, int]
+    #: seconds in each stage; None for a stage that the device does not have
     stage_times_s: dict[str, float | None]
-    traffic: Traffic
+    traffic: Traffic  #: bytes that its slices moved
+    #: bytes of its mini-batches over its link; None without a link
     host_to_device_bytes: int | None
-    peak_rss_bytes: int
+    peak_rss_bytes: int  #: largest resident set of its worker process so far
+    #: current proportional set of the process, in which a page shared by n workers counts as 1/n;
+    #: None if the system does not report it
     pss_bytes: int | None
+    #: use of the GPU while it trained, by NVML; None without a GPU, and for a GPU that a device of
+    #: a lower rank reports
     gpu: GpuUse | None = None
+    #: metrics of this kind of device alone. Emulated devices have ``late_s`` (seconds by which the
+    #: host was slower than the emulated device), ``late_stages``, ``late_steps``.
     counters: dict[str, int | float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord:
-    """A finished epoch, one line of ``metrics.jsonl``.
+    """A finished epoch, one line of ``metrics.jsonl``."""
 
-    Attributes:
-        epoch: number of the epoch, from 1.
-        train_loss: mean over the training vertices, each under the weights of its own step.
-        valid_metric: first validation metric; None if not validated, or not defined.
-        valid_metrics: all validation metrics by name, ``valid_metric`` first; None for a metric
-            that is not defined. Empty if the epoch was not validated.
-        lr: learning rate of the last step.
-        epoch_time_s: seconds of training, without checkpoint and validation.
-        eval_time_s: seconds of validation; None if not validated.
-        num_edges: edges traversed, over all layers and mini-batches.
-        num_vertices: vertices traversed, over all layers and mini-batches.
-        stage_times_s: seconds in each stage on its slowest device; None for a stage that no device
-            has.
-        peak_rss_bytes: largest resident set of any process of the run so far.
-        devices: each device's part of the epoch.
-    """
-
-    epoch: int
-    train_loss: float
-    valid_metric: float | None
-    lr: float
-    epoch_time_s: float
-    eval_time_s: float | None
-    num_edges: int
-    num_vertices: int
+    epoch: int  #: number of the epoch, from 1
+    train_loss: float  #: mean over the training vertices, each under the weights of its own step
+    valid_metric: float | None  #: first validation metric; None if not validated, or not defined
+    lr: float  #: learning rate of the last step
+    epoch_time_s: float  #: seconds of training, without checkpoint and validation
+    eval_time_s: float | None  #: seconds of validation; None if not validated
+    num_edges: int  #: edges traversed, over all layers and mini-batches
+    num_vertices: int  #: vertices traversed, over all layers and mini-batches
+    #: seconds in each stage on its slowest device; None for a stage that no device has
     stage_times_s: dict[str, float | None]
-    peak_rss_bytes: int
-    devices: tuple[DeviceEpoch, ...] = ()
+    peak_rss_bytes: int  #: largest resident set of any process of the run so far
+    devices: tuple[DeviceEpoch, ...] = ()  #: each device's part of the epoch
+    #: validation metrics by name, ``valid_metric`` first; None for an undefined metric. Empty if
+    #: the epoch was not validated.
     valid_metrics: dict[str, float | None] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -233,38 +188,25 @@ class GraphStats:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """Result of a training run, which has not begun, was stopped, or is finished.
+    """Result of a training run, which has not begun, was stopped, or is finished."""
 
-    Attributes:
-        dataset: name of the graph.
-        model: name of the model's options class.
-        seed: the run's seed.
-        layout: device plan, partition and caches.
-        measures: names of the metrics of validation and test; the first selects the best epoch.
-        ceiling: best test accuracy that the graph's generator allows; None if unknown.
-        history: records of all epochs, with the epochs before a resumption.
-        graph: sizes of the graph and its split; None if unknown.
-        test_metrics: test metrics under the weights of ``best_epoch``, by name; empty if the run
-            stopped before the test.
-        test_classes: test counts per class; None without classes.
-        stopped_early: whether training ended before the last epoch by patience or by an observer.
-        steps_per_epoch: steps of an epoch; None before a run has begun.
-        steps_done: steps over all epochs, with the epochs before a resumption.
-    """
-
-    dataset: str
-    model: str
+    dataset: str  #: name of the graph
+    model: str  #: name of the model's options class
     seed: int
-    layout: RunLayout
+    layout: RunLayout  #: device plan, partition and caches
+    #: names of the metrics of validation and test; the first selects the best epoch
     measures: tuple[str, ...]
-    ceiling: float | None
-    history: Sequence[EpochRecord]
-    graph: GraphStats | None = None
+    ceiling: float | None  #: best test accuracy that the graph's generator allows; None if unknown
+    history: Sequence[EpochRecord]  #: records of all epochs, with the epochs before a resumption
+    graph: GraphStats | None = None  #: sizes of the graph and its split; None if unknown
+    #: test metrics under the weights of ``best_epoch``, by name; empty if the run stopped before
+    #: the test
     test_metrics: dict[str, float | None] = field(default_factory=dict)
-    test_classes: ClassCounts | None = None
+    test_classes: ClassCounts | None = None  #: test counts per class; None without classes
+    #: whether patience or an observer ended training before the last epoch
     stopped_early: bool = False
-    steps_per_epoch: int | None = None
-    steps_done: int = 0
+    steps_per_epoch: int | None = None  #: steps of an epoch; None before a run has begun
+    steps_done: int = 0  #: steps over all epochs, with the epochs before a resumption
 
     @property
     def plan(self) -> DevicePlan:
@@ -315,8 +257,7 @@ class TrainResult:
 def best_epoch(history: Sequence[EpochRecord], metric: str) -> int | None:
     """Return the first epoch, from 1, with the best validation metric.
 
-    Returns:
-        The last epoch if no epoch was validated; None without epochs.
+    It is the last epoch if no epoch was validated, and None without epochs.
     """
     return best_number([record.valid_metric for record in history], metric)
 
@@ -330,12 +271,7 @@ def best_number(metrics: Sequence[float | None], metric: str) -> int | None:
 
 
 def num_validations_since_best(metrics: Sequence[float | None], metric: str) -> int:
-    """Return the number of validations since the best metric.
-
-    Args:
-        metrics: validation metric of every epoch; None if not validated.
-        metric: name of the metric.
-    """
+    """Return the number of validations since the best of ``metrics``, None for other epochs."""
     best = _best(metrics, metric)
     return 0 if best is None else sum(value is not None for value in metrics[best + 1 :])
 
@@ -389,12 +325,8 @@ class Observer:
 
 
 class RunObserver(Observer):
-    """Base of the observer that forwards events to all observers of a run.
+    """Base of the observer that forwards events to all observers of a run."""
 
-    Attributes:
-        may_stop: whether an observer may end training, so that every epoch waits for the observers.
-        stop_requested: whether an observer has requested the end of training.
-    """
-
+    #: whether an observer may end training, so that every epoch waits for the observers
     may_stop: bool = False
-    stop_requested: bool = False
+    stop_requested: bool = False  #: whether an observer has requested the end of training

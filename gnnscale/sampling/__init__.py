@@ -6,8 +6,6 @@ from gnnscale.sampling.minibatch import Block, InputFrontier, MiniBatch, Sampler
 from gnnscale.sampling.neighbor import (
     NeighborSampler,
     NeighborSampling,
-    TruncatedSampler,
-    TruncatedSampling,
     WeightedSampler,
     WeightedSampling,
     without_last_hop,

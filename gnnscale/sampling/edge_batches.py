@@ -1,5 +1,8 @@
 """Mini-batches of edges: their ends and negatives are the seeds that a sampler starts from."""
 
+from __future__ import annotations
+
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,21 +10,261 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnscale.core import Array, BoolArray, Float32Array, Int64Array, IntArray
+from gnnscale import ops
+from gnnscale.core import Array, BoolArray, Float32Array, Int32Array, Int64Array, IntArray
 from gnnscale.graph import Graph
 from gnnscale.sampling import minibatch, seed_order
-from gnnscale.sampling.candidates import Candidates, draw_candidates
 from gnnscale.sampling.minibatch import Block, Links, MiniBatch
 
 #: Arrays of a block with an entry for each edge.
 _PER_EDGE = ("indices", "importance", "edge_vertices", "edge_weights", "edge_rows")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """Candidate vertices, grouped by kind; an edge is compared with its destination's kind.
+
+    Example: kinds [0, 1, 1, -1, 0] have ``vertices`` [0, 4, 1, 2] and ``offsets`` [0, 2, 4]; an
+    edge to vertex 1 is compared with vertices 1 and 2, and vertex 3 is no candidate.
+    """
+
+    kinds: Int32Array  #: ``[num_vertices]`` int32 kind of each vertex; -1 for no candidate
+    vertices: Int64Array  #: ``[num_candidates]`` candidates by kind, ascending within a kind
+    offsets: Int64Array  #: ``[num_kinds + 1]`` first position of each kind in ``vertices``
+
+    @classmethod
+    def from_kinds(cls, kinds: Int32Array) -> Candidates:
+        """Group vertices by ``kinds`` ``[num_vertices]``, numbered from 0; -1 for no candidate."""
+        vertices = np.flatnonzero(kinds >= 0)
+        vertices = vertices[np.argsort(kinds[vertices], kind="stable")]
+        counts = np.bincount(kinds[vertices], minlength=1)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        return cls(kinds=kinds, vertices=vertices, offsets=offsets)
+
+    @property
+    def content(self) -> str:
+        """Hex digest, which differs for other kinds."""
+        return hashlib.blake2b(self.kinds.tobytes(), digest_size=16).hexdigest()
+
+    def draw(
+        self, edges: Array, destinations: IntArray, count: int, *, seed: int, step: int
+    ) -> Int64Array:
+        """Draw ``[n, count]`` int64 candidates, uniformly among the kind of each destination.
+
+        ``edges`` ``[n]`` are numbers of edges, which fix the draws (with replacement) together with
+        seed and step. ``destinations`` ``[n]`` are candidates.
+        """
+        negatives = np.empty((len(edges), count), np.int64)
+        kinds = self.kinds[destinations]
+        for kind in np.unique(kinds):
+            rows = np.flatnonzero(kinds == kind)
+            group = self.vertices[self.offsets[kind] : self.offsets[kind + 1]]
+            positions = ops.draw_negatives(edges[rows], count, len(group), seed=seed, step=step)
+            negatives[rows] = group[positions]
+        return negatives
+
+
+def draw_candidates(
+    candidates: Candidates | None,
+    edges: Array,
+    destinations: IntArray,
+    count: int,
+    *,
+    num_vertices: int,
+    seed: int,
+    step: int,
+) -> Int64Array:
+    """Draw as ``Candidates.draw`` does, or among all vertices if ``candidates`` is None."""
+    if candidates is None:
+        return ops.draw_negatives(edges, count, num_vertices, seed=seed, step=step)
+    return candidates.draw(edges, destinations, count, seed=seed, step=step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkSeeds:
+    """Input of the sampler for a mini-batch of edges."""
+
+    vertices: IntArray  #: ``[n]`` the seeds: ends and negatives, each once, ascending
+    links: Links  #: the edges, by positions among the seeds
+    sources: IntArray  #: ``[m]`` sources of the edges without messages
+    destinations: IntArray  #: ``[m]`` destinations of the edges without messages
+
+
+class StepEdges:
+    """Edges that all devices together train in a step, which every device can compute."""
+
+    def __init__(self, order: seed_order.SeedOrder) -> None:
+        """Read ``order``, whose seeds are numbers of edges."""
+        self._order = order
+        self._epoch: tuple[int, list[Array]] = (-1, [])
+
+    def __call__(self, step: int) -> Array:
+        """Return the numbers ``[n]`` of the edges of ``step``."""
+        number, index = divmod(step, self._order.steps_per_epoch)
+        epoch, steps = self._epoch
+        if epoch != number:
+            steps = [step_seeds.seeds for step_seeds in self._order.epoch(number)]
+            self._epoch = (number, steps)
+        return steps[index]
+
+
+class LinkSampler(minibatch.WrappingSampler):
+    """Samples for edges with a sampler of vertices.
+
+    A seed is the number of an edge in ``edges`` ``[num_edges, 2]``. Each edge gets
+    ``num_negatives`` vertices in place of its destination, drawn uniformly among its candidates
+    (None: all vertices); one may be a neighbor by chance. Messages along ``step_edges``, the edges
+    that any device predicts in the same step, and with ``drop_reverses`` along their reverses, are
+    left out, so the answer does not depend on how the edges are split among devices.
+    """
+
+    def __init__(
+        self,
+        sampler: minibatch.Sampler,
+        edges: IntArray,
+        *,
+        num_vertices: int,
+        num_negatives: int,
+        candidates: Candidates | None = None,
+        drop_reverses: bool,
+        seed: int,
+        step_edges: Callable[[int], Array],
+    ) -> None:
+        """Sample with ``sampler``."""
+        super().__init__(sampler)
+        self._edges = edges
+        self._num_vertices = num_vertices
+        self._num_negatives = num_negatives
+        self._candidates = candidates
+        self._leave_out_reverses = drop_reverses
+        self._seed = seed
+        self._step_edges = step_edges
+
+    def sample(self, seeds: Array, step: int) -> MiniBatch:
+        """Return the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
+        link_seeds = self.draw(seeds, step)
+        batch = self._sampler.sample(link_seeds.vertices, step)
+        batch = without_edges(batch, link_seeds.sources, link_seeds.destinations)
+        return replace(batch, links=link_seeds.links)
+
+    def draw(self, seeds: Array, step: int) -> LinkSeeds:
+        """Return the sampler's input for the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
+        edges = np.asarray(self._edges[seeds])
+        negatives = draw_candidates(
+            self._candidates,
+            seeds,
+            edges[:, 1],
+            self._num_negatives,
+            num_vertices=self._num_vertices,
+            seed=self._seed,
+            step=step,
+        )
+        vertices, links = edge_links(np.concatenate([edges.astype(np.int64), negatives], axis=1))
+        # A profiling run may train edges that the order does not have in this step.
+        numbers = np.union1d(self._step_edges(step), seeds)
+        dropped = np.asarray(self._edges[numbers])
+        src, dst = dropped[:, 0], dropped[:, 1]
+        if self._leave_out_reverses:
+            src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
+        return LinkSeeds(
+            vertices=vertices.astype(edges.dtype), links=links, sources=src, destinations=dst
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkSampling(minibatch.SamplerConfig):
+    """Sampling for edges, by the options for vertices."""
+
+    vertices: minibatch.SamplerConfig
+    edges: IntArray
+    num_negatives: int
+    candidates: Candidates | None = None
+    drop_reverses: bool
+    order: seed_order.SeedOrder
+
+    @property
+    def num_layers(self) -> int:
+        """Number of hops."""
+        return self.vertices.num_layers
+
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> LinkSampler:
+        """Build the sampler for ``graph``, whose edges all send messages."""
+        return LinkSampler(
+            self.vertices.sampler(graph, seed=seed, num_threads=num_threads),
+            self.edges,
+            num_vertices=graph.num_vertices,
+            num_negatives=self.num_negatives,
+            candidates=self.candidates,
+            drop_reverses=self.drop_reverses,
+            seed=seed,
+            step_edges=StepEdges(self.order),
+        )
+
+
+class EdgeSampler(minibatch.WrappingSampler):
+    """Samples for labeled edges with a sampler of vertices.
+
+    A seed is the row of an edge in ``ends`` ``[num_rows, 2]`` and in ``features`` ``[num_rows,
+    num_edge_features]``. All edges send messages, including predicted edges: their features are
+    known when their labels are not.
+    """
+
+    def __init__(
+        self, sampler: minibatch.Sampler, ends: IntArray, features: Float32Array | None
+    ) -> None:
+        """Sample with ``sampler``."""
+        super().__init__(sampler)
+        self._ends = ends
+        self._features = features
+
+    def sample(self, seeds: Array, step: int) -> MiniBatch:
+        """Return the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
+        vertices, links = edge_links(np.asarray(self._ends[seeds]), seeds, self._features)
+        return replace(self._sampler.sample(vertices, step), links=links)
+
+
+def edge_links(
+    ends: IntArray, rows: IntArray | None = None, features: Float32Array | None = None
+) -> tuple[IntArray, Links]:
+    """Return the distinct ends ``[m]`` of edges, ascending, and the edges by position among them.
+
+    ``ends`` are ``[n, 2]``, or ``[n, 1 + k]`` with k negatives. ``rows`` ``[n]`` are the rows of
+    the edges in ``features`` and labels. None: the edges have none.
+    """
+    vertices, inverse = np.unique(ends, return_inverse=True)
+    positions = inverse.reshape(ends.shape).astype(np.int32)
+    links = Links(
+        sources=np.ascontiguousarray(positions[:, 0]),
+        destinations=np.ascontiguousarray(positions[:, 1:]),
+        rows=None if rows is None else np.asarray(rows),
+        features=None if features is None else np.asarray(features[rows]),
+    )
+    return vertices, links
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeSampling(minibatch.SamplerConfig):
+    """Sampling for labeled edges, by the options for vertices."""
+
+    vertices: minibatch.SamplerConfig
+    ends: IntArray
+    features: Float32Array | None
+
+    @property
+    def num_layers(self) -> int:
+        """Number of hops."""
+        return self.vertices.num_layers
+
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> EdgeSampler:
+        """Build the sampler for ``graph``."""
+        vertices = self.vertices.sampler(graph, seed=seed, num_threads=num_threads)
+        return EdgeSampler(vertices, self.ends, self.features)
+
+
 def without_edges(batch: MiniBatch, sources: IntArray, destinations: IntArray) -> MiniBatch:
     """Return ``batch`` without messages along some edges, in any of its layers.
 
-    Edge i leads from ``sources[i]`` to ``destinations[i]``, global ids ``[n]``. Only the lists of
-    destinations are read.
+    Edge i leads from ``sources[i]`` to ``destinations[i]``, global ids ``[n]``.
     """
     if not len(sources):
         return batch
@@ -74,211 +317,3 @@ def _without(block: Block, vertices: IntArray, rows: NDArray[np.intp], edges: _E
         if (values := getattr(block, name)) is not None
     }
     return replace(block, indptr=block.indptr - np.cumsum(removed), **remaining)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinkSeeds:
-    """Input of the sampler for a mini-batch of edges."""
-
-    vertices: IntArray  #: ``[n]`` the seeds: ends and negatives, each once, ascending
-    links: Links  #: the edges, by positions among the seeds
-    sources: IntArray  #: ``[m]`` sources of the edges without messages
-    destinations: IntArray  #: ``[m]`` destinations of the edges without messages
-
-
-class StepEdges:
-    """Edges that all devices together train in a step.
-
-    Seed and epoch determine them, so every device can compute the edges of all devices.
-    """
-
-    def __init__(self, order: seed_order.SeedOrder) -> None:
-        """Read ``order``, whose seeds are numbers of edges."""
-        self._order = order
-        self._epoch: tuple[int, list[Array]] = (-1, [])
-
-    def __call__(self, step: int) -> Array:
-        """Return the numbers ``[n]`` of the edges of ``step``."""
-        number, index = divmod(step, self._order.steps_per_epoch)
-        epoch, steps = self._epoch
-        if epoch != number:
-            steps = [step_seeds.seeds for step_seeds in self._order.epoch(number)]
-            self._epoch = (number, steps)
-        return steps[index]
-
-
-class LinkSampler(minibatch.WrappingSampler):
-    """Samples for edges with a sampler of vertices.
-
-    A seed is the number of an edge. Each edge gets ``num_negatives`` vertices in place of its
-    destination, drawn uniformly among its candidates; one may be a neighbor by chance. Messages
-    along the edges that any device predicts in the same step are left out, so the answer does not
-    depend on how the edges are split among devices.
-    """
-
-    def __init__(
-        self,
-        sampler: minibatch.Sampler,
-        edges: IntArray,
-        *,
-        num_vertices: int,
-        num_negatives: int,
-        candidates: Candidates | None = None,
-        drop_reverses: bool,
-        seed: int,
-        step_edges: Callable[[int], Array],
-    ) -> None:
-        """Sample with ``sampler``.
-
-        Args:
-            sampler: of vertices.
-            edges: ``[num_edges, 2]`` sources and destinations.
-            num_vertices: of the graph.
-            num_negatives: vertices drawn for each edge.
-            candidates: vertices that are drawn; None for all.
-            drop_reverses: whether an edge's reverse reveals it, and sends no message either.
-            seed: of the run.
-            step_edges: returns the edges that all devices predict in a step.
-        """
-        super().__init__(sampler)
-        self._edges = edges
-        self._num_vertices = num_vertices
-        self._num_negatives = num_negatives
-        self._candidates = candidates
-        self._leave_out_reverses = drop_reverses
-        self._seed = seed
-        self._step_edges = step_edges
-
-    def sample(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
-        link_seeds = self.draw(seeds, step)
-        batch = self._sampler.sample(link_seeds.vertices, step)
-        return replace(
-            without_edges(batch, link_seeds.sources, link_seeds.destinations),
-            links=link_seeds.links,
-        )
-
-    def draw(self, seeds: Array, step: int) -> LinkSeeds:
-        """Return the sampler's input for the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
-        edges = np.asarray(self._edges[seeds])
-        negatives = draw_candidates(
-            self._candidates,
-            seeds,
-            edges[:, 1],
-            self._num_negatives,
-            num_vertices=self._num_vertices,
-            seed=self._seed,
-            step=step,
-        )
-        ends = np.concatenate([edges.astype(np.int64), negatives], axis=1)
-        vertices, positions = np.unique(ends, return_inverse=True)
-        rows = positions.reshape(ends.shape).astype(np.int32)
-        links = Links(
-            sources=np.ascontiguousarray(rows[:, 0]), destinations=np.ascontiguousarray(rows[:, 1:])
-        )
-        # A profiling run may train edges that the order does not have in this step.
-        numbers = np.union1d(self._step_edges(step), seeds)
-        dropped = np.asarray(self._edges[numbers])
-        src, dst = dropped[:, 0], dropped[:, 1]
-        if self._leave_out_reverses:
-            src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
-        return LinkSeeds(
-            vertices=vertices.astype(edges.dtype), links=links, sources=src, destinations=dst
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinkSampling(minibatch.SamplerConfig):
-    """Sampling for edges, by the options for vertices."""
-
-    vertices: minibatch.SamplerConfig
-    edges: IntArray
-    num_negatives: int
-    candidates: Candidates | None = None
-    drop_reverses: bool
-    order: seed_order.SeedOrder
-
-    @property
-    def num_layers(self) -> int:
-        """Number of hops."""
-        return self.vertices.num_layers
-
-    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> LinkSampler:
-        """Build the sampler for ``graph``, whose edges all send messages."""
-        return LinkSampler(
-            self.vertices.sampler(graph, seed=seed, num_threads=num_threads),
-            self.edges,
-            num_vertices=graph.num_vertices,
-            num_negatives=self.num_negatives,
-            candidates=self.candidates,
-            drop_reverses=self.drop_reverses,
-            seed=seed,
-            step_edges=StepEdges(self.order),
-        )
-
-
-class EdgeSampler(minibatch.WrappingSampler):
-    """Samples for labeled edges with a sampler of vertices.
-
-    A seed is the row of an edge. All edges send messages, including predicted edges: their features
-    are known when their labels are not.
-    """
-
-    def __init__(
-        self, sampler: minibatch.Sampler, ends: IntArray, features: Float32Array | None
-    ) -> None:
-        """Sample with ``sampler``.
-
-        Args:
-            sampler: of vertices.
-            ends: ``[num_rows, 2]`` source and destination of each edge.
-            features: ``[num_rows, num_edge_features]``, None without.
-        """
-        super().__init__(sampler)
-        self._ends = ends
-        self._features = features
-
-    def sample(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
-        vertices, links = edge_links(np.asarray(self._ends[seeds]), seeds, self._features)
-        return replace(self._sampler.sample(vertices, step), links=links)
-
-
-def edge_links(
-    ends: IntArray, rows: IntArray, features: Float32Array | None
-) -> tuple[IntArray, Links]:
-    """Return the distinct ends ``[m]`` of edges, ascending, and the edges by position among them.
-
-    Args:
-        ends: ``[n, 2]`` sources and destinations.
-        rows: ``[n]`` rows of their features and labels.
-        features: ``[num_rows, num_edge_features]`` of all edges. None: no features.
-    """
-    vertices, inverse = np.unique(ends, return_inverse=True)
-    positions = inverse.reshape(ends.shape).astype(np.int32)
-    links = Links(
-        sources=np.ascontiguousarray(positions[:, 0]),
-        destinations=np.ascontiguousarray(positions[:, 1:]),
-        rows=np.asarray(rows),
-        features=None if features is None else np.asarray(features[rows]),
-    )
-    return vertices, links
-
-
-@dataclass(frozen=True, kw_only=True)
-class EdgeSampling(minibatch.SamplerConfig):
-    """Sampling for labeled edges, by the options for vertices."""
-
-    vertices: minibatch.SamplerConfig
-    ends: IntArray
-    features: Float32Array | None
-
-    @property
-    def num_layers(self) -> int:
-        """Number of hops."""
-        return self.vertices.num_layers
-
-    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> EdgeSampler:
-        """Build the sampler for ``graph``."""
-        vertices = self.vertices.sampler(graph, seed=seed, num_threads=num_threads)
-        return EdgeSampler(vertices, self.ends, self.features)

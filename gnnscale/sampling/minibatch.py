@@ -7,15 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gnnscale.core import (
-    Array,
-    ConfigError,
-    Float32Array,
-    Int32Array,
-    Int64Array,
-    IntArray,
-    UInt32Array,
-)
+import numpy as np
+
+from gnnscale.core import Array, ConfigError
+from gnnscale.core.types import Float32Array, Int32Array, Int64Array, IntArray, UInt32Array
 from gnnscale.graph import Graph
 from gnnscale.ops import Sampled
 
@@ -68,12 +63,7 @@ class Block:
     @property
     def num_bytes(self) -> int:
         """Bytes of its arrays."""
-        optional = (
-            *(self.importance, self.edge_vertices, self.edge_weights, self.weight_sums),
-            *(self.edge_rows, self.edge_attr),
-        )
-        arrays = [self.indptr, self.indices, *(array for array in optional if array is not None)]
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +82,7 @@ class Links:
     @property
     def num_bytes(self) -> int:
         """Bytes of its arrays."""
-        arrays = (self.sources, self.destinations, self.rows, self.features)
-        return sum(array.nbytes for array in arrays if array is not None)
+        return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,12 +165,7 @@ class Sampler(Protocol):
     num_threads: int
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``.
-
-        Raises:
-            ValueError: a seed is not a vertex, or appears twice.
-        """
-        ...
+        """Return the mini-batch of ``seeds``, distinct vertices (else ValueError), at ``step``."""
 
 
 class WrappingSampler:
@@ -220,10 +204,7 @@ class SamplerConfig(ABC):
         """Build the sampler for ``graph``; ``num_threads`` changes its speed only."""
 
     def check_layers(self, num_layers: int) -> None:
-        """Raise ConfigError unless there is a hop for each of a model's ``num_layers``.
-
-        The message names the options that make the two numbers equal.
-        """
+        """Raise ConfigError unless there is a hop for each of a model's ``num_layers``."""
         hops = self.num_layers
         if hops == num_layers:
             return
@@ -242,11 +223,7 @@ class SamplerConfig(ABC):
 
 
 def whole_numbers(name: str, values: Any) -> list[int]:
-    """Return a copy of a sampler's argument; native code checks the numbers themselves.
-
-    Raises:
-        TypeError: it is neither a list nor a tuple.
-    """
+    """Return a copy of a list or tuple; native code checks the numbers themselves."""
     if not isinstance(values, (list, tuple)):
         raise TypeError(f"{name}: {type(values).__name__}, allowed is a list of whole numbers")
     return list(values)
@@ -261,16 +238,7 @@ def to_minibatch(
     weight_sums: Float32Array | None = None,
     num_threads: int = 1,
 ) -> MiniBatch:
-    """Order the hops of a native sample as blocks, inputs first.
-
-    Args:
-        num_seeds: number of seeds.
-        sampled: the native sample.
-        seed: the run's seed.
-        step: the global step.
-        weight_sums: ``[num_vertices]`` weight sums of the full graph, if it has weights.
-        num_threads: threads that look up ``weight_sums``.
-    """
+    """Order the hops of a native sample as blocks, inputs first; ``weight_sums`` by vertex."""
     input_vertices, hops, edge_vertices = sampled
     sums = None if weight_sums is None else _rows(weight_sums, input_vertices, num_threads)
     blocks = tuple(

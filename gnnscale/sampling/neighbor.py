@@ -28,19 +28,7 @@ class _FanoutSampler:
         seed: int = 0,
         num_threads: int = 1,
     ) -> None:
-        """Prepare to sample.
-
-        Args:
-            graph: whose in-neighbors are sampled.
-            fanouts: neighbors per vertex, from the seeds outwards; -1 takes all, but none of
-                weight 0 when drawing by weight.
-            replace: draw with replacement (a fan-out of -1 still takes each once).
-            seed: fixes every choice, together with the step.
-            num_threads: threads of one call.
-
-        Raises:
-            ConfigError: neighbors are drawn by weight, and the edges have no weights.
-        """
+        """Sample up to ``fanouts`` neighbors; -1 takes all, but none of weight 0 by weight."""
         self._graph = graph
         self._native = NativeSampler(graph)
         if self._by_weight and graph.edge_weights is None:
@@ -98,11 +86,7 @@ class NeighborSampler(_FanoutSampler):
 
 
 def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
-    """Refuse fan-outs that no neighbor sampler can have.
-
-    Raises:
-        ConfigError: there is no fan-out, there are too many, or one is out of range.
-    """
+    """Raise ConfigError for fan-outs that no neighbor sampler can have."""
     if not fanouts:
         raise ConfigError("sampler.fanouts=[]: at least one hop is needed")
     check_range("number of sampler.fanouts", len(fanouts), 1, minibatch.MAX_HOPS)
@@ -136,12 +120,8 @@ class _FanoutSampling(minibatch.SamplerConfig):
         return len(self.fanouts)
 
     def _options(self, seed: int, num_threads: int) -> dict[str, Any]:
-        return {
-            "fanouts": list(self.fanouts),
-            "replace": self.replace,
-            "seed": seed,
-            "num_threads": num_threads,
-        }
+        options = {"fanouts": list(self.fanouts), "replace": self.replace}
+        return options | {"seed": seed, "num_threads": num_threads}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,19 +154,19 @@ class NeighborSampling(_FanoutSampling):
 class WeightedSampler(_FanoutSampler):
     """Draws up to ``fanouts[h]`` in-neighbors of a vertex with probability by edge weight.
 
-    Neighbors are drawn one after the other, each with probability proportional to its edge's
-    weight among the remaining neighbors. An alias table of every list (Vose, 1991) finds the 16
-    edges of a draw, and the edge among them; repeated draws are rejected. If a list has at most 4
-    times as many neighbors as are drawn, more than 512 are drawn, or too many draws are rejected,
-    those that are left get exponential times ``-log(u) / w``, and the smallest are picked
-    (Efraimidis and Spirakis, 2006): the same distribution. Edges of weight 0 are never drawn. What
-    is drawn for vertex ``v`` at hop ``h`` of step ``s`` depends on ``(seed, s, h, v)`` and the
-    weights alone. The tables take 2 bytes an edge and 32 a vertex, in each process that samples.
+    Neighbors are drawn one after the other, each with probability proportional to its edge's weight
+    among the remaining neighbors. An alias table of every list (Vose, 1991) finds the 16 edges of a
+    draw, and the edge among them; repeated draws are rejected. If a list has at most 4 times as
+    many neighbors as are drawn, more than 512 are drawn, or too many draws are rejected, the
+    smallest exponential times ``-log(u) / w`` are picked instead (Efraimidis and Spirakis, 2006):
+    the same distribution. Draws for vertex ``v`` at hop ``h`` of step ``s`` depend on ``(seed, s,
+    h, v)`` and the weights alone. The tables take 2 bytes an edge and 32 a vertex, in each process
+    that samples.
 
-    The choice uses up the weights: blocks have no ``edge_weights``, and a mean over what was drawn
-    counts all alike. Blocks have ``weight_sums``, which rescale a sum: the sum of ``w_u h_u`` over
-    all neighbors is estimated by the sum of all weights times that mean. With replacement the mean
-    is unbiased. Without, it leans to edges of small weight, the more the larger a part of the
+    The choice uses up the weights: blocks have no ``edge_weights``, and a mean over the drawn
+    neighbors counts all alike. Blocks have ``weight_sums``: the sum of ``w_u h_u`` over all
+    neighbors is estimated by the sum of all weights times that mean. With replacement the mean is
+    unbiased. Without, it leans to edges of small weight, the more the larger a part of the
     neighbors is drawn; ``sampler=neighbor`` over the same graph weights every edge instead.
     """
 
@@ -207,15 +187,7 @@ class WeightedSampling(_FanoutSampling):
 
 
 class TruncatedSampler(minibatch.WrappingSampler):
-    """Samples all hops but the last, whose block is empty.
-
-    ``input_vertices`` are V^1: the destinations of the first layer, whose aggregates are
-    precomputed.
-    """
-
-    def __init__(self, outer: minibatch.Sampler) -> None:
-        """Let ``outer`` sample the hops before the last; a model of one layer has none."""
-        super().__init__(outer)
+    """Samples all hops but the last, whose block is empty, as its aggregates are precomputed."""
 
     def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
@@ -249,6 +221,4 @@ class TruncatedSampling(minibatch.SamplerConfig):
 
 def without_last_hop(sampler: minibatch.SamplerConfig) -> TruncatedSampling | None:
     """Return the sampling without the last hop. None: the last hop does not take all neighbors."""
-    if sampler.is_full_neighborhood:
-        return TruncatedSampling(whole=sampler)
-    return None
+    return TruncatedSampling(whole=sampler) if sampler.is_full_neighborhood else None

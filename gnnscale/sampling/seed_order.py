@@ -1,8 +1,7 @@
-"""Seed orders: the training vertices of each step and device.
+"""Seed orders: the training vertices of each step and device, by the run's seed and the epoch.
 
-A seed order is a pure function of the run's seed and the epoch. The default cuts one permutation
-into mini-batches, whose seeds may be split among the devices in any way. If each device has only
-its part of the graph, its seeds are fixed.
+The default cuts one permutation into mini-batches, whose seeds may be split among the devices in
+any way. If each device has only its part of the graph, its seeds are fixed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 
 from gnnscale.core import Array, BoolArray, ConfigError, GraphError, IntArray
 from gnnscale.graph import SplitLabels
-from gnnscale.graph.store_format import has_label
+from gnnscale.graph.split import has_label
 
 log = logging.getLogger(__name__)
 Vertices = IntArray
@@ -41,21 +40,17 @@ class SeedOrder(Protocol):
     @property
     def steps_per_epoch(self) -> int:
         """Steps of every epoch."""
-        ...
 
     @property
     def batch_size(self) -> int:
         """Seeds of a full mini-batch, over all devices."""
-        ...
 
     @property
     def movable(self) -> bool:
         """Whether seeds may move between devices; ``StepSeeds.counts`` is None then."""
-        ...
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
         """Yield the seeds of each step of ``epoch``, counted from 0."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +83,8 @@ _MAX_AHEAD = 1 << 24
 class ShuffledOrder:
     """Slices of a permutation determined by ``(seed, epoch)``; the last of an epoch may be smaller.
 
-    The next epoch's permutation is drawn in a thread, in the middle of an epoch: a device that
-    trains a few hundred steps in a tenth of a second would otherwise wait for it.
+    A thread draws the next epoch's permutation in the middle of an epoch: a device that trains a
+    few hundred steps in a tenth of a second would otherwise wait for it.
     """
 
     movable = True
@@ -157,12 +152,7 @@ class CheckedOrder:
         self._name = f"seed_order={type(order).__name__}"
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
-        """Yield the seeds of each step of ``epoch``.
-
-        Raises:
-            ConfigError: a vertex is trained twice or never, or the counts are not those of the
-                seeds.
-        """
+        """Yield the seeds of each step of ``epoch``; ConfigError for a wrong vertex or count."""
         trained = np.zeros(len(self._train_idx), np.bool_)
         num_steps = 0
         for num_steps, step in enumerate(self._order.epoch(epoch), 1):
@@ -200,12 +190,7 @@ class FullBatches:
     """Full mini-batches of a seed order, in its order; incomplete mini-batches are dropped."""
 
     def __init__(self, order: SeedOrder, *, trains: bool = True) -> None:
-        """Drop the incomplete mini-batches of ``order``.
-
-        Args:
-            order: seed order with an equal number of full mini-batches in every epoch.
-            trains: whether a run trains the mini-batches, so that an unequal number is refused.
-        """
+        """Drop the incomplete mini-batches of ``order``; ``trains`` requires an equal number."""
         self._order = order
         self._trains = trains
         self.batch_size = order.batch_size
@@ -214,11 +199,7 @@ class FullBatches:
         self.steps_per_epoch = sum(1 for _ in self._full(0))
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
-        """Yield the seeds of each step of ``epoch``.
-
-        Raises:
-            ConfigError: the epoch has another number of full mini-batches than the first.
-        """
+        """Yield the seeds of each step of ``epoch``; ConfigError for another number of steps."""
         num_steps = 0
         for step in self._full(epoch):
             num_steps += 1
@@ -256,15 +237,9 @@ def _check_counts(location: str, step: StepSeeds, order: SeedOrder, num_devices:
 
 
 def labeled_vertices(graph: SplitLabels, split: str, *, what: str = "vertices") -> Vertices:
-    """Return the vertices of ``split`` (train, valid, test) with a label.
+    """Return the vertices of ``split`` (train, valid, test) with a label; GraphError without any.
 
-    Args:
-        graph: the graph; or the labels of its edges, whose rows are then returned.
-        split: name of the split.
-        what: noun of the labeled objects in errors.
-
-    Raises:
-        GraphError: no vertex of the split has a label.
+    ``graph`` may be the labels of edges, whose rows are then returned. Errors name ``what``.
     """
     vertices: Vertices = getattr(graph.split, f"{split}_idx")
     if graph.multilabel:
@@ -297,14 +272,9 @@ def two_stage_schedule(
     of part i. In stage 2 the devices whose part is empty take an extra mini-batch each, in turn
     from the parts with seeds at the start of the step.
 
-    The paper counts mini-batches of equal size. Here the seeds of a part may not fill its last
-    mini-batch: the device then takes the missing seeds like an extra mini-batch. So every
-    mini-batch is full in every step but the last. Otherwise an epoch could end with a step of a few
-    seeds, which moves the weights as much as a full one.
-
-    Args:
-        sizes: training vertices of each of the p parts.
-        batch_sizes: seeds of each device's mini-batch.
+    The paper counts mini-batches of equal size. Here a device takes the seeds that its part lacks
+    for a full mini-batch like an extra mini-batch. Otherwise an epoch could end with a step of a
+    few seeds, which moves the weights as much as a full one.
     """
     remaining = list(sizes)
     extra = count()
@@ -338,11 +308,7 @@ class TwoStageOrder:
     movable = False
 
     def __init__(self, parts: Sequence[Array], *, batch_sizes: Sequence[int], seed: int) -> None:
-        """Order the training vertices of ``parts``, of which part i is device i's.
-
-        Raises:
-            ValueError: there is not a mini-batch of at least one seed for each part.
-        """
+        """Order the training vertices of ``parts``, of which part i is device i's."""
         if len(parts) != len(batch_sizes) or min(batch_sizes) < 1:
             raise ValueError(f"batch_sizes: {list(batch_sizes)} for {len(parts)} parts")
         self.batch_size = sum(batch_sizes)

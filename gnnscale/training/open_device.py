@@ -29,8 +29,8 @@ from gnnscale.graph import Graph
 from gnnscale.nn.learned_embeddings import LearnedFeatureStore
 from gnnscale.planner import Cuda, Device
 from gnnscale.planner.cost_model.workload import unmeasured_workload
+from gnnscale.planner.cuda_spec import CardRates
 from gnnscale.planner.device_spec import owns_steps, shared_collective
-from gnnscale.planner.gpu_rates import CardRates
 from gnnscale.run.config import RunConfig, tier_problem
 from gnnscale.training.build.cache import OpenedCache, devices_with_caches, open_caches
 from gnnscale.training.build.replan import CacheReplanner

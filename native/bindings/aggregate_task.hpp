@@ -1,19 +1,19 @@
-// The arguments of an aggregation over a block, at the border.
+// Parsing and checking of the Python arguments of an aggregation over a block.
 #pragma once
 
 #include "argument_checks.hpp"
 
 namespace gnnscale {
 
-// What an aggregation is made of, by name.
+// Arguments of an aggregation by name.
 struct AggregateArguments {
   const py::object &x, &indptr, &indices, &row_ids, &ids_per_edge, &weights, &dst_scale, &self_rows,
       &self_ids, &self_scale, &num_self, &num_threads;
 };
 
-// Views of the arguments of an aggregation, and the sizes by which what they hold is checked.
+// Views of an aggregation's arguments, and the sizes by which their contents are checked.
 struct AggregateTask {
-  // `x_name` is that of the rows which are summed.
+  // `x_name` is the argument name of the rows that are summed.
   AggregateTask(const char* x_name, const AggregateArguments& given)
       : x(stored_matrix(given.x, x_name)),
         indptr(vector<int64_t>(given.indptr, "indptr")),
@@ -44,13 +44,13 @@ struct AggregateTask {
     task.out = out.rows;
   }
 
-  // The elements of a row, which those with a scale do not say.
+  // Sets the elements of a row, which arrays of rows with a scale do not tell.
   void take_width(int64_t width, const char* blamed) {
     task.x = decoded(x, width, blamed);
     if (task.self.data != nullptr) task.self = decoded(self, width, blamed);
   }
 
-  // After `out`, whose type it has.
+  // Call after `out` was set, whose type the gate has.
   void take_gate(const py::object& given) {
     const Matrix gate = matrix(given, "gate");
     if (gate.rows.dtype != task.out.dtype) {
@@ -61,7 +61,7 @@ struct AggregateTask {
     task.gate = gate.rows;
   }
 
-  // Throws invalid_argument if an offset or an id points outside of what it points into.
+  // Throws invalid_argument if an offset or an id is out of range.
   void check() const {
     check_offsets(indptr.data, num_dst(), indices.size, "indptr", threads);
     if (row_ids.ids.data == nullptr) {

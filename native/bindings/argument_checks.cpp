@@ -11,7 +11,7 @@ using Flags = py::detail::npy_api::constants;
 
 std::string dtype_of(const py::array& array) { return py::str(array.dtype()); }
 
-// NumPy's letter for a C++ type: f float, i signed, u unsigned; a string of those allowed.
+// NumPy's kind letter of a C++ type: f float, i signed, u unsigned.
 template <typename T>
 constexpr const char* kKinds = std::is_floating_point_v<T> ? "f"
                                : std::is_unsigned_v<T>     ? "u"
@@ -39,7 +39,7 @@ bool is_of(const py::array& array, const char* kinds, int64_t itemsize) {
          dtype.itemsize() == itemsize && dtype.byteorder() != '>';
 }
 
-// The data of an array of one axis and its stride.
+// Returns data and stride of a one-dimensional array.
 template <typename T>
 std::pair<py::array, int64_t> axis_of(py::handle value, const char* name, int64_t size) {
   py::array array = array_of(value, name, kKinds<T>, sizeof(T), kNames<T>);
@@ -140,7 +140,7 @@ void Record::define(py::module_& m, const char* name, const char* fields, size_t
                         .attr("namedtuple")(name, fields, "defaults"_a = defaults,
                                             "module"_a = m.attr("__name__"));
   m.attr(name) = type;
-  type_ = type.release().ptr();  // as long as the process
+  type_ = type.release().ptr();  // lives as long as the process
 }
 
 int64_t integer(py::handle value, const char* name, int64_t min, int64_t max) {

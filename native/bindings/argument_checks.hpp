@@ -1,7 +1,7 @@
-// The border between Python and native code: what comes in is checked here, once, and becomes a
-// typed view. Whatever is refused is a TypeError or a ValueError whose message begins with the
-// argument's name. Views are made while the GIL is held and used without it; what they view is not
-// a Python object. What arrays hold is checked by gnnscale/checks.hpp.
+// Border between Python and native code: every argument is checked here once and becomes a typed
+// view. Rejections are TypeError or ValueError with a message that begins with the argument's name.
+// Views are created while the GIL is held and used without it; they refer to memory, not to Python
+// objects. Array contents are checked by gnnscale/checks.hpp.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -27,20 +27,20 @@ namespace py = pybind11;
 using namespace py::literals;
 using NoGil = py::gil_scoped_release;
 
-// A contiguous array of one axis.
+// Contiguous one-dimensional array.
 template <typename T>
 struct Vector {
   T* data = nullptr;
   int64_t size = 0;
 };
 
-// The same, and a copy that it reads if the array that came in had gaps.
+// Contiguous one-dimensional array; a copy if the argument was strided.
 template <typename T>
 struct Packed : Vector<const T> {
   std::shared_ptr<const void> copy;
 };
 
-// An array of one axis with any stride; no data if it was None.
+// Strided one-dimensional array; null if the argument was None.
 template <typename T>
 struct Column {
   T* data = nullptr;
@@ -48,20 +48,20 @@ struct Column {
   int64_t size = 0;
 };
 
-// Vertex ids, or numbers of rows, in the type that they came in.
+// Vertex ids or row numbers, in the type of the argument.
 struct Ids {
   RowIds ids;
   int64_t size = 0;
-  std::shared_ptr<const void> copy;  // what `ids` reads if the array had gaps
+  std::shared_ptr<const void> copy;  // owns the data of `ids` if the argument was strided
 
-  // Throws invalid_argument unless the first `count` of them are below `bound`.
+  // Throws invalid_argument unless the first `count` ids are below `bound`.
   void check(int64_t count, int64_t bound, const char* name, int num_threads) const {
     ids.wide ? check_below(static_cast<const int64_t*>(ids.data), count, bound, name, num_threads)
              : check_below(static_cast<const int32_t*>(ids.data), count, bound, name, num_threads);
   }
 };
 
-// A matrix whose rows are contiguous, and the number of its rows.
+// Matrix with contiguous rows, and the number of its rows.
 struct Matrix {
   Rows rows;
   int64_t num_rows = 0;
@@ -71,7 +71,7 @@ struct MutableMatrix {
   int64_t num_rows = 0;
 };
 
-// Elements in a row, float32 or bfloat16.
+// Contiguous elements of float32 or bfloat16.
 struct Elements {
   const void* data = nullptr;
   DType dtype = DType::float32;
@@ -86,84 +86,85 @@ std::string type_name(py::handle value);
 [[noreturn]] void refuse_value(const char* name, const std::string& found,
                                const std::string& allowed);
 
-// Throws ValueError unless `found` entries are the `wanted` ones.
+// Throws ValueError unless `found` equals `wanted`.
 void check_size(const char* name, int64_t found, int64_t wanted);
-// The same of the columns of a matrix.
+// As check_size, for the columns of a matrix.
 void check_width(const char* name, int64_t found, int64_t wanted);
-// Throws ValueError unless there is an offset, and returns the number of lists.
+// Throws ValueError if there is no offset; returns the number of lists.
 int64_t num_lists(const Vector<const int64_t>& indptr, const char* of);
 
-// Scalars. Whole numbers are whatever has __index__; NaN and infinities are refused.
+// Converts scalars. Integers are objects with __index__; NaN and infinities are rejected.
 int64_t integer(py::handle value, const char* name, int64_t min, int64_t max);
 uint64_t word(py::handle value, const char* name);
 double real(py::handle value, const char* name, double min, double max);
 bool flag(py::handle value, const char* name);
 int thread_count(py::handle value);
 std::vector<int64_t> integers(py::handle values, const char* name, int64_t min, int64_t max);
-// The items of a list or a tuple, at most `max_items`, whatever becomes of the list meanwhile.
+// Returns the items of a list or a tuple, at most `max_items`, as a copy that later changes of the
+// list do not affect.
 py::tuple sequence(py::handle value, const char* name, const char* allowed, size_t max_items);
 
-// An array of one axis of type T, in place: nothing is converted or copied. `size` is its length
-// where that is known.
+// Returns a one-dimensional array of type T without conversion or copy. `size` is its required
+// length, if known.
 template <typename T>
 Vector<const T> vector(py::handle value, const char* name, int64_t size = kAnySize);
 template <typename T>
 Vector<T> mutable_vector(py::handle value, const char* name, int64_t size = kAnySize);
-// None gives no data.
+// As above; None becomes null.
 template <typename T>
 Vector<const T> optional_vector(py::handle value, const char* name, int64_t size = kAnySize);
 template <typename T>
 Packed<T> packed(py::handle value, const char* name);
 Column<const float> optional_column(py::handle value, const char* name, int64_t size);
 Column<float> mutable_column(py::handle value, const char* name, int64_t size);
-// Whether ids are int64; otherwise they are int32.
+// Returns whether ids are int64; otherwise they are int32.
 bool is_wide(py::handle value, const char* name);
-// int32 or int64; an array with gaps is copied. None gives no data.
+// Returns int32 or int64 ids; a strided array is copied. None becomes null.
 Ids ids(py::handle value, const char* name);
 Ids optional_ids(py::handle value, const char* name);
-// The two rows of an array [2, n].
+// Returns the two rows of an array [2, n].
 std::pair<py::object, py::object> two_rows(py::handle value, const char* name, const char* shape);
-// A whole graph; offsets and ids in between are checked as they are read.
+// Returns a graph; its offsets and ids are checked only as they are read.
 template <typename Vertex>
 Topology<Vertex> topology(py::handle indptr, py::handle indices);
-// `value` is a torch tensor, or (array, name of its element type) with bfloat16 as 16-bit whole
-// numbers.
+// Returns a float matrix. `value` is a torch tensor, or (array, name of its element type) with
+// bfloat16 as 16-bit integers.
 Matrix matrix(py::handle value, const char* name);
-// The same, and rows with a scale: (array of bytes, "int8" or "int4"). How many elements those have
-// is not known: until they are `decoded`, their length is that of their bytes.
+// As `matrix`, also for rows with a scale: (array of bytes, "int8" or "int4"). Their number of
+// elements is unknown: their length is in bytes until they are `decoded`.
 Matrix stored_matrix(py::handle value, const char* name);
-// Rows that become rows of `length` elements. Throws ValueError, which blames `blamed`, if those of
-// `stored` are others.
+// Returns the rows with `length` elements each. Throws ValueError that names the argument `blamed`
+// if rows of `stored` have a different length.
 Rows decoded(const Matrix& stored, int64_t length, const char* blamed);
-// Rows that are not decoded.
+// Returns stored rows as opaque bytes.
 Rows as_bytes(Rows rows);
-// float32 or bfloat16.
+// Returns a writable matrix of float32 or bfloat16.
 MutableMatrix mutable_matrix(py::handle value, const char* name);
-// Any element type, and rows with a scale as for stored_matrix.
+// Returns a writable matrix of any element type, including rows with a scale as in stored_matrix.
 MutableMatrix mutable_storage(py::handle value, const char* name);
-// The same, and what keeps its memory after the call: not `value` itself, which can be given
-// another.
+// As mutable_storage, with an owner that keeps the memory alive after the call: not `value` itself,
+// whose memory can be exchanged.
 std::pair<MutableMatrix, py::object> kept_storage(py::handle value, const char* name);
-// The same of a contiguous array of any number of axes.
+// Returns the elements of a contiguous array with any number of axes.
 Elements elements(py::handle value, const char* name);
-// Contiguous rows of two axes, and how many; `width` is their length, if that is known.
+// Returns a contiguous matrix of `num_rows` rows; `width` is the required row length, if known.
 Vector<const float> float_table(py::handle value, const char* name, int64_t num_rows,
                                 int64_t* width);
 Vector<const int64_t> int64_table(py::handle value, const char* name, int64_t num_rows,
                                   int64_t* width);
-// Contiguous float32 [any number, num_rows, width], and that number.
+// Returns contiguous float32 [any number, num_rows, width], with the number of elements.
 Vector<float> mutable_blocks(py::handle value, const char* name, int64_t num_rows, int64_t width);
 
-// A torch tensor that is not initialised, and its memory.
+// An uninitialized torch tensor, and its memory.
 struct NewTensor {
   py::object tensor;
   void* data;
 };
 NewTensor new_tensor(const py::tuple& shape, py::handle dtype);
-// Of the shape and the type of a tensor.
+// Returns a tensor with shape and type of `tensor`.
 NewTensor new_tensor_like(py::handle tensor, const char* name);
 
-// Calls use.operator()<Vertex>() with the type of the ids in `value`.
+// Calls use.operator()<Vertex>() with the id type of `value`.
 template <typename Use>
 auto for_vertices(py::handle value, const char* name, Use&& use) {
   return is_wide(value, name) ? use.template operator()<int64_t>()
@@ -172,7 +173,7 @@ auto for_vertices(py::handle value, const char* name, Use&& use) {
 
 [[noreturn]] void refuse_memory(const char* name, py::handle value);
 
-// The function, which names its argument number `place` if there is not enough memory.
+// Wraps a function so that running out of memory raises an error naming argument number `place`.
 template <size_t place, typename Result, typename... Arguments>
 auto naming(const char* name, Result (*function)(Arguments...)) {
   return [name, function](Arguments... given) -> Result {
@@ -184,10 +185,10 @@ auto naming(const char* name, Result (*function)(Arguments...)) {
   };
 }
 
-// What functions return: a named tuple of the module.
+// Return type of bindings: a named tuple of the module.
 class Record {
  public:
-  // `fields` are separated by spaces; the last `num_optional` are None unless they are given.
+  // `fields` are separated by spaces; the last `num_optional` default to None.
   void define(py::module_& m, const char* name, const char* fields, size_t num_optional = 0);
   template <typename... Values>
   py::object operator()(Values&&... values) const {
@@ -198,8 +199,8 @@ class Record {
   PyObject* type_ = nullptr;
 };
 
-// Lets Python handle signals, twenty times a second at most, in the midst of work without the GIL;
-// what a handler raises, such as KeyboardInterrupt, is thrown.
+// Runs Python's signal handlers at most twenty times a second during work without the GIL; an
+// exception of a handler, such as KeyboardInterrupt, is thrown.
 class Signals {
  public:
   void operator()() {
@@ -214,7 +215,7 @@ class Signals {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// Hands a native array to NumPy without copying.
+// Hands a native array over to NumPy without copying.
 template <typename T>
 py::array_t<T> to_numpy(Array<T>&& array) {
   T* data = array.data.release();

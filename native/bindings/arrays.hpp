@@ -1,4 +1,4 @@
-// What argument_checks.cpp and tensors.cpp ask of NumPy arrays.
+// NumPy array access shared by argument_checks.cpp and tensors.cpp.
 #pragma once
 
 #include "argument_checks.hpp"
@@ -7,14 +7,15 @@ namespace gnnscale {
 
 std::string shape_of(const py::array& array);
 
-// The array as it is, in memory that the processor can read as `itemsize` bytes each; `kinds` are
-// NumPy's letters for types.
+// Returns the array unchanged, in host memory with elements of `itemsize` bytes; `kinds` are
+// NumPy's type letters that are allowed.
 py::array array_of(py::handle value, const char* name, const char* kinds, int64_t itemsize,
                    const char* allowed);
 
 void check_axes(const py::array& array, const char* name, int64_t num_axes);
 
-// Elements from one entry of the first axis to the next; what only one entry has does not matter.
+// Returns the stride of the first axis in elements; `if_single` for an array of one entry, whose
+// stride is arbitrary.
 int64_t stride_of(const py::array& array, const char* name, int64_t if_single);
 
 template <typename T>

@@ -1,4 +1,4 @@
-// What the operations on caches have in common at the border.
+// Shared argument parsing of cache operations.
 #pragma once
 
 #include "argument_checks.hpp"
@@ -6,10 +6,10 @@
 
 namespace gnnscale {
 
-// Members of a clique.
+// Maximum number of members of a clique.
 inline constexpr int64_t kMaxMembers = 1024;
 
-// Bytes of each vertex in a cache; `offsets` may be None.
+// Returns the cache bytes of vertices; `offsets` may be None.
 inline CacheBytes cache_bytes(py::handle per_vertex, py::handle offsets, py::handle per_entry,
                               int64_t num_vertices) {
   CacheBytes bytes;

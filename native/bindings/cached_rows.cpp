@@ -11,14 +11,14 @@ void check_type(const char* name, DType found, DType wanted, const char* allowed
   if (found != wanted) refuse_type(name, "another type", allowed);
 }
 
-// As many rows as slots, which are int32, can number.
+// Throws unless slots, which are int32, can number all rows.
 void check_rows(const char* name, int64_t num_rows) {
   if (num_rows > kMaxLocal) {
     refuse_value(name, std::to_string(num_rows) + " rows in all", "up to 2^31 - 1");
   }
 }
 
-// Caches of the host's type and width.
+// Caches with type and width of the host's matrix.
 struct Caches {
   Caches(const py::object& given, const Rows& host)
       : items(sequence(given, "caches", "a list of rows", kMaxCaches)) {
@@ -39,7 +39,7 @@ struct Caches {
   std::vector<int64_t> starts{0};
 };
 
-// A copy of the numbers of the caches' first rows, of which each is known to be right.
+// Returns a checked copy of the caches' first slots.
 std::vector<int64_t> starts_of(const py::object& given) {
   const auto found = vector<int64_t>(given, "starts");
   if (found.size < 1 || found.size > kMaxCaches + 1) {
@@ -52,20 +52,20 @@ std::vector<int64_t> starts_of(const py::object& given) {
   return starts;
 }
 
-// Throws invalid_argument unless the difference of neighbouring offsets is never negative.
+// Throws invalid_argument unless the offsets ascend.
 void check_differences(const Vector<const int64_t>& offsets, const char* name, int threads) {
   if (offsets.data == nullptr) return;
   check_offsets(offsets.data, offsets.size - 1, offsets.data[offsets.size - 1], name, threads);
 }
 
-// A count for each cache and one for none, 0 yet.
+// Returns zeroed counts: one for each cache, and one for rows in no cache.
 py::array_t<int64_t> zeros(int64_t num_caches) {
   py::array_t<int64_t> counts(num_caches + 1);
   std::fill_n(counts.mutable_data(), counts.size(), 0);
   return counts;
 }
 
-// Where slots are looked up: a table, or slots that own what they hold and are right for all calls.
+// Slot look-up: a table, or RankedSlots, which own their data and are checked once on construction.
 struct SlotsOf {
   explicit SlotsOf(const py::object& given, int64_t num_vertices = kAnySize) {
     if (py::isinstance<RankedSlots>(given)) {
@@ -79,7 +79,7 @@ struct SlotsOf {
     }
   }
 
-  // Slots of the caches whose rows start there.
+  // Returns the slots for caches with the given first slots.
   Slots of(const std::vector<int64_t>& starts, const char* name) const {
     if (ranked != nullptr && ranked->starts() != starts) {
       refuse_value(name, "other rows than those that slots was made of", "as many of each member");

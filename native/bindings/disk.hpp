@@ -1,4 +1,4 @@
-// What bindings that read files have in common.
+// Shared code of bindings that read files.
 #pragma once
 
 #include <memory>
@@ -15,18 +15,18 @@ ReadEngine engine_of(py::handle value);
 inline const char* name_of(ReadEngine engine) {
   return engine == ReadEngine::io_uring ? "io_uring" : "threads";
 }
-// Raises OSError, or what Python makes of it for this errno.
+// Raises OSError, or its Python subclass for the errno.
 [[noreturn]] void raise(const FileError& error, const std::string& path);
 
-// Neighbour lists in a file, with what they read besides.
+// Disk-backed adjacency lists, with the file's checks.
 class BoundLists {
  public:
   template <typename Vertex>
   BoundLists(std::unique_ptr<DiskLists<Vertex>> lists, py::object indptr)
       : lists_(std::move(lists)), indptr_(std::move(indptr)) {}
 
-  // Those of a topology whose vertices have this type. Throws ValueError unless there are as many
-  // vertices and edges.
+  // Returns the lists for a topology with this vertex type. Throws ValueError unless the numbers of
+  // vertices and edges match.
   template <typename Vertex>
   const DiskLists<Vertex>* of(const Topology<Vertex>& graph) const {
     const auto* found = std::get_if<std::unique_ptr<DiskLists<Vertex>>>(&lists_);

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kMaxWeights = 8;
 constexpr int64_t kMaxParts = 1 << 15;
 constexpr int64_t kMaxRounds = 1 << 20;
-// Sums of as many weights as there may be vertices and edges still fit into 64 bits.
+// Maximum weight: sums over the maximum number of vertices and edges fit into 64 bits.
 constexpr int64_t kMaxWeight = int64_t{1} << 31;
 
 template <typename T>
@@ -25,7 +25,7 @@ void check_weights(Vector<const T> weights, const char* name, int64_t least) {
   }
 }
 
-// Views of a graph's arrays, whose contents `check` looks at.
+// Views of a graph's arrays; `check` validates their contents.
 template <typename Vertex>
 struct Given {
   Vector<const int64_t> indptr;
@@ -61,7 +61,7 @@ struct GivenWeighted : Given<Vertex> {
     if (!on_edges.is_none()) {
       edge_weights = vector<int32_t>(on_edges, "edge_weights", this->indices.size);
     }
-    // Clusters are numbered by 32 bits.
+    // Clusters have 32-bit numbers.
     if (this->num_vertices() > kMaxLocal) refuse_value("indptr", "more", "2^31 - 1 vertices");
   }
   void check(int num_threads) const {
@@ -190,7 +190,7 @@ py::object contracted(const py::object& indptr, const py::object& indices,
   return for_vertices(indices, "indices", [&]<typename Vertex>() {
     const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights);
     const auto names = vector<int32_t>(labels, "labels", given.num_vertices());
-    // Each has a vertex, so that no number asks for memory of its own.
+    // Each cluster has a vertex, so a large num_clusters cannot allocate excessive memory.
     const int64_t count = integer(num_clusters, "num_clusters", 0, given.num_vertices());
     const int64_t least = integer(threshold, "threshold", 1, INT32_MAX);
     const int threads = thread_count(num_threads);

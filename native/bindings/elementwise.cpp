@@ -10,7 +10,7 @@
 namespace gnnscale {
 namespace {
 
-// A probability is a whole number of 1/65536; an element is kept with one of them at least.
+// Dropout probabilities are multiples of 1/65536; at least one multiple keeps an element.
 constexpr double kProbabilities = 65536;
 
 double drop_out(const py::object& x, const py::object& vertices, const py::object& p,

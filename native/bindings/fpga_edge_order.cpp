@@ -64,13 +64,13 @@ py::object arrange(const py::object& indptr, const py::object& indices, const py
                     transposed ? tiles_of(std::move(made.backward)) : py::none());
 }
 
-// An array may come without the name of its type.
+// Returns a matrix; an array without a type name is allowed.
 Matrix named_matrix(const py::object& value, const char* name) {
   if (!py::isinstance<py::array>(value)) return matrix(value, name);
   return matrix(py::make_tuple(value, value.attr("dtype").attr("name")), name);
 }
 
-// Returns `out`, or a new [num_words, number of ids, 16] for None.
+// Returns `out`, or a new tensor [num_words, number of ids, 16] for None.
 py::object columns(const py::object& x, const py::object& row_ids, const py::object& num_words,
                    const py::object& out, const py::object& num_threads) {
   const Matrix from = named_matrix(x, "x");

@@ -6,7 +6,7 @@
 namespace gnnscale {
 namespace {
 
-// Native code numbers the destinations of a slice in 32 bits.
+// Maximum destinations: native code numbers the destinations of a slice in 32 bits.
 constexpr int64_t kMaxScattered = int64_t{1} << 32;
 
 bool holds_floats(py::handle value) {
@@ -18,14 +18,14 @@ Keys keys_of(const Ids& found) {
   return {found.ids.data, found.ids.wide ? Keys::Type::int64 : Keys::Type::int32};
 }
 
-// Numbers of any type, and what keeps them.
+// Keys of any type, with the owner of their memory.
 struct Numbers {
   Keys keys;
   int64_t size;
   std::shared_ptr<const void> copy;
 };
 
-// float32, int32 or int64.
+// Returns keys of float32, int32 or int64.
 Numbers hotness_of(py::handle value) {
   if (holds_floats(value)) {
     const auto found = packed<float>(value, "hotness");
@@ -35,7 +35,7 @@ Numbers hotness_of(py::handle value) {
   return {keys_of(found), found.size, found.copy};
 }
 
-// One array a member, all float32 or all int32, all as long.
+// Returns one array for each member: all float32 or all int32, with equal lengths.
 std::vector<Keys> local_of(const py::tuple& members, int64_t* size) {
   if (members.empty()) refuse_value("local", "no array", "1 to " + std::to_string(kMaxMembers));
   std::vector<Keys> found;

@@ -22,7 +22,7 @@ TextArrays text_arrays(const py::object& offsets, const py::object& bytes) {
   return arrays;
 }
 
-// A number that nobody can foresee: no ids of a user's can be made to collide.
+// Returns an unpredictable seed, so that ids cannot be crafted to collide.
 uint64_t secret() { return py::module_::import("secrets").attr("randbits")(64).cast<uint64_t>(); }
 
 std::unique_ptr<IntegerIds> made_of_integers(const py::object& ids) {
@@ -40,7 +40,7 @@ std::unique_ptr<TextIds> made_of_texts(const py::object& offsets, const py::obje
   return std::make_unique<TextIds>(arrays.texts(), key);
 }
 
-// Calls find(out) on an array of vertices of the type that can hold all places.
+// Calls find(out) on an array of the vertex type that can hold all positions.
 template <typename Find>
 py::tuple found(int64_t num_ids, int64_t num_wanted, Find&& find) {
   const auto run = [&]<typename Vertex>() -> py::tuple {

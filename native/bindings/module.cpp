@@ -17,7 +17,7 @@ py::object empty(const py::object& shape, const py::object& dtype) {
 
 PYBIND11_MODULE(_native, m, pybind11::mod_gil_not_used()) {
   using namespace gnnscale;
-  isa();  // refuses a level that does not exist before anything is computed
+  isa();  // rejects an unknown level before any computation
   m.def("empty", naming<0>("shape", &empty), "shape"_a, "dtype"_a);
   m.def("simd_level", [] { return name_of(isa()); });
   m.def("supported_simd_level", [] { return name_of(supported_isa()); });

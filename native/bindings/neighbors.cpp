@@ -5,7 +5,7 @@
 namespace gnnscale {
 namespace {
 
-// Rows that maxima are taken of.
+// Returns the input rows of a max aggregation.
 Matrix computed_matrix(const py::object& value, const char* name) {
   const Matrix found = matrix(value, name);
   if (found.rows.dtype != DType::float32 && found.rows.dtype != DType::bfloat16) {
@@ -73,7 +73,7 @@ py::object maxima_backward(const py::object& x, const py::object& largest, const
   return out;
 }
 
-// Views of what both functions of scores are given.
+// Views of the shared arguments of pair_scores and its backward function.
 struct PairTask {
   PairTask(const py::object& own, const py::object& z, const py::object& attention,
            const py::object& indptr, const py::object& indices, const py::object& slope,
@@ -96,7 +96,7 @@ struct PairTask {
     task.slope = static_cast<float>(real(slope, "slope", -1, 1));
   }
 
-  // Throws invalid_argument if an offset or an id points outside of what it points into.
+  // Throws invalid_argument if an offset or an id is out of range.
   void check() const {
     check_offsets(task.indptr, task.num_dst, indices.size, "indptr", threads);
     check_below(indices.data, indices.size, task.num_src, "indices", threads);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kMaxHops = kUnreached - 1;
 
-// Ids of vertices, each of which there is, in the type of the graph's.
+// Checked ids of vertices, in the graph's vertex type.
 template <typename Vertex>
 Packed<Vertex> vertices_of(const Topology<Vertex>& graph, py::handle value) {
   auto found = packed<Vertex>(value, "vertices");

@@ -1,4 +1,4 @@
-// What concerns the whole process, or the processor.
+// Bindings that concern the whole process or the processor.
 #include <string>
 #include <system_error>
 

@@ -7,7 +7,7 @@
 namespace gnnscale {
 namespace {
 
-// Keeps the priorities alive, and lets one thread in at a time.
+// Keeps the priorities alive, and serializes calls.
 class BoundReplacement {
  public:
   BoundReplacement(const py::object& priority, const py::object& capacity, const py::object& match)
@@ -50,7 +50,7 @@ class BoundReplacement {
                           to_numpy(std::move(replaced.slots)));
   }
 
-  // A view that nobody may write to, and that keeps what it shows.
+  // Returns a read-only view that keeps its owner alive.
   static py::array_t<int32_t> slots(const py::object& self) {
     const auto& of = self.cast<const BoundReplacement&>().replacement_;
     py::array_t<int32_t> view({of.num_vertices()}, of.slots(), self);

@@ -39,12 +39,12 @@ namespace {
 
 constexpr int64_t kMaxSlots = int64_t{1} << 31;
 
-// Keeps pools until their tickets are done.
+// Keeps row pools alive until their tickets are done.
 class BoundReader {
  public:
   BoundReader(RowFile file, const ReaderOptions& options) : reader_(std::move(file), options) {}
   ~BoundReader() {
-    // Reads end before the pools go.
+    // Reads must end before their pools are freed.
     NoGil released;
     reader_.close();
   }
@@ -71,7 +71,7 @@ class BoundReader {
     made.front().ticket = ticket;
     {
       const std::lock_guard lock(mutex_);
-      kept_.splice(kept_.end(), made);  // which cannot fail
+      kept_.splice(kept_.end(), made);  // cannot fail
     }
     drop_ended();
     return ticket;
@@ -120,9 +120,9 @@ class BoundReader {
     return integer(ticket, "ticket", 0, INT64_MAX);
   }
 
-  // Lets go of the pools of tickets that are done, up to the oldest one that is not.
+  // Releases the pools of done tickets, up to the oldest ticket that is not done.
   void drop_ended() {
-    std::list<Kept> ended;  // which goes after the lock: it may run Python code
+    std::list<Kept> ended;  // destroyed after the lock is released: it may run Python code
     const std::lock_guard lock(mutex_);
     while (!kept_.empty() && !reader_.holds(kept_.front().ticket)) {
       ended.splice(ended.end(), kept_, kept_.begin());

@@ -6,7 +6,7 @@
 namespace gnnscale {
 namespace {
 
-// The elements of a contiguous float32 matrix that is written to, [num_rows, width].
+// Returns the elements of a writable contiguous float32 matrix [num_rows, width].
 float* table(const py::object& value, const char* name, int64_t num_rows, int64_t width) {
   const MutableMatrix found = mutable_matrix(value, name);
   if (found.rows.dtype != DType::float32) refuse_type(name, "another type", "float32");
@@ -18,13 +18,13 @@ float* table(const py::object& value, const char* name, int64_t num_rows, int64_
   return static_cast<float*>(found.rows.data);
 }
 
-// What all updates are called with, by name.
+// Arguments that all updates share, by name.
 struct UpdateArguments {
   const py::object &x, &row_ids, &gradients, &indptr, &indices, &weights, &self_rows, &self_scale,
       &num_self, &rate, &epsilon, &num_threads;
 };
 
-// Views of the arguments of an update.
+// Views of an update's arguments.
 struct UpdateViews {
   explicit UpdateViews(const UpdateArguments& given)
       : x(mutable_matrix(given.x, "x")),
@@ -46,7 +46,7 @@ struct UpdateViews {
 
   int64_t width() const { return x.rows.length; }
 
-  // Throws invalid_argument if an offset or an id points outside of what it points into.
+  // Throws invalid_argument if an offset or an id is out of range.
   void check() const {
     sums.check();
     row_ids.check(row_ids.size, x.num_rows, "ids", sums.threads);

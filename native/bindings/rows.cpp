@@ -51,7 +51,7 @@ py::object aggregated(const py::object& x, const py::object& indptr, const py::o
   return out;
 }
 
-// Throws invalid_argument unless every row is named once, in order, and is one of `num_rows`.
+// Throws invalid_argument unless ids ascend strictly and are below `num_rows`.
 void check_rising(const Vector<const int32_t>& ids, int64_t num_rows, const char* name) {
   int64_t least = 0;
   for (int64_t i = 0; i < ids.size; ++i) {

@@ -10,7 +10,7 @@ namespace gnnscale {
 namespace {
 
 constexpr int64_t kMaxFanout = kMaxLocal;
-// With replacement a fan-out is taken whatever the degree.
+// Maximum fan-out with replacement, which does not depend on the degree.
 constexpr int64_t kMaxReplaced = int64_t{1} << 20;
 
 Record hop_type;
@@ -60,7 +60,7 @@ Labor labor_of(const py::object& layer_dependency) {
   return flag(layer_dependency, "layer_dependency") ? Labor::batch : Labor::hop;
 }
 
-// The error of a damaged topology; `graph` is its path or its name.
+// Returns the exception of a damaged topology; `graph` is its path or its name.
 py::object damaged(const py::object& graph, const std::string& found) {
   const std::string said = std::string(py::str(graph)) + ": damaged, " + found +
                            "; gnnscale doctor store=DIR looks at all of it";
@@ -73,10 +73,10 @@ struct Pools {
       : usual(graph, {}, disk), at_once(graph, {.at_once_from = 1}) {}
 
   SamplerPool<Vertex> usual;
-  SamplerPool<Vertex> at_once;  // for time_relabelling
+  SamplerPool<Vertex> at_once;  // for time_relabeling
 };
 
-// Keeps the topology's arrays alive for as long as the samplers that read them.
+// Sampler pools of a topology, with references that keep the topology's arrays alive.
 class NativeSampler {
  public:
   explicit NativeSampler(const py::object& graph) {
@@ -220,7 +220,7 @@ class NativeSampler {
   }
 
  private:
-  // Calls use(pools) without the GIL, and returns what it finds.
+  // Calls use(pools) without the GIL, and returns its result.
   template <typename Use>
   py::object run(Use&& use) {
     const auto run_on = [&](auto& pools) {
@@ -270,7 +270,7 @@ class NativeSampler {
     refuse_value(name, "True", "False for a graph whose edges have no weights");
   }
 
-  // The slots that weighted draws need, made once.
+  // Returns the slots of weighted draws, built on first use.
   const WeightSlots* weight_slots(int num_threads) {
     NoGil released;
     std::call_once(prepared_, [&] {

@@ -1,4 +1,4 @@
-// Rows and other elements of any type: torch tensors, and arrays with the name of their type.
+// Matrices and elements of any type: torch tensors, and arrays with a type name.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -23,7 +23,8 @@ DType named_dtype(py::handle value, const char* name, bool may_have_scale) {
   refuse_type(name, text, may_have_scale ? kAnyStored : kStored);
 }
 
-// What is used of torch. Names are kept, since a call may ask for each several times.
+// Objects of torch that bindings use. Attribute names are interned, since a call may look several
+// of them up.
 struct Torch {
   explicit Torch(const py::object& torch)
       : tensor(torch.attr("Tensor")),
@@ -40,7 +41,7 @@ struct Torch {
       requires_grad{"requires_grad"}, detach{"detach"}, numpy{"numpy"}, itemsize{"itemsize"};
 };
 
-// Null as long as nobody has imported torch.
+// Returns null until torch has been imported.
 const Torch* torch() {
   static std::atomic<const Torch*> known{nullptr};
   if (const Torch* found = known.load(std::memory_order_acquire)) return found;
@@ -49,7 +50,7 @@ const Torch* torch() {
     PyErr_Clear();
     return nullptr;
   }
-  known.store(new Torch(module), std::memory_order_release);  // stays as long as the process
+  known.store(new Torch(module), std::memory_order_release);  // lives as long as the process
   return known.load();
 }
 
@@ -80,7 +81,7 @@ py::array array_of_type(py::handle value, const char* name, DType dtype) {
   refuse_type(name, "no type", kStored);
 }
 
-// The elements of a tensor that keeps them, if they are plain ones in the host's memory.
+// Returns the elements of a tensor, which must be dense and in host memory.
 Typed elements_of(py::handle tensor, const char* name) {
   const Torch& of = *torch();
   if (!tensor.attr(of.is_cpu).cast<bool>() || !py::object(tensor.attr(of.layout)).is(of.strided)) {
@@ -117,7 +118,7 @@ void check_computed(const char* name, DType dtype) {
   if (dtype == DType::uint8) refuse_type(name, "uint8", "float32 and bfloat16");
 }
 
-// Row length and stride of a matrix with contiguous rows.
+// Returns row length and stride of a matrix with contiguous rows.
 std::pair<int64_t, int64_t> row_layout(const py::array& array, const char* name) {
   check_axes(array, name, 2);
   const int64_t length = array.shape(1);
@@ -248,7 +249,7 @@ NewTensor new_tensor(const py::tuple& shape, py::handle dtype) {
   if (of == nullptr || !py::isinstance(dtype, of->dtype_type)) {
     refuse_type("dtype", type_name(dtype), "one of torch's");
   }
-  // Sizes that are beyond memory by themselves are so beside a 0, too: strides would overflow.
+  // A size beyond memory is rejected even next to a size of 0: strides would overflow.
   const auto width = dtype.attr(of->itemsize).cast<int64_t>();
   int64_t num_bytes = width, limit = kMaxBytes / width;
   for (const py::handle item : shape) {

@@ -11,17 +11,15 @@
 namespace gnnscale {
 namespace {
 
-// Edges, times heads, that a thread takes at a time.
+// Edges times heads of one work item.
 constexpr int64_t kGrain = 1 << 12;
 
-// e^x to within 0.5001 units in the last place. The C library's expf is another function where the
-// processor has fused multiply-add, and rounds otherwise now and then; this one has the same bits
-// everywhere.
+// Returns e^x to within 0.5001 ulp. The C library's expf uses fused multiply-add where the
+// processor has it and then rounds differently; this version is bit-identical everywhere.
 float exponential(float x) {
-  if (!(x > -150.0F)) return x <= -150.0F ? 0.0F : x;  // NaN stays
+  if (!(x > -150.0F)) return x <= -150.0F ? 0.0F : x;  // NaN propagates
   constexpr double kLog2e = 0x1.71547652b82fep0, kLn2 = 0x1.62e42fefa39efp-1;
-  constexpr double kShift =
-      0x1.8p52;  // adding it rounds to a whole number, which the low bits hold
+  constexpr double kShift = 0x1.8p52;  // adding it rounds to an integer in the low bits
   const double power = std::min(x, 150.0F) * kLog2e;
   const double shifted = power + kShift;
   const double r = (power - (shifted - kShift)) * kLn2;  // at most ln(2) / 2 in magnitude
@@ -34,7 +32,7 @@ float exponential(float x) {
   return static_cast<float>(value);
 }
 
-// Calls `body` on destinations, cut so that threads get as many edges each.
+// Calls `body` on ranges of destinations with about equal numbers of edges.
 void for_destinations(const int64_t* indptr, int64_t num_dst, int64_t num_heads, int num_threads,
                       const std::function<void(int64_t begin, int64_t end)>& body) {
   const EdgeChunks chunks(indptr, num_dst, std::max<int64_t>(kGrain / num_heads, 1));

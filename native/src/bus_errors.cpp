@@ -24,12 +24,12 @@ struct Report {
 Report report;
 std::atomic_flag reporting = ATOMIC_FLAG_INIT;
 
-// The characters of an open file, one by one. Allocates nothing.
+// Reads an open file character by character, without allocation.
 class Characters {
  public:
   explicit Characters(int descriptor) : descriptor_(descriptor) {}
 
-  // The next one; -1 at the end.
+  // Returns the next character; -1 at the end.
   int next() {
     if (begin_ == end_) {
       ssize_t count;
@@ -49,7 +49,7 @@ class Characters {
   size_t begin_ = 0, end_ = 0;
 };
 
-// Reads a hexadecimal number, and the character after it.
+// Reads a hexadecimal number, and the character that follows it.
 uintptr_t read_hex(Characters& text, int* after) {
   uintptr_t value = 0;
   for (;;) {
@@ -65,13 +65,13 @@ uintptr_t read_hex(Characters& text, int* after) {
   }
 }
 
-// Copies the rest of a line from its first slash on, if `wanted`.
-size_t read_name(Characters& text, bool wanted, char* name, size_t capacity) {
+// Copies the rest of a line from its first slash on, if `is_match`.
+size_t read_name(Characters& text, bool is_match, char* name, size_t capacity) {
   size_t length = 0;
   bool in_name = false;
   for (int c = text.next(); c != '\n' && c != -1; c = text.next()) {
     in_name = in_name || c == '/';
-    if (wanted && in_name && length < capacity) name[length++] = static_cast<char>(c);
+    if (is_match && in_name && length < capacity) name[length++] = static_cast<char>(c);
   }
   return length;
 }
@@ -88,14 +88,14 @@ void write_all(int descriptor, const char* data, size_t length) {
 
 void on_bus_error(int number, siginfo_t* info, void*) {
   char name[PATH_MAX];
-  // Positive codes are the system's own; others come from a process that sends the signal.
+  // Positive codes come from the kernel; all other signals were sent by a process.
   const size_t length = info->si_code > 0 ? mapped_file(info->si_addr, name, sizeof(name)) : 0;
   if (length == 0) {
     signal(number, SIG_DFL);
-    raise(number);  // it is blocked until this returns
+    raise(number);  // delivered after the handler returns
     return;
   }
-  // Several threads may read the same file.
+  // Several threads may fault on one file; only the first reports.
   while (reporting.test_and_set()) pause();
   write_all(report.descriptor, name, length);
   write_all(report.descriptor, report.after, report.length);
@@ -107,17 +107,17 @@ void on_bus_error(int number, siginfo_t* info, void*) {
 size_t mapped_file(const void* address, char* name, size_t capacity) {
   const int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (maps < 0) return 0;
-  const auto wanted = reinterpret_cast<uintptr_t>(address);
+  const auto target = reinterpret_cast<uintptr_t>(address);
   Characters text(maps);
   size_t length = 0;
-  for (bool found = false; !found;) {
+  for (bool matches = false; !matches;) {
     // A line is "begin-end rights offset device inode name"; the name begins with a slash.
     int after = 0;
     const uintptr_t begin = read_hex(text, &after);
     if (after != '-') break;
     const uintptr_t end = read_hex(text, &after);
-    found = begin <= wanted && wanted < end;
-    length = read_name(text, found, name, capacity);
+    matches = begin <= target && target < end;
+    length = read_name(text, matches, name, capacity);
   }
   close(maps);
   return length;

@@ -12,7 +12,7 @@ namespace {
 
 const CheckKernels& kernels() { return GNNSCALE_FOR_ISA(check_kernels); }
 
-// Items that a thread checks at a time; fewer would not be worth waking it.
+// Items of one work item; fewer would not justify waking a thread.
 constexpr int64_t kGrain = 1 << 16;
 
 template <typename Check>
@@ -33,7 +33,7 @@ void check_ids(const Id* ids, int64_t size, int64_t bound, const char* name, int
   });
   if (good) return;
   const Id* wrong = std::find_if(ids, ids + size, [&](Id id) { return id < 0 || id >= bound; });
-  // Another thread may have mended the array meanwhile.
+  // Another thread may have repaired the array since the check.
   const std::string value = wrong == ids + size ? "an id" : std::to_string(*wrong);
   throw std::invalid_argument(std::string(name) + ": " + value + " at place " +
                               std::to_string(wrong - ids) + ", allowed are 0 to " +

@@ -1,4 +1,4 @@
-// Which vertices clusters have, and what moves as a whole.
+// Members of clusters, and the units that refinement moves.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +27,16 @@ struct Members {
   }
 };
 
-// What moves as a whole: the vertices of a graph, or its clusters.
+// Units of movement: the vertices of a graph, or its clusters.
 template <typename Vertex>
 class Units {
  public:
-  // Throws invalid_argument if vertices of a cluster have two owners.
-  Units(const WeightedGraph<Vertex>& graph, const Together& together, const int32_t* owner)
-      : graph_(graph), labels_(together.labels) {
+  // Throws invalid_argument if a cluster has vertices of two owners.
+  Units(const WeightedGraph<Vertex>& graph, const Together& clusters, const int32_t* owner)
+      : graph_(graph), labels_(clusters.labels) {
     if (labels_ == nullptr) return;
-    members_.emplace(labels_, num_vertices(), together.num_clusters);
-    weights_.resize(together.num_clusters * graph.num_weights);
+    members_.emplace(labels_, num_vertices(), clusters.num_clusters);
+    weights_.resize(clusters.num_clusters * graph.num_weights);
     for (int64_t v = 0; v < num_vertices(); ++v) {
       const int64_t unit = labels_[v];
       if (owner[v] != owner[first(unit)]) {
@@ -50,18 +50,18 @@ class Units {
   }
 
   int64_t size() const { return members_ ? std::ssize(members_->starts) - 1 : num_vertices(); }
-  // Clusters may have no vertex.
+  // Whether a unit has no vertex; clusters may be empty.
   bool empty(int64_t unit) const {
     return members_ && members_->starts[unit] == members_->starts[unit + 1];
   }
-  // Its first vertex.
+  // Returns the unit's first vertex.
   int64_t first(int64_t unit) const {
     return members_ ? members_->vertices[members_->starts[unit]] : unit;
   }
   const int64_t* weights(int64_t unit) const {
     return (members_ ? weights_.data() : graph_.vertex_weights) + unit * graph_.num_weights;
   }
-  // Calls use(vertex) for its vertices.
+  // Calls use(vertex) for the unit's vertices.
   template <typename Use>
   void for_vertices(int64_t unit, const Use& use) const {
     if (!members_) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int32_t kNone = -1;
 
-// Sums by key, for one vertex after another.
+// Sums by key, cleared between vertices.
 class Sums {
  public:
   explicit Sums(int64_t num_keys) : sums_(num_keys) {}
@@ -42,7 +42,7 @@ int64_t weight_of(const WeightedGraph<Vertex>& graph, int64_t edge) {
   return graph.edge_weights != nullptr ? graph.edge_weights[edge] : 1;
 }
 
-// Vertices by the magnitude of their degrees, mixed within each.
+// Returns the vertices by the magnitude of their degrees, shuffled within each magnitude.
 template <typename Vertex>
 std::vector<int32_t> low_degrees_first(const Lists<Vertex>& lists) {
   const auto magnitude = [&](int64_t v) {
@@ -67,12 +67,12 @@ std::vector<int32_t> low_degrees_first(const Lists<Vertex>& lists) {
 template <typename Vertex>
 class Clustering {
  public:
-  Clustering(const WeightedGraph<Vertex>& graph, const int64_t* most, const int32_t* owner,
+  Clustering(const WeightedGraph<Vertex>& graph, const int64_t* max_weights, const int32_t* owner,
              int32_t* labels, const Poll& poll)
       : graph_(graph),
         poll_(poll),
         width_(graph.num_weights),
-        most_(most),
+        max_weights_(max_weights),
         owner_(owner),
         labels_(labels),
         weights_(graph.vertex_weights,
@@ -81,7 +81,7 @@ class Clustering {
     for (int64_t v = 0; v < num_vertices(); ++v) labels_[v] = static_cast<int32_t>(v);
   }
 
-  // Returns how many vertices went to another cluster.
+  // Runs one round. Returns the number of vertices that changed their cluster.
   int64_t propagate(const std::vector<int32_t>& order) {
     int64_t moved = 0;
     for (const int32_t v : order) {
@@ -94,12 +94,12 @@ class Clustering {
     return moved;
   }
 
-  // Vertices that are alone join others that are.
+  // Merges single-vertex clusters.
   void join_lonely(const std::vector<int32_t>& order) {
     std::vector<int32_t> sizes(num_vertices());
     for (int64_t v = 0; v < num_vertices(); ++v) ++sizes[labels_[v]];
-    // The cluster that is being filled, of those with the same favourite; the last is for vertices
-    // without neighbours. Within parts only, each part would need one.
+    // Cluster being filled for each favorite cluster; the last entry serves vertices without
+    // neighbors. With parts, each part would need its own last entry.
     std::vector<int32_t> filled(num_vertices() + 1, kNone);
     for (const int32_t v : order) {
       now_and_then();
@@ -126,7 +126,7 @@ class Clustering {
   }
 
  private:
-  static constexpr uint64_t kPolled = 256;  // vertices
+  static constexpr uint64_t kPolled = 256;  // vertices between two polls
 
   int64_t num_vertices() const { return graph_.lists.num_vertices; }
   void now_and_then() {
@@ -136,7 +136,7 @@ class Clustering {
   bool fits(int64_t v, int32_t cluster) const {
     for (int64_t c = 0; c < width_; ++c) {
       const int64_t more = graph_.vertex_weights[v * width_ + c];
-      if (more > 0 && weights_[cluster * width_ + c] + more > most_[c]) return false;
+      if (more > 0 && weights_[cluster * width_ + c] + more > max_weights_[c]) return false;
     }
     return true;
   }
@@ -147,7 +147,7 @@ class Clustering {
     }
     labels_[v] = to;
   }
-  // The cluster that v has most edges to; of equal ones its own, then by a number of the pair.
+  // Returns the cluster with most edges to v; ties prefer v's own cluster, then a hash of the pair.
   int32_t favourite(int64_t v, bool must_fit) {
     for (int64_t e = graph_.lists.indptr[v]; e < graph_.lists.indptr[v + 1]; ++e) {
       const auto u = static_cast<int64_t>(graph_.lists.indices[e]);
@@ -171,14 +171,14 @@ class Clustering {
   const Poll& poll_;
   uint64_t num_seen_ = 0;
   int64_t width_;
-  const int64_t* most_;
+  const int64_t* max_weights_;
   const int32_t* owner_;
   int32_t* labels_;
-  std::vector<int64_t> weights_;  // of clusters
+  std::vector<int64_t> weights_;  // [num_clusters]
   Sums sums_;
 };
 
-// Calls use(cluster, sums) for every cluster, with the weights of its edges to others.
+// Calls use(cluster, sums) for every cluster, with its edge weights to other clusters.
 template <typename Vertex, typename Use>
 void for_clusters(const WeightedGraph<Vertex>& graph, const int32_t* labels, const Members& members,
                   int num_threads, const Use& use) {
@@ -206,9 +206,9 @@ void for_clusters(const WeightedGraph<Vertex>& graph, const int32_t* labels, con
 }  // namespace
 
 template <typename Vertex>
-int64_t find_clusters(const WeightedGraph<Vertex>& graph, const int64_t* most, int64_t num_rounds,
+int64_t find_clusters(const WeightedGraph<Vertex>& graph, const int64_t* max_weights, int64_t num_rounds,
                       const int32_t* owner, int32_t* labels, const Poll& poll) {
-  Clustering<Vertex> clustering(graph, most, owner, labels, poll);
+  Clustering<Vertex> clustering(graph, max_weights, owner, labels, poll);
   const std::vector<int32_t> order = low_degrees_first(graph.lists);
   for (int64_t round = 0; round < num_rounds; ++round) {
     if (clustering.propagate(order) == 0) break;
@@ -222,8 +222,8 @@ Coarse contract(const WeightedGraph<Vertex>& graph, const int32_t* labels, int64
                 int64_t threshold, int num_threads) {
   const int64_t width = graph.num_weights;
   const Members members(labels, graph.lists.num_vertices, num_clusters);
-  // The weight that an edge stays with, 0 for none: the same in both directions.
-  const auto kept = [&](int64_t a, int64_t b, int64_t weight) {
+  // Returns an edge's weight after sampling, 0 if dropped; symmetric in both directions.
+  const auto sampled_weight = [&](int64_t a, int64_t b, int64_t weight) {
     if (weight >= threshold) return weight;
     const uint64_t number = combine(combine(mix(threshold), std::min(a, b)), std::max(a, b));
     return below(number, threshold) < static_cast<uint64_t>(weight) ? threshold : int64_t{0};
@@ -234,7 +234,7 @@ Coarse contract(const WeightedGraph<Vertex>& graph, const int32_t* labels, int64
   indptr[0] = 0;
   for_clusters(graph, labels, members, num_threads, [&](int64_t i, const Sums& sums) {
     indptr[i + 1] = 0;
-    for (const int32_t other : sums.keys()) indptr[i + 1] += kept(i, other, sums[other]) > 0;
+    for (const int32_t other : sums.keys()) indptr[i + 1] += sampled_weight(i, other, sums[other]) > 0;
   });
   for (int64_t i = 0; i < num_clusters; ++i) indptr[i + 1] += indptr[i];
   coarse.indices = Array<int32_t>(indptr[num_clusters]);
@@ -242,7 +242,7 @@ Coarse contract(const WeightedGraph<Vertex>& graph, const int32_t* labels, int64
   for_clusters(graph, labels, members, num_threads, [&](int64_t i, const Sums& sums) {
     int64_t slot = indptr[i];
     for (const int32_t other : sums.keys()) {
-      const int64_t weight = kept(i, other, sums[other]);
+      const int64_t weight = sampled_weight(i, other, sums[other]);
       if (weight == 0) continue;
       if (weight > std::numeric_limits<int32_t>::max()) {
         throw std::overflow_error(

@@ -12,13 +12,13 @@
 namespace gnnscale {
 namespace {
 
-// Fewer edges are not worth another thread.
+// Edges of a thread at least; fewer do not justify another thread.
 constexpr int64_t kScatterGrain = 1 << 16;
-// Longer lists are sorted by comparing and moving, one entry at a time.
+// Maximum length of a list that is sorted by counting smaller entries.
 constexpr int kShort = 32;
 
-// Sorts a list of up to `kRoom` entries: the place of each is the number of those that come before
-// it. All are compared with all, many at a time and without a branch.
+// Sorts a list of up to `kRoom` entries by rank: an entry's position is the number of smaller
+// entries. Compares all pairs, vectorized and without branches.
 template <int kRoom, typename Vertex>
 void sort_by_ranks(Vertex* list, int64_t size) {
   std::array<Vertex, kRoom> entries{}, ranks{};
@@ -62,29 +62,29 @@ template <typename Vertex>
 void csc_scatter(const Vertex* src, const Vertex* dst, int64_t num_edges,
                  const VertexBuckets& buckets, int64_t* starts, Vertex* src_out, Vertex* dst_out,
                  int num_threads) {
-  // Each chunk of edges has places of its own in every bucket, and chunks follow each other there.
+  // Each chunk of edges has its own range in every bucket; ranges follow in the order of chunks.
   const int64_t num_chunks = std::clamp<int64_t>(num_edges / kScatterGrain, 1, num_threads);
-  std::vector<std::vector<int64_t>> places(num_chunks, std::vector<int64_t>(buckets.num_buckets));
+  std::vector<std::vector<int64_t>> offsets(num_chunks, std::vector<int64_t>(buckets.num_buckets));
   const auto first_of = [&](int64_t chunk) { return num_edges * chunk / num_chunks; };
   parallel_for(num_chunks, 1, num_threads, [&](int64_t chunk, int64_t) {
     for (int64_t edge = first_of(chunk); edge < first_of(chunk + 1); ++edge) {
       const int64_t vertex = dst[edge];
-      // `first` is at least 0, so that nothing overflows after the first check.
-      const int64_t place = vertex < buckets.first ? -1 : (vertex - buckets.first) >> buckets.shift;
-      if (place < 0 || place >= buckets.num_places) {
+      // `first` is at least 0, so nothing overflows after the first check.
+      const int64_t bucket_index = vertex < buckets.first ? -1 : (vertex - buckets.first) >> buckets.shift;
+      if (bucket_index < 0 || bucket_index >= buckets.num_places) {
         throw std::invalid_argument("dst: " + std::to_string(dst[edge]) + " has no bucket");
       }
-      ++places[chunk][buckets.of_place[place]];
+      ++offsets[chunk][buckets.of_place[bucket_index]];
     }
   });
-  int64_t place = 0;
+  int64_t offset = 0;
   for (int64_t bucket = 0; bucket < buckets.num_buckets; ++bucket) {
-    starts[bucket] = place;
-    for (auto& of_chunk : places) place += std::exchange(of_chunk[bucket], place);
+    starts[bucket] = offset;
+    for (auto& of_chunk : offsets) offset += std::exchange(of_chunk[bucket], offset);
   }
-  starts[buckets.num_buckets] = place;
+  starts[buckets.num_buckets] = offset;
   parallel_for(num_chunks, 1, num_threads, [&](int64_t chunk, int64_t) {
-    int64_t* next = places[chunk].data();
+    int64_t* next = offsets[chunk].data();
     for (int64_t edge = first_of(chunk); edge < first_of(chunk + 1); ++edge) {
       const int64_t slot = next[buckets.of_place[(dst[edge] - buckets.first) >> buckets.shift]]++;
       src_out[slot] = src[edge];
@@ -98,8 +98,8 @@ void csc_fill(const Vertex* src, const Vertex* dst, int64_t num_edges, int64_t f
               int64_t* cursor, Vertex* out, int64_t out_size) {
   constexpr int64_t kDistance = 32;
   for (int64_t edge = 0; edge < num_edges; ++edge) {
-    const int64_t ahead = dst[std::min(edge + kDistance, num_edges - 1)];
-    if (ahead >= first && ahead < last) __builtin_prefetch(&cursor[ahead - first], 1);
+    const int64_t later_dst = dst[std::min(edge + kDistance, num_edges - 1)];
+    if (later_dst >= first && later_dst < last) __builtin_prefetch(&cursor[later_dst - first], 1);
     if (dst[edge] < first || dst[edge] >= last) continue;
     int64_t& slot = cursor[dst[edge] - first];
     if (slot < 0 || slot >= out_size) {
@@ -146,7 +146,7 @@ void transpose_block(const BlockTranspose& block, int64_t* out_indptr, int32_t* 
   std::fill_n(out_indptr, block.num_src + 1, 0);
   for (int64_t edge = 0; edge < num_edges; ++edge) ++out_indptr[block.indices[edge] + 1];
   for (int64_t src = 0; src < block.num_src; ++src) out_indptr[src + 1] += out_indptr[src];
-  // out_indptr[s] serves as the cursor of s, and ends up one list ahead; shifted back below.
+  // out_indptr[s] serves as the cursor of s and ends one list ahead; shifted back at the end.
   for (int64_t dst = 0; dst < block.num_dst; ++dst) {
     const float scale = block.dst_scale != nullptr ? block.dst_scale[dst] : 1.0F;
     for (int64_t edge = block.indptr[dst]; edge < block.indptr[dst + 1]; ++edge) {

@@ -32,24 +32,24 @@ void count_cut(const Topology<Vertex>& graph, const int16_t* owner, int64_t num_
   std::atomic<int64_t> next{0};
   std::mutex mutex;
   run_threads(static_cast<int>(std::min<int64_t>(num_threads, num_chunks)), [&] {
-    // A row for each part of a destination, and in front of it a place for sources of no part.
+    // One row for each destination part; column 0 counts sources without a part.
     const int64_t width = num_parts + 1;
-    std::vector<int64_t> found(num_parts * width);
+    std::vector<int64_t> part_counts(num_parts * width);
     for (int64_t chunk; (chunk = next.fetch_add(1)) < num_chunks;) {
       const int64_t last = std::min(graph.num_vertices, (chunk + 1) * kGrain);
       for (int64_t v = chunk * kGrain; v < last; ++v) {
         if (owner[v] < 0) continue;
-        int64_t* const of_source = found.data() + owner[v] * width + 1;
+        int64_t* const of_source = part_counts.data() + owner[v] * width + 1;
         const auto [begin, degree] = graph.list(static_cast<Vertex>(v));
-        for (int64_t place = begin; place < begin + degree; ++place) {
-          ++of_source[owner[graph.neighbor(place)]];
+        for (int64_t entry = begin; entry < begin + degree; ++entry) {
+          ++of_source[owner[graph.neighbor(entry)]];
         }
       }
     }
     std::lock_guard lock(mutex);
     for (int64_t from = 0; from < num_parts; ++from) {
       for (int64_t to = 0; to < num_parts; ++to) {
-        counts[from * num_parts + to] += found[to * width + 1 + from];
+        counts[from * num_parts + to] += part_counts[to * width + 1 + from];
       }
     }
   });

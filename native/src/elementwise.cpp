@@ -9,7 +9,7 @@ namespace {
 
 const ActivationKernels& kernels() { return GNNSCALE_FOR_ISA(activation_kernels); }
 
-// Elements that a thread takes at a time.
+// Elements of one work item.
 constexpr int64_t kGrain = 1 << 16;
 
 }  // namespace

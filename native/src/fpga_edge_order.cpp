@@ -17,8 +17,8 @@ uint64_t edge_of(float weight, int64_t destination) {
   return uint64_t{std::bit_cast<uint32_t>(weight)} << 32 | static_cast<uint64_t>(destination);
 }
 
-// Where each row's next entry goes in a tile's list, by counting: first `count` for every entry,
-// then `lay_out`, then `put` for the same ones.
+// Counting sort of a tile's entries by row: call `count` for every entry, then `lay_out`, then
+// `put` for every entry again.
 class Cursors {
  public:
   explicit Cursors(int64_t num_rows) : next_(num_rows) {}
@@ -26,18 +26,18 @@ class Cursors {
   void clear() { std::fill_n(next_.data.get(), next_.size, 0); }
   void count(int64_t row) { ++next_.data[row]; }
 
-  // Gives every row its places in `edges`, one at least, filled as if there were no entries.
-  // Returns the number of words.
+  // Assigns every row its range in `edges`, at least one entry, filled with null edges. Returns the
+  // number of words.
   int64_t lay_out(uint64_t* edges) {
-    uint32_t place = 0;
+    uint32_t entry = 0;
     for (int64_t row = 0; row < next_.size; ++row) {
       const uint32_t count = next_.data[row];
-      next_.data[row] = place | kFirst;
-      edges[place] = kNullEdge | kFirstEntry;
-      place += std::max(count, 1U);
+      next_.data[row] = entry | kFirst;
+      edges[entry] = kNullEdge | kFirstEntry;
+      entry += std::max(count, 1U);
     }
-    while (place % kWordEdges != 0) edges[place++] = kNullEdge;
-    return place / kWordEdges;
+    while (entry % kWordEdges != 0) edges[entry++] = kNullEdge;
+    return entry / kWordEdges;
   }
 
   void put(int64_t row, uint64_t edge, uint64_t* edges) {
@@ -51,17 +51,17 @@ class Cursors {
   Array<uint32_t> next_;
 };
 
-// Null edges that a list of so many entries may have more, if there are several banks.
+// Maximum number of padding null edges in a list of `num_entries` entries with several banks.
 int64_t max_left_out(int64_t num_entries) { return num_entries / 4; }
 
-// The edges of a source by the bank that they lead to, in their order.
+// The edges of a source grouped by target bank, in their order.
 class Buckets {
  public:
   explicit Buckets(int64_t num_banks) : first_(num_banks), last_(num_banks), sizes_(num_banks) {}
 
   void fill(const uint64_t* edges, int64_t num_edges) {
     edges_ = edges;
-    left_ = num_edges;
+    num_left_ = num_edges;
     next_.resize(std::max(next_.size(), static_cast<size_t>(num_edges)));
     for (int64_t i = 0; i < num_edges; ++i) {
       const auto bank = static_cast<size_t>(edges[i] & kNullEdge) % sizes_.size();
@@ -69,53 +69,53 @@ class Buckets {
       last_[bank] = i;
     }
   }
-  bool empty() const { return left_ == 0; }
+  bool empty() const { return num_left_ == 0; }
   int64_t size(int64_t bank) const { return sizes_[bank]; }
   int64_t fullest() const {
     return std::max_element(sizes_.begin(), sizes_.end()) - sizes_.begin();
   }
   uint64_t take(int64_t bank) {
-    const int64_t taken = first_[bank];
-    first_[bank] = next_[taken];
+    const int64_t edge = first_[bank];
+    first_[bank] = next_[edge];
     --sizes_[bank];
-    --left_;
-    return edges_[taken];
+    --num_left_;
+    return edges_[edge];
   }
 
  private:
   const uint64_t* edges_ = nullptr;
-  int64_t left_ = 0;
+  int64_t num_left_ = 0;
   std::vector<int64_t> first_, last_, sizes_, next_;
 };
 
-// Deals entries to lanes, entry i to lane i modulo their number. Of the edges of each source, the
-// next one is one that leads to the bank of its lane; what goes this way meets nothing on it. Where
-// edges come faster than rows, a lane whose bank has no edge is left out, by a null edge.
+// Deals entries to lanes, entry i to lane i modulo the number of lanes. Among a source's edges, it
+// prefers one whose bank equals its lane, which causes no conflict in the routing network. If edges
+// are the bottleneck rather than rows, a lane whose bank has no edge gets a null edge.
 class Dealer {
  public:
   Dealer(int64_t num_banks, int64_t num_entries, int64_t num_sources)
       : num_banks_(num_banks), buckets_(num_banks) {
-    // Lanes that are idle for most of the time have time for what meets on its way.
+    // Lanes that are mostly idle can absorb routing conflicts.
     const bool busy = 2 * num_entries > num_banks * num_sources;
     left_out_ = busy ? max_left_out(num_entries) : 0;
   }
 
-  int64_t place() const { return place_; }
+  int64_t num_dealt() const { return num_dealt_; }
 
-  // Calls append(edge) for what is dealt of the next source.
+  // Calls append(edge) for the dealt edges of the next source.
   template <typename Append>
   void deal(const uint64_t* edges, int64_t num_edges, Append&& append) {
     const auto next = [&](uint64_t edge) {
       append(edge);
-      ++place_;
+      ++num_dealt_;
     };
     if (num_edges == 0) next(kNullEdge);
     buckets_.fill(edges, num_edges);
     while (!buckets_.empty()) {
-      const int64_t bank = place_ % num_banks_;
+      const int64_t bank = num_dealt_ % num_banks_;
       if (buckets_.size(bank) > 0) {
         next(buckets_.take(bank));
-      } else if (left_out_ > 0 && place_ < num_banks_ * source_) {
+      } else if (left_out_ > 0 && num_dealt_ < num_banks_ * source_) {
         next(kNullEdge);
         --left_out_;
       } else {
@@ -128,42 +128,42 @@ class Dealer {
  private:
   int64_t num_banks_, left_out_ = 0;
   Buckets buckets_;
-  int64_t place_ = 0, source_ = 0;
+  int64_t num_dealt_ = 0, source_ = 0;
 };
 
-// The lists of all tiles, one after the other.
+// The edge lists of all tiles, concatenated.
 class Tiles {
  public:
-  // Room for so many entries beside one of each source in each tile, and for what fills words.
+  // Allocates `num_entries` entries, one extra for each source of each tile, and padding of words.
   Tiles(int64_t num_rows, int64_t tile_rows, int64_t num_sources, int64_t num_entries,
         bool several_banks)
       : num_rows_(num_rows), tile_rows_(tile_rows) {
     const int64_t num_tiles = num_rows / tile_rows + (num_rows % tile_rows != 0);
     const int64_t entries = num_entries + num_tiles * num_sources;
-    made_.edges = Array<uint64_t>(entries + (several_banks ? max_left_out(entries) : 0) +
+    lists_.edges = Array<uint64_t>(entries + (several_banks ? max_left_out(entries) : 0) +
                                   num_tiles * kWordEdges);
-    made_.tiles = Array<int64_t>(num_tiles * 3);
+    lists_.tiles = Array<int64_t>(num_tiles * 3);
   }
 
-  // Calls fill(first row, end, edges) for each tile; it returns the number of words.
+  // Calls fill(first row, end, edges) for each tile; `fill` returns the number of words.
   template <typename Fill>
   EdgeTiles make(Fill&& fill) {
     int64_t words = 0;
-    int64_t* tile = made_.tiles.data.get();
+    int64_t* tile = lists_.tiles.data.get();
     for (int64_t first = 0; first < num_rows_; first += tile_rows_, tile += 3) {
       const int64_t end = std::min(first + tile_rows_, num_rows_);
       tile[0] = words;
-      tile[1] = fill(first, end, made_.edges.data.get() + words * kWordEdges);
+      tile[1] = fill(first, end, lists_.edges.data.get() + words * kWordEdges);
       tile[2] = end - first;
       words += tile[1];
     }
-    made_.edges.size = words * kWordEdges;
-    return std::move(made_);
+    lists_.edges.size = words * kWordEdges;
+    return std::move(lists_);
   }
 
  private:
   int64_t num_rows_, tile_rows_;
-  EdgeTiles made_;
+  EdgeTiles lists_;
 };
 
 class Arranger {
@@ -171,42 +171,41 @@ class Arranger {
   explicit Arranger(const Arrange& task)
       : task_(task),
         num_destinations_(task.num_destinations),
-        own_(task.own_row != OwnRow::none),
+        has_own_rows_(task.own_row != OwnRow::none),
         neighbor_slot_(task.own_row == OwnRow::concat ? 1 : 0),
         position_(task.num_src) {}
 
   Arranged run() {
-    Arranged made;
-    made.sources = order_sources();
-    if (task_.num_banks > 1) level(made.sources);
-    num_sources_ = made.sources.size;
+    Arranged result;
+    result.sources = order_sources();
+    if (task_.num_banks > 1) level(result.sources);
+    num_sources_ = result.sources.size;
     check_sizes();
-    made.forward = forward();
-    if (task_.backward_tile_rows != 0) made.backward = backward(made.forward);
-    return made;
+    result.forward = forward();
+    if (task_.backward_tile_rows != 0) result.backward = backward(result.forward);
+    return result;
   }
 
  private:
-  // Destinations first, since these are rows that the layer after this one wants in this order.
-  // Then the neighbours: one of each destination, then the next one of each, with the destination
-  // that begins moved back by one a round. Sources that are neighbours then lead to different
-  // destinations, and the edges of one destination come from sources that are far apart. So neither
-  // forward nor backward is one of the kernel's adders hit twice in a row, which would make it wait
-  // for its own sum.
+  // Order of sources: first the destinations, in the row order that the next layer expects. Then
+  // the neighbors in rounds, one neighbor of each destination a round, with the first destination
+  // of a round moved back by one. Successive sources then lead to different destinations, and the
+  // edges of one destination come from sources far apart. Thus neither forward nor backward hits
+  // one of the kernel's adders twice in a row, which would stall it until its sum is ready.
   Array<int32_t> order_sources() {
     std::fill_n(position_.data.get(), position_.size, -1);
     Lists lists = place_destinations();
-    // One more, to write to where a source is there already.
+    // One extra entry as a write target for sources that are already present.
     Array<int32_t> sources(std::min(task_.num_src, num_destinations_ + num_edges_) + 1);
     std::copy_n(task_.destinations, num_destinations_, sources.data.get());
     int64_t next = num_destinations_;
     const auto append = [&](const int32_t* neighbor) {
       const int32_t u = *neighbor;
-      const int32_t found = position_.data[u];
-      // Whether it is there is not to be foreseen, so this has no branch.
-      const int32_t absent = found >> 31;
+      const int32_t old_position = position_.data[u];
+      // The test is unpredictable, so there is no branch.
+      const int32_t absent = old_position >> 31;
       sources.data[next] = u;
-      position_.data[u] = (found & ~absent) | (static_cast<int32_t>(next) & absent);
+      position_.data[u] = (old_position & ~absent) | (static_cast<int32_t>(next) & absent);
       next -= absent;
     };
     int64_t shortest = lists.drop_ended(0);
@@ -223,15 +222,14 @@ class Arranger {
     return sources;
   }
 
-  // Makes as many edges come with each stretch of rows, since the kernel is held up by edges where
-  // these are many, and by rows where they are few: sources that several edges leave from are
-  // spread over the others, in the order that they have. Of sources with one edge, the next one is
-  // taken whose edge leads to the bank of its place. Destinations stay in front where their own
-  // rows are read by place.
+  // Balances edges along the row order, since the kernel stalls on edges where edges are dense and
+  // on rows where they are sparse: sources with several edges are spread evenly over the order,
+  // keeping their sequence. Among sources with one edge, the next one is chosen whose edge leads to
+  // the bank of its lane. Destinations stay first if their own rows are read by position.
   void level(Array<int32_t>& sources) {
     const int64_t stay = task_.own_row == OwnRow::concat ? num_destinations_ : 0;
     const int64_t count = sources.size - stay;
-    // The edges of each source, by the place that it has so far.
+    // The edges of each source, by the source's current position.
     std::vector<int64_t> offsets(sources.size + 1);
     for_edges(0, num_destinations_, [&](int64_t p, int64_t, int64_t, float) { ++offsets[p + 1]; });
     int64_t num_entries = 0, total = 0;
@@ -253,7 +251,7 @@ class Arranger {
     for (int64_t p = 0; p < stay; ++p) deal(p);
 
     std::vector<int64_t> many;
-    // By the bank of its edge; those without one, which fit any lane, at the end.
+    // Sources by the bank of their edge; sources without an edge, which fit any lane, come last.
     std::vector<std::vector<int64_t>> one(task_.num_banks + 1);
     for (int64_t p = stay; p < sources.size; ++p) {
       const int64_t bank = degree(p) == 0
@@ -261,68 +259,68 @@ class Arranger {
                                : static_cast<int64_t>(ends[offsets[p]]) % task_.num_banks;
       (degree(p) > 1 ? many : one[bank]).push_back(p);
     }
-    const std::vector<int32_t> before(sources.data.get(), sources.data.get() + sources.size);
-    std::vector<size_t> taken(one.size());
-    const auto left = [&](int64_t bank) { return one[bank].size() - taken[bank]; };
+    const std::vector<int32_t> old_order(sources.data.get(), sources.data.get() + sources.size);
+    std::vector<size_t> num_taken(one.size());
+    const auto remaining = [&](int64_t bank) { return one[bank].size() - num_taken[bank]; };
     size_t taken_many = 0, ones = count - many.size();
     int64_t edges = 0;
-    for (int64_t place = 0; place < count; ++place) {
+    for (int64_t position = 0; position < count; ++position) {
       int64_t chosen = 0;
-      if (ones == 0 || (taken_many < many.size() && edges * count <= total * place)) {
+      if (ones == 0 || (taken_many < many.size() && edges * count <= total * position)) {
         chosen = many[taken_many++];
       } else {
         int64_t bank = dealer.place() % task_.num_banks;
-        for (int64_t other = task_.num_banks; left(bank) == 0; --other) bank = other;
-        chosen = one[bank][taken[bank]++];
+        for (int64_t other = task_.num_banks; remaining(bank) == 0; --other) bank = other;
+        chosen = one[bank][num_taken[bank]++];
         --ones;
       }
       deal(chosen);
-      edges += std::max<int64_t>(degree(chosen), 1);  // a source without edges has an entry, too
-      sources.data[stay + place] = before[chosen];
-      position_.data[before[chosen]] = static_cast<int32_t>(stay + place);
+      edges += std::max<int64_t>(degree(chosen), 1);  // a source without edges also has an entry
+      sources.data[stay + position] = old_order[chosen];
+      position_.data[old_order[chosen]] = static_cast<int32_t>(stay + position);
     }
   }
 
   // Deals the edges of each source to the kernel's lanes. Returns the number of words.
   int64_t spread(uint64_t* edges, int64_t num_edges, int64_t num_rows) const {
-    while (num_edges > 0 && edges[num_edges - 1] == kNullEdge) --num_edges;  // what fills a word
+    while (num_edges > 0 && edges[num_edges - 1] == kNullEdge) --num_edges;  // padding of words
     const std::vector<uint64_t> lists(edges, edges + num_edges);
     Dealer dealer(task_.num_banks, num_edges, num_rows);
-    int64_t place = 0;
+    int64_t entry = 0;
     for (int64_t begin = 0, end = 0; begin < num_edges; begin = end) {
       end = begin + 1;
       while (end < num_edges && (lists[end] & kFirstEntry) == 0) ++end;
       const bool none = (lists[begin] & kNullEdge) == kNullEdge;
-      const int64_t first = place;
+      const int64_t first = entry;
       dealer.deal(lists.data() + begin, none ? 0 : end - begin,
-                  [&](uint64_t edge) { edges[place++] = edge & ~kFirstEntry; });
+                  [&](uint64_t edge) { edges[entry++] = edge & ~kFirstEntry; });
       edges[first] |= kFirstEntry;
     }
-    while (place % kWordEdges != 0) edges[place++] = kNullEdge;
-    return place / kWordEdges;
+    while (entry % kWordEdges != 0) edges[entry++] = kNullEdge;
+    return entry / kWordEdges;
   }
 
-  // The neighbours of destinations, while the order has not come to the last of them.
+  // The adjacency lists of destinations that have not been exhausted.
   struct Lists {
     std::vector<const int32_t*> neighbors;
     std::vector<int64_t> degrees;
-    std::vector<int64_t> places;  // of the destinations, rising
+    std::vector<int64_t> places;  // destination positions, ascending
 
-    // Keeps the lists of more than so many neighbours; returns the number of the shortest one. All
-    // calls together cost no more than there are edges and destinations.
+    // Keeps the lists with more than `num_seen` neighbors; returns the length of the shortest one.
+    // All calls cost at most the number of edges and destinations in total.
     int64_t drop_ended(int64_t num_seen) {
       int64_t shortest = INT64_MAX;
-      size_t kept = 0;
+      size_t num_kept = 0;
       for (size_t i = 0; i < places.size(); ++i) {
         if (degrees[i] <= num_seen) continue;
         shortest = std::min(shortest, degrees[i]);
-        neighbors[kept] = neighbors[i];
-        degrees[kept] = degrees[i];
-        places[kept++] = places[i];
+        neighbors[num_kept] = neighbors[i];
+        degrees[num_kept] = degrees[i];
+        places[num_kept++] = places[i];
       }
-      neighbors.resize(kept);
-      degrees.resize(kept);
-      places.resize(kept);
+      neighbors.resize(num_kept);
+      degrees.resize(num_kept);
+      places.resize(num_kept);
       return shortest;
     }
   };
@@ -347,9 +345,9 @@ class Arranger {
     return lists;
   }
 
-  int64_t num_entries() const { return num_edges_ + (own_ ? num_destinations_ : 0); }
+  int64_t num_entries() const { return num_edges_ + (has_own_rows_ ? num_destinations_ : 0); }
   int64_t num_rows() const { return num_destinations_ * (1 + neighbor_slot_); }
-  // Rows of the buffer from one slot of a tile to the next.
+  // Returns the number of buffer rows from one slot of a tile to the next.
   static int64_t slot_stride(int64_t rows) { return round_up(rows, kWordColumns); }
 
   void check_sizes() const {
@@ -370,7 +368,7 @@ class Arranger {
   void for_edges(int64_t first, int64_t end, Use&& use) const {
     for (int64_t v = first; v < end; ++v) {
       const int32_t dst = task_.destinations[v];
-      if (own_) {
+      if (has_own_rows_) {
         const bool scaled = task_.own_row == OwnRow::add && task_.self_scale != nullptr;
         use(position_.data[dst], 0, v, scaled ? task_.self_scale[dst] : 1.0F);
       }
@@ -399,27 +397,27 @@ class Arranger {
     });
   }
 
-  // A tile of the forward lists, and how far the transpose has read it.
+  // Read cursor of the transpose in a tile of the forward lists.
   struct Reader {
     const uint64_t* edge;
     const uint64_t* end;
-    int64_t source;  // of the edge before
-    int64_t first;   // destination of the tile
+    int64_t source;  // of the previous edge
+    int64_t first;   // first destination of the tile
     int64_t stride;
 
-    // Calls use(row, source, edge) for the edges of sources before `end_source`, in the order of
-    // sources, but for null edges; rows are numbered slot by slot.
+    // Calls use(row, source, edge) for the non-null edges of sources before `end_source`, in source
+    // order; rows are numbered slot by slot.
     template <typename Use>
     void read(int64_t end_source, int64_t num_destinations, Use&& use) {
-      const Reader from = *this;  // a copy: what is written to may be anything, but not this
+      const Reader from = *this;  // a copy, which writes through `use` cannot alias
       const int64_t second_slot = num_destinations - from.stride;
       const uint64_t* next = from.edge;
       int64_t p = from.source;
       for (; next != from.end; ++next) {
-        // Whether an edge is a source's first is not to be foreseen: added, not branched on.
+        // The first-edge flag is unpredictable: added instead of branched on.
         p += static_cast<int64_t>(*next >> 31 & 1);
         if (p == end_source) {
-          --p;  // this edge is read again
+          --p;  // read again by the next call
           break;
         }
         const auto index = static_cast<int64_t>(*next & kNullEdge);
@@ -432,19 +430,19 @@ class Arranger {
   };
 
   std::vector<Reader> readers(const EdgeTiles& forward) const {
-    std::vector<Reader> found;
+    std::vector<Reader> tile_readers;
     int64_t first = 0;
     for (int64_t k = 0; k < forward.tiles.size; k += 3) {
       const int64_t* tile = forward.tiles.data.get() + k;
       const uint64_t* edges = forward.edges.data.get() + tile[0] * kWordEdges;
-      found.push_back({edges, edges + tile[1] * kWordEdges, -1, first, slot_stride(tile[2])});
+      tile_readers.push_back({edges, edges + tile[1] * kWordEdges, -1, first, slot_stride(tile[2])});
       first += tile[2];
     }
-    return found;
+    return tile_readers;
   }
 
-  // The edges of a destination are in one tile of the forward lists, sorted by source: what is read
-  // there in order is sorted in the transpose, too.
+  // The edges of a destination are in one tile of the forward lists, sorted by source: reading the
+  // tile in order gives sorted entries for the transpose, too.
   EdgeTiles backward(const EdgeTiles& forward) const {
     Cursors cursors(num_rows());
     Tiles tiles(num_sources_, task_.backward_tile_rows, num_rows(), num_entries(),
@@ -469,11 +467,11 @@ class Arranger {
 
   const Arrange& task_;
   const int64_t num_destinations_;
-  const bool own_;
+  const bool has_own_rows_;
   const int64_t neighbor_slot_;
   int64_t num_edges_ = 0;
   int64_t num_sources_ = 0;
-  Array<int32_t> position_;  // [num_src] place of each source, -1 for none
+  Array<int32_t> position_;  // [num_src] position of each source, -1 for none
 };
 
 }  // namespace

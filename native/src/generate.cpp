@@ -17,10 +17,11 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 16;
 
-// Draws for each edge wanted, beyond which there is no hope.
+// Maximum draws for each requested edge; beyond it the parameters are hopeless.
 constexpr int64_t kMaxAttempts = 1000;
 
-// One R-MAT edge as a key (smaller id << 32 | larger id), or 0 (which is the loop 0-0) for a loop.
+// One R-MAT edge as a key (smaller id << 32 | larger id); 0, the self-loop 0-0, for every
+// self-loop.
 class RmatEdge {
  public:
   RmatEdge(int64_t num_vertices, double a, double b, double c, uint64_t seed)
@@ -41,7 +42,7 @@ class RmatEdge {
       row = 2 * row + lower;
       column = 2 * column + right;
     }
-    // The recursion covers 2^levels ids; scale them down to the vertices there are.
+    // The recursion covers 2^levels ids; scale them down to num_vertices.
     row = row * num_vertices_ >> levels_;
     column = column * num_vertices_ >> levels_;
     return row == column ? 0 : std::min(row, column) << 32 | std::max(row, column);
@@ -58,7 +59,7 @@ class RmatEdge {
   uint64_t seed_;
 };
 
-// Least significant digit first radix sort, 11 bits a pass, only over bits that occur.
+// Radix sort from the least significant digit, 11 bits a pass, only over bits that occur.
 void radix_sort(std::vector<uint64_t>& keys, int num_bits) {
   constexpr int kDigit = 11;
   std::vector<uint64_t> other(keys.size());
@@ -73,7 +74,7 @@ void radix_sort(std::vector<uint64_t>& keys, int num_bits) {
 }
 
 void sort_distinct(std::vector<uint64_t>& keys, int vertex_bits) {
-  // Ids need `vertex_bits` in either half: close the gap between them, so that fewer passes do.
+  // Ids use `vertex_bits` of either half: close the gap between the halves, which saves passes.
   const uint64_t low = (uint64_t{1} << vertex_bits) - 1;
   for (uint64_t& key : keys) key = key >> 32 << vertex_bits | (key & low);
   radix_sort(keys, 2 * vertex_bits);
@@ -127,32 +128,32 @@ EdgeList rmat_edges(int64_t num_vertices, int64_t num_edges, double a, double b,
   const RmatEdge edge_of(num_vertices, a, b, c, stream_key(Stream::rmat, seed, 0, 0));
   const int bits = std::bit_width(static_cast<uint64_t>(num_vertices - 1));
   std::vector<uint64_t> keys;
-  uint64_t drawn = 0;
-  int64_t known = 0;
-  // Hubs are hit again and again, so some draws repeat edges: draw until enough are distinct.
-  while (known < num_edges) {
-    const int64_t missing = num_edges - known;
+  uint64_t next_draw = 0;
+  int64_t num_known = 0;
+  // Hubs are drawn repeatedly, so some draws repeat edges: draw until enough are distinct.
+  while (num_known < num_edges) {
+    const int64_t missing = num_edges - num_known;
     const int64_t more = missing + missing / 8 + 1024;
-    keys.resize(known + more);
+    keys.resize(num_known + more);
     parallel_for(more, kGrain, num_threads, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) keys[known + i] = edge_of(drawn + i);
+      for (int64_t i = begin; i < end; ++i) keys[num_known + i] = edge_of(next_draw + i);
     });
-    drawn += more;
+    next_draw += more;
     sort_distinct(keys, bits);
     if (!keys.empty() && keys.front() == 0) keys.erase(keys.begin());
-    // Where most draws repeat edges, the last ones would take for ever to find.
-    if (static_cast<int64_t>(keys.size()) - known < more / 10000 + 1) {
+    // If most draws repeat edges, finding the last edges would take forever.
+    if (static_cast<int64_t>(keys.size()) - num_known < more / 10000 + 1) {
       throw std::invalid_argument("a, b, c: they leave too few different edges");
     }
-    known = static_cast<int64_t>(keys.size());
+    num_known = static_cast<int64_t>(keys.size());
   }
   // Drop the surplus evenly over the sorted list.
   const Array<int32_t> numbering = rmat_numbering(num_vertices, seed);
   const int32_t* number = numbering.data.get();
   EdgeList edges{Array<int32_t>(num_edges), Array<int32_t>(num_edges)};
   for (int64_t i = 0; i < num_edges; ++i) {
-    const auto at = static_cast<int64_t>(static_cast<__int128>(i) * known / num_edges);
-    const int32_t u = number[keys[at] >> 32], v = number[keys[at] & 0xffffffff];
+    const auto key_index = static_cast<int64_t>(static_cast<__int128>(i) * num_known / num_edges);
+    const int32_t u = number[keys[key_index] >> 32], v = number[keys[key_index] & 0xffffffff];
     edges.src.data[i] = std::min(u, v);
     edges.dst.data[i] = std::max(u, v);
   }
@@ -189,14 +190,14 @@ EdgeList planted_partition_edges(const int32_t* community, const float* weight,
     throw std::invalid_argument("num_edges: " + std::to_string(num_edges) + " between " +
                                 std::to_string(num_vertices) + " vertices");
   }
-  // Vertices in order of community with running weights: a draw is a binary search in the range of
+  // Vertices sorted by community with running weights: a draw is a binary search in the range of
   // one community, or of all.
   std::vector<int32_t> order(num_vertices);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](int32_t u, int32_t v) { return community[u] < community[v]; });
   std::vector<double> running(num_vertices + 1, 0.0);
-  std::vector<int64_t> start;  // [community] first place in `order`
+  std::vector<int64_t> start;  // [community] first index in `order`
   for (int64_t i = 0; i < num_vertices; ++i) {
     while (static_cast<int64_t>(start.size()) <= community[order[i]]) start.push_back(i);
     running[i + 1] = running[i] + weight[order[i]];

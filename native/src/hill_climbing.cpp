@@ -7,9 +7,10 @@
 namespace gnnscale {
 namespace {
 
-// Entries of the table of all connections, 4 bytes each.
+// Maximum entries of the table of all connections, 4 bytes each.
 constexpr int64_t kMaxTable = 1 << 25;
-// Moves after the lowest cut, as a share of the units, and at least and at most.
+// Moves after the lowest cut before stopping, as a share of the units; with its minimum and
+// maximum.
 constexpr double kPatience = 0.02;
 constexpr int64_t kLeastPatience = 200;
 constexpr int64_t kMostPatience = 20000;
@@ -26,7 +27,7 @@ class Climb {
         waiting_(units.size(), kNotWaiting),
         moved_(units.size()) {}
 
-  // Returns whether the table holds all connections.
+  // Fills the table of connections. Returns whether the table holds all of them.
   bool fill() {
     for (int64_t unit = 0; unit < units_.size(); ++unit) {
       int64_t sum = 0;
@@ -42,29 +43,29 @@ class Climb {
   int64_t run() {
     const auto share = static_cast<int64_t>(kPatience * static_cast<double>(moved_.size()));
     const int64_t patience = std::clamp(share, kLeastPatience, kMostPatience);
-    int64_t lowered = 0, most = 0, keep = 0;
+    int64_t lowered = 0, best_lowered = 0, keep = 0;
     fill_queue();
     while (!queue_.empty() && std::ssize(moves_) - keep < patience) {
       const Entry entry = pop();
       if (moved_[entry.unit] || entry.gain != waiting_[entry.unit]) continue;
       const Best now = best(entry.unit);
       if (now.to < 0 || now.gain != entry.gain) {
-        // A neighbour has left the part, or the part has filled up.
+        // A neighbor has left the part, or the part has filled up.
         waiting_[entry.unit] = kNotWaiting;
         if (now.to >= 0) push(entry.unit, now.gain);
         continue;
       }
-      take(entry.unit, now.to);
+      apply(entry.unit, now.to);
       lowered += now.gain;
-      if (lowered > most) {
-        most = lowered;
+      if (lowered > best_lowered) {
+        best_lowered = lowered;
         keep = std::ssize(moves_);
       }
     }
     for (; std::ssize(moves_) > keep; moves_.pop_back()) {
       hand_over(moves_.back().unit, moves_.back().from);
     }
-    return most;
+    return best_lowered;
   }
 
  private:
@@ -76,7 +77,7 @@ class Climb {
     int32_t gain;
     int32_t unit;
 
-    // The queue has the highest gain first; of equal ones that of the lower unit.
+    // Order of the priority queue: highest gain first; ties by lower unit.
     bool operator<(const Entry& other) const {
       return gain != other.gain ? gain < other.gain : unit > other.unit;
     }
@@ -95,26 +96,26 @@ class Climb {
     units_.for_vertices(unit, [&](int64_t v) { owner_[v] = to; });
   }
 
-  // Cannot overflow unless edges lack their reverse.
-  void add(int64_t place, int64_t weight) {
-    table_[place] = static_cast<int32_t>(table_[place] + weight);
+  // Overflows only if edges lack their reverse.
+  void add(int64_t index, int64_t weight) {
+    table_[index] = static_cast<int32_t>(table_[index] + weight);
   }
 
   Best best(int64_t unit) const {
-    Best found{0, -1};
-    if (units_.empty(unit)) return found;
+    Best best_move{0, -1};
+    if (units_.empty(unit)) return best_move;
     const int32_t* connection = &table_[unit * num_parts_];
     const int32_t from = owner_of(unit);
     for (int32_t to = 0; to < num_parts_; ++to) {
       if (to == from || connection[to] == 0) continue;
       const auto gain = static_cast<int32_t>(int64_t{connection[to]} - connection[from]);
-      if (found.to >= 0 && gain <= found.gain) continue;
-      if (loads_.fits(units_.weights(unit), to)) found = {gain, to};
+      if (best_move.to >= 0 && gain <= best_move.gain) continue;
+      if (loads_.fits(units_.weights(unit), to)) best_move = {gain, to};
     }
-    return found;
+    return best_move;
   }
 
-  // Every unit waits with the highest gain that it has had; what is out of date is seen later.
+  // A unit waits with the highest gain that it has had; outdated entries are detected when popped.
   void push(int64_t unit, int32_t gain) {
     waiting_[unit] = gain;
     queue_.push_back({gain, static_cast<int32_t>(unit)});
@@ -136,7 +137,7 @@ class Climb {
     std::make_heap(queue_.begin(), queue_.end());
   }
 
-  void take(int64_t unit, int32_t to) {
+  void apply(int64_t unit, int32_t to) {
     const int32_t from = owner_of(unit);
     hand_over(unit, to);
     moved_[unit] = true;
@@ -149,7 +150,7 @@ class Climb {
       const Best now = best(other);
       if (now.to >= 0 && now.gain > waiting_[other]) push(other, now.gain);
     });
-    // Entries that others have replaced would pile up.
+    // Outdated entries would otherwise accumulate.
     if (std::ssize(queue_) > 2 * units_.size() + kLeastPatience) fill_queue();
   }
 

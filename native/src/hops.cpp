@@ -10,18 +10,18 @@
 namespace gnnscale {
 namespace {
 
-// What a thread takes at a time.
+// Vertices and edges of one work item.
 constexpr int64_t kVertices = 4096;
 constexpr int64_t kEdges = 1 << 14;
 constexpr int64_t kDistance = 16;
 
-// Lowers a label to `hop`, and says what it was; `hop` or less where another thread was faster.
+// Lowers a label to `hop`. Returns the previous value, at most `hop` if another thread was faster.
 uint8_t lower(uint8_t& label, uint8_t hop) {
   const std::atomic_ref<uint8_t> shared(label);
-  uint8_t before = shared.load(std::memory_order_relaxed);
-  while (before > hop && !shared.compare_exchange_weak(before, hop, std::memory_order_relaxed)) {
+  uint8_t old_hop = shared.load(std::memory_order_relaxed);
+  while (old_hop > hop && !shared.compare_exchange_weak(old_hop, hop, std::memory_order_relaxed)) {
   }
-  return before;
+  return old_hop;
 }
 
 }  // namespace
@@ -32,16 +32,16 @@ int64_t hops_from(const Topology<Vertex>& graph, const Vertex* starts, int64_t n
   int64_t num_reached = 0;
   std::vector<Vertex> frontier, next;
   for (int64_t i = 0; i < num_starts; ++i) {
-    const uint8_t before = lower(hops[starts[i]], 0);
-    if (before > 0) frontier.push_back(starts[i]);
-    num_reached += before == kUnreached;
+    const uint8_t old_hop = lower(hops[starts[i]], 0);
+    if (old_hop > 0) frontier.push_back(starts[i]);
+    num_reached += old_hop == kUnreached;
   }
   std::mutex mutex;
   std::vector<int64_t> ends{0};
   for (int64_t hop = 1; hop <= num_hops && !frontier.empty(); ++hop) {
     next.clear();
     const auto size = static_cast<int64_t>(frontier.size());
-    // Edges of the frontier's first vertices, so that threads get as many of them each.
+    // Prefix sums of the frontier's degrees, which give threads equal numbers of edges.
     ends.resize(size + 1);
     parallel_for(size, kVertices, num_threads, poll, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) ends[i + 1] = graph.list(frontier[i]).degree;
@@ -49,24 +49,24 @@ int64_t hops_from(const Topology<Vertex>& graph, const Vertex* starts, int64_t n
     std::inclusive_scan(ends.begin(), ends.end(), ends.begin());
     parallel_for(ends[size], kEdges, num_threads, poll, [&](int64_t first, int64_t last) {
       std::vector<Vertex> lowered;
-      int64_t reached = 0;
+      int64_t num_new = 0;
       int64_t i = std::upper_bound(ends.begin(), ends.end(), first) - ends.begin() - 1;
       for (int64_t edge = first; edge < last; edge = ends[++i]) {
         const int64_t begin = graph.list(frontier[i]).begin - ends[i];
         const int64_t end = begin + std::min(ends[i + 1], last);
-        for (int64_t place = begin + edge; place < end; ++place) {
-          if (place + kDistance < end) {
-            __builtin_prefetch(hops + graph.neighbor(place + kDistance));
+        for (int64_t entry = begin + edge; entry < end; ++entry) {
+          if (entry + kDistance < end) {
+            __builtin_prefetch(hops + graph.neighbor(entry + kDistance));
           }
-          const Vertex u = graph.neighbor(place);
-          const uint8_t before = lower(hops[u], static_cast<uint8_t>(hop));
-          if (before > hop && hop < num_hops) lowered.push_back(u);
-          reached += before == kUnreached;
+          const Vertex u = graph.neighbor(entry);
+          const uint8_t old_hop = lower(hops[u], static_cast<uint8_t>(hop));
+          if (old_hop > hop && hop < num_hops) lowered.push_back(u);
+          num_new += old_hop == kUnreached;
         }
       }
       std::lock_guard lock(mutex);
       next.insert(next.end(), lowered.begin(), lowered.end());
-      num_reached += reached;
+      num_reached += num_new;
     });
     frontier.swap(next);
   }

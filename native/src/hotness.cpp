@@ -1,6 +1,6 @@
-// The hottest vertices: one pass counts the vertices and bytes of every bucket of hotness, which
-// gives the bucket in which the capacity ends; a second one collects what is in hotter buckets and
-// in this one, bucket by bucket; then each bucket is sorted, and the last one cut.
+// Selection of the hottest vertices. The first pass counts vertices and bytes of every hotness
+// bucket, which gives the bucket where the capacity ends; the second pass collects the vertices
+// down to that bucket, bucket by bucket; then each bucket is sorted, and the last one truncated.
 #include "gnnscale/hotness.hpp"
 
 #include <array>
@@ -16,13 +16,13 @@
 namespace gnnscale {
 namespace {
 
-// Vertices of a range that a thread counts; its counts take less time than these.
+// Vertices of one work item; clearing its counters costs less than counting the vertices.
 constexpr int64_t kMinRange = 1 << 20, kMaxRange = 1 << 24;
 constexpr int64_t kGrain = 1 << 16;
 
 using CountBuckets = Buckets<10>;
-// Of float32, sign, exponent and 7 bits. The lowest bucket has 0 alone, of the others none is sure
-// to hold one value alone.
+// float32 buckets use sign, exponent and 7 mantissa bits. The lowest bucket has only 0; every other
+// bucket may mix values.
 constexpr int kFloatShift = 16;
 
 template <typename Value>
@@ -34,7 +34,7 @@ int64_t bucket_of(Value hotness) {
   }
 }
 
-// Buckets of whatever bits a value has, even those of a negative one.
+// Returns the bucket of any bit pattern, including negative values.
 template <typename Value>
 constexpr int64_t kNumBuckets = CountBuckets::of(~uint64_t{0} >> (64 - 8 * sizeof(Value))) + 1;
 template <>
@@ -43,7 +43,7 @@ constexpr int64_t kNumBuckets<float> = (int64_t{1} << (32 - kFloatShift)) + 1;
 template <typename Value>
 constexpr int64_t kNumExact = std::is_floating_point_v<Value> ? 1 : CountBuckets::kNumExact;
 
-// What is in the buckets, the hottest first, by ranges of vertices.
+// Bucket counts, hottest bucket first, by ranges of vertices.
 struct Census {
   Census(int64_t num_vertices, int64_t num_buckets, bool weighed, int num_threads)
       : range(std::clamp((num_vertices + num_threads - 1) / num_threads, kMinRange, kMaxRange)),
@@ -54,8 +54,8 @@ struct Census {
 
   int64_t range, num_ranges, num_buckets;
   std::vector<int64_t> counts;  // [num_ranges, num_buckets]
-  std::vector<uint64_t> bytes;  // the same, or empty if each vertex takes as many
-  bool all_fit = true;          // whether no vertex takes too many bytes to be counted
+  std::vector<uint64_t> bytes;  // [num_ranges, num_buckets]; empty if all vertices have equal bytes
+  bool all_fit = true;          // whether no vertex has too many bytes to be counted
 };
 
 template <typename Value>
@@ -87,9 +87,9 @@ Census census_of(const Value* hotness, const HotVertices& task, int num_threads,
           fit = false;
           continue;
         }
-        const int64_t place = kBuckets - 1 - bucket_of(value);
-        ++counts[place];
-        if (bytes != nullptr) bytes[place] += size;
+        const int64_t index = kBuckets - 1 - bucket_of(value);
+        ++counts[index];
+        if (bytes != nullptr) bytes[index] += size;
       }
       if (!legal) good.store(false, std::memory_order_relaxed);
       if (!fit) all_fit.store(false, std::memory_order_relaxed);
@@ -100,98 +100,98 @@ Census census_of(const Value* hotness, const HotVertices& task, int num_threads,
   return census;
 }
 
-// The buckets in which vertices begin below the capacity.
+// The buckets with vertices that begin below the capacity.
 struct Candidates {
   int64_t num_buckets = 0, num_vertices = 0;
-  int64_t last_begin = 0;   // of the last bucket, its first vertex
-  uint64_t last_bytes = 0;  // and the bytes before it
+  int64_t last_begin = 0;   // index of the last bucket's first vertex
+  uint64_t last_bytes = 0;  // bytes of the buckets before the last one
   uint64_t num_bytes = 0;
 };
 
 Candidates candidates_of(const Census& census, const HotVertices& task) {
-  Candidates found;
+  Candidates candidates;
   const auto capacity = static_cast<uint64_t>(task.capacity);
-  const int64_t num_buckets = census.num_buckets - (task.only_hot ? 1 : 0);  // the last one has 0
-  for (; found.num_buckets < num_buckets && found.num_bytes < capacity; ++found.num_buckets) {
-    found.last_begin = found.num_vertices;
-    found.last_bytes = found.num_bytes;
+  const int64_t num_buckets = census.num_buckets - (task.only_hot ? 1 : 0);  // last bucket: 0
+  for (; candidates.num_buckets < num_buckets && candidates.num_bytes < capacity; ++candidates.num_buckets) {
+    candidates.last_begin = candidates.num_vertices;
+    candidates.last_bytes = candidates.num_bytes;
     for (int64_t range = 0; range < census.num_ranges; ++range) {
-      const int64_t place = range * census.num_buckets + found.num_buckets;
-      found.num_vertices += census.counts[place];
-      found.num_bytes += census.bytes.empty()
-                             ? static_cast<uint64_t>(census.counts[place]) * task.bytes.per_vertex
-                             : census.bytes[place];
+      const int64_t index = range * census.num_buckets + candidates.num_buckets;
+      candidates.num_vertices += census.counts[index];
+      candidates.num_bytes += census.bytes.empty()
+                             ? static_cast<uint64_t>(census.counts[index]) * task.bytes.per_vertex
+                             : census.bytes[index];
     }
   }
-  return found;
+  return candidates;
 }
 
-// Turns the counts of the candidates' buckets into the places where the vertices of each bucket and
-// range begin. Returns the buckets' segments.
+// Turns the counts of the candidate buckets into the output offsets of each bucket and range.
+// Returns the segments of the buckets.
 template <typename Value>
 std::vector<Segment> start_buckets(Census& census, const Candidates& candidates) {
   std::vector<Segment> segments;
   int64_t next = 0;
-  for (int64_t place = 0; place < candidates.num_buckets; ++place) {
+  for (int64_t bucket = 0; bucket < candidates.num_buckets; ++bucket) {
     const int64_t begin = next;
     for (int64_t range = 0; range < census.num_ranges; ++range) {
-      next += std::exchange(census.counts[range * census.num_buckets + place], next);
+      next += std::exchange(census.counts[range * census.num_buckets + bucket], next);
     }
-    const bool exact = census.num_buckets - 1 - place < kNumExact<Value>;
+    const bool exact = census.num_buckets - 1 - bucket < kNumExact<Value>;
     if (next - begin > 1) segments.push_back({begin, next - begin, exact ? 1 : 0});
   }
   return segments;
 }
 
-// Writes the candidates, bucket by bucket, those of one in the order of their ids.
+// Writes the candidates bucket by bucket, in ascending id order within a bucket.
 template <typename Value, typename Vertex>
 void collect(const Value* hotness, const HotVertices& task, Census& census,
              const Candidates& candidates, Vertex* order, int num_threads, const Poll& poll) {
   const std::vector<int64_t> starts = census.counts;
   parallel_for(census.num_ranges, 1, num_threads, poll, [&](int64_t first, int64_t last) {
     for (int64_t range = first; range < last; ++range) {
-      int64_t* const places = census.counts.data() + range * census.num_buckets;
+      int64_t* const offsets = census.counts.data() + range * census.num_buckets;
       const int64_t end = std::min(task.num_vertices, (range + 1) * census.range);
       for (int64_t v = range * census.range; v < end; ++v) {
         const int64_t bucket = census.num_buckets - 1 - bucket_of(hotness[v]);
         if (bucket >= candidates.num_buckets) continue;
         if (!census.all_fit && task.bytes.of(v) > static_cast<uint64_t>(task.max_bytes)) continue;
-        if (places[bucket] >= candidates.num_vertices) [[unlikely]]
+        if (offsets[bucket] >= candidates.num_vertices) [[unlikely]]
           refuse_changed();
-        order[places[bucket]++] = static_cast<Vertex>(v);
+        order[offsets[bucket]++] = static_cast<Vertex>(v);
       }
     }
   });
-  // Each place was written once if each range ended where the next one, or the next bucket, began.
-  for (int64_t place = 0; place < candidates.num_buckets; ++place) {
+  // Each entry was written once if each range ended where the next range or bucket began.
+  for (int64_t bucket = 0; bucket < candidates.num_buckets; ++bucket) {
     for (int64_t range = 0; range < census.num_ranges; ++range) {
       const int64_t after = range + 1 < census.num_ranges
-                                ? starts[(range + 1) * census.num_buckets + place]
-                            : place + 1 < candidates.num_buckets ? starts[place + 1]
+                                ? starts[(range + 1) * census.num_buckets + bucket]
+                            : bucket + 1 < candidates.num_buckets ? starts[bucket + 1]
                                                                  : candidates.num_vertices;
-      if (census.counts[range * census.num_buckets + place] != after) refuse_changed();
+      if (census.counts[range * census.num_buckets + bucket] != after) refuse_changed();
     }
   }
 }
 
-// The number of `vertices` that begin below `capacity`, the first of them beginning at `bytes`.
+// Returns the number of `vertices` that begin below `capacity`; the first vertex begins at `bytes`.
 template <typename Vertex>
-int64_t count_fitting(const Vertex* vertices, int64_t size, const CacheBytes& each, uint64_t bytes,
+int64_t count_fitting(const Vertex* vertices, int64_t size, const CacheBytes& bytes_of, uint64_t bytes,
                       uint64_t capacity, int num_threads) {
   std::vector<uint64_t> of_chunk((size + kGrain - 1) / kGrain);
   parallel_for(static_cast<int64_t>(of_chunk.size()), 1, num_threads, [&](int64_t a, int64_t b) {
     for (int64_t i = a * kGrain; i < std::min(size, b * kGrain); ++i) {
-      of_chunk[i / kGrain] += each.of(vertices[i]);
+      of_chunk[i / kGrain] += bytes_of.of(vertices[i]);
     }
   });
   size_t chunk = 0;
   while (chunk < of_chunk.size() && bytes + of_chunk[chunk] < capacity) bytes += of_chunk[chunk++];
   int64_t i = static_cast<int64_t>(chunk) * kGrain;
-  for (; i < size && bytes < capacity; ++i) bytes += each.of(vertices[i]);
+  for (; i < size && bytes < capacity; ++i) bytes += bytes_of.of(vertices[i]);
   return std::min(i, size);
 }
 
-// The first vertices; in memory of their own where they are less than half of all.
+// Returns the first vertices, copied to a smaller array if they are less than half of all.
 template <typename Vertex>
 Array<Vertex> prefix_of(Array<Vertex>&& order, int64_t size, int num_threads) {
   if (2 * size >= order.size) {
@@ -217,7 +217,7 @@ Array<Vertex> hottest_by(const Value* hotness, const HotVertices& task, int num_
     candidates = candidates_of(census, task);
     segments = start_buckets<Value>(census, candidates);
     order = Array<Vertex>(candidates.num_vertices);
-    prefer_large_pages(order.data.get(), order.size * sizeof(Vertex));  // thousands of places
+    prefer_large_pages(order.data.get(), order.size * sizeof(Vertex));  // many write positions
     collect(hotness, task, census, candidates, order.data.get(), num_threads, poll);
   }
   sort_segments(order.data.get(), std::move(segments), {task.hotness, task.tie_break}, num_threads,

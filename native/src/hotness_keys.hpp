@@ -1,4 +1,4 @@
-// Numbers as keys, and buckets of keys: what counting sorts go by.
+// Order-preserving keys of numbers, and buckets of keys for counting sorts.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace gnnscale {
 
-// A key that grows with a value that is not negative. Of any other value it is some key.
+// Returns a key that grows with a non-negative value. The key of any other value is arbitrary.
 template <typename Value>
 uint64_t key_of(Value value) {
   if constexpr (std::is_floating_point_v<Value>) {
@@ -19,8 +19,8 @@ uint64_t key_of(Value value) {
   }
 }
 
-// Buckets that grow with the key: one for each of the keys below 2^(kBits + 1), beyond them 2^kBits
-// for each power of two. So they are fine where most counts are, and few.
+// Buckets that grow with the key: one for each key below 2^(kBits + 1), then 2^kBits for each power
+// of two. Buckets are fine-grained where most counts are, and few in total.
 template <int kBits>
 struct Buckets {
   static constexpr int64_t kNumExact = int64_t{2} << kBits;
@@ -31,7 +31,7 @@ struct Buckets {
   }
 };
 
-// The arrays may lie in memory that another process writes to.
+// The arrays may be in memory that another process writes to.
 [[noreturn]] inline void refuse_changed() {
   throw std::invalid_argument("hotness: changed while it was read, nobody else may write to it");
 }

@@ -1,6 +1,6 @@
-// Adding values to in-neighbours by propagation blocking (Beamer, Asanović and Patterson, IPDPS
-// 2017): edges are put into bins by their source, then each bin is added up by one thread, whose
-// sources stay in its cache. Edges stay in their order, which fixes every sum.
+// Adds values to in-neighbors by propagation blocking (Beamer, Asanović and Patterson, IPDPS 2017):
+// edges are binned by source, then one thread reduces each bin, whose sources stay in its cache.
+// Edges keep their order, so every sum is deterministic.
 #include <algorithm>
 #include <bit>
 
@@ -11,12 +11,12 @@ namespace {
 
 // At most 1024 bins.
 constexpr int kBinBits = 10;
-// Edges that a thread bins at a time, and the tasks of all threads between two additions.
+// Edges of one work item, and the items of all threads between two reductions.
 constexpr int64_t kTaskEdges = 1 << 16;
 constexpr int64_t kMinTasks = 64, kMaxTasks = 1024;
 constexpr int64_t kGrain = 1 << 16;
 
-// An edge in its bin: the source from the bin's first, and the destination from the slice's first.
+// Binned edge: the source relative to the bin, and the destination relative to the slice.
 struct Edge {
   uint32_t source, destination;
 };
@@ -36,13 +36,13 @@ class Scatter {
         first_(num_tasks_) {}
 
   void run(int num_threads, const Poll& poll) {
-    // Damaged lists are found even where no edge leads to them.
+    // Reports damaged lists even if no edge leads to them.
     parallel_for(graph_.num_vertices, kGrain, num_threads, [&](int64_t begin, int64_t end) {
       for (int64_t v = begin; v < end; ++v) graph_.list(static_cast<Vertex>(v));
     });
     for (int64_t edge = 0; edge < graph_.num_edges; edge += num_tasks_ * kTaskEdges) {
-      const int64_t left = graph_.num_edges - edge;
-      const int64_t num_tasks = std::min(num_tasks_, (left + kTaskEdges - 1) / kTaskEdges);
+      const int64_t remaining = graph_.num_edges - edge;
+      const int64_t num_tasks = std::min(num_tasks_, (remaining + kTaskEdges - 1) / kTaskEdges);
       parallel_for(num_tasks, 1, num_threads, poll, [&](int64_t first, int64_t last) {
         Scratch<Read> scratch;
         for (int64_t task = first; task < last; ++task) {
@@ -57,13 +57,13 @@ class Scatter {
   }
 
  private:
-  // An edge as read; nothing is read twice, since it may change in between.
+  // An edge as read. Nothing is read twice, since memory may change in between.
   struct Read {
     Vertex source;
     uint32_t destination;
   };
 
-  // Vertices of a bin are numbered with so many bits.
+  // Returns the number of bits of a vertex within its bin.
   static int shift_of(int64_t num_vertices) {
     const uint64_t last = std::max<int64_t>(num_vertices - 1, 0);
     return std::max(0, static_cast<int>(std::bit_width(last) - kBinBits));
@@ -82,8 +82,8 @@ class Scatter {
       const auto [list, degree] = graph_.list(static_cast<Vertex>(v));
       const int64_t last = std::min(list + degree, end);
       if (values_[v] != Value{0}) {
-        for (int64_t place = std::max(list, edge); place < last; ++place) {
-          const Vertex u = graph_.neighbor(place);
+        for (int64_t entry = std::max(list, edge); entry < last; ++entry) {
+          const Vertex u = graph_.neighbor(entry);
           ++ends[(u >> shift_) + 1];
           read[size++] = {u, static_cast<uint32_t>(v - first_[task])};
         }
@@ -93,7 +93,7 @@ class Scatter {
     for (int64_t i = 0; i < num_bins_; ++i) ends[i + 1] += ends[i];
     Edge* const edges = edges_.data() + task * kTaskEdges;
     const Vertex mask = (Vertex{1} << shift_) - 1;
-    // ends[i] serves as the cursor of bin i, and ends up at its end.
+    // ends[i] serves as the cursor of bin i and finally is its end.
     for (int64_t i = 0; i < size; ++i) {
       edges[ends[read[i].source >> shift_]++] = {static_cast<uint32_t>(read[i].source & mask),
                                                  read[i].destination};
@@ -112,7 +112,7 @@ class Scatter {
     }
   }
 
-  // The vertex in whose list an edge lies; whatever the offsets hold, it is a vertex.
+  // Returns the vertex whose list has an edge; always a vertex, whatever the offsets hold.
   int64_t list_of(int64_t edge) const {
     const int64_t* const ends = graph_.indptr + 1;
     const int64_t v = std::upper_bound(ends, ends + graph_.num_vertices, edge) - ends;
@@ -126,7 +126,7 @@ class Scatter {
   int64_t num_bins_, num_tasks_;
   HugeArray<Edge> edges_;
   std::vector<int32_t> ends_;   // [num_tasks, num_bins + 1]
-  std::vector<int64_t> first_;  // of each task, the destination from which its edges count
+  std::vector<int64_t> first_;  // [num_tasks] first destination, subtracted from the task's edges
 };
 
 }  // namespace

@@ -10,16 +10,17 @@
 namespace gnnscale {
 namespace {
 
-// Vertices of a block: what is read of them stays in the caches until they are given away.
+// Vertices of a block, whose data stays in the caches until the block is assigned.
 constexpr int64_t kBlock = 1 << 15;
 constexpr int64_t kGrain = 1 << 12;
-// Vertices ahead of the one that is read whose cache lines are fetched.
+// Distance in vertices between prefetch and read.
 constexpr int64_t kAhead = 48;
-// Bytes of what is no vertex, or has a hotness that is none.
+// Bytes of an id that is no vertex or has an invalid hotness.
 constexpr uint64_t kRefused = ~uint64_t{0};
 
-// Reading is random access and done by all threads, block by block. Giving away is sequential: one
-// thread gives a block away while the others read the next one.
+// Assignment of vertices to members. Reading is random access and runs in all threads, block by
+// block. Assigning is sequential: one thread assigns a block while the remaining threads read the
+// next one.
 template <typename Vertex, typename Value>
 class Sharing {
  public:
@@ -27,7 +28,7 @@ class Sharing {
       : task_(task),
         shared_(shared),
         order_(static_cast<const Vertex*>(task.order.data)),
-        left_(task.capacities),
+        free_bytes_(task.capacities),
         num_members_(static_cast<int64_t>(task.local.size())),
         blocks_{Block(task), Block(task)} {
     for (const Keys& keys : task.local) local_.push_back(static_cast<const Value*>(keys.data));
@@ -44,57 +45,57 @@ class Sharing {
         }
       });
     }
-    for (int64_t k = 0; k < num_members_; ++k) shared_.bytes[k] = task_.capacities[k] - left_[k];
+    for (int64_t k = 0; k < num_members_; ++k) shared_.bytes[k] = task_.capacities[k] - free_bytes_[k];
   }
 
  private:
-  // What is read of the vertices of a block.
+  // Data of a block's vertices.
   struct Block {
     explicit Block(const ShareOut& task)
         : hotness(std::min(kBlock, task.num_ordered) * task.local.size()),
           bytes(std::min(kBlock, task.num_ordered)) {}
 
-    std::vector<Value> hotness;  // [vertices, num_members]
+    std::vector<Value> hotness;  // [vertices of the block, num_members]
     std::vector<uint64_t> bytes;
   };
 
-  // 0 of the block after the last one, and of the one before the first.
+  // Returns 0 for the block after the last one, and for the one before the first.
   int64_t size_of(int64_t block) const {
     return block < 0 ? 0 : std::clamp(task_.num_ordered - block * kBlock, int64_t{0}, kBlock);
   }
 
   bool is_vertex(Vertex v) const { return v >= 0 && v < task_.num_vertices; }
 
-  // Reads of a block what a thread reads at a time.
+  // Reads one work item of a block.
   void read(int64_t block, int64_t begin) {
-    Block& found = blocks_[block % 2];
+    Block& data = blocks_[block % 2];
     const int64_t end = std::min(size_of(block), begin + kGrain);
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t place = block * kBlock + i;
-      if (place + kAhead < task_.num_ordered) fetch(order_[place + kAhead]);
-      const Vertex v = order_[place];
+      const int64_t index = block * kBlock + i;
+      if (index + kAhead < task_.num_ordered) fetch(order_[index + kAhead]);
+      const Vertex v = order_[index];
       bool legal = is_vertex(v);
       if (legal) {
         for (int64_t k = 0; k < num_members_; ++k) {
           const Value value = local_[k][v];
           legal &= value >= Value{0};
-          found.hotness[i * num_members_ + k] = value;
+          data.hotness[i * num_members_ + k] = value;
         }
       }
-      found.bytes[i] = legal ? task_.bytes.of(v) : kRefused;
+      data.bytes[i] = legal ? task_.bytes.of(v) : kRefused;
     }
   }
 
   void give(int64_t block) {
     for (int64_t i = 0; i < size_of(block); ++i) {
-      const Block& found = blocks_[block % 2];
-      const int64_t place = block * kBlock + i;
-      if (found.bytes[i] == kRefused) [[unlikely]]
-        refuse(place);
-      const Value* const hotness = found.hotness.data() + i * num_members_;
-      const int64_t taker = taker_of(hotness, found.bytes[i]);
-      shared_.member[place] = static_cast<int16_t>(taker);
-      if (taker >= 0) add(taker, hotness, found.bytes[i]);
+      const Block& data = blocks_[block % 2];
+      const int64_t index = block * kBlock + i;
+      if (data.bytes[i] == kRefused) [[unlikely]]
+        refuse(index);
+      const Value* const hotness = data.hotness.data() + i * num_members_;
+      const int64_t taker = taker_of(hotness, data.bytes[i]);
+      shared_.member[index] = static_cast<int16_t>(taker);
+      if (taker >= 0) add(taker, hotness, data.bytes[i]);
     }
   }
 
@@ -104,24 +105,24 @@ class Sharing {
     for (const Value* values : local_) prefetch(values + v);
   }
 
-  // Without branches: who takes a vertex is as good as random.
+  // Returns the member that gets the vertex. Branch-free, since the result is unpredictable.
   int64_t taker_of(const Value* hotness, uint64_t bytes) const {
     int64_t best = -1, most_left = -1;
     Value hottest{-1};
     for (int64_t k = 0; k < num_members_; ++k) {
-      const int64_t left = left_[k];
-      const bool fits = static_cast<uint64_t>(left) >= bytes;
-      const bool better = (hotness[k] > hottest) | ((hotness[k] == hottest) & (left > most_left));
+      const int64_t free_bytes = free_bytes_[k];
+      const bool fits = static_cast<uint64_t>(free_bytes) >= bytes;
+      const bool better = (hotness[k] > hottest) | ((hotness[k] == hottest) & (free_bytes > most_left));
       const bool takes = fits & better;
       best = takes ? k : best;
       hottest = takes ? hotness[k] : hottest;
-      most_left = takes ? left : most_left;
+      most_left = takes ? free_bytes : most_left;
     }
     return best;
   }
 
   void add(int64_t taker, const Value* hotness, uint64_t bytes) {
-    left_[taker] -= static_cast<int64_t>(bytes);
+    free_bytes_[taker] -= static_cast<int64_t>(bytes);
     if constexpr (std::is_integral_v<Value>) {
       if (shared_.reads == nullptr) return;
       for (int64_t j = 0; j < num_members_; ++j) {
@@ -130,11 +131,11 @@ class Sharing {
     }
   }
 
-  [[noreturn]] void refuse(int64_t place) const {
-    const Vertex v = order_[place];
+  [[noreturn]] void refuse(int64_t index) const {
+    const Vertex v = order_[index];
     if (!is_vertex(v)) {
       throw std::invalid_argument("order: " + std::to_string(v) + " at place " +
-                                  std::to_string(place) + ", allowed are 0 to " +
+                                  std::to_string(index) + ", allowed are 0 to " +
                                   std::to_string(task_.num_vertices - 1));
     }
     for (int64_t k = 0; k < num_members_; ++k) {
@@ -150,9 +151,9 @@ class Sharing {
   const Shared& shared_;
   const Vertex* order_;
   std::vector<const Value*> local_;
-  std::vector<int64_t> left_;
+  std::vector<int64_t> free_bytes_;
   int64_t num_members_;
-  std::array<Block, 2> blocks_;  // the one that is read, and the one before it
+  std::array<Block, 2> blocks_;  // the block being read, and the previous block
 };
 
 }  // namespace

@@ -11,19 +11,19 @@ namespace gnnscale {
 namespace {
 
 using SplitBuckets = Buckets<8>;
-static_assert(SplitBuckets::of(~uint64_t{0}) < 1 << 16);  // buckets are kept in 16 bits
+static_assert(SplitBuckets::of(~uint64_t{0}) < 1 << 16);  // bucket numbers have 16 bits
 
-// Longer segments are split by all threads together, shorter ones sorted by one of them: their
-// items stay in its cache.
+// Longer segments are split by all threads together; a shorter segment is sorted by one thread, in
+// whose cache it fits.
 constexpr int64_t kLong = 1 << 17;
-// Vertices of a range that a thread splits; its counts take less time than these.
+// Vertices of one work item of a split; its counters cost less than the vertices.
 constexpr int64_t kMinRange = 1 << 15, kMaxRange = 1 << 22;
 constexpr int64_t kGrain = 1 << 16;
-// Up to so many vertices are sorted by insertion.
+// Segments up to this size use insertion sort.
 constexpr int64_t kFew = 24;
-// Items ahead of the one in hand whose second key is fetched.
+// Distance in items between prefetch and use of the second key.
 constexpr int64_t kAhead = 24;
-// Vertices in short segments that a thread sorts at a time.
+// Vertices of short segments that a thread sorts as one work item.
 constexpr int64_t kBatch = 1 << 18;
 
 struct Bounds {
@@ -40,21 +40,21 @@ Bounds bounds_of(const Key* keys, const Vertex* ids, int64_t size, int num_threa
   Bounds all;
   std::mutex mutex;
   parallel_for(size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
-    Bounds found;
+    Bounds range_bounds;
     for (int64_t i = begin; i < end; ++i) {
       if (i + kAhead < end) __builtin_prefetch(keys + ids[i + kAhead]);
       const uint64_t key = key_of(keys[ids[i]]);
-      found.add({key, key});
+      range_bounds.add({key, key});
     }
     std::lock_guard lock(mutex);
-    all.add(found);
+    all.add(range_bounds);
   });
   return all;
 }
 
-// A counting sort of one segment by buckets of one key, the highest first. Ranges of the segment
-// are counted and moved on their own; a range's vertices of a bucket follow those of the range
-// before it, so that the order of ids is kept.
+// Stable counting sort of one segment by buckets of one key, highest bucket first. Ranges of the
+// segment are counted and moved independently; within a bucket the ranges keep their order, so ids
+// stay ascending.
 template <typename Key, typename Vertex>
 class Split {
  public:
@@ -68,7 +68,7 @@ class Split {
         num_ranges_((size + range_ - 1) / range_),
         counts_(num_ranges_ * num_buckets_) {}
 
-  // Needs as much memory as the segment in `moved`, and as many numbers in `bucket_of`.
+  // Needs `moved` with the size of the segment, and as many entries in `bucket_of`.
   void run(Vertex* moved, uint16_t* bucket_of, int num_threads, const Poll& poll) {
     parallel_for(num_ranges_, 1, num_threads, poll, [&](int64_t first, int64_t last) {
       for (int64_t range = first; range < last; ++range) count(range, bucket_of);
@@ -85,9 +85,9 @@ class Split {
   // Calls use(begin, size, whether all keys are equal) for each bucket.
   template <typename Use>
   void buckets(Use&& use) const {
-    for (int64_t place = 0, begin = 0; place < num_buckets_; ++place) {
-      const int64_t end = counts_[(num_ranges_ - 1) * num_buckets_ + place];
-      use(begin, end - begin, num_buckets_ - 1 - place < SplitBuckets::kNumExact);
+    for (int64_t bucket = 0, begin = 0; bucket < num_buckets_; ++bucket) {
+      const int64_t end = counts_[(num_ranges_ - 1) * num_buckets_ + bucket];
+      use(begin, end - begin, num_buckets_ - 1 - bucket < SplitBuckets::kNumExact);
       begin = end;
     }
   }
@@ -98,7 +98,7 @@ class Split {
     const int64_t end = std::min(size_, (range + 1) * range_);
     for (int64_t i = range * range_; i < end; ++i) {
       if (i + kAhead < end) __builtin_prefetch(keys_ + ids_[i + kAhead]);
-      // A key that changed may lie outside of the bounds by now.
+      // A concurrently changed key may be outside of the bounds.
       const uint64_t key = std::clamp(key_of(keys_[ids_[i]]), bounds_.min, bounds_.max);
       const int64_t bucket = num_buckets_ - 1 - SplitBuckets::of(key - bounds_.min);
       bucket_of[i] = static_cast<uint16_t>(bucket);
@@ -107,17 +107,17 @@ class Split {
   }
 
   void move(int64_t range, const uint16_t* bucket_of, Vertex* moved) {
-    int64_t* const places = counts_.data() + range * num_buckets_;
+    int64_t* const offsets = counts_.data() + range * num_buckets_;
     const int64_t end = std::min(size_, (range + 1) * range_);
-    for (int64_t i = range * range_; i < end; ++i) moved[places[bucket_of[i]]++] = ids_[i];
+    for (int64_t i = range * range_; i < end; ++i) moved[offsets[bucket_of[i]]++] = ids_[i];
   }
 
-  // Turns counts into the places where the vertices of each range and bucket begin.
+  // Turns counts into the output offsets of each range and bucket.
   void start_buckets() {
     int64_t next = 0;
-    for (int64_t place = 0; place < num_buckets_; ++place) {
+    for (int64_t bucket = 0; bucket < num_buckets_; ++bucket) {
       for (int64_t range = 0; range < num_ranges_; ++range) {
-        next += std::exchange(counts_[range * num_buckets_ + place], next);
+        next += std::exchange(counts_[range * num_buckets_ + bucket], next);
       }
     }
   }
@@ -132,11 +132,11 @@ class Split {
 
 template <typename Vertex>
 struct Item {
-  uint64_t falls;  // the highest key less this one
+  uint64_t falls;  // highest key minus this key
   Vertex id;
 };
 
-// Sorts short segments in memory of its own, which serves one after the other.
+// Sorts short segments in scratch memory that all of them reuse.
 template <typename Vertex>
 class ShortSort {
  public:
@@ -160,13 +160,13 @@ class ShortSort {
   }
 
  private:
-  // Fetches the second key of an item that has the first one of the item before it or after it.
+  // Prefetches the second key of an item whose first key equals that of an adjacent item.
   void fetch_if_alike(const Item<Vertex>* item) const {
     if (item[-1].falls != item->falls && item[-2].falls != item[-1].falls) return;
     with_type(keys_[1], [&](const auto* values) { prefetch(values + item[-1].id); });
   }
 
-  // Returns the difference between the highest key and the lowest.
+  // Loads the items. Returns the difference between the highest and the lowest key.
   uint64_t load(Item<Vertex>* items, const Vertex* ids, int64_t size, int key) const {
     Bounds bounds;
     with_type(keys_[key], [&](const auto* values) {
@@ -182,35 +182,35 @@ class ShortSort {
   static Item<Vertex>* insert(Item<Vertex>* items, int64_t size) {
     for (int64_t i = 1; i < size; ++i) {
       const Item<Vertex> item = items[i];
-      int64_t place = i;
-      for (; place > 0 && items[place - 1].falls > item.falls; --place) {
-        items[place] = items[place - 1];
+      int64_t index = i;
+      for (; index > 0 && items[index - 1].falls > item.falls; --index) {
+        items[index] = items[index - 1];
       }
-      items[place] = item;
+      items[index] = item;
     }
     return items;
   }
 
-  // From the lowest digit to the highest; returns where the items are.
+  // Radix sort from the lowest digit to the highest. Returns the array that has the result.
   Item<Vertex>* sort_digits(Item<Vertex>* items, int64_t size, uint64_t spread, int key) {
     constexpr int kDigit = 8;
-    Item<Vertex>* other = others_[key].reserve(size);
+    Item<Vertex>* spare = spare_items_[key].reserve(size);
     for (int shift = 0; shift < 64 && spread >> shift != 0; shift += kDigit) {
-      std::array<int32_t, 1 << kDigit> places{};
+      std::array<int32_t, 1 << kDigit> offsets{};
       const auto digit = [&](const Item<Vertex>& item) {
         return item.falls >> shift & ((1 << kDigit) - 1);
       };
-      for (int64_t i = 0; i < size; ++i) ++places[digit(items[i])];
+      for (int64_t i = 0; i < size; ++i) ++offsets[digit(items[i])];
       int32_t next = 0;
-      for (int32_t& place : places) next += std::exchange(place, next);
-      for (int64_t i = 0; i < size; ++i) other[places[digit(items[i])]++] = items[i];
-      std::swap(items, other);
+      for (int32_t& offset : offsets) next += std::exchange(offset, next);
+      for (int64_t i = 0; i < size; ++i) spare[offsets[digit(items[i])]++] = items[i];
+      std::swap(items, spare);
     }
     return items;
   }
 
   const std::array<Keys, 2>& keys_;
-  std::array<Scratch<Item<Vertex>>, 2> items_, others_;
+  std::array<Scratch<Item<Vertex>>, 2> items_, spare_items_;
 };
 
 template <typename Vertex>

@@ -1,4 +1,4 @@
-// Sorting vertices that are in order by their hottest bits already.
+// Sorts vertices within segments of a partial order by hotness.
 #pragma once
 
 #include <array>
@@ -9,15 +9,15 @@
 
 namespace gnnscale {
 
-// Vertices order[begin .. begin + size), in rising order of their ids, and the first key by which
-// they may differ.
+// Vertices order[begin .. begin + size), in ascending id order, and the first key by which they may
+// differ.
 struct Segment {
   int64_t begin, size;
   int key;
 };
 
-// Sorts each segment by falling keys; those alike stay in the order of their ids. Needs half
-// as much memory again as the largest segment takes, twice. What `order` holds must be vertices.
+// Sorts each segment by descending keys, stable for equal keys. Needs scratch memory of up to three
+// times the largest segment. `order` must hold vertices.
 template <typename Vertex>
 void sort_segments(Vertex* order, std::vector<Segment> segments, const std::array<Keys, 2>& keys,
                    int num_threads, const Poll& poll);

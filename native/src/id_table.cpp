@@ -13,15 +13,15 @@
 namespace gnnscale {
 namespace {
 
-// Items of a chunk of parallel work.
+// Items of one work item.
 constexpr int64_t kGrain = 1 << 14;
-// How many texts, and numbers, have their slots on the way from memory.
+// Texts, or numbers, whose slots are prefetched together.
 constexpr int64_t kAtOnce = 32;
 constexpr int64_t kAhead = 64;
-// Largest range of ids, per id, of which a table takes no more than the slots of a hash table.
+// Maximum id range for each id at which a direct table is no larger than a hash table.
 constexpr uint64_t kRangePerId = 8;
 
-// The two halves of a product of 128 bits, folded: every bit of it depends on all of `a`.
+// Folds the halves of a 128-bit product: every bit of the result depends on all of `a`.
 uint64_t folded(uint64_t a, uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a) * b;
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
@@ -38,7 +38,7 @@ uint64_t hash_of(const uint8_t* bytes, int64_t length, uint64_t seed) {
   return hash;
 }
 
-// Finds what is unknown in parallel chunks: the smallest wins.
+// Finds the smallest unknown index over parallel chunks.
 class FirstUnknown {
  public:
   void add(int64_t item) {
@@ -55,7 +55,7 @@ class FirstUnknown {
 
 uint64_t slot_of(uint64_t key, uint64_t seed) { return folded(key ^ seed, 0x9e3779b97f4a7c15); }
 
-// Calls visitor(table) on the table that there is.
+// Calls visitor(table) with the active table.
 template <typename Variant, typename Visitor>
 void visit(Variant& tables, Visitor&& visitor) {
   std::visit(
@@ -66,7 +66,7 @@ void visit(Variant& tables, Visitor&& visitor) {
 }
 
 uint64_t num_slots(int64_t num_ids) {
-  // At most half are taken, so that most keys are in their first slot.
+  // A load of at most one half, so that most keys are in their first slot.
   return std::bit_ceil(std::max<uint64_t>(static_cast<uint64_t>(num_ids) * 2, 8));
 }
 
@@ -77,10 +77,10 @@ IdSlots::IdSlots(int64_t num_ids, uint64_t seed)
 
 uint64_t IdSlots::first(uint64_t key) const { return slot_of(key, seed_) & mask_; }
 
-int64_t RangeTable::insert(uint64_t key, int64_t place) {
-  int32_t& found = places_.data()[key];
-  if (found != 0) return found - 1;
-  found = static_cast<int32_t>(place + 1);
+int64_t RangeTable::insert(uint64_t key, int64_t position) {
+  int32_t& entry = places_.data()[key];
+  if (entry != 0) return entry - 1;
+  entry = static_cast<int32_t>(position + 1);
   return -1;
 }
 
@@ -90,38 +90,39 @@ bool PackedTable::fits(int64_t num_ids, uint64_t last_key) {
 
 PackedTable::PackedTable(int64_t num_ids, uint64_t seed)
     : seed_(seed),
-      // Twice as many as in slots of twice the size: more keys are in their first slot.
+      // Twice as many slots as a table of wider slots, for equal memory: more keys are in their
+      // first slot.
       mask_(2 * num_slots(num_ids) - 1),
       place_bits_(std::bit_width(static_cast<uint64_t>(num_ids))),
       words_(static_cast<int64_t>(mask_ + 1)) {}
 
 uint64_t PackedTable::first(uint64_t key) const { return slot_of(key, seed_) & mask_; }
 
-int64_t PackedTable::insert(uint64_t key, int64_t place) {
+int64_t PackedTable::insert(uint64_t key, int64_t position) {
   uint64_t* words = words_.data();
-  const uint64_t places = (uint64_t{1} << place_bits_) - 1;
+  const uint64_t position_mask = (uint64_t{1} << place_bits_) - 1;
   uint64_t slot = first(key);
   for (; words[slot] != 0; slot = (slot + 1) & mask_) {
-    if (words[slot] >> place_bits_ == key) return static_cast<int64_t>(words[slot] & places) - 1;
+    if (words[slot] >> place_bits_ == key) return static_cast<int64_t>(words[slot] & position_mask) - 1;
   }
-  words[slot] = key << place_bits_ | static_cast<uint64_t>(place + 1);
+  words[slot] = key << place_bits_ | static_cast<uint64_t>(position + 1);
   return -1;
 }
 
 int64_t PackedTable::find(uint64_t key) const {
   const uint64_t* words = words_.data();
   uint64_t slot = first(key);
-  // A key that has more bits than a word's equals none.
+  // A key with too many bits for a word matches no entry.
   while (words[slot] != 0 && words[slot] >> place_bits_ != key) slot = (slot + 1) & mask_;
   return static_cast<int64_t>(words[slot] & ((uint64_t{1} << place_bits_) - 1)) - 1;
 }
 
-int64_t WideTable::insert(uint64_t key, int64_t place) {
+int64_t WideTable::insert(uint64_t key, int64_t position) {
   uint64_t slot = slots_.first(key);
   for (; slots_[slot].place != 0; slot = slots_.next(slot)) {
     if (slots_[slot].key == key) return slots_[slot].place - 1;
   }
-  slots_[slot] = {key, place + 1};
+  slots_[slot] = {key, position + 1};
   return -1;
 }
 
@@ -147,10 +148,10 @@ IntegerIds::IntegerIds(const int64_t* ids, int64_t num_ids, uint64_t seed) : siz
     table_.emplace<WideTable>(num_ids, seed);
   }
   visit(table_, [&](auto& table) {
-    for (int64_t place = 0; place < size_ && repeated_.first < 0; ++place) {
-      table.prefetch(key_of(ids[std::min(place + kAhead, size_ - 1)]));
-      const int64_t before = table.insert(key_of(ids[place]), place);
-      if (before >= 0) repeated_ = {before, place};
+    for (int64_t position = 0; position < size_ && repeated_.first < 0; ++position) {
+      table.prefetch(key_of(ids[std::min(position + kAhead, size_ - 1)]));
+      const int64_t first_position = table.insert(key_of(ids[position]), position);
+      if (first_position >= 0) repeated_ = {first_position, position};
     }
   });
 }
@@ -162,17 +163,17 @@ int64_t IntegerIds::num_bytes() const {
 }
 
 template <typename Vertex>
-int64_t IntegerIds::find(const int64_t* wanted, int64_t num_wanted, Vertex* out,
+int64_t IntegerIds::find(const int64_t* ids, int64_t num_wanted, Vertex* out,
                          int num_threads) const {
   FirstUnknown unknown;
   visit(table_, [&](const auto& table) {
     parallel_for(num_wanted, kGrain, num_threads, [&, out](int64_t begin, int64_t end) {
       int64_t missing = -1;
       for (int64_t item = begin; item < end; ++item) {
-        table.prefetch(key_of(wanted[std::min(item + kAhead, num_wanted - 1)]));
-        const int64_t place = table.find(key_of(wanted[item]));
-        out[item] = static_cast<Vertex>(place);
-        if (place < 0 && missing < 0) missing = item;
+        table.prefetch(key_of(ids[std::min(item + kAhead, num_wanted - 1)]));
+        const int64_t position = table.find(key_of(ids[item]));
+        out[item] = static_cast<Vertex>(position);
+        if (position < 0 && missing < 0) missing = item;
       }
       if (missing >= 0) unknown.add(missing);
     });
@@ -185,18 +186,18 @@ TextIds::TextIds(const Texts& ids, uint64_t seed)
       bytes_(ids.bytes, ids.bytes + ids.offsets[ids.size]),
       seed_(seed),
       slots_(ids.size, seed) {
-  for (int64_t place = 0; place < ids.size; ++place) {
-    const uint8_t* bytes = bytes_.data() + offsets_[place];
-    const int64_t length = offsets_[place + 1] - offsets_[place];
+  for (int64_t position = 0; position < ids.size; ++position) {
+    const uint8_t* bytes = bytes_.data() + offsets_[position];
+    const int64_t length = offsets_[position + 1] - offsets_[position];
     const uint64_t key = hash_of(bytes, length, seed_);
     uint64_t slot = slots_.first(key);
     for (; slots_[slot].place != 0; slot = slots_.next(slot)) {
       if (slots_[slot].key == key && equal(slots_[slot].place - 1, bytes, length)) {
-        repeated_ = {slots_[slot].place - 1, place};
+        repeated_ = {slots_[slot].place - 1, position};
         return;
       }
     }
-    slots_[slot] = {key, place + 1};
+    slots_[slot] = {key, position + 1};
   }
 }
 
@@ -205,46 +206,46 @@ int64_t TextIds::num_bytes() const {
          static_cast<int64_t>(bytes_.size());
 }
 
-bool TextIds::equal(int64_t place, const uint8_t* bytes, int64_t length) const {
-  return offsets_[place + 1] - offsets_[place] == length &&
-         std::equal(bytes, bytes + length, bytes_.data() + offsets_[place]);
+bool TextIds::equal(int64_t position, const uint8_t* bytes, int64_t length) const {
+  return offsets_[position + 1] - offsets_[position] == length &&
+         std::equal(bytes, bytes + length, bytes_.data() + offsets_[position]);
 }
 
 int64_t TextIds::place_from(uint64_t slot, uint64_t key, const uint8_t* bytes,
                             int64_t length) const {
   for (; slots_[slot].place != 0; slot = slots_.next(slot)) {
-    const int64_t place = slots_[slot].place - 1;
-    if (slots_[slot].key == key && equal(place, bytes, length)) return place;
+    const int64_t position = slots_[slot].place - 1;
+    if (slots_[slot].key == key && equal(position, bytes, length)) return position;
   }
   return -1;
 }
 
 template <typename Vertex>
-int64_t TextIds::find(const Texts& wanted, Vertex* out, int num_threads) const {
+int64_t TextIds::find(const Texts& texts, Vertex* out, int num_threads) const {
   FirstUnknown unknown;
-  parallel_for(wanted.size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+  parallel_for(texts.size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
     std::array<uint64_t, kAtOnce> keys{}, slots{};
     for (int64_t first = begin; first < end; first += kAtOnce) {
       const int64_t count = std::min(kAtOnce, end - first);
-      const int64_t* offsets = wanted.offsets + first;
+      const int64_t* offsets = texts.offsets + first;
       for (int64_t i = 0; i < count; ++i) {
-        keys[i] = hash_of(wanted.bytes + offsets[i], offsets[i + 1] - offsets[i], seed_);
+        keys[i] = hash_of(texts.bytes + offsets[i], offsets[i + 1] - offsets[i], seed_);
         slots[i] = slots_.first(keys[i]);
         slots_.prefetch(slots[i]);
       }
-      for (int64_t i = 0; i < count; ++i) {  // most are found in their first slot
-        const int64_t place = std::max<int64_t>(slots_[slots[i]].place - 1, 0);
-        __builtin_prefetch(&offsets_[place]);
+      for (int64_t i = 0; i < count; ++i) {  // most keys are in their first slot
+        const int64_t position = std::max<int64_t>(slots_[slots[i]].place - 1, 0);
+        __builtin_prefetch(&offsets_[position]);
       }
       for (int64_t i = 0; i < count; ++i) {
-        const int64_t place = std::max<int64_t>(slots_[slots[i]].place - 1, 0);
-        __builtin_prefetch(bytes_.data() + offsets_[place]);
+        const int64_t position = std::max<int64_t>(slots_[slots[i]].place - 1, 0);
+        __builtin_prefetch(bytes_.data() + offsets_[position]);
       }
       for (int64_t i = 0; i < count; ++i) {
-        const int64_t place =
-            place_from(slots[i], keys[i], wanted.bytes + offsets[i], offsets[i + 1] - offsets[i]);
-        out[first + i] = static_cast<Vertex>(place);
-        if (place < 0) unknown.add(first + i);
+        const int64_t position =
+            place_from(slots[i], keys[i], texts.bytes + offsets[i], offsets[i + 1] - offsets[i]);
+        out[first + i] = static_cast<Vertex>(position);
+        if (position < 0) unknown.add(first + i);
       }
     }
   });

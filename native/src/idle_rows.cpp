@@ -6,9 +6,9 @@
 namespace gnnscale {
 namespace {
 
-// The part of the slots that a refill lists: sorting a larger one costs more than it saves.
+// Fraction and minimum of the slots that a refill lists: sorting more costs more than it saves.
 constexpr int64_t kPart = 16, kMinListed = 1024;
-// Rows ahead whose memory is asked for.
+// Prefetch distance in rows.
 constexpr int64_t kDistance = 16;
 
 }  // namespace
@@ -57,24 +57,24 @@ IdleRows::Row IdleRows::pop() {
   return row;
 }
 
-bool IdleRows::take(int64_t count, std::vector<Row>& taken) {
-  taken.reserve(count);
-  while (std::ssize(taken) < count) {
+bool IdleRows::take(int64_t count, std::vector<Row>& rows) {
+  rows.reserve(count);
+  while (std::ssize(rows) < count) {
     if (sorted_.empty() && added_.empty()) return false;
     if (std::ssize(sorted_) > kDistance) {
-      const int32_t ahead = sorted_.end()[-1 - kDistance].slot;
-      __builtin_prefetch(&next_[ahead]);
-      __builtin_prefetch(&keys_[ahead]);
+      const int32_t later_slot = sorted_.end()[-1 - kDistance].slot;
+      __builtin_prefetch(&next_[later_slot]);
+      __builtin_prefetch(&keys_[later_slot]);
     }
     const Row row = pop();
-    const bool again = !taken.empty() && taken.back().key == row.key;
-    if (is_idle(row) && !again) taken.push_back(row);
+    const bool again = !rows.empty() && rows.back().key == row.key;
+    if (is_idle(row) && !again) rows.push_back(row);
   }
   return true;
 }
 
-void IdleRows::put_back(const std::vector<Row>& taken, int64_t first) {
-  sorted_.insert(sorted_.end(), taken.rbegin(), taken.rend() - first);
+void IdleRows::put_back(const std::vector<Row>& rows, int64_t first) {
+  sorted_.insert(sorted_.end(), rows.rbegin(), rows.rend() - first);
 }
 
 void IdleRows::refill(int64_t num_used, int64_t count) {

@@ -1,4 +1,4 @@
-// Which neighbours LABOR picks: those of the smallest numbers, which vertices have in common.
+// LABOR sampling: picks the neighbors with the smallest random numbers, which all lists share.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace gnnscale {
 
-// Picks for destinations [first, last), in the order of their lists. `positions` has room for all
-// their edges and kPickSlack. Returns whether all that was picked is a vertex.
+// Picks for destinations [first, last), in list order. `positions` has capacity for all their edges
+// and kPickSlack. Returns whether all picked ids are vertices.
 template <typename Vertex>
 bool pick_labor(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions);
 
-// Picks the k of n < 2^63 neighbours whose numbers by `key` are smallest: out[i] = begin + place of
-// the i-th, ascending. Memory is of the order of k, however many neighbours there are.
+// Picks the k of n < 2^63 neighbors with the smallest numbers of `key`: out[i] = begin + position
+// of the i-th pick, ascending. Memory is O(k), independent of n.
 template <typename Vertex>
 void pick_smallest(uint64_t key, const Vertex* list, int64_t n, int64_t k, int64_t begin,
                    int64_t* out);

@@ -10,9 +10,9 @@ namespace gnnscale {
 namespace {
 
 // Priority sampling (Duffield, Lund and Thorup, JACM 2007). Candidate u has priority unit(u) /
-// q(u); the `size` smallest are kept, and given the next smallest priority t, u was kept with
-// probability min(1, q(u) t), which makes sums weighted by the inverse unbiased. Returns for each
-// candidate 1 / probability, or 0 if it was dropped.
+// q(u); the `size` smallest are kept. With t the next smallest priority, u was kept with
+// probability min(1, q(u) t), so sums weighted by the inverse probability are unbiased. Returns 1 /
+// probability for each candidate, 0 if it was dropped.
 std::vector<float> keep_by_priority(const std::vector<double>& weights,
                                     const std::vector<double>& priorities, int64_t size) {
   const auto num_candidates = static_cast<int64_t>(weights.size());
@@ -38,8 +38,8 @@ std::vector<Vertex> distinct(std::vector<Vertex> vertices) {
 
 }  // namespace
 
-// The neighbours of all vertices reached so far, list after list; offsets go to `indptr`, and where
-// each list begins in the graph to `begins`.
+// Returns the neighbors of all vertices reached so far, list by list; writes offsets to `indptr`,
+// and the begin of each list in the graph to `begins`.
 template <typename Vertex>
 std::vector<Vertex> Sampler<Vertex>::neighbors_of_all(int64_t* indptr,
                                                       std::vector<int64_t>& begins) const {
@@ -60,12 +60,12 @@ std::vector<Vertex> Sampler<Vertex>::neighbors_of_all(int64_t* indptr,
 
 template <typename Vertex>
 BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key,
-                                          const EdgeOptions& ask) {
+                                          const EdgeOptions& edge_options) {
   const int64_t num_dst = map_.size();
   std::vector<int64_t> lists(num_dst + 1), begins, positions;
   const std::vector<Vertex> neighbors = neighbors_of_all(lists.data(), begins);
   const std::vector<Vertex> candidates = distinct(neighbors);
-  // Sorted, so that the two ends tell of all.
+  // Sorted, so checking the two ends suffices.
   if (!candidates.empty() && (candidates.front() < 0 || candidates.back() >= graph_.num_vertices)) {
     const Vertex wrong = candidates.front() < 0 ? candidates.front() : candidates.back();
     throw TopologyError("indices: " + std::to_string(wrong) + " is no vertex, the graph has " +
@@ -84,7 +84,7 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key,
   block.indptr = Array<int64_t>(num_dst + 1);
   std::vector<int32_t> local;
   std::vector<float> scales;
-  const bool asked = ask.positions || ask.edge_weights || ask.rows != nullptr;
+  const bool needs_positions = edge_options.positions || edge_options.edge_weights || edge_options.rows != nullptr;
   grow(static_cast<int64_t>(candidates.size()));
   block.indptr.data[0] = 0;
   for (int64_t dst = 0; dst < num_dst; ++dst) {
@@ -94,7 +94,7 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key,
       if (scale == 0.0F) continue;
       local.push_back(map_.insert(*from, vertices_.data()));
       scales.push_back(scale);
-      if (asked) positions.push_back(begins[dst] + edge - lists[dst]);
+      if (needs_positions) positions.push_back(begins[dst] + edge - lists[dst]);
     }
     block.indptr.data[dst + 1] = static_cast<int64_t>(local.size());
   }
@@ -102,18 +102,18 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key,
   block.importance = Array<float>(static_cast<int64_t>(local.size()));
   std::copy(local.begin(), local.end(), block.indices.data.get());
   std::copy(scales.begin(), scales.end(), block.importance.data.get());
-  if (ask.positions) {
+  if (edge_options.positions) {
     block.positions = Array<int64_t>(std::ssize(positions));
     std::copy(positions.begin(), positions.end(), block.positions.data.get());
   }
   const auto look_up = [&]<typename T>(const T* values) {
-    Array<T> found(std::ssize(positions));
-    std::transform(positions.begin(), positions.end(), found.data.get(),
+    Array<T> attributes(std::ssize(positions));
+    std::transform(positions.begin(), positions.end(), attributes.data.get(),
                    [&](int64_t position) { return values[position]; });
-    return found;
+    return attributes;
   };
-  if (ask.edge_weights) block.edge_weights = look_up(ask.weights);
-  if (ask.rows != nullptr) block.edge_rows = look_up(ask.rows);
+  if (edge_options.edge_weights) block.edge_weights = look_up(edge_options.weights);
+  if (edge_options.rows != nullptr) block.edge_rows = look_up(edge_options.rows);
   block.num_src = map_.size();
   return block;
 }
@@ -122,12 +122,12 @@ template <typename Vertex>
 SampledBatch<Vertex> Sampler<Vertex>::sample_layers(const Seeds& seeds,
                                                     const std::vector<int64_t>& layer_sizes,
                                                     uint64_t seed, uint64_t step,
-                                                    const EdgeOptions& ask) {
+                                                    const EdgeOptions& edge_options) {
   start(seeds);
   SampledBatch<Vertex> batch;
   for (size_t hop = 0; hop < layer_sizes.size(); ++hop) {
     const uint64_t key = stream_key(Stream::layerwise, seed, step, hop);
-    batch.blocks.push_back(sample_layer(layer_sizes[hop], key, ask));
+    batch.blocks.push_back(sample_layer(layer_sizes[hop], key, edge_options));
   }
   take_vertices(batch);
   return batch;

@@ -10,7 +10,7 @@ namespace {
 
 const MaximaKernels& kernels() { return GNNSCALE_FOR_ISA(maxima_kernels); }
 
-// Elements of edges' rows that a thread reads at a time.
+// Elements of the edges' rows of one work item.
 constexpr int64_t kGrain = 1 << 18;
 
 template <typename Task>

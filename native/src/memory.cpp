@@ -15,31 +15,31 @@ namespace gnnscale {
 namespace {
 
 constexpr size_t kSmallest = size_t{1} << 12;
-// Blocks from this size on are mapped on large pages of their own, and unmapped when they go.
-// Not where the address sanitizer's malloc is to watch them, and to refuse what is too large.
+// Blocks from this size on are mapped on large pages of their own, and unmapped when freed. Not
+// under the address sanitizer, whose malloc should see all blocks and reject excessive sizes.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr size_t kMapped = SIZE_MAX;
 #else
 constexpr size_t kMapped = size_t{1} << 22;
 #endif
-// Before the caller's bytes: the block's header, and padding that keeps rows on cache lines.
+// Bytes in front of the caller's: the block's header, padded to keep rows on cache lines.
 constexpr size_t kHeader = 64;
 
 struct Header {
-  size_t size;    // of the block, header included
-  void* mapping;  // that the block lies in, or null if malloc made it
+  size_t size;    // of the block, including the header
+  void* mapping;  // start of the block's mapping; null if malloc allocated it
   size_t mapped_bytes;
 };
 static_assert(sizeof(Header) <= kHeader);
 
 Header& header_of(char* block) { return *reinterpret_cast<Header*>(block); }
 
-// Sizes are rounded up to quarters of powers of two, so that near sizes share blocks.
+// Rounds sizes up to quarters of powers of two, so that similar sizes share blocks.
 size_t block_size(size_t num_bytes) {
-  const size_t wanted = num_bytes + kHeader;
-  if (wanted <= kSmallest) return kSmallest;
-  const size_t step = std::bit_ceil(wanted) / 8;
-  return (wanted + step - 1) / step * step;
+  const size_t total = num_bytes + kHeader;
+  if (total <= kSmallest) return kSmallest;
+  const size_t step = std::bit_ceil(total) / 8;
+  return (total + step - 1) / step * step;
 }
 
 char* make_block(size_t size) {
@@ -68,17 +68,17 @@ void free_block(char* block) {
                             : std::free(block);
 }
 
-// Blocks that nobody uses, the one longest so first, and those of each size, latest last.
+// Idle blocks: by age, longest idle first; and by size, most recently used last.
 class IdleBlocks {
  public:
-  // A block of the size, the one that was used last since the caches may still have it, or null.
+  // Returns the most recently used block of the size, which may still be in the caches, or null.
   char* take(size_t size) {
-    const auto found = of_size_.find(size);
-    if (found == of_size_.end() || found->second.empty()) return nullptr;
-    const auto place = found->second.back();
-    char* block = *place;
-    found->second.pop_back();
-    by_age_.erase(place);
+    const auto entry = of_size_.find(size);
+    if (entry == of_size_.end() || entry->second.empty()) return nullptr;
+    const auto position = entry->second.back();
+    char* block = *position;
+    entry->second.pop_back();
+    by_age_.erase(position);
     num_bytes_ -= size;
     return block;
   }
@@ -89,12 +89,12 @@ class IdleBlocks {
     num_bytes_ += size;
   }
 
-  // Takes out the block that has been idle longest.
+  // Removes the block that has been idle longest.
   char* take_oldest() {
     char* block = by_age_.front();
     const size_t size = header_of(block).size;
     auto& same = of_size_[size];
-    same.erase(same.begin());  // the first of its size is the oldest of it
+    same.erase(same.begin());  // the first of a size is the oldest
     by_age_.pop_front();
     num_bytes_ -= size;
     return block;
@@ -110,8 +110,8 @@ class IdleBlocks {
   size_t num_bytes_ = 0;
 };
 
-// Never destroyed: arrays may be returned while the process ends. Held during a fork, since the
-// child would wait for ever for a thread that it does not have.
+// Never destroyed: arrays may be returned while the process exits. Locked during a fork; otherwise
+// a forked child could wait forever for a thread that it does not have.
 IdleBlocks& idle_blocks() {
   static auto* instance = [] {
     pthread_atfork([] { idle_blocks().mutex.lock(); }, [] { idle_blocks().mutex.unlock(); },
@@ -128,7 +128,7 @@ void* take_block(size_t num_bytes) {
   IdleBlocks& idle = idle_blocks();
   {
     std::lock_guard lock(idle.mutex);
-    if (char* found = idle.take(size)) return found + kHeader;
+    if (char* block = idle.take(size)) return block + kHeader;
   }
   return make_block(size) + kHeader;
 }
@@ -144,7 +144,7 @@ void return_block(void* data) {
     idle.put(block);
     while (idle.num_bytes() > kMaxIdleBytes) evicted.push_back(idle.take_oldest());
   }
-  for (char* each : evicted) free_block(each);
+  for (char* block : evicted) free_block(block);
 }
 
 size_t idle_bytes() {
@@ -163,18 +163,18 @@ void prefer_large_pages(void* data, size_t num_bytes) {
 
 int64_t keep_freed_memory([[maybe_unused]] SetMalloc* set) {
 #ifdef __GLIBC__
-  // What is not mapped apart is kept. glibc before 2.35 refuses more than HEAP_MAX / 2 as the size
-  // from which on malloc maps blocks apart, mallopt(3).
+  // malloc retains blocks up to this size. glibc before 2.35 rejects an mmap threshold above
+  // HEAP_MAX / 2, see mallopt(3).
   constexpr int kWanted = 1 << 30, kOldest = 32 << 20;
-  int kept = 0;
+  int threshold = 0;
   if (set(M_MMAP_THRESHOLD, kWanted) != 0) {
-    kept = kWanted;
+    threshold = kWanted;
   } else if (set(M_MMAP_THRESHOLD, kOldest) != 0) {
-    kept = kOldest;
+    threshold = kOldest;
   }
-  // By itself the second setting would fix the first where it stands, at 128 KiB.
-  if (kept == 0 || set(M_TRIM_THRESHOLD, kWanted) == 0) return 0;
-  return kept;
+  // Setting only the trim threshold would freeze the mmap threshold at its default of 128 KiB.
+  if (threshold == 0 || set(M_TRIM_THRESHOLD, kWanted) == 0) return 0;
+  return threshold;
 #else
   return 0;
 #endif

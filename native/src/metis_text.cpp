@@ -13,10 +13,10 @@
 namespace gnnscale {
 namespace {
 
-// Vertices and entries whose text is held in memory at once, by each thread.
+// Vertices and entries of a slice, whose text each thread holds in memory.
 constexpr int64_t kSliceVertices = 1 << 16;
 constexpr int64_t kSliceEntries = 1 << 20;
-constexpr int64_t kDigits = 21;  // of any 64-bit number, and what parts it from the next
+constexpr int64_t kDigits = 21;  // of any 64-bit number and its separator
 
 void append(std::string* text, int64_t number, char then) {
   char digits[kDigits];
@@ -41,7 +41,7 @@ void append_vertex(const MetisText<Vertex>& graph, int64_t v, std::string* text)
     append(text, int64_t{graph.lists.indices[e]} + 1, ' ');
     if (graph.edge_weights != nullptr) append(text, graph.edge_weights[e], ' ');
   }
-  // A line's last blank becomes its end; vertices without neighbours have an empty line.
+  // The line's last blank becomes its newline; vertices without neighbors have an empty line.
   if (!text->empty() && text->back() == ' ') {
     text->back() = '\n';
   } else {

@@ -30,13 +30,13 @@ void pick_many(uint64_t key, int64_t begin, int64_t n, int64_t k, int64_t* out) 
 
 namespace {
 
-// Edges a chunk holds: enough to hide the cost of handing it out, few enough to stay in L2.
+// Edges of a chunk: enough to amortize its dispatch, few enough to stay in the second-level cache.
 constexpr int64_t kChunkEdges = 1024;
-// Of weighted hops there are more: nothing is fetched ahead when a chunk begins.
+// Weighted hops have larger chunks, since a chunk starts without prefetched data.
 constexpr int64_t kWeightedChunkEdges = 2048;
 constexpr int64_t kPrefetchDistance = 48;
 constexpr int64_t kListsAhead = 12;
-// Edges by which slots of weighted draws are fetched ahead of their blocks, and these ahead of use.
+// Prefetch distances in edges: from slots to their blocks, and from blocks to their use.
 constexpr int64_t kSlotsAhead = 128, kBlocksAhead = 128;
 
 bool pick(const Pick<int32_t>& hop, int64_t first, int64_t last, int64_t* positions) {
@@ -58,18 +58,18 @@ bool copy(const Pick<int64_t>& hop, int64_t dst, int64_t first, int64_t last) {
   return GNNSCALE_FOR_ISA(pick_kernels).copy64(hop, dst, first, last);
 }
 
-uint64_t hop_key(const EdgeOptions& ask, uint64_t seed, uint64_t step, uint64_t hop) {
-  switch (ask.labor) {
+uint64_t hop_key(const EdgeOptions& edge_options, uint64_t seed, uint64_t step, uint64_t hop) {
+  switch (edge_options.labor) {
     case Labor::no:
-      return stream_key(ask.by_weight ? Stream::weighted : Stream::neighbors, seed, step, hop);
+      return stream_key(edge_options.by_weight ? Stream::weighted : Stream::neighbors, seed, step, hop);
     case Labor::hop: return stream_key(Stream::labor, seed, step, hop);
     case Labor::batch: return stream_key(Stream::labor, seed, step, 0);
   }
   __builtin_unreachable();
 }
 
-// Fetches the cache lines of a block's elements: one more if an array does not begin with a
-// line.
+// Prefetches the cache lines of a block's elements; an array that does not start on a line needs
+// one more.
 template <typename Element>
 void fetch_elements(const Element* elements, int64_t block) {
   constexpr int64_t kBytes = 64;
@@ -80,8 +80,7 @@ void fetch_elements(const Element* elements, int64_t block) {
   }
 }
 
-// The entry of a vertex in the table that relabels what is picked; not that of an object if the id
-// is no vertex.
+// Returns the relabeling table's entry of a vertex; the address is invalid if the id is no vertex.
 template <typename Vertex>
 const void* entry_of(const Pick<Vertex>& hop, Vertex id) {
   const auto word = static_cast<uint64_t>(id);
@@ -89,7 +88,7 @@ const void* entry_of(const Pick<Vertex>& hop, Vertex id) {
   return reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(hop.table) + offset);
 }
 
-// A chunk's way: picked, then relabelled; damaged where it holds an id that is no vertex.
+// State of a chunk: waiting, picked, or damaged if it has an id that is no vertex.
 enum class Chunk : uint8_t { waiting, picked, damaged };
 
 [[noreturn]] void refuse_size() {
@@ -119,9 +118,9 @@ void Sampler<Vertex>::start(const Seeds& seeds) {
 
 template <typename Vertex>
 void Sampler<Vertex>::grow(int64_t num_more) {
-  const int64_t most = std::min(map_.size() + num_more, graph_.num_vertices);
-  if (most > kMaxLocal) refuse_size();
-  map_.reserve(num_more, vertices_.reserve(most + 1, map_.size()));
+  const int64_t max_vertices = std::min(map_.size() + num_more, graph_.num_vertices);
+  if (max_vertices > kMaxLocal) refuse_size();
+  map_.reserve(num_more, vertices_.reserve(max_vertices + 1, map_.size()));
 }
 
 template <typename Vertex>
@@ -133,8 +132,8 @@ typename Sampler<Vertex>::Hop Sampler<Vertex>::open_hop(const Plan& plan) {
   return hop;
 }
 
-// Finds the lists of destinations [first, last), and writes the offsets after them, counted from
-// the first.
+// Looks up the lists of destinations [first, last), and writes their end offsets relative to
+// `first`.
 template <typename Vertex>
 template <typename Keep>
 typename Sampler<Vertex>::Counted Sampler<Vertex>::count_lists(Hop& hop, int64_t first,
@@ -167,9 +166,9 @@ typename Sampler<Vertex>::Counted Sampler<Vertex>::count_lists(Hop& hop, int64_t
   const int64_t *begins = begins_.data(), *degrees = begins + hop.num_dst();
   for (int64_t dst = first; dst < last; ++dst) {
     __builtin_prefetch(hop.ask.weights + begins[std::min(dst + kListsAhead, last - 1)]);
-    const int64_t most = hop.fanout < 0 ? degrees[dst] : hop.replace ? 1 : hop.fanout;
-    const int64_t found = num_weighted(hop.ask.weights + begins[dst], degrees[dst], most);
-    counted.kept += hop.replace && hop.fanout >= 0 && found > 0 ? hop.fanout : found;
+    const int64_t max_count = hop.fanout < 0 ? degrees[dst] : hop.replace ? 1 : hop.fanout;
+    const int64_t num_positive = num_weighted(hop.ask.weights + begins[dst], degrees[dst], max_count);
+    counted.kept += hop.replace && hop.fanout >= 0 && num_positive > 0 ? hop.fanout : num_positive;
     hop.indptr.data[dst + 1] = counted.kept;
   }
   return counted;
@@ -193,8 +192,8 @@ typename Sampler<Vertex>::Hop Sampler<Vertex>::plan_hop(const Plan& plan) {
   return hop;
 }
 
-// Chunk c holds the destinations whose edges begin in the c-th `grain` of edges, or, where all is
-// taken, these edges: a hub is then shared by several threads.
+// Chunk c has the destinations whose edges begin in the c-th `grain` of edges. If all lists are
+// copied in full, chunk c has exactly these edges, so several threads share a hub.
 template <typename Vertex>
 typename Sampler<Vertex>::Span Sampler<Vertex>::span(const Hop& hop, int64_t chunk) const {
   const int64_t *indptr = hop.indptr.data.get(), *end = indptr + hop.num_dst();
@@ -213,10 +212,10 @@ template <typename Vertex>
 bool Sampler<Vertex>::pick_span(const Hop& hop, const Pick<Vertex>& pick_from,
                                 const Span& span) const {
   thread_local Scratch<int64_t> scratch;
-  const bool asked =
+  const bool needs_positions =
       hop.positions != nullptr || hop.edge_weights != nullptr || hop.edge_rows != nullptr;
   if (hop.takes_all) {
-    if (asked) {
+    if (needs_positions) {
       int64_t* positions = scratch.reserve(span.last_edge - span.first_edge);
       list_positions(hop, span, positions);
       tell(hop, span, positions);
@@ -228,11 +227,11 @@ bool Sampler<Vertex>::pick_span(const Hop& hop, const Pick<Vertex>& pick_from,
                     : hop.ask.labor != Labor::no
                         ? pick_labor(pick_from, span.first_dst, span.last_dst, positions)
                         : pick(pick_from, span.first_dst, span.last_dst, positions);
-  if (asked) tell(hop, span, positions);
+  if (needs_positions) tell(hop, span, positions);
   return good;
 }
 
-// Fetches the beginning of a list that is read as a whole; the processor continues by itself.
+// Prefetches the start of a list that is copied in full; the hardware prefetcher continues.
 template <typename Vertex>
 void Sampler<Vertex>::fetch_list(const Hop& hop, const WeightedList& list) const {
   constexpr int64_t kBlocks = 8;
@@ -256,25 +255,25 @@ bool Sampler<Vertex>::pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_f
     return WeightedPick{weighted_list(hop.ask.weights, slots, v, begin, degree), key,
                         indptr[dst + 1] - indptr[dst], replace};
   };
-  // Draws read a slot, then the other one that it may name, then a neighbour. Each is fetched a
-  // window ahead of its use: these cache misses are under way during the arithmetic.
-  int64_t found = span.first_dst, opened = found;
+  // A draw reads a slot, then possibly its alias slot, then a neighbor. Each is prefetched one
+  // window ahead of its use, which overlaps the cache misses with arithmetic.
+  int64_t num_found = span.first_dst, num_opened = num_found;
   const auto find_until = [&](int64_t edge) {
-    for (; found < span.last_dst && indptr[found] < edge; ++found) {
-      const WeightedPick pick = pick_at(found);
-      pick.draws() ? pick.find(positions + (indptr[found] - span.first_edge))
+    for (; num_found < span.last_dst && indptr[num_found] < edge; ++num_found) {
+      const WeightedPick pick = pick_at(num_found);
+      pick.draws() ? pick.find(positions + (indptr[num_found] - span.first_edge))
                    : fetch_list(hop, pick.list);
     }
   };
   const auto open_until = [&](int64_t edge) {
-    for (; opened < span.last_dst && indptr[opened] < edge; ++opened) {
-      find_until(indptr[opened] + kSlotsAhead);
-      const WeightedPick pick = pick_at(opened);
+    for (; num_opened < span.last_dst && indptr[num_opened] < edge; ++num_opened) {
+      find_until(indptr[num_opened] + kSlotsAhead);
+      const WeightedPick pick = pick_at(num_opened);
       if (!pick.draws()) continue;
-      int64_t* opened_slots = positions + (indptr[opened] - span.first_edge);
-      pick.open(opened_slots);
+      int64_t* slots_of_dst = positions + (indptr[num_opened] - span.first_edge);
+      pick.open(slots_of_dst);
       for (int64_t i = 0; i < pick.k; ++i) {
-        fetch_elements(graph_.indices, pick.list.first_block() + opened_slots[i]);
+        fetch_elements(graph_.indices, pick.list.first_block() + slots_of_dst[i]);
       }
     }
   };
@@ -294,7 +293,7 @@ bool Sampler<Vertex>::pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_f
   return good;
 }
 
-// Picks the neighbours of a hop of which the disk has some: all are on their way at once.
+// Picks the neighbors of a hop from disk, with all reads in flight together.
 template <typename Vertex>
 void Sampler<Vertex>::read_hop(const Hop& hop, const Pick<Vertex>& pick_from) {
   const Span all{0, hop.num_dst(), 0, hop.num_edges};
@@ -311,7 +310,7 @@ void Sampler<Vertex>::read_hop(const Hop& hop, const Pick<Vertex>& pick_from) {
   if (!std::all_of(picked, picked + hop.num_edges, is_vertex)) refuse_picked(picked, all);
 }
 
-// Makes room for what is asked for of a hop's edges.
+// Allocates the requested edge outputs of a hop.
 template <typename Vertex>
 void Sampler<Vertex>::make_room(Hop& hop, BlockArrays& block) {
   if (hop.ask.positions) block.positions = Array<int64_t>(hop.num_edges);
@@ -322,7 +321,7 @@ void Sampler<Vertex>::make_room(Hop& hop, BlockArrays& block) {
   hop.edge_rows = block.edge_rows.data.get();
 }
 
-// The places of the edges of a span, of a hop that takes all.
+// Writes the edge positions of a span, for a hop that copies all lists in full.
 template <typename Vertex>
 void Sampler<Vertex>::list_positions(const Hop& hop, const Span& span, int64_t* positions) const {
   const int64_t *indptr = hop.indptr.data.get(), *begins = begins_.data();
@@ -368,9 +367,9 @@ void Sampler<Vertex>::pick_hop(const Hop& hop, const Pick<Vertex>& pick_from, in
     const Span used = span(hop, chunk);
     use(used.first_edge, used.last_edge);
   };
-  // Chunks are picked in any order by any thread, but used in order, by whichever thread holds
-  // `using_chunks`, so that local ids do not depend on the number of threads. Nothing is used from
-  // a damaged chunk on.
+  // Chunks are picked in any order by any thread, but consumed in order, by the thread that holds
+  // `using_chunks`, so local ids do not depend on the number of threads. Consumption stops at the
+  // first damaged chunk.
   std::vector<std::atomic<Chunk>> states(num_chunks);
   std::atomic<int64_t> next_pick{0};
   std::atomic_flag using_chunks;
@@ -428,7 +427,7 @@ BlockArrays Sampler<Vertex>::sample_hop_in_turn(const Plan& plan, int num_thread
   Vertex* picked = batch.edge_vertices.data.get();
   Vertex* vertices = vertices_.data();
   const int threads = hop.threads(num_threads);
-  // Whether the thread that picks has fetched the entries of the table.
+  // Whether the picking thread has prefetched the table entries.
   const bool fetches = threads <= 1 && disk_ == nullptr;
   pick_hop(hop, pick_of(hop, picked, fetches), threads, [&](int64_t first, int64_t last) {
     map_.visit([&](auto& table) {
@@ -462,7 +461,7 @@ Array<int64_t> Sampler<Vertex>::reach_hop(const Plan& plan, int num_threads, int
   Vertex* vertices = vertices_.data();
   num_reached = map_.size();
   for (int64_t i = 0; i < num_reached; ++i) seen_.insert(vertices[i]);
-  // Whatever happens, all vertices are unseen for the next batch.
+  // Resets all vertices to unseen for the next batch, also after an exception.
   struct Forget {
     VertexBits& seen;
     const Vertex* vertices;
@@ -472,7 +471,7 @@ Array<int64_t> Sampler<Vertex>::reach_hop(const Plan& plan, int num_threads, int
   pick_hop(hop, pick_of(hop, picked, false), hop.threads(num_threads),
            [&](int64_t first, int64_t last) {
              for (int64_t edge = first; edge < last; ++edge) {
-               // Whether a vertex is new is a coin flip: no branch.
+               // Whether a vertex is new is unpredictable: no branch.
                vertices[num_reached] = picked[edge];
                num_reached += seen_.insert(picked[edge]);
              }
@@ -480,7 +479,7 @@ Array<int64_t> Sampler<Vertex>::reach_hop(const Plan& plan, int num_threads, int
   return std::move(hop.indptr);
 }
 
-// Unless the last hop has written them already.
+// Skipped if the last hop has already written the vertices.
 template <typename Vertex>
 void Sampler<Vertex>::take_vertices(SampledBatch<Vertex>& batch) const {
   if (batch.input_vertices.data) return;
@@ -493,15 +492,15 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds,
                                                        const std::vector<int64_t>& fanouts,
                                                        bool replace, uint64_t seed, uint64_t step,
                                                        int num_threads, bool only_new,
-                                                       const EdgeOptions& ask) {
+                                                       const EdgeOptions& edge_options) {
   start(seeds);
   SampledBatch<Vertex> batch;
   int64_t num_expanded = 0;
   for (size_t hop = 0; hop < fanouts.size(); ++hop) {
     const int64_t first_dst = only_new ? num_expanded : 0;
     num_expanded = map_.size();
-    const uint64_t key = hop_key(ask, seed, step, hop);
-    batch.blocks.push_back(sample_hop({first_dst, fanouts[hop], replace, key, ask}, num_threads,
+    const uint64_t key = hop_key(edge_options, seed, step, hop);
+    batch.blocks.push_back(sample_hop({first_dst, fanouts[hop], replace, key, edge_options}, num_threads,
                                       hop + 1 == fanouts.size(), batch));
   }
   take_vertices(batch);
@@ -512,18 +511,18 @@ template <typename Vertex>
 ReachedBatch<Vertex> Sampler<Vertex>::reach_neighbors(const Seeds& seeds,
                                                       const std::vector<int64_t>& fanouts,
                                                       bool replace, uint64_t seed, uint64_t step,
-                                                      int num_threads, const EdgeOptions& ask) {
+                                                      int num_threads, const EdgeOptions& edge_options) {
   start(seeds);
   ReachedBatch<Vertex> batch;
-  SampledBatch<Vertex> before;
+  SampledBatch<Vertex> timed_batch;
   int64_t num_reached = map_.size();
   for (size_t hop = 0; hop < fanouts.size(); ++hop) {
-    const uint64_t key = hop_key(ask, seed, step, hop);
-    const Plan plan{0, fanouts[hop], replace, key, ask};
+    const uint64_t key = hop_key(edge_options, seed, step, hop);
+    const Plan plan{0, fanouts[hop], replace, key, edge_options};
     if (hop + 1 == fanouts.size()) {
       batch.indptrs.push_back(reach_hop(plan, num_threads, num_reached));
     } else {
-      BlockArrays block = sample_hop(plan, num_threads, false, before);
+      BlockArrays block = sample_hop(plan, num_threads, false, timed_batch);
       batch.indptrs.push_back(std::move(block.indptr));
     }
   }

@@ -1,4 +1,4 @@
-// A hop sampled by several threads that relabel at once.
+// Sampling of a hop with parallel relabeling.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -12,16 +12,16 @@
 namespace gnnscale {
 namespace {
 
-// Destinations whose lists one thread counts at a time.
+// Destinations whose lists one work item counts.
 constexpr int64_t kLists = 1024;
 constexpr int64_t kMinChunkEdges = 1024;
-// So many chunks a thread, if there are enough edges.
+// Target number of chunks for each thread, given enough edges.
 constexpr int64_t kChunksPerThread = 8;
 
-// A power of two.
+// Returns the edges of a chunk, a power of two.
 int64_t grain_of(int64_t num_edges, int num_threads) {
-  const int64_t wanted = std::max(num_edges / (kChunksPerThread * num_threads), kMinChunkEdges);
-  const auto grain = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(wanted)));
+  const int64_t target = std::max(num_edges / (kChunksPerThread * num_threads), kMinChunkEdges);
+  const auto grain = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(target)));
   return std::min(grain, RelabelAtOnce<int32_t>::kMaxGrain);
 }
 
@@ -31,12 +31,12 @@ double seconds(Clock::time_point since, Clock::time_point until) {
   return std::chrono::duration<double>(until - since).count();
 }
 
-// Adds up what the phases of a hop take, if anyone asks for it.
+// Accumulates the time of a hop's phases, if requested.
 class PhaseClock {
  public:
   explicit PhaseClock(HopTimes* times) : times_(times) {}
 
-  // The preparation of a phase, at which the one before it has ended.
+  // Wraps the preparation of a phase, which starts when the previous phase has ended.
   template <typename Prepare>
   std::function<int64_t()> timed(int phase, Prepare prepare) {
     if (times_ == nullptr) return prepare;
@@ -64,7 +64,7 @@ bool Sampler<Vertex>::relabels_at_once(const Plan& plan, int num_threads) const 
   if (num_threads < how_.at_once_from || disk_ != nullptr) return false;
   const int64_t num_dst = map_.size() - plan.first_dst;
   const int64_t mean_degree = graph_.num_edges / std::max<int64_t>(graph_.num_vertices, 1);
-  // A few chunks for each thread, or they do not earn what it costs to wake them up.
+  // A few chunks for each thread; otherwise waking the threads costs more than they save.
   return num_dst * (plan.fanout < 0 ? mean_degree : plan.fanout) >=
          (how_.at_once_from - 1) * kMinChunkEdges;
 }
@@ -82,14 +82,14 @@ BlockArrays Sampler<Vertex>::sample_hop_at_once(const Plan& plan, int num_thread
   Pick<Vertex> pick_from{};
   Vertex* vertices = nullptr;
 
-  // Turns the counts into where they begin, and makes room for all edges.
+  // Turns the counts into offsets, and allocates all edges.
   const auto place_lists = [&] {
     Counted sum;
-    for (Counted& each : counted_) {
-      const Counted here = each;
-      each = sum;
-      sum.kept += here.kept;
-      sum.edges += here.edges;
+    for (Counted& count : counted_) {
+      const Counted chunk_count = count;
+      count = sum;
+      sum.kept += chunk_count.kept;
+      sum.edges += chunk_count.edges;
     }
     close_lists(hop, sum, grain_of(sum.kept, num_threads));
     make_room(hop, block);
@@ -111,7 +111,7 @@ BlockArrays Sampler<Vertex>::sample_hop_at_once(const Plan& plan, int num_thread
     if (!pick_span(hop, pick_from, picked)) refuse_picked(pick_from.picked, picked);
     at_once_.claim(picked.first_edge, picked.last_edge);
   };
-  // What the last hop reaches goes to the batch at once.
+  // Vertices of the last hop are written directly to the batch.
   const auto place_vertices = [&] {
     const int64_t num_new = at_once_.place();
     vertices = vertices_.data();

@@ -14,10 +14,10 @@ namespace {
 
 const PairKernels& kernels() { return GNNSCALE_FOR_ISA(pair_kernels); }
 
-// Edges that a thread takes at a time; sums of attention's gradient depend on it.
+// Edges of one work item. Changing it changes the rounding of attention's gradient.
 constexpr int64_t kEdges = 1024;
 
-// Gradients of own rows and of attention, run by run of destinations.
+// Computes the gradients of own rows and of attention, run by run of destinations.
 void of_destinations(const PairScores& task, const float* grad, const PairGradients& out,
                      int num_threads) {
   const EdgeChunks chunks(task.indptr, task.num_dst, kEdges);

@@ -16,21 +16,21 @@
 namespace gnnscale {
 namespace {
 
-// One request, guarded by Pool::mutex.
+// One request; guarded by Pool::mutex.
 struct Job {
   const std::function<void()>* body;
-  int places;                      // for threads that have not joined yet
-  int running = 0;                 // threads of the pool inside body
-  std::exception_ptr thrown = {};  // what body threw first
-  std::condition_variable left = {};
+  int num_joinable;                      // threads that may still join
+  int running = 0;                 // pool threads inside body
+  std::exception_ptr thrown = {};  // first exception of body
+  std::condition_variable finished = {};
 };
 
 class Pool;
 
-// A forked child has none of the threads, so it starts with a new pool.
+// A forked child has none of the pool's threads, so it starts with a new pool.
 Pool* current_pool = nullptr;
 
-// Holds as many threads as are asked for at the same time, so that no request waits for another.
+// Grows to the number of concurrently requested threads, so that no request waits for another.
 class Pool {
  public:
   void run(int num_helpers, const std::function<void()>& body) {
@@ -44,14 +44,14 @@ class Pool {
       num_wanted_ += num_helpers;
     }
     for (int i = 0; i < num_helpers; ++i) wake_.notify_one();
-    const std::exception_ptr mine = thrown_by(body);
+    const std::exception_ptr thrown_here = thrown_by(body);
     if (this != current_pool) {
       throw std::runtime_error("forked inside of parallel work, of which the child has one thread");
     }
     std::unique_lock lock(mutex_);
-    if (!job.thrown) job.thrown = mine;
-    std::erase(open_, &job);  // whoever has not joined by now would find nothing to do
-    job.left.wait(lock, [&] { return job.running == 0; });
+    if (!job.thrown) job.thrown = thrown_here;
+    std::erase(open_, &job);  // threads that have not joined by now would find no work
+    job.finished.wait(lock, [&] { return job.running == 0; });
     num_wanted_ -= num_helpers;
     lock.unlock();
     if (job.thrown) std::rethrow_exception(job.thrown);
@@ -72,39 +72,39 @@ class Pool {
     for (;;) {
       wake_.wait(lock, [&] { return !open_.empty(); });
       Job* job = open_.front();
-      if (--job->places == 0) open_.pop_front();
+      if (--job->num_joinable == 0) open_.pop_front();
       ++job->running;
       lock.unlock();
       std::exception_ptr thrown = thrown_by(*job->body);
       lock.lock();
       if (thrown && !job->thrown) job->thrown = thrown;
       thrown = {};
-      // Told under the lock: the job ends with the wait of its caller.
-      if (--job->running == 0) job->left.notify_one();
+      // Notified under the lock: the caller destroys the job after its wait.
+      if (--job->running == 0) job->finished.notify_one();
     }
   }
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Job*> open_;  // those with places
+  std::deque<Job*> open_;  // jobs with free places
   int num_threads_ = 0;
-  int num_wanted_ = 0;  // helpers of all requests under way
+  int num_wanted_ = 0;  // helpers of all active requests
 };
 
-// Made when the library is loaded, before anyone can fork, and never destroyed: its threads may
-// outlive static destructors.
+// Created when the library is loaded, before any fork, and never destroyed: the threads may outlive
+// static destructors.
 [[maybe_unused]] const bool pool_is_made = [] {
   current_pool = new Pool;
   pthread_atfork(nullptr, nullptr, [] { current_pool = new Pool; });
   return true;
 }();
 
-// What the threads of run_phases share.
+// Shared state of the threads of run_phases.
 class PhaseRun {
  public:
   explicit PhaseRun(std::span<const Phase> phases) : phases_(phases), progress_(phases.size()) {}
 
-  // Opens `phase`, or the first one after it that has chunks.
+  // Opens `phase`, or the next phase with chunks.
   void open(size_t phase) {
     int64_t num_chunks = 0;
     for (; phase < phases_.size(); ++phase) {
@@ -124,7 +124,7 @@ class PhaseRun {
       try {
         work_at(phase);
       } catch (...) {
-        progress_[phase].next = progress_[phase].num_chunks;  // nothing is left for the others
+        progress_[phase].next = progress_[phase].num_chunks;  // leaves no chunk for other threads
         open_.store(phases_.size(), std::memory_order_release);
         open_.notify_all();
         throw;
@@ -189,7 +189,7 @@ void parallel_for(int64_t num_items, int64_t grain, int num_threads, const Poll&
         try {
           poll();
         } catch (...) {
-          next = num_chunks;  // nothing is left for the others
+          next = num_chunks;  // leaves no chunk for other threads
           throw;
         }
       }

@@ -12,12 +12,12 @@ namespace gnnscale {
 namespace {
 
 constexpr int64_t kChunk = 1 << 16;
-// Vertices ahead of the one that is read whose cache lines are fetched.
+// Prefetch distance in vertices.
 constexpr int64_t kAhead = 48;
 
 int64_t num_chunks(int64_t size, int64_t chunk) { return size / chunk + (size % chunk != 0); }
 
-// Calls use(number, begin, end) for chunks of so many items, with several threads.
+// Calls use(number, begin, end) for chunks of `grain` items, with several threads.
 template <typename Use>
 void for_chunks(int64_t size, int64_t chunk, int num_threads, const Poll& poll, Use&& use) {
   parallel_for(num_chunks(size, chunk), 1, num_threads, poll, [&](int64_t first, int64_t last) {
@@ -28,7 +28,7 @@ void for_chunks(int64_t size, int64_t chunk, int num_threads, const Poll& poll, 
   });
 }
 
-// Reads what the vertices of an order count as: uint64_t of whole numbers, double of others.
+// Reads the summands of an order's vertices: uint64_t for integers, double for reals.
 template <typename Vertex, typename Sum>
 class Reader {
   using Value = std::conditional_t<std::is_same_v<Sum, double>, float, int32_t>;
@@ -51,11 +51,11 @@ class Reader {
   }
 
  private:
-  // What the vertex at a place of the order counts as.
-  Sum number(int64_t place) const {
-    const Vertex v = order_[place];
+  // Returns the summand of the vertex at a position of the order.
+  Sum number(int64_t position) const {
+    const Vertex v = order_[position];
     if (!is_vertex(v)) [[unlikely]]
-      refuse(place);
+      refuse(position);
     const Value value = values_ != nullptr ? values_[v] : Value{0};
     return static_cast<Sum>(task_.bytes.of(v)) + static_cast<Sum>(value);
   }
@@ -68,9 +68,9 @@ class Reader {
     if (values_ != nullptr) prefetch(values_ + v);
   }
 
-  [[noreturn]] void refuse(int64_t place) const {
-    throw std::invalid_argument("order: " + std::to_string(order_[place]) + " at place " +
-                                std::to_string(place) + ", allowed are 0 to " +
+  [[noreturn]] void refuse(int64_t position) const {
+    throw std::invalid_argument("order: " + std::to_string(order_[position]) + " at place " +
+                                std::to_string(position) + ", allowed are 0 to " +
                                 std::to_string(task_.num_vertices - 1));
   }
 
@@ -79,26 +79,26 @@ class Reader {
   const Vertex* order_;
 };
 
-// Writes the sums of every chunk, and then adds up those before each.
+// Writes the sums of every chunk, then adds the total of all preceding chunks.
 template <typename Sum, typename Out, typename Value>
-void add_up(const PrefixSums& task, const Value* values, int64_t every, Out* sums, int num_threads,
+void add_up(const PrefixSums& task, const Value* values, int64_t interval, Out* sums, int num_threads,
             const Poll& poll) {
   const auto chunks = [&](const auto& reader) {
-    for_chunks(task.num_ordered, every, num_threads, poll,
+    for_chunks(task.num_ordered, interval, num_threads, poll,
                [&](int64_t i, int64_t begin, int64_t end) {
                  sums[i + 1] = static_cast<Out>(reader.sum(begin, end));
                });
   };
   task.order.wide ? chunks(Reader<int64_t, Sum>(task, values))
                   : chunks(Reader<int32_t, Sum>(task, values));
-  Sum before = 0;  // an order that has vertices twice may take more than there is
-  for (int64_t i = 0; i <= num_chunks(task.num_ordered, every); ++i) {
-    if (i > 0) before += static_cast<Sum>(sums[i]);
-    sums[i] = static_cast<Out>(before);
+  Sum total = 0;  // may overflow if the order has repeated vertices
+  for (int64_t i = 0; i <= num_chunks(task.num_ordered, interval); ++i) {
+    if (i > 0) total += static_cast<Sum>(sums[i]);
+    sums[i] = static_cast<Out>(total);
   }
 }
 
-// Refuses an owner that is no member, and counts the vertices of each chunk and member.
+// Rejects members out of range, and counts the vertices of each chunk and member.
 std::vector<int64_t> count_members(const int16_t* member, int64_t size, int64_t num_members,
                                    int num_threads, const Poll& poll) {
   std::vector<int64_t> counts(num_chunks(size, kChunk) * num_members);
@@ -118,37 +118,37 @@ std::vector<int64_t> count_members(const int16_t* member, int64_t size, int64_t 
 
 }  // namespace
 
-void running_sums(const PrefixSums& task, int64_t every, int64_t* sums, int num_threads,
+void running_sums(const PrefixSums& task, int64_t interval, int64_t* sums, int num_threads,
                   const Poll& poll) {
-  add_up<uint64_t>(task, task.values, every, sums, num_threads, poll);
+  add_up<uint64_t>(task, task.values, interval, sums, num_threads, poll);
 }
 
-void running_sums(const PrefixSums& task, int64_t every, double* sums, int num_threads,
+void running_sums(const PrefixSums& task, int64_t interval, double* sums, int num_threads,
                   const Poll& poll) {
-  add_up<double>(task, task.reals, every, sums, num_threads, poll);
+  add_up<double>(task, task.reals, interval, sums, num_threads, poll);
 }
 
 template <typename Vertex>
 std::vector<Array<Vertex>> split_by_member(const Vertex* order, const int16_t* member,
                                            int64_t num_ordered, int64_t num_members,
                                            int num_threads, const Poll& poll) {
-  std::vector<int64_t> places = count_members(member, num_ordered, num_members, num_threads, poll);
+  std::vector<int64_t> offsets = count_members(member, num_ordered, num_members, num_threads, poll);
   std::vector<Array<Vertex>> split;
   for (int64_t k = 0; k < num_members; ++k) {
     int64_t next = 0;
     for (int64_t chunk = 0; chunk < num_chunks(num_ordered, kChunk); ++chunk) {
-      next += std::exchange(places[chunk * num_members + k], next);
+      next += std::exchange(offsets[chunk * num_members + k], next);
     }
     split.emplace_back(next);
     prefer_large_pages(split[k].data.get(), next * sizeof(Vertex));
   }
   for_chunks(num_ordered, kChunk, num_threads, poll,
              [&](int64_t chunk, int64_t begin, int64_t end) {
-               int64_t* const next = places.data() + chunk * num_members;
+               int64_t* const next = offsets.data() + chunk * num_members;
                for (int64_t i = begin; i < end; ++i) {
                  const int16_t k = member[i];
                  if (k < 0) continue;
-                 // `member` may lie in memory that another process writes to.
+                 // `member` may be in memory that another process writes to.
                  if (k >= num_members || next[k] >= split[k].size) [[unlikely]] {
                    throw std::invalid_argument("member: changed while it was read");
                  }

@@ -13,14 +13,14 @@ namespace {
 
 const RankKernels& kernels() { return GNNSCALE_FOR_ISA(rank_kernels); }
 
-[[noreturn]] [[gnu::cold]] void refuse(int64_t member, int64_t vertex, int64_t place,
+[[noreturn]] [[gnu::cold]] void refuse(int64_t member, int64_t vertex, int64_t index,
                                        int64_t num_vertices) {
   throw std::invalid_argument("members[" + std::to_string(member) + "]: " + std::to_string(vertex) +
-                              " at place " + std::to_string(place) + ", allowed are 0 to " +
+                              " at place " + std::to_string(index) + ", allowed are 0 to " +
                               std::to_string(num_vertices - 1));
 }
 
-// Calls use(vertex) with each vertex of a member, in turn.
+// Calls use(vertex) for each vertex of a member, in order.
 template <typename Use>
 void for_members(const std::vector<RankedSlots::Member>& members, int64_t num_vertices, Use&& use) {
   for (size_t k = 0; k < members.size(); ++k) {
@@ -54,7 +54,7 @@ RankedSlots::RankedSlots(int64_t num_vertices, const std::vector<Member>& member
   });
   int64_t num_cached = 0;
   for (int64_t i = 0; i <= highest / 64; ++i) {
-    if (blocks[i].cached == 0) continue;  // so that its page need not be there
+    if (blocks[i].cached == 0) continue;  // leaves untouched pages unallocated
     blocks[i].num_before = num_cached;
     num_cached += __builtin_popcountll(blocks[i].cached);
   }
@@ -64,7 +64,7 @@ RankedSlots::RankedSlots(int64_t num_vertices, const std::vector<Member>& member
   for_members(members, num_vertices, [&](int64_t vertex) {
     int32_t rank;
     kernels().rank(blocks, &vertex, 1, &rank);
-    if (rank < 0) return false;  // another vertex was there before
+    if (rank < 0) return false;  // not in vertex order
     order_[rank] = slot++;
     return true;
   });
@@ -86,7 +86,7 @@ void RankedSlots::rank(const int64_t* vertices, int64_t size, int32_t* ranks) co
 void RankedSlots::find(int32_t* ranks, int64_t size) const {
   if (order_.empty()) return;
   for (int64_t i = 0; i < size; ++i) {
-    const int32_t miss = ranks[i] >> 31;  // all bits or none
+    const int32_t miss = ranks[i] >> 31;  // all bits set or none
     ranks[i] = order_[ranks[i] & ~miss] | miss;
   }
 }

@@ -6,7 +6,7 @@
 namespace gnnscale {
 namespace {
 
-// A cache line of bits for each vertex at a time.
+// Words of a vertex's bitmap that are processed together: one cache line.
 constexpr int64_t kWords = 8;
 constexpr int64_t kGrain = 1024;
 constexpr int64_t kDistance = 16;
@@ -20,8 +20,8 @@ struct Line {
   }
 };
 
-// The sample a slice of 512 at a time: what every vertex reaches in one hop, then in two, up to one
-// hop less than asked for; the last hop is walked from the given vertices alone.
+// Walks the sample in slices of 512: the bits that every vertex reaches in one hop, then in two, up
+// to num_hops - 1; the last hop is walked from the given vertices only.
 template <typename Vertex>
 class Slices {
  public:
@@ -43,12 +43,12 @@ class Slices {
     first_slot_ = slice * kWords * 64 + 1;
     for (int64_t hop = 1; hop < num_hops_; ++hop) {
       for_each(graph_.num_vertices,
-               [&](int64_t v) { lines(hop)[v] = reached(static_cast<Vertex>(v), hop); });
+               [&](int64_t v) { lines(hop)[v] = reach(static_cast<Vertex>(v), hop); });
     }
     const int64_t num_words = std::min(kWords, rows.words_per_row - slice * kWords);
     uint64_t* const to = rows.words.data.get() + slice * kWords;
     for_each(static_cast<int64_t>(vertices.size()), [&](int64_t i) {
-      const Line line = reached(vertices[i], num_hops_);
+      const Line line = reach(vertices[i], num_hops_);
       std::copy_n(line.words, num_words, to + i * rows.words_per_row);
     });
   }
@@ -63,32 +63,32 @@ class Slices {
 
   Line* lines(int64_t hop) const { return (hop % 2 == 0 ? even_ : odd_).data(); }
 
-  Line reached(Vertex v, int64_t hop) const {
-    return hop == 1 ? reached_at_once(v) : reached_through(v, lines(hop - 1));
+  Line reach(Vertex v, int64_t hop) const {
+    return hop == 1 ? reached_at_once(v) : reach_through(v, lines(hop - 1));
   }
 
   Line reached_at_once(Vertex v) const {
     Line line;
     const auto add = [&](Vertex u) {
-      // What is of no slice, or of an earlier one, wraps around.
+      // Vertices outside of the sample or of earlier slices wrap around to large numbers.
       const uint32_t bit = slots_.data()[u] - static_cast<uint32_t>(first_slot_);
       if (bit < kWords * 64) line.set(bit);
     };
     add(v);
     const auto [begin, degree] = graph_.list(v);
-    for (int64_t place = begin; place < begin + degree; ++place) add(graph_.neighbor(place));
+    for (int64_t entry = begin; entry < begin + degree; ++entry) add(graph_.neighbor(entry));
     return line;
   }
 
-  Line reached_through(Vertex v, const Line* before) const {
-    Line line = before[v];
+  Line reach_through(Vertex v, const Line* previous) const {
+    Line line = previous[v];
     const auto [begin, degree] = graph_.list(v);
     const int64_t end = begin + degree;
-    for (int64_t place = begin; place < end; ++place) {
-      if (place + kDistance < end) {
-        __builtin_prefetch(before + graph_.neighbor(place + kDistance));
+    for (int64_t entry = begin; entry < end; ++entry) {
+      if (entry + kDistance < end) {
+        __builtin_prefetch(previous + graph_.neighbor(entry + kDistance));
       }
-      line.add(before[graph_.neighbor(place)]);
+      line.add(previous[graph_.neighbor(entry)]);
     }
     return line;
   }
@@ -98,7 +98,7 @@ class Slices {
   int num_threads_;
   const Poll& poll_;
   int64_t first_slot_ = 1;
-  HugeArray<uint32_t> slots_;  // from 1 on; 0 for who is not in the sample
+  HugeArray<uint32_t> slots_;  // from 1 on; 0: not in the sample
   HugeArray<Line> even_, odd_;
 };
 

@@ -12,10 +12,10 @@ namespace {
 
 constexpr int64_t kGrain = 4096;
 constexpr int64_t kMaxPasses = 64;
-// A pass for balance ends when the excess has fallen to this share of what it was: by then the
-// order of its moves is out of date.
+// A balancing pass ends when the excess has fallen to this share of its start: the precomputed
+// order of moves is outdated by then.
 constexpr double kPassEnds = 0.25;
-// A round that lowers the cut by less than this share is the last one.
+// Refinement ends after a round that lowers the cut by less than this share.
 constexpr double kLeastGain = 0.0005;
 
 struct Move {
@@ -24,12 +24,12 @@ struct Move {
   double score;
 };
 
-// Order of moves: best first; of equal ones that of the lower unit.
-bool before(const Move& a, const Move& b) {
+// Returns whether move a goes before b: best first, ties by lower unit.
+bool precedes(const Move& a, const Move& b) {
   return a.score != b.score ? a.score > b.score : a.unit < b.unit;
 }
 
-// The weight of a unit's edges to each part.
+// Weights of a unit's edges to each part.
 class Connection {
  public:
   explicit Connection(int32_t num_parts) : weights_(num_parts) {}
@@ -43,7 +43,7 @@ class Connection {
     weights_[part] += weight;
   }
   int64_t to(int32_t part) const { return weights_[part]; }
-  // The parts that the unit has neighbours in, as they were met.
+  // Returns the parts of the unit's neighbors, in the order of discovery.
   const std::vector<int32_t>& parts() const { return parts_; }
 
  private:
@@ -54,7 +54,7 @@ class Connection {
 template <typename Vertex>
 class Refinement {
  public:
-  Refinement(const WeightedGraph<Vertex>& graph, const Limits& limits, const Together& together,
+  Refinement(const WeightedGraph<Vertex>& graph, const Limits& limits, const Together& clusters,
              int32_t* owner, int num_threads, const Poll& poll)
       : graph_(graph),
         num_parts_(limits.num_parts),
@@ -62,7 +62,7 @@ class Refinement {
         num_threads_(num_threads),
         poll_(poll),
         loads_(graph, limits, owner),
-        units_(graph, together, owner),
+        units_(graph, clusters, owner),
         connection_(limits.num_parts) {}
 
   bool within() const { return loads_.within(); }
@@ -83,14 +83,14 @@ class Refinement {
     return std::accumulate(sums.begin(), sums.end(), int64_t{0}) / 2;
   }
 
-  // Takes moves that lessen the excess, those first that cost least cut for it.
+  // Applies moves that reduce the excess, cheapest in cut first.
   void balance() {
-    bool any = false;  // whether moves may cost more by now than when they were found
+    bool any = false;  // whether moves may cost more than when they were found
     for (int64_t pass = 0; pass < kMaxPasses && !loads_.within(); ++pass) {
       double excess = loads_.excess();
       const double ends = kPassEnds * excess;
       find_roomy();
-      const std::vector<Move> moves = found([&](int64_t unit, const Connection& connection) {
+      const std::vector<Move> moves = find_moves([&](int64_t unit, const Connection& connection) {
         return best_relief(unit, connection);
       });
       bool moved = false;
@@ -100,7 +100,7 @@ class Refinement {
         const Move now = best_relief(move.unit, connection_);
         if (now.to < 0 || (!any && now.score < worse(move.score))) continue;
         excess -= loads_.relief(units_.weights(now.unit), owner_of(now.unit), now.to);
-        take(now);
+        apply(now);
         moved = true;
         if (loads_.within() || excess < ends) break;
       }
@@ -109,17 +109,17 @@ class Refinement {
     }
   }
 
-  // One round of moves that lower the cut and fit; returns by how much.
+  // Runs one round of fitting moves that lower the cut. Returns the reduction of the cut.
   int64_t lower_cut() {
     int64_t lowered = 0;
-    const std::vector<Move> moves = found(
+    const std::vector<Move> moves = find_moves(
         [&](int64_t unit, const Connection& connection) { return best_gain(unit, connection); });
     for (const Move& move : moves) {
       if (poll_) poll_();
       find(move.unit, &connection_);
       const Move now = best_gain(move.unit, connection_);
       if (now.to < 0) continue;
-      take(now);
+      apply(now);
       lowered += static_cast<int64_t>(now.score);
     }
     return lowered;
@@ -128,7 +128,8 @@ class Refinement {
   int64_t climb() { return climb_hills(units_, num_parts_, &loads_, owner_); }
 
  private:
-  // Parts that take what has no neighbour in a part with room.
+  // Number of least loaded parts that receive units without a neighbor in any part that has
+  // capacity.
   static constexpr int32_t kRoomy = 8;
 
   int32_t owner_of(int64_t unit) const { return owner_[units_.first(unit)]; }
@@ -136,14 +137,14 @@ class Refinement {
     connection->clear();
     units_.for_edges(unit, [&](int64_t u, int64_t weight) { connection->add(owner_[u], weight); });
   }
-  void take(const Move& move) {
+  void apply(const Move& move) {
     loads_.move(units_.weights(move.unit), owner_of(move.unit), move.to);
     units_.for_vertices(move.unit, [&](int64_t v) { owner_[v] = move.to; });
   }
 
-  // The move of every unit that has one, as things stand, best first.
+  // Returns the current best move of every unit that has one, best first.
   template <typename Best>
-  std::vector<Move> found(const Best& best) const {
+  std::vector<Move> find_moves(const Best& best) const {
     std::vector<std::vector<Move>> chunks(units_.size() / kGrain + 1);
     parallel_for(units_.size(), kGrain, num_threads_, poll_, [&](int64_t begin, int64_t end) {
       Connection connection(num_parts_);
@@ -162,7 +163,7 @@ class Refinement {
       moves.insert(moves.end(), chunk.begin(), chunk.end());
       chunk = {};
     }
-    std::sort(moves.begin(), moves.end(), before);
+    std::sort(moves.begin(), moves.end(), precedes);
     return moves;
   }
 
@@ -174,7 +175,8 @@ class Refinement {
     if (num_parts_ > kRoomy) roomy_.resize(kRoomy);
   }
 
-  // Cut lost for what is gained in balance; where no cut is lost, the more of both the better.
+  // Score of a move: cut lost for each unit of balance gained; without loss, more gain of both is
+  // better.
   static double score(int64_t gain, double relief) {
     const auto cut = static_cast<double>(gain);
     return gain < 0 ? cut / relief : (cut + 1) * relief;
@@ -189,9 +191,9 @@ class Refinement {
       if (to == from) return;
       const double relief = loads_.relief(units_.weights(unit), from, to);
       if (relief <= 0) return;
-      const double found = score(connection.to(to) - connection.to(from), relief);
-      if (best.to < 0 || found > best.score || (found == best.score && to < best.to)) {
-        best = {unit, to, found};
+      const double move_score = score(connection.to(to) - connection.to(from), relief);
+      if (best.to < 0 || move_score > best.score || (move_score == best.score && to < best.to)) {
+        best = {unit, to, move_score};
       }
     };
     for (const int32_t to : connection.parts()) consider(to);
@@ -225,9 +227,9 @@ class Refinement {
 }  // namespace
 
 template <typename Vertex>
-Refined refine(const WeightedGraph<Vertex>& graph, const Limits& limits, const Together& together,
+Refined refine(const WeightedGraph<Vertex>& graph, const Limits& limits, const Together& clusters,
                int64_t num_rounds, int32_t* owner, int num_threads, const Poll& poll) {
-  Refinement<Vertex> refinement(graph, limits, together, owner, num_threads, poll);
+  Refinement<Vertex> refinement(graph, limits, clusters, owner, num_threads, poll);
   Refined result;
   result.cut_before = refinement.cut();
   refinement.balance();

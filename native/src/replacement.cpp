@@ -14,18 +14,18 @@ namespace gnnscale {
 namespace {
 
 constexpr int64_t kGrain = 1 << 13;
-// Rows ahead whose memory is asked for: branches wait for it otherwise.
+// Prefetch distance in rows: unpredictable branches would otherwise wait for memory.
 constexpr int64_t kDistance = 24;
-// Steps of rows that are not read again within the batches known, and of those that the buffer of
-// the batch keeps; later than any other, in this order.
+// Next use of rows without a use in the known batches, and of rows in the batch buffer; larger than
+// any step, in this order.
 constexpr uint32_t kNever = UINT32_MAX - 1, kBuffered = UINT32_MAX;
 constexpr uint32_t kMaxSteps = uint32_t{1} << 31;
-constexpr uint32_t kNowhere = UINT32_MAX;  // no place in the ring of uses
+constexpr uint32_t kNowhere = UINT32_MAX;  // no index in the ring of uses
 constexpr int32_t kNoSlot = -1;
-constexpr int64_t kFewLeave = 64;   // idle rows that are looked at first
-constexpr int64_t kSmallCache = 8;  // times the rows of a batch: all slots are looked at
+constexpr int64_t kFewLeave = 64;   // idle rows examined first
+constexpr int64_t kSmallCache = 8;  // in batch sizes; smaller caches are scanned in full
 
-// Other threads may be at the same vertex where a batch has it twice.
+// Relaxed atomic: a batch with a repeated vertex has several threads at one vertex.
 uint32_t load(uint32_t& from) {
   return std::atomic_ref<uint32_t>(from).load(std::memory_order_relaxed);
 }
@@ -33,10 +33,10 @@ void store(uint32_t& to, uint32_t value) {
   std::atomic_ref<uint32_t>(to).store(value, std::memory_order_relaxed);
 }
 
-// The smaller key is kept: that of the higher priority, then of the lower vertex.
+// The smaller key is kept: higher priority first, then lower vertex.
 int32_t vertex_of(uint64_t key) { return static_cast<int32_t>(key & UINT32_MAX); }
 
-// What is no int32 becomes -1, which is no vertex either.
+// Converts to int32; a value out of range becomes -1, which is no vertex either.
 Array<int32_t> narrow(const RowIds& vertices, int64_t size, int num_threads) {
   Array<int32_t> out(size);
   parallel_for(size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
@@ -71,8 +71,8 @@ const Replacement::Batch& Replacement::oldest() const {
 }
 
 int64_t Replacement::use_at(int64_t first, int64_t i) const {
-  const int64_t place = first + i;
-  return place < ring_size_ ? place : place - ring_size_;
+  const int64_t index = first + i;
+  return index < ring_size_ ? index : index - ring_size_;
 }
 
 uint64_t Replacement::key_of(int32_t vertex) const {
@@ -80,7 +80,7 @@ uint64_t Replacement::key_of(int32_t vertex) const {
   return uint64_t{~rising} << 32 | static_cast<uint32_t>(vertex);
 }
 
-// Lets the ring hold `num_uses`.
+// Grows the ring to `num_uses` entries.
 void Replacement::make_room(int64_t num_uses) {
   if (num_uses <= ring_size_) return;
   if (num_uses >= kNowhere) {
@@ -121,19 +121,19 @@ void Replacement::expect(const RowIds& vertices, int64_t size, int num_threads) 
   num_uses_ += size;
 }
 
-// Makes each use the next one of its vertex's last use. Returns false, and changes nothing, where a
-// vertex comes twice.
+// Links each use to its vertex's previous use. Returns false, and changes nothing, if a vertex
+// appears twice.
 bool Replacement::append(Batch& batch, int num_threads) {
   const int32_t* vertices = batch.vertices.data.get();
   const int64_t size = batch.vertices.size;
-  // The last use stays in the place of the new one until all have been looked at.
+  // The new use's entry holds the previous last use until all vertices have been examined.
   parallel_for(size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       __builtin_prefetch(&last_use_.data()[vertices[std::min(i + kDistance, end - 1)]], 1);
-      const int64_t place = use_at(batch.first_use, i);
+      const int64_t use = use_at(batch.first_use, i);
       uint32_t& last = last_use_.data()[vertices[i]];
-      uses_[place] = load(last);
-      store(last, static_cast<uint32_t>(place));
+      uses_[use] = load(last);
+      store(last, static_cast<uint32_t>(use));
     }
   });
   if (!chain(batch, step_ + static_cast<uint32_t>(expected_.size()), num_threads)) {
@@ -145,35 +145,35 @@ bool Replacement::append(Batch& batch, int num_threads) {
   return true;
 }
 
-// Whether a use is one of the batch's.
+// Returns whether a use belongs to the batch.
 bool Replacement::is_of(const Batch& batch, uint32_t use) const {
   if (use == kNowhere) return false;
-  const int64_t ahead = use - batch.first_use;
-  return (ahead < 0 ? ahead + ring_size_ : ahead) < batch.vertices.size;
+  const int64_t offset = use - batch.first_use;
+  return (offset < 0 ? offset + ring_size_ : offset) < batch.vertices.size;
 }
 
-// Tells each vertex's last use before the batch that `step` is the next one. Returns false if a
-// vertex comes twice.
+// Sets the next use of each vertex's previous use to `step`. Returns false if a vertex appears
+// twice.
 bool Replacement::chain(Batch& batch, uint32_t step, int num_threads) {
   std::atomic<bool> distinct{true};
   std::atomic<int64_t> num_cached{0};
   parallel_for(batch.vertices.size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
-    int64_t found = 0;
+    int64_t num_new = 0;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t ahead = std::min(i + kDistance, end - 1);
-      const uint32_t last = uses_[use_at(batch.first_use, ahead)];
-      __builtin_prefetch(&last_use_.data()[batch.vertices.data[ahead]]);
+      const int64_t later = std::min(i + kDistance, end - 1);
+      const uint32_t last = uses_[use_at(batch.first_use, later)];
+      __builtin_prefetch(&last_use_.data()[batch.vertices.data[later]]);
       if (last == kNowhere) {
-        __builtin_prefetch(&slots_.data()[batch.vertices.data[ahead]]);
+        __builtin_prefetch(&slots_.data()[batch.vertices.data[later]]);
       } else {
         __builtin_prefetch(&uses_[last], 1);
       }
       const int32_t vertex = batch.vertices.data[i];
-      const int64_t place = use_at(batch.first_use, i);
-      if (last_use_.data()[vertex] != place) distinct = false;
-      if (!is_of(batch, uses_[place])) found += set_next(uses_[place], vertex, step);
+      const int64_t use = use_at(batch.first_use, i);
+      if (last_use_.data()[vertex] != use) distinct = false;
+      if (!is_of(batch, uses_[use])) num_new += set_next(uses_[use], vertex, step);
     }
-    num_cached += found;
+    num_cached += num_new;
   });
   batch.num_cached = num_cached;
   return distinct;
@@ -189,7 +189,7 @@ void Replacement::unchain(const Batch& batch) {
   }
 }
 
-// Returns whether the row is in the cache and no other batch reads it before.
+// Returns whether the row is cached and this is its next use.
 bool Replacement::set_next(uint32_t last_use, int32_t vertex, uint32_t step) {
   if (last_use != kNowhere) {
     store(uses_[last_use], step);
@@ -203,11 +203,11 @@ bool Replacement::set_next(uint32_t last_use, int32_t vertex, uint32_t step) {
 
 Array<int32_t> Replacement::look_up(int num_threads) const {
   const Batch& batch = oldest();
-  Array<int32_t> found(batch.vertices.size);
-  parallel_for(found.size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) found.data[i] = slots_.data()[batch.vertices.data[i]];
+  Array<int32_t> slots(batch.vertices.size);
+  parallel_for(slots.size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) slots.data[i] = slots_.data()[batch.vertices.data[i]];
   });
-  return found;
+  return slots;
 }
 
 Replaced Replacement::advance(int num_threads) {
@@ -228,7 +228,7 @@ Replaced Replacement::advance(int num_threads) {
   return result;
 }
 
-// Finds the batch's rows, and when they and those in the cache are read again.
+// Looks up the batch's rows, and updates the next uses of its rows and of cached rows.
 void Replacement::serve(const Batch& batch, Replaced& result, int num_threads) {
   found_.resize(batch.vertices.size);
   candidates_.resize(batch.vertices.size);
@@ -236,11 +236,11 @@ void Replacement::serve(const Batch& batch, Replaced& result, int num_threads) {
   parallel_for(batch.vertices.size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
     int64_t hits = 0, previous = 0;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t ahead = std::min(i + kDistance, end - 1);
-      __builtin_prefetch(&slots_.data()[batch.vertices.data[ahead]]);
-      __builtin_prefetch(&priority_[batch.vertices.data[ahead]]);
-      if (uses_[use_at(batch.first_use, ahead)] == kNever) {
-        __builtin_prefetch(&last_use_.data()[batch.vertices.data[ahead]], 1);
+      const int64_t later = std::min(i + kDistance, end - 1);
+      __builtin_prefetch(&slots_.data()[batch.vertices.data[later]]);
+      __builtin_prefetch(&priority_[batch.vertices.data[later]]);
+      if (uses_[use_at(batch.first_use, later)] == kNever) {
+        __builtin_prefetch(&last_use_.data()[batch.vertices.data[later]], 1);
       }
       const int32_t vertex = batch.vertices.data[i];
       uint32_t next = uses_[use_at(batch.first_use, i)];
@@ -261,7 +261,7 @@ void Replacement::serve(const Batch& batch, Replaced& result, int num_threads) {
   result.num_hits = num_hits;
   result.num_previous = num_previous;
   result.num_misses = batch.vertices.size - num_hits - num_previous;
-  // Which rows are hits looks random to the processor: no branch.
+  // Hits are unpredictable: no branch.
   int64_t num_kept = 0;
   for (int64_t i = 0; i < batch.vertices.size; ++i) {
     candidates_[num_kept] = candidates_[i];
@@ -283,13 +283,13 @@ int64_t& Replacement::num_cached(int64_t group) {
   return group == idle_group_ ? num_idle_ : num_buffered_;
 }
 
-// Counts the batch's rows by when they are read again. Those that were in the cache were the ones
-// that this batch is the next to read, and those of the buffer before.
+// Counts the batch's rows by next use. Its hits were the cached rows whose next use was this batch,
+// and the rows of the previous buffer.
 void Replacement::regroup() {
   num_hits_.assign(num_groups(), 0);
   num_candidates_.assign(num_groups(), 0);
   if (num_used_ > 0) {
-    // Which rows are hits looks random to the processor: misses are counted, and subtracted.
+    // Hits are unpredictable: misses are counted, and subtracted.
     int64_t* const num_first = &num_hits_[group_of(slot_next_[0])];
     for (const int32_t slot : found_) {
       const bool hit = is_cached(slot);
@@ -302,19 +302,19 @@ void Replacement::regroup() {
       if (is_cached(slot) && slot_next_[slot] == kNever) idle_.add(slot_key_[slot], slot);
     }
   }
-  for (const Candidate& each : candidates_) ++num_candidates_[group_of(each.next)];
+  for (const Candidate& candidate : candidates_) ++num_candidates_[group_of(candidate.next)];
   num_cached(0) = num_buffered_ = 0;
   for (int64_t group = 0; group < num_groups(); ++group) num_cached(group) += num_hits_[group];
 }
 
-// Counts all rows in the cache, after a call that could not.
+// Recounts all cached rows, after a call that failed midway.
 void Replacement::recount() {
   idle_.forget();
   for (int64_t group = 0; group < num_groups(); ++group) num_cached(group) = 0;
   for (uint32_t slot = 0; slot < num_used_; ++slot) ++num_cached(group_of(slot_next_[slot]));
 }
 
-// Calls use(slot) with each row of the cache that is of a group.
+// Calls use(slot) for each cached row of a group.
 template <typename Use>
 void Replacement::for_cached(int64_t group, Use&& use) const {
   const uint32_t next = next_of(group);
@@ -326,11 +326,11 @@ void Replacement::for_cached(int64_t group, Use&& use) const {
   } else if (next == kBuffered) {
     for (const int32_t slot : found_) use_if(slot);
   } else {
-    // The batch that reads them next has them all.
+    // The batch of the group's next use has all rows of the group.
     const Array<int32_t>& vertices = expected_[group].vertices;
     for (int64_t i = 0; i < vertices.size; ++i) {
-      const int64_t ahead = std::min(i + kDistance, vertices.size - 1);
-      __builtin_prefetch(&slots_.data()[vertices.data[ahead]]);
+      const int64_t later = std::min(i + kDistance, vertices.size - 1);
+      __builtin_prefetch(&slots_.data()[vertices.data[later]]);
       use_if(slots_.data()[vertices.data[i]]);
     }
   }
@@ -342,25 +342,25 @@ void Replacement::choose(Replaced& result) {
   enter(all_fit ? Bound{kBuffered, UINT64_MAX} : evict(), result);
 }
 
-// Evicts what exceeds the capacity, and returns the bound that the rest stays within.
+// Evicts rows beyond the capacity, and returns the admission bound.
 Replacement::Bound Replacement::evict() {
-  int64_t group = 0, room = capacity_;
-  for (; num_cached(group) + num_candidates_[group] <= room; ++group) {
-    room -= num_cached(group) + num_candidates_[group];
+  int64_t group = 0, free = capacity_;
+  for (; num_cached(group) + num_candidates_[group] <= free; ++group) {
+    free -= num_cached(group) + num_candidates_[group];
   }
-  if (num_used_ <= kSmallCache * std::ssize(found_)) return evict_by_scan(group, room);
+  if (num_used_ <= kSmallCache * std::ssize(found_)) return evict_by_scan(group, free);
   evict_beyond(group);
   const bool idle = next_of(group) == kNever;
   const Bound bound =
-      idle ? evict_idle(num_cached(group) + num_candidates_[group] - room) : evict_of(group, room);
+      idle ? evict_idle(num_cached(group) + num_candidates_[group] - free) : evict_of(group, free);
   std::sort(evicted_.begin(), evicted_.end());
   return bound;
 }
 
-// Evicts all but `num_kept` rows of a group, candidates among them, and the groups after it.
+// Evicts all but `num_kept` rows of a group, candidates included, and all later groups.
 Replacement::Bound Replacement::evict_by_scan(int64_t group, int64_t num_kept) {
   const uint32_t next = next_of(group);
-  // Which rows count looks random to the processor: all are written, the last one in vain.
+  // Group membership is unpredictable: every key is written, the last one to a dummy entry.
   keys_.resize(num_cached(group) + num_candidates_[group] + 1);
   int64_t num_keys = 0;
   const auto add = [&](uint32_t at, uint64_t key) {
@@ -368,7 +368,7 @@ Replacement::Bound Replacement::evict_by_scan(int64_t group, int64_t num_kept) {
     num_keys += at == next;
   };
   for (uint32_t slot = 0; slot < num_used_; ++slot) add(slot_next_[slot], slot_key_[slot]);
-  for (const Candidate& each : candidates_) add(each.next, each.key);
+  for (const Candidate& candidate : candidates_) add(candidate.next, candidate.key);
   std::nth_element(keys_.begin(), keys_.begin() + num_kept, keys_.end() - 1);
   const Bound bound{next, keys_[num_kept]};
   evicted_.resize(num_used_ + 1);
@@ -382,15 +382,15 @@ Replacement::Bound Replacement::evict_by_scan(int64_t group, int64_t num_kept) {
     num_evicted -= std::exchange(num_cached(after), 0);
   }
   num_cached(group) -= num_evicted;
-  idle_.forget();  // it takes longer to know them than to look at all slots
+  idle_.forget();  // relisting idle rows costs more than a scan of all slots
   return bound;
 }
 
-// Evicts the groups after `last`.
+// Evicts all groups after `last`.
 void Replacement::evict_beyond(int64_t last) {
   int64_t num_hits = 0;
   for (int64_t group = last + 1; group < num_groups(); ++group) {
-    // Most often they are rows of the batch alone.
+    // Most often the group has only rows of the batch.
     if (num_cached(group) > num_hits_[group]) {
       for_cached(group, [&](int32_t slot) { evicted_.push_back(slot); });
       num_hits_[group] = 0;
@@ -408,7 +408,7 @@ void Replacement::evict_beyond(int64_t last) {
   if (last < idle_group_) idle_.clear();
 }
 
-// Evicts all but `num_kept` rows of a group, candidates among them.
+// Evicts all but `num_kept` rows of a group, candidates included.
 Replacement::Bound Replacement::evict_of(int64_t group, int64_t num_kept) {
   leaving_.clear();
   for_cached(group, [&](int32_t slot) { leaving_.push_back({slot_key_[slot], slot}); });
@@ -425,17 +425,17 @@ Replacement::Bound Replacement::evict_of(int64_t group, int64_t num_kept) {
   return bound;
 }
 
-// Evicts `count` idle rows, candidates among them.
+// Evicts `count` idle rows, candidates included.
 Replacement::Bound Replacement::evict_idle(int64_t count) {
   keys_.clear();
   add_candidates(idle_group_);
   const int64_t num_candidates = std::ssize(keys_);
-  const int64_t most = std::min(count, num_idle_);
-  // Few of those in the cache leave: so many are taken that the others are known to stay.
-  int64_t num_taken = std::min(std::max(count - num_candidates, kFewLeave), most);
-  for (leaving_.clear();; num_taken = std::min(2 * num_taken, most)) {
+  const int64_t max_taken = std::min(count, num_idle_);
+  // Few cached rows are evicted: take enough of them to know that all further ones stay.
+  int64_t num_taken = std::min(std::max(count - num_candidates, kFewLeave), max_taken);
+  for (leaving_.clear();; num_taken = std::min(2 * num_taken, max_taken)) {
     take_idle(num_taken);
-    if (num_taken == most) break;
+    if (num_taken == max_taken) break;
     const uint64_t last = leaving_.back().key;
     const auto after = [&](uint64_t key) { return key > last; };
     if (num_taken + std::count_if(keys_.begin(), keys_.end(), after) >= count) break;
@@ -461,14 +461,14 @@ void Replacement::take_idle(int64_t count) {
 
 void Replacement::add_candidates(int64_t group) {
   const uint32_t next = next_of(group);
-  for (const Candidate& each : candidates_) {
-    if (each.next == next) keys_.push_back(each.key);
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.next == next) keys_.push_back(candidate.key);
   }
 }
 
-// Gives the candidates that are kept the slots of those that were evicted, then free ones.
+// Assigns slots to admitted candidates: first evicted slots, then free ones.
 void Replacement::enter(const Bound& bound, Replaced& result) {
-  entering_.resize(candidates_.size() + 1);  // the last is written to in vain
+  entering_.resize(candidates_.size() + 1);  // the last entry is a dummy
   int64_t num_entering = 0;
   for (int32_t k = 0; k < std::ssize(candidates_); ++k) {
     entering_[num_entering] = k;
@@ -507,13 +507,13 @@ void Replacement::move_in(const Replaced& result, int num_threads) {
   num_used_ += static_cast<uint32_t>(entering_.size() - evicted_.size());
 }
 
-// Keeps the batch's rows instead of those of the batch before.
+// Replaces the buffered batch by the served batch.
 void Replacement::hold(Array<int32_t>&& vertices, int num_threads) {
-  const auto set_where = [&](const Array<int32_t>& of, auto&& applies, auto&& slot_of) {
-    parallel_for(of.size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
+  const auto set_where = [&](const Array<int32_t>& batch, auto&& applies, auto&& slot_of) {
+    parallel_for(batch.size, kGrain, num_threads, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        __builtin_prefetch(&slots_.data()[of.data[std::min(i + kDistance, end - 1)]], 1);
-        int32_t& slot = slots_.data()[of.data[i]];
+        __builtin_prefetch(&slots_.data()[batch.data[std::min(i + kDistance, end - 1)]], 1);
+        int32_t& slot = slots_.data()[batch.data[i]];
         if (applies(slot)) slot = slot_of(i);
       }
     });

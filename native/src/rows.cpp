@@ -15,10 +15,10 @@ namespace {
 
 const RowKernels& kernels() { return GNNSCALE_FOR_ISA(row_kernels); }
 
-// Rows that a thread takes at a time: some tens of KiB of output.
+// Rows of one work item: some tens of KiB of output.
 int64_t grain(int64_t length) { return std::max<int64_t>(16, 16384 / (length + 1)); }
 
-// Edges for each row of that grain.
+// Edges that count as one row of the grain.
 constexpr int64_t kEdgesOfRow = 16;
 
 constexpr int64_t kElementGrain = 1 << 16;
@@ -48,7 +48,7 @@ Array<Id> rows_of_edges(const Aggregate& task, int num_threads) {
   return rows;
 }
 
-// The same aggregation of columns [first, last).
+// Returns the aggregation restricted to columns [first, last).
 Aggregate of_columns(const Aggregate& task, int64_t first, int64_t last) {
   Aggregate part = task;
   part.first_column = first;
@@ -56,21 +56,21 @@ Aggregate of_columns(const Aggregate& task, int64_t first, int64_t last) {
   return part;
 }
 
-// Columns of a hub that a thread takes at least: with fewer, most of the time would go to lines of
-// memory that the others read too.
+// Minimum columns of a hub for each thread: with fewer, threads would mostly read cache lines in
+// duplicate.
 constexpr int64_t kHubColumns = 64;
 
-// The threads share the columns of a destination with many edges. So each column is summed in the
-// order of the edges, whoever sums it.
+// Splits the columns of a destination with many edges among threads. Each column is summed in edge
+// order, so the result does not depend on the split.
 void aggregate_hub(const Aggregate& task, int64_t dst, int num_threads) {
   const int64_t groups = (task.x.length + kHubColumns - 1) / kHubColumns;
-  const int64_t each = (groups + num_threads - 1) / num_threads * kHubColumns;
-  parallel_for(task.x.length, each, num_threads, [&](int64_t begin, int64_t end) {
+  const int64_t columns = (groups + num_threads - 1) / num_threads * kHubColumns;
+  parallel_for(task.x.length, columns, num_threads, [&](int64_t begin, int64_t end) {
     kernels().aggregate(of_columns(task, begin, end), dst, dst + 1);
   });
 }
 
-// Sums of one destination that would keep a thread busy long after the others are done.
+// Returns whether a destination would keep one thread busy long after all other threads are done.
 bool is_hub(const Aggregate& task, int64_t dst, int num_threads) {
   constexpr int64_t kFewest = 4096;
   const int64_t share = (task.indptr[task.num_dst] - task.indptr[0]) / (2 * num_threads);
@@ -78,8 +78,8 @@ bool is_hub(const Aggregate& task, int64_t dst, int num_threads) {
          task.indptr[dst + 1] - task.indptr[dst] > std::max(kFewest, share);
 }
 
-// Calls chunk(begin, end) for destinations of about as many edges each, in any thread, and then
-// hub(dst) for hubs, which are in none of them, in this one.
+// Calls chunk(begin, end) for ranges of destinations with about equal numbers of edges, in any
+// thread, and then hub(dst) for hubs, which are in no range, in the caller's thread.
 template <typename Chunk, typename Hub>
 void for_destinations(const Aggregate& task, int num_threads, Chunk&& chunk, Hub&& hub) {
   const EdgeChunks chunks(task.indptr, task.num_dst, grain(task.x.length) * kEdgesOfRow);
@@ -118,7 +118,7 @@ void aggregate(const Aggregate& task, int num_threads) {
   if (task.ids.data == nullptr || task.ids_per_edge) {
     aggregate_edges(task, num_threads);
   } else {
-    // One look-up an edge, here, rather than one for every prefetch and every group of columns.
+    // Maps edges to rows once, rather than for every prefetch and every group of columns.
     task.ids.wide ? aggregate_sources<int64_t>(task, num_threads)
                   : aggregate_sources<int32_t>(task, num_threads);
   }
@@ -126,10 +126,11 @@ void aggregate(const Aggregate& task, int num_threads) {
 
 namespace {
 
-// Sums of a slice, which stay in the first-level cache if rows are not long.
+// Elements of a slice, which fits into the first-level cache unless rows are long.
 constexpr int64_t kSliceElements = 4096;
 
-// The same aggregation of destinations [begin, end), as 0 and following of `rows`.
+// Returns the aggregation restricted to destinations [begin, end), as rows 0 and following of
+// `rows`.
 Aggregate of_destinations(const Aggregate& task, int64_t begin, int64_t end, float* rows) {
   Aggregate part = task;
   part.indptr += begin;
@@ -169,16 +170,16 @@ void aggregate_slices(const Aggregate& task, int num_threads,
 
 void edge_dot(const Rows& a, const Rows& x, const int64_t* indptr, const int32_t* indices,
               int64_t num_dst, float* out, int64_t out_stride, int num_threads) {
-  const auto* left = static_cast<const float*>(a.data);
-  const auto* right = static_cast<const float*>(x.data);
-  // An edge's product is its own: threads may share a destination's edges.
+  const auto* targets = static_cast<const float*>(a.data);
+  const auto* sources = static_cast<const float*>(x.data);
+  // Products of edges are independent: threads may share a destination's edges.
   parallel_for(
       indptr[num_dst], grain(a.length) * kEdgesOfRow, num_threads, [&](int64_t begin, int64_t end) {
         int64_t dst = std::upper_bound(indptr, indptr + num_dst + 1, begin) - indptr - 1;
         for (int64_t edge = begin; edge < end; ++edge) {
           while (edge >= indptr[dst + 1]) ++dst;
           out[edge * out_stride] =
-              kernels().dot(left + dst * a.stride, right + indices[edge] * x.stride, a.length);
+              kernels().dot(targets + dst * a.stride, sources + indices[edge] * x.stride, a.length);
         }
       });
 }

@@ -1,4 +1,4 @@
-// What the samplers of a process share.
+// Process-wide state of samplers.
 #include <pthread.h>
 
 #include <algorithm>
@@ -10,17 +10,17 @@
 namespace gnnscale {
 namespace {
 
-// Below the first, the table of a batch is no smaller.
+// Below the minimum, a hash table of a batch is no smaller.
 constexpr int64_t kMinDenseBytes = int64_t{4} << 20, kMaxDenseBytes = int64_t{32} << 20;
 
-// Never destroyed: samplers may be returned while the process ends. Made when the library is
-// loaded, before anyone can fork.
+// Never destroyed: samplers may be returned while the process exits. Created when the library is
+// loaded, before any fork.
 std::mutex* const mutex = [] {
   pthread_atfork([] { mutex->lock(); }, [] { mutex->unlock(); }, [] { mutex->unlock(); });
   return new std::mutex;
 }();
 
-// "32768K" in bytes, 0 if it is something else.
+// Returns the bytes of a text such as "32768K", 0 for any other format.
 int64_t bytes_of(const std::string& size) {
   int64_t bytes = 0;
   for (const char c : size) {
@@ -33,7 +33,7 @@ int64_t bytes_of(const std::string& size) {
   return bytes;
 }
 
-// The largest cache of the first core, as Linux tells; 0 if it does not.
+// Returns the largest cache of the first core according to Linux; 0 if unknown.
 int64_t largest_cache_bytes() {
   int64_t largest = 0;
   for (int index = 0; index < 10; ++index) {

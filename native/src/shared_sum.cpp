@@ -19,19 +19,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The gradients of usual models fit, and a processor's cache holds the slots of a few workers.
+// Fits the gradients of common models; a processor's cache holds the slots of a few workers.
 constexpr int64_t kSlotBytes = int64_t{1} << 19;
 constexpr int64_t kPageBytes = 4096;
-// What is waited for comes so soon, if all processes run; and a core is not kept from others.
+// Peers usually arrive this soon if all processes run; longer spinning would occupy a core.
 constexpr auto kSpin = std::chrono::microseconds(50);
-// Between two polls of a process that waits.
+// Interval between two polls of a waiting process.
 constexpr timespec kPollEvery{0, 100'000'000};
-// Elements that are summed over all slots before the next ones: they stay in the first cache.
+// Elements that are summed over all slots as a block, which stays in the first-level cache.
 constexpr int64_t kBlock = 1024;
 
 int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
-// The kernel sees the word in all processes: it is not private.
+// Shared futex, without the private flag: the word is in memory of several processes.
 long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout) {
   return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
 }
@@ -42,23 +42,23 @@ struct Freed {
   std::atomic<bool>& flag;
 };
 
-// Whole numbers wrap around.
+// Integer sums wrap around.
 template <typename T>
 using Summed = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
 
 }  // namespace
 
-// Zeros are its state at the beginning. Each word has a cache line, since all processes use it.
+// The initial state is all zeros. Each word has its own cache line, since all processes use it.
 struct SharedSum::Shared {
   alignas(kAlignment) std::atomic<uint64_t> arrivals;
-  alignas(kAlignment) std::atomic<uint32_t> round;  // meetings that are over, modulo 2^32
+  alignas(kAlignment) std::atomic<uint32_t> round;  // completed barriers, modulo 2^32
   alignas(kAlignment) std::atomic<uint32_t> sleepers;
-  alignas(kAlignment) std::atomic<uint32_t> left;  // 1 + the rank that left first
+  alignas(kAlignment) std::atomic<uint32_t> first_leaver;  // 1 + the first rank that left
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
 
-// What a rank is about to sum.
+// Type and count of a rank's next sum.
 struct SharedSum::Announced {
   alignas(kAlignment) std::atomic<uint64_t> what;
 };
@@ -88,7 +88,7 @@ void SharedSum::add(T* values, int64_t count, const Poll& poll) {
   constexpr int64_t kPart = kSlotBytes / static_cast<int64_t>(sizeof(T));
   try {
     int64_t first = 0;
-    do {  // a sum of nothing is a meeting, too
+    do {  // a sum of no values is also a barrier
       add_part(values + first, std::min(kPart, count - first), poll);
       first += kPart;
     } while (first < count);
@@ -110,7 +110,7 @@ void SharedSum::add_part(T* values, int64_t count, const Poll& poll) {
                                std::to_string(rank_));
     }
   }
-  // Slices end at cache lines, so that each is written by one process.
+  // Slices end at cache lines, so that each line has one writer.
   constexpr int64_t kLine = kAlignment / static_cast<int64_t>(sizeof(T));
   const int64_t lines = (count + kLine - 1) / kLine;
   const auto bound = [&](int64_t rank) { return std::min(count, lines * rank / size_ * kLine); };
@@ -133,25 +133,26 @@ void SharedSum::sum_slice(int64_t begin, int64_t end) {
   }
 }
 
-// Returns once all processes have come here. What each wrote before is then seen by all.
+// Barrier: returns once all processes have arrived. Earlier writes of each process are then visible
+// to all.
 void SharedSum::meet(const Poll& poll) {
   ++round_;
-  const uint64_t before = shared_.arrivals.fetch_add(1);
-  if ((before + 1) % static_cast<uint64_t>(size_) != 0) {
+  const uint64_t num_arrived = shared_.arrivals.fetch_add(1);
+  if ((num_arrived + 1) % static_cast<uint64_t>(size_) != 0) {
     wait_for(round_, poll);
     return;
   }
-  // Sleepers count themselves before they look at the round for the last time.
+  // Sleepers register before they check the round a last time, so no wake-up is lost.
   shared_.round.store(round_);
   if (shared_.sleepers.load() != 0) futex(shared_.round, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
 bool SharedSum::has_come(uint32_t round) const {
   if (static_cast<int32_t>(shared_.round.load() - round) >= 0) return true;
-  if (const uint32_t left = shared_.left.load(); left != 0) {
-    // It may have left after the last meeting that it took part in.
+  if (const uint32_t leaver = shared_.first_leaver.load(); leaver != 0) {
+    // The peer may have left after its last barrier.
     if (static_cast<int32_t>(shared_.round.load() - round) >= 0) return true;
-    throw std::runtime_error("rank " + std::to_string(left - 1) + " has left");
+    throw std::runtime_error("rank " + std::to_string(leaver - 1) + " has left");
   }
   return false;
 }
@@ -163,9 +164,9 @@ void SharedSum::wait_for(uint32_t round, const Poll& poll) {
   }
   while (true) {
     shared_.sleepers.fetch_add(1);
-    // Of a round in between nothing is missed: the kernel compares the word once more.
+    // A round that ends in between is not missed: the kernel compares the word again.
     const uint32_t now = shared_.round.load();
-    const bool over = static_cast<int32_t>(now - round) >= 0 || shared_.left.load() != 0;
+    const bool over = static_cast<int32_t>(now - round) >= 0 || shared_.first_leaver.load() != 0;
     if (!over) futex(shared_.round, FUTEX_WAIT, now, &kPollEvery);
     shared_.sleepers.fetch_sub(1);
     if (has_come(round)) return;
@@ -176,7 +177,7 @@ void SharedSum::wait_for(uint32_t round, const Poll& poll) {
 void SharedSum::leave() {
   gone_ = true;
   uint32_t nobody = 0;
-  shared_.left.compare_exchange_strong(nobody, static_cast<uint32_t>(rank_ + 1));
+  shared_.first_leaver.compare_exchange_strong(nobody, static_cast<uint32_t>(rank_ + 1));
   futex(shared_.round, FUTEX_WAKE, INT_MAX, nullptr);
 }
 

@@ -23,20 +23,20 @@ const char* name_of(Isa isa) { return isa == Isa::v4 ? "v4" : isa == Isa::v3 ? "
 namespace {
 
 Isa limited_isa() {
-  const char* wanted = std::getenv("GNNSCALE_SIMD_LEVEL");
-  if (wanted == nullptr || *wanted == '\0') return supported_isa();
-  for (const Isa each : {Isa::baseline, Isa::v3, Isa::v4}) {
-    if (std::string_view(wanted) == name_of(each)) return std::min(each, supported_isa());
+  const char* requested = std::getenv("GNNSCALE_SIMD_LEVEL");
+  if (requested == nullptr || *requested == '\0') return supported_isa();
+  for (const Isa level : {Isa::baseline, Isa::v3, Isa::v4}) {
+    if (std::string_view(requested) == name_of(level)) return std::min(level, supported_isa());
   }
-  throw std::invalid_argument("GNNSCALE_SIMD_LEVEL=" + std::string(wanted) +
+  throw std::invalid_argument("GNNSCALE_SIMD_LEVEL=" + std::string(requested) +
                               ": must be baseline, v3 or v4");
 }
 
 }  // namespace
 
 Isa isa() {
-  static const Isa found = limited_isa();
-  return found;
+  static const Isa level = limited_isa();
+  return level;
 }
 
 }  // namespace gnnscale

@@ -11,7 +11,7 @@
 namespace gnnscale {
 namespace {
 
-// Parts while the stream fills them: |TV_i| and |PV_i|.
+// Sizes of the parts while the stream fills them: |TV_i| and |PV_i|.
 class Growing {
  public:
   Growing(int64_t num_vertices, int64_t num_parts)
@@ -23,7 +23,7 @@ class Growing {
 
   int64_t num_parts() const { return static_cast<int64_t>(num_training_.size()); }
 
-  // The part of the best score among those that are not full.
+  // Returns the part with the best score among the parts that are not full.
   int64_t best(const std::vector<int64_t>& overlaps) const {
     int64_t best = -1;
     for (int64_t part = 0; part < num_parts(); ++part) {
@@ -42,14 +42,15 @@ class Growing {
     return num_training_[part] > floor_ || (num_training_[part] == floor_ && num_larger_ == 0);
   }
 
-  // Equation 1 is above / |PV_i| / K: the comparison is of whole numbers, and exact.
+  // Compares equation 1 as cross-multiplied integers, which is exact; the common factor 1 / K
+  // cancels.
   bool beats(int64_t part, int64_t other, const std::vector<int64_t>& overlaps) const {
-    const auto above = [&](int64_t i) {
+    const auto numerator = [&](int64_t i) {
       return static_cast<__int128>(overlaps[i]) * (total_ - num_parts() * num_training_[i]);
     };
-    const auto below = [&](int64_t i) { return std::max<int64_t>(num_vertices_[i], 1); };
-    const __int128 mine = above(part) * below(other), others = above(other) * below(part);
-    if (mine != others) return mine > others;
+    const auto denominator = [&](int64_t i) { return std::max<int64_t>(num_vertices_[i], 1); };
+    const __int128 part_score = numerator(part) * denominator(other), other_score = numerator(other) * denominator(part);
+    if (part_score != other_score) return part_score > other_score;
     return std::pair(num_training_[part], num_vertices_[part]) <
            std::pair(num_training_[other], num_vertices_[other]);
   }
@@ -59,20 +60,20 @@ class Growing {
   std::vector<int64_t> num_training_, num_vertices_;
 };
 
-// Each vertex of the stream once; else the overlaps of what comes twice would be counted twice.
+// Rejects a repeated vertex, whose overlaps would be counted twice.
 template <typename Vertex>
 void check_distinct(const TrainingStream<Vertex>& stream) {
-  std::vector<bool> seen(stream.graph.num_vertices);
+  std::vector<bool> is_present(stream.graph.num_vertices);
   for (int64_t i = 0; i < stream.num_vertices; ++i) {
-    if (seen[stream.vertices[i]]) {
+    if (is_present[stream.vertices[i]]) {
       throw std::invalid_argument("vertices: " + std::to_string(stream.vertices[i]) +
                                   " appears twice");
     }
-    seen[stream.vertices[i]] = true;
+    is_present[stream.vertices[i]] = true;
   }
 }
 
-// Places in the stream of the vertices among which overlaps are counted: those of smallest draw.
+// Returns stream positions of the vertices for estimated overlaps: those with the smallest draws.
 template <typename Vertex>
 std::vector<int64_t> sampled_places(const TrainingStream<Vertex>& stream) {
   const uint64_t key = stream_key(Stream::partition, stream.seed, 0, 0);
@@ -82,13 +83,13 @@ std::vector<int64_t> sampled_places(const TrainingStream<Vertex>& stream) {
   if (size < stream.num_vertices) {
     std::nth_element(order.begin(), order.begin() + size, order.end());
   }
-  std::vector<int64_t> places(size);
-  for (int64_t i = 0; i < size; ++i) places[i] = order[i].second;
-  std::sort(places.begin(), places.end());
-  return places;
+  std::vector<int64_t> positions(size);
+  for (int64_t i = 0; i < size; ++i) positions[i] = order[i].second;
+  std::sort(positions.begin(), positions.end());
+  return positions;
 }
 
-// |TV_i & IN(v)| for every part i: walked where that is short, else counted among the sample.
+// |TV_i & IN(v)| for every part i: by a walk if it is short, otherwise estimated from the sample.
 template <typename Vertex>
 class Overlaps {
  public:
@@ -112,20 +113,20 @@ class Overlaps {
                : 0;
   }
 
-  // Of the vertex at `place`, after all those before it.
-  const std::vector<int64_t>& count(int64_t place) {
+  // Returns the overlaps of the vertex at `position`; calls must be in stream order.
+  const std::vector<int64_t>& count(int64_t position) {
     std::fill(counts_.begin(), counts_.end(), 0);
-    if (next_long_ < long_.size() && long_[next_long_] == place) {
+    if (next_long_ < long_.size() && long_[next_long_] == position) {
       count_bits(rows_.row(static_cast<int64_t>(next_long_++)));
     } else {
-      walk_.visit(stream_.vertices[place], [&](Vertex u) { add(part_of_[u]); });
+      walk_.visit(stream_.vertices[position], [&](Vertex u) { add(part_of_[u]); });
     }
     return counts_;
   }
 
-  void assign(int64_t place, int16_t part) {
-    part_of_[stream_.vertices[place]] = part;
-    if (next_sampled_ < sampled_.size() && sampled_[next_sampled_] == place) {
+  void assign(int64_t position, int16_t part) {
+    part_of_[stream_.vertices[position]] = part;
+    if (next_sampled_ < sampled_.size() && sampled_[next_sampled_] == position) {
       part_of_slot_[next_sampled_++] = part;
     }
   }
@@ -143,20 +144,20 @@ class Overlaps {
     }
   }
 
-  std::vector<Vertex> vertices_at(const std::vector<int64_t>& places) const {
-    std::vector<Vertex> found;
-    found.reserve(places.size());
-    for (const int64_t place : places) found.push_back(stream_.vertices[place]);
-    return found;
+  std::vector<Vertex> vertices_at(const std::vector<int64_t>& positions) const {
+    std::vector<Vertex> vertices;
+    vertices.reserve(positions.size());
+    for (const int64_t position : positions) vertices.push_back(stream_.vertices[position]);
+    return vertices;
   }
 
   const TrainingStream<Vertex>& stream_;
-  std::vector<int64_t> long_, sampled_;  // places in the stream
+  std::vector<int64_t> long_, sampled_;  // stream positions
   size_t next_long_ = 0, next_sampled_ = 0;
   ReachRows rows_;
   Walk<Vertex> walk_;
-  std::vector<int16_t> part_of_;       // of vertices
-  std::vector<int16_t> part_of_slot_;  // of sampled_
+  std::vector<int16_t> part_of_;       // [num_vertices]
+  std::vector<int16_t> part_of_slot_;  // [sampled_.size()]
   std::vector<int64_t> counts_;
 };
 

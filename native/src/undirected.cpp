@@ -12,7 +12,7 @@ namespace gnnscale {
 namespace {
 
 constexpr int64_t kGrain = 4096;
-// Vertices whose cursors are walked together: 1 MiB of them stays in a core's own cache.
+// Vertices whose cursors advance as one group: 1 MiB of cursors stays in a core's own cache.
 constexpr int64_t kWalked = 1 << 17;
 
 template <typename Vertex>
@@ -29,7 +29,7 @@ bool is_simple(const Lists<Vertex>& lists, int num_threads) {
   return simple;
 }
 
-// A copy of the lists without loops and repeated neighbours, ascending.
+// Returns a copy of the lists without self-loops and repeated neighbors, ascending.
 template <typename Vertex>
 void make_simple(const Lists<Vertex>& lists, int num_threads, Undirected<Vertex>* out) {
   const int64_t n = lists.num_vertices;
@@ -60,8 +60,9 @@ void make_simple(const Lists<Vertex>& lists, int num_threads, Undirected<Vertex>
   out->num_duplicates = lists.indptr[n] - num_loops - indptr[n];
 }
 
-// Calls use(u, v) for the edges v <- u without a reverse: v does not send to u. For every u, v
-// ascends. Lists are walked in the order of v while each u's own list is walked along: one pass.
+// Calls use(u, v) for the edges v <- u without a reverse, that is, v is not in the list of u. For
+// every u, v ascends. One pass: lists are walked in the order of v while a cursor advances along
+// each u's own list.
 template <typename Vertex, typename Use>
 void for_one_way(const Lists<Vertex>& lists, int num_threads, const Use& use) {
   parallel_for(lists.num_vertices, kWalked, num_threads, [&](int64_t begin, int64_t end) {
@@ -81,7 +82,8 @@ void for_one_way(const Lists<Vertex>& lists, int num_threads, const Use& use) {
   });
 }
 
-// The lists with the reverse of every one-way edge merged in. `starts` has the offsets of those.
+// Merges the reverse of every one-way edge into the lists. `starts` has offsets of the one-way
+// edges.
 template <typename Vertex>
 void add_reverses(const Lists<Vertex>& lists, const std::vector<int64_t>& starts, int num_threads,
                   Undirected<Vertex>* out) {
@@ -116,7 +118,7 @@ Undirected<Vertex> make_undirected(const Lists<Vertex>& lists, int num_threads) 
     make_simple(lists, num_threads, &out);
     simple.indptr = out.indptr.data.get();
     simple.indices = out.indices.data.get();
-    // Array ends with the entries that are valid.
+    // The array ends with its valid entries.
     out.indices.size = simple.indptr[n];
   }
   std::vector<int64_t> starts(n + 1);

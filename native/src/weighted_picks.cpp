@@ -21,32 +21,32 @@
 namespace gnnscale {
 namespace {
 
-// Of so many neighbours those with the smallest times are found by comparing each with all.
+// Up to this many neighbors, the smallest times are found by comparing all pairs.
 constexpr int64_t kFew = 128;
-// Vertices whose slots one thread fills at a time.
+// Vertices whose slots one work item fills.
 constexpr int64_t kListsAtOnce = 4096;
 
-// The edges of a list that are drawn, at most kMaxDrawn. Lists that are drawn from have no two
-// edges whose lower 32 bits are the same.
+// Set of a list's drawn edges, at most kMaxDrawn. No two edges of a list with draws have equal
+// lower 32 bits.
 class Drawn {
  public:
-  // Whether the edge was not drawn before.
+  // Inserts an edge. Returns whether it was new.
   bool insert(int64_t edge) {
-    const auto place = static_cast<uint32_t>(edge);
-    bool found = false;
-    for (int64_t i = 0; i < size_; ++i) found |= places_[i] == place;
-    if (!found) places_[size_++] = place;
-    return !found;
+    const auto key = static_cast<uint32_t>(edge);
+    bool is_drawn = false;
+    for (int64_t i = 0; i < size_; ++i) is_drawn |= keys_[i] == key;
+    if (!is_drawn) keys_[size_++] = key;
+    return !is_drawn;
   }
 
  private:
   int64_t size_ = 0;
-  uint32_t places_[kMaxDrawn];
+  uint32_t keys_[kMaxDrawn];
 };
 
 // Efraimidis and Spirakis (IPL 2006): of independent exponential times with the weights as rates,
-// the k smallest are k draws one after the other. A heap keeps the smallest seen so far. Edges of
-// which skips(edge) is true are not picked.
+// the k smallest are k successive draws. A heap keeps the smallest times so far. Edges with
+// skips(edge) are not picked.
 template <typename Skips>
 void pick_smallest(uint64_t key, const WeightedList& list, int64_t k, Skips&& skips, int64_t* out) {
   constexpr int64_t kAtOnce = 128;
@@ -69,16 +69,17 @@ void pick_smallest(uint64_t key, const WeightedList& list, int64_t k, Skips&& sk
       if (static_cast<int64_t>(heap.size()) == k) bound = heap.front().first;
     }
   }
-  // A file may have changed since its weights were counted; what is missing is then any neighbour.
+  // The file may have changed since its weights were counted; missing picks become arbitrary
+  // neighbors.
   for (int64_t i = 0; i < k; ++i) {
     out[i] = i < static_cast<int64_t>(heap.size()) ? heap[i].second : list.begin;
   }
   std::sort(out, out + k);
 }
 
-// The same for at most kFew neighbours.
+// As above, for at most kFew neighbors.
 void pick_smallest_of_few(uint64_t key, const WeightedList& list, int64_t k, int64_t* out) {
-  static const auto places = [] {
+  static const auto positions = [] {
     std::array<int64_t, kFew> numbers;
     std::iota(numbers.begin(), numbers.end(), 0);
     return numbers;
@@ -86,15 +87,15 @@ void pick_smallest_of_few(uint64_t key, const WeightedList& list, int64_t k, int
   const int64_t n = list.end - list.begin;
   double times[kFew];
   uint64_t bits[kFew + kCandidates];
-  int64_t kept[kFew + 1];
+  int64_t picks[kFew + 1];
   GNNSCALE_FOR_ISA(pick_kernels).exponentials(key, 0, list.weights + list.begin, n, times);
-  std::memcpy(bits, times, n * sizeof(double));  // times are positive, so their bits order them
+  std::memcpy(bits, times, n * sizeof(double));  // times are positive, so their bits are ordered
   std::fill(bits + n, bits + n + kCandidates, 0);
-  GNNSCALE_FOR_ISA(labor_kernels).keep_few(bits, places.data(), n, k, list.begin, kept);
-  std::copy_n(kept, k, out);
+  GNNSCALE_FOR_ISA(labor_kernels).keep_few(bits, positions.data(), n, k, list.begin, picks);
+  std::copy_n(picks, k, out);
 }
 
-// Slots of damaged lists may be written by several threads at once, word by word.
+// Stores slots word by word, atomically: several threads may write the slots of damaged lists.
 void store(const WeightSlot* filled, int64_t size, WeightSlot* slots) {
   constexpr int64_t kWords = sizeof(WeightSlot) / sizeof(uint64_t);
   const auto* from = reinterpret_cast<const unsigned char*>(filled);
@@ -114,33 +115,34 @@ int64_t checked_slots(int64_t num_vertices, int64_t num_edges) {
 
 void finish_replaced(const WeightedPick& pick, int64_t* out) {
   GNNSCALE_FOR_ISA(weighted_kernels).edges_in(pick.list, pick.key, pick.k, out);
-  for (int64_t i = 0; i < pick.k; ++i) out[i] = out[i] < 0 ? pick.list.begin : out[i];  // as above
+  for (int64_t i = 0; i < pick.k; ++i) out[i] = out[i] < 0 ? pick.list.begin : out[i];  // missing
 }
 
-// Of more than kCompared draws, as the kernel does it.
-int64_t distinct_of_many(const WeightedPick& pick, int64_t most, int64_t* out) {
+// Draws k > kCompared distinct edges, equal to the kernel's draws.
+int64_t distinct_of_many(const WeightedPick& pick, int64_t max_count, int64_t* out) {
   GNNSCALE_FOR_ISA(weighted_kernels).edges_in(pick.list, pick.key, pick.k, out);
-  Drawn drawn;
+  Drawn distinct;
   int64_t count = 0;
-  for (int64_t i = 0; i < most && count < pick.k; ++i) {
+  for (int64_t i = 0; i < max_count && count < pick.k; ++i) {
     const auto number = static_cast<uint64_t>(i);
     const int64_t edge =
         i < pick.k ? out[i]
                    : pick.list.edge_in(pick.list.aliased_at(block_random(pick.key, number)),
                                        edge_random(pick.key, number));
-    if (edge >= 0 && drawn.insert(edge)) out[count++] = edge;
+    if (edge >= 0 && distinct.insert(edge)) out[count++] = edge;
   }
   return count;
 }
 
-// What is drawn twice is rejected, so that each draw is one from those that are left. When there
-// were too many, those that are left have exponential times: the next draws, made another way.
+// Completes a list of distinct draws: rejecting repeated draws makes each pick a draw from the
+// remaining edges. If the number of draws was exhausted, exponential times pick the remaining
+// edges.
 void finish_drawn(const WeightedPick& pick, int64_t* out) {
-  const int64_t most = max_draws(pick.degree(), pick.k);
+  const int64_t max_count = max_draws(pick.degree(), pick.k);
   const int64_t count =
       pick.k <= kCompared
-          ? GNNSCALE_FOR_ISA(weighted_kernels).distinct_in(pick.list, pick.key, pick.k, most, out)
-          : distinct_of_many(pick, most, out);
+          ? GNNSCALE_FOR_ISA(weighted_kernels).distinct_in(pick.list, pick.key, pick.k, max_count, out)
+          : distinct_of_many(pick, max_count, out);
   if (count == pick.k) return;
   const auto is_drawn = [&](int64_t edge) {
     return std::find(out, out + count, edge) != out + count;
@@ -150,10 +152,10 @@ void finish_drawn(const WeightedPick& pick, int64_t* out) {
 
 }  // namespace
 
-int64_t num_weighted(const float* weights, int64_t n, int64_t most) {
-  int64_t found = 0;
-  for (int64_t i = 0; i < n && found < most; ++i) found += weights[i] > 0;
-  return found;
+int64_t num_weighted(const float* weights, int64_t n, int64_t max_count) {
+  int64_t num_positive = 0;
+  for (int64_t i = 0; i < n && num_positive < max_count; ++i) num_positive += weights[i] > 0;
+  return num_positive;
 }
 
 void WeightedPick::finish(int64_t* out) const {
@@ -171,7 +173,8 @@ void WeightedPick::finish(int64_t* out) const {
 WeightSlots::WeightSlots(const int64_t* indptr, int64_t num_vertices, const float* weights,
                          int64_t num_edges, int num_threads, const Poll& poll)
     : slots_(checked_slots(num_vertices, num_edges)) {
-  // Damaged lists may overlap; no more is read than there is, and threads may write the same slots.
+  // Damaged lists may overlap: reads are capped at the number of edges, and threads may write one
+  // slot concurrently.
   std::atomic<int64_t> num_read{0};
   std::atomic<bool> all_positive{true};
   parallel_for(num_vertices, kListsAtOnce, num_threads, poll, [&](int64_t first, int64_t last) {

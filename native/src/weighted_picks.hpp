@@ -1,4 +1,4 @@
-// Which neighbours of a vertex are picked by the weights of their edges.
+// Weighted sampling of a vertex's neighbors.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace gnnscale {
 
-// How many of n weights are positive, at most `most`. Others are never picked: 0, and what only a
-// damaged store has.
-int64_t num_weighted(const float* weights, int64_t n, int64_t most);
+// Returns the number of positive weights among n, at most `max_count`. All other edges are never picked:
+// weight 0, or NaN and negative weights in a damaged store.
+int64_t num_weighted(const float* weights, int64_t n, int64_t max_count);
 
-// What is picked from one list: k of its neighbours, of which at least k have positive weights, one
-// after the other with probability proportional to the weights of those that are left; or, with
-// replacement, of all. A function of `key` and of the weights; memory is of the order of k, however
-// many neighbours there are.
+// Weighted pick from one list: k of its neighbors, one after the other with probability
+// proportional to weight among the remaining neighbors, of which at least k have positive weights;
+// or, with replacement, among all. A function of `key` and the weights; memory is O(k), independent
+// of the degree.
 struct WeightedPick {
   WeightedList list;
   uint64_t key;
@@ -23,11 +23,11 @@ struct WeightedPick {
   bool replace;
 
   int64_t degree() const { return list.end - list.begin; }
-  // Whether any neighbour is drawn from slots.
+  // Returns whether neighbors are drawn from slots.
   bool draws() const { return k > 0 && (replace || draws_from_slots(degree(), k)); }
 
-  // Of a pick that draws: writes the random numbers by which its first k draws find slots, and
-  // fetches these.
+  // Requires draws(). Writes the random numbers that select the slots of the first k draws, and
+  // prefetches the slots.
   void find(int64_t* draws) const {
     for (int64_t i = 0; i < k; ++i) {
       const uint64_t random = block_random(key, static_cast<uint64_t>(i));
@@ -36,8 +36,8 @@ struct WeightedPick {
     }
   }
 
-  // Replaces these numbers by the slots of the draws' blocks, and fetches those that were not
-  // found.
+  // Replaces the random numbers by the slots of the draws' blocks, and prefetches slots not yet
+  // fetched.
   void open(int64_t* draws) const {
     for (int64_t i = 0; i < k; ++i) {
       const auto random = static_cast<uint64_t>(draws[i]);
@@ -46,8 +46,8 @@ struct WeightedPick {
     }
   }
 
-  // Writes the edges that are picked in place of the slots: in the order in which they are drawn,
-  // and those without a draw in the order of the list.
+  // Replaces the slots by the picked edges: drawn edges in draw order, edges picked without draws
+  // in list order.
   void finish(int64_t* out) const;
 };
 

@@ -1,4 +1,4 @@
-// The name of a mapped file, and how a process ends that reads a page which is gone.
+// Tests of the names of mapped files, and of the exit of a process that reads a lost page.
 #include "gnnscale/bus_errors.hpp"
 
 #include <fcntl.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-// A file of two pages, mapped, and shortened to one.
+// A mapped file of two pages, shortened to one.
 struct Shortened {
   explicit Shortened(const std::string& suffix = "") {
     std::string pattern = "/tmp/gnnscale-bus-XXXXXX" + suffix;
@@ -58,7 +58,7 @@ struct Ended {
   std::string text;
 };
 
-// How a child ends that does `work`, and what it wrote.
+// Runs `work` in a child. Returns its exit status and output.
 template <typename Work>
 Ended ended(Work&& work) {
   int line[2];

@@ -1,5 +1,5 @@
-// Rows in caches and the host: every number of caches and threads against plain loops. The kernels
-// that read rows from addresses are in rows_test.cpp.
+// Tests of rows in caches and the host against plain loops, for every number of caches and threads.
+// rows_test.cpp tests the kernels that read rows from addresses.
 #include "gnnscale/cached_rows.hpp"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace {
 
 constexpr int64_t kNumVertices = 5000, kLength = 7;
 
-// A host whose row v holds v, v + 1, ..., and caches of other numbers, so that one sees where a row
-// is from.
+// A host whose row v holds v, v + 1, ..., and caches with distinct values, so that a row's value
+// tells its location.
 struct Store {
   std::vector<float> host;
   std::vector<std::vector<float>> cached;
@@ -57,7 +57,7 @@ struct Store {
   }
 };
 
-// The store's slots once more, as ranks.
+// Returns the store's slots as ranked slots.
 std::unique_ptr<RankedSlots> ranked(const Store& store) {
   std::vector<int32_t> vertices(store.starts.back());
   for (int32_t vertex = 0; vertex < kNumVertices; ++vertex) {
@@ -202,7 +202,7 @@ void test_copies() {
   std::vector<int64_t> from(700), to(700);
   for (int64_t i = 0; i < 700; ++i) {
     from[i] = i * i % kNumVertices;
-    to[i] = i * 3 % 1000;  // distinct, as 3 and 1000 have no common factor
+    to[i] = i * 3 % 1000;  // distinct, since 3 and 1000 are coprime
   }
   for (const int threads : {1, 3}) {
     std::vector<float> target(1000 * (kLength + 2), 0.5F);

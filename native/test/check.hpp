@@ -1,11 +1,11 @@
-// The smallest test framework that does: CHECK reports what does not hold and goes on; a test's
-// main returns check_result().
+// Minimal test framework: CHECK reports a failure and continues; a test's main returns
+// check_result().
 #pragma once
 
 #include <atomic>
 #include <cstdio>
 
-// The address sanitizer's own locks do not survive a fork beside a busy thread, and the thread
+// The address sanitizer's own locks do not survive a fork next to a busy thread, and the thread
 // sanitizer cannot follow a child that starts threads.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;

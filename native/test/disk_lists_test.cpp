@@ -16,7 +16,7 @@
 namespace gnnscale {
 namespace {
 
-// A topology in memory, and its neighbours in a file after `offset` other bytes.
+// A topology in memory, and its neighbors in a file after `offset` leading bytes.
 template <typename Vertex>
 struct OnDisk {
   OnDisk(std::vector<int64_t> offsets, std::vector<Vertex> neighbors, int64_t bytes_before)
@@ -43,7 +43,7 @@ struct OnDisk {
   std::string path = "disk_lists_" + std::to_string(getpid());
 };
 
-// Vertex 0 has more neighbours than a block, every seventh none.
+// Vertex 0 has more neighbors than a block, every seventh vertex has none.
 template <typename Vertex>
 OnDisk<Vertex> made(int64_t num_vertices, int64_t offset) {
   std::mt19937_64 random(1);

@@ -1,4 +1,4 @@
-// Undirected graphs, their text, clusters, coarse graphs, and refined parts.
+// Tests of undirected graphs, their text, clusters, coarse graphs, and refined parts.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::vector<T> to_vector(const Array<T>& array) {
   return {array.data.get(), array.data.get() + array.size};
 }
 
-// Two triangles, 0 to 2 and 3 to 5, and the bridge between 2 and 3.
+// Two triangles, 0 to 2 and 3 to 5, and a bridge between 2 and 3.
 template <typename Vertex>
 struct Bridge {
   std::vector<int64_t> indptr{0, 2, 4, 7, 10, 12, 14};
@@ -40,7 +40,7 @@ template <typename Vertex>
 void test_undirected_by_hand() {
   const Bridge<Vertex> bridge;
   CHECK(make_undirected(bridge.lists(), 2).unchanged);
-  // 1 -> 0 twice, 0 -> 0, 0 -> 1, 2 -> 1, and vertex 3 alone.
+  // 1 -> 0 twice, 0 -> 0, 0 -> 1, 2 -> 1; vertex 3 is isolated.
   const std::vector<int64_t> indptr{0, 3, 5, 5, 5};
   const std::vector<Vertex> indices{1, 1, 0, 2, 0};
   for (const int threads : {1, 2}) {
@@ -53,7 +53,7 @@ void test_undirected_by_hand() {
   }
 }
 
-// More vertices than are walked together.
+// More vertices than one group of cursors.
 void test_undirected_against_sets() {
   constexpr int64_t kVertices = 200000;
   std::vector<int64_t> indptr{0};
@@ -106,7 +106,7 @@ void test_refinement_by_hand() {
     CHECK(owner[0] == owner[1] && owner[1] == owner[2] && owner[2] != owner[3]);
     CHECK(owner[3] == owner[4] && owner[4] == owner[5]);
   }
-  // All in one part: a triangle leaves it.
+  // All vertices start in one part: a triangle leaves it.
   const std::vector<int64_t> half{3, 3};
   std::vector<int32_t> owner(6);
   const Refined found =
@@ -117,7 +117,7 @@ void test_refinement_by_hand() {
 
 void test_clusters_move_as_wholes() {
   const Bridge<int32_t> bridge;
-  const std::vector<int32_t> labels{0, 0, 0, 2, 2, 2};  // nobody is in cluster 1
+  const std::vector<int32_t> labels{0, 0, 0, 2, 2, 2};  // cluster 1 is empty
   const std::vector<int64_t> half{3, 3};
   std::vector<int32_t> owner(6);
   const Refined found =
@@ -144,7 +144,7 @@ void test_triangles_are_clusters_and_contract() {
   }
 }
 
-// A ring of rings, whose vertices have two weights each.
+// A ring of rings; every vertex has two weights.
 struct Rings {
   static constexpr int64_t kVertices = 20000;
   std::vector<int64_t> indptr{0}, weights;
@@ -184,7 +184,7 @@ void test_threads_agree() {
   }
 }
 
-// In whatever pass the poll throws.
+// Throws from the poll in every pass.
 void test_interrupted() {
   const Rings rings;
   const std::vector<int64_t> most(8, Rings::kVertices * 2 / 3);

@@ -1,4 +1,4 @@
-// The order of a block's edges for a streaming kernel, by hand and by what has to hold of any.
+// Tests of a block's edge order for a streaming kernel: by hand, and by invariants of any order.
 #include "gnnscale/fpga_edge_order.hpp"
 
 #include <bit>
@@ -27,7 +27,7 @@ uint64_t edge(float weight, uint64_t destination, bool first) {
          (first ? kFirstEntry : uint64_t{0});
 }
 
-// Destination 0 of sources 2, 3 and 2, destination 1 of none, destination 2 of source 3.
+// Destination 0 has sources 2, 3 and 2, destination 1 has none, destination 2 has source 3.
 const std::vector<int64_t> kIndptr{0, 3, 3, 4};
 const std::vector<int32_t> kIndices{2, 3, 2, 3};
 const std::vector<float> kWeights{1, 2, 3, 4};
@@ -68,7 +68,7 @@ void test_by_hand() {
 void test_slots_and_tiles_by_hand() {
   const std::vector<int32_t> wanted{2, 0};
   const Arranged made = arrange_block(tiny(wanted, OwnRow::concat, 1));
-  // Source 3 is the first neighbour of destination 2, source 2 that of destination 0.
+  // Source 3 is the first neighbor of destination 2, source 2 of destination 0.
   CHECK((all(made.sources) == std::vector<int32_t>{2, 0, 3}));
   CHECK((all(made.forward.tiles) == std::vector<int64_t>{0, 1, 1, 1, 1, 1}));
   const uint64_t none = kNull | kFirstEntry;
@@ -92,9 +92,9 @@ void test_no_destinations_and_repeated_ones() {
   CHECK(arrange_block(large).forward.tiles.size == 3);
 }
 
-using Entry = std::tuple<int64_t, int64_t, float>;  // slot * V + v, place of the source, weight
+using Entry = std::tuple<int64_t, int64_t, float>;  // slot * V + v, position of the source, weight
 
-// Reads the lists of all tiles as a kernel does. Rows of a slot are `stride(rows)` apart.
+// Reads the lists of all tiles as a kernel does. Rows of a slot have the stride `stride(rows)`.
 template <typename Stride, typename Use>
 void read(const EdgeTiles& made, int64_t num_sources, const Stride& stride, const Use& use) {
   int64_t first = 0, words = 0;
@@ -131,7 +131,7 @@ void test_any(uint64_t key, OwnRow own_row, int64_t tile_rows, int64_t backward_
     for (int64_t i = 0; i < degree; ++i) {
       const uint64_t drawn = draw(key + 1, dst * 10'000 + i);
       indices.push_back(static_cast<int32_t>(below(drawn, num_src)));
-      weights.push_back(static_cast<float>(weights.size()));  // distinct: they name the edges
+      weights.push_back(static_cast<float>(weights.size()));  // distinct: they identify the edges
     }
     indptr.push_back(static_cast<int64_t>(indices.size()));
     if (dst % 3 != 0) destinations.push_back(static_cast<int32_t>(dst));

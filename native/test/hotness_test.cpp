@@ -1,4 +1,4 @@
-// The hottest vertices, sharing them out, and values passed to in-neighbours.
+// Tests of hottest vertices, their assignment to members, and values propagated to in-neighbors.
 #include <algorithm>
 #include <limits>
 #include <new>
@@ -35,7 +35,7 @@ void test_hottest_by_hand() {
     CHECK((of(60, {}) == std::vector<Vertex>{2, 0, 3, 5, 1, 4}));
     CHECK((of(60, keys(degrees)) == std::vector<Vertex>{2, 3, 0, 5, 1, 4}));
     CHECK((of(int64_t{1} << 62, {}).size() == 6));
-    // The third begins at 20, below 21; the fourth does not.
+    // The third vertex begins at 20, below 21; the fourth does not.
     CHECK((of(21, keys(degrees)) == std::vector<Vertex>{2, 3, 0}));
     CHECK((of(20, keys(degrees)) == std::vector<Vertex>{2, 3}));
     CHECK(of(0, {}).empty());
@@ -49,7 +49,7 @@ void test_bytes_of_lists() {
   const CacheBytes bytes{8, 4, offsets.data(), 10};
   CHECK(bytes.of(0) == 20 && bytes.of(1) == 8 && bytes.of(2) == 36);
   for (const int threads : {1, 4}) {
-    // 1 takes 8 bytes, 2 then 36.
+    // Vertex 1 takes 8 bytes, then vertex 2 takes 36.
     CHECK((found<int32_t>({keys(hotness), {}, 3, bytes, 8}, threads) == std::vector<int32_t>{1}));
     CHECK(
         (found<int32_t>({keys(hotness), {}, 3, bytes, 44}, threads) == std::vector<int32_t>{1, 2}));
@@ -78,13 +78,13 @@ void test_cold_and_large_ones_are_left_out() {
   }
 }
 
-// More vertices than one range and one short segment have, many of them alike.
+// More vertices than one range and one short segment, many with equal keys.
 template <typename Value>
 void test_hottest_of_many(int64_t num_vertices, int64_t num_values, int64_t num_degrees) {
   std::vector<Value> hotness(num_vertices);
   std::vector<int64_t> degrees(num_vertices), offsets(num_vertices + 1);
   for (int64_t v = 0; v < num_vertices; ++v) {
-    // Heavy tails, so that both exact and wide buckets are in use.
+    // A heavy tail, so that both exact and wide buckets are used.
     const double x = unit(draw(1, v));
     hotness[v] = static_cast<Value>(static_cast<double>(num_values) * x * x * x * x);
     degrees[v] = static_cast<int64_t>(below(draw(2, v), num_degrees));
@@ -138,13 +138,14 @@ void test_share_out_by_hand() {
     return member;
   };
   for (const int threads : {1, 3}) {
-    // 3 is as hot to both, and 1 has more room; 0 is hotter to 0; 2 again goes where room is.
+    // Vertex 3 is equally hot to both, and member 1 has more free bytes; 0 is hotter to member 0; 2
+    // goes to the member with free bytes.
     CHECK((of({10, 11}, {1}, threads) == std::vector<int16_t>{1, 0, 1, 0}));
-    // 0 has room for one vertex, 1 for none.
+    // Member 0 has capacity for one vertex, member 1 for none.
     CHECK((of({1, 0}, {1}, threads) == std::vector<int16_t>{0, -1, -1, -1}));
-    // Of 4, 8, 12 and 4 bytes: 2 finds no room, but 1, which is smaller, does.
+    // Vertices of 4, 8, 12 and 4 bytes: 2 does not fit, but 1, which is smaller, does.
     CHECK((of({12, 4}, {4, 4, offsets.data(), 3}, threads) == std::vector<int16_t>{0, 0, -1, 1}));
-    // The first takes 3 and 0, the second 1.
+    // Member 0 takes vertices 3 and 0, member 1 takes 1.
     CHECK((taken == std::vector<int64_t>{12, 4} && reads == std::vector<int64_t>{5, 1, 4, 1}));
   }
 }

@@ -1,4 +1,4 @@
-// The kernels of every instruction set that this machine can run.
+// Kernels of every instruction set that this machine supports.
 #pragma once
 
 #include <vector>

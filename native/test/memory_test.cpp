@@ -1,4 +1,4 @@
-// Blocks that are used again, those that go, and what malloc is asked to keep.
+// Tests of reused blocks, evicted blocks, and malloc's settings.
 #include "gnnscale/memory.hpp"
 
 #include <malloc.h>
@@ -29,7 +29,7 @@ void test_blocks_of_a_size_are_used_again() {
     CHECK(kept >= size);
     void* other = take_block(3 * size);
     CHECK(other != first && idle_bytes() == kept);
-    void* second = take_block(size + size / 100);  // of the same size class
+    void* second = take_block(size + size / 100);  // in the size class of `first`
     CHECK(second == first);
     CHECK(idle_bytes() < kept);
     return_block(second);
@@ -38,16 +38,16 @@ void test_blocks_of_a_size_are_used_again() {
 }
 
 void test_the_oldest_go_first() {
-  // Fills what is kept with blocks of 256 MiB at most; what was there before is gone.
+  // Fills the pool with blocks of up to 256 MiB, which evicts all earlier blocks.
   std::vector<void*> blocks;
   for (int i = 0; i < 6; ++i) blocks.push_back(take_block(200 * kMiB));
   for (void* block : blocks) return_block(block);
   CHECK(idle_bytes() <= kMaxIdleBytes && idle_bytes() > kMaxIdleBytes / 2);
-  const size_t each = idle_bytes() / 4;  // 200 MiB and a header are a class of 224 MiB
+  const size_t each = idle_bytes() / 4;  // 200 MiB and a header are in the class of 224 MiB
   CHECK(idle_bytes() == 4 * each);
   for (size_t i = 5; i > 1; --i) CHECK(take_block(200 * kMiB) == blocks[i]);
   CHECK(idle_bytes() == 0);
-  // A block that is used again is young again: the other one goes.
+  // Reusing a block makes it the youngest: the older one is evicted.
   return_block(blocks[2]);
   void* other = take_block(100 * kMiB);
   return_block(other);
@@ -58,7 +58,7 @@ void test_the_oldest_go_first() {
   return_block(large);
   CHECK(idle_bytes() <= kMaxIdleBytes && idle_bytes() > before);
   CHECK(take_block(200 * kMiB) == blocks[2]);
-  CHECK(idle_bytes() < 800 * kMiB);  // that of 100 MiB is gone
+  CHECK(idle_bytes() < 800 * kMiB);  // the block of 100 MiB was evicted
   for (size_t i = 2; i < 6; ++i) return_block(blocks[i]);
 }
 
@@ -70,7 +70,7 @@ void test_a_block_beyond_the_bound_is_not_kept() {
 }
 
 #ifdef __GLIBC__
-// As glibc before 2.35: thresholds of mmap beyond HEAP_MAX / 2 are refused.
+// As glibc before 2.35, which rejects mmap thresholds above HEAP_MAX / 2.
 int threshold = 0;
 
 int old_glibc(int setting, int value) {
@@ -85,7 +85,7 @@ void test_malloc_keeps_what_it_can() {
   CHECK(keep_freed_memory(old_glibc) == 32 << 20);
   CHECK(threshold == 32 << 20);
   CHECK(keep_freed_memory(refuses) == 0);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose malloc takes nothing
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their malloc has no settings
   CHECK(keep_freed_memory() >= 32 << 20);
 #endif
 }

@@ -1,5 +1,5 @@
-// Maxima over neighbours and scores of pairs: every instruction set against plain loops. Buffers
-// end where the last row does, so that the address sanitizer sees one byte too many.
+// Tests of max aggregation and pair scores on every instruction set against plain loops. Buffers
+// end where the last row does, so that the address sanitizer detects reads past the end.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -17,22 +17,22 @@ namespace {
 
 constexpr int64_t kLengths[] = {1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 32, 33, 64, 100, 511, 512, 530};
 constexpr int64_t kDst = 4, kSrc = 6;
-// Destination 0 has three edges, one of them twice, 1 none, 2 one, 3 three.
+// Destination 0 has three edges, two of them equal, 1 has none, 2 has one, 3 has three.
 const std::vector<int64_t> kIndptr{0, 3, 3, 4, 7};
 const std::vector<int32_t> kIndices{5, 1, 1, 0, 2, 3, 5};
-// The same edges by source, and their places.
+// The edges by source, and their positions.
 const std::vector<int64_t> kBySource{0, 1, 3, 4, 5, 5, 7};
 const std::vector<int32_t> kDestinations{2, 0, 0, 3, 3, 0, 3};
 const std::vector<int64_t> kPlaces{3, 1, 2, 4, 5, 0, 6};
 
-// Whole numbers from -3 to 3, which every type holds and of which many are equal.
+// Returns integers from -3 to 3, which every type represents and many of which are equal.
 std::vector<float> numbers(int64_t size, uint64_t key) {
   std::vector<float> made(size);
   for (int64_t i = 0; i < size; ++i) made[i] = static_cast<float>(below(draw(key, i), 7)) - 3.0F;
   return made;
 }
 
-// The same in another type, and back.
+// Converts values to another type and back.
 std::vector<unsigned char> stored(const std::vector<float>& values, DType dtype) {
   std::vector<unsigned char> bytes(values.size() * element_bytes(dtype));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -110,7 +110,7 @@ struct Scored {
   bool operator==(const Scored&) const = default;
 };
 
-// Whole numbers and a slope of a half: plain loops are exact in any order.
+// Integers and a slope of one half: plain loops are exact in any order.
 void test_pairs_of(const PairKernels& kernels, int64_t heads, int64_t width) {
   const int64_t length = heads * width, num_edges = kIndptr.back();
   const std::vector<float> own = numbers(kDst * length, 1), z = numbers(kSrc * length, 2),

@@ -1,4 +1,4 @@
-// The thread pool: from several callers at once, from within itself, and after a fork.
+// Tests of the thread pool: concurrent callers, nested calls, and forks.
 #include "gnnscale/parallel.hpp"
 
 #include <sys/wait.h>
@@ -20,7 +20,8 @@ using namespace gnnscale;
 
 namespace {
 
-// Whether every item in [0, num_items) is visited exactly once, in chunks of at most `grain`.
+// Returns whether every item in [0, num_items) is visited exactly once, in chunks of at most
+// `grain`.
 bool covers(int64_t num_items, int64_t grain, int num_threads) {
   std::vector<std::atomic<int>> visits(num_items);
   std::atomic<bool> fits{true};
@@ -49,7 +50,7 @@ void test_run_threads() {
     });
     const int count = entered;
     CHECK(count >= 1 && count <= 4);
-    CHECK(left == count);  // all of them are done
+    CHECK(left == count);  // all threads have finished
   }
 }
 
@@ -63,7 +64,7 @@ void test_callers_at_once() {
   for (std::thread& caller : callers) caller.join();
 }
 
-// Requests of 8, 8 and 16 threads have 32 threads at work at the same moment.
+// Requests of 8, 8 and 16 threads have 32 threads running concurrently.
 void test_requests_add_up() {
   constexpr int kAtOnce = 32;
   for (int repeat = 0; repeat < 3; ++repeat) {
@@ -99,7 +100,7 @@ void test_nested() {
   for (const auto& count : visits) CHECK(count == 1);
 }
 
-// A child has none of the pool's threads, and waits for none of the locks that others held.
+// A forked child has none of the pool's threads, and does not wait for locks held by lost threads.
 void test_fork() {
   std::atomic<bool> stop{false};
   std::thread other([&] {
@@ -111,7 +112,7 @@ void test_fork() {
   for (int repeat = 0; repeat < 20; ++repeat) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(20);  // a child that waits for ever fails
+      alarm(20);  // a child that waits forever fails
       const Array<int> array(100000);
       _exit(covers(1000, 10, 4) ? 0 : 1);
     }
@@ -124,7 +125,7 @@ void test_fork() {
   CHECK(covers(1000, 10, 4));
 }
 
-// Of a body that forks, the child has the thread that did alone: it is told, and can go on.
+// If a body forks, the child has only the forking thread: it gets an error, and can continue.
 void test_fork_inside() {
   for (int repeat = 0; repeat < 5; ++repeat) {
     const auto caller = std::this_thread::get_id();
@@ -159,7 +160,7 @@ void test_blocks_from_several_threads() {
   for (std::thread& caller : callers) caller.join();
 }
 
-// What a body throws in any thread reaches the caller, and the pool goes on working.
+// An exception of a body in any thread reaches the caller, and the pool keeps working.
 void test_bodies_that_throw() {
   for (int repeat = 0; repeat < 50; ++repeat) {
     CHECK_THROWS(parallel_for(1000, 10, 4,
@@ -173,7 +174,7 @@ void test_bodies_that_throw() {
   }
 }
 
-// Every chunk of a phase sees what all chunks of those before it did.
+// Every chunk of a phase sees the writes of all chunks of earlier phases.
 void test_phases() {
   for (const int threads : {1, 2, 4, 16}) {
     for (const int64_t size : {0, 1, 5, 300}) {
@@ -200,7 +201,7 @@ void test_phases() {
   }
 }
 
-// What a phase throws, as it is prepared or in a chunk, ends it, and leaves out those that follow.
+// An exception in a phase's preparation or chunk ends it, and later phases are skipped.
 void test_phases_that_throw() {
   const auto refuse = [](bool really) {
     if (really) throw std::bad_alloc();
@@ -223,7 +224,7 @@ void test_phases_that_throw() {
   }
 }
 
-// Polled in the caller's thread alone; what a poll throws leaves the rest undone.
+// Polls run only in the caller's thread; an exception of a poll skips the remaining chunks.
 void test_polls() {
   const auto caller = std::this_thread::get_id();
   for (const int threads : {1, 4}) {
@@ -242,7 +243,7 @@ void test_polls() {
     }
     done = num_polls = 0;
     const Poll fail = [&] {
-      while (threads > 1 && done == 0) std::this_thread::yield();  // the others are at work
+      while (threads > 1 && done == 0) std::this_thread::yield();  // waits for a worker
       if (threads > 1 || ++num_polls == 3) throw std::bad_alloc();
     };
     CHECK_THROWS(parallel_for(2000, 1, threads, fail,

@@ -1,4 +1,4 @@
-// Edges between parts, hops, and PaGraph's stream.
+// Tests of edges between parts, hop distances, and PaGraph's stream.
 #include <new>
 #include <numeric>
 #include <stdexcept>
@@ -30,13 +30,13 @@ struct Lists {
   }
 };
 
-// A loop at 1, two edges 2 -> 0, and nobody sends to 3.
+// A self-loop at 1, two edges 2 -> 0, and no edge from 3.
 template <typename Vertex>
 Lists<Vertex> tiny() {
   return {{1, 2, 2}, {1, 3}, {3, 4}, {}, {0}};
 }
 
-// Hubs, loops and repeated edges.
+// Hubs, self-loops and repeated edges.
 Lists<int32_t> large(int64_t num_vertices) {
   Lists<int32_t> lists{};
   for (int64_t v = 0; v < num_vertices; ++v) {
@@ -56,7 +56,8 @@ void test_cut_by_hand() {
   for (const int threads : {1, 4}) {
     std::vector<int64_t> counts(4);
     count_cut(lists.topology(), owner.data(), 2, counts.data(), threads);
-    // Into 0: 1, 2, 2 of part 1. Into 1 and 2, of part 1: 1 of part 1, 3 and 3 of part 0.
+    // Into 0: 1, 2, 2 from part 1. Into 1 and 2, both in part 1: 1 from part 1, 3 and 3 from part
+    // 0.
     CHECK((counts == std::vector<int64_t>{0, 2, 3, 1}));
   }
   for (const int16_t bad : {-2, 2, 32767}) {
@@ -89,7 +90,7 @@ void test_hops_by_hand() {
   }
 }
 
-// In one go, one by one and by many threads.
+// In one call, vertex by vertex, and with several threads.
 void test_hops_at_once_and_one_by_one() {
   constexpr int64_t kVertices = 20000;
   const auto lists = large(kVertices);
@@ -111,7 +112,7 @@ void test_hops_at_once_and_one_by_one() {
   }
 }
 
-// Two triangles, and 6, which sends to 2 and 3.
+// Two triangles, and vertex 6, with edges to 2 and 3.
 template <typename Vertex>
 void test_stream_by_hand() {
   const Lists<Vertex> lists{{1, 2}, {0, 2}, {0, 1, 6}, {4, 5, 6}, {3, 5}, {3, 4}, {}};
@@ -131,7 +132,7 @@ void test_stream_by_hand() {
   CHECK_THROWS(assign_stream(stream, parts.data(), hops.data(), 1), std::invalid_argument);
 }
 
-// Walked, by bits of all and by bits of some; by one thread and by many.
+// Overlaps by walks, by exact bitmaps and by sampled bitmaps; with one thread and with several.
 void test_streams_agree() {
   constexpr int64_t kVertices = 6000;
   const auto lists = large(kVertices);
@@ -162,7 +163,7 @@ void test_streams_agree() {
   }
 }
 
-// Whatever the stream does by then: cost walks, collect bits, walk, or reach.
+// Interrupts the stream in each stage: estimating costs, collecting bits, walking, reaching.
 void test_interrupted_streams() {
   const auto lists = large(6000);
   std::vector<int32_t> order(3000);

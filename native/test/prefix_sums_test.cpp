@@ -1,4 +1,4 @@
-// Prefix sums over an order of vertices, and the part of each member.
+// Tests of prefix sums over an order of vertices, and the split of the order by member.
 #include <stdexcept>
 #include <vector>
 
@@ -41,7 +41,7 @@ void test_sums_by_hand() {
   }
 }
 
-// More vertices than one thread takes at a time.
+// More vertices than one work item.
 void test_many(int64_t num_vertices) {
   std::vector<int32_t> order, values;
   std::vector<int16_t> member;
@@ -49,7 +49,7 @@ void test_many(int64_t num_vertices) {
   std::vector<int64_t> sums{0};
   for (int64_t i = 0; i < num_vertices; ++i) {
     order.push_back(static_cast<int32_t>(num_vertices - 1 - i));
-    values.push_back(static_cast<int32_t>(i / 1000));  // falls along the order
+    values.push_back(static_cast<int32_t>(i / 1000));  // descends along the order
     member.push_back(static_cast<int16_t>(static_cast<int64_t>(below(draw(1, i), 4)) - 1));
     if (member[i] >= 0) expected[member[i]].push_back(order[i]);
   }

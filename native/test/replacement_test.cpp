@@ -16,20 +16,21 @@ using namespace gnnscale;
 
 namespace {
 
-// Large allocations until one fails; fewer than 0 for none.
+// Number of large allocations until one fails; negative: none fails.
 int until_out_of_memory = -1;
 constexpr size_t kLarge = 512;
 
 }  // namespace
 
-// Not inlined: the compiler would see memory of malloc deleted, and memory of new freed.
+// Not inlined: the compiler would otherwise diagnose a mismatch of malloc with delete, and of new
+// with free.
 [[gnu::noinline]] void* operator new(size_t size) {
   if (size >= kLarge && until_out_of_memory >= 0 && until_out_of_memory-- == 0)
     throw std::bad_alloc();
   if (void* found = std::malloc(std::max<size_t>(size, 1))) return found;
   throw std::bad_alloc();
 }
-// Temporary buffers of the standard library are asked for in this way.
+// The standard library allocates temporary buffers by this overload.
 [[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
   return std::malloc(std::max<size_t>(size, 1));
 }
@@ -57,7 +58,7 @@ bool served(const Replaced& found, int64_t num_hits, int64_t num_previous, int64
          found.num_misses == num_misses;
 }
 
-// 0 is read again soonest, then 2; 1 is not.
+// 0 has the nearest next use, then 2; 1 has none.
 void test_nearest_use_by_hand() {
   const Vertices priority{0, 9, 0, 0};
   Replacement replacement(priority.data(), 4, 2, false);
@@ -70,14 +71,14 @@ void test_nearest_use_by_hand() {
   CHECK((slots(replacement) == Vertices{0, -1, 1, -1}));
   found = replacement.advance(2);
   CHECK(served(found, 1, 0, 1));
-  CHECK(found.positions.size == 0);  // 3 passes by
+  CHECK(found.positions.size == 0);  // 3 bypasses the cache
   CHECK((values(replacement.look_up(2)) == Vertices{1, 0}));
   CHECK(served(replacement.advance(1), 2, 0, 0));
   CHECK_THROWS(replacement.advance(1), std::invalid_argument);
   CHECK_THROWS(replacement.look_up(1), std::invalid_argument);
 }
 
-// Nothing is known: the highest priority, then the lowest vertex.
+// No known uses: the highest priority wins, then the lowest vertex.
 void test_priority_by_hand() {
   const Vertices priority{-5, 7, INT32_MIN, 7, INT32_MAX};
   Replacement replacement(priority.data(), 5, 2, false);
@@ -85,11 +86,11 @@ void test_priority_by_hand() {
   CHECK((values(replacement.advance(1).positions) == Vertices{1, 3}));
   expect(replacement, {4});
   const Replaced found = replacement.advance(1);
-  CHECK((values(found.slots) == Vertices{0}));  // that of 3
+  CHECK((values(found.slots) == Vertices{0}));  // the slot of 3
   CHECK((slots(replacement) == Vertices{-1, 1, -1, -1, 0}));
 }
 
-// 0 is read by the next batch as well and leaves the slot to 1.
+// The next batch also reads 0, which leaves its slot to 1.
 void test_match_by_hand() {
   const Vertices priority{9, 0, 0, 0};
   Replacement replacement(priority.data(), 4, 1, true);
@@ -113,7 +114,7 @@ void test_what_is_refused_changes_nothing() {
   const std::vector<int64_t> wide{0, int64_t{1} << 32};
   CHECK_THROWS(replacement.expect({wide.data(), true}, 2, 1), std::invalid_argument);
   CHECK(served(replacement.advance(1), 0, 0, 1));
-  CHECK((slots(replacement) == Vertices{0, -1, -1}));  // 1 is not expected a second time
+  CHECK((slots(replacement) == Vertices{0, -1, -1}));  // 1 is not expected again
 }
 
 Vertices random_batch(int64_t num_vertices, int64_t size, uint64_t seed) {
@@ -124,7 +125,7 @@ Vertices random_batch(int64_t num_vertices, int64_t size, uint64_t seed) {
   return {batch.begin(), batch.end()};
 }
 
-// What is in the cache is what the rows moved make of it, whatever the number of threads.
+// The cache's contents follow from the copied rows, for any number of threads.
 void test_threads_agree(bool match) {
   constexpr int64_t kVertices = 60000, kSteps = 24, kAhead = 5;
   Vertices priority(kVertices);
@@ -134,7 +135,7 @@ void test_threads_agree(bool match) {
   Vertices cache(9000, -1);
   std::vector<Vertices> batches;
   for (int64_t step = 0; step < kSteps; ++step) {
-    // Sizes that make the ring grow while it is in use.
+    // Sizes that grow the ring while it is in use.
     batches.push_back(random_batch(kVertices, 20000 + 1500 * step, 2 + step));
     expect(one, batches[step], 1);
     expect(four, batches[step], 4);
@@ -159,7 +160,7 @@ void test_threads_agree(bool match) {
   }
 }
 
-// A batch whose vertices with small numbers come more often than others.
+// A batch in which vertices with small numbers are more frequent.
 Vertices skewed_batch(int64_t num_vertices, int64_t size, uint64_t seed) {
   std::set<int32_t> batch;
   for (int64_t i = 0; i < size; ++i) {
@@ -169,7 +170,7 @@ Vertices skewed_batch(int64_t num_vertices, int64_t size, uint64_t seed) {
   return {batch.begin(), batch.end()};
 }
 
-// What the cache holds after the first batch, by the rule in plain words.
+// Returns the cache's contents after the first batch, by a plain implementation of the rule.
 Vertices kept(const std::vector<Vertices>& batches, size_t first, size_t last,
               const Vertices& content, const Vertices& priority, size_t capacity) {
   std::vector<size_t> next(priority.size(), last);
@@ -187,8 +188,8 @@ Vertices kept(const std::vector<Vertices>& batches, size_t first, size_t last,
   return all;
 }
 
-// With a short window most rows of the cache are idle; with a long one, some that are expected
-// leave. The batches end some time, and begin again.
+// With a short window most cached rows are idle; with a long one, some expected rows are evicted.
+// The batches run out, and start again.
 void test_large_caches_keep_what_the_rule_says(int64_t capacity, size_t window) {
   constexpr int64_t kVertices = 100000;
   constexpr size_t kSteps = 60, kPause = 30;
@@ -214,7 +215,7 @@ void test_large_caches_keep_what_the_rule_says(int64_t capacity, size_t window) 
   }
 }
 
-// A call that runs out of memory can be made again.
+// A call that ran out of memory can be repeated.
 void test_out_of_memory(int64_t capacity) {
   constexpr int64_t kVertices = 20000, kSteps = 20, kAhead = 3;
   const Vertices priority(kVertices);

@@ -24,7 +24,7 @@ constexpr auto kSoon = std::chrono::milliseconds(60000);
 
 uint8_t byte_at(int64_t at) { return static_cast<uint8_t>(draw(7, static_cast<uint64_t>(at))); }
 
-// A file of pseudo-random bytes that goes with it.
+// A temporary file of pseudo-random bytes.
 class TestFile {
  public:
   explicit TestFile(int64_t size) {
@@ -90,11 +90,11 @@ void test_requests_by_hand() {
   Request found = requests.next(keys.data(), 0, 5);
   CHECK(found.begin == 0 && found.length == 2560 && found.needed == 2128);
   CHECK(found.first == 0 && found.last == 3 && found.distinct == 2);
-  // The last row begins in the next block, and would end beyond the longest request.
+  // The last row begins in the next block, and would exceed the longest request.
   found = requests.next(keys.data(), 3, 5);
   CHECK(found.begin == 4096 && found.length == 1536 && found.last == 4);
   CHECK(requests.next(keys.data(), 4, 5).begin == 6128 / 512 * 512);
-  // A row longer than requests may be is one, wherever it begins.
+  // A row longer than the maximum request is one request, wherever it begins.
   const Requests small({"", 511, 100, 1000}, {.max_request_bytes = 1}, 512);
   CHECK(small.max_bytes() == 1536);
   CHECK(small.next(keys.data(), 0, 5).length == 1536);
@@ -123,14 +123,14 @@ void test_sorting() {
 }
 
 void test_rows(const ReaderOptions& options, int64_t row_bytes) {
-  const TestFile data(128 + 3001 * row_bytes);  // which is no whole number of blocks
+  const TestFile data(128 + 3001 * row_bytes);  // not a whole number of blocks
   const RowFile file{data.path, 128, 3001, row_bytes};
   RowReader reader(file, options);
   std::vector<Wanted> wanted;
   std::vector<int64_t> tickets;
   for (const int64_t size : {3000, 0, 1, 700, 2500}) {
     wanted.push_back(some_rows(file, size, wanted.size()));
-    if (size > 0) wanted.back().rows[0] = 3000;  // the end of the file
+    if (size > 0) wanted.back().rows[0] = 3000;  // end of the file
   }
   for (Wanted& each : wanted) tickets.push_back(submit(reader, each));
   int64_t num_rows = 0;
@@ -188,7 +188,7 @@ void test_refusals(ReadEngine engine) {
   CHECK_THROWS(submit(reader, wanted), std::invalid_argument);
 }
 
-// What is beyond the new end fails, and nothing else does.
+// Only reads beyond the new end fail.
 void test_file_that_became_shorter(const ReaderOptions& options) {
   const TestFile data(2000 * 100);
   const RowFile file{data.path, 0, 2000, 100};
@@ -207,7 +207,7 @@ void test_closing_early(ReadEngine engine) {
   const TestFile data(20000 * 512);
   const RowFile file{data.path, 0, 20000, 512};
   for (const bool explicitly : {false, true}) {
-    std::vector<Wanted> wanted;  // which the reader writes to until it is closed
+    std::vector<Wanted> wanted;  // the reader writes to it until it is closed
     RowReader reader(file, {.depth = 3, .max_request_bytes = 512, .engine = engine});
     for (int i = 0; i < 4; ++i) wanted.push_back(some_rows(file, 5000, i));
     for (Wanted& each : wanted) submit(reader, each);

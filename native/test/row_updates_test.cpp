@@ -10,7 +10,7 @@ using namespace gnnscale;
 
 namespace {
 
-// A table of five rows, with what is kept of them, and gradients of three of its rows.
+// A table of five rows with its optimizer state, and gradients of three of its rows.
 struct Tables {
   explicit Tables(int64_t width) : width(width), x(5 * width), gradients(3 * width) {
     for (size_t i = 0; i < x.size(); ++i) x[i] = 0.37F * static_cast<float>(i % 23) - 3.1F;
@@ -32,7 +32,7 @@ struct Tables {
   std::vector<int32_t> ids{3, 0, 4};
 };
 
-// One after the other, in the order that is promised.
+// Adam by plain loops, in the documented order of operations.
 void adam_slowly(Tables& t) {
   for (int64_t i = 0; i < 3; ++i) {
     for (int64_t j = 0; j < t.width; ++j) {

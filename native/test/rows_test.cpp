@@ -1,5 +1,6 @@
-// Conversions, gather, aggregation, products and activations: every instruction set against plain
-// loops. Buffers end where the last row does, so that the address sanitizer sees one byte too many.
+// Tests of conversions, gather, aggregation, products and activations on every instruction set
+// against plain loops. Buffers end where the last row does, so that the address sanitizer detects
+// reads past the end.
 #include "gnnscale/rows.hpp"
 
 #include <algorithm>
@@ -34,7 +35,7 @@ std::vector<int64_t> lengths() {
   return all;
 }
 
-// IEEE binary16 by its definition.
+// Returns an IEEE binary16 value by its definition.
 float half_value(uint16_t half) {
   const int exponent = half >> 10 & 31, mantissa = half & 1023;
   const double sign = half >> 15 ? -1 : 1;
@@ -49,15 +50,15 @@ float half_value(uint16_t half) {
 
 float bfloat16_value(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
-// The nearer of the two neighbours in bfloat16, the even one of a tie.
+// Returns the nearest bfloat16; ties to even.
 uint16_t nearest_bfloat16(float value) {
   const auto below = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
   const uint32_t rest = std::bit_cast<uint32_t>(value) & 0xffff;
   return rest > 0x8000 || (rest == 0x8000 && below % 2 == 1) ? below + 1 : below;
 }
 
-// Rows with random contents, kept as bytes of their type; between rows with a scale are as many
-// bytes as there are elements between others.
+// Rows with random contents, stored as bytes of their type. The padding between rows with a scale
+// has as many bytes as the padding between all other rows has elements.
 struct Matrix {
   DType dtype;
   int64_t num_rows, length, stride;
@@ -87,7 +88,7 @@ struct Matrix {
       std::memcpy(&bytes[row * stride], &scale, sizeof scale);
     }
   }
-  // Small whole numbers, and in the wider types also such with halves, are exact in every type.
+  // Sets an element to a small integer or, in the wider types, a half-integer: exact in every type.
   void set(int64_t at, float value) {
     if (dtype == DType::float32) {
       value *= 0.5F;
@@ -99,7 +100,7 @@ struct Matrix {
       std::memcpy(&bytes[at * 2], &half, 2);
     }
   }
-  // For whole numbers up to 2,048.
+  // For integers up to 2,048.
   static uint16_t half_of(float value) {
     if (value == 0) return 0;
     int exponent;
@@ -131,7 +132,7 @@ struct Matrix {
   Rows rows() const { return {bytes.data(), dtype, length, stride}; }
 };
 
-// Output rows between sentinels that nobody may touch.
+// Output rows between sentinels that must stay unchanged.
 struct Output {
   static constexpr unsigned char kUntouched = 0xa5;
   DType dtype;
@@ -146,7 +147,7 @@ struct Output {
         bytes(((rows - 1) * apart + columns) * width_of(type), kUntouched) {}
   MutableRows rows() { return {bytes.data(), dtype, length, stride}; }
 
-  // Whether row i, column j is expected(i, j) rounded to the type, bit for bit.
+  // Returns whether row i, column j is expected(i, j) rounded to the type, bit for bit.
   template <typename Expected>
   bool is(const Expected& expected) const {
     std::vector<unsigned char> wanted(bytes.size(), kUntouched);
@@ -162,7 +163,8 @@ struct Output {
   }
 };
 
-// All 65,536 patterns of the half types, in rows that are vectorised and in rows too short for it.
+// All 65,536 patterns of the half types, in rows that are vectorized and in rows too short for
+// vectors.
 void test_every_half() {
   std::vector<uint16_t> patterns(1 << 16);
   for (size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<uint16_t>(i);
@@ -191,7 +193,7 @@ void test_every_half() {
   }
 }
 
-// float32 → bfloat16 around every bfloat16: it, its neighbours, the tie and the tie's neighbours.
+// float32 → bfloat16 around every bfloat16: it, its neighbors, the tie and the tie's neighbors.
 void test_rounding() {
   std::vector<float> values;
   for (uint32_t upper = 0; upper < 0x10000; ++upper) {
@@ -232,7 +234,7 @@ void test_gather() {
             kernels.rows->gather({x.rows(), ids, 7, out.rows()}, 0, 7);
             CHECK(out.is([&](int64_t i, int64_t j) { return x.at(ids[i], j); }));
           }
-          // Two pieces of the output, from wherever they are.
+          // Two pieces of the output, from arbitrary addresses.
           const auto row = [&](int64_t i) { return &x.bytes[i * x.stride * width_of(in)]; };
           const void* const rows[] = {row(6), row(3), row(0), row(1), row(3)};
           Output out(to, 5, length, length + 5);
@@ -247,7 +249,7 @@ void test_gather() {
   }
 }
 
-// Floats of many magnitudes: sums of them depend on the order.
+// Returns floats of many magnitudes, whose sums depend on the order.
 std::vector<float> rounded_floats(int64_t size, uint64_t key) {
   std::vector<float> all(size);
   for (int64_t i = 0; i < size; ++i) {
@@ -262,8 +264,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Five destinations: with several neighbours, twice the same, without any, more than are
-// prefetched.
+// Five destinations: with several neighbors, with a repeated neighbor, without any, and with more
+// neighbors than the prefetch distance.
 struct Block {
   std::vector<int64_t> indptr{0, 3, 5, 5, 6, 30};
   std::vector<int32_t> indices{0, 5, 2, 4, 4, 1};
@@ -282,7 +284,7 @@ struct Block {
   }
 };
 
-// What aggregate promises, with the same operations in the same order.
+// Returns one element of `aggregate`, by its documented operations in their order.
 float reference(const Aggregate& task, const Matrix& x, const Matrix* self, const Matrix* gate,
                 int64_t dst, int64_t column) {
   float sum = 0.0F;
@@ -338,7 +340,8 @@ void test_aggregate() {
     for (const DType in : kStored) {
       for (const DType to : kComputed) {
         for (const int64_t length : lengths()) {
-          // Every combination of options for some lengths, one after the other for the rest.
+          // Every combination of options for some lengths, one option at a time for all other
+          // lengths.
           const bool all = length == 3 || length == 16 || length == 37;
           for (unsigned options = 0; options < 32; ++options) {
             if (all || options % 8 == length % 8) {
@@ -351,7 +354,7 @@ void test_aggregate() {
   }
 }
 
-// A gate that is not a number lets nothing through, in rows of any length.
+// A NaN gate closes, in rows of any length.
 void test_gate_that_is_no_number() {
   const std::vector<int64_t> indptr{0, 1};
   const std::vector<int32_t> indices{0};
@@ -370,7 +373,7 @@ void test_gate_that_is_no_number() {
   }
 }
 
-// The public entries, which split the work: more rows than a thread takes at a time.
+// The public functions, which split the work: more rows than one work item.
 void test_threads() {
   constexpr int64_t kRows = 3000, kLength = 40;
   const Matrix x(DType::float16, 100, kLength, kLength, 1);
@@ -396,7 +399,8 @@ void test_threads() {
   }
 }
 
-// A destination with most of the edges, whose columns threads share, first, last and in between.
+// A destination with most of the edges, whose columns threads share, placed first, last and in
+// between.
 void test_hubs() {
   constexpr int64_t kRows = 40, kEdges = 9000;
   for (const int64_t hub : {int64_t{0}, int64_t{17}, kRows - 1}) {
@@ -426,7 +430,7 @@ void test_hubs() {
   }
 }
 
-// Sums that are continued in several calls are those of one call.
+// Sums continued over several calls equal the sums of one call.
 void test_sums_that_go_on() {
   const Block block;
   constexpr int64_t kLength = 144;
@@ -443,7 +447,7 @@ void test_sums_that_go_on() {
     task.weights = block.weights.data();
     task.out = {whole.data(), DType::float32, kLength, kLength};
     kernels.rows->aggregate(task, 0, 5);
-    // The last destination's 24 edges in two calls, the second of which leaves others alone.
+    // The last destination's 24 edges in two calls; the second one must not change other rows.
     std::vector<int64_t> first = block.indptr;
     first.back() = 13;
     const std::vector<int32_t> all{0, 1, 2, 3, 4}, last{4};
@@ -476,7 +480,7 @@ void test_dot() {
       CHECK(static_cast<double>(kernels.rows->dot(left, right, length)) == expected);
     }
   }
-  // Two destinations, three edges, a head's column of two.
+  // Two destinations, three edges, a head of two columns.
   const std::vector<float> a{1, 2, 3, 4}, x{1, 0, 0, 1, 5, 5};
   const std::vector<int64_t> indptr{0, 1, 3};
   const std::vector<int32_t> indices{2, 0, 1};
@@ -486,7 +490,7 @@ void test_dot() {
   CHECK((out == std::vector<float>{15, -1, 3, -1, 4, -1}));
 }
 
-// Partial sums of every sixteenth column, then a tree: what dot promises.
+// Returns a dot product by its definition: partial sums of every sixteenth column, then a tree.
 float dot_by_definition(const float* a, const float* b, int64_t length) {
   float partial[16] = {};
   for (int64_t j = 0; j < length; ++j) {
@@ -537,7 +541,7 @@ void test_instruction_sets_give_the_same_bits() {
   }
 }
 
-// What relu_dropout should leave, element by element.
+// Returns one element of relu_dropout.
 float dropped(const ReluDropout& task, float x, int64_t row, int64_t column) {
   const auto vertex = static_cast<uint64_t>(task.vertices[row]);
   const uint64_t random = draw(combine(task.key, vertex), static_cast<uint64_t>(column / 4));
@@ -555,7 +559,7 @@ void test_relu_dropout(const Kernels& kernels, DType dtype, int64_t rows, int64_
     std::vector<unsigned char> bytes = x.bytes;
     const float scale = drop == 0 ? 1.0F : 1.5F;
     const ReluDropout task{{bytes.data(), dtype, length, length}, ids, rows, 42, drop, scale};
-    // In two parts: what is drawn for a row does not depend on where a thread starts.
+    // Two calls: a row's draws must not depend on where a thread starts.
     kernels.activation->relu_dropout(task, rows / 3, rows);
     kernels.activation->relu_dropout(task, 0, rows / 3);
     bool same = true;
@@ -588,7 +592,7 @@ void test_relu_dropout() {
   }
 }
 
-// The public entries, which split the work.
+// The public functions, which split the work.
 void test_threads_of_relu_dropout() {
   constexpr int64_t kRows = 30000, kLength = 10, kSize = kRows * kLength;
   std::vector<float> x(kSize), expected;
@@ -636,8 +640,8 @@ void test_edge_softmax() {
   CHECK(near(alpha[0], 0.5) && near(alpha[1], 0.75) && near(alpha[4], 1));
 }
 
-// The exponential is the one that rounds right, for all that a difference of scores can be: two
-// edges, of which the first has the largest score, have weights 1 and e^x before they are divided.
+// The exponential rounds correctly over the range of score differences: of two edges, the first
+// with the largest score, the weights before division are 1 and e^x.
 void test_exponentials() {
   constexpr int64_t kPairs = 200000;
   std::vector<int64_t> indptr{0};
@@ -654,7 +658,7 @@ void test_exponentials() {
     num_wrong += alpha[2 * i + 1] != value / (1.0F + value);
   }
   CHECK(num_wrong == 0);
-  // Differences beyond what floats hold, and what is no number.
+  // Differences beyond the range of floats, infinities and NaN.
   const std::vector<int64_t> three{0, 2, 4, 6};
   const float inf = std::numeric_limits<float>::infinity();
   scores = {0, -inf, 3e38F, -3e38F, std::numeric_limits<float>::quiet_NaN(), 0};
@@ -668,7 +672,7 @@ void test_gather_columns() {
     for (const DType in : kStored) {
       for (const int64_t length : lengths()) {
         const Matrix x(in, 5, length, length + 3, length);
-        const int64_t more = length % 2;  // words beyond those of a row
+        const int64_t more = length % 2;  // padding words beyond the row
         const int64_t num_words = (length + kWordColumns - 1) / kWordColumns + more;
         std::vector<float> out(num_words * 5 * kWordColumns, -1.0F);
         const GatherColumns task{x.rows(), {ids, false}, 5, num_words, out.data()};

@@ -1,4 +1,4 @@
-// Relabelling, neighbour picking on every instruction set, neighbour and layer-wise sampling.
+// Tests of relabeling, neighbor picking on every instruction set, neighbor and layer-wise sampling.
 #include "gnnscale/sampler.hpp"
 
 #include <sys/mman.h>
@@ -70,7 +70,7 @@ bool same(const SampledBatch<Vertex>& a, const SampledBatch<Vertex>& b) {
   return true;
 }
 
-// Every vertex has 0 to 60 neighbours, some of them many times the same.
+// Every vertex has 0 to 60 neighbors, with repetitions.
 template <typename Vertex>
 Graph<Vertex> random_graph(int64_t num_vertices) {
   std::vector<std::vector<Vertex>> neighbors(num_vertices);
@@ -83,7 +83,7 @@ Graph<Vertex> random_graph(int64_t num_vertices) {
   return Graph<Vertex>(neighbors);
 }
 
-// Both tables, and both ways to use them.
+// Dense and hash tables, with parallel and serial relabeling.
 const Relabelling kDenseAtOnce{int64_t{1} << 30, 1}, kDenseInTurn{int64_t{1} << 30, 1000};
 const Relabelling kHashedAtOnce{0, 1}, kHashedInTurn{0, 1000};
 
@@ -114,8 +114,8 @@ void test_relabel() {
   }
 }
 
-// Stamps run out within the loop, between batches and within them: before, at and after that,
-// batches are as in a new map.
+// Stamps run out between batches and within them: batches before, during and after the reset equal
+// the batches of a new map.
 void test_relabel_starts_over() {
   constexpr uint32_t kLast = std::numeric_limits<uint32_t>::max();
   for (const int64_t dense_bytes : {kDense, kHashed}) {
@@ -136,7 +136,7 @@ void test_relabel_starts_over() {
   }
 }
 
-// A hash table that grows keeps its ids, and gives way to a dense table that is not larger.
+// A growing hash table keeps its ids, and is replaced by a dense table that is not larger.
 void test_relabel_grows() {
   for (const int64_t num_vertices : {1 << 19, 1 << 23}) {
     RelabelMap<int64_t> map(num_vertices, kHashed);
@@ -154,7 +154,7 @@ void test_relabel_grows() {
   }
 }
 
-// Ids that differ in their upper half alone share slot and tag.
+// Ids that differ only in their upper half share slot and tag.
 void test_relabel_wide_ids() {
   RelabelMap<int64_t> map(int64_t{1} << 40, kHashed);
   std::vector<int64_t> vertices(300);
@@ -165,21 +165,21 @@ void test_relabel_wide_ids() {
   }
 }
 
-// Edges of `num_vertices` vertices at most, of which the first are many times the same.
+// Returns edges of at most `num_vertices` vertices, the first of which repeat often.
 template <typename Vertex>
 std::vector<Vertex> random_edges(uint64_t key, int64_t num_edges, int64_t num_vertices) {
   std::vector<Vertex> edges;
   for (int64_t i = 0; i < num_edges; ++i) {
     const int64_t bound = i % 3 == 0 ? std::min<int64_t>(num_vertices, 10) : num_vertices;
     const auto vertex = static_cast<Vertex>(below(draw(key, i), bound));
-    // Wide ids also differ in their upper half alone.
+    // 64-bit ids also differ in their upper half only.
     edges.push_back(sizeof(Vertex) == 8 ? vertex / 4 + (vertex % 4 << 20 << 12) : vertex);
   }
   return edges;
 }
 
-// Hops that follow each other, relabelled at once by any number of threads: ids, their order, and
-// what the next hops and batches find are those of inserts one by one.
+// Successive hops, relabeled in parallel by any number of threads: ids, their order, and look-ups
+// of later hops and batches equal those of single inserts.
 template <typename Vertex>
 void test_relabel_at_once(int64_t num_edges, int64_t num_vertices, int64_t dense_bytes) {
   constexpr uint32_t kNearTheEnd = std::numeric_limits<uint32_t>::max() - 20000;
@@ -207,7 +207,7 @@ void test_relabel_at_once(int64_t num_edges, int64_t num_vertices, int64_t dense
         all.reserve(num_edges, vertices.data());
         at_once.start(all, vertices.data(), picked.data(), num_edges, grain, ids.data());
         const auto chunks = [&] { return at_once.num_chunks(); };
-        // Claims come from the end, so that the first appearance comes last.
+        // Claims run backward, so that the first appearance claims last.
         const std::array<Phase, 3> phases{{
             {chunks,
              [&](int64_t chunk) {
@@ -281,13 +281,13 @@ void test_picks_of(const PickKernels& kernels, const std::vector<std::array<int6
     for (const int64_t pick : reference_picks(key, begin, n, k, replace)) expected.push_back(pick);
     begin += n;
   }
-  // A neighbour's id is its position, so that what is picked shows where it was read.
+  // A neighbor's id is its position, so that a pick tells where it was read.
   std::vector<Vertex> indices(begin);
   for (int64_t i = 0; i < begin; ++i) indices[i] = static_cast<Vertex>(i);
   std::vector<Vertex> picked(indptr.back());
   std::vector<int64_t> positions(indptr.back() + kPickSlack);
-  // Tables that are looked up while neighbours are picked make no difference: none, one of vertices
-  // and one of hashes.
+  // Prefetching a relabeling table must not change the picks: no table, a dense one, and a hash
+  // table.
   const std::vector<uint64_t> table(std::max<int64_t>(begin, 1024));
   const void* const none = nullptr;
   for (const auto& [prefetched, shift] :
@@ -307,13 +307,13 @@ void test_picks_of(const PickKernels& kernels, const std::vector<std::array<int6
     };
     CHECK(pick());
     CHECK(std::equal(picked.begin(), picked.end(), expected.begin(), expected.end()));
-    // A graph that has fewer vertices makes the largest id none.
+    // A graph with fewer vertices makes the largest id invalid.
     hop.num_vertices = *std::max_element(expected.begin(), expected.end());
     CHECK(!pick());
   }
 }
 
-// Lists as they are, in chunks that begin and end anywhere.
+// Full lists, in chunks with arbitrary boundaries.
 template <typename Vertex>
 void test_copies_of(const PickKernels& kernels) {
   std::vector<int64_t> begins, degrees, indptr{0};
@@ -355,7 +355,7 @@ void test_copies_of(const PickKernels& kernels) {
       };
       for (int64_t first = 0; first < num_edges; first += grain) CHECK(copy(first));
       CHECK(picked == expected);
-      hop.num_vertices = expected.back();  // which is then none
+      hop.num_vertices = expected.back();  // makes this id invalid
       CHECK(!copy((num_edges - 1) / grain * grain));
       CHECK(grain == num_edges || copy(0));
     }
@@ -380,14 +380,14 @@ void test_picks() {
   }
 }
 
-// One vertex with `degree` neighbours, sampled in many steps: each neighbour is kept as often.
+// One vertex with `degree` neighbors, sampled in many steps: neighbors are kept equally often.
 void test_uniform(int64_t degree, int64_t fanout, bool replace) {
   Graph<int32_t> graph({});
   for (int64_t i = 1; i <= degree; ++i) graph.indices.push_back(static_cast<int32_t>(i));
   graph.indptr.assign(degree + 2, degree);
   graph.indptr[0] = 0;
   Sampler<int32_t> sampler(graph.topology());
-  // Some twenty picks of each neighbour are expected.
+  // About twenty picks of each neighbor are expected.
   const int64_t num_steps = std::max<int64_t>(4000, 20 * degree / fanout);
   std::vector<int64_t> count(degree + 1);
   const std::vector<int32_t> seed_vertex{0};
@@ -412,7 +412,7 @@ void test_uniform(int64_t degree, int64_t fanout, bool replace) {
   CHECK(std::abs(chi_square_score(statistic, n - 1)) < 4);
 }
 
-// All 120 sets of three among ten are as likely, over steps and over vertices.
+// All 120 sets of three among ten are equally likely, over steps and over vertices.
 void test_uniform_sets() {
   constexpr int64_t kNumSeeds = 300, kNumSteps = 100;
   std::vector<std::vector<int64_t>> neighbors(kNumSeeds + 10);
@@ -444,8 +444,9 @@ void test_uniform_sets() {
   CHECK(std::abs(chi_square_score(statistic, 119)) < 4);
 }
 
-// 0 <- 1, 2; 1 <- 3; 2 <- 0, 3; 3 <- nobody; 4 <- 4.
-// Numbers of a list's neighbours one by one, of which copies have others.
+// 0 <- 1, 2; 1 <- 3; 2 <- 0, 3; 3 has no edges; 4 <- 4.
+// Returns LABOR's numbers of a list's neighbors by a plain loop; repeated neighbors get further
+// numbers.
 template <typename Vertex>
 std::vector<uint64_t> reference_numbers(uint64_t key, const std::vector<Vertex>& list) {
   std::vector<uint64_t> numbers;
@@ -458,7 +459,7 @@ std::vector<uint64_t> reference_numbers(uint64_t key, const std::vector<Vertex>&
   return numbers;
 }
 
-// Lists of every length, with copies at both ends and within, searched in one part or several.
+// Lists of every length, with repetitions at both ends and inside, searched in one call or several.
 template <typename Vertex>
 void test_labor_of(const LaborKernels& kernels) {
   constexpr uint64_t kKey = 7;
@@ -519,7 +520,7 @@ void test_labor_keeps_few(const LaborKernels& kernels) {
   }
 }
 
-// Batches are the same for any number of threads, with every table, and what is reached is in them.
+// Batches are equal for any number of threads and every table, and contain the input frontier.
 template <typename Vertex>
 void test_labor_everywhere() {
   const auto graph = random_graph<Vertex>(3000);
@@ -570,7 +571,7 @@ void test_full_neighbors_by_hand() {
     CHECK(batch.blocks[1].num_src == 5);
     CHECK(batch.blocks[0].importance.size == 0);
   }
-  // Only what the first hop reached first, 1 and 2, is expanded by the second.
+  // The second hop expands only 1 and 2, first reached by the first hop.
   const auto new_ones = sampler.sample_neighbors(of(seeds), {-1, -1}, false, 0, 0, 2, true);
   CHECK((values(new_ones.input_vertices) == std::vector<Vertex>{4, 0, 1, 2, 3}));
   CHECK((values(new_ones.blocks[0].indptr) == std::vector<int64_t>{0, 1, 3}));
@@ -605,8 +606,8 @@ void test_seeds_that_are_none() {
   CHECK((values(sample({1, 0}).input_vertices) == std::vector<int32_t>{1, 0}));
 }
 
-// One damaged entry of a topology: noticed by every sampler, whatever the number of threads, and
-// nothing is written outside of the scratch space (the sanitizers would tell).
+// One damaged entry of a topology: every sampler detects it, with any number of threads, and
+// nothing outside of the scratch memory is written (checked by the sanitizers).
 template <typename Vertex>
 void test_damaged_topology(const Relabelling& how) {
   const auto refused = [&](const Graph<Vertex>& graph) {
@@ -651,13 +652,13 @@ void test_sizes_have_limits(const Relabelling& how) {
   const int64_t huge = std::numeric_limits<int32_t>::max();
   CHECK_THROWS(sampler.sample_neighbors(of(seeds), {huge, 5}, true, 0, 0, 1), std::length_error);
   CHECK_THROWS(sampler.reach_neighbors(of(seeds), {5, huge}, true, 0, 0, 1), std::length_error);
-  // What was interrupted leaves nothing.
+  // An interrupted batch leaves no state.
   CHECK(sampler.reach_neighbors(of(seeds), {huge}, false, 0, 0, 1).vertices.size == 40);
   const auto batch = sampler.sample_neighbors(of(seeds), {huge}, false, 0, 0, 1);
   CHECK(batch.blocks[0].indices.size == 120 && batch.input_vertices.size == 40);
 }
 
-// Hops, fan-outs and batches before it, refused ones too, make no difference.
+// Results do not depend on hops, fan-outs and earlier batches, including rejected ones.
 template <typename Vertex>
 void test_what_is_reached_is_what_is_sampled(const Relabelling& how) {
   const auto graph = random_graph<Vertex>(5000);
@@ -685,7 +686,7 @@ void test_what_is_reached_is_what_is_sampled(const Relabelling& how) {
   }
 }
 
-// Threads, id width and how many others sample at once make no difference.
+// Results do not depend on threads, id width and the number of concurrent samplers.
 void test_same_answer_everywhere() {
   const auto narrow = random_graph<int32_t>(20000);
   const auto wide = random_graph<int64_t>(20000);
@@ -727,8 +728,8 @@ void test_same_answer_everywhere() {
   }
 }
 
-// Tables, threads, and whether these relabel at once or in turn, make no difference, on a graph of
-// a few hubs and many leaves; nor do the batches before.
+// Results do not depend on tables, threads, parallel or serial relabeling, or earlier batches, on a
+// graph of a few hubs and many leaves.
 template <typename Vertex>
 void test_same_answer_every_way() {
   constexpr int64_t kSize = 30000;
@@ -767,7 +768,7 @@ void test_same_answer_every_way() {
   }
 }
 
-// Every instruction set has the same bits, and they are those of a logarithm.
+// Every instruction set gives identical bits, which match a logarithm.
 void test_exponentials() {
   constexpr int64_t kSize = 1003;
   std::vector<float> weights(kSize);
@@ -794,8 +795,8 @@ void test_exponentials() {
   }
 }
 
-// Places, weights and rows are those of the edges, and asking for them changes no sample; what is
-// drawn by weight is the same for any number of threads too, and never weighs nothing.
+// Positions, weights and rows match the edges, and requesting them does not change the sample.
+// Weighted samples do not depend on the number of threads and never have an edge of weight 0.
 template <typename Vertex>
 void test_places_and_weights() {
   const auto graph = random_graph<Vertex>(5000);
@@ -862,7 +863,7 @@ void test_places_and_weights() {
   }
 }
 
-// The probability of each edge of a list, as its slots say.
+// Returns the probability of each edge of a list according to its slots.
 std::vector<double> probabilities(const WeightedList& list) {
   const int64_t size = list.num_blocks();
   std::vector<double> of_slots(size), found(list.end - list.begin);
@@ -878,7 +879,7 @@ std::vector<double> probabilities(const WeightedList& list) {
     const WeightSlot& slot = list.slots[i];
     double sum = 0;
     for (int64_t edge = list.begin_of(i); edge < list.end_of(i); ++edge) {
-      // What is kept of an edge's parts is its weight.
+      // The accepted share of an edge's parts is its weight.
       const double filled = static_cast<double>(list.weights[edge]) * kMaxParts / slot.largest;
       const int parts = slot.parts[edge % kWeightBlock];
       CHECK(list.weights[edge] > 0 ? parts - 1 < filled && filled <= parts * (1 + 1e-12)
@@ -892,8 +893,8 @@ std::vector<double> probabilities(const WeightedList& list) {
   return found;
 }
 
-// Slots give every edge the probability weight / sum; any number of threads fills them alike, and
-// those of damaged lists stay empty.
+// Slots give every edge the probability weight / sum; any number of threads fills equal slots, and
+// slots of damaged lists stay empty.
 void test_weight_slots() {
   std::vector<float> weights(1000);
   for (int64_t i = 0; i < 1000; ++i) {
@@ -926,7 +927,7 @@ void test_weight_slots() {
   const std::vector<int64_t> wrong{0, 20, 1001, -3, 50};
   const WeightSlots damaged(wrong.data(), 4, weights.data(), 1000, 2);
   for (int64_t i = 2; i < num_weight_slots(4, 1000); ++i) CHECK(damaged.data()[i].alias == 0);
-  // Draws of a list whose slots are those of another stay in it.
+  // Draws of a list with the slots of another list stay inside the list.
   const WeightedList list = weighted_list(weights.data(), slots.data(), 3, 40, 8);
   const WeightedList moved{weights.data(), slots.data() + 20, 40, 48};
   for (uint64_t i = 0; i < 1000; ++i) {
@@ -941,7 +942,7 @@ void test_weight_slots() {
                std::length_error);
 }
 
-// Kernels draw what the header says, of any list, also if weights are infinite.
+// Kernels draw as the header documents, for any list and for infinite weights.
 void test_weighted_kernels(const Kernels& kernels) {
   std::vector<float> weights(3000);
   for (int64_t i = 0; i < 3000; ++i) {
@@ -984,10 +985,10 @@ int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// Of a graph of 111 million vertices, a batch takes what its vertices need.
+// On a graph of 111 million vertices, a batch uses memory for its own vertices only.
 void test_memory_is_that_of_the_batch() {
   constexpr int64_t kSize = 111'000'000, kSeeds = 1024, kDegree = 128;
-  // Not written to but for the seeds, all offsets are 0 and take no memory.
+  // Except for the seeds, the untouched offsets are 0 and use no memory.
   void* offsets = mmap(nullptr, (kSize + 1) * sizeof(int64_t), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   CHECK(offsets != MAP_FAILED);
@@ -1013,7 +1014,7 @@ void test_memory_is_that_of_the_batch() {
   munmap(offsets, (kSize + 1) * sizeof(int64_t));
 }
 
-// Samplers are taken and returned all the time when the process forks; its child can sample.
+// The process forks while samplers are taken and returned; the child can sample.
 void test_fork_while_others_sample() {
   const auto graph = random_graph<int32_t>(100);
   SamplerPool<int32_t> pool(graph.topology());
@@ -1033,7 +1034,7 @@ void test_fork_while_others_sample() {
   for (int repeat = 0; repeat < 100; ++repeat) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(20);  // a child that waits for ever fails
+      alarm(20);  // a child that waits forever fails
       _exit(sample(one) == 1 ? 0 : 1);
     }
     int status = -1;
@@ -1045,8 +1046,8 @@ void test_fork_while_others_sample() {
   for (std::thread& other : others) other.join();
 }
 
-// Two layers of at most two vertices: only edges of the graph, and each edge's importance in the
-// mean over steps is 1.
+// Two layers of at most two vertices: all edges are the graph's, and each edge's mean importance
+// over steps is 1.
 void test_layers() {
   const Graph<int32_t> graph(
       std::vector<std::vector<int32_t>>{{1, 2, 3}, {2, 4}, {0, 1, 3, 4}, {0}, {}});
@@ -1094,7 +1095,7 @@ int main() {
   test_picks();
   test_labor();
   for (const int64_t degree : {10, 100, 1000, 50000}) {
-    // Sanitizers see nothing more in a minute of the same draws.
+    // Sanitizers find nothing more in a minute of equal draws.
     if (kSanitized && degree > 1000) continue;
     for (const int64_t fanout : {5, 9, 16, 25, 32, 33, 60}) {
       if (fanout < degree) test_uniform(degree, fanout, false);

@@ -1,4 +1,5 @@
-// Sums of several threads that stand for processes, each with its own SharedSum; and of processes.
+// Tests of shared sums by threads that stand for processes, each with its own SharedSum, and by
+// processes.
 #include "gnnscale/shared_sum.hpp"
 
 #include <signal.h>
@@ -24,7 +25,7 @@ struct Stopped : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Memory that processes share, of zeros.
+// Zeroed memory that processes share.
 struct Memory {
   explicit Memory(int64_t size) : num_bytes(SharedSum::num_bytes(size)) {
     data = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -39,7 +40,7 @@ struct Memory {
 
 const SharedSum::Poll nothing = [] {};
 
-// Calls work(rank, sums) in a thread for each rank, and returns what each threw.
+// Calls work(rank, sums) in a thread for each rank, and returns the exception of each.
 template <typename Work>
 std::vector<std::string> together(int64_t size, Work&& work) {
   const Memory memory(size);
@@ -89,7 +90,7 @@ bool sums_in_rank_order(int64_t size, int64_t count) {
 
 void test_sums() {
   for (const int64_t size : {1, 2, 3, 5}) {
-    // Fewer values than ranks, slices of no values, and more than one slot.
+    // Fewer values than ranks, empty slices, and more than one slot.
     for (const int64_t count : {0, 1, 7, 16, 33, 5000, 300'001}) {
       CHECK(sums_in_rank_order<float>(size, count));
       CHECK(sums_in_rank_order<double>(size, count));
@@ -159,7 +160,7 @@ void test_a_poll_ends_the_sum() {
   CHECK_THROWS(other.add(&value, 1, nothing), std::runtime_error);
 }
 
-// A process that is killed in the midst of sums: the other one, which asks, learns of it.
+// A process is killed during a sum: its peer, which polls, detects it.
 void test_a_process_that_dies() {
   const Memory memory(2);
   const pid_t child = fork();
@@ -184,7 +185,7 @@ void test_a_process_that_dies() {
   CHECK_THROWS(sums.add(values.data(), 5000, poll), Stopped);
 }
 
-// What a process writes that has gone wrong spoils sums, and nothing else.
+// Garbage written by a faulty process corrupts sums only.
 void test_nonsense_in_the_memory() {
   const Memory memory(3);
   std::memset(memory.data, 0xab, memory.num_bytes);

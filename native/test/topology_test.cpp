@@ -1,4 +1,4 @@
-// Compressed sparse columns, transposed blocks, generated topologies, and the memory under them.
+// Tests of compressed sparse columns, transposed blocks, generated topologies, and memory.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -50,7 +50,7 @@ void test_build_by_hand() {
          std::vector<Vertex>{1, 3, 0, 2, 1}));
 }
 
-// Ids and cursors that lead outside of the arrays.
+// Ids and cursors outside of the arrays.
 template <typename Vertex>
 void test_ids_that_lead_outside() {
   std::vector<int64_t> counts(4);
@@ -124,7 +124,7 @@ void test_sort_against_sets() {
 }
 
 void test_transpose_by_hand() {
-  // Destination 0 from 1 and 2, destination 1 from nobody, destination 2 from 2 and 0.
+  // Destination 0 has sources 1 and 2, destination 1 none, destination 2 has 2 and 0.
   const std::vector<int64_t> indptr{0, 2, 2, 4};
   const std::vector<int32_t> indices{1, 2, 2, 0};
   const std::vector<float> weights{1, -1, 2, -1, 3, -1, 4, -1}, scale{10, 20, 30};
@@ -182,10 +182,10 @@ void test_rmat() {
   CHECK_THROWS(rmat_edges(1, 0, 0.57, 0.19, 0.19, 0, 1), std::invalid_argument);
   CHECK_THROWS(rmat_edges(10, 23, 0.57, 0.19, 0.19, 0, 1), std::invalid_argument);
   CHECK_THROWS(rmat_edges(10, -1, 0.57, 0.19, 0.19, 0, 1), std::invalid_argument);
-  // All edges would be loops of one vertex.
+  // All edges would be self-loops of one vertex.
   CHECK_THROWS(rmat_edges(10, 3, 1.0, 0.0, 0.0, 0, 1), std::invalid_argument);
 
-  // Hubs: the thousandth part of the vertices has far more than the thousandth part of the ends.
+  // Hubs: a thousandth of the vertices has far more than a thousandth of the edge ends.
   const EdgeList edges = rmat_edges(20000, 200000, 0.57, 0.19, 0.19, 1, 2);
   std::vector<int64_t> degree(20000);
   count_in_degrees(edges.src.data.get(), 200000, 0, degree.data(),
@@ -217,7 +217,7 @@ void test_planted_partition() {
     inside += community[u] == community[v];
     heavy += (u < 300) + (v < 300);
   }
-  // 0.7 + 0.3 / 3 are inside; the standard deviation is 98, that of `heavy` 160.
+  // A share of 0.7 + 0.3 / 3 is expected inside; the standard deviation is 98, and 160 for `heavy`.
   CHECK(std::abs(inside - 48000) < 400);
   CHECK(std::abs(heavy - 120000 * 1200 / 3900) < 800);
   const EdgeList again = draw_edges(0.7);

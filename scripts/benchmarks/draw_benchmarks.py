@@ -13,7 +13,7 @@ from pathlib import Path
 WIDTH, BAR, GAP, LABEL = 860, 18, 6, 230
 OURS, PEER = "#2f6f9f", "#b9c3cc"
 Row = tuple[str, float, str]
-_RATE = "Neighbour sampling, M edges/s, 2 threads: more is better"
+_RATE = "Neighbor sampling, M edges/s, 2 threads: more is better"
 _LOADERS = "PyG's and this project's NeighborLoader, alone and in a loop, ms"
 #: File, title, figure, its factor and its form.
 PANELS = (

@@ -206,17 +206,23 @@ def command_section(name: str, cls: type[Any]) -> str:
     content = read(CONFIGS / f"{name}.yaml")
     entries = [each for each in content["defaults"] if isinstance(each, dict)]
     chosen = {g: choice for each in entries for g, choice in each.items() if g[:9] != "override "}
-    texts, hints = attributes(cls), get_type_hints(cls)
-    rows = [
-        (f"`{key}`", type_name(hints[key]), shown(value), texts[key])
-        for key, value in content.items()
-        if key not in ("defaults", "hydra")
-    ]
+    texts = attributes(cls)
+    rows = _own_options(name)
+    known: dict[str, list[str]] = {}  # options by the command that describes them
+    for row in rows:
+        first = next(each for each in _DESCRIBED_BY if row in _own_options(each))
+        if first != name:
+            known.setdefault(first, []).append(row[0])
+    known = {first: options for first, options in known.items() if len(options) > 1}
+    described = [option for options in known.values() for option in options]
+    rows = [row for row in rows if row[0] not in described]
     header = content["hydra"]["help"]["header"].strip().split("\n")[0]
     parts = [f"## gnnscale {name}\n", f"{header}\n", table(_OPTION_COLUMNS, rows)]
+    for first, options in known.items():
+        parts.append(f"As in [{first}](#gnnscale-{first}): {', '.join(options)}.\n")
     if chosen:
         groups = ", ".join(f"[`{g}`](#{g}) ({shown(c).strip('`')})" for g, c in chosen.items())
-        parts.append(f"Groups, and the choice that is the default: {groups}.\n")
+        parts.append(f"Groups (default): {groups}.\n")
     if rest := [f.name for f in fields(cls) if f.name not in content and f.name not in chosen]:
         meaning = {each: f"{texts[each][0].lower()}{texts[each][1:-1]}" for each in rest}
         named = ", ".join(f"`{each}` ({text})" for each, text in meaning.items())
@@ -225,6 +231,21 @@ def command_section(name: str, cls: type[Any]) -> str:
     if (directory := content["hydra"]["run"]["dir"]) != ".":
         parts.append(f"Writes below `{directory}`.\n")
     return "\n".join(parts)
+
+
+#: Commands in the order in which they are searched for the description of a shared option.
+_DESCRIBED_BY = ("train", *(name for name in COMMANDS if name != "train"))
+
+
+def _own_options(name: str) -> list[tuple[str, ...]]:
+    """Return name, type, default and meaning of each option that is of a command itself."""
+    cls, content = COMMANDS[name], read(CONFIGS / f"{name}.yaml")
+    texts, hints = attributes(cls), get_type_hints(cls)
+    return [
+        (f"`{key}`", type_name(hints[key]), shown(value), texts[key])
+        for key, value in content.items()
+        if key not in ("defaults", "hydra")
+    ]
 
 
 def group_section(group: str) -> str:
@@ -239,10 +260,10 @@ def group_section(group: str) -> str:
     classes = {name: _class(content["_target_"]) for name, content in choices.items()}
     parts.append(_options_table(group, classes))
     if len(choices) > 1:
-        parts.append(f"Choices of `{group}=`, and what each sets other than its class:\n")
-        parts.append("\n".join(_choice(group, n, classes[n], choices[n]) for n in choices) + "\n")
+        parts.append(f"Choices of `{group}=`:\n")
+        parts.append("\n".join(_choice(group, n, classes, choices[n]) for n in choices) + "\n")
     if group == "device_plan":
-        parts += [_device_section(each) for each in (Cpu, Emulated)]
+        parts += [_device_section(Cpu), _device_section(Emulated, known=Cpu)]
     return "\n".join(parts)
 
 
@@ -261,7 +282,7 @@ def _options_table(group: str, classes: Mapping[str, type[Any]]) -> str:
     rows = []
     for (name, text), same in found.items():
         default = " or ".join(dict.fromkeys(shown(option.default) for _, option in same))
-        of = ", ".join(cls.__name__ for cls, _ in same) if len(same) < len(different) else ""
+        of = _names([cls for cls, _ in same], different)
         rows.append((f"`{group}.{name}`", same[0][1].kind, default, of, text))
     if not rows:
         return "Its choices have no options.\n"
@@ -270,52 +291,69 @@ def _options_table(group: str, classes: Mapping[str, type[Any]]) -> str:
     return table(("option", "type", "default", "of", "meaning"), rows)
 
 
-def _choice(group: str, name: str, cls: type[Any], content: Mapping[str, Any]) -> str:
+def _names(classes: Sequence[type[Any]], every: Sequence[type[Any]]) -> str:
+    """Return the names of ``classes``, or of the others if there are fewer; empty for all."""
+    others = [cls.__name__ for cls in every if cls not in classes]
+    if 0 < len(others) < len(classes):
+        return f"all but {', '.join(others)}"
+    return ", ".join(cls.__name__ for cls in classes) if others else ""
+
+
+def _choice(
+    group: str, name: str, classes: Mapping[str, type[Any]], content: Mapping[str, Any]
+) -> str:
+    """Describe a choice; its class is described at the first choice of the class."""
+    cls = classes[name]
     defaults = {option.name: option.default for option in options_of(cls)}
     sets = {k: v for k, v in flat(content).items() if k not in defaults or defaults[k] != v}
     values = ", ".join(f"`{key}={shown(value).strip('`')}`" for key, value in sets.items())
-    if len(values) > 500:
-        values = f"what `gnnscale/configs/{group}/{name}.yaml` says"
+    if len(values) > 200:
+        values = f"the values of `gnnscale/configs/{group}/{name}.yaml`"
+    sentence = f"Sets {values}." if values else ""
     if group in _ALIKE:
         said = comment(CONFIGS / group / f"{name}.yaml")
-        return f"- `{name}`: {f'{said} ' if said else ''}Sets {values}."
-    return f"- `{name}` ({cls.__name__}): {first_line(cls)}{f' Sets {values}.' if values else ''}"
+        return f"- `{name}`: {' '.join(each for each in (said, sentence) if each)}"
+    one = len(set(classes.values())) == 1
+    first = next(each for each, other in classes.items() if other is cls)
+    said = first_line(cls) if first == name and not one else ""
+    title = f"- `{name}`" if one else f"- `{name}` ({cls.__name__})"
+    return f"{title}: {' '.join(each for each in (said, sentence) if each)}"
 
 
-def _device_section(cls: type[Device]) -> str:
-    rows = [(f"`{o.name}`", o.kind, shown(o.default), o.text) for o in options_of(cls)]
+def _device_section(cls: type[Device], known: type[Device] | None = None) -> str:
+    """Describe the options of a kind of device, except those that ``known`` has as well."""
+    names = set() if known is None else {option.name for option in options_of(known)}
+    options = [option for option in options_of(cls) if option.name not in names]
+    rows = [(f"`{o.name}`", o.kind, shown(o.default), o.text) for o in options]
     title = f"### Devices of kind `{cls.kind}`\n\n{first_line(cls)}\n"
     if issubclass(cls, Accelerator):
         title += f"\nIts figures are called *{cls.figures}*.\n"
+    if known is not None:
+        title += f"\nBesides the options of `{known.kind}`:\n"
     return f"{title}\n{table(_OPTION_COLUMNS, rows)}"
 
 
 CONFIGURATION = """\
 # Options
 
-Every option of every command. `gnnscale COMMAND --help` lists them with their meanings, and
-`--help GROUP` those of a group; `--cfg job` shows
-the composed options, `-m` sweeps over several values, and
-`eval "$(gnnscale train --shell-completion install=bash)"` completes them.
+Every option of every command, as `gnnscale COMMAND --help` and `--help GROUP` list them.
+[choosing-options.md](choosing-options.md) says what to choose when, and
+[command-line.md](command-line.md) how options are written and swept.
 
-An option is written `name=value`, a list `name=[1,2]`, a mapping `name={key:value}`, and no value
-`name=null`. A wrong one ends in one line that names the option, the value and what is allowed.
-
-`gnnscale train` also takes `config=NAME` (an [experiment](#experiment)), `config=FILE.yaml` (your
-own differences from the defaults) and `resume=DIR`.
-
-[choosing-options.md](choosing-options.md) says what to choose when.
+A list is written `name=[1,2]`, a mapping `name={key:value}`, no value `name=null`.
+`eval "$(gnnscale train --shell-completion install=bash)"` completes options. `gnnscale train` also
+takes `config=NAME` (an [experiment](#experiment)) and `config=FILE.yaml` (your own).
 """
 GOING_ON = """\
 ## Resuming
 
-A resumed run has the options that it was started with. These may have other values (a group
-stands for all of its options):
+A resumed run has the options that it was started with, except for the following, which may have
+other values (a group stands for all of its options):
 
 {free}
 
 With `optimizer.schedule=cosine` the epochs stay. With `runtime.deterministic=true`, before and now,
-all that plans follow from stays:
+the options of plans stay:
 
 {plan}
 """
@@ -348,13 +386,22 @@ def benchmarks() -> str:
     return "\n".join(parts)
 
 
-_COLUMNS = ("what", "ours", "peer", "ratio", "kind", "machine", "date", "command")
+_SHARED = ("kind", "machine", "date", "command")
+_COLUMNS = ("what", "ours", "peer", "ratio", *_SHARED)
 
 
 def _benchmark_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A row for each figure; columns that no row has anything in are left out."""
+    """Return a row for each figure.
+
+    Columns without values are left out. A kind, machine, date or command of all rows is a line
+    above the table.
+    """
+    same = [name for name in _SHARED if len(rows) > 1 and len({row[name] for row in rows}) == 1]
     names = [name for name in _COLUMNS if any(row[name] is not None for row in rows)]
-    return table(names, [[_figure(row, name) for name in names] for row in rows])
+    names = [name for name in names if name not in same]
+    shared = ", ".join(_figure(rows[0], name) for name in same if rows[0][name] is not None)
+    content = table(names, [[_figure(row, name) for name in names] for row in rows])
+    return f"All rows: {shared}.\n\n{content}" if shared else content
 
 
 def _figure(row: Mapping[str, Any], name: str) -> str:

@@ -36,7 +36,7 @@ from gnnscale import api
 
 pytestmark = pytest.mark.timeout(180)
 
-SEAMS = Path(__file__).parents[1] / "seams"
+FAKES = Path(__file__).parents[1] / "fakes"
 SMALL: dict[str, Any] = {"epochs": 1, "hidden": 8, "fanouts": [3, 2], "batch_size": 32}
 
 
@@ -338,7 +338,7 @@ def test_a_program_in_any_state_trains_uses_the_run_and_keeps_it(way: str, plain
 @pytest.mark.parametrize("way", ["plain", "float64", "no_grad", "inference_mode", "meta"])
 def test_a_module_of_the_program_is_what_it_is_in_training(way: str) -> None:
     """Its file sets torch's and NumPy's state, here and in workers, as it is imported."""
-    file = f"{SEAMS / 'state_modules.py'}"
+    file = f"{FAKES / 'state_modules.py'}"
     given = {
         "model": "custom",
         "options": {

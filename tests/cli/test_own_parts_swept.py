@@ -21,7 +21,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(run_lines: Callable[..., Any], tmp_path: Path) -> Run:
-    """Run a command line in a directory with ``mine.py``, the parts of ``tests/seams``."""
+    """Run a command line in a directory with ``mine.py``, the parts of ``tests/fakes``."""
     shutil.copy(own_parts.__file__, tmp_path / "mine.py")
 
     def command(*line: str) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays, from_dgl, from_pyg
-from gnnscale.data.neighbor_lists import edge_order, in_neighbors
+from gnnscale.data.interop import edge_order, in_neighbors
 
 SRC, DST = np.array([2, 0, 1, 0]), np.array([1, 1, 0, 2])
 

@@ -7,13 +7,8 @@ import torch
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.distributed import process_group as group
-from gnnscale.distributed.process_group import (
-    SINGLE_PROCESS,
-    Group,
-    join,
-    join_torchrun,
-    torchrun_keys,
-)
+from gnnscale.distributed.process_group import SINGLE_PROCESS, Group, join, join_torchrun
+from gnnscale.distributed.sockets import torchrun_keys
 
 
 def test_one_process_is_a_group() -> None:
@@ -49,7 +44,7 @@ def test_a_send_that_nobody_takes_is_left(together: Any) -> None:
 
 def test_several_machines_share_no_memory() -> None:
     several = Group(rank=0, size=4, local_rank=0, local_size=2)
-    assert several._with_sums() is several
+    assert group._with_sums(several) is several
     assert several.sums is None
 
 

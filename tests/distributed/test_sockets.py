@@ -36,8 +36,8 @@ def test_several_machines_need_an_address_that_others_reach(
     if interface is not None:
         monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)
     monkeypatch.setattr(connections.socket, "gethostbyname", resolve)
-    monkeypatch.setattr(group, "_torchrun_store", lambda: (_ for _ in ()).throw(RuntimeError("on")))
-    error = ConfigError if refused else group.PeerLostError
+    monkeypatch.setattr(group, "torchrun_store", lambda: (_ for _ in ()).throw(RuntimeError("on")))
+    error = ConfigError if refused else connections.PeerLostError
     words = "^GLOO_SOCKET_IFNAME: is not set, and this machine's name" if refused else r"\(on\)$"
     with pytest.raises(error, match=words), join_torchrun(2, backend="gloo"):
         pass

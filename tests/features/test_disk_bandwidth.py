@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gnnscale.core import ConfigError
-from gnnscale.features import disk_bandwidth as disk
-from gnnscale.features.disk_bandwidth import (
+from gnnscale.features import disk
+from gnnscale.features.disk import (
     DiskRates,
     cached_disk_rates,
     max_read_gap,

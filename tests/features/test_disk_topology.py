@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gnnscale.core import Access, ConfigError, GraphError
 from gnnscale.core.artifact.npy import map_npy
-from gnnscale.features.disk_topology import (
+from gnnscale.features.disk import (
     choose_resident_lists,
     indices_file,
     mapped_indices,

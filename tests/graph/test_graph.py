@@ -11,9 +11,8 @@ import pytest
 
 from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays
-from gnnscale.graph import EdgeData, Graph
+from gnnscale.graph import EdgeData, Graph, topology
 from gnnscale.graph import graph as graph_module
-from gnnscale.graph import weights as weights_module
 from gnnscale.graph.store_format import GRAPH_STORE, vertex_dtype
 
 ARRAYS = {
@@ -319,7 +318,7 @@ def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> N
         edges=EdgeData(weights=weights),
     )
     for together in (1, 2, 100):
-        monkeypatch.setattr(weights_module, "_LISTS", together)
+        monkeypatch.setattr(topology, "_LISTS", together)
         found = replace(graph).weight_sums
         assert found.tolist() == [0, 3, 0, 28, 0]
         assert found.dtype == np.float32

@@ -19,7 +19,7 @@ from gnnscale.inference.activation_store import (
     MemoryRows,
     file_bytes,
 )
-from gnnscale.inference.workers import Workers
+from gnnscale.inference.chunks import Workers
 from gnnscale.nn import GCN, GIN, GraphSAGE
 from gnnscale.sampling import Block
 

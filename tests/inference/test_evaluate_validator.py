@@ -10,9 +10,9 @@ from row_exchange import NoRows
 from gnnscale.distributed.heartbeat import CURRENT_ACTIVITIES
 from gnnscale.features import HostFeatures
 from gnnscale.graph import Graph
+from gnnscale.inference.chunks import Workers
 from gnnscale.inference.evaluate import Validator, open_examiner
 from gnnscale.inference.predictor import Predictor
-from gnnscale.inference.workers import Workers
 from gnnscale.nn import GNN
 from gnnscale.run.tasks.base import VertexTask
 

@@ -9,9 +9,9 @@ import pytest
 from gnnscale.features import HostFeatures
 from gnnscale.inference import time_estimate as estimate
 from gnnscale.inference.activation_store import EDGE_BYTES
+from gnnscale.inference.chunks import Workers
 from gnnscale.inference.layerwise import LayerPass, LayerwiseInference, estimated_s
 from gnnscale.inference.memory_plan import MemoryLimits, find_work
-from gnnscale.inference.workers import Workers
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
 
 

@@ -8,7 +8,7 @@ import pytest
 from gnnscale.core import hardware
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.features import HostFeatures
-from gnnscale.features.disk_bandwidth import DiskRates
+from gnnscale.features.disk import DiskRates
 from gnnscale.graph import Graph
 from gnnscale.inference import pass_planning as passes
 from gnnscale.inference.memory_plan import InputPlan, MemoryLimits, find_work

@@ -11,7 +11,8 @@ from round_figures import platform, processor
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.planner.device_spec import Efficiency
-from gnnscale.planner.platform import Platform, ThisMachine, platform_file, shared_rate
+from gnnscale.planner.platform import Platform, ThisMachine, platform_file
+from gnnscale.planner.processor import shared_rate
 
 ACCELERATOR = {"kind": "emulated", "name": "x", "macs_per_s": 1e9, "memory_bytes": 100}
 ACCELERATOR |= {"memory_bandwidth": 1e9}

@@ -236,7 +236,7 @@ def test_a_cache_takes_what_a_rehearsal_leaves(
 
 
 def test_no_memory_is_left_for_a_cache(launched: Any, tmp_path: Path) -> None:
-    with one_line("cuda:0 has no memory left for a cache: steps without one leave 0.0 MiB of 1.0 MiB"):
+    with one_line("cuda:0 has no memory left for a cache: steps without one leave 0.0 MiB"):
         launched(tmp_path, plan_of(cuda(memory_bytes=1 << 20)), *SIZES_ITSELF)
 
 

@@ -30,7 +30,7 @@ PLANTED = [
 CORA = ["dataset=planetoid", "dataset.name=cora", "sampler=full", "model=gcn", "model.hidden=16"]
 #: An accelerator that needs 5 ms for a mini-batch of any size: a processor is faster.
 SLOW = plan_of("cpu", accelerator(launch_s=5e-3))
-#: See tests/seams/copying_device.py.
+#: See tests/fakes/copying_device.py.
 COPYING = accelerator("copying", host_aggregates=False)
 HYBRID, CPU_X2, EMULATED_X4 = (
     f"device_plan={each}" for each in ("hybrid_emulated", "cpu_x2", "emulated_x4")

@@ -46,9 +46,9 @@ FEW = {"hybrid_fpga_csim": TWO["hybrid_fpga_csim"]}
 def losses(run: Any) -> Callable[..., list[float]]:
     """Train in this process; return the losses of all steps."""
 
-    def trained(directory: Path, *overrides: str, **seams: Any) -> list[float]:
+    def trained(directory: Path, *overrides: str, **fakes: Any) -> list[float]:
         seen = Losses()
-        run(directory, *overrides, watched=seen, **seams)
+        run(directory, *overrides, watched=seen, **fakes)
         return seen.steps
 
     return trained

@@ -1,6 +1,6 @@
 """A kind of accelerator from outside the package: two classes and a registration, nothing else.
 
-It is ``tests/seams/copying_device.py``: planned, trained by worker processes, managed, reported,
+It is ``tests/fakes/copying_device.py``: planned, trained by worker processes, managed, reported,
 resumed.
 """
 

@@ -1,6 +1,6 @@
 """Feature stores, exchanges and seed orders from outside the package, in runs by worker processes.
 
-They are in ``tests/seams``.
+They are in ``tests/fakes``.
 """
 
 from pathlib import Path
@@ -102,8 +102,8 @@ def test_devices_that_trade_rows_stop_together(launched: Any, tmp_path: Path) ->
 
 def test_nobody_waits_for_rows_after_the_end(trained_together: Any) -> None:
     # Processes that go on afterwards: no connection closes, at which who waits would wake up.
-    seams = ("seam.features=row_exchange:NoRows", "seam.exchange=row_exchange:TradeRows")
-    runs = {each: [*STOPS, f"runtime.drm={each}", *seams] for each in ("true", "false")}
+    fakes = ("seam.features=row_exchange:NoRows", "seam.exchange=row_exchange:TradeRows")
+    runs = {each: [*STOPS, f"runtime.drm={each}", *fakes] for each in ("true", "false")}
     losses = [found["losses"] for found in trained_together(2, runs).values()]
     assert len(losses[0]) == 12
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -1,6 +1,6 @@
 """A device that owns its steps: the runtime starts them, and reads the outcomes late.
 
-It is ``tests/seams/owning_device.py``: it learns what a processor does, bit for bit, whatever its
+It is ``tests/fakes/owning_device.py``: it learns what a processor does, bit for bit, whatever its
 pauses, and resumes from every checkpoint.
 """
 

@@ -1,18 +1,18 @@
-// Four columns of a row at once, or one, in float32 whatever the row's type is.
+// One or four columns of a row as float32, converted from the row's type.
 #pragma once
 
 #include "gnnscale_cuda/rows.hpp"
 
 namespace gnnscale {
 
-// kColumns neighbouring elements of a row.
+// kColumns adjacent elements of a row.
 template <int kColumns>
 struct Columns {
   float at[kColumns];
 };
 
-// Loads element `i` to `i + kColumns` of a row of kBytes an element. Four of them begin at a
-// multiple of their size.
+// Loads elements `i` to `i + kColumns - 1` of a row with kBytes an element. Four elements must be
+// aligned to their total size.
 template <int kBytes, int kColumns>
 __device__ inline Columns<kColumns> load_columns(const uint8_t* row, RowType type, int64_t i) {
   Columns<kColumns> out;
@@ -48,7 +48,7 @@ __device__ inline Columns<kColumns> load_columns(const uint8_t* row, RowType typ
   return out;
 }
 
-// The same of rows that are computed: float32 or bfloat16.
+// Rows that kernels compute: float32 or bfloat16.
 template <int kColumns>
 __device__ inline Columns<kColumns> load_computed(const uint8_t* row, RowType type, int64_t i) {
   return type == RowType::float32 ? load_columns<4, kColumns>(row, type, i)

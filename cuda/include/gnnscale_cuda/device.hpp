@@ -1,4 +1,4 @@
-// What every kernel includes: CUDA's own, or what stands for it on the host.
+// Common header of all kernels: CUDA's own built-ins, or their replacement on the host.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -7,7 +7,7 @@
 
 namespace gnnscale {
 
-// Loads and stores that order what stands before and after them, between blocks.
+// Acquire loads and release stores between blocks.
 __device__ inline uint64_t load_acquire(const uint64_t* place) {
   uint64_t value;
   asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(value) : "l"(place) : "memory");
@@ -16,7 +16,7 @@ __device__ inline uint64_t load_acquire(const uint64_t* place) {
 __device__ inline void store_release(uint64_t* place, uint64_t value) {
   asm volatile("st.release.gpu.u64 [%0], %1;" ::"l"(place), "l"(value) : "memory");
 }
-// Loads and stores that others may do at the same place, which order nothing.
+// Relaxed loads and stores that may race with other threads.
 template <typename T>
 __device__ inline T load_relaxed(const T* place) {
   return *static_cast<const volatile T*>(place);
@@ -25,9 +25,9 @@ template <typename T>
 __device__ inline void store_relaxed(T* place, T value) {
   *static_cast<volatile T*>(place) = value;
 }
-// Called while another block is waited for.
+// Called while waiting for another block.
 __device__ inline void spin() { __nanosleep(20); }
-// By a clock of the device that all kernels share.
+// Returns the time of a device clock that all kernels share.
 __device__ inline int64_t nanoseconds() {
   int64_t now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
@@ -47,7 +47,7 @@ __device__ inline int64_t nanoseconds() {
 namespace gnnscale {
 
 constexpr unsigned kAllLanes = ~0u;
-// Threads of a block, of every kernel.
+// Threads of a block, for every kernel.
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 

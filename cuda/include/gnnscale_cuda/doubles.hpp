@@ -1,5 +1,5 @@
-// Doubles by their bits, and arithmetic that is the same on every machine: compilers may fuse a
-// product and a sum, which rounds once instead of twice.
+// Doubles by their bits, and arithmetic with identical results on every machine: a compiler may
+// fuse a product and a sum, which rounds once instead of twice.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ __device__ inline double of_bits(uint64_t bits) {
   return __longlong_as_double(static_cast<long long>(bits));
 }
 #else
-// The host's compiler is told not to fuse them.
+// Host compilers are told not to fuse products and sums.
 inline double product(double a, double b) { return a * b; }
 inline double sum(double a, double b) { return a + b; }
 inline uint64_t bits_of(double value) { return __builtin_bit_cast(uint64_t, value); }

@@ -1,4 +1,4 @@
-// Rows of features: their types, and the order in which the threads of a group read one.
+// Feature rows: element types, and the order in which a group of threads reads a row.
 #pragma once
 
 #include "gnnscale_cuda/device.hpp"
@@ -8,10 +8,11 @@ namespace gnnscale {
 // As DType of native/include/gnnscale/rows.hpp.
 enum class RowType : int { float32 = 0, float16 = 1, bfloat16 = 2, uint8 = 3 };
 
-// Devices that read each other's caches, at most: as in gnnscale/backend/cuda/device_cache.py.
+// Maximum number of devices that read each other's caches: as in
+// gnnscale/backend/cuda/device_cache.py.
 constexpr int kMaxMembers = 16;
 
-// What the hardware reads at once, over the link too.
+// Size of a hardware read, also over the link to the host.
 constexpr int kLineBytes = 128;
 
 __device__ inline float half_to_float(uint16_t half) {
@@ -25,28 +26,28 @@ __device__ inline float half_to_float(uint16_t half) {
   return __uint_as_float(sign | __float_as_uint(scaled));
 }
 
-// To nearest, ties to even; NaN stays NaN.
+// Rounds to nearest, ties to even; NaN stays NaN.
 __device__ inline uint16_t to_bfloat16(float value) {
   const uint32_t bits = __float_as_uint(value);
   if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// How far the words of a row at `address` are moved along the group's threads, so that each but the
-// first of its reads begins at a line (PyTorch-Direct, section 4.5). Rows that begin at a line, and
-// those that are shorter than one, stay as they are.
+// Returns the shift of a row's words along the group's threads, so that each read except the first
+// begins at a line (PyTorch-Direct, section 4.5). The shift is 0 for rows that begin at a line and
+// for rows shorter than a line.
 __device__ inline int64_t circular_shift(uintptr_t address, int word_bytes, int64_t num_words) {
   const int64_t words_of_line = kLineBytes / word_bytes;
   if (num_words < words_of_line) return 0;
   return static_cast<int64_t>(address % kLineBytes) / word_bytes;
 }
 
-// The word of a row that comes at place i: the first `shift` places take the row's end.
+// Returns the word read at position i: the first `shift` positions read the row's end.
 __device__ inline int64_t shifted(int64_t i, int64_t shift, int64_t num_words) {
   return i < shift ? i - shift + num_words : i - shift;
 }
 
-// Threads that read a row together: of a warp, so many that few are idle.
+// Returns the threads that read a row together: as many of a warp as leave few idle.
 __device__ inline unsigned group_of(int64_t num_words) {
   return num_words <= 8 ? 8 : num_words <= 16 ? 16 : 32;
 }

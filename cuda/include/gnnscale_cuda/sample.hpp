@@ -1,18 +1,18 @@
-// Sampling on a device: what its kernels read and write, and what they share.
+// Sampling on a device: data layout and shared functions of its kernels.
 //
-// A hop is four kernels. `count` finds the lists and where each one's edges go; `pick` picks, and
-// claims each picked vertex for the first edge that leads to it; `number` gives new vertices their
-// local ids, in the order of these edges; `relabel` looks up the ids of all edges. Kernels
-// read sizes from the state, so that a batch is launched without waiting.
+// A hop is four kernels. `count` finds the lists and the offsets of their edges; `pick` picks, and
+// claims each picked vertex for the first edge that leads to it; `number` assigns local ids to new
+// vertices, in the order of the claiming edges; `relabel` looks up the ids of all edges. Kernels
+// read sizes from the state, so that a batch is launched without waiting for the host.
 //
-// A vertex has a stamp of 32 bits, of two ranges that begin at the base of the batch: base + local
-// id, and above those base + max_vertices + edge while an edge claims it. The smaller of two stamps
-// holds. Every batch has a base below all stamps of those before it, so that nothing is cleared
-// until the bases are used up. The device keeps the last base, so that a launch that is repeated as
-// it was recorded draws another batch.
+// A vertex has a 32-bit stamp from one of two ranges that begin at the batch's base: base + local
+// id, or base + max_vertices + edge while an edge claims it. The smaller of two stamps wins. The
+// base of every batch is below all stamps of earlier batches, so nothing is cleared until the bases
+// are exhausted. The device keeps the last base, so a replayed launch (CUDA graph) samples a new
+// batch.
 //
-// What is damaged is read as if it were empty, and noted: memory stays safe, the batch is worth
-// nothing, and whoever reads the counts finds what the native sampler would have named first.
+// Damaged data is read as empty and recorded: memory stays safe, the batch is invalid, and a reader
+// of the counts finds the error that the native sampler would have reported first.
 #pragma once
 
 #include <cstdint>
@@ -26,99 +26,99 @@ namespace gnnscale {
 
 constexpr int kMaxHops = 16;  // as in gnnscale/sampling/minibatch.py
 
-// All members have 64 bits, so that the host writes them as an array of words: see
+// All members have 64 bits: the host writes them as an array of words, see
 // gnnscale/backend/cuda/sampler_plan.py.
 struct SampleHop {
-  int64_t fanout;        // or the number of vertices of a layer
-  int64_t max_edges;     // room in the arrays that follow
-  int64_t max_vertices;  // room for vertices after the hop
+  int64_t fanout;        // or number of vertices of a layer
+  int64_t max_edges;     // capacity of the arrays below
+  int64_t max_vertices;  // capacity of vertices after the hop
   int64_t* indptr;
   int32_t* indices;
-  int64_t* positions;   // null unless they are asked for
-  float* edge_weights;  // likewise
-  float* importance;    // of layer-wise sampling
+  int64_t* positions;   // null unless requested
+  float* edge_weights;  // null unless requested
+  float* importance;    // layer-wise sampling only
 };
 
-// Written once.
+// Written once by the host.
 struct SamplePlan {
   int64_t num_vertices, num_edges;  // of the graph
   const int64_t* indptr;
   const void* indices;
-  const float* weights;            // of edges, null if nobody asks for them
-  const WeightSlot* weight_slots;  // by which neighbours are drawn, see weighted_lists.hpp
+  const float* weights;            // [num_edges], null if not needed
+  const WeightSlot* weight_slots;  // alias tables for weighted draws, see weighted_lists.hpp
 
   int64_t num_hops;
-  int64_t replace, by_weight, layerwise;  // a fan-out of -1 replaces nothing
+  int64_t replace, by_weight, layerwise;  // a fan-out of -1 never replaces
   uint64_t seed;
 
   int64_t max_vertices;  // of a batch
-  int64_t num_stamps;    // that a batch uses
-  uint64_t* last_base;   // of the batch before
+  int64_t num_stamps;    // used by one batch
+  uint64_t* last_base;   // base of the previous batch
   void* vertices;        // [max_vertices]
-  uint32_t* stamps;      // of each vertex of the graph
-  int64_t* begins;       // [max_vertices] of the lists of a hop's destinations, at the host
-  const void** lists;    // [max_vertices] their neighbours, which a cache may have
+  uint32_t* stamps;      // [num_vertices of the graph]
+  int64_t* begins;       // [max_vertices] begins of the destinations' lists in host memory
+  const void** lists;    // [max_vertices] neighbors, possibly in a cache
   int64_t* degrees;      // [max_vertices]
-  void* picked;          // [most edges of a hop]
-  uint32_t* slots;  // [2 * most edges of a hop] of large fan-outs, see sample_high_fanout.cu; or
-                    // what is drawn by weight
-  uint32_t* candidates;  // of each vertex, as stamps: see sample_layers.cu
-  void* kept;            // [most edges of a hop] likewise
-  int32_t* kept_before;  // [most edges of a hop + 1] likewise
-  uint64_t* priorities;  // [most edges of a hop] likewise
-  uint32_t* histograms;  // [kMaxHops, 8, 256] likewise
+  void* picked;          // [max edges of a hop]
+  uint32_t* slots;       // [2 * max edges of a hop] hash tables of large fan-outs, see
+                         // sample_high_fanout.cu, or weighted draws
+  uint32_t* candidates;  // [num_vertices] stamps of candidates: see sample_layers.cu
+  void* kept;            // [max edges of a hop] of sample_layers.cu
+  int32_t* kept_before;  // [max edges of a hop + 1] of sample_layers.cu
+  uint64_t* priorities;  // [max edges of a hop] of sample_layers.cu
+  uint32_t* histograms;  // [kMaxHops, 8, 256] of sample_layers.cu
   uint64_t* vertex_tiles;
   uint64_t* edge_tiles;
 
   SampleHop hops[kMaxHops];
 
-  // Of samples without some edges: see drop_edges.cu.
-  void* left_sources;  // [most edges of a hop] of the edges that are left, as
-                       // vertices of the graph
+  // Samples with excluded edges: see drop_edges.cu.
+  void* left_sources;  // [max edges of a hop] global source vertices of the
+                       // remaining edges
   SampleHop left[kMaxHops];
 
-  // Lists that devices of a clique keep in their memory: rows of `cached_indptr` by slot, those of
-  // a member after those of the members before it.
-  const int32_t* list_slots;  // of each vertex, -1 at the host; null without a cache
+  // Adjacency lists cached in the memory of a clique's devices: rows of `cached_indptr` by slot,
+  // numbered consecutively member by member.
+  const int32_t* list_slots;  // [num_vertices of the graph], -1: at the host; null without a cache
   int64_t num_members;
   int64_t first_slots[kMaxMembers + 1];
   const int64_t* cached_indptr[kMaxMembers];
   const void* cached_indices[kMaxMembers];
-  int64_t needs_places;  // whether a list's place at the host is read, too
+  int64_t needs_places;  // whether a list's position at the host is read, too
   uint64_t* found;       // [num_members + 1] reads at each member, and at the host
 };
 
 struct SampleState {
   uint64_t step, base, error;
-  int64_t lowest, greatest;  // ids that are no vertices, of layer-wise sampling
+  int64_t lowest, greatest;  // invalid ids in layer-wise sampling
   int64_t vertex_ticket, edge_ticket;
   int64_t num_vertices[kMaxHops + 1];  // before each hop, and after the last one
   int64_t num_edges[kMaxHops];
   int64_t num_listed[kMaxHops];  // edges that a layer chooses from
   uint64_t keys[kMaxHops];
 
-  int64_t num_left[kMaxHops];  // edges of each hop that are left of num_edges
+  int64_t num_left[kMaxHops];  // remaining edges of each hop after exclusion
   int64_t num_excluded;
   const int64_t *excluded_sources, *excluded_destinations;
 };
 
-// What can be wrong, in the order in which it is found within a hop.
+// Sampling errors, in the order of their detection within a hop.
 enum class SampleError : uint64_t {
-  seed,       // at the place of a seed: it is no vertex, or comes twice
-  list,       // at a destination: its list is not within the edges
-  edges,      // at a hop's number of edges: there is no room for them
-  neighbor,   // at an edge: it leads to what is no vertex
-  candidate,  // at a vertex: the list of one that may be kept
-  vertices    // there is no room for them
+  seed,       // at a seed's position: no vertex, or repeated
+  list,       // at a destination: list outside of the edges
+  edges,      // at a hop's number of edges: capacity exceeded
+  neighbor,   // at an edge: neighbor that is no vertex
+  candidate,  // at a vertex: damaged list of a candidate
+  vertices    // vertex capacity exceeded
 };
 
-// The base of the next batch. `sample_forget` has cleared all stamps if they are used up.
+// Returns the base of the next batch. `sample_forget` clears all stamps when bases are exhausted.
 __device__ inline uint32_t next_base(const SamplePlan& plan) {
   const uint64_t last = *plan.last_base, needed = static_cast<uint64_t>(plan.num_stamps);
   return static_cast<uint32_t>((last >= needed ? last : ~uint32_t{0}) - needed);
 }
 
-// Of several errors the first is kept.
+// Records an error; the first of several errors is kept.
 __device__ inline void note(SampleState& state, int hop, SampleError error, int64_t place) {
   const uint64_t kind = uint64_t(hop) * 8 + uint64_t(error);
   atomicMin(reinterpret_cast<unsigned long long*>(&state.error),
@@ -135,14 +135,14 @@ __device__ inline bool is_vertex(const SamplePlan& plan, Vertex v) {
   return static_cast<uint64_t>(static_cast<int64_t>(v)) < static_cast<uint64_t>(plan.num_vertices);
 }
 
-// The member that has a slot.
+// Returns the member that owns a slot.
 __device__ inline int member_of(const SamplePlan& plan, int64_t slot) {
   int member = 0;
   while (slot >= plan.first_slots[member + 1]) ++member;
   return member;
 }
 
-// The list of a vertex; empty, and false, if it is damaged. Those in a cache are not.
+// Returns the list of a vertex; an empty list and false if it is damaged. Cached lists are trusted.
 template <typename Vertex>
 __device__ inline bool find_list(const SamplePlan& plan, int64_t v, List& list) {
   const int64_t slot = plan.list_slots == nullptr ? -1 : int64_t{plan.list_slots[v]};
@@ -162,7 +162,7 @@ __device__ inline bool find_list(const SamplePlan& plan, int64_t v, List& list) 
   return good;
 }
 
-// The list of destination i of a hop. Seeds are looked at here, when all have been stamped.
+// Returns the list of destination i of a hop. Seeds are checked here, after all have been stamped.
 template <typename Vertex>
 __device__ inline List open_list(const SamplePlan& plan, SampleState& state, int hop, int64_t i) {
   const Vertex v = static_cast<const Vertex*>(plan.vertices)[i];
@@ -178,13 +178,13 @@ __device__ inline List open_list(const SamplePlan& plan, SampleState& state, int
   return list;
 }
 
-// The neighbour at `position` of the list of destination `dst`.
+// Returns the neighbor at `position` of the list of destination `dst`.
 template <typename Vertex>
 __device__ inline Vertex neighbor_at(const SamplePlan& plan, int64_t dst, int64_t position) {
   return static_cast<const Vertex*>(plan.lists[dst])[position];
 }
 
-// Takes the neighbour at `position` of the list of `dst` as edge `edge` of a hop.
+// Picks the neighbor at `position` of the list of `dst` as edge `edge` of a hop.
 template <typename Vertex>
 __device__ inline void take(const SamplePlan& plan, SampleState& state, int hop, int64_t edge,
                             int64_t dst, int64_t position) {
@@ -201,7 +201,8 @@ __device__ inline void take(const SamplePlan& plan, SampleState& state, int hop,
   }
 }
 
-// The first of [first, last) whose offset is above `edge`, less one: whose list has it.
+// Returns the destination whose list has an edge: one before the first in [first, last) whose
+// offset exceeds `edge`.
 __device__ inline int64_t owner_of(const int64_t* indptr, int64_t first, int64_t last,
                                    int64_t edge) {
   while (last - first > 1) {
@@ -215,7 +216,8 @@ __device__ inline int64_t owner_of(const int64_t* indptr, int64_t first, int64_t
   return first;
 }
 
-// Calls use(edge, destination) for every edge of a hop, a thread an edge: long lists are shared.
+// Calls use(edge, destination) for every edge of a hop, one thread an edge: threads share long
+// lists.
 template <typename Use>
 __device__ inline void for_edges(const int64_t* indptr, int64_t num_dst, int64_t num_edges,
                                  Use&& use) {
@@ -237,8 +239,8 @@ __device__ inline void for_edges(const int64_t* indptr, int64_t num_dst, int64_t
 
 }  // namespace gnnscale
 
-// A kernel for vertex ids of 32 and one for those of 64 bits. Without the second bound the compiler
-// aims at more of them, and spills registers for that.
+// Defines a kernel for 32-bit and for 64-bit vertex ids. Without the second launch bound the
+// compiler aims at more blocks for each multiprocessor, and spills registers.
 #define GNNSCALE_SAMPLE_KERNEL(NAME)                      \
   GNNSCALE_SAMPLE_KERNEL_OF(NAME, int32_t, NAME##_int32); \
   GNNSCALE_SAMPLE_KERNEL_OF(NAME, int64_t, NAME##_int64)

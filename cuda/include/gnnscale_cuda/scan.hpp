@@ -1,8 +1,8 @@
 // Prefix sums over a whole grid, in one kernel: decoupled look-back (Merrill and Garland, 2016).
 //
-// Tiles are handed out in their order by a ticket, so that the tiles before one are done or being
-// done. A tile's word is 0, its own sum with the flag `kOwn`, or that of all tiles up to it with
-// the flag `kUpTo`.
+// A ticket hands out tiles in order, so all tiles before one are finished or in progress. A tile's
+// word is 0, its own sum with the flag `kOwn`, or the sum of all tiles up to it with the flag
+// `kUpTo`.
 #pragma once
 
 #include "gnnscale_cuda/device.hpp"
@@ -12,7 +12,8 @@ namespace gnnscale {
 constexpr uint64_t kOwn = uint64_t{1} << 62;
 constexpr uint64_t kUpTo = uint64_t{2} << 62;
 
-// Readies the tiles of a scan of up to n numbers, kThreads a tile at least; another kernel scans.
+// Resets the tiles of a scan of up to n numbers, at least kThreads a tile; the scan is another
+// kernel.
 __device__ inline void reset_tiles(uint64_t* tiles, int64_t* ticket, int64_t n) {
   const int64_t thread = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   for (int64_t tile = thread; tile * kThreads < n; tile += gridDim.x * int64_t{kThreads}) {
@@ -21,7 +22,7 @@ __device__ inline void reset_tiles(uint64_t* tiles, int64_t* ticket, int64_t n) 
   if (thread == 0) *ticket = 0;
 }
 
-// Inclusive sum over the lanes of a warp.
+// Returns the inclusive prefix sum over the lanes of a warp.
 __device__ inline int64_t warp_sum_up_to(int64_t value) {
   const unsigned lane = threadIdx.x % 32;
   for (unsigned distance = 1; distance < 32; distance *= 2) {
@@ -31,9 +32,9 @@ __device__ inline int64_t warp_sum_up_to(int64_t value) {
   return value;
 }
 
-// Sum of the tiles before `tile`, whose own is `total`, for the lanes of the block's first warp.
-// They read 32 tiles at a time: one after the other, a tile of hundreds that begin at once would
-// wait for tens of loads.
+// Returns the sum of the tiles before `tile`, whose own sum is `total`, for the lanes of the
+// block's first warp. Reads 32 tiles at a time: serial look-back would make a tile wait for tens of
+// loads when hundreds of tiles begin together.
 __device__ inline int64_t look_back(uint64_t* tiles, int64_t tile, int64_t total) {
   const unsigned lane = threadIdx.x;
   if (tile > 0 && lane == 0) store_release(&tiles[tile], kOwn | static_cast<uint64_t>(total));
@@ -43,7 +44,7 @@ __device__ inline int64_t look_back(uint64_t* tiles, int64_t tile, int64_t total
     const uint64_t word = other < 0 ? kUpTo : load_acquire(&tiles[other]);
     const unsigned known = __ballot_sync(kAllLanes, word != 0);
     const unsigned ends = __ballot_sync(kAllLanes, (word & kUpTo) != 0);
-    // Up to the first that has the sum of those before it.
+    // Up to the first tile that has its inclusive prefix.
     const unsigned needed = ends == 0 ? kAllLanes : (ends & (0 - ends)) * 2 - 1;
     if ((needed & ~known) != 0) {
       spin();
@@ -58,8 +59,8 @@ __device__ inline int64_t look_back(uint64_t* tiles, int64_t tile, int64_t total
   return before;
 }
 
-// Adds up n numbers that are not negative, kItems a thread. Calls use(i, sum before i, value(i))
-// for each of them, and done(sum of all) once. Tiles must have been readied.
+// Scans n non-negative numbers, kItems a thread. Calls use(i, sum before i, value(i)) for each
+// number, and done(total) once. Tiles must have been reset.
 template <int kItems, class Value, class Use, class Done>
 __device__ inline void scan_tiles(uint64_t* tiles, int64_t* ticket, int64_t n, Value&& value,
                                   Use&& use, Done&& done) {
@@ -104,7 +105,7 @@ __device__ inline void scan_tiles(uint64_t* tiles, int64_t* ticket, int64_t n, V
       before += own[item];
       if (first + item == n - 1) done(before);
     }
-    __syncthreads();  // the next tile overwrites what is shared
+    __syncthreads();  // the next tile overwrites shared memory
   }
 }
 

@@ -1,8 +1,8 @@
-// The same source as hardware and as C simulation: streams, processes, loops and
+// Abstractions that let one source serve hardware and C simulation: streams, processes, loops and
 // device memory.
 //
-// Vitis HLS gets its own streams and ports, and loops with pragmas. C simulation
-// gets streams whose bounds hold, processes that run side by side, and a clock.
+// Vitis HLS gets its own streams and ports, and loops with pragmas. C simulation gets streams with
+// enforced bounds, concurrent processes, and a clock.
 //
 // A loop is written
 //
@@ -10,10 +10,10 @@
 //   for (...) {
 //     PIPELINED(name, interval, depth);
 //
-// with its initiation interval and the cycles from the begin of an iteration to
-// its end. Vitis HLS is asked for both, and C simulation charges both: trip
-// count x interval, and the depth once whenever the loop is entered. What an
-// iteration writes to a stream is there `depth` cycles after it began.
+// with its initiation interval and the cycles from the begin to the end of an iteration. Vitis HLS
+// is asked for both, and C simulation charges both: trip count x interval, and the depth once
+// whenever the loop is entered. An iteration's writes to a stream are visible `depth` cycles after
+// its begin.
 #pragma once
 
 #include "gnnscale_fpga/word.hpp"
@@ -61,7 +61,7 @@ struct SumWindow {
 }  // namespace gnnscale::fpga
 
 #define GNNSCALE_PRAGMA(text) _Pragma(#text)
-// A FIFO of LUTs: none is deeper than 32.
+// A FIFO of LUTs, at most 32 deep.
 #define GNNSCALE_FIFO(name, fifo)                          \
   GNNSCALE_PRAGMA(HLS stream variable = name depth = fifo) \
   GNNSCALE_PRAGMA(HLS bind_storage variable = name type = fifo impl = lutram)
@@ -76,7 +76,7 @@ struct SumWindow {
   GNNSCALE_FIFO(name, fifo)
 #define LOOP(name) \
   name:
-// A flushable pipeline: what is in it leaves it even if there is no input.
+// A flushable pipeline: iterations in flight complete even without further input.
 #define PIPELINED(name, interval, depth)                  \
   GNNSCALE_PRAGMA(HLS pipeline II = interval style = flp) \
   GNNSCALE_PRAGMA(HLS latency max = depth)                \
@@ -102,8 +102,7 @@ inline void count(Count what, int64_t amount = 1) {
   csim::Simulation::current().count(what, amount);
 }
 
-// Checks what a dependence pragma promises: that none of `count` sums is read
-// before it is written.
+// Checks the promise of a dependence pragma: none of `count` sums is read before its last write.
 template <int count>
 class SumWindow {
  public:
@@ -122,7 +121,7 @@ class SumWindow {
   int64_t free_at_[count];
 };
 
-// Counts the cycles from here to the end of its scope.
+// Counts the cycles from its construction to the end of its scope.
 class Elapsed {
  public:
   explicit Elapsed(Count what) : what_(what), begin_(csim::Simulation::current().now()) {}
@@ -180,7 +179,7 @@ void shape(Stream<T> (&streams)[stages][count], const char* name, int fifo) {
 #define STREAMS(type, name, count, fifo) \
   Stream<type> name[count];              \
   shape(name, #name, fifo)
-// The streams before and after each stage of a network.
+// Declares the streams before and after each stage of a network.
 #define STREAM_STAGES(type, name, stages, count, fifo) \
   Stream<type> name[stages][count];                    \
   shape(name, #name, fifo)

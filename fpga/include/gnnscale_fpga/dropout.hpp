@@ -1,6 +1,5 @@
-// Which features are dropped: the pure function of
-// native/include/gnnscale/random.hpp, of (seed, step, layer, vertex, column).
-// tests/backend/fpga/test_kernels.py compares the two.
+// Dropout mask: the pure function of (seed, step, layer, vertex, column) in
+// native/include/gnnscale/random.hpp. tests/backend/fpga/test_kernels.py compares the two.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@ namespace gnnscale::fpga {
 
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
 constexpr uint64_t kDropoutStream = 0xd1342543de82ef95;
-constexpr int kColumnsPerDraw = 4;  // of 16 random bits each
+constexpr int kColumnsPerDraw = 4;  // 16 random bits each
 
 constexpr uint64_t mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -25,14 +24,14 @@ constexpr uint64_t dropout_key(uint64_t seed, uint64_t step, uint64_t layer) {
   return combine(combine(mix(seed ^ kDropoutStream), step), layer);
 }
 
-// The random bits of a word of a row.
+// Draws of a row word.
 constexpr int kDraws = kLanes / kColumnsPerDraw;
 struct Draws {
   uint64_t draw[kDraws];
 };
 
-// Those of word `column` of the row of `vertex`, by twelve products of 64 bits: combine() of each
-// draw's number would take one more for all but the first.
+// Returns the draws of word `column` of the row of `vertex`, by twelve 64-bit products: combine()
+// of each draw's number would take one more product for every draw but the first.
 inline Draws draws_of(uint64_t key, uint64_t vertex, int column) {
   const uint64_t row_key = combine(key, vertex);
   const uint64_t first = row_key + static_cast<uint64_t>(column * kDraws) * kGolden;
@@ -45,7 +44,7 @@ draws:
   return out;
 }
 
-// Drops features of a word; what is kept is not scaled.
+// Drops features of a word; kept features are not scaled.
 inline Word dropped(const Word& row, const Draws& draws, uint32_t drop) {
   Word out;
 lanes:

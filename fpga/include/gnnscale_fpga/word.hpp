@@ -1,5 +1,4 @@
-// What moves through the kernels: words of 512 bits, the width of an AXI port
-// to device memory.
+// Data unit of the kernels: words of 512 bits, the width of an AXI port to device memory.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +47,7 @@ lanes:
   return out;
 }
 
-// Several values as one, by a tree of `combine`.
+// Reduces several values to one, by a tree of `combine`.
 template <int count, class T, class Combine>
 T tree_of(const T* values, Combine combine) {
 #pragma HLS inline
@@ -89,7 +88,7 @@ inline int32_t bits_of(float value) {
   return both.integer;
 }
 
-// Words of `count` elements, `per_word` in each.
+// Returns the words of `count` elements, `per_word` in each.
 constexpr int words_of(int count, int per_word) { return (count + per_word - 1) / per_word; }
 
 constexpr int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }

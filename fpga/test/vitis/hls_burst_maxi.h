@@ -1,4 +1,4 @@
-// Stands in for the header of Vitis HLS, as hls_stream.h does.
+// Replacement for the Vitis HLS header, as hls_stream.h.
 #pragma once
 
 #include <cstddef>

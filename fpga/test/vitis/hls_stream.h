@@ -1,5 +1,5 @@
-// Stands in for the header of Vitis HLS, so that a compiler sees the branch for
-// synthesis where there is no Vitis. Nothing of it is run.
+// Replacement for the Vitis HLS header, so that a compiler checks the synthesis branch without
+// Vitis. It is never executed.
 #pragma once
 
 namespace hls {

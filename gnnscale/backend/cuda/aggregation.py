@@ -1,30 +1,101 @@
-"""Linear aggregation over a device block, equal to the host's bit for bit.
+"""Arrays of a device block, and linear aggregation over it, equal to the host's bit for bit.
 
-Kernels compute the coefficients. Sums run in edge order, those of gradients in the order of the
-block transposed by a stable sort, so that no sum depends on the schedule of threads.
+Sums run in edge order, those of gradients in the order of the block transposed by a stable sort, so
+that no sum depends on the schedule of threads.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
-from gnnscale.backend.cuda.block_edges import BlockArrays, RowSegments
 from gnnscale.backend.cuda.capacity import DeviceGraph
 from gnnscale.backend.cuda.kernels import (
     NULL,
     Argument,
     Kernels,
     columns_at_once,
-    grid,
     or_null,
     row_bytes,
     row_type,
 )
 from gnnscale.nn.device_block import Activation, Rule
+from gnnscale.sampling import Block
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSegments:
+    """Segments in CSR form: result row i sums the rows ``indices[indptr[i]:indptr[i + 1]]``."""
+
+    indptr: torch.Tensor  #: ``[n + 1]`` int64
+    indices: torch.Tensor  #: int32
+    num_rows: torch.Tensor  #: ``[1]`` int64 on the device: number of valid rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockArrays(Block):
+    """Block whose numbers of edges and vertices only the device may know.
+
+    Its arrays are tensors. ``num_src``, ``num_dst`` and ``num_edges`` are capacities; entries past
+    the valid ones are undefined.
+    """
+
+    indptr: torch.Tensor  # type: ignore[assignment]
+    indices: torch.Tensor  # type: ignore[assignment]
+    importance: torch.Tensor | None = None  # type: ignore[assignment]
+    edge_vertices: torch.Tensor | None = None  # type: ignore[assignment]
+    edge_weights: torch.Tensor | None = None  # type: ignore[assignment]
+    weight_sums: torch.Tensor | None = None  # type: ignore[assignment]
+    kernels: Kernels  #: kernels of the device
+    vertices: torch.Tensor  #: ``[num_src]`` int32 or int64 vertices of the graph by local id
+    num_vertices: torch.Tensor  #: ``[2]`` int64: valid destinations and valid sources
+    num_used: torch.Tensor  #: ``[1]`` int64: valid edges
+    step: torch.Tensor  #: ``[1]`` int64: step of the run
+
+    @cached_property
+    def by_source(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Edges sorted by source, stably.
+
+        ``[num_edges]`` int64 edge at each sorted position; ``[num_edges]`` int32 destination of
+        each edge, unsorted; ``[num_src + 1]`` int64 offset of each source's edges in the order.
+        """
+        keys, destinations = torch.empty_like(self.indices), torch.empty_like(self.indices)
+        edges = (self.indptr, self.indices, self.num_vertices, self.num_used)
+        sizes = (np.int64(self.num_edges), np.int32(self.num_src))
+        self.kernels.launch("block_edges", *edges, *sizes, keys, destinations)
+        ordered, order = torch.sort(keys, stable=True)
+        sources = torch.arange(self.num_src + 1, dtype=torch.int32, device=keys.device)
+        return order, destinations, torch.searchsorted(ordered, sources)
+
+    def destinations(self) -> torch.Tensor:
+        """Return the destination of each edge, ``[num_edges]`` int32; 0 past the valid edges."""
+        return self.by_source[1]
+
+    def sources(self) -> torch.Tensor:
+        """Return the source of each edge, ``[num_edges]`` int32; 0 past the valid edges."""
+        return torch.where(self.is_edge(), self.indices, 0)
+
+    def is_edge(self) -> torch.Tensor:
+        """Return whether each edge is valid, ``[num_edges]`` bool."""
+        return torch.arange(self.num_edges, device=self.indices.device) < self.num_used
+
+    @property
+    def lists(self) -> RowSegments:
+        """Sources of each destination."""
+        return RowSegments(indptr=self.indptr, indices=self.indices, num_rows=self.num_vertices)
+
+    def aggregate(
+        self, h: torch.Tensor, rule: Rule, degrees: torch.Tensor | None, act: Activation | None
+    ) -> torch.Tensor:
+        """Activate ``h`` and aggregate it, with gradient."""
+        factors = coefficients(self, rule, degrees)
+        out: torch.Tensor = _DeviceAggregate.apply(h, self, factors, act)  # type: ignore[no-untyped-call]
+        return out
+
 
 #: ``Rule`` of coefficients.cu.
 _RULES = {Rule.SYMMETRIC: 0, Rule.MEAN: 1, Rule.SUM: 2}
@@ -45,24 +116,14 @@ class DeviceCoefficients:
             return self
         size = self.dst_scale
         assert size is not None
-        self_scale = (
-            torch.full_like(size, factor) if self.self_scale is None else self.self_scale * factor
-        )
-        return DeviceCoefficients(
-            concatenates=self.concatenates,
-            weights=self.weights,
-            dst_scale=size * factor,
-            self_scale=self_scale,
-        )
+        self_scale = torch.ones_like(size) if self.self_scale is None else self.self_scale
+        return replace(self, dst_scale=size * factor, self_scale=self_scale * factor)
 
 
 def coefficients(
     block: BlockArrays, rule: Rule, degrees: torch.Tensor | None
 ) -> DeviceCoefficients:
-    """Return the coefficients of the edges of ``block`` under ``rule``, equal to the host's.
-
-    A symmetric rule gives NaN for vertices whose sum of weights is unknown (NaN).
-    """
+    """Return the coefficients of ``rule`` for all edges; NaN if a sum of weights is unknown."""
 
     def make(is_used: bool, size: int) -> torch.Tensor | None:
         return torch.empty(size, device=block.indptr.device) if is_used else None
@@ -75,21 +136,12 @@ def coefficients(
         dst_scale=make(True, block.num_dst),
         self_scale=make(symmetric, block.num_dst),
     )
+    weights = (block.importance, block.edge_weights, block.weight_sums, degrees)
+    factors = (result.weights, result.dst_scale, result.self_scale)
     block.kernels.launch(
         "coefficients",
-        np.int64(_RULES[rule]),
-        block.indptr,
-        block.indices,
-        or_null(block.importance),
-        or_null(block.edge_weights),
-        or_null(block.weight_sums),
-        or_null(degrees),
-        block.num_vertices,
-        block.num_used,
-        or_null(result.weights),
-        or_null(result.dst_scale),
-        or_null(result.self_scale),
-        grid=grid(block.kernels),
+        *(np.int64(_RULES[rule]), block.indptr, block.indices, *map(or_null, weights)),
+        *(block.num_vertices, block.num_used, *map(or_null, factors)),
     )
     return result
 
@@ -132,19 +184,6 @@ class _DeviceAggregate(torch.autograd.Function):
         return out, None, None, None
 
 
-def aggregate(
-    block: BlockArrays,
-    h: torch.Tensor,
-    rule: Rule,
-    degrees: torch.Tensor | None,
-    act: Activation | None,
-) -> torch.Tensor:
-    """Activate ``h`` and aggregate it, with gradient; see ``DeviceBlock.aggregate``."""
-    factors = coefficients(block, rule, degrees)
-    out: torch.Tensor = _DeviceAggregate.apply(h, block, factors, act)  # type: ignore[no-untyped-call]
-    return out
-
-
 def load_aggregated(
     block: BlockArrays,
     table: torch.Tensor,
@@ -155,12 +194,9 @@ def load_aggregated(
 ) -> torch.Tensor:
     """Aggregate rows of a table while reading them (fused load-aggregate), without gradient.
 
-    Args:
-        block: block of the first layer.
-        table: ``[num_rows, f]``; row ``block.vertices[i]`` belongs to source ``i``.
-        rule: aggregation.
-        degrees: ``[num_src]`` float32 in-degrees in the full graph, if the rule uses them.
-        dtype: type of the result, float32 or bfloat16.
+    ``table`` is ``[num_rows, f]``; row ``block.vertices[i]`` belongs to source ``i``. ``degrees``
+    are ``[num_src]`` float32 in the full graph, if ``rule`` uses them. ``dtype`` of the result is
+    float32 or bfloat16.
     """
     factors = coefficients(block, rule, degrees)
     return _forward(block, table, factors, vertices=block.vertices, dtype=dtype)
@@ -171,27 +207,17 @@ def transposed(
 ) -> tuple[RowSegments, torch.Tensor | None]:
     """Turn a block around: the destinations of every source, in the order of the edges.
 
-    Returns:
-        The lists, and ``weights[e] * dst_scale[dst]`` ``[num_edges]`` float32 in their order; None
-        if both are.
+    The second result is ``weights[e] * dst_scale[dst]``, ``[num_edges]`` float32 in the order of
+    the lists. None: both are None.
     """
-    order, destinations, indptr = block.by_source()
+    order, destinations, indptr = block.by_source
     capacity = block.num_edges
     out = torch.empty_like(destinations)
     scaled = None
     if weights is not None or dst_scale is not None:
         scaled = torch.empty(capacity, device=out.device)
-    block.kernels.launch(
-        "transposed_edges",
-        order,
-        destinations,
-        or_null(weights),
-        or_null(dst_scale),
-        np.int64(capacity),
-        out,
-        or_null(scaled),
-        grid=grid(block.kernels),
-    )
+    inputs = (order, destinations, or_null(weights), or_null(dst_scale), np.int64(capacity))
+    block.kernels.launch("transposed_edges", *inputs, out, or_null(scaled))
     return RowSegments(indptr=indptr, indices=out, num_rows=block.num_vertices[1:]), scaled
 
 
@@ -210,15 +236,9 @@ def degrees_of(
     *,
     full_degrees: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the in-degrees of ``vertices``, ``[n]`` float32; 0 past the first ``count``.
+    """Return the in-degrees of ``vertices``, ``[n]`` float32; 0 past the first ``count`` (``[1]``).
 
-    Args:
-        kernels: kernels of the device.
-        graph: topology of the device.
-        vertices: ``[n]`` vertices of the graph.
-        count: ``[1]`` int64 on the device.
-        full_degrees: ``[num_vertices]`` int32 in-degrees in the full graph, if ``graph`` is a
-            partition.
+    ``full_degrees`` are ``[num_vertices]`` int32 in the full graph, if ``graph`` is a partition.
     """
     if full_degrees is not None:
         return _floats(kernels, NULL, NULL, full_degrees, vertices, count)
@@ -234,18 +254,8 @@ def _floats(
     count: torch.Tensor,
 ) -> torch.Tensor:
     out = torch.empty(len(vertices), device=vertices.device)
-    kernels.launch(
-        "vertex_floats",
-        table,
-        indptr,
-        degrees,
-        vertices,
-        np.int32(vertices.dtype == torch.int64),
-        count,
-        np.int64(len(vertices)),
-        out,
-        grid=grid(kernels),
-    )
+    wide, size = np.int32(vertices.dtype == torch.int64), np.int64(len(vertices))
+    kernels.launch("vertex_floats", table, indptr, degrees, vertices, wide, count, size, out)
     return out
 
 
@@ -296,7 +306,6 @@ def sum_rows(
 
     Args:
         x: ``[n, f]`` source rows.
-        lists: sources of each destination.
         out: ``[m, f]``, written; rows past the last of ``lists`` become zeros.
         vertices: row of ``x`` by local id. None: local ids are rows.
         weights, heads: ``[num_edges, heads]`` float32; each head has f / heads columns.
@@ -309,30 +318,14 @@ def sum_rows(
     columns = columns_at_once(x, out, self_rows, gate, self_out)
     if heads > 1 and out.shape[1] // heads % columns:
         columns = 1
+    wide = vertices is not None and vertices.dtype == torch.int64
     kernels.launch(
         f"aggregate_{x.element_size()}_{columns}",
-        x,
-        np.int64(row_bytes(x)),
-        np.int64(row_type(x)),
-        np.int64(out.shape[1]),
-        lists.indptr,
-        lists.indices,
-        or_null(vertices),
-        np.int64(vertices is not None and vertices.dtype == torch.int64),
-        or_null(weights),
-        np.int64(heads),
-        or_null(dst_scale),
-        or_null(self_scale),
-        or_null(self_rows),
-        np.int64(0 if self_rows is None else row_bytes(self_rows)),
-        or_null(gate),
-        np.int64(0 if gate is None else row_bytes(gate)),
-        out,
-        np.int64(row_bytes(out)),
-        np.int64(row_type(out)),
-        or_null(self_out),
-        np.int64(len(out)),
-        lists.num_rows,
-        or_null(num_self_rows),
-        grid=grid(kernels),
+        *(x, np.int64(row_bytes(x)), np.int64(row_type(x)), np.int64(out.shape[1])),
+        *(lists.indptr, lists.indices, or_null(vertices), np.int64(wide)),
+        *(or_null(weights), np.int64(heads), or_null(dst_scale), or_null(self_scale)),
+        *(or_null(self_rows), np.int64(0 if self_rows is None else row_bytes(self_rows))),
+        *(or_null(gate), np.int64(0 if gate is None else row_bytes(gate))),
+        *(out, np.int64(row_bytes(out)), np.int64(row_type(out)), or_null(self_out)),
+        *(np.int64(len(out)), lists.num_rows, or_null(num_self_rows)),
     )

@@ -5,40 +5,32 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import cast
+from functools import cached_property, partial
 
 import torch
 
-from gnnscale.backend.base import BackendInputs, BatchOutcome, DeviceBatch
-from gnnscale.backend.cuda import probes
+from gnnscale.backend import base
 from gnnscale.backend.cuda.batch import CudaBatch
-from gnnscale.backend.cuda.capacity import SampleSizes, Sampling, needs_sizes
+from gnnscale.backend.cuda.capacity import SampleSizes
 from gnnscale.backend.cuda.device_cache import ResidentCache
 from gnnscale.backend.cuda.device_model import DeviceModel
-from gnnscale.backend.cuda.device_step import DeviceStepHandle, ReadCounts
+from gnnscale.backend.cuda.device_step import DeviceStepHandle, HostDrivenSteps
 from gnnscale.backend.cuda.engine import CudaEngine, Engine
-from gnnscale.backend.cuda.errors import CudaErrorContext
-from gnnscale.backend.cuda.graph_reader import GraphPipeline
-from gnnscale.backend.cuda.host_driven import HostDrivenSteps
-from gnnscale.backend.cuda.host_engine import HostEngine
+from gnnscale.backend.cuda.host_engine import HostEngine, HostReadError
 from gnnscale.backend.cuda.inference import CudaInference
-from gnnscale.backend.cuda.placement import place_graph
+from gnnscale.backend.cuda.placement import ReadCounts, place_graph
+from gnnscale.backend.cuda.probes import measure_card
 from gnnscale.backend.cuda.step_queue import StepQueue
 from gnnscale.backend.cuda.streams import DeviceStreams
 from gnnscale.backend.feature_loading import Vertices
-from gnnscale.cache.plan import HOST, ROWS_FROM
-from gnnscale.core import Access, Array, ConfigError, Traffic
+from gnnscale.core import Array, ConfigError, Traffic, one_line
 from gnnscale.core.artifact.files import size
-from gnnscale.core.stages import NO_TRAFFIC
 from gnnscale.graph.dtypes import MAX_QUANTIZED
-from gnnscale.nn import GNN, Inputs, TrainableModel
+from gnnscale.nn import Inputs, TrainableModel
 from gnnscale.planner import Cuda, Device, Threads
 from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER, BatchSize
-from gnnscale.planner.cuda_spec import find_gpu
-from gnnscale.planner.gpu_rates import CardRates, load_or_measure_rates
-from gnnscale.sampling import LayerSampling, MiniBatch
-from gnnscale.sampling.edge_batches import LinkSampling
+from gnnscale.planner.cuda_spec import CardRates, find_gpu, load_or_measure_rates
+from gnnscale.sampling import MiniBatch
 
 _LOG = logging.getLogger(__name__)
 #: Fraction of the memory budget whose use triggers a warning: batch sizes vary.
@@ -47,13 +39,8 @@ _WARN_FRACTION = 0.9
 _STEP = "in step %d, of %d seeds"
 
 
-def open_cuda(device: Device, host: BackendInputs) -> CudaBackend:
-    """Open a GPU, or its host emulation.
-
-    Raises:
-        ConfigError: the GPU, its driver or a library is missing.
-        DeviceMemoryError: data placed in device memory exceed it.
-    """
+def open_cuda(device: Device, host: base.BackendInputs) -> CudaBackend:
+    """Open a GPU, or its host emulation; ConfigError: a driver or library is missing."""
     assert isinstance(device, Cuda)
     engine: Engine = HostEngine(device) if device.host_driven else CudaEngine(device)
     return CudaBackend(device, host, engine)
@@ -69,7 +56,7 @@ class CudaBackend:
         outcome = pending.read()  # waits for the step
     """
 
-    def __init__(self, device: Cuda, host: BackendInputs, engine: Engine) -> None:
+    def __init__(self, device: Cuda, host: base.BackendInputs, engine: Engine) -> None:
         """Copy model and graph to the device; with peers, ``open_peers`` does so."""
         dtype = host.graph.feature_dtype
         if dtype in MAX_QUANTIZED:  # torch's int8 is another type
@@ -78,10 +65,9 @@ class CudaBackend:
         self._host = host
         self._engine = engine
         self._streams = DeviceStreams(training=engine.stream(), reading=engine.stream())
-        #: whether user code, which may wait for the device, computes the step
-        self._runs_user_code = needs_sizes(host.model) is not None
         self._inference: CudaInference | None = None
         self._cache: ResidentCache | None = None
+        self._queue: StepQueue | None
         with self._naming("while it was opened"):
             if host.cache.kept is not None:
                 self._cache = ResidentCache(host.cache.kept, host.graph, engine)
@@ -90,17 +76,14 @@ class CudaBackend:
 
     def _open(self) -> None:
         """Copy model and graph to the device, once the caches of peers are open."""
-        host, engine = self._host, self._engine
-        weights = (
-            sum(parameter.numel() for parameter in host.model.parameters()) * BYTES_PER_PARAMETER
-        )
-        self._placed = place_graph(
-            host.graph, self.device, engine, kept_bytes=weights, cache=self._cache
-        )
-        self._queue = None if host.step_inputs is None else self._new_queue()
-        if self._queue is None:
+        host, engine, cache = self._host, self._engine, self._cache
+        kept = BYTES_PER_PARAMETER * sum(weights.numel() for weights in host.model.parameters())
+        placed = place_graph(host.graph, self.device, engine, kept_bytes=kept, cache=cache)
+        self._placed, self._queue = placed, None
+        if host.step_inputs is None:
             self._learner = DeviceModel(host, engine)
         else:
+            self._queue = StepQueue(host, placed, engine, self._streams, self.device.captures)
             self._learner = self._queue.learner
         engine.synchronize()  # buffers are initialized outside the streams that use them
 
@@ -121,51 +104,28 @@ class CudaBackend:
                 self._cache.open_peers(addresses)
                 self._open()
 
-    def _new_queue(self) -> StepQueue:
-        return StepQueue(
-            self._host,
-            self._placed,
-            self._engine,
-            self._streams,
-            exact=self._runs_user_code or not _is_bounded(self._host),
-            captures=self.device.captures,
-            runs_user_code=self._runs_user_code,
-        )
-
     @cached_property
     def _host_driven(self) -> HostDrivenSteps:
         """Host-driven steps, opened on first use."""
-        reader = GraphPipeline(self._host, self._placed, self._engine, num_slots=1, bounded=False)
-        self._engine.synchronize()
-        return HostDrivenSteps(
-            self._host,
-            reader,
-            self._learner,
-            self._streams,
-            self._engine,
-            waits=self._runs_user_code,
-        )
+        return HostDrivenSteps(self._host, self._placed, self._learner, self._streams, self._engine)
 
     def train(
         self, seeds: Array, step: int, *, num_seeds: int, rate: float, updates: bool
     ) -> DeviceStepHandle:
-        """Start the step of ``seeds``; see ``StepOwner.train``."""
+        """Start the step of ``seeds``; see ``DeviceDrivenBackend.train``."""
         with self._naming(_STEP, step, len(seeds)):
             return self._own_steps.start(
                 seeds, step, num_seeds=num_seeds, rate=rate, updates=updates, outcomes=self
             )
 
-    def outcome(self, step: DeviceStepHandle) -> BatchOutcome:
+    def outcome(self, step: DeviceStepHandle) -> base.BatchOutcome:
         """Wait for a device-driven step, and return its outcome."""
         with self._naming(_STEP + ", or just before it", step.number, step.seeds.count):
             reported, sizes, counts = self._own_steps.reported(step)
-        size = _batch_size(sizes)
-        return BatchOutcome(
-            loss=reported.loss,
-            size=size,
-            traffic=self._traffic(size, counts),
-            seconds=reported.seconds(),
-            counters=self._counters(counts.rows),
+        size, seconds = _batch_size(sizes), reported.seconds()
+        traffic, counters = self._traffic(size, counts), self._counters(counts.rows)
+        return base.BatchOutcome(
+            loss=reported.loss, size=size, traffic=traffic, seconds=seconds, counters=counters
         )
 
     @property
@@ -197,24 +157,21 @@ class CudaBackend:
             inputs, counts = self._host_driven.load(batch)
         return replace(inputs, traffic=self._traffic(BatchSize.of(batch), counts, batch.sent_bytes))
 
-    def transfer(self, batch: CudaBatch, inputs: Inputs) -> DeviceBatch:
+    def transfer(self, batch: CudaBatch, inputs: Inputs) -> base.DeviceBatch:
         """Wrap the mini-batch, which is in device memory."""
-        return DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
+        return base.DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
 
-    def propagate(self, batch: DeviceBatch, weight: float) -> None:
+    def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
         """Start forward and backward propagation."""
         self._host_driven.propagate(batch.batch, batch.inputs, weight)
 
-    def finish(self, batch: DeviceBatch) -> BatchOutcome:
+    def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
         """Wait for the last propagated mini-batch, and return its outcome."""
         with self._naming(_STEP, batch.batch.step, batch.batch.num_seeds):
             loss, seconds, rows = self._host_driven.finish(batch.batch)
-        return BatchOutcome(
-            loss=loss,
-            size=BatchSize.of(batch.batch),
-            traffic=batch.traffic,
-            seconds={"propagate": seconds},
-            counters=self._counters(rows),
+        size, counters = BatchSize.of(batch.batch), self._counters(rows)
+        return base.BatchOutcome(
+            loss=loss, size=size, traffic=batch.traffic, seconds=seconds, counters=counters
         )
 
     def copy_gradients(self, into: list[torch.Tensor]) -> None:
@@ -229,7 +186,7 @@ class CudaBackend:
             self._queue.forget()
         self._streams.training.run(self._learner.load_state)
         self._wait()
-        self._look_at_memory()
+        _check_use(self.device, self._engine)
 
     def update_weights(self) -> None:
         """Copy the parameters that the host's optimizer has updated."""
@@ -257,40 +214,19 @@ class CudaBackend:
 
     def rates(self) -> CardRates:
         """Return the card's rates; see ``DeviceRates.rates``."""
-        gpu, gpus = find_gpu(self.device.index)
+        (gpu, gpus), measure = find_gpu(self.device.index), partial(measure_card, self.device)
         with self._naming("while it was measured"):
-            return load_or_measure_rates(gpu.uuid, gpus.driver, self._measure)
-
-    def _measure(self) -> CardRates:
-        """Measure the card, and free the memory used."""
-        engine = CudaEngine(replace(self.device, memory_bytes=None), limits=False)
-        try:
-            return probes.measure(engine)
-        finally:
-            engine.close()
-            torch.cuda.empty_cache()
+            return load_or_measure_rates(gpu.uuid, gpus.driver, measure)
 
     def set_threads(self, threads: Threads) -> None:
         """Set the number of host threads of each stage."""
-        self._host.sampler.num_threads = threads.sample
-        self._host.loader.num_threads = threads.load
-        torch.set_num_threads(max(threads.propagate, 1))
+        self._host.set_threads(threads)
 
     def close(self) -> None:
         """Wait for the streams, and unregister host memory."""
         for stream in (self._streams.reading, self._streams.training):
             stream.close()
         self._engine.close()
-
-    def _look_at_memory(self) -> None:
-        """Warn if the profiling run, which ends before this call, left little memory."""
-        peak, budget = self._engine.peak_bytes(), self._engine.memory_bytes
-        if peak > _WARN_FRACTION * budget:
-            _LOG.warning(
-                f"{self.device.label}: peak use of device memory is {size(peak)} of the "
-                f"{size(budget)} budget; a larger mini-batch may not fit; a smaller "
-                "batch_size, fewer neighbors (sampler.fanouts) or features=host take less"
-            )
 
     def _wait(self) -> None:
         with self._naming("in one of the last steps"):
@@ -299,64 +235,60 @@ class CudaBackend:
     def _traffic(
         self, size: BatchSize, counts: ReadCounts, sent_bytes: int | None = None
     ) -> Traffic:
-        """Return the traffic of a mini-batch.
-
-        Args:
-            size: vertices and edges of each layer.
-            counts: reads by location.
-            sent_bytes: bytes of a sample copied from the host. None: the device has sampled.
-        """
-        placed, request = self._placed, self.device.link_request_bytes
-        if self._exchange_traffic is not None:
-            return self._exchange_traffic
-        if sent_bytes is None and placed.rows_on_device and placed.lists_on_device:
-            return NO_TRAFFIC
-        traffic = Traffic(rows=placed.row_access(int(size.vertices[0]), counts.rows))
-        if sent_bytes is not None:
-            return traffic.with_link(row_bytes=0, list_bytes=sent_bytes, request_bytes=request)
-        reads = size.num_edges + sum(size.vertices[1:])
-        return replace(traffic, lists=placed.list_access(int(reads), request, counts.lists))
-
-    @cached_property
-    def _exchange_traffic(self) -> Traffic | None:
-        """Bytes that a P3 step exchanges with peers. None: the run does not use P3."""
-        step_inputs = self._host.step_inputs
-        if step_inputs is None or step_inputs.columns is None:
-            return None
-        rows, blocks = self._own_steps.exchanged_bytes(cast(GNN, self._host.model).widths[1])
-        return Traffic(rows=Access(peer_bytes=rows), lists=Access(peer_bytes=blocks))
+        """Return the traffic of a mini-batch; ``sent_bytes`` of None: the device has sampled."""
+        exchanged = None if self._queue is None else self._queue.exchange_traffic
+        request = self.device.link_request_bytes
+        return exchanged or self._placed.traffic(size, counts, request, sent_bytes)
 
     def _counters(self, rows: tuple[int, ...]) -> dict[str, float]:
-        """Return the number of rows read from each location, by counter name."""
-        if not rows or self._cache is None:
-            return {}
-        names = (*self._cache.contents.names, HOST)
-        return {f"{ROWS_FROM}{name}": float(count) for name, count in zip(names, rows, strict=True)}
+        return {} if not rows or self._cache is None else self._cache.counters(rows)
 
     def _naming(self, when: str, *numbers: int) -> CudaErrorContext:
-        """Return a context that adds the device and the step to CUDA errors.
-
-        Args:
-            when: text with a ``%d`` for each of ``numbers``.
-        """
+        """Return a context that adds the device and the step to CUDA errors."""
         return CudaErrorContext(self.device.label, when, numbers)
 
 
-def _is_bounded(host: BackendInputs) -> bool:
-    """Return whether fan-outs or layer sizes bound a mini-batch, so that sizes may stay unknown.
-
-    Otherwise the host waits for each sample's sizes while the device trains the previous batch.
-    """
-    sampling = host.sampling
-    if isinstance(sampling, LinkSampling):
-        sampling = sampling.vertices
-    return isinstance(sampling, Sampling) and (
-        isinstance(sampling, LayerSampling) or -1 not in sampling.fanouts
-    )
+def _check_use(device: Cuda, engine: Engine) -> None:
+    """Warn if the profiling run, which ends before this call, left little memory."""
+    peak, budget = engine.peak_bytes(), engine.memory_bytes
+    if peak > _WARN_FRACTION * budget:
+        _LOG.warning(
+            f"{device.label}: peak use of device memory is {size(peak)} of the "
+            f"{size(budget)} budget; a larger mini-batch may not fit; a smaller "
+            "batch_size, fewer neighbors (sampler.fanouts) or features=host take less"
+        )
 
 
 def _batch_size(sizes: SampleSizes) -> BatchSize:
     """Return the sizes of a mini-batch, inputs first."""
-    return BatchSize(
-        vertices=tuple(reversed(sizes.num_vertices)), edges=tuple(reversed(sizes.num_edges))
-    )
+    return BatchSize(vertices=sizes.num_vertices[::-1], edges=sizes.num_edges[::-1])
+
+
+class CudaErrorContext:
+    """Context manager that adds device and step to CUDA errors; faster than a generator."""
+
+    def __init__(self, label: str, when: str, numbers: tuple[int, ...]) -> None:
+        """Set the device's name, and ``when``: a text with a ``%d`` for each of ``numbers``."""
+        self._label = label
+        self._when = when
+        self._numbers = numbers
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        """Raise a CUDA error as an error of the device."""
+        if error is None or isinstance(error, HostReadError) or not isinstance(error, Exception):
+            return
+        label, when = self._label, self._when % self._numbers
+        if isinstance(error, torch.OutOfMemoryError):
+            raise base.DeviceMemoryError(
+                f"{label}: out of device memory {when}: {one_line(error, 200)}; a smaller "
+                "batch_size, fewer neighbors (sampler.fanouts), or features=host and "
+                "topology=host of the device take less"
+            ) from None
+        if "CUDA" in f"{type(error).__name__}: {error}" and not isinstance(error, base.DeviceError):
+            raise base.DeviceError(
+                f"{label}: the GPU failed {when}: {one_line(error, 200)}; with "
+                "CUDA_LAUNCH_BLOCKING=1 the operation is named"
+            ) from None

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from gnnscale.backend.cuda.block import CudaBlock
-from gnnscale.backend.cuda.capacity import BatchCapacity, SampleSizes
+from gnnscale.backend.cuda.capacity import SampleSizes
 from gnnscale.backend.cuda.device_sample import DeviceSample, links_on
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.sampler_plan import State
@@ -63,11 +63,6 @@ class CudaBatch(MiniBatch):
         )
 
 
-def largest_sizes(capacity: BatchCapacity) -> SampleSizes:
-    """Return the sizes of a sample that fills ``capacity``."""
-    return SampleSizes(num_vertices=capacity.num_vertices, num_edges=capacity.num_edges)
-
-
 def batch_of(
     sample: DeviceSample,
     host_seeds: Array,
@@ -79,13 +74,9 @@ def batch_of(
 ) -> CudaBatch:
     """Return a sample as a mini-batch that shares its arrays.
 
-    Args:
-        sample: sample of the device.
-        host_seeds: ``[num_seeds]`` seeds on the host.
-        sizes: sizes of the sample, or upper bounds; entries past the actual size are undefined.
-        kernels: kernels of the device.
-        step: step of the run at recording. A replay reads its own step from device memory.
-        weight_sums: ``[num_vertices]`` by local id. None: edges have no weights.
+    ``sizes`` may be upper bounds; entries past the actual size are undefined. ``step`` is that of
+    the recording: a replay reads its own from device memory. ``weight_sums`` are ``[num_vertices]``
+    by local id. None: edges have no weights.
     """
     blocks = []
     for hop, arrays in enumerate(sample.hops):
@@ -123,14 +114,7 @@ def batch_of(
 def batch_from_host(
     batch: MiniBatch, slice_seeds: Array, kernels: Kernels, device: torch.device
 ) -> CudaBatch:
-    """Copy a mini-batch from the host to a device.
-
-    Args:
-        batch: sample of the host.
-        slice_seeds: seeds of the slice: vertices, or numbers of edges.
-        kernels: kernels of the device.
-        device: device of ``kernels``.
-    """
+    """Copy a mini-batch of ``slice_seeds`` (vertices, or numbers of edges) to a device."""
 
     def copied(array: Array | None) -> torch.Tensor | None:
         return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device)

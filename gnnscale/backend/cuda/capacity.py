@@ -15,7 +15,14 @@ from gnnscale.core import MAX_COUNT, check_range
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, TrainableModel
 from gnnscale.nn.scatter_gather import CustomLayer
-from gnnscale.sampling import LayerSampling, MiniBatch, NeighborSampling, WeightedSampling
+from gnnscale.sampling import (
+    LayerSampling,
+    MiniBatch,
+    NeighborSampling,
+    SamplerConfig,
+    WeightedSampling,
+)
+from gnnscale.sampling.edge_batches import LinkSampling
 
 Sampling = NeighborSampling | WeightedSampling | LayerSampling
 
@@ -58,12 +65,7 @@ class DeviceGraph:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSizes:
-    """Sizes of a sample.
-
-    Attributes:
-        num_vertices: before each hop, seeds first, and after the last hop.
-        num_edges: edges of each hop.
-    """
+    """Sizes of a sample, of each hop from the seeds outwards."""
 
     num_vertices: tuple[int, ...]
     num_edges: tuple[int, ...]
@@ -71,13 +73,7 @@ class SampleSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchCapacity:
-    """Capacity of a sample's arrays.
-
-    Attributes:
-        num_vertices: maximum before each hop, seeds first, and after the last hop.
-        num_edges: maximum edges of each hop. Layer-wise sampling counts all edges that a layer
-            chooses from.
-    """
+    """Capacity of a sample's arrays, of each hop; layer-wise, with all edges to choose from."""
 
     num_vertices: tuple[int, ...]
     num_edges: tuple[int, ...]
@@ -86,17 +82,7 @@ class BatchCapacity:
     def of(
         cls, sampling: Sampling, graph: DeviceGraph, *, max_seeds: int, max_edges: int | None
     ) -> BatchCapacity:
-        """Return the maximum sizes of a sample of ``max_seeds`` seeds.
-
-        Args:
-            sampling: options of the sampler.
-            graph: sampled topology.
-            max_seeds: maximum seeds of a batch.
-            max_edges: maximum edges of a hop. None: no limit.
-
-        Raises:
-            ConfigError: ``max_seeds`` or ``max_edges`` is not positive, or is too large.
-        """
+        """Return the maximum sizes of a sample of ``max_seeds``; ``max_edges`` limit each hop."""
         check_range("max_seeds", max_seeds, 1)
         if max_edges is not None:
             check_range("max_edges", max_edges, 1)
@@ -132,6 +118,11 @@ class BatchCapacity:
         )
 
     @property
+    def sizes(self) -> SampleSizes:
+        """Sizes of a sample that fills this capacity."""
+        return SampleSizes(num_vertices=self.num_vertices, num_edges=self.num_edges)
+
+    @property
     def max_edges(self) -> int:
         """Edges of the largest hop."""
         return max(self.num_edges)
@@ -158,6 +149,11 @@ def _around(bounds: tuple[int, ...], counts: list[tuple[int, ...]]) -> tuple[int
     )
 
 
+def vertex_sampling(sampling: SamplerConfig) -> SamplerConfig:
+    """Return the options by which the neighborhoods of vertices, or of edges' ends, are sampled."""
+    return sampling.vertices if isinstance(sampling, LinkSampling) else sampling
+
+
 def fanouts_of(sampling: Sampling) -> list[int]:
     """Return the fan-out of each hop; -1 for layers, which choose from all neighbors."""
     if isinstance(sampling, LayerSampling):
@@ -173,11 +169,7 @@ def replaces(sampling: Sampling, fanout: int) -> bool:
 def envelope(
     host: BackendInputs, topology: DeviceGraph, sampling: Sampling, *, max_seeds: int
 ) -> BatchCapacity:
-    """Return the observed capacity for the mini-batches of a run.
-
-    The host samples the first slices of the run. Their sizes determine the capacity, so that a
-    resumed run has the same one.
-    """
+    """Return the capacity observed in the first slices of a run, also of a resumed one."""
     bound = BatchCapacity.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
     assert host.step_inputs is not None
     sizes = [
@@ -189,7 +181,7 @@ def envelope(
 
 
 def _sizes(batch: MiniBatch, graph: Graph, sampling: Sampling) -> SampleSizes:
-    """Return the sizes of a mini-batch, seeds first; layer-wise, with all edges to choose from."""
+    """Return the sizes of a mini-batch; layer-wise, with all edges to choose from."""
     blocks = batch.blocks[::-1]
     edges = tuple(block.num_edges for block in blocks)
     if isinstance(sampling, LayerSampling):
@@ -202,10 +194,7 @@ def _sizes(batch: MiniBatch, graph: Graph, sampling: Sampling) -> SampleSizes:
 
 
 def needs_sizes(model: TrainableModel) -> str | None:
-    """Return the reason why ``model`` cannot compute over rows padded with zeros. None: it can.
-
-    Models of the package can, as can user-defined layers with a named ``gather``.
-    """
+    """Return the reason why ``model`` cannot compute over rows padded with zeros. None: it can."""
     if not isinstance(model, GNN):
         return f"{type(model).__name__} is user code"
     if any(isinstance(norm, nn.BatchNorm1d) for norm in model.norms):

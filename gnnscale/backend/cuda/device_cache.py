@@ -13,7 +13,7 @@ import torch
 
 from gnnscale import ops
 from gnnscale.backend.cuda.engine import Engine
-from gnnscale.cache.plan import CliqueCache
+from gnnscale.cache.plan import HOST, ROWS_FROM, CliqueCache
 from gnnscale.core import Array, ConfigError, Int64Array
 from gnnscale.graph import Graph
 
@@ -28,11 +28,7 @@ _ABSENT = -1
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSlots:
-    """Slot of each cached vertex, over the caches of all members.
-
-    Slots of a member follow those of the members before it. A vertex is cached at one member at
-    most.
-    """
+    """Slot of each cached vertex, over the caches of all members, which cache disjoint vertices."""
 
     of_vertex: torch.Tensor  #: ``[num_vertices]`` int32 on the device; -1 for uncached vertices
     first: tuple[int, ...]  #: ``[num_members + 1]`` first slot of each member, then their number
@@ -100,11 +96,7 @@ class _Layout:
     def of(cls, graph: Graph, num_rows: int, topology: Array) -> _Layout:
         row_bytes = graph.feature_bytes // max(graph.num_vertices, 1)
         num_edges = int(_degrees(graph, topology).sum())
-        sizes = (
-            num_rows * row_bytes,
-            (len(topology) + 1) * 8,
-            num_edges * graph.indices.itemsize,
-        )
+        sizes = (num_rows * row_bytes, (len(topology) + 1) * 8, num_edges * graph.indices.itemsize)
         ends = np.cumsum([0, *(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)]).tolist()
         spans = tuple((first, first + size) for first, size in zip(ends, sizes, strict=False))
         return cls(rows=spans[0], indptr=spans[1], indices=spans[2])
@@ -118,8 +110,7 @@ class _Layout:
 class ResidentCache:
     """Static cache of one device in one piece of memory, with access to the caches of its peers.
 
-    Peers exchange only the addresses of their pieces, since slots follow from the cache plan. They
-    open them once every member has filled its own:
+    Peers exchange only the addresses of their pieces, and open them once every member is filled:
 
         cache = ResidentCache(contents, graph, engine)
         cache.open_peers(all_gather_object(cache.address))
@@ -127,19 +118,13 @@ class ResidentCache:
     """
 
     def __init__(self, contents: CliqueCache, graph: Graph, engine: Engine) -> None:
-        """Allocate and fill the device's piece.
-
-        Raises:
-            ConfigError: the clique has more than ``MAX_MEMBERS`` members.
-            DeviceMemoryError: the piece exceeds free memory.
-            GraphError: an adjacency list is damaged.
-        """
+        """Allocate and fill the device's piece; DeviceMemoryError: it exceeds free memory."""
         if len(contents.names) > MAX_MEMBERS:
             raise ConfigError(
                 f"cache plan: {len(contents.names)} devices in a clique; "
                 f"expected at most {MAX_MEMBERS}"
             )
-        self._contents = contents
+        self.contents = contents  #: cached vertices of each member
         self._graph = graph
         self._engine = engine
         look_ahead = contents.look_ahead
@@ -163,51 +148,45 @@ class ResidentCache:
         """Whether the device is the only member."""
         return len(self._pieces) == 1
 
-    @property
-    def contents(self) -> CliqueCache:
-        """Cached vertices of each member."""
-        return self._contents
-
     def open_peers(self, addresses: Sequence[str]) -> None:
-        """Open the pieces of all peers.
-
-        Args:
-            addresses: ``address`` of each member, in member order.
-        """
+        """Open the pieces of all peers; ``addresses`` are those of all members, in order."""
         for member, address in enumerate(addresses):
-            if member != self._contents.own:
+            if member != self.contents.own:
                 size = self._layouts[member].num_bytes
                 self._pieces[member] = self._engine.open_memory(address, size)
+
+    def counters(self, rows: Sequence[int]) -> dict[str, float]:
+        """Return numbers of rows read from each member, then from the host, by counter name."""
+        names = (*self.contents.names, HOST)
+        return {f"{ROWS_FROM}{name}": float(count) for name, count in zip(names, rows, strict=True)}
 
     @property
     def rows(self) -> CachedRows | None:
         """Rows of all members. None: no member caches rows."""
-        if not any(map(len, self._contents.features)):
+        if not any(map(len, self.contents.features)):
             return None
-        slots = CacheSlots.of(
-            self._contents.features, self._graph.num_vertices, self._engine.device
-        )
         tables = tuple(map(self._rows_of, range(len(self._pieces))))
-        return CachedRows(slots=slots, tables=tables)
+        return CachedRows(slots=self._slots_of(self.contents.features), tables=tables)
 
     @property
     def own_rows(self) -> torch.Tensor:
         """``[n, width]`` memory of the device's own rows."""
-        return self._rows_of(self._contents.own)
+        return self._rows_of(self.contents.own)
 
     @property
     def lists(self) -> DeviceAdjacencyCache | None:
         """Adjacency lists of all members. None: no member caches lists."""
-        if not any(map(len, self._contents.topology)):
+        if not any(map(len, self.contents.topology)):
             return None
         members = range(len(self._pieces))
         return DeviceAdjacencyCache(
-            slots=CacheSlots.of(
-                self._contents.topology, self._graph.num_vertices, self._engine.device
-            ),
+            slots=self._slots_of(self.contents.topology),
             indptr=tuple(map(self._indptr_of, members)),
             indices=tuple(map(self._indices_of, members)),
         )
+
+    def _slots_of(self, cached_ids: Sequence[Array]) -> CacheSlots:
+        return CacheSlots.of(cached_ids, self._graph.num_vertices, self._engine.device)
 
     def _rows_of(self, member: int) -> torch.Tensor:
         first, end = self._layouts[member].rows
@@ -225,8 +204,8 @@ class ResidentCache:
         return self._pieces[member][first:end].view(dtype)
 
     def _fill(self) -> None:
-        graph, member = self._graph, self._contents.own
-        features, topology = self._contents.features[member], self._contents.topology[member]
+        graph, member = self._graph, self.contents.own
+        features, topology = self.contents.features[member], self.contents.topology[member]
         rows, done = self._rows_of(member), 0
         for chunk in _chunks(features, np.full(len(features), rows[:1].nbytes, np.int64)):
             piece = torch.from_numpy(np.ascontiguousarray(graph.features[chunk]))
@@ -243,11 +222,7 @@ class ResidentCache:
 
 
 def _degrees(graph: Graph, vertices: Array) -> Int64Array:
-    """Return the in-degrees of ``vertices``.
-
-    Raises:
-        GraphError: an adjacency list is damaged.
-    """
+    """Return the in-degrees of ``vertices``; GraphError: an adjacency list is damaged."""
     begins, ends = graph.indptr[vertices], graph.indptr[vertices + 1]
     wrong = (begins < 0) | (ends < begins) | (ends > graph.num_edges)
     if wrong.any():

@@ -38,13 +38,7 @@ class DeviceModel:
     def __init__(
         self, host: BackendInputs, engine: Engine, records: StepRecords | None = None
     ) -> None:
-        """Copy the structure of the host's model; ``load_state`` copies its weights.
-
-        Args:
-            host: backend inputs.
-            engine: GPU.
-            records: records of device-driven steps. None: the host drives the steps.
-        """
+        """Copy the host's model without weights; ``records`` are those of device-driven steps."""
         self._host = host
         self._engine = engine
         self._model = copy.deepcopy(host.model).to(engine.device).train()
@@ -83,10 +77,7 @@ class DeviceModel:
 
     @property
     def is_fused(self) -> bool:
-        """Whether the optimizer is fused: updates read step and learning rate from the device.
-
-        All optimizers of the group ``optimizer`` are fused.
-        """
+        """Whether the optimizer is fused: updates read step and learning rate from the device."""
         assert self._optimizer is not None
         return _is_fused(self._optimizer)
 
@@ -99,8 +90,6 @@ class DeviceModel:
 
         Args:
             pending: earlier mini-batches of the same update, weighted by their seeds.
-            num_seeds: seeds of the mini-batch over all devices.
-            updates: whether the mini-batch is the last one before the update.
             rate: learning rate of an optimizer that is not fused. A fused one reads the step's
                 record.
         """

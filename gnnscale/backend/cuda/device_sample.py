@@ -56,19 +56,13 @@ class DeviceSample:
         """Wait for the sample, and return its sizes.
 
         The copy to the host runs on the current stream, which must be the sample's or wait for it.
-
-        Raises:
-            ValueError: a seed is not a vertex or appears twice, or the sample exceeds its capacity.
-            GraphError: the topology is damaged.
+        Raises ValueError if a seed is not a vertex or appears twice, or the sample exceeds its
+        capacity; GraphError if the topology is damaged.
         """
         return self.sizes_in(self.state.tolist())
 
     def sizes_in(self, words: list[int]) -> SampleSizes:
-        """Return the sizes from a host copy of ``state``.
-
-        Raises:
-            ValueError, GraphError: see ``sizes``.
-        """
+        """Return the sizes from a host copy of ``state``; errors are those of ``sizes``."""
         if words[State.ERROR] != -1:
             self._refuse(words)
         num_hops, first = len(self.hops), self._first_edges
@@ -88,13 +82,9 @@ class DeviceSample:
         return int(self.num_edges.storage_offset() - self.state.storage_offset())
 
     def to_minibatch(self, *, weight_sums: Float32Array | None = None) -> minibatch.MiniBatch:
-        """Return the sample as a mini-batch of the host.
+        """Return the sample as a mini-batch of the host; errors are those of ``sizes``.
 
-        Args:
-            weight_sums: ``[num_vertices]`` of the graph. None: edges have no weights.
-
-        Raises:
-            ValueError, GraphError: see ``sizes``.
+        ``weight_sums`` are ``[num_vertices]`` of the graph. None: edges have no weights.
         """
         words = self.state.tolist()
         sizes = self.sizes_in(words)
@@ -223,11 +213,7 @@ def links_on(links: Links, device: torch.device) -> Links:
 
 
 def seeds_of(host: BackendInputs, seeds: Array, step: int) -> DeviceSeeds:
-    """Return the vertices from which ``seeds``, a slice of a step, are sampled.
-
-    Raises:
-        ValueError: a seed is not a vertex, and kernels would read its label out of range.
-    """
+    """Return the vertices from which ``seeds``, checked against the graph, are sampled."""
     if isinstance(host.sampler, LinkSampler):
         edges = host.sampler.draw(seeds, step)
         return DeviceSeeds(vertices=edges.vertices, slice_seeds=np.array(seeds), edges=edges)

@@ -1,21 +1,28 @@
-"""Device-driven step: its memory, its stages, and its handle on the host."""
+"""Steps of a device: stages and handle of device-driven steps, stages of host-driven steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gnnscale.backend.base import BatchOutcome
-from gnnscale.backend.cuda.batch import CudaBatch
-from gnnscale.backend.cuda.capacity import SampleSizes
+import numpy as np
+import torch
+
+from gnnscale.backend.base import BackendInputs, BatchOutcome
+from gnnscale.backend.cuda.batch import CudaBatch, batch_from_host
+from gnnscale.backend.cuda.capacity import SampleSizes, needs_sizes
 from gnnscale.backend.cuda.device_model import DeviceGradientAccumulator, DeviceModel
-from gnnscale.backend.cuda.device_sample import DeviceSample, DeviceSeeds
+from gnnscale.backend.cuda.device_sample import DeviceSample, DeviceSeeds, seeds_of
 from gnnscale.backend.cuda.dynamic_cache import CacheUpdates
+from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.graph_reader import GraphPipeline
+from gnnscale.backend.cuda.placement import ReadCounts, ResidentGraph
 from gnnscale.backend.cuda.step_records import StepKernels
-from gnnscale.backend.cuda.streams import CapturedWork, Event, Stream
+from gnnscale.backend.cuda.streams import CapturedWork, DeviceStreams, Event, Stream
+from gnnscale.core import Array
 from gnnscale.nn import Inputs
+from gnnscale.sampling import MiniBatch
 
 
 class StepSlot:
@@ -33,17 +40,9 @@ class StepSlot:
         kernels: StepKernels,
         replaced: CacheUpdates | None,
     ) -> None:
-        """Wrap slot ``number`` of ``reader``.
-
-        Args:
-            number: slot of the pipeline.
-            reader: graph pipeline.
-            learner: model of the device.
-            kernels: kernels that read and write step records.
-            replaced: updates of a dynamic cache. None: the cache is static.
-        """
+        """Wrap slot ``number`` of ``reader``; without updates (None) the cache is static."""
         self._number = number
-        self._reader = reader
+        self.reader = reader  #: graph pipeline of all slots
         self._learner = learner
         self._kernels = kernels
         self._replaced = replaced
@@ -56,21 +55,13 @@ class StepSlot:
         self._captured: dict[Hashable, CapturedWork] = {}
         self._warmed_up: set[Hashable] = set()
 
-    def largest_sizes(self, num_seeds: int) -> SampleSizes:
-        """Return the maximum sizes of a sample of ``num_seeds`` seeds."""
-        return self._reader.largest_sizes(num_seeds)
-
-    def exchanged_bytes(self, width: int) -> tuple[int, int]:
-        """Return the bytes of rows and of blocks that a step receives from peers (P3)."""
-        return self._reader.exchanged_bytes(width)
-
     def read_counts(self, counts: list[int]) -> ReadCounts:
         """Split reported read counts into reads of adjacency lists and of rows, by location."""
-        lists, rows = self.current_sample.list_reads, self._reader.row_reads(self._number)
+        lists, rows = self.current_sample.list_reads, self.reader.row_reads(self._number)
         num_lists = 0 if lists is None else len(lists)
         num_rows = 0 if rows is None else len(rows)
         row_counts = counts[num_lists : num_lists + num_rows]
-        if self._reader.placed.following is not None:
+        if self.reader.placed.following is not None:
             # Rows of the previous batch (Match) are device reads, as cached rows are.
             row_counts = [sum(row_counts[:-1]), row_counts[-1]]
         return ReadCounts(lists=tuple(counts[:num_lists]), rows=tuple(row_counts))
@@ -79,56 +70,36 @@ class StepSlot:
         """Read the step's record, and sample; on a stream."""
         count = len(seeds.vertices)
         self._kernels.take(count)
-        self._sample = self._reader.sample(
+        self._sample = self.reader.sample(
             self._kernels.seeds[:count], self._kernels.step, seeds, slot=self._number
         )
         self._kernels.sampled(self._sample.state)
 
     def load(self, seeds: DeviceSeeds, step: int, sizes: SampleSizes) -> None:
         """Read the first layer's input, and update a dynamic cache; on a stream."""
-        batch = self._reader.batch(self.current_sample, seeds, sizes, step=step)
-        self._read = (batch, self._reader.load(batch, slot=self._number))
+        batch = self.reader.batch(self.current_sample, seeds, sizes, step=step)
+        self._read = (batch, self.reader.load(batch, slot=self._number))
         if self._replaced is not None:
-            previous = None if self.other is None else self.other._sample
-            self._reader.replace(
-                self._replaced,
-                self._kernels.record_index,
-                self.current_sample,
-                previous,
-                self._number,
-            )
+            samples = (self.current_sample, None if self.other is None else self.other._sample)
+            record_index = self._kernels.record_index
+            self.reader.replace(self._replaced, record_index, *samples, self._number)
         self._kernels.read()
 
-    def train(
-        self,
-        seeds: DeviceSeeds,
-        part: StepPart,
-        *,
-        rate: float,
-        recorded: bool,
-    ) -> None:
+    def train(self, seeds: DeviceSeeds, part: StepPart, *, rate: float, recorded: bool) -> None:
         """Propagate, update the weights, and report; on a stream.
 
-        Args:
-            seeds: seeds of the step.
-            part: role of the mini-batch in its update.
-            rate: learning rate on the host.
-            recorded: whether to train the batch stored by ``keep`` instead of the last batch read.
+        ``recorded``: to train the batch stored by ``keep`` instead of the last batch read.
         """
         inputs_read = self._recorded[seeds.count] if recorded else self._read
         assert inputs_read is not None
-        batch, inputs = inputs_read
-        self._kernels.begin(self.current_sample.state)
-        inputs = self._reader.exchange(batch, inputs)
+        (batch, inputs), sample = inputs_read, self.current_sample
+        self._kernels.begin(sample.state)
+        inputs = self.reader.exchange(batch, inputs)
         loss = self._learner.backward(batch.again(), inputs, seeds.count / part.num_seeds)
         self._kernels.propagated()
         self._learner.finish(part.pending, part.num_seeds, updates=part.updates, rate=rate)
-        self._kernels.report(
-            self.current_sample.state,
-            loss.float().reshape(1),
-            self.current_sample.list_reads,
-            self._reader.row_reads(self._number),
-        )
+        rows = self.reader.row_reads(self._number)
+        self._kernels.report(sample.state, loss.float().reshape(1), sample.list_reads, rows)
 
     def keep(self, seeds: DeviceSeeds) -> None:
         """Store the last batch read as the batch of the recording; on a stream."""
@@ -171,51 +142,25 @@ class StepPart:
     updates: bool  #: whether the mini-batch is the last one before the update
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReadCounts:
-    """Number of reads by location: each member of the clique, then the host. Empty: no cache."""
-
-    lists: tuple[int, ...] = ()
-    rows: tuple[int, ...] = ()
-
-
 class Outcomes(Protocol):
     """Source of step outcomes."""
 
     def outcome(self, step: DeviceStepHandle) -> BatchOutcome:
         """Wait for ``step``, and return its outcome."""
-        ...
 
 
+@dataclass(kw_only=True, eq=False)
 class DeviceStepHandle:
-    """Handle of a started step, whose outcome arrives later."""
+    """Handle of a step, whose outcome arrives later."""
 
-    def __init__(
-        self,
-        outcomes: Outcomes,
-        seeds: DeviceSeeds,
-        number: int,
-        *,
-        rate: float,
-        part: StepPart,
-    ) -> None:
-        """Create the handle of a step that is not started.
-
-        Args:
-            outcomes: returns the step's outcome.
-            seeds: seeds of the step.
-            number: step of the run.
-            rate: learning rate.
-            part: role of the mini-batch in its update.
-        """
-        self.seeds = seeds
-        self.number = number
-        self.rate = rate
-        self.part = part
-        self.record_index = 0  #: index of its record
-        self.done: Event | None = None  #: mark after the step
-        self._outcomes = outcomes
-        self._outcome: BatchOutcome | None = None
+    outcomes: Outcomes  #: returns the step's outcome
+    seeds: DeviceSeeds
+    number: int  #: step of the run
+    rate: float  #: learning rate
+    part: StepPart
+    record_index: int = 0  #: index of its record
+    done: Event | None = None  #: mark after the step
+    _outcome: BatchOutcome | None = None
 
     @property
     def ready(self) -> bool:
@@ -225,5 +170,96 @@ class DeviceStepHandle:
     def read(self) -> BatchOutcome:
         """Wait for the step, and return its outcome."""
         if self._outcome is None:
-            self._outcome = self._outcomes.outcome(self)
+            self._outcome = self.outcomes.outcome(self)
         return self._outcome
+
+
+class HostDrivenSteps:
+    """Stages of a host-driven step, for runs that combine a GPU with other kinds of devices."""
+
+    def __init__(
+        self,
+        host: BackendInputs,
+        placed: ResidentGraph,
+        learner: DeviceModel,
+        streams: DeviceStreams,
+        engine: Engine,
+    ) -> None:
+        self._host = host
+        self._reader = GraphPipeline(host, placed, engine, num_slots=1, bounded=False)
+        engine.synchronize()  # buffers are initialized outside the streams that use them
+        self._learner = learner
+        self._streams = streams
+        self._engine = engine
+        #: whether user code, which may wait for the device, computes the step
+        self._waits = needs_sizes(host.model) is not None
+        #: marks before and after the propagation in flight, and its loss
+        self._propagated: tuple[Event, Event, list[torch.Tensor]] | None = None
+        #: rows read from each location, by step, of loaded mini-batches that are not finished
+        self._read_rows: dict[int, tuple[int, ...]] = {}
+
+    def sample(self, seeds: Array, step: int) -> CudaBatch:
+        """Return the mini-batch of ``seeds`` at ``step``; waits for the device."""
+        reader, step_seeds = self._reader, seeds_of(self._host, seeds, step)
+        reading = self._streams.reading
+        samples: list[DeviceSample] = []
+        batches: list[CudaBatch] = []
+
+        def draw() -> None:
+            vertices = torch.from_numpy(np.asarray(step_seeds.vertices, np.int64))
+            samples.append(reader.sample(vertices.to(self._engine.device), step, step_seeds))
+
+        reading.run(draw)
+        reading.mark().wait()
+        sizes, lists = samples[0].sizes(), _numbers(samples[0].list_reads)
+        reading.run(
+            lambda: batches.append(reader.batch(samples[0], step_seeds, sizes, step=step).copy())
+        )
+        reading.mark().wait()
+        return replace(batches[0], list_reads=lists)
+
+    def receive_sample(self, batch: MiniBatch, seeds: Array) -> CudaBatch:
+        """Copy the host's sample of ``seeds`` to the device; waits for the copy."""
+        batches: list[CudaBatch] = []
+        kernels, device = self._engine.kernels, self._engine.device
+        reading = self._streams.reading
+        reading.run(lambda: batches.append(batch_from_host(batch, seeds, kernels, device)))
+        reading.mark().wait()
+        return batches[0]
+
+    def load(self, batch: CudaBatch) -> tuple[Inputs, ReadCounts]:
+        """Read the first layer's input, wait, and return it with the reads by location."""
+        results: list[Inputs] = []
+
+        def read() -> None:
+            inputs = self._reader.load(batch)
+            results.append(replace(inputs, x=inputs.x.clone()))
+
+        self._streams.reading.run(read)
+        self._streams.reading.mark().wait()
+        rows = self._read_rows[batch.step] = _numbers(self._reader.row_reads())
+        return results[0], ReadCounts(lists=batch.list_reads, rows=rows)
+
+    def propagate(self, batch: CudaBatch, inputs: Inputs, weight: float) -> None:
+        """Start forward and backward propagation."""
+        training = self._streams.training
+        loss: list[torch.Tensor] = []
+        first = training.mark()
+        training.run(
+            lambda: loss.append(self._learner.backward(batch, inputs, weight)), waits=self._waits
+        )
+        self._propagated = (first, training.mark(), loss)
+
+    def finish(self, batch: CudaBatch) -> tuple[float, dict[str, float], tuple[int, ...]]:
+        """Wait for the last propagation; return its loss, seconds, and row reads by location."""
+        assert self._propagated is not None
+        first, last, loss = self._propagated
+        self._propagated = None
+        last.wait()
+        rows = self._read_rows.pop(batch.step, ())
+        return float(loss[0]), {"propagate": last.seconds_since(first)}, rows
+
+
+def _numbers(counts: torch.Tensor | None) -> tuple[int, ...]:
+    """Return counts of the device as integers, after a wait for their mark."""
+    return () if counts is None else tuple(counts.tolist())

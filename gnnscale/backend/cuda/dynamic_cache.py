@@ -10,7 +10,7 @@ import torch
 
 from gnnscale.backend.cuda.device_cache import CachedRows, CacheSlots
 from gnnscale.backend.cuda.device_sample import DeviceSample
-from gnnscale.backend.cuda.kernels import Kernels, grid, row_bytes
+from gnnscale.backend.cuda.kernels import Kernels, row_bytes
 
 _ABSENT = -1
 
@@ -33,13 +33,7 @@ class DynamicCache:
     """
 
     def __init__(self, rows: torch.Tensor, num_vertices: int, *, match: bool) -> None:
-        """Create an empty cache.
-
-        Args:
-            rows: ``[num_rows, width]`` device memory of the cache.
-            num_vertices: vertices of the graph.
-            match: whether rows of the previous mini-batch are reused.
-        """
+        """Create an empty cache; ``match``: rows of the previous mini-batch are reused."""
         self.rows = rows
         self.match = match
         size, device = len(rows), rows.device
@@ -47,11 +41,7 @@ class DynamicCache:
         self._vertex_in = torch.full((size,), _ABSENT, dtype=torch.int64, device=device)
 
     def cached(self, outs: Sequence[torch.Tensor]) -> CachedRows:
-        """Return the rows in the form that gathers read.
-
-        Args:
-            outs: outputs of the gathers, whose rows the next gather may reuse; empty for no reuse.
-        """
+        """Return the rows in the form that gathers read; the next gather may reuse ``outs``."""
         tables = (self.rows, *(outs if self.match else ()))
         first = np.cumsum([0, *map(len, tables)]).tolist()
         return CachedRows(
@@ -75,46 +65,19 @@ class DynamicCache:
     ) -> None:
         """Copy rows of a gathered mini-batch into the cache, on the current stream.
 
-        Args:
-            kernels: kernels of the device.
-            replaced: cache updates of the steps.
-            record_index: ``[1]`` int64 record of the step.
-            sample: sample of the step.
-            previous: sample of the previous step, whose rows can no longer be reused. None: no such
-                step.
-            out: gathered rows.
-            number: slot of ``out``.
+        ``record_index`` is the ``[1]`` int64 record of the step, ``out`` the rows of slot
+        ``number``. Rows of the ``previous`` step can no longer be reused. None: no such step.
         """
-        num_blocks, wide = grid(kernels), np.int32(sample.vertices.dtype == torch.int64)
-        first, size = np.int64(len(self.rows)), np.int64(replaced.records.shape[1])
+        wide, num_rows = np.int32(sample.vertices.dtype == torch.int64), len(self.rows)
         if self.match and previous is not None:
-            count = previous.num_vertices[-1:]
-            kernels.launch(
-                *("rows_forget", previous.vertices, wide, count, self._slot_of, first),
-                grid=num_blocks,
-            )
-        record = (replaced.records, size, np.int64(replaced.capacity), record_index)
-        kernels.launch("rows_leave", *record, self._slot_of, self._vertex_in, grid=num_blocks)
-        kernels.launch(
-            "rows_enter",
-            *record,
-            sample.vertices,
-            wide,
-            sample.num_vertices[-1:],
-            out,
-            self.rows,
-            np.int64(row_bytes(out)),
-            self._slot_of,
-            self._vertex_in,
-            grid=num_blocks,
-        )
+            left = (previous.vertices, wide, previous.num_vertices[-1:])
+            kernels.launch("rows_forget", *left, self._slot_of, np.int64(num_rows))
+        size, capacity = np.int64(replaced.records.shape[1]), np.int64(replaced.capacity)
+        record = (replaced.records, size, capacity, record_index)
+        slots, vertices = self._slot_of, (sample.vertices, wide, sample.num_vertices[-1:])
+        kernels.launch("rows_leave", *record, slots, self._vertex_in)
+        rows = (out, self.rows, np.int64(row_bytes(out)))
+        kernels.launch("rows_enter", *record, *vertices, *rows, slots, self._vertex_in)
         if self.match:
-            kernels.launch(
-                "rows_remember",
-                sample.vertices,
-                wide,
-                sample.num_vertices[-1:],
-                self._slot_of,
-                np.int64(len(self.rows) + number * len(out)),
-                grid=num_blocks,
-            )
+            first = np.int64(num_rows + number * len(out))
+            kernels.launch("rows_remember", *vertices, slots, first)

@@ -28,25 +28,14 @@ class IpcMemory:
     """GPU memory shared between processes by CUDA IPC, on one GPU or between peers."""
 
     def __init__(self, pointer: int, num_bytes: int, device: torch.device, *, address: str) -> None:
-        """Wrap mapped memory.
-
-        Args:
-            pointer: address on the device.
-            num_bytes: size.
-            device: GPU.
-            address: IPC handle, hexadecimal; empty for memory of another process.
-        """
+        """Wrap memory at ``pointer``; ``address`` is its hexadecimal IPC handle, or empty."""
         self.address = address
         self._pointer = pointer
         self.bytes = torch.as_tensor(_Span(pointer, num_bytes), device=device)  #: uint8
 
     @classmethod
     def new(cls, num_bytes: int, device: torch.device) -> IpcMemory:
-        """Allocate memory of ``device``, without torch's allocator: IPC shares whole allocations.
-
-        Raises:
-            DeviceMemoryError: less memory is free.
-        """
+        """Allocate memory of ``device`` without torch's allocator: IPC shares whole allocations."""
         runtime = _runtime()
         error, pointer = runtime.cudaMalloc(num_bytes)
         if error == runtime.cudaError_t.cudaErrorMemoryAllocation:
@@ -61,11 +50,7 @@ class IpcMemory:
 
     @classmethod
     def open(cls, address: str, num_bytes: int, device: torch.device) -> IpcMemory:
-        """Map memory of another process.
-
-        Raises:
-            DeviceError: ``device`` has no access to it.
-        """
+        """Map memory of another process; DeviceError: ``device`` has no access to it."""
         runtime = _runtime()
         handle = runtime.cudaIpcMemHandle_t()
         ctypes.memmove(handle.getPtr(), bytes.fromhex(address), _HANDLE_BYTES)
@@ -75,11 +60,7 @@ class IpcMemory:
         return cls(int(pointer), num_bytes, device, address="")
 
     def close(self) -> None:
-        """Free own memory, or unmap that of another process.
-
-        Raises:
-            RuntimeError: CUDA reports an error.
-        """
+        """Free own memory, or unmap that of another process."""
         runtime = _runtime()
         free = runtime.cudaFree if self.address else runtime.cudaIpcCloseMemHandle
         (error,) = free(self._pointer)
@@ -109,15 +90,11 @@ def _check(runtime: Any, error: Any, what: str) -> None:
 
 
 def check_gpu(index: int, *, memory_bytes: int | None = None) -> Gpu:
-    """Return a GPU that can train.
+    """Return GPU ``index`` of ``CUDA_VISIBLE_DEVICES``, if it can train.
 
-    Args:
-        index: position in ``CUDA_VISIBLE_DEVICES``.
-        memory_bytes: device memory to use. None: all free memory.
-
-    Raises:
-        ConfigError: the GPU is missing, or another process occupies it or too much of its memory;
-            or the driver, torch, NVRTC or cuda-core is missing or too old.
+    ``memory_bytes`` of None: all free memory. Raises ConfigError if the GPU is missing, or another
+    process occupies it or too much of its memory; or the driver, torch, NVRTC or cuda-core is
+    missing or too old.
     """
     gpu, gpus = find_gpu(index, memory_bytes=memory_bytes)
     _check_torch(gpus)
@@ -150,13 +127,7 @@ class MemoryPiece:
 
 
 class Engine(Protocol):
-    """Interface to a GPU: ``CudaEngine``, or ``HostEngine`` which emulates one on the host.
-
-    Attributes:
-        kernels: kernels of the device.
-        device: device of tensors.
-        memory_bytes: memory budget of the process.
-    """
+    """Interface to a GPU: ``CudaEngine``, or ``HostEngine`` which emulates one on the host."""
 
     kernels: Kernels
     device: torch.device
@@ -164,81 +135,46 @@ class Engine(Protocol):
 
     def stream(self) -> Stream:
         """Return a new stream."""
-        ...
 
     def pinned(self, size: int, dtype: torch.dtype) -> torch.Tensor:
         """Return ``[size]`` zeros in page-locked host memory, which is copied asynchronously."""
-        ...
 
     def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
-        """Return ``array`` as host memory that kernels read, registered on first use.
-
-        Args:
-            array: host array.
-            dtype: type of the elements. bfloat16 is stored as uint16.
-        """
-        ...
+        """Return ``array`` as host memory that kernels read; bfloat16 is stored as uint16."""
 
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return uninitialized host memory that kernels and the host read and write."""
-        ...
 
     def memory(self, num_bytes: int) -> MemoryPiece:
-        """Return device memory that workers of other devices can open, until ``close``.
-
-        Raises:
-            DeviceMemoryError: less memory is free.
-        """
-        ...
+        """Return device memory that workers of other devices can open, until ``close``."""
 
     def open_memory(self, address: str, num_bytes: int) -> torch.Tensor:
-        """Return ``[num_bytes]`` uint8 of another worker's device memory, for reading.
-
-        Raises:
-            DeviceError: the device has no access to it.
-        """
-        ...
+        """Return ``[num_bytes]`` uint8 of another worker's device memory, for reading."""
 
     def collective(self, work: Callable[[], None], keep_alive: object) -> None:
-        """Run a collective operation on the current stream.
-
-        Args:
-            work: launches the operation.
-            keep_alive: tensors that live as long as a recording of the operation.
-        """
-        ...
+        """Run a collective on the current stream; a recording of it keeps ``keep_alive`` alive."""
 
     def synchronize(self) -> None:
         """Wait for all work outside of streams, which do not wait for it themselves."""
-        ...
 
     def free_bytes(self) -> int:
         """Return the device memory in bytes that can still be allocated."""
-        ...
 
     def peak_bytes(self) -> int:
         """Return the peak use of device memory in bytes."""
-        ...
 
     def close(self) -> None:
         """Unregister host memory."""
-        ...
 
 
 class CudaEngine:
     """GPU of this machine with a memory budget."""
 
     def __init__(self, device: Cuda, *, limits: bool = True) -> None:
-        """Open the GPU.
+        """Open the GPU, as checked by ``check_gpu``.
 
-        Args:
-            device: device of the plan.
-            limits: whether to limit torch's allocator, for the full process, to the budget. False:
-                another engine has set the limit.
-
-        Raises:
-            ConfigError: the GPU is missing, occupied, or has less free memory than
-                ``memory_bytes``; or the driver, torch, NVRTC or cuda-core is missing or too old.
+        ``limits``: torch's allocator, for the full process, is limited to the budget. False:
+        another engine has set the limit.
         """
         if limits:  # otherwise this process may itself be the one that occupies the GPU
             check_gpu(device.index, memory_bytes=device.memory_bytes)
@@ -264,11 +200,7 @@ class CudaEngine:
         return torch.zeros(size, dtype=dtype, pin_memory=True)
 
     def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
-        """Return ``array`` in a segment that the GPU reads: its own, or a copy in a new one.
-
-        Raises:
-            ConfigError: registration would exceed the limit of locked memory.
-        """
+        """Return ``array`` in a segment that the GPU reads: its own, or a copy in a new one."""
         return self._register(SharedSegment.of(array, _name(dtype)))
 
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

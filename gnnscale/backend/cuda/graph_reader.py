@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import torch
 
 from gnnscale.backend.base import BackendInputs, ColumnExchange, DeviceMemoryError
 from gnnscale.backend.cuda import aggregation
-from gnnscale.backend.cuda.batch import CudaBatch, batch_of, largest_sizes
-from gnnscale.backend.cuda.capacity import BatchCapacity, SampleSizes, Sampling, envelope
+from gnnscale.backend.cuda.batch import CudaBatch, batch_of
+from gnnscale.backend.cuda.capacity import (
+    BatchCapacity,
+    SampleSizes,
+    Sampling,
+    envelope,
+    vertex_sampling,
+)
 from gnnscale.backend.cuda.device_sample import DeviceSample, DeviceSeeds, max_seeds
 from gnnscale.backend.cuda.dynamic_cache import CacheUpdates
 from gnnscale.backend.cuda.engine import Engine
@@ -17,7 +24,7 @@ from gnnscale.backend.cuda.p3_exchange import CudaColumnExchange, shared_capacit
 from gnnscale.backend.cuda.placement import ResidentGraph
 from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
-from gnnscale.core import ConfigError
+from gnnscale.core import Access, ConfigError, Traffic
 from gnnscale.nn import GNN, Inputs, TrainableModel
 from gnnscale.nn.conv.linear import LinearAggregationLayer
 from gnnscale.nn.device_block import Rule
@@ -44,25 +51,18 @@ class GraphPipeline:
         num_slots: int,
         bounded: bool,
     ) -> None:
-        """Allocate buffers for mini-batches of the run.
-
-        Args:
-            host: backend inputs.
-            placed: graph of the device.
-            engine: GPU.
-            num_slots: number of samples in memory at a time.
-            bounded: whether to use the observed capacity instead of the maximum.
-
-        Raises:
-            ConfigError: no kernels exist for the sampler.
-        """
+        """Allocate buffers; ``bounded``: of the observed capacity instead of the maximum."""
         self.placed = placed
         self._sampler = self._new_sampler(host, engine, num_slots=num_slots, bounded=bounded)
-        columns = None if host.step_inputs is None else host.step_inputs.columns
-        self._exchange = None
-        if columns is not None:
-            self._exchange = self._open_exchange(host, engine, columns)
         self._uses_degrees = host.model.uses_degrees or isinstance(self._sampling, LayerSampling)
+        columns = None if host.step_inputs is None else host.step_inputs.columns
+        self._exchange = None if columns is None else self._open_exchange(host, engine, columns)
+        #: traffic of a step with peers. None: the run does not use P3
+        self.exchange_traffic: Traffic | None = None
+        if self._exchange is not None:
+            rows, blocks = self._exchange.traded_bytes(cast(GNN, host.model).widths[1])
+            row_access, list_access = Access(peer_bytes=rows), Access(peer_bytes=blocks)
+            self.exchange_traffic = Traffic(rows=row_access, lists=list_access)
         self._kernels = engine.kernels
         self._largest: dict[int, SampleSizes] = {}
         self._dtype = host.loader.compute_dtype
@@ -83,10 +83,7 @@ class GraphPipeline:
     def _new_sampler(
         self, host: BackendInputs, engine: Engine, *, num_slots: int, bounded: bool
     ) -> CudaSampler:
-        sampling, topology = host.sampling, self.placed.topology
-        samples_edges = isinstance(sampling, LinkSampling)
-        if isinstance(sampling, LinkSampling):
-            sampling = sampling.vertices
+        sampling, topology = vertex_sampling(host.sampling), self.placed.topology
         if not isinstance(sampling, Sampling):
             raise ConfigError(
                 f"sampler: {type(sampling).__name__} has no CUDA kernels; use sampler=neighbor, "
@@ -103,7 +100,7 @@ class GraphPipeline:
             max_seeds=num_seeds,
             device=engine.device,
             capacity=capacity,
-            leaves_out=samples_edges,
+            leaves_out=isinstance(host.sampling, LinkSampling),
             num_slots=num_slots,
         )
 
@@ -125,16 +122,12 @@ class GraphPipeline:
             shared_capacity(self._sampler.capacity, columns),
             rule=rule,
             dtype=host.loader.compute_dtype,
-            uses_degrees=host.model.uses_degrees or isinstance(self._sampling, LayerSampling),
+            uses_degrees=self._uses_degrees,
         )
 
     def exchange(self, batch: CudaBatch, inputs: Inputs) -> Inputs:
         """Exchange blocks with devices of other columns, on the current stream (P3)."""
         return inputs if self._exchange is None else self._exchange.trade(batch, inputs)
-
-    def exchanged_bytes(self, width: int) -> tuple[int, int]:
-        """Return the bytes of rows and of blocks that a step receives from peers."""
-        return (0, 0) if self._exchange is None else self._exchange.traded_bytes(width)
 
     def sample(
         self,
@@ -144,13 +137,9 @@ class GraphPipeline:
         *,
         slot: int = 0,
     ) -> DeviceSample:
-        """Launch the sampling kernels on the current stream.
+        """Launch the sampling kernels for ``[n]`` int64 ``seeds``, on the current stream.
 
-        Args:
-            seeds: ``[n]`` int64 vertices, on the device.
-            step: step of the run; ``[1]`` int64 on the device if only the device knows it.
-            host_seeds: the seeds on the host, with edges excluded from messages.
-            slot: slot whose sample is overwritten.
+        ``step`` is ``[1]`` int64 on the device if only the device knows it.
         """
         without = host_seeds.without_on(seeds.device)
         return self._sampler.sample(seeds, step, without=without, slot=slot)
@@ -158,40 +147,23 @@ class GraphPipeline:
     def largest_sizes(self, num_seeds: int) -> SampleSizes:
         """Return the maximum sizes of a sample of ``num_seeds`` seeds."""
         if num_seeds not in self._largest:
-            self._largest[num_seeds] = self._find_largest(num_seeds)
+            bound = BatchCapacity.of(
+                self._sampling, self.placed.topology, max_seeds=max(num_seeds, 1), max_edges=None
+            )
+            self._largest[num_seeds] = bound.smallest(self._sampler.capacity).sizes
         return self._largest[num_seeds]
-
-    def _find_largest(self, num_seeds: int) -> SampleSizes:
-        capacity = BatchCapacity.of(
-            self._sampling, self.placed.topology, max_seeds=max(num_seeds, 1), max_edges=None
-        )
-        return largest_sizes(capacity.smallest(self._sampler.capacity))
 
     def batch(
         self, sample: DeviceSample, seeds: DeviceSeeds, sizes: SampleSizes, *, step: int
     ) -> CudaBatch:
-        """Return a sample as a mini-batch, with sums of weights if edges have weights.
-
-        Args:
-            sample: sample of the device.
-            seeds: seeds on the host.
-            sizes: sizes of the sample, or those of ``largest_sizes``.
-            step: step of the run.
-        """
-        sums = self.placed.weight_sums
-        if sums is not None:
-            count = sample.num_vertices[-1:]
-            sums = aggregation.vertex_floats(self._kernels, sums, sample.vertices, count)
+        """Return a sample as a mini-batch; ``sizes`` are its own, or of ``largest_sizes``."""
+        sums = self.placed.sums_of(self._kernels, sample.vertices, sample.num_vertices[-1:])
         batch = batch_of(sample, seeds.vertices, sizes, self._kernels, step=step, weight_sums=sums)
-        return replace(
-            batch, links=seeds.links_on(sample.state.device), slice_seeds=seeds.slice_seeds
-        )
+        links = seeds.links_on(sample.state.device)
+        return replace(batch, links=links, slice_seeds=seeds.slice_seeds)
 
     def row_reads(self, slot: int = 0) -> torch.Tensor | None:
-        """Return the number of rows read from each location in ``slot``. None: no cache.
-
-        ``[num_members + 1]`` int64, valid once ``load`` is done.
-        """
+        """Return ``[num_members + 1]`` rows read by location, once loaded. None: no cache."""
         placed = self.placed
         if self._gather is None or (placed.cached is None and placed.following is None):
             return None
@@ -205,15 +177,7 @@ class GraphPipeline:
         previous: DeviceSample | None,
         slot: int,
     ) -> None:
-        """Update a dynamic cache with rows of the slot, on the current stream.
-
-        Args:
-            replaced: cache updates of the steps.
-            record_index: ``[1]`` int64 record of the step.
-            sample: sample of the step, in ``slot``.
-            previous: sample of the previous step, in the other slot.
-            slot: slot of the rows.
-        """
+        """Update a dynamic cache with rows of ``slot``; ``previous`` is in the other slot."""
         following = self.placed.following
         assert following is not None
         assert self._gather is not None
@@ -221,27 +185,14 @@ class GraphPipeline:
         following.replace(self._kernels, replaced, record_index, sample, previous, out, slot)
 
     def load(self, batch: CudaBatch, *, slot: int = 0) -> Inputs:
-        """Launch the kernels that read the first layer's input, on the current stream.
-
-        Args:
-            batch: mini-batch.
-            slot: slot whose rows are overwritten.
-        """
-        graph, vertices = self.placed, batch.vertices
-        degrees = None
+        """Launch the kernels that read the first layer's input into ``slot``."""
+        graph, vertices, degrees = self.placed, batch.vertices, None
         if self._uses_degrees:
-            degrees = aggregation.degrees_of(
-                self._kernels,
-                graph.topology,
-                vertices,
-                batch.num_sources,
-                full_degrees=graph.degrees,
-            )
+            degrees = graph.degrees_of(self._kernels, vertices, batch.num_sources)
         if self._gather is None:
             assert self._rule is not None
-            x = aggregation.load_aggregated(
-                batch.input_block, graph.rows, self._rule, degrees, dtype=self._dtype
-            )
+            block, rule, dtype = batch.input_block, self._rule, self._dtype
+            x = aggregation.load_aggregated(block, graph.rows, rule, degrees, dtype=dtype)
         else:
             x = self._gather.gather(vertices, batch.num_sources, slot=slot).out[: len(vertices)]
         aggregated = self._gather is None

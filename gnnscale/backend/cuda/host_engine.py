@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +85,7 @@ class _NoReadsBelow(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def no_host_reads() -> Iterator[None]:
-    """Refuse torch operations in this thread that wait for a GPU.
-
-    Raises:
-        HostReadError: an operation reads values on the host.
-    """
+    """Refuse torch operations in this thread that wait for a GPU."""
     with _NoReads(), _NoReadsBelow():  # type: ignore[no-untyped-call]
         yield
 
@@ -97,7 +94,6 @@ class HostEvent:
     """Mark in a thread's queue."""
 
     def __init__(self) -> None:
-        """Create a pending mark."""
         self._done = threading.Event()
         self._error: BaseException | None = None
         self._time = 0.0
@@ -124,15 +120,12 @@ class HostEvent:
         return self._time - earlier._time
 
 
+@dataclass(frozen=True)
 class HostCaptured:
     """Recording that a thread repeats."""
 
-    def __init__(
-        self, recording: Recording, queue: Callable[[Callable[[], object]], object]
-    ) -> None:
-        """Store the recording and the queue of its thread."""
-        self._recording = recording
-        self._queue = queue
+    _recording: Recording
+    _queue: Callable[[Callable[[], object]], object]  #: queue of the thread
 
     def replay(self) -> None:
         """Queue the recording."""
@@ -140,10 +133,7 @@ class HostCaptured:
 
 
 class HostStream:
-    """Stream as a thread that runs queued work in order, after random delays.
-
-    After a failure all later work is skipped, as in a CUDA context.
-    """
+    """Thread that runs queued work in order, after random delays, until the first failure."""
 
     def __init__(self, seed: int) -> None:
         """Start the thread with delays fixed by ``seed``."""
@@ -220,11 +210,7 @@ class HostEngine:
     """Engine on the host: device memory is host memory, and streams are threads."""
 
     def __init__(self, device: Cuda) -> None:
-        """Load the kernels for the host, compiled on first use.
-
-        Raises:
-            ConfigError: no compiler is installed.
-        """
+        """Load the kernels for the host, compiled on first use."""
         self.device = torch.device("cpu")
         self.kernels: Kernels = HostKernels()
         self.memory_bytes = device.budget_bytes

@@ -8,13 +8,12 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
-import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from gnnscale.backend import jit
 from gnnscale.backend.base import DeviceError
 from gnnscale.backend.cuda import kernels
-from gnnscale.core import ConfigError, home, track, usable_cores, write_atomically
+from gnnscale.core import home, usable_cores
 
 #: Fill value of integers, which is neither an index nor a size.
 _NO_NUMBER = -(1 << 6)
@@ -48,12 +47,7 @@ class CaptureError(RuntimeError):
 
 
 def note_launch(launch: Callable[[], None], arguments: tuple[object, ...]) -> None:
-    """Add a launch to the recording of this thread, if there is one.
-
-    Args:
-        launch: repeats the launch.
-        arguments: objects that live as long as the recording.
-    """
+    """Add a launch, with the objects that it needs alive, to this thread's recording, if any."""
     recording = _RECORDING.get()
     if recording is not None:
         recording.add(launch, arguments)
@@ -63,7 +57,6 @@ class Recording(TorchDispatchMode):
     """Operations and kernel launches in order."""
 
     def __init__(self) -> None:
-        """Start with an empty recording."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._calls: list[Callable[[], None]] = []
         self._intermediates: list[torch.Tensor] = []
@@ -142,22 +135,10 @@ _ERROR_BYTES = 1024
 
 
 class HostKernels:
-    """Launcher that runs kernels immediately, on tensors of the host.
-
-    Attributes:
-        num_multiprocessors: concurrent blocks, with a thread of the host each.
-        device: the host.
-    """
+    """Launcher that runs kernels immediately, on tensors of the host; blocks are its threads."""
 
     def __init__(self, *, num_threads: int | None = None) -> None:
-        """Load the kernels, compiled on first use.
-
-        Args:
-            num_threads: threads of the host. None: all cores.
-
-        Raises:
-            ConfigError: no compiler is installed, or it refuses the sources.
-        """
+        """Load the kernels, compiled on first use; ``num_threads`` of None: all cores."""
         self.num_multiprocessors = num_threads or usable_cores()
         self.device = torch.device("cpu")
         self._library = _load(library())
@@ -171,14 +152,15 @@ class HostKernels:
         self,
         name: str,
         *arguments: kernels.Argument,
-        grid: int,
+        grid: int | None = None,
         block: int = kernels.BLOCK,
         stream: Any | None = None,
     ) -> None:
         """Run a kernel, and wait for it; see ``Kernels.launch``."""
         cells = [_cell(argument) for argument in arguments]
-        self._run(name, cells, grid, block)
-        note_launch(lambda: self._run(name, cells, grid, block), arguments)
+        num_blocks = grid or kernels.BLOCKS * self.num_multiprocessors
+        self._run(name, cells, num_blocks, block)
+        note_launch(lambda: self._run(name, cells, num_blocks, block), arguments)
 
     def _run(self, name: str, cells: list[np.ndarray[Any, Any]], grid: int, block: int) -> None:
         count = len(cells)
@@ -216,24 +198,19 @@ def _load(path: Path) -> ctypes.CDLL:
 def library() -> Path:
     """Return the library of all kernels, stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``.
 
-    It is safe for concurrent processes, which never see an incomplete file.
-
-    Raises:
-        ConfigError: no compiler is installed, or it refuses the sources; or other users can write
-            the stored library.
+    It is safe for concurrent processes. Raises ConfigError if no compiler is installed, or it
+    refuses the sources; or other users can write the stored library.
     """
     root = kernels.sources()
     compiler = jit.Compiler.find("running CUDA kernels on the host", "a GPU needs none")
-    folder = home() / "cuda"
-    path = folder / f"host-{_digest(root, compiler)}.so"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    jit.check_ours(folder)
-    if not path.is_file():
-        with track("compiling the CUDA kernels for the host"), _one_at_a_time(folder):
+    path = home() / "cuda" / f"host-{_digest(root, compiler)}.so"
+
+    def build() -> None:
+        with _one_at_a_time(path.parent):
             if not path.is_file():
                 _compile(root, compiler, path)
-    jit.check_ours(path)
-    return path
+
+    return jit.stored(path, "compiling the CUDA kernels for the host", build)
 
 
 @contextmanager
@@ -266,21 +243,10 @@ def _compile(root: Path, compiler: jit.Compiler, into: Path) -> None:
             [*compiler.command, *_OPTIONS, *folders, "-x", "c++", "-c", str(file), "-o", to]
             for file, to in zip(files, objects, strict=True)
         ]
+        run = partial(jit.compile_into, log=into.with_suffix(".log"))
         with ThreadPoolExecutor(usable_cores()) as pool:
-            for succeeded in pool.map(lambda command: _run(command, into), commands):
-                assert succeeded
+            list(pool.map(run, commands))  # raises the first error
         whole = str(Path(work) / "whole.so")
-        _run([*compiler.command, "-shared", "-pthread", *objects, "-o", whole], into)
+        run([*compiler.command, "-shared", "-pthread", *objects, "-o", whole])
         os.chmod(whole, 0o755)
         os.replace(whole, into)
-
-
-def _run(command: list[str], into: Path) -> bool:
-    """Run a compiler command; return True, or raise its error."""
-    status, output = jit.output(command)
-    if status != 0:
-        log = into.with_suffix(".log")
-        write_atomically(log, f"{shlex.join(command)}\n{output}", shared=True)
-        message = jit.first_error(output, status)
-        raise ConfigError(f"{message}; the full output is in {log}")
-    return True

@@ -50,7 +50,6 @@ class CudaInference:
     """
 
     def __init__(self, graph: Graph, placed: ResidentGraph, engine: Engine) -> None:
-        """Allocate the buffers of a chunk."""
         self._graph = graph
         self._placed = placed
         self._engine = engine
@@ -69,12 +68,7 @@ class CudaInference:
 
     @torch.no_grad()
     def rows(self, model: TrainableModel, needed: Sequence[Vertices]) -> Iterator[torch.Tensor]:
-        """Yield the last layer's rows in order, in chunks, in host memory.
-
-        Args:
-            model: the host's model, whose weights are copied.
-            needed: for each layer, inputs first, the vertices whose rows it computes.
-        """
+        """Yield the last layer's rows of ``needed[-1]`` in order, in chunks, in host memory."""
         model = copy.deepcopy(model).to(self._engine.device).eval()
         placed = self._placed
         tables = [_Table(rows=placed.rows, on_device=placed.rows_on_device, row_of=None)]
@@ -117,7 +111,7 @@ class CudaInference:
         encoder = model.encoder or nn.Identity()
         fused = source.on_device and isinstance(layer, LinearAggregationLayer)
         fused = fused and not (index == 0 and model.encoder is not None)
-        kernels = self._engine.kernels
+        kernels, placed = self._engine.kernels, self._placed
         reads = [tables[number] for number in model.reads(index)]
         max_ids = self._sampler.capacity.max_vertices
         gathers = [
@@ -128,13 +122,7 @@ class CudaInference:
             batch = self._batch(chunk)
             degrees = None
             if model.uses_degrees:
-                degrees = aggregation.degrees_of(
-                    kernels,
-                    self._placed.topology,
-                    batch.vertices,
-                    batch.num_sources,
-                    full_degrees=self._placed.degrees,
-                )
+                degrees = placed.degrees_of(kernels, batch.vertices, batch.num_sources)
             block, ids = batch.input_block, source.ids(batch.vertices)
             if fused:
                 assert isinstance(layer, LinearAggregationLayer)
@@ -155,11 +143,6 @@ class CudaInference:
     def _batch(self, chunk: Array) -> CudaBatch:
         """Return the full neighborhood of the vertices of a chunk."""
         seeds = torch.from_numpy(np.asarray(chunk, np.int64)).to(self._engine.device)
-        sample = self._sampler.sample(seeds, 0)
-        sums = self._placed.weight_sums
-        if sums is not None:
-            count = sample.num_vertices[-1:]
-            sums = aggregation.vertex_floats(self._engine.kernels, sums, sample.vertices, count)
-        return batch_of(
-            sample, chunk, sample.sizes(), self._engine.kernels, step=0, weight_sums=sums
-        )
+        sample, kernels = self._sampler.sample(seeds, 0), self._engine.kernels
+        sums = self._placed.sums_of(kernels, sample.vertices, sample.num_vertices[-1:])
+        return batch_of(sample, chunk, sample.sizes(), kernels, step=0, weight_sums=sums)

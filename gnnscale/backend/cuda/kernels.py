@@ -16,7 +16,7 @@ import torch
 
 from gnnscale.backend import jit
 from gnnscale.backend.base import DeviceError
-from gnnscale.core import ConfigError, home, track, usable_cores, write_atomically
+from gnnscale.core import ConfigError, home, usable_cores, write_atomically
 
 #: Kernel argument: a tensor passes its address, a NumPy scalar its bytes.
 Argument: TypeAlias = "torch.Tensor | np.generic[Any]"
@@ -28,12 +28,7 @@ BLOCK = 256
 
 
 class Kernels(Protocol):
-    """Launcher of the kernels in ``cuda/kernels``.
-
-    Attributes:
-        num_multiprocessors: multiprocessors of the GPU, or threads of the host.
-        device: device of tensors.
-    """
+    """Launcher of the kernels in ``cuda/kernels``; threads of the host are multiprocessors."""
 
     num_multiprocessors: int
     device: torch.device
@@ -42,31 +37,23 @@ class Kernels(Protocol):
         self,
         name: str,
         *arguments: Argument,
-        grid: int,
+        grid: int | None = None,
         block: int = BLOCK,
         stream: Any | None = None,
     ) -> None:
         """Launch a kernel, which may run after this returns.
 
-        Args:
-            name: name of the kernel.
-            arguments: in the order of its parameters. Tensors must live until the kernel is done.
-            grid: number of blocks.
-            block: threads of a block.
-            stream: stream of the launch. None: the current stream.
+        Raises DeviceError if no kernel has this name or these arguments.
 
-        Raises:
-            DeviceError: no kernel has this name or these arguments.
+        Args:
+            arguments: in the order of its parameters. Tensors must live until the kernel is done.
+            grid: number of blocks. None: as many as all multiprocessors hold.
+            stream: stream of the launch. None: the current stream.
         """
-        ...
 
 
 def sources() -> Path:
-    """Return the folder of the kernel sources, of the checkout or of the installed package.
-
-    Raises:
-        ConfigError: the folder is missing.
-    """
+    """Return the folder of the kernel sources, of the checkout or of the installed package."""
     return jit.find_sources("cuda", Path("include/gnnscale_cuda/device.hpp"), "CUDA")
 
 
@@ -128,11 +115,6 @@ def columns_at_once(*matrices: torch.Tensor | None) -> int:
     return _COLUMNS
 
 
-def grid(kernels: Kernels) -> int:
-    """Return the number of blocks that fills every multiprocessor."""
-    return BLOCKS * kernels.num_multiprocessors
-
-
 _STANDARD = "c++17"
 _SUFFIXES = (".cu", ".hpp", "")
 
@@ -146,19 +128,10 @@ class CompiledFile:
 
 
 class CompiledKernels:
-    """Launcher of kernels on a GPU.
-
-    Attributes:
-        num_multiprocessors: multiprocessors of the GPU.
-        device: GPU.
-    """
+    """Launcher of kernels on a GPU."""
 
     def __init__(self, index: int) -> None:
-        """Load the kernels on GPU ``index``, compiled on first use.
-
-        Raises:
-            ConfigError: cuda-core or NVRTC is missing, or too old for the GPU.
-        """
+        """Load the kernels on GPU ``index``, compiled on first use."""
         self._core = load_core()
         # The primary context of the device, which torch uses, too.
         self._core.Device(index).set_current()
@@ -177,16 +150,16 @@ class CompiledKernels:
         self,
         name: str,
         *arguments: Argument,
-        grid: int,
+        grid: int | None = None,
         block: int = BLOCK,
         stream: torch.cuda.Stream | None = None,
     ) -> None:
         """Queue a kernel; see ``Kernels.launch``."""
         kernel = self._kernels.get(name) or self._find(name)
-        shape = (grid, block)
+        shape = (grid or BLOCKS * self.num_multiprocessors, block)
         config = self._configs.get(shape)
         if config is None:
-            config = self._configs[shape] = self._core.LaunchConfig(grid=grid, block=block)
+            config = self._configs[shape] = self._core.LaunchConfig(grid=shape[0], block=block)
         queue = stream or torch.cuda.current_stream(self.device)
         cells = [
             argument.data_ptr() if isinstance(argument, torch.Tensor) else argument
@@ -195,11 +168,7 @@ class CompiledKernels:
         self._core.launch(queue, config, kernel, *cells)
 
     def _find(self, name: str) -> Any:
-        """Return a kernel of any module.
-
-        Raises:
-            DeviceError: no module has it, or the driver cannot load a module.
-        """
+        """Return a kernel of any module; DeviceError: none has it, or a module cannot be loaded."""
         refused = ""
         for module in self._modules:
             try:
@@ -219,11 +188,7 @@ class CompiledKernels:
 
 @cache
 def load_core() -> ModuleType:
-    """Return ``cuda.core`` without initializing CUDA.
-
-    Raises:
-        ConfigError: cuda.core or NVRTC is not installed.
-    """
+    """Return ``cuda.core`` without initializing CUDA."""
     try:
         core = import_module("cuda.core")
         import_module("cuda.pathfinder").load_nvidia_dynamic_lib("nvrtc")
@@ -243,31 +208,22 @@ def load_core() -> ModuleType:
 def cubin(file: Path, architecture: str) -> bytes:
     """Return the machine code of a kernel file for ``architecture``, e.g. ``sm_90``.
 
-    It is stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``.
-
-    Raises:
-        ConfigError: NVRTC is missing, does not support the architecture or refuses the file; or
-            other users can write the stored code.
+    It is stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``. Raises ConfigError if NVRTC is
+    missing, does not support the architecture or refuses the file; or other users can write the
+    stored code.
     """
-    core = load_core()
-    folder = home() / "cuda"
-    path = folder / f"{file.stem}-{architecture}-{_digest(file, architecture, core)}.cubin"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    jit.check_ours(folder)
-    if not path.is_file():
-        with track(f"compiling CUDA kernels ({file.stem}, {architecture})"):
-            code = compile_file(file, architecture).cubin
-        write_atomically(path, code, shared=True)
-    jit.check_ours(path)
-    return path.read_bytes()
+    name = f"{file.stem}-{architecture}-{_digest(file, architecture, load_core())}.cubin"
+    path = home() / "cuda" / name
+
+    def build() -> None:
+        write_atomically(path, compile_file(file, architecture).cubin, shared=True)
+
+    title = f"compiling CUDA kernels ({file.stem}, {architecture})"
+    return jit.stored(path, title, build).read_bytes()
 
 
 def compile_file(file: Path, architecture: str) -> CompiledFile:
-    """Compile a kernel file without a GPU.
-
-    Raises:
-        ConfigError: NVRTC does not support the architecture, or refuses the file.
-    """
+    """Compile a kernel file without a GPU."""
     core = load_core()
     root = sources()
     folders = (root / "include", root / "include" / "nvrtc", native_headers(root))

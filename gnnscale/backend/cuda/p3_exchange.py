@@ -46,7 +46,10 @@ class _PackedArray:
 
 
 class CudaColumnExchange:
-    """Exchange of input blocks with all devices, whose sources' columns this device aggregates."""
+    """Exchange of input blocks with all devices, whose sources' columns this device aggregates.
+
+    ``placed.rows`` are this device's columns; ``capacity`` is that of all devices' samples.
+    """
 
     def __init__(
         self,
@@ -59,17 +62,6 @@ class CudaColumnExchange:
         dtype: torch.dtype,
         uses_degrees: bool,
     ) -> None:
-        """Allocate buffers.
-
-        Args:
-            placed: graph whose rows are this device's columns.
-            engine: GPU.
-            trade: collectives of the devices.
-            capacity: capacity of the samples of all devices.
-            rule: aggregation of the first layer.
-            dtype: type of the model's products.
-            uses_degrees: whether the first layer reads in-degrees.
-        """
         self._placed = placed
         self._engine = engine
         self._trade = trade
@@ -85,11 +77,7 @@ class CudaColumnExchange:
         self._block_buffer = torch.zeros(num_bytes, dtype=torch.uint8, device=engine.device)
 
     def traded_bytes(self, width: int) -> tuple[int, int]:
-        """Return the bytes of rows and of blocks that a step receives.
-
-        Args:
-            width: columns of the first layer's products.
-        """
+        """Return the bytes of rows and blocks that a step receives for products of ``width``."""
         peers, rows = self._trade.size - 1, self._capacity.num_vertices[-2]
         # Partial products of this device's rows and gradients of every peer's sums, float32.
         return 2 * peers * rows * width * 4, peers * self._block_buffer.nbytes
@@ -144,50 +132,36 @@ class CudaColumnExchange:
             for name, part in self._arrays.items()
             if getattr(block, name) is not None
         }
-        vertices, count = arrays["vertices"], arrays["num_vertices"][1:]
-        sums = self._placed.weight_sums
-        if sums is not None:
-            sums = aggregation.vertex_floats(self._engine.kernels, sums, vertices, count)
+        vertices, kernels = arrays["vertices"], self._engine.kernels
         return CudaBlock(
             **arrays,
-            weight_sums=sums,
+            weight_sums=self._placed.sums_of(kernels, vertices, arrays["num_vertices"][1:]),
             num_src=len(vertices),
-            kernels=self._engine.kernels,
+            kernels=kernels,
             step=block.step,
         )
 
     def _aggregated(self, block: CudaBlock) -> torch.Tensor:
         placed, degrees = self._placed, None
         if self._uses_degrees:
-            degrees = aggregation.degrees_of(
-                self._engine.kernels,
-                placed.topology,
-                block.vertices,
-                block.num_vertices[1:],
-                full_degrees=placed.degrees,
-            )
+            count = block.num_vertices[1:]
+            degrees = placed.degrees_of(self._engine.kernels, block.vertices, count)
         return aggregation.load_aggregated(
             block, placed.rows, self._rule, degrees, dtype=self._dtype
         )
 
 
+@dataclass(frozen=True)
 class PartialSums:
     """Exchange of partial products and their gradients; see ``PartialTrade`` of the host."""
 
-    def __init__(self, engine: Engine, trade: ColumnExchange) -> None:
-        """Use the collectives of ``trade``."""
-        self._engine = engine
-        self._trade = trade
+    _engine: Engine
+    _trade: ColumnExchange
 
     def reduce_products(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Return the sum over all devices of their products for this device's mini-batch.
-
-        Args:
-            parts: this device's columns of each device's aggregated rows.
-            multiply: product with this device's rows of the weight matrix.
-        """
+        """Return the sum over all devices of their products for this device's mini-batch."""
         products = torch.stack([multiply(part) for part in parts])
         received = torch.empty_like(products)
         self._engine.collective(
@@ -200,12 +174,7 @@ class PartialSums:
         return total
 
     def all_gather_gradients(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
-        """Return the gradients of all devices' sums.
-
-        Args:
-            mine: ``[num_dst, f^1]`` float32 gradient of this device's sum.
-            rows: unused; sizes are equal on GPUs.
-        """
+        """Return the ``[num_dst, f^1]`` gradients of all devices' sums, of equal sizes."""
         gradients = mine.new_empty(self._trade.size, *mine.shape)
         self._engine.collective(
             lambda: self._trade.all_gather_into(gradients, mine), (gradients, mine)

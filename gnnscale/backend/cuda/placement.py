@@ -10,15 +10,18 @@ import numpy as np
 import torch
 
 from gnnscale.backend.base import DeviceMemoryError
+from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.capacity import DeviceGraph
 from gnnscale.backend.cuda.device_cache import CachedRows, ResidentCache
 from gnnscale.backend.cuda.dynamic_cache import DynamicCache
 from gnnscale.backend.cuda.engine import Engine
+from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.row_gather import requests, word_bytes
-from gnnscale.core import Access, Array
-from gnnscale.core.stages import NO_ACCESS
+from gnnscale.core import Access, Array, Traffic
+from gnnscale.core.stages import NO_ACCESS, NO_TRAFFIC
 from gnnscale.graph import Graph
 from gnnscale.planner import Cuda
+from gnnscale.planner.cost_model.equations import BatchSize
 
 #: Rows over which requests are averaged; alignments repeat within them.
 _ROWS = 128
@@ -26,6 +29,14 @@ _ROWS = 128
 _PIECE_BYTES = 256 << 20
 #: Bytes of traffic of a neighbor's id.
 _ID_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadCounts:
+    """Number of reads by location: each member of the clique, then the host. Empty: no cache."""
+
+    lists: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +61,7 @@ class ResidentGraph:
         return self.rows.shape[1] * self.rows.element_size()
 
     def row_access(self, num_rows: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of reading ``num_rows`` distinct rows.
-
-        Args:
-            counts: rows read from each member, then from the host; empty without a cache.
-        """
+        """Return the traffic of reading distinct rows; ``counts`` are reads by location."""
         if self.rows_on_device:
             return NO_ACCESS
         hits, peer_hits, misses = self._hits_and_misses(counts, num_rows)
@@ -70,12 +77,7 @@ class ResidentGraph:
         )
 
     def list_access(self, num_reads: int, request_bytes: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of sampling that reads ``num_reads`` neighbors and offsets of lists.
-
-        Args:
-            request_bytes: bytes of a request over the link.
-            counts: reads from each member, then from the host; empty without a cache.
-        """
+        """Return the traffic of sampling that reads ``num_reads`` neighbors and list offsets."""
         if self.lists_on_device:
             return NO_ACCESS
         hits, peer_hits, misses = self._hits_and_misses(counts, num_reads)
@@ -88,6 +90,34 @@ class ResidentGraph:
             link_requests=misses,
             peer_bytes=peer_hits * _ID_BYTES,
         )
+
+    def degrees_of(
+        self, kernels: Kernels, vertices: torch.Tensor, count: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the in-degrees of ``vertices`` in the full graph; see ``aggregation``."""
+        topology, degrees = self.topology, self.degrees
+        return aggregation.degrees_of(kernels, topology, vertices, count, full_degrees=degrees)
+
+    def sums_of(
+        self, kernels: Kernels, vertices: torch.Tensor, count: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Return ``weight_sums`` of ``vertices``, ``[n]`` float32; 0 past the first ``count``."""
+        sums = self.weight_sums
+        return None if sums is None else aggregation.vertex_floats(kernels, sums, vertices, count)
+
+    def traffic(
+        self, size: BatchSize, counts: ReadCounts, request_bytes: int, sent_bytes: int | None
+    ) -> Traffic:
+        """Return the traffic of a mini-batch; ``sent_bytes`` of None: the device has sampled."""
+        if sent_bytes is None and self.rows_on_device and self.lists_on_device:
+            return NO_TRAFFIC
+        traffic = Traffic(rows=self.row_access(int(size.vertices[0]), counts.rows))
+        if sent_bytes is not None:
+            return traffic.with_link(
+                row_bytes=0, list_bytes=sent_bytes, request_bytes=request_bytes
+            )
+        reads = size.num_edges + sum(size.vertices[1:])
+        return replace(traffic, lists=self.list_access(int(reads), request_bytes, counts.lists))
 
     def _hits_and_misses(self, counts: Sequence[int], count: int) -> tuple[int, int, int]:
         """Return the hits, peer hits and misses of ``count`` reads."""
@@ -115,18 +145,7 @@ def place_graph(
     kept_bytes: int,
     cache: ResidentCache | None = None,
 ) -> ResidentGraph:
-    """Copy a graph to the memory configured for ``device``.
-
-    Args:
-        graph: training graph.
-        device: device of the plan.
-        engine: GPU.
-        kept_bytes: device memory used by other data.
-        cache: cached rows and lists of a graph in host memory.
-
-    Raises:
-        DeviceMemoryError: data configured for device memory exceed it.
-    """
+    """Copy a graph to the memories of ``device``, in which other data take ``kept_bytes``."""
     sizes = {"topology": topology_bytes(graph), "features": graph.feature_bytes}
     on_device = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)
     if cache is not None:
@@ -155,11 +174,7 @@ def _cached(placed: ResidentGraph, cache: ResidentCache) -> ResidentGraph:
         num_vertices = topology.num_vertices
         following = DynamicCache(cache.own_rows, num_vertices, match=look_ahead.match)
     return replace(
-        placed,
-        topology=topology,
-        cached=cache.rows,
-        member=cache.contents.own,
-        following=following,
+        placed, topology=topology, cached=cache.rows, member=cache.contents.own, following=following
     )
 
 

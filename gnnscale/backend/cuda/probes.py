@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,12 +12,13 @@ import torch
 from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.block import CudaBlock
 from gnnscale.backend.cuda.capacity import DeviceGraph
-from gnnscale.backend.cuda.engine import Engine
+from gnnscale.backend.cuda.engine import CudaEngine, Engine
 from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
 from gnnscale.core import track
 from gnnscale.nn.device_block import Rule
-from gnnscale.planner.gpu_rates import CardRates
+from gnnscale.planner import Cuda
+from gnnscale.planner.cuda_spec import CardRates
 from gnnscale.sampling import NeighborSampling
 
 #: Row sizes in bytes of the measured reads over the link.
@@ -44,8 +45,8 @@ class Effort:
 
 def measure(engine: Engine, effort: Effort | None = None) -> CardRates:
     """Measure a card by its own clock, in a few seconds."""
-    clock = _Clock(engine, (effort or Effort()).rounds)
     how = effort or Effort()
+    clock = _Clock(engine, how.rounds)
     with track(f"measuring {engine.device}"):
         rates = CardRates(
             macs_per_s=_products(clock, how),
@@ -59,6 +60,16 @@ def measure(engine: Engine, effort: Effort | None = None) -> CardRates:
     return rates
 
 
+def measure_card(device: Cuda) -> CardRates:
+    """Measure the GPU of ``device``, and free the memory used."""
+    engine = CudaEngine(replace(device, memory_bytes=None), limits=False)
+    try:
+        return measure(engine)
+    finally:
+        engine.close()
+        torch.cuda.empty_cache()
+
+
 class _Clock:
     """Timer of work on a stream: the median of several runs after two warm-up runs."""
 
@@ -69,23 +80,19 @@ class _Clock:
 
     def seconds(self, work: Callable[[], object]) -> float:
         self.engine.synchronize()
-        times = []
-        for _ in range(2 + self._rounds):
-            start = self._stream.mark()
-            self._stream.run(work)
-            after = self._stream.mark()
-            after.wait()
-            times.append(after.seconds_since(start))
-        return max(statistics.median(times[2:]), 1e-9)
+        return self._median(lambda: self._stream.run(work))
 
     def recorded_seconds(self, work: Callable[[], object]) -> float:
         """Return the median seconds of a replay of ``work``."""
+        self.engine.synchronize()
         self._stream.run(work)
-        captured = self._stream.capture(work)
+        return self._median(self._stream.capture(work).replay)
+
+    def _median(self, queue: Callable[[], None]) -> float:
         times = []
         for _ in range(2 + self._rounds):
             start = self._stream.mark()
-            captured.replay()
+            queue()
             after = self._stream.mark()
             after.wait()
             times.append(after.seconds_since(start))
@@ -180,5 +187,4 @@ def _launches(clock: _Clock) -> float:
         for _ in range(_OPERATIONS):
             clock.engine.kernels.launch("step_time", times, np.int32(2), grid=1)
 
-    clock.engine.synchronize()
     return clock.recorded_seconds(work)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,15 +9,11 @@ import torch
 
 from gnnscale.backend.cuda.device_cache import NO_ROWS, CachedRows
 from gnnscale.backend.cuda.dynamic_cache import DynamicCache
-from gnnscale.backend.cuda.kernels import Kernels
+from gnnscale.backend.cuda.kernels import BLOCKS, ROW_TYPES, Kernels
 from gnnscale.core import ConfigError, check_choice, check_range
 
-#: Resident blocks of 256 threads of a multiprocessor.
-_BLOCKS = 8
 #: Bytes that a thread reads with one instruction.
 _WORDS = (16, 8, 4, 2, 1)
-#: ``RowType`` of rows.hpp.
-_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.uint8: 3}
 _CONVERTED = (torch.float32, torch.bfloat16)
 #: Names of id types.
 _IDS = {torch.int32: "int32", torch.int64: "int64"}
@@ -38,11 +33,7 @@ class Gathering:
     num_rows: int  #: rows of the table
 
     def check(self) -> None:
-        """Wait for the gather, and refuse ids out of range, whose rows are zeros.
-
-        Raises:
-            ValueError: an id is out of range.
-        """
+        """Wait for the gather; ValueError: an id is out of range (its row is zeros)."""
         index = int(self.wrong)
         if index != _ALL_VALID:
             raise ValueError(f"ids: {int(self.ids[index])} is not a row, there are {self.num_rows}")
@@ -53,7 +44,7 @@ class RowGather:
 
     The requests of a warp start at lines of 128 bytes for any row width: words are shifted between
     threads, and words at the row's end take the positions of those at its start (PyTorch-Direct,
-    section 4.5). A thread reads up to 16 bytes at a time, as the row's width and address allow.
+    section 4.5).
 
         gather = RowGather(table, kernels, max_ids=1024)
         rows = gather.gather(ids, torch.tensor([3], device=device)).out[:3]  # table[ids[:3]]
@@ -74,22 +65,16 @@ class RowGather:
     ) -> None:
         """Allocate outputs for up to ``max_ids`` ids.
 
+        Raises ConfigError if the table's type is not supported, or a number is not positive.
+
         Args:
             table: ``[num_rows, width]`` float32, float16, bfloat16 or uint8, contiguous, in device
                 memory or in host memory that the device reads.
-            kernels: kernels of the device.
-            max_ids: maximum ids of a gather.
             dtype: output type, float32 or bfloat16. None: the table's type.
             max_multiprocessors: multiprocessors to use. None: all.
-            shifts: whether requests start at lines of 128 bytes.
-            num_slots: number of gathers in memory at a time.
-            cache: rows of a static cache, read instead of the table.
             following: dynamic cache (with several slots, the previous output, too) to read instead.
-
-        Raises:
-            ConfigError: the table's type is not supported, or a number is not positive.
         """
-        check_choice("dtype", str(table.dtype), [str(allowed) for allowed in _TYPES])
+        check_choice("dtype", str(table.dtype), [str(allowed) for allowed in ROW_TYPES])
         out_dtype = table.dtype if dtype is None else dtype
         if out_dtype != table.dtype:
             check_choice("dtype", str(out_dtype), [str(allowed) for allowed in _CONVERTED])
@@ -101,7 +86,7 @@ class RowGather:
         check_range("max_ids", max_ids, 1)
         check_range("num_slots", num_slots, 1)
         self._kernels = kernels
-        self._grid = _BLOCKS * limit
+        self._grid = BLOCKS * limit
         self._table = table
         shape = (max_ids, table.shape[1])
         # Rows past the last one are multiplied with zeros, and must not be NaN.
@@ -129,23 +114,12 @@ class RowGather:
         return self._slots[slot].read_counts
 
     def gather(
-        self,
-        ids: torch.Tensor,
-        count: torch.Tensor,
-        *,
-        slot: int = 0,
-        stream: object | None = None,
+        self, ids: torch.Tensor, count: torch.Tensor, *, slot: int = 0, stream: object | None = None
     ) -> Gathering:
         """Launch the gather of the first ``count`` of ``ids``.
 
-        Args:
-            ids: ``[n]`` int32 or int64, contiguous, on the device; n is at most ``max_ids``.
-            count: ``[1]`` int64, on the device; larger values count as n.
-            slot: slot whose rows are overwritten.
-            stream: stream of the launch. None: the current stream.
-
-        Raises:
-            ValueError: ``ids`` has more than ``max_ids`` entries, or another shape or type.
+        ``ids`` are ``[n]`` int32 or int64, contiguous, on the device, n at most ``max_ids``
+        (otherwise ValueError); ``count`` is ``[1]`` int64 on the device, at most n counts.
         """
         arrays = self._slots[slot]
         name = _IDS.get(ids.dtype)
@@ -158,11 +132,7 @@ class RowGather:
         self._kernels.launch("gather_begin", arrays.task, arrays.wrong, grid=1, stream=stream)
         self._kernels.launch(
             f"{self._kernel}_{name}",
-            arrays.task,
-            ids,
-            np.int64(len(ids)),
-            count,
-            arrays.wrong,
+            *(arrays.task, ids, np.int64(len(ids)), count, arrays.wrong),
             grid=self._grid,
             stream=stream,
         )
@@ -183,7 +153,7 @@ class RowGather:
         words = [
             *(table.data_ptr(), len(table), _row_bytes(table)),
             *(out.data_ptr(), _row_bytes(out)),
-            *(_TYPES[table.dtype], _TYPES[out.dtype], int(shifts)),
+            *(ROW_TYPES[table.dtype], ROW_TYPES[out.dtype], int(shifts)),
             *(NO_ROWS if cache is None else cache.words),
             read_counts.data_ptr(),
         ]
@@ -201,27 +171,8 @@ class _GatherSlot:
     task: torch.Tensor
 
 
-def row_gather(kernels: Kernels) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return a function from rows ``[n, f]`` and ids ``[m]`` to ``[m, f]``, by ``RowGather``.
-
-    Rows of unsupported types are indexed by torch.
-    """
-
-    def gather(rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        if rows.dtype not in _TYPES or not len(ids):
-            return rows[ids]
-        count = torch.full((1,), len(ids), dtype=torch.int64, device=ids.device)
-        row_gather = RowGather(rows, kernels, max_ids=len(ids))
-        return row_gather.gather(ids.contiguous(), count).out
-
-    return gather
-
-
 def word_bytes(table: torch.Tensor, out: torch.Tensor) -> int:
-    """Return the bytes that a thread reads at a time, which divide row sizes and addresses.
-
-    Without conversion the word also divides output rows.
-    """
+    """Return the bytes that a thread reads at a time, which divide row sizes and addresses."""
     sizes = [table.data_ptr(), _row_bytes(table)]
     if table.dtype == out.dtype:
         sizes += [out.data_ptr(), _row_bytes(out)]
@@ -236,13 +187,7 @@ def _row_bytes(table: torch.Tensor) -> int:
 def requests(num_bytes: int, address: int, word: int, *, shifts: bool) -> int:
     """Return the 128-byte lines that a group of threads requests to read a row, as the kernel does.
 
-    A group's threads read consecutive words, and request every line that they touch.
-
-    Args:
-        num_bytes: size of the row.
-        address: address of its first byte.
-        word: bytes that a thread reads at a time.
-        shifts: whether requests start at lines.
+    A group's threads read consecutive words of ``word`` bytes; with ``shifts`` they start at lines.
     """
     line, num_words = 128, num_bytes // word
     size = 8 if num_words <= 8 else 16 if num_words <= 16 else 32

@@ -27,8 +27,6 @@ from gnnscale.backend.cuda.sampler_plan import (
 from gnnscale.sampling import LayerSampling, WeightedSampling
 from gnnscale.sampling.minibatch import MAX_HOPS
 
-#: Resident blocks of 256 threads of a multiprocessor.
-_BLOCKS = 8
 #: Bytes of a layer-wise priority; ranking takes a pass over all priorities for each byte.
 _BYTES = 8
 #: Edges for each slot of a list, and words of a slot, as in ``weighted_lists.hpp``.
@@ -52,10 +50,9 @@ class _SampleSlot:
 class CudaSampler:
     """Asynchronous sampler on a device.
 
-    The topology is in device memory, or in host memory that the device reads (PyTorch-Direct,
-    section 4). A sample equals that of the native sampler for the same (seed, step), array by
-    array: the neighbors of vertex ``v`` at hop ``h`` depend on ``(seed, step, h, v)`` alone, and
-    local ids on the order of edges.
+    A sample equals that of the native sampler for the same (seed, step), array by array: the
+    neighbors of vertex ``v`` at hop ``h`` depend on ``(seed, step, h, v)`` alone, and local ids on
+    the order of edges.
 
         sampler = CudaSampler(graph, kernels, sampling, seed=1, max_seeds=1024, device=device)
         sample = sampler.sample(torch.tensor([4, 7], device=device), step=0)
@@ -79,22 +76,9 @@ class CudaSampler:
     ) -> None:
         """Allocate arrays for samples of up to ``max_seeds`` seeds.
 
-        Args:
-            graph: topology whose in-neighbors are sampled.
-            kernels: kernels of ``device``.
-            sampling: options of the host's sampler.
-            seed: random seed. With the step it determines every choice.
-            max_seeds: maximum seeds of a batch.
-            device: device of all buffers.
-            max_edges: capacity of a hop's edges. None: the maximum possible.
-            capacity: smaller capacity. A sample that exceeds it reports an error.
-            edge_positions: whether to report the index of each edge in the graph's ``indices``.
-            leaves_out: whether samples may exclude edges.
-            num_slots: number of samples in memory at a time.
-
-        Raises:
-            ConfigError: the sampler is weighted, and edges have no weights; or ``max_seeds`` or
-                ``max_edges`` is not positive.
+        A sample that exceeds ``capacity`` reports an error. ``edge_positions``: to report the index
+        of each edge in the graph's ``indices``. Raises ConfigError if the sampler is weighted, and
+        edges have no weights; or ``max_seeds`` or ``max_edges`` is not positive.
         """
         check_weights(graph, sampling)
         bound = BatchCapacity.of(sampling, graph, max_seeds=max_seeds, max_edges=max_edges)
@@ -104,7 +88,6 @@ class CudaSampler:
         self._sampling = sampling
         self._seed = seed
         self._device = device
-        self._grid = _BLOCKS * kernels.num_multiprocessors
         self._suffix = "int32" if graph.indices.dtype == torch.int32 else "int64"
         self._leaves_out = leaves_out
         self._scratch = Scratch(graph, sampling, self.capacity, device, leaves_out=leaves_out)
@@ -114,7 +97,9 @@ class CudaSampler:
         self._launches = [
             (f"sample_{name}_{self._suffix}", np.int32(number))
             for hop, fanout in enumerate(fanouts_of(sampling))
-            for name, number in self._kernels_of(hop, fanout)
+            for name, number in _kernels_of(
+                sampling, hop, fanout, leaves_out=leaves_out, counts_reads=graph.cached is not None
+            )
         ]
 
     def sample(
@@ -127,17 +112,9 @@ class CudaSampler:
     ) -> DeviceSample:
         """Launch the sampling kernels on the current stream, and return their outputs.
 
-        Args:
-            seeds: ``[n]`` int32 or int64 distinct vertices, on the device, alive until kernels are
-                done.
-            step: step of the run; ``[1]`` int64 on the device if only the device knows it.
-            without: ``[m]`` sources and ``[m]`` destinations of edges to exclude from blocks, on
-                the device.
-            slot: slot whose sample is overwritten.
-
-        Raises:
-            ValueError: there are more than ``max_seeds`` seeds, or edges are excluded without
-                ``leaves_out``.
+        ``seeds`` are distinct vertices on the device, alive until kernels are done. ``step`` is
+        ``[1]`` int64 on the device if only the device knows it. ``without`` are ``[m]`` sources and
+        destinations of edges to exclude, on the device.
         """
         if without is not None and not self._leaves_out:
             raise ValueError("without: expected None with leaves_out=False, got edges")
@@ -150,27 +127,18 @@ class CudaSampler:
         if self._leaves_out:
             self._exclude(arrays, without)
         for name, number in self._launches:
-            self._launch(name, arrays.plan, arrays.state, number)
+            self._kernels.launch(name, arrays.plan, arrays.state, number)
         return self._sample_of(arrays, seeds)
-
-    def _launch(self, name: str, *arguments: torch.Tensor | np.generic) -> None:
-        self._kernels.launch(name, *arguments, grid=self._grid)
 
     def _begin(self, slot: _SampleSlot, seeds: torch.Tensor, step: int | torch.Tensor) -> None:
         """Stamp the seeds; stamps are cleared once they are used up."""
         if not isinstance(step, torch.Tensor):
             signed = int(np.uint64(step).astype(np.int64))
             step = torch.full((1,), signed, dtype=torch.int64, device=self._device)
-        self._launch("sample_forget", slot.plan)
-        self._launch(
-            f"sample_begin_{self._suffix}",
-            slot.plan,
-            slot.state,
-            seeds,
-            np.int32(seeds.dtype == torch.int64),
-            np.int64(len(seeds)),
-            step,
-        )
+        self._kernels.launch("sample_forget", slot.plan)
+        wide, size = np.int32(seeds.dtype == torch.int64), np.int64(len(seeds))
+        name = f"sample_begin_{self._suffix}"
+        self._kernels.launch(name, slot.plan, slot.state, seeds, wide, size, step)
 
     def _exclude(
         self, slot: _SampleSlot, without: tuple[torch.Tensor, torch.Tensor] | None
@@ -183,7 +151,7 @@ class CudaSampler:
             order = order[torch.argsort(destinations[order], stable=True)]
             slot.excluded = (sources[order], destinations[order])
         size = np.int64(len(slot.excluded[0]))
-        self._launch("sample_exclude", slot.state, *slot.excluded, size)
+        self._kernels.launch("sample_exclude", slot.state, *slot.excluded, size)
 
     def _sample_of(self, slot: _SampleSlot, seeds: torch.Tensor) -> DeviceSample:
         outputs = slot.outputs
@@ -203,28 +171,6 @@ class CudaSampler:
             capacity=self.capacity,
         )
 
-    def _kernels_of(self, hop: int, fanout: int) -> list[tuple[str, int]]:
-        """Return the names of a hop's kernels, with the number that each receives."""
-        counted = () if self._graph.cached is None else ("found",)
-        left_out = ("leave_out", "place_left") if self._leaves_out else ()
-        if isinstance(self._sampling, LayerSampling):
-            ranks = [("rank", hop + MAX_HOPS * number) for number in range(_BYTES)]
-            selection = ("keep", "place", "relabel_kept", *left_out, *counted)
-            return [("count", hop), ("gather", hop), *ranks, *((name, hop) for name in selection)]
-        names = (*self._kernels_that_pick(fanout), "number", "relabel", *left_out, *counted)
-        return [(name, hop) for name in names]
-
-    def _kernels_that_pick(self, fanout: int) -> tuple[str, ...]:
-        replaced = replaces(self._sampling, fanout)
-        if isinstance(self._sampling, WeightedSampling):
-            picks = ("pick_weighted_each",) if replaced else ("pick_weighted", "pick_weighted_long")
-            return ("weigh", "count", *picks)
-        if replaced or fanout < 0:
-            return ("count", "pick_each")
-        if fanout <= MAX_LANES:
-            return ("count", "pick")
-        return ("count", "clear_slots", "draw_many", "pick_many")
-
     def _optional_arrays(self, edge_positions: bool) -> list[str]:
         """Return the names of the optional arrays of a sample."""
         by_weight = isinstance(self._sampling, WeightedSampling)
@@ -236,14 +182,10 @@ class CudaSampler:
         return [name for name, is_wanted in used_arrays.items() if is_wanted]
 
     def _slot(self, names: list[str]) -> _SampleSlot:
+        dtype, cached = self._graph.indices.dtype, self._graph.cached
         outputs = Outputs.empty(
-            self.capacity,
-            self._graph.indices.dtype,
-            self._device,
-            names=names,
-            leaves_out=self._leaves_out,
+            self.capacity, dtype, self._device, names=names, leaves_out=self._leaves_out
         )
-        cached = self._graph.cached
         num_places = 1 if cached is None else len(cached.indptr) + 1
         read_counts = torch.zeros(num_places, dtype=torch.int64, device=self._device)
         plan = plan_words(
@@ -276,10 +218,36 @@ class CudaSampler:
         num_words = _SLOT_WORDS * (graph.num_vertices + graph.num_edges // _WEIGHT_BLOCK)
         slots = torch.zeros(num_words, dtype=torch.int64, device=self._device)
         sizes = (np.int64(graph.num_vertices), np.int64(graph.num_edges))
-        self._launch("sample_fill_slots", graph.indptr, weights, slots, *sizes)
+        self._kernels.launch("sample_fill_slots", graph.indptr, weights, slots, *sizes)
         return slots
 
 
 def _no_edges(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     none = torch.empty(0, dtype=torch.int64, device=device)
     return none, none
+
+
+def _kernels_of(
+    sampling: Sampling, hop: int, fanout: int, *, leaves_out: bool, counts_reads: bool
+) -> list[tuple[str, int]]:
+    """Return the names of a hop's kernels, with the number that each receives."""
+    counted = ("found",) if counts_reads else ()
+    left_out = ("leave_out", "place_left") if leaves_out else ()
+    if isinstance(sampling, LayerSampling):
+        ranks = [("rank", hop + MAX_HOPS * number) for number in range(_BYTES)]
+        selection = ("keep", "place", "relabel_kept", *left_out, *counted)
+        return [("count", hop), ("gather", hop), *ranks, *((name, hop) for name in selection)]
+    names = (*_kernels_that_pick(sampling, fanout), "number", "relabel", *left_out, *counted)
+    return [(name, hop) for name in names]
+
+
+def _kernels_that_pick(sampling: Sampling, fanout: int) -> tuple[str, ...]:
+    replaced = replaces(sampling, fanout)
+    if isinstance(sampling, WeightedSampling):
+        picks = ("pick_weighted_each",) if replaced else ("pick_weighted", "pick_weighted_long")
+        return ("weigh", "count", *picks)
+    if replaced or fanout < 0:
+        return ("count", "pick_each")
+    if fanout <= MAX_LANES:
+        return ("count", "pick")
+    return ("count", "clear_slots", "draw_many", "pick_many")

@@ -1,7 +1,4 @@
-"""Sampling plan that kernels read: words for graph, fan-outs and buffers.
-
-The word order is that of ``cuda/include/gnnscale_cuda/sample.hpp``.
-"""
+"""Sampling plan that kernels read: words in the order of ``gnnscale_cuda/sample.hpp``."""
 
 from __future__ import annotations
 
@@ -98,8 +95,6 @@ class Scratch:
         *,
         leaves_out: bool,
     ) -> None:
-        """Allocate buffers for a batch of ``capacity``."""
-
         def make(count: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
             return torch.empty(max(count, 1), dtype=dtype, device=device)
 
@@ -209,11 +204,7 @@ def plan_words(
 
 
 def check_weights(graph: DeviceGraph, sampling: Sampling) -> None:
-    """Refuse weighted sampling of a graph without edge weights.
-
-    Raises:
-        ConfigError: the sampler is weighted, and edges have no weights.
-    """
+    """Refuse (ConfigError) weighted sampling of a graph without edge weights."""
     if isinstance(sampling, WeightedSampling) and graph.edge_weights is None:
         raise ConfigError(
             f"sampler=weighted: edges of {graph.name} have no weights to draw neighbors by; "

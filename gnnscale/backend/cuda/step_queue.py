@@ -10,22 +10,17 @@ from functools import cached_property
 import torch
 
 from gnnscale.backend.base import BackendInputs
-from gnnscale.backend.cuda.capacity import SampleSizes
+from gnnscale.backend.cuda.capacity import SampleSizes, Sampling, needs_sizes, vertex_sampling
 from gnnscale.backend.cuda.device_model import DeviceGradientAccumulator, DeviceModel
-from gnnscale.backend.cuda.device_sample import DeviceSeeds, max_seeds, seeds_of
-from gnnscale.backend.cuda.device_step import (
-    DeviceStepHandle,
-    Outcomes,
-    ReadCounts,
-    StepPart,
-    StepSlot,
-)
+from gnnscale.backend.cuda.device_sample import max_seeds, seeds_of
+from gnnscale.backend.cuda.device_step import DeviceStepHandle, Outcomes, StepPart, StepSlot
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.graph_reader import GraphPipeline
-from gnnscale.backend.cuda.placement import ResidentGraph
+from gnnscale.backend.cuda.placement import ReadCounts, ResidentGraph
 from gnnscale.backend.cuda.step_records import NUM_RECORDS, DeviceReport, StepRecords
 from gnnscale.backend.cuda.streams import DeviceStreams, Event, Stream
-from gnnscale.core import Array, one_line
+from gnnscale.core import Array, Traffic, one_line
+from gnnscale.sampling import LayerSampling
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,17 +28,48 @@ _LOG = logging.getLogger(__name__)
 NUM_SLOTS = 2
 
 
+def _is_bounded(host: BackendInputs) -> bool:
+    """Return whether fan-outs or layer sizes bound a mini-batch, so that sizes may stay unknown."""
+    sampling = vertex_sampling(host.sampling)
+    return isinstance(sampling, Sampling) and (
+        isinstance(sampling, LayerSampling) or -1 not in sampling.fanouts
+    )
+
+
+class _Recorder:
+    """Recorder of steps as CUDA graphs; after a failure steps are queued piece by piece."""
+
+    def __init__(self, learner: DeviceModel, *, captures: bool) -> None:
+        self._learner = learner
+        self.captures = captures
+
+    def do(self, slot: StepSlot, stream: Stream, key: Hashable, work: Callable[[], object]) -> None:
+        """Queue recorded work; if recording fails, queue operation by operation from then on."""
+        if not self.captures:
+            stream.run(work)
+            return
+        try:
+            slot.do(stream, key, work)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            _LOG.warning(
+                f"device_plan: steps are queued piece by piece, as with captures=false: they "
+                f"cannot be recorded as CUDA graphs ({one_line(error, 200)})"
+            )
+            self.captures = False
+            self._learner.take_gradients()
+            stream.run(work)
+
+
 class StepQueue:
     """Queue that starts steps without waiting.
 
     A step is two pieces of work on two streams: reading (sample, load) and training. Mini-batches
-    of the usual size replay both as CUDA graphs. Their arrays have the capacity observed for the
-    first mini-batches of the run. A sample that exceeds it halts the device, and the host repeats
-    that step and all later ones with the maximum capacity.
-
-    Mini-batches of other sizes, and batches of edges, are queued operation by operation. The host
-    waits for each sample's sizes, while the device trains the previous step, if neither fan-outs
-    nor layer sizes bound a mini-batch, or if user code computes it.
+    of the usual size replay both as CUDA graphs, whose arrays have the observed capacity. A sample
+    that exceeds it halts the device, and the host repeats that step and all later ones with the
+    maximum capacity. Mini-batches of other sizes, and batches of edges, are queued operation by
+    operation.
 
         handle = queue.start(seeds, 7, num_seeds=2048, rate=0.01, updates=True, outcomes=backend)
         report, sizes, counts = queue.reported(handle)  # in step order; waits for step 7
@@ -55,32 +81,21 @@ class StepQueue:
         placed: ResidentGraph,
         engine: Engine,
         streams: DeviceStreams,
-        *,
-        exact: bool,
         captures: bool,
-        runs_user_code: bool,
     ) -> None:
-        """Allocate two slots.
-
-        Args:
-            host: backend inputs.
-            placed: graph of the device.
-            engine: GPU.
-            streams: streams of the device.
-            exact: whether the host waits for the sizes of each sample.
-            captures: whether steps are recorded as CUDA graphs.
-            runs_user_code: whether user code, which may wait for the device, computes the step.
-        """
+        """Allocate two slots; ``captures``: steps are recorded as CUDA graphs."""
         self._host = host
         self._placed = placed
         self._engine = engine
         self._streams = streams
-        self._captures = captures
         self._records = StepRecords(engine, max_seeds(host))
         self.learner = DeviceModel(host, engine, self._records)
-        # An optimizer that is not fused counts its steps on the host, and may wait for the device.
-        self._waits = runs_user_code or not self.learner.is_fused
-        self._is_exact = exact or self._waits
+        self._recorder = _Recorder(self.learner, captures=captures)
+        # User code may wait for the device, as an optimizer that is not fused, which counts its
+        # steps on the host.
+        self._waits = needs_sizes(host.model) is not None or not self.learner.is_fused
+        #: whether the host waits for the sizes of each sample
+        self._is_exact = self._waits or not _is_bounded(host)
         if placed.following is not None:
             self._records.follow(len(placed.following.rows))
         self._slots = self._new_slots(bounded=not self._is_exact)
@@ -103,38 +118,21 @@ class StepQueue:
         updates: bool,
         outcomes: Outcomes,
     ) -> DeviceStepHandle:
-        """Start a step; see ``StepOwner.train``.
-
-        Args:
-            seeds: seeds of the device.
-            step: step of the run.
-            num_seeds: seeds over all devices.
-            rate: learning rate.
-            updates: whether the step updates the weights.
-            outcomes: returns the step's outcome, from the result of ``reported``.
-        """
+        """Start a step; ``outcomes`` return its outcome from the result of ``reported``."""
+        step_seeds, pending = seeds_of(self._host, seeds, step), self._accumulated
+        part = StepPart(num_seeds=num_seeds, pending=pending, updates=updates)
         started = DeviceStepHandle(
-            outcomes,
-            seeds_of(self._host, seeds, step),
-            step,
-            rate=rate,
-            part=StepPart(num_seeds=num_seeds, pending=self._accumulated, updates=updates),
+            outcomes=outcomes, seeds=step_seeds, number=step, rate=rate, part=part
         )
-        self._accumulated = (
-            DeviceGradientAccumulator() if updates else self._accumulated + num_seeds
-        )
-        self._usual_seeds = max(self._usual_seeds, started.seeds.count)
+        self._accumulated = DeviceGradientAccumulator() if updates else pending + num_seeds
+        self._usual_seeds = max(self._usual_seeds, step_seeds.count)
         assert len(self._unread) < NUM_RECORDS
         self._queue(started, exact=self._is_exact, again=False)
         self._unread.append(started)
         return started
 
     def reported(self, step: DeviceStepHandle) -> tuple[DeviceReport, SampleSizes, ReadCounts]:
-        """Wait for a step, and return the device's report of it.
-
-        Raises:
-            ValueError, GraphError: the sample is invalid.
-        """
+        """Wait for a step, and return the device's report; errors are those of the sample."""
         report = self._wait(step)
         if report.halted:
             self._repeat()
@@ -144,9 +142,10 @@ class StepQueue:
         sizes = slot.current_sample.sizes_in(report.state)
         return report, sizes, slot.read_counts(report.read_counts)
 
-    def exchanged_bytes(self, width: int) -> tuple[int, int]:
-        """Return the bytes of rows and of blocks that a step receives from peers (P3)."""
-        return self._slots[0].exchanged_bytes(width)
+    @property
+    def exchange_traffic(self) -> Traffic | None:
+        """Traffic of a step with peers (P3). None: the run does not use P3."""
+        return self._slots[0].reader.exchange_traffic
 
     def forget(self) -> None:
         """Drop recordings and accumulated gradients; the device is idle."""
@@ -164,12 +163,13 @@ class StepQueue:
         if len(self._trained) == NUM_SLOTS:
             # The previous step of the slot is done, and with it all use of the slot's memory.
             reading.wait_for(self._trained[0])
-        replaced = None
-        if not again and self._host.cache.replay is not None:
-            replaced = self._host.cache.replay.take()
+        replay = None if again else self._host.cache.replay
+        replaced = None if replay is None else replay.take()
         seeds = step.seeds
         step.record_index = self._records.give(seeds.vertices, step.number, step.rate, replaced)
-        repeats = not exact and self._repeats(seeds)
+        # The step equals its recording up to the step's record.
+        repeats = not exact and self._recorder.captures and seeds.edges is None
+        repeats = repeats and seeds.count == self._usual_seeds
         if exact:
             self._read_exactly(slot, step)
         else:
@@ -179,13 +179,9 @@ class StepQueue:
         step.done = training.mark()
         self._trained.append(step.done)
 
-    def _repeats(self, seeds: DeviceSeeds) -> bool:
-        """Return whether the step equals its recording up to the step's record."""
-        return self._captures and seeds.edges is None and seeds.count == self._usual_seeds
-
     def _read(self, slot: StepSlot, step: DeviceStepHandle, *, repeats: bool) -> None:
         seeds, number = step.seeds, step.number
-        sizes = slot.largest_sizes(len(seeds.vertices))
+        sizes = slot.reader.largest_sizes(len(seeds.vertices))
 
         def work() -> None:
             slot.sample(seeds)
@@ -194,7 +190,7 @@ class StepQueue:
                 slot.keep(seeds)
 
         if repeats:
-            self._do(slot, self._streams.reading, ("read", seeds.count), work)
+            self._recorder.do(slot, self._streams.reading, ("read", seeds.count), work)
         else:
             self._streams.reading.run(work)
 
@@ -213,29 +209,9 @@ class StepQueue:
             slot.train(seeds, part, rate=rate, recorded=repeats)
 
         if repeats:
-            self._do(slot, self._streams.training, (part, seeds.count), work)
+            self._recorder.do(slot, self._streams.training, (part, seeds.count), work)
         else:
             self._streams.training.run(work, waits=self._waits)
-
-    def _do(
-        self, slot: StepSlot, stream: Stream, key: Hashable, work: Callable[[], object]
-    ) -> None:
-        """Queue recorded work; if recording fails, queue operation by operation from then on."""
-        if not self._captures:
-            stream.run(work)
-            return
-        try:
-            slot.do(stream, key, work)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            _LOG.warning(
-                f"device_plan: steps are queued piece by piece, as with captures=false: they "
-                f"cannot be recorded as CUDA graphs ({one_line(error, 200)})"
-            )
-            self._captures = False
-            self.learner.take_gradients()
-            stream.run(work)
 
     def _wait(self, step: DeviceStepHandle) -> DeviceReport:
         assert step.done is not None
@@ -267,15 +243,13 @@ class StepQueue:
         return self._new_slots(bounded=False, again=True)
 
     def _new_slots(self, *, bounded: bool, again: bool = False) -> tuple[StepSlot, ...]:
+        host, records = self._host, self._records
         reader = GraphPipeline(
-            self._host, self._placed, self._engine, num_slots=NUM_SLOTS, bounded=bounded
+            host, self._placed, self._engine, num_slots=NUM_SLOTS, bounded=bounded
         )
-        kernels = [self._records.kernels_of(max_seeds(self._host)) for _ in range(NUM_SLOTS)]
-        replaced = None if again else self._records.replaced
-        slots = tuple(
-            StepSlot(number, reader, self.learner, slot_kernels, replaced)
-            for number, slot_kernels in enumerate(kernels)
-        )
+        replaced = None if again else records.replaced
+        kernels = (records.kernels_of(max_seeds(host)) for _ in range(NUM_SLOTS))
+        slots = tuple(StepSlot(i, reader, self.learner, k, replaced) for i, k in enumerate(kernels))
         slots[0].other, slots[1].other = slots[1], slots[0]
         self._engine.synchronize()  # buffers are initialized outside the streams that use them
         return slots

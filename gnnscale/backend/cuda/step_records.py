@@ -48,13 +48,9 @@ class DeviceReport:
 
 
 class StepRecords:
-    """Records of the steps in flight, and the state that all steps share on the device.
-
-    The device counts steps, so that a replayed launch reads the next record.
-    """
+    """Records of the steps in flight, counted by the device, and the state that steps share."""
 
     def __init__(self, engine: Engine, max_seeds: int) -> None:
-        """Allocate ``NUM_RECORDS`` records of up to ``max_seeds`` seeds."""
         self._engine = engine
         self._kernels = engine.kernels
         #: updates of a dynamic cache; set by ``follow``
@@ -90,14 +86,7 @@ class StepRecords:
     def give(
         self, vertices: Array, step: int, rate: float, replaced: CacheUpdate | None = None
     ) -> int:
-        """Write the next record, and return its index.
-
-        Args:
-            vertices: ``[n]`` seeds.
-            step: step of the run.
-            rate: learning rate.
-            replaced: cache update of the step. None: no update.
-        """
+        """Write the next record, and return its index; ``replaced`` of None: no cache update."""
         index = self._num_records % NUM_RECORDS
         self._num_records += 1
         record = self._record_words[index]
@@ -167,18 +156,9 @@ class StepKernels:
 
     def take(self, num_seeds: int) -> None:
         """Copy the next record, and note the start time."""
-        self.kernels.launch(
-            "step_take",
-            self.records,
-            np.int64(self.records.shape[1]),
-            np.int64(NUM_RECORDS),
-            self.counter,
-            np.int64(num_seeds),
-            self.words,
-            self.seeds,
-            self.times,
-            grid=1,
-        )
+        sizes = (np.int64(self.records.shape[1]), np.int64(NUM_RECORDS))
+        outputs = (np.int64(num_seeds), self.words, self.seeds, self.times)
+        self.kernels.launch("step_take", self.records, *sizes, self.counter, *outputs, grid=1)
 
     def sampled(self, state: torch.Tensor) -> None:
         """Note the time, and empty an invalid sample."""
@@ -203,27 +183,13 @@ class StepKernels:
         lists: torch.Tensor | None,
         rows: torch.Tensor | None,
     ) -> None:
-        """Write the step's report.
-
-        Args:
-            state: state of the sample.
-            loss: ``[1]`` float32.
-            lists, rows: int64 reads by location. None: not cached.
-        """
+        """Write the step's report; ``lists`` and ``rows`` are int64 reads by location, or None."""
+        counts = (np.int64(0 if reads is None else len(reads)) for reads in (lists, rows))
         self.kernels.launch(
             "step_report",
-            state,
-            np.int64(State.NUM_WORDS),
-            or_null(lists),
-            or_null(rows),
-            np.int64(0 if lists is None else len(lists)),
-            np.int64(0 if rows is None else len(rows)),
-            self.words,
-            self.times,
-            loss,
-            self.control,
-            self.reports,
-            np.int64(self.reports.shape[1]),
+            *(state, np.int64(State.NUM_WORDS), or_null(lists), or_null(rows), *counts),
+            *(self.words, self.times, loss, self.control),
+            *(self.reports, np.int64(self.reports.shape[1])),
             grid=1,
         )
 

@@ -16,19 +16,12 @@ class Event(Protocol):
     @property
     def is_done(self) -> bool:
         """Whether all work before the mark is done."""
-        ...
 
     def wait(self) -> None:
-        """Wait for the mark on the host.
-
-        Raises:
-            RuntimeError: work queued before the mark failed.
-        """
-        ...
+        """Wait for the mark; RuntimeError: work queued before it failed."""
 
     def seconds_since(self, earlier: Event) -> float:
         """Return the seconds from ``earlier`` to this mark by the device's clock; both are done."""
-        ...
 
 
 class CapturedWork(Protocol):
@@ -36,7 +29,6 @@ class CapturedWork(Protocol):
 
     def replay(self) -> None:
         """Queue the recorded work again, with the recorded addresses and arguments."""
-        ...
 
 
 class Stream(Protocol):
@@ -45,36 +37,26 @@ class Stream(Protocol):
     def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
         """Queue ``work``: torch operations, and kernels on the current stream.
 
-        ``work`` may have returned before, while or after the device executes its operations.
-
-        Args:
-            work: queues operations.
-            waits: whether ``work`` may read on the host values computed by the device.
+        ``work`` may have returned before, while or after the device executes its operations. If
+        ``waits``, it may read on the host values computed by the device.
         """
-        ...
 
     def capture(self, work: Callable[[], object]) -> CapturedWork:
         """Queue and record ``work``, so that a replay costs the host a single call.
 
         Memory that the operations use, except their own intermediate results, must stay at its
-        address as long as the recording. ``work`` must have run once before.
-
-        Raises:
-            RuntimeError: the work cannot be recorded, e.g. since it waits for the device.
+        address as long as the recording. ``work`` must have run once before. Raises RuntimeError if
+        the work cannot be recorded, e.g. since it waits for the device.
         """
-        ...
 
     def mark(self) -> Event:
         """Return a mark after all queued work."""
-        ...
 
     def wait_for(self, mark: Event) -> None:
         """Make later work wait for a mark of another stream."""
-        ...
 
     def close(self) -> None:
         """Wait for all queued work, failed or not."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +71,6 @@ class CudaEvent:
     """Event of a GPU."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
-        """Record the event on ``stream``."""
         self.event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         self.event.record(stream)
 
@@ -108,13 +89,12 @@ class CudaEvent:
         return float(earlier.event.elapsed_time(self.event)) / 1e3
 
 
+@dataclass(frozen=True)
 class CudaCaptured:
-    """CUDA graph."""
+    """CUDA graph, and the stream that launches it."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, stream: Any) -> None:
-        """Store the graph and the stream that launches it."""
-        self._graph = graph
-        self._stream = stream
+    _graph: torch.cuda.CUDAGraph
+    _stream: Any
 
     def replay(self) -> None:
         """Launch the graph."""
@@ -126,7 +106,6 @@ class CudaStream:
     """Stream of a GPU."""
 
     def __init__(self, device: torch.device) -> None:
-        """Create a stream of ``device``."""
         self._device = device
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool: Any = None

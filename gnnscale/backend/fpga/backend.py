@@ -45,27 +45,21 @@ class FpgaBackend:
     """
 
     def __init__(self, device: Fpga, host: base.BackendInputs) -> None:
-        """Open the card, and lay out the model's weights.
-
-        Raises:
-            ConfigError: the kernels do not support the model, or the card or its driver is missing.
-        """
+        """Open the card, and lay out the model's weights, if the kernels support the model."""
         self.device = device
         self._host = host
         _check(device, host)
-        model = self._model = _layered(host.model)
-        self._products = lowering.lower(model, aggregated=device.host_aggregates)
-        self._weights = lowering.WeightLayout(self._products)
+        model = _layered(host.model)
+        products = lowering.lower(model, aggregated=device.host_aggregates)
+        self._weights = lowering.WeightLayout(products)
         self._lock = threading.Lock()
         self._slots = list(range(_SLOTS))
         self._memory = base.DeviceMemory(device)
         self._running: _Sent | None = None
         self._result = base.BatchOutcome(loss=0.0, size=_NOTHING, traffic=Traffic())
         self._gradients: dict[torch.Tensor, torch.Tensor] = {}
-        self._threads = 1
         header = lowering.kernel_header(model)
-        self._limits = ChipLimits(n=device.n, row_words=device.row_words)
-        self._limits.check(self._products)
+        self._packer = _Packer(device, host, model, products, self._weights)
         self._memory.reserve(2 * self._weights.num_bytes * device.compute_units, "the model")
         with self._device_errors():
             self._board = _open(device, header)
@@ -85,13 +79,9 @@ class FpgaBackend:
         return batch
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> base.DeviceBatch:
-        """Arrange the mini-batch for the compute units, and send each its part.
-
-        Raises:
-            DeviceMemoryError: it exceeds the memory of the card or of the chip.
-        """
+        """Arrange the mini-batch for the compute units, and send each its part."""
         begin = time.perf_counter()
-        parts = self._pack(batch, inputs)
+        parts = self._packer.pack(batch, inputs)
         arranging_s = time.perf_counter() - begin
         sent = [part for part in parts if part is not None]
         row_bytes = sum(part.features.nbytes for part in sent)
@@ -113,7 +103,7 @@ class FpgaBackend:
             num_bytes=num_bytes,
             slot=slot,
             parts=parts,
-            seconds={"transfer": modelled} if self.device.simulated else {},
+            seconds={"transfer": modelled} if link.simulated else {},
             arranging_s=arranging_s,
         )
 
@@ -127,13 +117,8 @@ class FpgaBackend:
         with self._device_errors():
             for unit, part in self._parts(batch):
                 self._board.allocate(unit, "scratch", max(part.scratch_bytes, _WORD))
-                scalars = (
-                    part.num_groups,
-                    flags,
-                    *_halves(batch.batch.seed),
-                    *_halves(batch.batch.step),
-                    _bits(weight / terms),
-                )
+                random = (*_halves(batch.batch.seed), *_halves(batch.batch.step))
+                scalars = (part.num_groups, flags, *random, _bits(weight / terms))
                 self._board.start(unit, batch.slot, scalars)
         self._running = batch
 
@@ -170,10 +155,8 @@ class FpgaBackend:
 
     def set_threads(self, threads: Threads) -> None:
         """Set the number of host threads of each stage."""
-        self._host.sampler.num_threads = threads.sample
-        self._host.loader.num_threads = threads.load
-        self._threads = max(threads.load, 1)
-        torch.set_num_threads(1)
+        self._host.set_threads(threads)
+        self._packer.num_threads = max(threads.load, 1)
 
     def close(self) -> None:
         """Close the card."""
@@ -195,45 +178,6 @@ class FpgaBackend:
                 self._slots.append(slot)
             raise
         return slot
-
-    def _slices(self, batch: MiniBatch) -> Iterator[range]:
-        """Yield the seed positions of each compute unit, in equal parts."""
-        units = self.device.compute_units
-        cuts = [batch.num_seeds * unit // units for unit in range(units + 1)]
-        yield from map(range, cuts, cuts[1:])
-
-    def _pack(self, batch: MiniBatch, inputs: Inputs) -> tuple[PackedBatch | None, ...]:
-        """Arrange the parts of the compute units; None for a unit without seeds."""
-        max_row_bytes = self._max_row_bytes()
-        parts: list[PackedBatch | None] = []
-        for seeds in self._slices(batch):
-            if not seeds:
-                parts.append(None)
-                continue
-            part = pack_batch(
-                self._host.graph,
-                self._model,
-                self._products,
-                self._weights,
-                self._limits,
-                batch,
-                inputs,
-                seeds,
-                max_row_bytes=max_row_bytes,
-                num_threads=self._threads,
-            )
-            max_row_bytes -= part.features.nbytes
-            parts.append(part)
-        return tuple(parts)
-
-    def _max_row_bytes(self) -> int:
-        """Return the maximum bytes of input rows in the memory of card and host.
-
-        The host has two copies of the rows, by group and as one array for the transfer. A simulated
-        card's memory is a third one.
-        """
-        copies = 3 if self.device.simulated else 2
-        return min(self.device.memory_bytes, read_memory().available // copies)
 
     @staticmethod
     def _parts(batch: _Sent) -> Iterator[tuple[int, PackedBatch]]:
@@ -274,6 +218,53 @@ class FpgaBackend:
             raise base.DeviceMemoryError(f"{self.device.label}: {error}") from error
         except board.BoardError as error:
             raise base.DeviceError(f"{self.device.label}: {error}") from error
+
+
+class _Packer:
+    """Packer of a mini-batch's slices for the compute units of a card."""
+
+    def __init__(
+        self,
+        device: Fpga,
+        host: base.BackendInputs,
+        model: GNN,
+        products: Sequence[lowering.Product],
+        weights: lowering.WeightLayout,
+    ) -> None:
+        self._device, self._graph = device, host.graph
+        self._model, self._products, self._weights = model, products, weights
+        self._limits = ChipLimits(n=device.n, row_words=device.row_words)
+        self._limits.check(products)
+        self.num_threads = 1
+
+    def pack(self, batch: MiniBatch, inputs: Inputs) -> tuple[PackedBatch | None, ...]:
+        """Arrange equal slices of the seeds; None for a unit without seeds."""
+        # The host has two copies of the rows, by group and as one array for the transfer. A
+        # simulated card's memory is a third one.
+        available = read_memory().available // (3 if self._device.simulated else 2)
+        max_row_bytes = min(self._device.memory_bytes, available)
+        units = self._device.compute_units
+        cuts = [batch.num_seeds * unit // units for unit in range(units + 1)]
+        parts: list[PackedBatch | None] = []
+        for seeds in map(range, cuts, cuts[1:]):
+            if not seeds:
+                parts.append(None)
+                continue
+            part = pack_batch(
+                self._graph,
+                self._model,
+                self._products,
+                self._weights,
+                self._limits,
+                batch,
+                inputs,
+                seeds,
+                max_row_bytes=max_row_bytes,
+                num_threads=self.num_threads,
+            )
+            max_row_bytes -= part.features.nbytes
+            parts.append(part)
+        return tuple(parts)
 
 
 def _check(device: Fpga, host: base.BackendInputs) -> None:

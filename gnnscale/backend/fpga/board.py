@@ -52,26 +52,29 @@ class _Unit:
     last_ended: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def end_oldest(self) -> None:
+        """Move the oldest run in flight, which has ended, to ``last``."""
+        with self.lock:
+            flight, now = self.flights[0], time.perf_counter()
+            observed = now - max(flight.started, self.last_ended)
+            flight.seconds = getattr(flight.run, "csim_seconds", observed)
+            self.last, self.last_ended = flight, now
+            self.flights.popleft()
+
 
 class OpenBoard:
     """FPGA card with a bitstream: compute units, slots and buffers.
 
-    A compute unit has ``weights``, ``gradients`` and ``scratch``, and for each slot a ``batch``,
-    ``edges``, ``features`` and a ``result``. A slot is a mini-batch in flight: one thread may
-    ``allocate`` and ``send`` to a slot while another starts and waits for runs of other slots. Runs
-    of a compute unit end in the order of their start.
+    A compute unit has ``weights``, ``gradients`` and ``scratch``, and for each slot (a mini-batch
+    in flight) ``batch``, ``edges``, ``features`` and ``result``. One thread may ``allocate`` and
+    ``send`` to a slot while another starts and waits for runs of other slots. Runs of a compute
+    unit end in the order of their start.
 
         board.send(0, 3, batch, edges, features)  # compute unit 0, slot 3
         board.start(0, 3, scalars)
         words = board.wait(0, timeout_s=60.0)
 
-    All methods raise a ``BoardError`` of one line, which names the board, the operation and a
-    remedy.
-
-    Attributes:
-        label: number and name of the board, for messages.
-        compute_units: number of compute units.
-        slots: mini-batches that each compute unit holds.
+    All methods raise a ``BoardError`` of one line with the board, the operation and a remedy.
     """
 
     def __init__(
@@ -84,16 +87,9 @@ class OpenBoard:
         compute_units: int,
         slots: int,
     ) -> None:
-        """Open a card, load the bitstream, and open its compute units.
+        """Open a card, load the bitstream, and open its compute units ``{kernel}_1`` and so on.
 
-        Args:
-            xrt: ``pyxrt``, or a module with its interface. With ``hw_context`` (XRT 2.16 and later)
-                the bitstream is loaded through it, otherwise by ``load_xclbin``.
-            index: number of the card in ``xrt-smi examine``.
-            bitstream: path of an ``.xclbin``, or of a library for a simulated card.
-            kernel: name of the kernel in the bitstream; compute units are ``{kernel}_1`` and so on.
-            compute_units: number of compute units to open.
-            slots: mini-batches that each compute unit holds.
+        ``xrt`` is ``pyxrt``, or a module with its interface, ``index`` that of ``xrt-smi examine``.
         """
         self.compute_units, self.slots = compute_units, slots
         self._card = XrtCard(
@@ -107,19 +103,10 @@ class OpenBoard:
             ]
 
     def allocate(self, unit: int, name: str, num_bytes: int, *, slot: int = 0) -> None:
-        """Set a buffer to ``num_bytes``; a smaller buffer is replaced, and its content lost.
+        """Set a buffer (``gradients``, ``scratch``, ``result``) to ``num_bytes``.
 
-        A replacement has at least 1.25 times the previous capacity. Started runs keep their
-        buffers.
-
-        Args:
-            unit: compute unit.
-            name: ``gradients``, ``scratch`` or ``result``; ``send`` allocates the other buffers.
-            num_bytes: used size.
-            slot: for ``batch``, ``edges``, ``features`` and ``result``; not in flight.
-
-        Raises:
-            BoardMemoryError: the compute unit's memory is too small.
+        A smaller buffer is replaced by one of at least 1.25 times its capacity, and its content
+        lost. Started runs keep their buffers. BoardMemoryError: the memory is too small.
         """
         unit_state = self._unit(unit)
         key = self._key(name, slot)
@@ -144,14 +131,7 @@ class OpenBoard:
                 )
 
     def send_weights(self, words: Array) -> int:
-        """Send the weights to every compute unit; no runs may be in flight.
-
-        Args:
-            words: array of any shape and type, sent byte by byte.
-
-        Returns:
-            Bytes sent to all compute units.
-        """
+        """Send the bytes of ``words`` to all compute units, which are idle; return their number."""
         for unit, unit_state in enumerate(self._units):
             if unit_state.flights:
                 raise BoardError(
@@ -162,26 +142,16 @@ class OpenBoard:
         return words.nbytes * len(self._units)
 
     def send(self, unit: int, slot: int, batch: Array, edges: Array, features: Array) -> int:
-        """Send a mini-batch to a slot that is not in flight.
-
-        Arrays have any shape and type, and are sent byte by byte.
-
-        Returns:
-            Bytes sent.
-        """
-        self._send(unit, "batch", slot, batch)
-        self._send(unit, "edges", slot, edges)
-        self._send(unit, "features", slot, features)
+        """Send a mini-batch, byte by byte, to a slot that is not in flight; return its bytes."""
+        for name, array in zip(_PER_SLOT, (batch, edges, features), strict=False):
+            self._send(unit, name, slot, array)
         return batch.nbytes + edges.nbytes + features.nbytes
 
     def start(self, unit: int, slot: int, scalars: Sequence[int]) -> None:
         """Start the kernel on a slot, after earlier runs of the compute unit.
 
-        Args:
-            unit: compute unit.
-            slot: slot of the mini-batch, in flight until ``wait`` returns its result.
-            scalars: kernel arguments after the buffers, as signed 32-bit integers. The caller
-                encodes floats by their bits, and 64-bit integers by their halves.
+        The slot is in flight until ``wait`` returns its result. ``scalars`` are signed 32-bit
+        integers; the caller encodes floats by their bits, and 64-bit integers by their halves.
         """
         unit_state = self._unit(unit)
         takes = self._card.num_arguments - len(_BUFFERS)
@@ -202,26 +172,18 @@ class OpenBoard:
                 memories[name] = memory
             with self._card.doing(f"starting compute unit {unit}", _RESET):
                 run = self._card.new_run(unit_state.kernel)
-                values = (*(memory.bo for memory in memories.values()), *scalars)
-                for position, value in enumerate(values):
+                buffers = (memory.bo for memory in memories.values())
+                for position, value in enumerate((*buffers, *scalars)):
                     run.set_arg(position, value)
                 started = time.perf_counter()
                 run.start()
                 unit_state.flights.append(_Flight(run, slot, memories, started))
 
     def wait(self, unit: int, timeout_s: float) -> UInt32Array:
-        """Wait for the oldest run in flight, and fetch its result.
+        """Wait for the oldest run in flight; return a copy of the 32-bit words of its ``result``.
 
-        It polls and sleeps for 5 % of the time so far, at most a millisecond, since pyxrt's own
-        wait blocks all other Python threads.
-
-        Args:
-            unit: compute unit.
-            timeout_s: seconds. A run that takes longer stays in flight, and can be waited for
-                again.
-
-        Returns:
-            Copy of the words of ``result``; ``view(numpy.float32)`` gives floats.
+        It polls, since pyxrt's own wait blocks all other Python threads. A run that takes longer
+        than ``timeout_s`` stays in flight.
         """
         unit_state = self._unit(unit)
         if not unit_state.flights:
@@ -233,12 +195,7 @@ class OpenBoard:
             raise BoardError(
                 f"{self.label}: compute unit {unit} is not done after {timeout_s:g} s; {_RESET}"
             )
-        with unit_state.lock:
-            now = time.perf_counter()
-            observed = now - max(flight.started, unit_state.last_ended)
-            flight.seconds = getattr(flight.run, "csim_seconds", observed)
-            unit_state.last, unit_state.last_ended = flight, now
-            unit_state.flights.popleft()
+        unit_state.end_oldest()
         if state != "COMPLETED":
             reason = getattr(flight.run, "csim_error", "") or f"its state is {state}"
             raise BoardError(
@@ -247,10 +204,7 @@ class OpenBoard:
         return self._fetch(unit, flight.memories["result"], "the result")
 
     def gradients(self, unit: int) -> Float32Array:
-        """Return a copy of the gradients of the last run waited for.
-
-        A later run of the compute unit writes to the same buffer.
-        """
+        """Return a copy of the gradients of the last run waited for."""
         memory = self._last(unit).memories["gradients"]
         return self._fetch(unit, memory, "gradients").view(np.float32)
 
@@ -259,12 +213,10 @@ class OpenBoard:
         return dict(getattr(self._last(unit).run, "csim_counters", {}))
 
     def kernel_seconds(self, unit: int) -> float:
-        """Return the duration of the last run waited for, in seconds.
+        """Return the seconds of the last run waited for; of a simulated card, of its simulation.
 
         On hardware it is the wall time from the run's start, or from the end of the previous run,
-        until ``wait`` noticed its end. It exceeds the true duration by up to 5 % or a millisecond,
-        and by more if ``wait`` was called late. A simulated card reports the time of its
-        simulation.
+        until ``wait`` noticed its end: up to 5 % or a millisecond too long.
         """
         return self._last(unit).seconds
 

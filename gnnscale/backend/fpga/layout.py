@@ -43,11 +43,7 @@ class ChipLimits:
         return _BANKS_OF_PE * self.n
 
     def check(self, products: Sequence[Product]) -> None:
-        """Check the products of a model.
-
-        Raises:
-            ConfigError: there are too many products, or one is too wide.
-        """
+        """Refuse (ConfigError) products that are too many or too wide."""
         if len(products) > self.max_stages:
             raise ConfigError(
                 f"model.num_layers: expected at most {self.max_stages} products on an fpga, "
@@ -88,10 +84,7 @@ class _Stage:
         return _padded(len(self.rows))
 
     def kept_parts(self, number: int) -> int:
-        """Return the aggregated parts that stage ``number`` stores for backward propagation.
-
-        The first stage stores no own rows: kernels read the input again.
-        """
+        """Return the aggregated parts that stage ``number`` stores for backward propagation."""
         slots = self.product.num_slots if number else 1
         return slots * words(self.product.width_in)
 
@@ -131,23 +124,7 @@ def pack_batch(
     max_row_bytes: int,
     num_threads: int,
 ) -> PackedBatch:
-    """Arrange the sub-batch of some seeds for one compute unit.
-
-    Args:
-        graph: training graph.
-        model: model of the run.
-        products: stages of the model.
-        weights: layout of the weights.
-        limits: sizes of the compute unit.
-        batch: mini-batch.
-        inputs: input of its first layer.
-        seeds: positions of the seeds in ``batch``.
-        max_row_bytes: maximum bytes of input rows.
-        num_threads: threads of the host.
-
-    Raises:
-        DeviceMemoryError: one seed exceeds the chip, or rows exceed ``max_row_bytes``.
-    """
+    """Arrange the sub-batch of ``seeds``, positions in ``batch``, for one compute unit."""
     cut = _groups(model, products, limits, batch, inputs, seeds)
     groups = _checked(cut, words(inputs.x.shape[1]) * _WORD, max_row_bytes, seeds)
     buffer, edges = _Buffer(len(groups)), _Buffer()

@@ -19,18 +19,12 @@ from gnnscale.sampling import Block
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeCoefficients:
-    """Edge weights of a block in the form of ``ops.arrange_block``.
+    """Edge weights of a block in the form of ``ops.arrange_block``."""
 
-    Attributes:
-        self_term: whether a row's own features are added to its sum, concatenated, or absent
-            (None).
-        weights: ``[num_edges]`` float32. None: ones.
-        dst_scale, self_scale: ``[num_dst]`` float32. None: ones.
-    """
-
+    #: whether a row's own features are added to its sum, concatenated, or absent (None)
     self_term: Literal["add", "concat"] | None
-    weights: Float32Array | None = None
-    dst_scale: Float32Array | None = None
+    weights: Float32Array | None = None  #: ``[num_edges]`` float32. None: ones
+    dst_scale: Float32Array | None = None  #: ``[num_dst]`` float32. None: ones
     self_scale: Float32Array | None = None
 
 
@@ -53,15 +47,7 @@ class Product:
 
 
 def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
-    """Return the stages that compute ``model``, inputs first.
-
-    Args:
-        model: model of the run.
-        aggregated: whether the host aggregates the first layer, if the layer supports it.
-
-    Raises:
-        ConfigError: the kernels do not support the model.
-    """
+    """Return the stages of ``model``; ``aggregated``: the host aggregates the first if it can."""
     if any(not isinstance(norm, nn.Identity) for norm in model.norms):
         raise ConfigError(
             "model.norm: expected none on an fpga, whose kernels have no normalization"
@@ -100,13 +86,7 @@ def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
 
 
 def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> EdgeCoefficients:
-    """Return the edge weights of ``block`` in ``layer``.
-
-    Args:
-        layer: layer of the model.
-        block: block of the layer.
-        degrees: ``[at least num_src]`` float32 in-degrees in the full graph, if used.
-    """
+    """Return the edge weights of ``block``; ``degrees`` ``[at least num_src]``, if used."""
     if isinstance(layer, LinearAggregationLayer):
         aggregation = layer.aggregation(block, degrees)
         return EdgeCoefficients(
@@ -134,8 +114,7 @@ def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> EdgeCoeff
 def kernel_header(model: GNN) -> Path | None:
     """Return the C++ header of user-defined layers. None: the layers are the library's.
 
-    Raises:
-        ConfigError: custom layers have no header, several headers, or a missing file.
+    Raises ConfigError if custom layers have no header, several headers, or a missing file.
     """
     layers = [model.layer(index) for index in range(len(model.layers))]
     custom = {type(layer.functions) for layer in layers if isinstance(layer, CustomLayer)}
@@ -156,11 +135,7 @@ def kernel_header(model: GNN) -> Path | None:
 
 
 def _linears(layer: GraphLayer) -> list[nn.Linear]:
-    """Return the matrix products of a layer, in order.
-
-    Raises:
-        ConfigError: the kernels do not support the layer.
-    """
+    """Return the matrix products of a layer that the kernels support, in order."""
     linears = [module for module in layer.modules() if isinstance(module, nn.Linear)]
     if isinstance(layer, CustomLayer):
         name = type(layer.functions).__name__
@@ -205,10 +180,7 @@ def words(width: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _WeightEntry:
-    """Position of a product's weights.
-
-    The shape is ``[num_slots, words_in * 16, words_out * 16]``, followed by the bias.
-    """
+    """Position of weights ``[num_slots, words_in * 16, words_out * 16]``, then the bias."""
 
     product: Product
     first: int
@@ -229,13 +201,9 @@ class _WeightEntry:
 
 
 class WeightLayout:
-    """Layout of the weights of all products in one array; gradients have the same layout.
-
-    Matrix rows correspond to columns of source rows, padded with zeros to full words.
-    """
+    """Layout of weights, or gradients, in one array; rows are padded with zeros to full words."""
 
     def __init__(self, products: Sequence[Product]) -> None:
-        """Lay out the weights of ``products``."""
         self._entries: list[_WeightEntry] = []
         first = 0
         for product in products:
@@ -266,11 +234,7 @@ class WeightLayout:
         return self._packed
 
     def unpack(self, gradients: Float32Array) -> dict[torch.Tensor, torch.Tensor]:
-        """Return the gradient of each parameter.
-
-        Args:
-            gradients: ``[num_bytes / 4]`` in the layout of ``pack``.
-        """
+        """Return the gradient of each parameter; ``gradients`` have the layout of ``pack``."""
         by_parameter: dict[torch.Tensor, torch.Tensor] = {}
         for entry in self._entries:
             weight, bias = self._views(gradients, entry)

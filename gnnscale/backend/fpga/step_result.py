@@ -49,11 +49,7 @@ class StepResult:
 
 
 def pack_step(limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch) -> PackedStep:
-    """Lay out a training step on ``batch`` for one compute unit.
-
-    Raises:
-        ConfigError: the model or the mini-batch exceeds the design.
-    """
+    """Lay out a training step on ``batch`` for one compute unit."""
     products = lower(model, aggregated=False)
     limits.check(products)
     weights = WeightLayout(products)
@@ -82,21 +78,12 @@ def pack_step(limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch) ->
 def train_alone(
     library: Path, limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch
 ) -> StepResult:
-    """Train on ``batch`` with a simulation library, in one compute unit and one step.
-
-    Raises:
-        ConfigError: the model or the mini-batch exceeds the design.
-        BoardError: the kernels have failed.
-    """
+    """Train on ``batch`` with a simulation library, in one compute unit and one step."""
     return run_step(library, pack_step(limits, graph, model, batch))
 
 
 def run_step(library: Path, step: PackedStep) -> StepResult:
-    """Run a step with a simulation library in one compute unit.
-
-    Raises:
-        BoardError: the kernels have failed.
-    """
+    """Run a step with a simulation library in one compute unit."""
     board = OpenBoard(load_csim(), index=0, bitstream=str(library), compute_units=1, slots=1)
     try:
         board.send_weights(step.inputs["weights"])
@@ -126,15 +113,7 @@ _COUNTS = ("edges", "source_switches", "routing_conflicts", "hazards", "bursts",
 
 
 def check_outcome(result: UInt32Array, device: Fpga) -> float:
-    """Return the loss in a compute unit's result.
-
-    Args:
-        result: 32-bit words, of which the first sixteen are the outcome.
-        device: device of the plan.
-
-    Raises:
-        DeviceError: the outcome is missing, reports an error, or is of another design.
-    """
+    """Return the loss in a compute unit's result, of which sixteen words are the outcome."""
     fields = result[:16].view(np.int32)
     magic, status, stage, n, m = (int(fields[i]) for i in (0, 1, 2, 4, 5))
     if magic != _MAGIC:
@@ -171,13 +150,9 @@ def step_counters(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return a step's counters, and its seconds by the device's clock.
 
-    A step takes as long as its slowest compute unit. Words and events are summed over all units.
-
-    Args:
-        counted: simulation counters of each compute unit; empty on hardware.
-        kernel_seconds: duration of each compute unit's run: of the kernel on hardware, of the
-            simulation otherwise.
-        device: device of the plan.
+    A step takes as long as its slowest compute unit; words and events are summed over all units.
+    ``counted`` is empty on hardware. ``kernel_seconds`` has the duration of each unit's run: of the
+    kernel on hardware, of the simulation otherwise.
     """
     if not kernel_seconds:
         return {}, {}

@@ -50,18 +50,11 @@ class BoardBuffer:
 
 
 class XrtCard:
-    """Card with a loaded bitstream.
-
-    Attributes:
-        label: number and name of the board, for messages.
-        kernels: the opened compute units.
-        num_arguments: arguments of the kernel.
-    """
+    """Card with a loaded bitstream."""
 
     def __init__(
         self, xrt: Any, *, index: int, bitstream: str, kernel: str, compute_units: int
     ) -> None:
-        """Open a card, load the bitstream, and open its compute units; see ``OpenBoard``."""
         self.label = f"board {index}"
         self._xrt = xrt
         self._to_device = xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE

@@ -7,7 +7,7 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import MAX_COUNT, GraphError
-from gnnscale.core.types import Array, Float32Array, Float64Array, Int32Array, IntArray
+from gnnscale.core.types import Array, Float32Array, Int32Array, IntArray
 from gnnscale.graph import Graph
 from gnnscale.ops import naming_graph
 from gnnscale.partition.simple import splitmix64
@@ -30,14 +30,8 @@ def sum_at(values: Array, at: Array) -> Any:
 def out_degree(graph: Graph) -> Int32Array:
     """Count the adjacency lists that contain each vertex (PaGraph, Lin et al. 2020, section 3.1).
 
-    Uniform neighbor sampling reads a vertex more often, the more lists contain it. Takes 12 bytes
-    per vertex.
-
-    Returns:
-        ``[num_vertices]`` int32, at most 2^31 - 1; a vertex listed twice counts twice.
-
-    Raises:
-        GraphError: the topology has an id out of range.
+    Uniform neighbor sampling reads a vertex more often, the more lists contain it. Counts are
+    int32, at most 2^31 - 1; a vertex listed twice counts twice. Takes 12 bytes per vertex.
     """
     counts = np.zeros(graph.num_vertices, np.int64)
     for part in slices(graph.num_edges):
@@ -51,19 +45,12 @@ def out_degree(graph: Graph) -> Int32Array:
 
 
 def degree_ratio(graph: Graph) -> Float32Array:
-    """Return the importance of each vertex (AliGraph, Zhu et al. 2019, section 3.2) at one hop.
+    """Return the float32 importance of each vertex (AliGraph, Zhu et al. 2019, 3.2) at one hop.
 
     AliGraph's ``Imp(v) = D_i(v) / D_o(v)`` divides a benefit, the number of neighborhoods that
     contain ``v``, by a cost, the size of the neighborhood of ``v`` that is cached with it. Its
     samplers follow out-edges. Samplers here follow in-edges: the benefit is the out-degree of
-    ``v``, the number of lists that contain it, and the cost its in-degree, the length of its list.
-    An empty list counts as one entry. Takes 16 bytes per vertex.
-
-    Returns:
-        ``[num_vertices]`` float32.
-
-    Raises:
-        GraphError: as ``out_degree``.
+    ``v``, and the cost its in-degree. An empty list counts as one entry. Takes 16 bytes per vertex.
     """
     benefit = out_degree(graph)
     ratio = np.empty(graph.num_vertices, np.float32)
@@ -94,23 +81,18 @@ def pagerank(
     damping^n``. Takes 16 bytes per vertex, and 4 for the result.
 
     Args:
-        graph: graph of the walk.
         train: ``[n]`` distinct vertices, at least one.
-        damping: probability to go on.
-        num_iterations: n.
         num_threads: threads to use; the result does not depend on it.
-
-    Returns:
-        ``[num_vertices]`` float32, which sum to 1.
-
-    Raises:
-        GraphError: the topology is damaged.
     """
     rank = np.zeros(graph.num_vertices)
     rank[train] = 1 / len(train)
     received = np.empty_like(rank)
     for _ in range(num_iterations):
-        lost = _divide_by_degree(graph, rank)
+        lost = 0.0  # ranks without in-neighbors; others are divided by the degree
+        for rows in slices(len(rank)):
+            degrees = np.diff(graph.indptr[rows.start : rows.stop + 1])
+            lost += float(rank[rows][degrees == 0].sum())
+            rank[rows] /= np.maximum(degrees, 1)
         received[:] = 0
         with naming_graph(graph.path or graph.name):
             ops.scatter_to_neighbors(
@@ -120,16 +102,6 @@ def pagerank(
         received[train] += (1 - damping + damping * lost) / len(train)
         rank, received = received, rank
     return rank.astype(np.float32)
-
-
-def _divide_by_degree(graph: Graph, rank: Float64Array) -> float:
-    """Divide ranks by in-degree, and return the sum of the ranks without in-neighbors."""
-    lost = 0.0
-    for rows in slices(len(rank)):
-        degrees = np.diff(graph.indptr[rows.start : rows.stop + 1])
-        lost += float(rank[rows][degrees == 0].sum())
-        rank[rows] /= np.maximum(degrees, 1)
-    return lost
 
 
 #: Stream id of the random numbers of ``uniform``.

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -27,13 +26,9 @@ class LaterEpochs:
     ) -> None:
         """Prepare to estimate.
 
-        Args:
-            counts: ``[num_vertices]`` reads of each device in the first epoch, by position.
-            expected: ``[num_vertices]`` a model's expected reads of the group.
-            first_half: reads of each device in half an epoch, of the vertices of
-                ``compared_vertices``.
-            share: share of the epoch's batches in ``first_half``.
-            max_count: largest possible count. None: no limit.
+        ``counts`` and ``expected`` are ``[num_vertices]`` reads in the first epoch by device, and
+        by a model of the group. ``first_half`` are reads of ``compared_vertices`` in the ``share``
+        of the first epoch's batches. ``max_count`` is the largest possible count.
         """
         self._max_count = max_count
         self._counts, self._expected = counts, expected
@@ -60,11 +55,7 @@ class LaterEpochs:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedReads:
-    """Expected reads of an epoch of a run: H_F and H_T, by device position.
-
-    These reads rank vertices by hotness. ``AverageReads`` predicts the hits of the resulting
-    caches.
-    """
+    """Expected reads of an epoch, H_F and H_T by device position, to rank vertices by hotness."""
 
     first: Presampled  #: presampled first epoch
     #: rows, lists: estimates of later epochs by device. Empty for a run of one epoch, and for a
@@ -93,12 +84,8 @@ class ExpectedReads:
         total = np.empty(len(counted), np.float32)
         for part in degree.slices(len(counted)):
             expected = sum(share * group.values[part] for group, share in shares.items())
-            total[part] = self._mean(counted[part], expected)
+            total[part] = (counted[part] + (self.num_epochs - 1) * expected) / self.num_epochs
         return total
-
-    def _mean(self, counted: Any, expected: Any) -> Any:
-        """Return the mean over the first epoch and all later epochs of the run."""
-        return (counted + (self.num_epochs - 1) * expected) / self.num_epochs
 
 
 def expect_reads(
@@ -110,12 +97,9 @@ def expect_reads(
 ) -> ExpectedReads:
     """Estimate the reads of a run's epochs from its first epoch.
 
-    Args:
-        first: presampled first epoch.
-        groups: devices that are estimated together, since they train vertices of one set. Without
-            groups, later epochs are taken to equal the first.
-        include: returns a model's expected reads of a batch of some devices, given its seeds.
-        num_epochs: epochs of the run.
+    Devices of a group are estimated together, since they train vertices of one set. Without groups,
+    later epochs are taken to equal the first. ``include`` returns a model's expected reads of a
+    batch of some devices, given its seeds.
     """
     rows: dict[int, LaterEpochs] = {}
     lists: dict[int, LaterEpochs] = {}
@@ -159,14 +143,13 @@ _MIN_SEEDS, _MAX_SMALL_STEPS = 1 << 14, 256
 
 @dataclass(frozen=True, kw_only=True)
 class AverageReads:
-    """Mean reads of an epoch over a run: H_F and H_T, by device position.
+    """Mean reads of an epoch over a run, H_F and H_T by device position, which predict hits.
 
     Later epochs read the hottest vertices of the first epoch less often, since some of them were
-    read by chance. So caches chosen by the first epoch's counts have more hits in that epoch than
-    later. The counts alone do not determine the difference: seeds appear once per epoch, so counts
-    vary less than in independent batches. Therefore part of the later run is presampled exactly as
-    it will be trained; it stands for all epochs after the first, scaled to the first epoch's number
-    of reads.
+    read by chance. The counts alone do not determine the difference: seeds appear once per epoch,
+    so counts vary less than in independent batches. Therefore part of the later run is presampled
+    exactly as it will be trained; it stands for all epochs after the first, scaled to the first
+    epoch's number of reads.
     """
 
     first: Presampled  #: presampled first epoch
@@ -174,18 +157,14 @@ class AverageReads:
     num_epochs: int  #: epochs of the run
 
     def rows_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
-        """Return the mean reads of the rows of ``vertices`` by the device.
-
-        Args:
-            device: position of the device.
-            vertices: ``[n]`` vertices.
-            counted: their reads in the first epoch. None: count them.
-        """
-        return self._at(Presampled.rows_at, self._row_scale(device), device, vertices, counted)
+        """Return the mean reads of rows; ``counted`` are those of the first epoch, if known."""
+        scale = self._scale(Presampled.num_rows, device)
+        return self._at(Presampled.rows_at, scale, device, vertices, counted)
 
     def lists_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
         """Return the mean reads of the lists of ``vertices``; arguments as in ``rows_at``."""
-        return self._at(Presampled.lists_at, self._list_scale(device), device, vertices, counted)
+        scale = self._scale(Presampled.num_list_reads, device)
+        return self._at(Presampled.lists_at, scale, device, vertices, counted)
 
     def num_rows(self, device: int) -> int:
         """Return the rows that the device reads in an epoch."""
@@ -197,19 +176,13 @@ class AverageReads:
 
     def sum_rows(self, devices: Sequence[int]) -> Array:
         """Return A_F, ``[num_vertices]``: the sum of H_F over ``devices``."""
-        scales = {device: self._row_scale(device) for device in devices}
+        scales = {device: self._scale(Presampled.num_rows, device) for device in devices}
         return self._sum(self.first.sum_rows(devices), Presampled.rows_of, scales)
 
     def sum_lists(self, devices: Sequence[int]) -> Array:
         """Return A_T, ``[num_vertices]``: the sum of H_T over ``devices``."""
-        scales = {device: self._list_scale(device) for device in devices}
+        scales = {device: self._scale(Presampled.num_list_reads, device) for device in devices}
         return self._sum(self.first.sum_lists(devices), Presampled.lists_of, scales)
-
-    def _row_scale(self, device: int) -> float | None:
-        return self._scale(Presampled.num_rows, device)
-
-    def _list_scale(self, device: int) -> float | None:
-        return self._scale(Presampled.num_list_reads, device)
 
     def _scale(self, total: Callable[[Presampled, int], int], device: int) -> float | None:
         """Return the first epoch's reads per presampled later read. None: no later reads."""
@@ -255,10 +228,9 @@ def later_steps(
 ) -> tuple[range, int | None]:
     """Return the epochs to presample after the first, and their number of first steps (None: all).
 
-    The default is half of the second epoch. Hit rates vary with seeds and batches, so at least
-    16,384 seeds are sampled, or 256 steps of small batches; the error of a hit rate is then below
-    half a percentage point in nearly all runs. On a small graph, several epochs give these seeds,
-    at most all epochs.
+    The default is half of the second epoch, and at least 16,384 seeds, or 256 steps of small
+    batches: the error of a hit rate is then below half a percentage point in nearly all runs. On a
+    small graph, several epochs give these seeds, at most all epochs.
     """
     steps = steps_per_epoch
     needed = max(-(-steps // 2), min(-(-_MIN_SEEDS // batch_size), _MAX_SMALL_STEPS))

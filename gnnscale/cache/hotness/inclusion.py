@@ -53,19 +53,13 @@ def inclusion(
     with ``c_0 = 0``, and ``q_0 = batch_size / number of training vertices`` for training vertices
     and 0 for all other vertices. If v was reached before hop h, the hop traverses m_h(v) =
     ``min(degree, fanout)`` edges from v, and reads the offsets of its list. With ``replace``, ``t =
-    1 - (1 - 1 / degree)^fanout``.
+    1 - (1 - 1 / degree)^fanout``. Takes 24 bytes per vertex, and 8 for the result.
 
     Args:
-        graph: graph whose in-neighbors are sampled; takes 24 bytes per vertex, and 8 for the
-            result.
         train: ``[n]`` distinct vertices, at least one.
         fanouts: neighbors per vertex, from the seeds outwards; -1 takes all.
         batch_size: mean of the seeds of a batch, drawn from ``train``.
         replace: whether neighbors are sampled with replacement.
-        num_threads: threads to use; the result does not depend on it.
-
-    Raises:
-        GraphError: the topology is damaged.
     """
     num_vertices = graph.num_vertices
     seeded = min(1.0, batch_size / len(train))
@@ -82,16 +76,11 @@ def inclusion(
                 np.log1p(-np.minimum(picked[rows], 1), out=missed[rows])
             probability[:] = 0
             probability[train] = np.log1p(-seeded)
-            _add_to_neighbors(graph, missed, probability, num_threads)
+            with naming_graph(graph.path or graph.name):
+                topology = graph.indptr, graph.indices
+                ops.scatter_to_neighbors(*topology, missed, probability, num_threads=num_threads)
             np.subtract(0, np.expm1(probability, out=probability), out=probability)
     return Inclusion(probability=probability.astype(np.float32), lists=lists)
-
-
-def _add_to_neighbors(
-    graph: Graph, values: Float64Array, sums: Float64Array, num_threads: int
-) -> None:
-    with naming_graph(graph.path or graph.name):
-        ops.scatter_to_neighbors(graph.indptr, graph.indices, values, sums, num_threads=num_threads)
 
 
 def _num_picked(degrees: Int64Array, fanout: int, replace: bool) -> Int64Array:

@@ -52,13 +52,6 @@ def credible(
     to picks, x = -B log(1 - m / B): a batch with x / B independent picks on average misses the
     vertex with probability exp(-x / B). A vertex that every batch reads stays at B for any factor,
     and the total is not adjusted.
-
-    Args:
-        counts: ``[num_vertices]`` int32 counts of an epoch.
-        expected: ``[num_vertices]`` float32 expectation of a model for an epoch, at least 0.
-        first_half: counts of about half the epoch, of the vertices of ``compared_vertices``.
-        share: share of the epoch's batches in ``first_half``, 0 to 1.
-        max_count: B, the largest possible count. None: no limit.
     """
     model = _Model(counts, expected, max_count)
     compared = compared_vertices(len(counts))
@@ -271,17 +264,11 @@ def presample(
     num_steps: int | None = None,
     advance: Callable[[int], None] = lambda amount: None,
 ) -> Presampled:
-    """Sample the first ``num_steps`` of ``epochs``, and count the reads of ``devices``.
+    """Sample the first ``num_steps`` (None: all) of ``epochs``, and count the reads of ``devices``.
 
     Several batches are sampled at a time; the counts do not depend on their order. Takes about 16
-    bytes per device and vertex.
-
-    Args:
-        draws: presampler of the run.
-        epochs: epochs to sample; they may exceed the run's epochs.
-        devices: positions of the devices.
-        num_steps: steps of each epoch. None: all steps.
-        advance: called with 1 after each batch.
+    bytes per device and vertex. ``epochs`` may exceed the run's. ``advance`` is called with 1 after
+    each batch.
     """
     num_vertices, num_epochs = draws.graph.num_vertices, 0
     reads_by_device = {
@@ -300,7 +287,11 @@ def presample(
             if inputs.step >= middle and reads.half is None:
                 batches.count(reads)
                 reads.keep_half()
-            _add_sizes(reads, inputs)
+            # By one thread, unlike the counts.
+            reads.num_batches += 1
+            reads.num_seeds += len(inputs.seeds)
+            reads.num_rows += len(inputs.frontier.input_vertices)
+            reads.num_list_reads += inputs.frontier.num_edges + inputs.frontier.num_lists
             if batches.add(inputs) >= num_vertices:
                 batches.count(reads)
     for device, reads in reads_by_device.items():
@@ -311,11 +302,7 @@ def presample(
 
 
 class _Uncounted:
-    """Batches of a device that are counted together.
-
-    Sampling evicts the counts from the CPU cache, so counting after each batch would wait for
-    memory as long as sampling takes.
-    """
+    """Batches of a device that are counted together, since counts are not in the CPU cache."""
 
     def __init__(self) -> None:
         self._rows: list[Array] = []
@@ -339,11 +326,3 @@ class _Uncounted:
         for ends, vertices in self._lists:
             ops.count_reads(ends, vertices, reads.lists, num_threads=1)
         self._rows, self._lists, self._num_rows = [], [], 0
-
-
-def _add_sizes(reads: DeviceReads, inputs: PresampledInputs) -> None:
-    """Add a batch's sizes; called by one thread, unlike the counts."""
-    reads.num_batches += 1
-    reads.num_seeds += len(inputs.seeds)
-    reads.num_rows += len(inputs.frontier.input_vertices)
-    reads.num_list_reads += inputs.frontier.num_edges + inputs.frontier.num_lists

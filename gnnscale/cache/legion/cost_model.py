@@ -74,10 +74,7 @@ class PrefixSums:
 
 @dataclass(frozen=True, kw_only=True)
 class CliqueCost:
-    """Link cost of the devices of a clique for any content of their caches.
-
-    Prefix sums make each of equations 3 to 8 one binary search.
-    """
+    """Link cost of a clique for any content of its caches; equations 3 to 8 by prefix sums."""
 
     budget_bytes: int  #: B, bytes of all caches of the clique
     list_bytes: PrefixSums  #: prefix sums of the bytes of the lists in Q_T
@@ -151,8 +148,7 @@ def grid_alpha(cost: CliqueCost) -> float:
 def best_num_lists(cost: CliqueCost) -> int:
     """Return the exact number of lists of Q_T with the lowest price.
 
-    The price falls only when one more list fits, and rises in between as rows are evicted. So the
-    best division ends with a list, and each such division that may be the best is tried.
+    The price falls only when one more list fits, so the best division ends with a list.
     """
     last = cost.num_lists(cost.budget_bytes)
     best, lowest = 0, math.inf
@@ -168,11 +164,7 @@ def best_num_lists(cost: CliqueCost) -> int:
 
 
 def _promising(cost: CliqueCost, last: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of numbers of lists, ends included, that contain the cheapest number.
-
-    A lower bound of a range's price is the price of its largest number of lists with the rows of
-    its smallest. A range is skipped if another division is certain to be cheaper than the bound.
-    """
+    """Yield ranges of numbers of lists, ends included, that may contain the cheapest number."""
     stride = cost.list_bytes.stride
     firsts = np.arange(0, last + 1, stride)
     max_rows = cost.num_rows(cost.budget_bytes - cost.list_bytes.at_least(firsts))

@@ -109,12 +109,7 @@ def candidates(
 ) -> HotVertices:
     """Add up the hotness of a clique's devices, and sort by it (Algorithm 1, steps 1 and 2).
 
-    Only reads of sampling devices count for lists. Ties are broken by out-degree.
-
-    Args:
-        task: problem of the plan.
-        clique: positions of the devices.
-        reads: reads that rank the vertices; ``task.counted`` gives the hotness of the prefix sums.
+    ``reads`` rank the vertices, ties by out-degree; ``task.counted`` gives their hotness.
     """
     budgets = [task.device_at[device].budget_bytes for device in clique]
     list_reads, appearances = _list_reads(task, clique, reads), reads.sum_rows(clique)
@@ -164,7 +159,6 @@ def _sums(
 
 def _total(hotness: Array) -> float:
     """Return the sum, exact for integers."""
-    """Return the sum, exact for counts."""
     is_integer = np.issubdtype(hotness.dtype, np.integer)
     total: float = hotness.sum(dtype=np.int64 if is_integer else np.float64).item()
     return total

@@ -6,7 +6,7 @@ from __future__ import annotations
 _MOVED = (
     ("dataset.base", "data.base", "ExistingStore"),
     ("dataset.readers.arrays", "data.readers.arrays", "Arrays"),
-    ("dataset.readers.csr", "data.readers.csr", "Csr"),
+    ("dataset.readers.csr", "data.structure_only", "Csr"),
     ("dataset.readers.gnn_benchmark", "data.readers.gnn_benchmark", "GnnBenchmark"),
     ("dataset.readers.graphsaint", "data.readers.graphsaint", "GraphSaint"),
     ("dataset.readers.heterophilous", "data.readers.heterophilous", "Heterophilous"),

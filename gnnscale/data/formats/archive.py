@@ -1,7 +1,6 @@
-"""Untrusted zip archives, whose members are limited in number and size.
+"""Untrusted zip archives, whose members (stored or deflated) are limited in number and size.
 
-A member may be stored or deflated; other methods are refused. Deflate expands a byte to at most
-about 1,032, so a limit on the declared size also bounds the unpacked size.
+Deflate expands a byte to about 1,032 at most, so a declared size also limits the unpacked size.
 """
 
 from __future__ import annotations
@@ -24,11 +23,7 @@ _UNREADABLE_FLAGS = 0x1 | 0x20 | 0x40
 
 
 class Archive:
-    """Zip file, open for reading.
-
-    Raises:
-        GraphError: the file is missing or damaged, has too many members, or two of one name.
-    """
+    """Zip file, open for reading; GraphError for damage, many members, or members of one name."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,21 +57,12 @@ class Archive:
         info = self._members[name]
         return info.file_size, info.compress_size
 
-    def member_crc32(self, name: str) -> int:
-        """Return the declared checksum of an unpacked member, which reading verifies."""
-        return self._members[name].CRC
-
     def check_size(
         self, name: str, *, allowance: int, ratio: int, needs: int | None = None, advice: str
     ) -> None:
         """Raise GraphError if a member needs over ``allowance + ratio * packed`` bytes.
 
-        Args:
-            name: name of the member.
-            allowance: bytes that are always allowed.
-            ratio: further bytes per packed byte.
-            needs: bytes in memory. None: the unpacked bytes.
-            advice: hint in the error, for a user with valid data.
+        ``needs`` is its size in memory. None: the unpacked bytes.
         """
         unpacked, packed = self.member_bytes(name)
         needs = unpacked if needs is None else needs
@@ -131,11 +117,9 @@ class _Member(io.RawIOBase):
 def extract_all(path: Path, folder: Path) -> None:
     """Unpack a zip archive into ``folder``, which exists.
 
-    Raises:
-        GraphError: the archive is damaged, a member leads out of the folder or is a link, or the
-            members have more than 1 GiB plus 200 times the size of the archive, or more than the
-            free disk.
-        OSError: the disk is full, or a name cannot be written.
+    Raises GraphError if the archive is damaged, a member leads out of the folder or is a link, or
+    members exceed the free disk, or 1 GiB plus 200 times the size of the archive. Raises OSError if
+    the disk is full or a name cannot be written.
     """
     with Archive(path) as archive:
         archive_infos = archive._members.values()

@@ -25,11 +25,7 @@ _ADVICE = "an archive that np.savez wrote, which does not compress, has no such 
 
 
 class NpzReader:
-    """Reader of the arrays of a .npz file, in full or in slices of rows.
-
-    Sizes, axes and types are checked before data are read. Errors are GraphErrors that name the
-    file and the array.
-    """
+    """Reader of the arrays of a .npz file, in full or in slices of rows, checked before reading."""
 
     def __init__(self, path: Path, *, slice_bytes: int = SLICE_BYTES) -> None:
         self.path = path
@@ -82,10 +78,7 @@ class NpzReader:
         return self._read_full(name, 2, kinds)
 
     def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> Array:
-        """Return labels ``[num_vertices]`` or ``[num_vertices, k]``.
-
-        Mostly unknown labels compress to nearly nothing, hence their separate limit.
-        """
+        """Return labels ``[num_vertices]`` or ``[num_vertices, k]``, however well they compress."""
         return self._read_full(name, (1, 2), kinds, allowance=_WHOLE_ALLOWANCE + 8 * num_vertices)
 
     def rows(self, name: str, kinds: str = "iuf") -> Generator[Array]:
@@ -162,10 +155,7 @@ def _read_exactly(file: IO[bytes], num_bytes: int, source: str) -> bytes:
 
 
 class ArrayFolder:
-    """Reader of the arrays of a folder of .npy files, with the interface of ``NpzReader``.
-
-    Arrays are mapped, so an array may exceed memory. Errors are GraphErrors that name the file.
-    """
+    """Reader of the mapped arrays of a folder of .npy files; interface of ``NpzReader``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -223,11 +213,7 @@ class ArrayFolder:
 
 
 def open_arrays(path: Path) -> ArrayFolder | NpzReader:
-    """Open a folder of .npy files, or an archive of them, as a context manager.
-
-    Raises:
-        GraphError: ``path`` is neither.
-    """
+    """Open a folder of .npy files, or an archive of them, as a context manager."""
     if path.is_dir():
         return ArrayFolder(path)
     if path.suffix != ".npz":

@@ -1,8 +1,7 @@
 """Interpreter of pickles of plain data, which cannot run code.
 
-Python's unpickler calls functions that a file names, and classes of NumPy and SciPy trust the state
-in a file. Here ``pickletools`` parses the file, a few operations move plain objects, and the names
-of ``safe_pickle_types`` stand for checked records. All else is refused.
+``pickletools`` parses the file, a few operations move plain objects, and the names of
+``safe_pickle_types`` stand for checked records. All else is refused.
 """
 
 import pickletools
@@ -28,13 +27,10 @@ def load_pickle(path: Path) -> Any:
 
 
 def parse_pickle(data: bytes, *, source: object) -> Any:
-    """Return the plain data in a pickle.
+    """Return the plain data in a pickle; GraphError if it is damaged or has other data.
 
     Plain data are None, numbers, str, bytes, lists, tuples and dictionaries; and records of arrays
     and sparse matrices, for ``array_of`` and ``sparse_fields``. A list may contain itself.
-
-    Raises:
-        GraphError: the pickle is damaged, or has other data.
     """
     with warnings.catch_warnings():
         # The text decoder warns about invalid escapes; no pickler writes invalid escapes.

@@ -1,7 +1,6 @@
 """Names that a pickle of plain data may contain: NumPy arrays and types, SciPy CSR matrices.
 
-No named function runs. A name stands for a function of this module that checks every argument and
-returns a checked record or a plain Python object.
+A name stands for a function of this module, which checks its arguments; no named function runs.
 """
 
 import math

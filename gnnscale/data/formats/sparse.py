@@ -1,19 +1,21 @@
 """Compressed sparse rows (CSR) from files: checked before use, expanded in slices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from gnnscale.core import Array, Float64Array, GraphError, Int64Array
+from gnnscale.core import Array, GraphError, Int64Array
 from gnnscale.core.artifact.npy import check_array, row_slices
 from gnnscale.data.formats.npz import NpzReader
 from gnnscale.data.validation import check_num_features, quoted
 
 if TYPE_CHECKING:
     import scipy.sparse
+
+    CsrMatrix: TypeAlias = scipy.sparse.csr_matrix
+else:
+    CsrMatrix = Any  # scipy takes a while to import, and a run whose store exists needs none
 
 _SLICE_EDGES = 4 << 20
 #: Bytes of a dense form: up to 1 GiB, or 1,024 per byte of the file and 4,096 per stored value.
@@ -41,15 +43,7 @@ def check_csr(indptr: Array, num_indices: int, source: object) -> None:
 
 
 def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[Int64Array, Array]:
-    """Return ``indptr`` and ``indices`` of a square matrix that SciPy saved.
-
-    Args:
-        npz: the archive.
-        prefix: prefix of the names of the arrays.
-
-    Raises:
-        GraphError: offsets or indices are not valid, or the matrix is not CSR or not square.
-    """
+    """Return ``indptr`` and ``indices`` of a square CSR matrix that SciPy saved, checked."""
     indptr, indices = (npz.vector(f"{prefix}{part}") for part in ("indptr", "indices"))
     check_csr(indptr, len(indices), npz.path)
     if "format" in npz and not npz.text("format").endswith(b"csr"):
@@ -73,19 +67,10 @@ def csr_edges(indptr: Array, indices: Array) -> Iterator[tuple[Array, Array]]:
 
 def sparse_matrix(
     data: Array, indices: Array, indptr: Array, *, num_columns: Any, num_bytes: int, source: object
-) -> scipy.sparse.csr_matrix:
+) -> CsrMatrix:
     """Return a checked CSR matrix of features; repeated entries are added up.
 
-    Args:
-        data: ``[num_stored]`` values.
-        indices: ``[num_stored]`` columns.
-        indptr: ``[num_rows + 1]`` offsets.
-        num_columns: number of columns, as read from the file, of any type.
-        num_bytes: bytes of the file, which limit the dense form.
-        source: name of the file, in errors.
-
-    Raises:
-        GraphError: a part is not valid, or the dense form is too large.
+    ``num_columns`` is from the file, of any type. ``num_bytes`` of the file limit the dense form.
     """
     import scipy.sparse  # takes a while, and a run whose store exists needs none
 
@@ -104,12 +89,16 @@ def sparse_matrix(
     parts = (values, indices.astype(np.int32), indptr.astype(np.int64))
     matrix = scipy.sparse.csr_matrix(parts, shape=(len(indptr) - 1, num_columns))
     matrix.sum_duplicates()
-    matrix.data = _narrowed(matrix.data, data.dtype)
+    sums = matrix.data
+    if ((sums >= 0) & (sums <= 255) & (sums == np.floor(sums))).all():
+        matrix.data = sums.astype(np.uint8)
+    elif data.dtype == np.float32:
+        matrix.data = sums.astype(np.float32)
     _check_density(matrix, num_bytes, source)
     return matrix
 
 
-def _check_density(matrix: scipy.sparse.csr_matrix, num_bytes: int, source: object) -> None:
+def _check_density(matrix: CsrMatrix, num_bytes: int, source: object) -> None:
     """Raise GraphError if the dense form is far larger than the stored values."""
     num_rows, num_columns = matrix.shape
     dense_bytes = num_rows * num_columns * matrix.dtype.itemsize
@@ -121,19 +110,7 @@ def _check_density(matrix: scipy.sparse.csr_matrix, num_bytes: int, source: obje
         )
 
 
-def holds_bytes(values: Array) -> bool:
-    """Whether all values are integers from 0 to 255."""
-    return bool(((values >= 0) & (values <= 255) & (values == np.floor(values))).all())
-
-
-def _narrowed(values: Float64Array, published: np.dtype[Any]) -> Array:
-    """Return values as uint8 if exact, else in their ``published`` floating point type."""
-    if holds_bytes(values):
-        return values.astype(np.uint8)
-    return values.astype(np.float32) if published == np.float32 else values
-
-
-def dense_rows(matrix: scipy.sparse.csr_matrix) -> Iterator[Array]:
+def dense_rows(matrix: CsrMatrix) -> Iterator[Array]:
     """Yield the rows of a sparse matrix in dense slices."""
     for part in row_slices(matrix.shape[0], matrix.shape[1] * matrix.dtype.itemsize):
         yield matrix[part].toarray()

@@ -35,19 +35,12 @@ def csv_columns(
     ratio: int = 20,
     block_bytes: int = _BLOCK_BYTES,
 ) -> Iterator[list[Array]]:
-    """Yield the columns of a text file without a header in blocks.
+    """Yield the columns of a text file without a header in blocks of about ``block_bytes``.
 
-    Args:
-        file: path, decompressed if it ends in .gz, or an open binary file.
-        types: NumPy type of each column; further columns are skipped.
-        source: name of the file, in errors.
-        delimiter: one character; a blank or a tab stands for any run of blanks and tabs.
-        skip_lines: lines to skip at the start.
-        ratio: bytes that one byte of a .gz may unpack to, beyond 64 MiB.
-        block_bytes: bytes of text in memory at a time.
-
-    Raises:
-        GraphError: the file is missing or damaged, or a value is not of its type; names the line.
+    A path that ends in .gz is decompressed, at most to 64 MiB plus ``ratio`` times its size.
+    ``types`` are NumPy types of the first columns; further columns are skipped. A blank or a tab as
+    ``delimiter`` stands for any run of blanks and tabs. GraphError, naming the line, for a value of
+    another type.
     """
     names: list[str] = []
     with opened_text(file, source, ratio) as stream:
@@ -67,17 +60,10 @@ def csv_table(
     max_rows: int | None = None,
     allowance: int = _TABLE_ALLOWANCE,
 ) -> Array:
-    """Return a text file without a header as one array ``[rows, len(types)]``.
+    """Return a text file without a header as one array ``[rows, len(types)]``; all types are equal.
 
-    Args:
-        file: path, decompressed if it ends in .gz.
-        types: NumPy type of each column, all equal.
-        source: name of the file, in errors.
-        max_rows: rows, at most. None: any number.
-        allowance: bytes of the array, at most, beyond a multiple of the size of the file.
-
-    Raises:
-        GraphError: the file is missing, damaged or too large, or a value is not of its type.
+    The array has up to ``max_rows`` rows, and ``allowance`` bytes beyond a multiple of the file's
+    size.
     """
     limit = allowance + _TABLE_RATIO * file_bytes(file)
     blocks: list[Array] = []
@@ -163,10 +149,7 @@ class _Limited:
 def line_blocks(
     stream: Any, skip_lines: int, source: object, block_bytes: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of full lines, each with the number of its first line, counted from 1.
-
-    A block has about ``block_bytes``; the first ``skip_lines`` lines are skipped.
-    """
+    """Yield blocks of full lines, about ``block_bytes`` each, with their first line from 1 on."""
     line, partial_line = 1, b""
     while True:
         with readable(source):

@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,17 +37,8 @@ _EDGE_SPLIT = tuple(tuple(f"edge_{name}" for name in names) for names in _SPLIT)
 
 #: The three forms of edges, each a tuple of arrays.
 _EDGES = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
-_FORMS = (
-    _FEATURES,
-    _LABELS,
-    _WEIGHTS,
-    _EDGE_FEATURES,
-    _EDGE_LABELS,
-    *_SPLIT,
-    *_EDGE_SPLIT,
-    *_EDGES,
-)
-_NAMES = {name for names in _FORMS for name in names}
+_FORMS = (_FEATURES, _LABELS, _WEIGHTS, _EDGE_FEATURES, _EDGE_LABELS)
+_NAMES = {name for names in (*_FORMS, *_SPLIT, *_EDGE_SPLIT, *_EDGES) for name in names}
 #: Contents of ``indptr`` and ``indices``: in-neighbors, or out-neighbors.
 _LISTS = ("csc", "csr")
 _Edges = Generator[tuple[Array, Array]]
@@ -121,7 +112,8 @@ class Arrays(base.Dataset):
         """Push vertices, edges and the features in the array ``features``."""
         header, source = arrays.header(features, axes=2, kinds="biuf"), arrays.source(features)
         num_vertices, num_features = header.shape
-        dtype = _storage_dtype(header.dtype)
+        dtype = "uint8" if header.dtype.kind == "b" else str(header.dtype)
+        dtype = dtype if dtype in ("float32", "float16", "uint8") else "float32"
         self._check_needs(arrays, writer, num_vertices, num_features, dtype)
         writer.set_num_vertices(num_vertices, source=source)
         if header.dtype.kind != "b" and dtype != str(header.dtype):
@@ -168,8 +160,8 @@ class Arrays(base.Dataset):
         if weights is not None and len(weights) != num_edges:
             raise GraphError(f"{arrays.path}/{name}: {len(weights)} weights for {num_edges} edges")
         width = _num_edge_features(arrays, num_edges)
-        source = _source(arrays, form, name, _array_name(arrays, _EDGE_FEATURES))
-        first = 0
+        names = filter(None, (*form, name, _array_name(arrays, _EDGE_FEATURES)))
+        source, first = f"{arrays.path} ({', '.join(names)})", 0
         with (
             closing(self._edges(arrays, form, writer.num_vertices)) as slices,
             closing(_edge_rows(arrays)) as chunks,
@@ -268,13 +260,6 @@ def _part(
     return values
 
 
-def _storage_dtype(dtype: np.dtype[Any]) -> str:
-    """Return the stored type, one of ``FEATURE_DTYPES``, of features of type ``dtype``."""
-    if dtype.kind == "b":
-        return "uint8"
-    return str(dtype) if str(dtype) in ("float32", "float16", "uint8") else "float32"
-
-
 def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str | None:
     """Return the one of ``names`` that exists, or None; GraphError if two exist."""
     existing = [name for name in names if name in arrays]
@@ -286,11 +271,7 @@ def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str 
 
 
 def _num_vertices(arrays: ArrayFolder | NpzReader) -> int:
-    """Return the number of vertices of a graph without features.
-
-    Raises:
-        GraphError: there are neither labels nor ``indptr``, which have an entry per vertex.
-    """
+    """Return the number of vertices by labels or lists; GraphError without both."""
     labels = _array_name(arrays, _LABELS)
     if labels is not None:
         return arrays.header(labels, axes=(1, 2), kinds="biuf").shape[0]
@@ -363,8 +344,3 @@ def _edge_rows(arrays: ArrayFolder | NpzReader) -> Generator[Array]:
 def _missing(arrays: ArrayFolder | NpzReader, what: str, accepted: str) -> str:
     existing = ", ".join(sorted(arrays.names)) or "no array"
     return f"{arrays.path}: expected an {what} ({accepted}), got {existing}"
-
-
-def _source(arrays: ArrayFolder | NpzReader, form: tuple[str, ...], *optional: str | None) -> str:
-    names = [*form, *filter(None, optional)]
-    return f"{arrays.path} ({', '.join(names)})"

@@ -1,10 +1,8 @@
 """The .npz files of Shchur et al., "Pitfalls of Graph Neural Network Evaluation" (2018)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,9 +13,6 @@ from gnnscale.data.formats import sparse
 from gnnscale.data.formats.npz import NpzReader
 from gnnscale.data.storage import remote
 from gnnscale.data.storage.writer import StoreWriter
-
-if TYPE_CHECKING:
-    import scipy.sparse
 
 _ADDRESS = "https://raw.githubusercontent.com/shchur/gnn-benchmark/master/data/npz"
 _SHA256 = {"cora": "068e22d90c3849b4057dfb05851741428992af058efcd4e7ebb4186f3d581de2"}
@@ -64,7 +59,7 @@ class GnnBenchmark(base.Dataset):
         )
 
 
-def _read_features(npz: NpzReader) -> scipy.sparse.csr_matrix:
+def _read_features(npz: NpzReader) -> sparse.CsrMatrix:
     shape = npz.vector("attr_shape").tolist()
     data, indices, indptr = (
         npz.vector(f"attr_{part}", kinds)

@@ -1,7 +1,5 @@
 """MUSAE datasets on SNAP (Rozemberczki et al., 2019): CSV edges and targets, JSON features."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -10,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, ClassVar
+from typing import IO, ClassVar
 
 import numpy as np
 
@@ -20,13 +18,10 @@ from gnnscale.core.artifact.header import parse_json
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base, validation
 from gnnscale.data.formats.archive import Archive
-from gnnscale.data.formats.sparse import dense_rows, sparse_matrix
+from gnnscale.data.formats.sparse import CsrMatrix, dense_rows, sparse_matrix
 from gnnscale.data.formats.text import csv_columns
 from gnnscale.data.storage import remote
 from gnnscale.data.storage.writer import StoreWriter
-
-if TYPE_CHECKING:
-    import scipy.sparse
 
 _LABELS = ("ml_target", "page_type", "mature", "target")
 _IDS = ("new_id", "id")
@@ -38,15 +33,8 @@ def read_labels(data: bytes, *, source: str, num_bytes: int) -> Int64Array:
     """Return the classes ``[num_vertices]`` from comma-separated text with a header.
 
     Classes are all numbers, or all words, which are numbered in alphabetical order. A mixture is
-    refused, so that one damaged number does not renumber all classes.
-
-    Args:
-        data: content of the file.
-        source: name of the file, in errors.
-        num_bytes: bytes of all files, which limit the number of vertices.
-
-    Raises:
-        GraphError: ids are not 0 to the number of rows, or a row or a class is damaged.
+    refused, so that one damaged number does not renumber all classes. ``num_bytes`` of all files
+    limit the number of vertices.
     """
     rows = []
     for row in _rows(data, source):
@@ -145,8 +133,7 @@ _ADVICE = "unpack the archive and name the folder"
 class Musae(base.Dataset):
     """Zip archive or folder with ``*edges.csv``, ``*features.json`` and ``*target.csv``.
 
-    Features are lists of the columns that are 1; classes that are words are numbered in
-    alphabetical order.
+    Features are lists of the columns that are 1.
 
     Attributes:
         part: word in the file names of one of several graphs, such as a language of Twitch.
@@ -229,7 +216,7 @@ class _File:
         return self._archive.read(self._name, allowance=_ALLOWANCE, ratio=_RATIO, advice=_ADVICE)
 
 
-def _read_features(file: _File, num_vertices: int, num_bytes: int) -> scipy.sparse.csr_matrix:
+def _read_features(file: _File, num_vertices: int, num_bytes: int) -> CsrMatrix:
     lists = parse_json(file.read(), source=file.source)
     ids = validation.vertex_keys(lists, source=file.source)
     if len(ids) and ids.max() >= num_vertices:

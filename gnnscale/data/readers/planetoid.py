@@ -1,11 +1,8 @@
 """Planetoid: Cora, CiteSeer and PubMed with the split of Yang et al. (2016)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +14,6 @@ from gnnscale.data.formats.safe_pickle import array_of, load_pickle, sparse_fiel
 from gnnscale.data.storage import remote
 from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph.store_format import MAX_FEATURES
-
-if TYPE_CHECKING:
-    import scipy.sparse
 
 _SHA256 = {
     "ind.cora.x": "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
@@ -90,7 +84,7 @@ class Planetoid(base.Dataset):
         writer.set_split(train, valid, test, source=self._file("test.index"))
 
     def _read_test(
-        self, allx: scipy.sparse.csr_matrix, tx: scipy.sparse.csr_matrix, ally: Array, ty: Array
+        self, allx: sparse.CsrMatrix, tx: sparse.CsrMatrix, ally: Array, ty: Array
     ) -> Int64Array:
         """Return the test vertices; GraphError unless they agree with the other files."""
         file = self._file("test.index")
@@ -148,7 +142,7 @@ class Planetoid(base.Dataset):
             raise GraphError(f"{file}: classes must be rows of zeros and ones")
         return rows
 
-    def _matrix(self, part: str) -> scipy.sparse.csr_matrix:
+    def _matrix(self, part: str) -> sparse.CsrMatrix:
         file = self._file(part)
         fields = sparse_fields(load_pickle(file), source=file)
         data, indices, indptr = (

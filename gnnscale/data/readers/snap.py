@@ -30,7 +30,9 @@ class Snap(Structure):
     def read_edges(self, writer: StoreWriter) -> None:
         """Push the edges; a line ``a b`` is an edge from a to b."""
         (file,) = self.raw_files()
-        self._log_columns(file)
+        edge, delimiter, _ = _first_edge(file)
+        if len(edge.split("," if delimiter == "," else None)) > 2:
+            _LOG.info("%s: columns after the first two are not read", file)
         ids = _distinct(_read(file), file)
         writer.set_num_vertices(len(ids), source=file)
         # Without gaps, ids are vertices.
@@ -48,11 +50,6 @@ class Snap(Structure):
             if file.exists():
                 return [file]
         raise GraphError(f"{path}: has neither {self.name}.txt nor {self.name}.txt.gz")
-
-    def _log_columns(self, file: Path) -> None:
-        edge, delimiter, _ = _first_edge(file)
-        if len(edge.split("," if delimiter == "," else None)) > 2:
-            _LOG.info("%s: columns after the first two are not read", file)
 
 
 def _read(file: Path) -> Iterator[list[Array]]:
@@ -83,10 +80,7 @@ def _first_edge(file: Path) -> tuple[str, str, int]:
 
 
 def _distinct(edges: Iterator[list[Array]], file: Path) -> Int64Array:
-    """Return the distinct ids, sorted.
-
-    New ids are merged once they are as many as the distinct ids, so that merging is amortized.
-    """
+    """Return the distinct ids, sorted; merges new ids only when they are as many."""
     ids = np.empty(0, np.int64)
     waiting: list[Array] = []
     for ends in edges:

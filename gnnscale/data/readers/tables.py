@@ -1,24 +1,41 @@
 """Tables of vertices and edges, CSV or Parquet, as databases and data frames write them."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from gnnscale.core import ConfigError, GraphError, brief, check_choice
+from gnnscale.core.artifact import files
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base
-from gnnscale.data.readers.table_readers import SPLIT, WEIGHT, VertexReader, open_edge_table
+from gnnscale.data.labels import read_labels
 from gnnscale.data.storage import remote
 from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.data.tables import label_columns, roles, vertex_ids
 from gnnscale.data.tables.batch import table_files, usual_names
-from gnnscale.data.tables.categories import Column
-from gnnscale.data.tables.edge_columns import EdgeLabelColumns
+from gnnscale.data.tables.categories import Column, holds_texts
+from gnnscale.data.tables.edge_columns import EdgeLabelColumns, EdgeTable
+from gnnscale.data.tables.feature_columns import FeatureColumns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
-from gnnscale.data.tables.roles import warn_of_store
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.vertex_ids import ID_TYPES
 from gnnscale.graph.store_format import read_meta
+
+_LOG = logging.getLogger(__name__)
+#: Default name of the column of weights, which may be missing.
+WEIGHT = "weight"
+#: Default name of the column of the split, which masks may replace.
+SPLIT = "split"
+#: Bytes of memory per vertex: label, part of the split, in-degree and offset.
+_VERTEX_BYTES = 48
+#: Bytes of memory per id, at most, besides texts.
+_ID_BYTES = 64
+#: Bytes of disk per edge: row, both ends, label and split.
+_EDGE_ROW_BYTES = 28
+#: Bytes of memory per edge: raw label, stored label and split.
+_EDGE_LABEL_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +115,24 @@ class Tables(base.Dataset):
         check_choice("dataset.edge_label_kind", self.edge_label_kind, LABEL_KINDS)
         check_choice("dataset.unlabelled", self.unlabelled, UNLABELED_POLICIES)
         check_choice("dataset.edge_split_by", self.edge_split_by, base.EDGE_UNITS)
-        _check_delimiter(self.delimiter)
+        if self.delimiter != "tab" and (
+            len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n'
+        ):
+            raise ConfigError(
+                f"dataset.delimiter={brief(repr(self.delimiter))}: expected tab, or one ASCII "
+                "character other than a quote or a line end"
+            )
         if self.label is None and self.edge_label is None and self.split == "random":
             raise ConfigError("dataset.split=random: dataset.label=null leaves nothing to split")
         used = (self.id, self.label, self.split_column)
         _check_columns("features", self.features, used)
-        _check_edge_label(self.edge_label, self.weight)
+        if self.edge_label is not None and self.edge_label == self.weight:
+            # Messages would carry labels of test edges.
+            raise ConfigError(
+                f"dataset.edge_label={brief(self.edge_label)}: expected another column than "
+                f"dataset.weight, which messages carry, got {brief(self.weight)}; "
+                "dataset.weight=null leaves edges without weights"
+            )
         ends = (self.source, self.target, self.weight, self.edge_label)
         _check_columns("edge_features", self.edge_features, ends)
         if self.edge_features == []:
@@ -129,13 +158,7 @@ class Tables(base.Dataset):
         *,
         splits: bool,
     ) -> base.Dataset:
-        """Return the tables without labels, and with the feature columns of the run.
-
-        Columns that the user names in ``features`` or ``edge_features`` remain.
-
-        Raises:
-            ConfigError: a feature column of the run has another role by the options.
-        """
+        """Return the tables without labels, and with the feature columns of the run or the user."""
         changes: dict[str, Any] = {}
         if not self._is_prepared():
             if columns and self.features is None:
@@ -156,7 +179,7 @@ class Tables(base.Dataset):
         path = super().prepare(force)
         if self.features is None:
             columns = read_meta(path).entries.get("columns")
-            warn_of_store(columns, self.categories or (), path)
+            roles.warn_of_store(columns, self.categories or (), path)
         return path
 
     def raw_files(self) -> list[Path]:
@@ -185,12 +208,11 @@ class Tables(base.Dataset):
         """Push the vertices, then the edges."""
         vertices = self._table("vertices", self.vertices)
         table = self._table("edges", self.edges)
-        edges = open_edge_table(self, table, writer, has_labels=self._has_labels)
-        reader = VertexReader(self, vertices, has_labels=self._has_labels)
-        columns = reader.feature_columns()
+        edges = _edge_table(self, table, writer)
+        columns = _feature_columns(self, vertices)
         if columns is not None:
             writer.notes["columns"] = columns.described()
-        ids = reader.read(writer)
+        ids = _read_vertices(self, vertices, writer)
         writer.edges.lists_edges = self.edge_label is not None
         writer.edges.counts_repeated = True
         for edge_batch in edges.mapped(ids):
@@ -202,7 +224,12 @@ class Tables(base.Dataset):
             )
         del ids
         if edges.labels is not None:
-            self._set_edge_labels(writer, edges.labels, table.path)
+            labels, names, parts = edges.labels.finish(unlabeled=self.unlabelled)
+            writer.set_edge_labels(labels, source=table.path)
+            if names is not None:
+                writer.notes["edge_classes"] = names
+            if parts is not None:
+                writer.set_edge_split(*parts, source=table.path)
         if columns is None:
             writer.set_featureless(source=vertices.path)
             return
@@ -212,24 +239,6 @@ class Tables(base.Dataset):
     @property
     def _splits_by_pair(self) -> bool:
         return self.edge_split_by == "pair"
-
-    def _set_edge_labels(
-        self, writer: StoreWriter, columns: EdgeLabelColumns, source: Path
-    ) -> None:
-        labels, names, parts = columns.finish(unlabeled=self.unlabelled)
-        writer.set_edge_labels(labels, source=source)
-        if names is not None:
-            writer.notes["edge_classes"] = names
-        if parts is not None:
-            writer.set_edge_split(*parts, source=source)
-
-
-def _check_delimiter(delimiter: str) -> None:
-    if delimiter != "tab" and (len(delimiter.encode()) != 1 or delimiter in '"\r\n'):
-        raise ConfigError(
-            f"dataset.delimiter={brief(repr(delimiter))}: expected tab, or one ASCII character "
-            "other than a quote or a line end"
-        )
 
 
 def _column_names(columns: Sequence[Column]) -> tuple[list[str] | None, list[str]]:
@@ -247,11 +256,144 @@ def _check_columns(option: str, columns: list[str] | None, used: Sequence[str | 
             )
 
 
-def _check_edge_label(column: str | None, weight: str | None) -> None:
-    """Raise ConfigError if both are one column: messages would carry labels of test edges."""
-    if column is not None and column == weight:
-        raise ConfigError(
-            f"dataset.edge_label={brief(column)}: expected another column than dataset.weight, "
-            f"which messages carry, got {brief(weight)}; dataset.weight=null leaves edges without "
-            "weights"
+def _feature_columns(options: Tables, table: Table) -> FeatureColumns | None:
+    """Return the feature columns. None: vertices have no features."""
+    names, chosen = options.features, options.categories or ()
+    if names is None:
+        used = (table.require("id", options.id), options.label, options.split_column)
+        names = roles.default_features(table, used, chosen)
+    for name in names:
+        table.require("features", name)
+    for name in chosen:
+        table.require("categories", name)
+    if not names:
+        return None
+    categories = _category_columns(table, names, chosen)
+    roles.log_features(table, names)
+    if options.features is None:
+        roles.warn_of_names(table, names, categories)
+    return FeatureColumns(table, names, named=options.features is not None, categories=categories)
+
+
+def _read_vertices(options: Tables, table: Table, writer: StoreWriter) -> vertex_ids.IdMap:
+    """Set number, labels and split of the vertices; return the vertex of each id."""
+    expected = table.num_rows()
+    if expected is not None:  # unknown for compressed files
+        _check_memory(options, table, expected, writer.path)
+    max_bytes = vertex_ids.max_id_bytes(files.total_bytes(table.paths))
+    ids = vertex_ids.IdColumn(table.require("id", options.id), options.id_type, max_bytes)
+    types = {options.id: vertex_ids.csv_id_type(options.id_type, table.types[options.id])}
+    labels = split = None
+    if options.label is not None and options._has_labels:
+        table.require_or("label", options.label, "dataset.label=null")
+        labels = label_columns.LabelColumn(options.label, options.label_kind)
+        types[options.label] = label_columns.csv_label_type(table.types[options.label])
+    if labels is not None and options.split == "published":
+        split = roles.find_split(table, "split_column", options.split_column, SPLIT)
+        types |= split.csv_types
+    for batch in table.batches(list(types), types, 64):
+        for column in (ids, labels, split):
+            if column is not None:
+                column.add(batch)
+    writer.set_num_vertices(ids.num_vertices, source=table.path)
+    if labels is None:
+        writer.set_unlabeled()
+    else:
+        _set_labels(writer, labels, ids, table.path)
+    if split is not None:
+        parts = split.finish(writer.labels, ids, unlabeled=options.unlabelled, source=table.path)
+        writer.set_split(*parts, source=table.path)
+    id_map = ids.map()
+    if id_map.array is not None:
+        writer.notes["ids"] = vertex_ids.write_ids(writer.path, id_map.array)
+        id_map.array = None
+    if expected is None:
+        _check_memory(options, table, writer.num_vertices, writer.path)
+    return id_map
+
+
+def _check_memory(options: Tables, table: Table, num_vertices: int, folder: Path) -> None:
+    """Log the memory that preparing takes; NoSpaceError if it is not available."""
+    id_bytes, data_bytes = _ID_BYTES * num_vertices, _VERTEX_BYTES * num_vertices
+    what = f"{table.path}: about {num_vertices} vertices"
+    files.check_space(what, folder, memory=data_bytes + id_bytes)
+    sizes = (id_bytes, data_bytes, 12 * table.batch_bytes, options.memory_bytes)
+    _LOG.info(
+        "%s: about %s vertices; memory: up to %s for their ids, beside texts, %s for their "
+        "other data, %s for reading, then up to %s for edges",
+        *(table.path, f"{num_vertices:,}", *map(files.size, sizes)),
+    )
+
+
+def _edge_table(options: Tables, table: Table, writer: StoreWriter) -> EdgeTable:
+    """Return the columns of the table of edges; note the names of the feature columns."""
+    ends = (table.require("source", options.source), table.require("target", options.target))
+    weight = None
+    if options.weight is not None and (options.weight != WEIGHT or WEIGHT in table.names):
+        weight = table.require("weight", options.weight)
+    labels = _edge_labels(options, table) if options._has_labels else None
+    names = [table.require("edge_features", name) for name in options.edge_features or ()]
+    read = {*ends, weight, *names, *(labels.csv_types if labels else ())}
+    unread = [name for name in table.names if name not in read]
+    if unread:
+        listed = ", ".join(brief(name or "''") for name in unread)
+        _LOG.info("%s: not read: %s; see dataset.edge_features", table.path, listed)
+    features = None
+    if names:
+        features = FeatureColumns(
+            table,
+            names,
+            named=True,
+            categories=_category_columns(table, names, options.edge_categories or ()),
+            options=("edge_features", "edge_categories"),
         )
+        writer.notes["edge_columns"] = features.described()
+    _check_edge_space(table, features, labels is not None, writer.path)
+    kind = options.id_type
+    return EdgeTable(
+        table=table, ends=ends, weight=weight, features=features, labels=labels, id_type=kind
+    )
+
+
+def _edge_labels(options: Tables, table: Table) -> EdgeLabelColumns | None:
+    if options.edge_label is None:
+        return None
+    name = table.require("edge_label", options.edge_label)
+    label = label_columns.LabelColumn(name, options.edge_label_kind, "edge_label_kind")
+    if options.split != "published":
+        return EdgeLabelColumns(table, label, None)
+    split = roles.find_split(table, "edge_split_column", options.edge_split_column, SPLIT)
+    return EdgeLabelColumns(table, label, split)
+
+
+def _check_edge_space(
+    table: Table, features: FeatureColumns | None, has_labels: bool, folder: Path
+) -> None:
+    """Raise NoSpaceError if features and labels of the edges exceed memory or disk."""
+    num_edges = table.num_rows()
+    if num_edges is None or not (features or has_labels):
+        return
+    what = f"{table.path}: features and labels of about {num_edges} edges"
+    row = _EDGE_ROW_BYTES + 4 * (features.num_features if features else 0)
+    memory = _EDGE_LABEL_BYTES * num_edges * has_labels
+    files.check_space(what, folder, memory=memory, disk=row * num_edges)
+
+
+def _category_columns(table: Table, names: Sequence[str], chosen: Sequence[str]) -> dict[str, bool]:
+    """Return the columns of categories among ``names``, with whether the user chose them."""
+    return {
+        name: name in chosen for name in names if name in chosen or holds_texts(table.types[name])
+    }
+
+
+def _set_labels(
+    writer: StoreWriter, column: label_columns.LabelColumn, ids: vertex_ids.IdColumn, source: Path
+) -> None:
+    """Set classes with their names, or regression targets."""
+    labels, names = column.finish(ids)
+    num_classes, count = None if names is None else len(names), writer.num_vertices
+    result = read_labels(labels, count=count, source=source, num_classes=num_classes, advice="")
+    num_classes, metric = result.num_classes, result.metric
+    writer.set_labels(result.values, num_classes=num_classes, metric=metric, source=source)
+    if names is not None:
+        writer.notes["classes"] = names

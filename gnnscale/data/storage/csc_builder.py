@@ -9,10 +9,11 @@ from typing import TypeAlias
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import Array, Int64Array, hardware, progress
+from gnnscale.core import Array, GraphError, hardware, progress
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter
 from gnnscale.core.pipeline import Pipeline
-from gnnscale.data.storage import edge_packing, edge_spool
+from gnnscale.core.types import Int32Array, Int64Array
+from gnnscale.data.storage import edge_spool
 from gnnscale.graph.store_format import EDGE_ROWS, WEIGHTS, vertex_dtype
 
 #: Slices of edges: sources and destinations.
@@ -30,7 +31,7 @@ class SortedLists:
     first: int  #: first vertex of the range
     offsets: Int64Array  #: ``[num_vertices + 1]`` offsets into ``lists``, from 0 on
     lists: Array  #: in-neighbors, in ascending order for each vertex
-    carried: edge_packing.EdgePayload  #: weights and rows in the order of ``lists``
+    carried: edge_spool.EdgePayload  #: weights and rows in the order of ``lists``
 
 
 @dataclass
@@ -48,12 +49,9 @@ def sorted_lists(spool: edge_spool.EdgeSpool, drop_duplicates: bool) -> Iterator
     """Yield the lists of all vertices in ranges, in order; no edge may follow.
 
     If ``drop_duplicates``, repeated edges become one edge with the first feature row and the sum of
-    the weights. Otherwise repeated edges are in the order of their rows or, without rows, in
-    ascending order of their weights. Memory is that of the spool plus 8 bytes per vertex; a single
+    the weights (GraphError beyond float32). Otherwise they are in the order of their rows or,
+    without rows, of their weights. Memory is that of the spool plus 8 bytes per vertex; a single
     list that is larger must still fit.
-
-    Raises:
-        GraphError: the sum of the weights of repeated edges exceeds float32.
     """
     blocks = spool.finish()
     num_threads = min(hardware.usable_cores(), _MAX_THREADS)
@@ -92,25 +90,21 @@ class _Sorter:
         self._folder = spool.folder
         self._drop_duplicates = drop_duplicates
         self._memory_bytes = memory_bytes
-        self._edge_bytes = edge_packing.EDGE_BYTES if spool.packs else self._word.itemsize
+        self._edge_bytes = edge_spool.EDGE_BYTES if spool.packs else self._word.itemsize
         self._files: list[edge_spool.EdgeFile] = []
 
     def ranges(self, blocks: list[edge_spool.EdgeBlock]) -> Iterator[_Range]:
-        """Yield ranges of vertices that fit into memory, in order.
-
-        The ranges of a split block share a file and are therefore sorted here, one by one.
-        """
+        """Yield ranges of vertices that fit into memory; ranges of a split block are sorted."""
         for block in blocks:
             num_vertices = block.last - block.first
             num_edges = block.num_edges + num_vertices * self._loops
             if self._edge_bytes * num_edges + _VERTEX_BYTES * num_vertices <= self._memory_bytes:
-                yield _Range(block.first, block.last, _closing(block), block.in_degrees)
+                yield _Range(block.first, block.last, block.take(), block.in_degrees)
                 continue
             block.spill()
             for part in self._split_block(block):
                 self.sort(part)
                 yield part
-            block.close()
 
     def sort(self, part: _Range) -> None:
         """Consume the edges of a range and set its lists."""
@@ -130,12 +124,12 @@ class _Sorter:
         drops = self._drop_duplicates and not self._spool.packs
         offsets = ops.csc_sort(offsets, out, drops, hardware.usable_cores())
         if not self._spool.packs:
-            part.lists = SortedLists(first, offsets, out[: offsets[-1]], edge_packing.EdgePayload())
+            part.lists = SortedLists(first, offsets, out[: offsets[-1]], edge_spool.EdgePayload())
             return
         lists, carried = self._spool.unpacked(out)
         del out
         if self._drop_duplicates:
-            offsets, lists, carried = edge_packing.merged(offsets, lists, carried, first)
+            offsets, lists, carried = merged(offsets, lists, carried, first)
         part.lists = SortedLists(first, offsets, lists, carried)
 
     def _range_starts(self, degrees: Int64Array) -> Int64Array:
@@ -178,23 +172,13 @@ class _Sorter:
             file.close()
 
 
-def _closing(block: edge_spool.EdgeBlock) -> _Edges:
-    yield from block.take()
-    block.close()
-
-
 def write_topology(
     spool: edge_spool.EdgeSpool, path: Path, *, drop_duplicates: bool
 ) -> dict[str, ArrayEntry]:
     """Write ``indptr.npy``, ``indices.npy`` and, if present, edge weights and edge rows.
 
-    The spool has partitioned the edges into blocks of destinations, in memory or on disk. Threads
-    sort blocks; a block that exceeds the memory is split into ranges first. Every edge is written
-    and read twice at most. A weighted edge is sorted as a word of source and weight. An edge with
-    features is sorted as a word of source and row, and its weight is looked up by the row.
-
-    Returns:
-        The entries of ``meta.json``.
+    Threads sort the blocks of the spool; a block that exceeds the memory is split into ranges
+    first. Every edge is written and read twice at most. Returns the entries of ``meta.json``.
     """
     dtypes = {"indptr": np.dtype(np.int64), "indices": vertex_dtype(spool.num_vertices)}
     if spool.weighted:
@@ -217,3 +201,37 @@ def write_topology(
             files["indptr"].append(part.offsets[1:] + written)
             written += len(part.lists)
         return {name: file.close() for name, file in files.items()}
+
+
+def merged(
+    offsets: Int64Array, lists: Int32Array, carried: edge_spool.EdgePayload, first: int
+) -> tuple[Int64Array, Int32Array, edge_spool.EdgePayload]:
+    """Merge repeated neighbors into one with the first row and the sum of the weights.
+
+    Sums (GraphError beyond float32) are in float64 in the order of ``lists`` ``[num_edges]``, so
+    that they are independent of the threads. ``first`` is the vertex of the first list.
+    """
+    begins = np.empty(len(lists), np.bool_)  # edges that start a neighbor or a list
+    begins[:1] = True
+    np.not_equal(lists[1:], lists[:-1], out=begins[1:])
+    begins[offsets[:-1][offsets[:-1] < len(lists)]] = True
+    if begins.all():
+        return offsets, lists, carried
+    first_edges = np.flatnonzero(begins)
+    del begins
+    weights = carried.weights
+    if weights is not None:
+        with np.errstate(over="ignore"):
+            sums: Array = np.add.reduceat(weights, first_edges, dtype=np.float64)
+            weights = sums.astype(np.float32)
+    if weights is not None and not np.isfinite(weights).all():
+        edge = first_edges[np.isinf(weights).argmax()]
+        owner = first + int(np.searchsorted(offsets, edge, side="right")) - 1
+        raise GraphError(
+            f"edge {lists[edge]} to {owner}: expected weights of repeated edges with a sum in the "
+            "range of float32"
+        )
+    rows = None if carried.rows is None else carried.rows[first_edges]
+    # Every list starts a run of equal neighbors; an empty list starts at the next run.
+    new_offsets: Int64Array = np.searchsorted(first_edges, offsets)
+    return new_offsets, lists[first_edges], edge_spool.EdgePayload(weights, rows)

@@ -2,20 +2,54 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import Array, Float32Array, GraphError, Int64Array, UInt32Array, hardware
+from gnnscale.core import Array, GraphError, hardware
 from gnnscale.core.artifact.npy import NpyWriter, map_npy
-from gnnscale.data.storage import edge_packing
+from gnnscale.core.types import Float32Array, Int32Array, Int64Array, UInt32Array
 from gnnscale.graph.store_format import vertex_dtype
 
 _SLICE_EDGES = 1 << 20
 #: Write buffer that combines small slices of edges.
 _BUFFER_BYTES = 64 << 10
+
+
+#: Bytes of memory per edge while words are unpacked and repeated edges merged.
+EDGE_BYTES = 40
+
+_CARRIED_BITS = 32
+
+
+@dataclass(frozen=True)
+class EdgePayload:
+    """Data of edges besides their ends, ``[num_edges]``."""
+
+    weights: Float32Array | None = None  #: None: edges have no weights
+    rows: UInt32Array | None = None  #: rows of edge features. None: edges have no features.
+
+
+def weight_bits(weights: Float32Array) -> UInt32Array:
+    """Return the bits of finite, non-negative ``weights``, which sort like the weights."""
+    # Adding plus zero clears the sign bit of minus zero.
+    bits: UInt32Array = (weights + np.float32(0)).view(np.uint32)
+    return bits
+
+
+def packed(src: Int64Array, carried: UInt32Array) -> Int64Array:
+    """Return words of sources (below 2^31) and 32 bits, which sort like (source, bits) pairs."""
+    words: Int64Array = (src << _CARRIED_BITS) | carried
+    return words
+
+
+def unpacked(words: Int64Array) -> tuple[Int32Array, UInt32Array]:
+    """Return the sources and the 32 bits of ``words``."""
+    return (words >> _CARRIED_BITS).astype(np.int32), words.astype(np.uint32)
 
 
 class EdgeFile:
@@ -44,16 +78,14 @@ class EdgeFile:
         end = self.num_edges
         while self.num_edges > end - num_edges:
             first = max(end - num_edges, self.num_edges - _SLICE_EDGES)
-            ends = [self._read(file, first) for file in self._files]
+            ends = []
             for file in self._files:
+                # Not mapped: mapped pages would count as memory of this process.
+                file.seek(first * self._dtype.itemsize)
+                ends.append(np.fromfile(file, self._dtype, self.num_edges - first))
                 file.truncate(first * self._dtype.itemsize)
             self.num_edges = first
             yield ends[0], ends[1]
-
-    def _read(self, file: Any, first: int) -> Array:
-        # Not mapped: mapped pages would count as memory of this process.
-        file.seek(first * self._dtype.itemsize)
-        return np.fromfile(file, self._dtype, self.num_edges - first)
 
     def close(self) -> None:
         """Remove the files."""
@@ -100,11 +132,12 @@ class EdgeBlock:
         return degrees
 
     def take(self) -> Iterator[tuple[Array, Array]]:
-        """Yield all edges in slices and release each slice."""
+        """Yield all edges in slices, release each slice, and remove the files."""
         while self._edges:
             yield self._edges.pop()
         if self._file is not None:
             yield from self._file.take_last(self._file.num_edges)
+        self.close()
 
     def close(self) -> None:
         """Remove the files."""
@@ -154,37 +187,14 @@ _SPOOL_SHARE = 0.75
 
 
 def spooled_bytes(num_edges: int, word_bytes: int, memory_bytes: int) -> int:
-    """Return the bytes of disk for spooled edges: of all edges if they may spill, else 0.
-
-    A source or destination has ``word_bytes``: 4, or 8 with weights, edge features or more than
-    2^31 vertices.
-    """
+    """Return the disk for spooled edges of two words: of all edges if they may spill, else 0."""
     num_bytes = 2 * word_bytes * num_edges
     # Slabs are filled to three quarters at least.
     return num_bytes if num_bytes > 0.75 * _SPOOL_SHARE * memory_bytes else 0
 
 
-def _empty_blocks(
-    folder: Path, num_vertices: int, block_bits: int, word: np.dtype[Any]
-) -> list[EdgeBlock]:
-    """Return empty blocks of ``2 ** block_bits`` vertices each, the last one smaller."""
-    size = 1 << block_bits
-    return [
-        EdgeBlock(folder / f"block{number}", word, first, min(first + size, num_vertices))
-        for number, first in enumerate(range(0, num_vertices, size))
-    ]
-
-
 class EdgeSpool:
-    """Spool of edges, partitioned into blocks of destinations; ids are checked by the caller.
-
-    Args:
-        folder: directory of temporary files.
-        num_vertices: number of vertices.
-        undirected: whether to add the reverse of every edge.
-        self_loops: one of ``SELF_LOOPS``.
-        memory_bytes: bytes of memory for spooled edges and edges that are being sorted.
-    """
+    """Spool of edges, in blocks of destinations, in ``memory_bytes``; the caller checks ids."""
 
     def __init__(
         self,
@@ -222,15 +232,10 @@ class EdgeSpool:
     def add(
         self, src: Array, dst: Array, weights: Float32Array | None = None, has_rows: bool = False
     ) -> None:
-        """Append edges; ``src[i]`` sends messages to ``dst[i]``.
+        """Append edges ``[num_edges]``; GraphError beyond 2^31 - 1 vertices with edge data.
 
-        Args:
-            src, dst: ``[num_edges]`` sources and destinations.
-            weights: ``[num_edges]`` finite, non-negative numbers, in all calls or in none.
-            has_rows: whether each edge has the next row of features, in all calls or in none.
-
-        Raises:
-            GraphError: the graph has too many vertices for weights or features of edges.
+        Weights are finite and not negative. They, and ``has_rows`` (each edge has the next row of
+        features), are in all calls or in none.
         """
         if self.weighted is None:
             self._open(weights is not None, has_rows)
@@ -243,7 +248,7 @@ class EdgeSpool:
             if weights is not None and self._row_weights is not None:
                 self._row_weights.append(weights)
         elif weights is not None:
-            columns.append(edge_packing.weight_bits(weights))
+            columns.append(weight_bits(weights))
         first = 0
         while first < len(src):
             count = min(len(src) - first, _SLICE_EDGES - self._num_buffered)
@@ -272,7 +277,11 @@ class EdgeSpool:
         self._buffer = [np.empty(_SLICE_EDGES, self.word) for _ in range(2)]
         if self.packs:
             self._buffer.append(np.empty(_SLICE_EDGES, np.uint32))
-        self._blocks = _empty_blocks(self.folder, self.num_vertices, self._block_bits, self.word)
+        bounds = [*range(0, self.num_vertices, 1 << self._block_bits), self.num_vertices]
+        self._blocks = [
+            EdgeBlock(self.folder / f"block{number}", self.word, first, last)
+            for number, (first, last) in enumerate(pairwise(bounds))
+        ]
 
     @property
     def packs(self) -> bool:
@@ -288,17 +297,17 @@ class EdgeSpool:
         """Return the words of added loops ``[num_vertices]``: weight 1, the row after the last."""
         if not self.packs:
             return vertices
-        one = edge_packing.weight_bits(np.ones(1, np.float32))
+        one = weight_bits(np.ones(1, np.float32))
         carried = np.array([self.num_rows]).astype(np.uint32) if self.has_rows else one
-        return edge_packing.packed(vertices, np.repeat(carried, len(vertices)))
+        return packed(vertices, np.repeat(carried, len(vertices)))
 
-    def unpacked(self, words: Int64Array) -> tuple[Array, edge_packing.EdgePayload]:
+    def unpacked(self, words: Int64Array) -> tuple[Array, EdgePayload]:
         """Return the sources and the payload of packed ``words``; after ``finish``."""
-        sources, carried = edge_packing.unpacked(words)
+        sources, carried = unpacked(words)
         if not self.has_rows:
-            return sources, edge_packing.EdgePayload(weights=carried.view(np.float32))
+            return sources, EdgePayload(weights=carried.view(np.float32))
         weights = None if self._row_weights is None else self._row_weights.of(carried)
-        return sources, edge_packing.EdgePayload(weights, carried)
+        return sources, EdgePayload(weights, carried)
 
     def _add(self, src: Array, dst: Array, carried: UInt32Array | None = None) -> None:
         if self._keeps_loops and not self._undirected:
@@ -316,7 +325,7 @@ class EdgeSpool:
 
     def _scatter(self, src: Array, dst: Array, carried: UInt32Array | None) -> None:
         blocks = np.arange(len(self._blocks), dtype=np.int32)
-        src = src if carried is None else edge_packing.packed(src, carried)
+        src = src if carried is None else packed(src, carried)
         ends = self._reserve(len(src))
         starts = ops.csc_scatter(
             *(src, dst, blocks, len(blocks)),
@@ -331,7 +340,7 @@ class EdgeSpool:
         self.held_bytes += ends.nbytes
 
     def _reserve(self, num_edges: int) -> Array:
-        """Return an array ``[2, num_edges]``, a slice of a slab; spill if memory is full.
+        """Return a slice ``[2, num_edges]`` of a slab; spill if memory is full.
 
         Slabs have huge pages, since faulting pages of 4 KiB is slow; a spill reuses one slab.
         """

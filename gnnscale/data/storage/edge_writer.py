@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnscale.core import GraphError
+from gnnscale.core import Array, GraphError, track
 from gnnscale.core.artifact.files import check_space
-from gnnscale.core.artifact.npy import ArrayEntry, map_npy, write_array
-from gnnscale.core.types import Array, IntArray
+from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, check_array, map_npy, write_array
+from gnnscale.core.types import IntArray
 from gnnscale.data import validation
 from gnnscale.data.labels import read_edge_labels
-from gnnscale.data.storage.column_writers import PublishedEdges
 from gnnscale.data.storage.csc_builder import write_topology
 from gnnscale.data.storage.edge_spool import EdgeSpool
 from gnnscale.data.storage.feature_writer import warn_of_columns
 from gnnscale.data.storage.options import StoreOptions
-from gnnscale.data.storage.standardize import ColumnScaling
+from gnnscale.data.storage.standardize import MAGNITUDE_OF_LAYERS, ColumnScaling, Spread
 from gnnscale.graph import store_format
-from gnnscale.graph.store_format import vertex_dtype
+from gnnscale.graph.store_format import EDGE_ENDS, EDGE_FEATURES, MAX_EDGE_ROWS, vertex_dtype
 
 _LOG = logging.getLogger(__name__)
 
 
 class EdgeWriter:
-    """Writer of the edges of a graph store in the directory ``path``.
-
-    ``notes`` are the further entries of ``meta.json``, shared with ``StoreWriter``. ``advises``
-    says whether to warn about features that impede training.
-    """
+    """Writer of the edges of a graph store; ``notes`` and ``advises`` as in ``StoreWriter``."""
 
     def __init__(
         self, path: Path, options: StoreOptions, notes: dict[str, Any], *, advises: bool
@@ -156,17 +152,16 @@ class EdgeWriter:
         split, source = self._split or (dict.fromkeys(splits, np.empty(0, np.int64)), self._path)
         if self._split is not None:
             validation.check_split(split, labels, len(labels), source, of="edge")
-        self._put(store_format.EDGE_LABELS, labels)
+        arrays = {store_format.EDGE_LABELS: labels}
         for name, part in zip(store_format.EDGE_SPLITS, splits, strict=True):
-            self._put(name, np.sort(split[part]).astype(vertex_dtype(len(labels))))
+            arrays[name] = np.sort(split[part]).astype(vertex_dtype(len(labels)))
+        for name, array in arrays.items():
+            self.arrays[name] = write_array(self._path / f"{name}.npy", array)
         metric = "rmse" if labels.dtype.kind == "f" else "accuracy"
         return {"num_classes": num_classes, "metric": metric}
 
     def standardize(self) -> None:
-        """Scale the edge features to mean 0 and deviation 1 over the training edges.
-
-        Without labels there is no split: all edges are fitted, since training samples all of them.
-        """
+        """Standardize the edge features over the training edges or, without a split, all edges."""
         assert self._published is not None
         train = None if self._split is None else np.sort(self._split[0]["train"])
         what = "edges" if train is None else "training edges"
@@ -181,9 +176,6 @@ class EdgeWriter:
         if self._published is not None:
             self._published.close()
 
-    def _put(self, name: str, array: Array) -> None:
-        self.arrays[name] = write_array(self._path / f"{name}.npy", array)
-
     def _require_spool(self, source: object) -> EdgeSpool:
         if self._spool is None:
             raise GraphError(f"{source}: edges come before the number of vertices is known")
@@ -195,3 +187,89 @@ def _check_consistent(what: str, expected: bool, values: Array | None, source: o
     if expected != (values is not None):
         now, earlier = ("", "none") if values is not None else ("no ", "some")
         raise GraphError(f"{source}: edges have {now}{what}, those before have {earlier}")
+
+
+_SCALED = "scaled.npy"
+
+
+class PublishedEdges:
+    """Writer of ``edge_ends.npy`` and, for edges with features, ``edge_features.npy``.
+
+    ``first`` are features ``[n, num_edge_features]``, which determine the width and are not written
+    yet. None: edges have no features.
+    """
+
+    def __init__(
+        self, folder: Path, dtype: np.dtype[Any], first: Array | None, source: object
+    ) -> None:
+        self.num_edges = 0  #: edges written so far
+        self.num_features = 0  #: length of a feature row; 0 without features
+        self.source = source
+        self.spread = Spread((MAGNITUDE_OF_LAYERS,))  #: magnitudes of the feature columns
+        self._folder = folder
+        self._num_zeros = 0
+        if first is not None:
+            check_array(first, axes=2, kinds="biuf", source=f"{source}: features of edges")
+            validation.check_num_features(first.shape[1], f"{source}: edges")
+            self.num_features = int(first.shape[1])
+        self._files: dict[str, NpyWriter] = {}
+        forms: dict[str, tuple[np.dtype[Any], int]] = {EDGE_ENDS: (dtype, 2)}
+        if self.num_features:
+            forms[EDGE_FEATURES] = np.dtype(np.float32), self.num_features
+        with ExitStack() as stack:
+            for name, (kind, width) in forms.items():
+                file = NpyWriter(folder / f"{name}.npy", kind, (width,))
+                self._files[name] = stack.enter_context(file)
+            what = "writing edges and their features" if self.num_features else "writing edges"
+            self._advance = stack.enter_context(track(what, unit="edges"))
+            self._stack = stack.pop_all()
+
+    def append(self, src: Array, dst: Array, features: Array | None, source: object) -> None:
+        """Write the next edges ``[n]`` and their features ``[n, num_features]``."""
+        first, last = self.num_edges, self.num_edges + len(src)
+        if last >= MAX_EDGE_ROWS:  # a row of zeros may follow
+            raise GraphError(
+                f"{source}: expected up to {MAX_EDGE_ROWS - 1} edges with features or labels, got "
+                f"{last}"
+            )
+        if features is not None:
+            form = {"num_edges": len(src), "num_features": self.num_features}
+            rows = validation.edge_features(features, first=first, source=source, **form)
+            self._files[EDGE_FEATURES].append(rows)
+            self.spread.add(rows)
+        self._files[EDGE_ENDS].append(np.stack([src, dst], axis=1))
+        self.num_edges = last
+        self._advance(len(src))
+
+    def finish(self, *, num_zeros: int) -> dict[str, ArrayEntry]:
+        """Append rows of zeros to the features; return the entries of ``meta.json``."""
+        self._num_zeros = num_zeros
+        if self.num_features:
+            zeros = np.zeros((num_zeros, self.num_features), np.float32)
+            self._files[EDGE_FEATURES].append(zeros)
+        entries = {name: file.close() for name, file in self._files.items()}
+        self.close()
+        return entries
+
+    def features(self) -> Array:
+        """Return the features without the appended zeros, mapped; after ``finish``."""
+        return map_npy(self._folder / f"{EDGE_FEATURES}.npy")[: self.num_edges]
+
+    def scale(self, scaling: ColumnScaling) -> ArrayEntry:
+        """Standardize the features in place; appended zeros remain, and equal the mean."""
+        rows, source = self.features(), f"{self.source}: scaled"
+        check_space(f"{source} features of {len(rows)} edges", self._folder, disk=rows.nbytes)
+        scaled, first = self._folder / _SCALED, 0
+        with NpyWriter(scaled, np.dtype(np.float32), (self.num_features,)) as file:
+            for part in scaling.scaled(rows):
+                validation.check_features(part, first, source, "edge")
+                file.append(part)
+                first += len(part)
+            file.append(np.zeros((self._num_zeros, self.num_features), np.float32))
+            entry = file.close()
+        scaled.replace(self._folder / f"{EDGE_FEATURES}.npy")
+        return entry
+
+    def close(self) -> None:
+        """Close the files, finished or not."""
+        self._stack.close()

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnscale.core import ConfigError, brief
+from gnnscale.core import Array, ConfigError, GraphError, brief, track
 from gnnscale.core.artifact.files import check_space
-from gnnscale.core.artifact.npy import ArrayEntry, map_npy, write_array
-from gnnscale.core.types import Array, IntArray
+from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, map_npy, write_array
+from gnnscale.core.types import BoolArray, IntArray
 from gnnscale.data import validation
-from gnnscale.data.storage.column_writers import FeatureEncoding, write_features
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.standardize import ColumnScaling, Spread, warn_of_large, warn_of_spread
-from gnnscale.graph.dtypes import row_bytes
+from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, quantized, row_bytes, row_length
 
 _LOG = logging.getLogger(__name__)
 _CURE = "For training, dataset.standardize=true scales all alike"
@@ -26,11 +25,7 @@ _FEATURES, _UNSCALED = "features.npy", "unscaled.npy"
 
 
 class FeatureWriter:
-    """Writer of the vertex features of a graph store in the directory ``path``.
-
-    ``notes`` are the further entries of ``meta.json``, shared with ``StoreWriter``. ``advises``
-    says whether to warn about features that impede training.
-    """
+    """Writer of the vertex features of a store; ``notes`` and ``advises`` as in ``StoreWriter``."""
 
     def __init__(
         self, path: Path, options: StoreOptions, notes: dict[str, Any], *, advises: bool
@@ -139,3 +134,86 @@ def warn_of_columns(
 
     suffix = " of edges" if of_edges else ""
     warn_of_spread(spread, source, column_name, _CURE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureEncoding:
+    """Conversion of feature rows from the raw files to the stored form."""
+
+    dtype: str  #: stored type, one of ``FEATURE_DTYPES``
+    #: whether the user chose ``dtype``: then a value out of range is a ConfigError
+    is_user_choice: bool = False
+    normalize: bool = False  #: whether each row is divided by its sum
+
+
+def write_features(
+    path: Path,
+    chunks: Iterable[Array],
+    *,
+    shape: tuple[int, int],
+    encoding: FeatureEncoding,
+    source: object,
+) -> tuple[ArrayEntry, float]:
+    """Write feature rows ``chunks`` of all vertices to ``path``, checked.
+
+    Returns the entry of ``meta.json``, and the largest magnitude before the conversion. Raises
+    ConfigError if the type that the user chose cannot hold a value.
+    """
+    num_vertices, num_features = shape
+    first, largest = 0, 0.0
+    with (
+        NpyWriter(
+            path, FEATURE_DTYPES[encoding.dtype], (row_length(encoding.dtype, num_features),)
+        ) as writer,
+        track("writing features", num_vertices, "vertices") as advance,
+    ):
+        for rows in chunks:
+            if rows.shape[1:] != (num_features,):
+                raise GraphError(
+                    f"{source}: features from vertex {first} on: expected {num_features} a row, "
+                    f"got {list(rows.shape)}"
+                )
+            if first + len(rows) > num_vertices:  # refused before the disk is full
+                raise GraphError(
+                    f"{source}: {first + len(rows)} feature rows for {num_vertices} vertices"
+                )
+            largest = max(largest, validation.check_features(rows, first, source))
+            writer.append(_encoded(rows, encoding, first, source))
+            first += len(rows)
+            advance(len(rows))
+        if first != num_vertices:
+            raise GraphError(f"{source}: {first} feature rows for {num_vertices} vertices")
+        return writer.close(), largest
+
+
+def _encoded(rows: Array, encoding: FeatureEncoding, first: int, source: object) -> Array:
+    """Return ``rows`` in the stored form; refuse values that the stored type cannot hold."""
+    if encoding.normalize:
+        with np.errstate(over="ignore", invalid="ignore"):  # infinity and NaN are refused later
+            rows = rows.astype(np.float32)
+            sums = rows.sum(axis=1, keepdims=True)
+            np.divide(rows, sums, out=rows, where=sums != 0)
+    scaled = encoding.dtype in MAX_QUANTIZED
+    encoded, exact = _converted(rows, "float32" if scaled else encoding.dtype)
+    if exact.all():
+        return quantized(encoded, encoding.dtype) if scaled else encoded
+    row, column = np.argwhere(~exact)[0]
+    reason = (
+        f"{source}: feature {column} of vertex {first + row}: expected a value of "
+        f"{encoding.dtype}, got {rows[row, column]}"
+    )
+    if encoding.is_user_choice:
+        raise ConfigError(f"dataset.feature_dtype={encoding.dtype}: {reason}")
+    raise GraphError(reason)
+
+
+def _converted(rows: Array, dtype: str) -> tuple[Array, BoolArray]:
+    """Return ``rows`` as ``dtype``, and a mask of the values that ``dtype`` can hold."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype == "bfloat16":
+            # Round half to even, as hardware does.
+            bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
+            encoded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+            return encoded, (encoded & 0x7F80) != 0x7F80  # exponent of infinity
+        encoded = rows.astype(FEATURE_DTYPES[dtype], copy=False)
+        return encoded, encoded == rows if dtype == "uint8" else np.isfinite(encoded)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gnnscale.core import ConfigError, check_choice, check_range
 from gnnscale.core.artifact import files
-from gnnscale.data.storage import edge_packing, edge_spool
+from gnnscale.data.storage import edge_spool
 from gnnscale.graph.dtypes import FEATURE_DTYPES, row_bytes
 from gnnscale.graph.store_format import vertex_dtype
 
@@ -45,14 +45,10 @@ class StoreOptions:
         if self.feature_dtype is not None:
             check_choice("dataset.feature_dtype", self.feature_dtype, FEATURE_DTYPES)
         check_range("dataset.memory_bytes", self.memory_bytes, 1, 1 << 50)
-        if self.normalize_features and self.feature_dtype == "uint8":
+        changed = "normalized" if self.normalize_features else "standardized"
+        if (self.normalize_features or self.standardize) and self.feature_dtype == "uint8":
             raise ConfigError(
-                "dataset.feature_dtype=uint8: expected a floating point type, normalized features "
-                "are fractions"
-            )
-        if self.standardize and self.feature_dtype == "uint8":
-            raise ConfigError(
-                "dataset.feature_dtype=uint8: expected a floating point type, standardized "
+                f"dataset.feature_dtype=uint8: expected a floating point type, {changed} "
                 "features are fractions"
             )
 
@@ -85,12 +81,11 @@ class PrepareEstimate:
     @property
     def memory(self) -> int:
         """Bytes of memory that preparing takes, at most; a single huge list may exceed it."""
-        list_bytes = edge_packing.EDGE_BYTES if self._packs else self._word_bytes
+        list_bytes = edge_spool.EDGE_BYTES if self._packs else self._word_bytes
         edge_bytes = 2 * self._word_bytes + list_bytes  # spooled, and sorted
         sorting = edge_bytes * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices
         vertices = (_VERTEX_BYTES + 2 * self.label_bytes) * self.num_vertices
-        read = 16 * self.num_edges + self._feature_bytes + self._edge_feature_bytes
-        slices = min(_SLICES_BYTES, 4 * read)
+        slices = min(_SLICES_BYTES, 4 * (16 * self.num_edges + self._feature_bytes))
         labels = _EDGE_LABEL_BYTES * self.num_edge_rows * self.has_edge_labels
         return vertices + min(sorting, self.memory_bytes) + slices + labels
 
@@ -105,9 +100,8 @@ class PrepareEstimate:
         row += 4 * (self.weighted and has_features)
         stored = itemsize + 4 * self.weighted + 4 * has_features
         vertices = (8 + self.label_bytes + itemsize) * self.num_vertices
-        features = self._feature_bytes + self._edge_feature_bytes
         edges = stored * self.num_edges + row * self.num_edge_rows
-        return spooled + edges + vertices + features
+        return spooled + edges + vertices + self._feature_bytes
 
     @property
     def _word_bytes(self) -> int:
@@ -119,21 +113,16 @@ class PrepareEstimate:
         return self.weighted or self.num_edge_features > 0
 
     @property
-    def _edge_feature_bytes(self) -> int:
-        return 4 * self.num_edge_features * self.num_edge_rows
-
-    @property
     def _feature_bytes(self) -> int:
-        return self.num_vertices * row_bytes(self.feature_dtype, self.num_features)
+        """Bytes of the features of vertices and edges."""
+        edges = 4 * self.num_edge_features * self.num_edge_rows
+        return edges + self.num_vertices * row_bytes(self.feature_dtype, self.num_features)
 
     def check(self, what: object, folder: Path) -> None:
         """Log the estimate; raise NoSpaceError if memory, or disk in ``folder``, is too small."""
+        sizes = files.size(self.memory), files.size(self.disk)
         _LOG.info(
             "%s: %d vertices, up to %d edges; preparing takes up to %s of memory and %s of disk",
-            what,
-            self.num_vertices,
-            self.num_edges,
-            files.size(self.memory),
-            files.size(self.disk),
+            *(what, self.num_vertices, self.num_edges, *sizes),
         )
         files.check_space(f"{what}: preparing", folder, memory=self.memory, disk=self.disk)

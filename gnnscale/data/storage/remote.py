@@ -16,15 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from gnnscale.core import (
-    ConfigError,
-    GraphError,
-    brief,
-    check_choice,
-    hardware,
-    one_line,
-    progress,
-)
+from gnnscale.core import ConfigError, GraphError, brief, check_choice, hardware, one_line, progress
 from gnnscale.core.artifact.files import NoSpaceError, check_space, new_folder, size
 from gnnscale.core.artifact.header import file_sha256
 from gnnscale.data.formats.archive import extract_all
@@ -57,16 +49,9 @@ def check_address(address: str) -> None:
 def copy_remote(address: str, names: Sequence[str]) -> Path:
     """Copy files of a remote folder into ``${GNNSCALE_HOME}/raw``, and return the local folder.
 
-    An earlier copy is reused while every file has the same size, and the same tag or time.
-
-    Args:
-        address: remote folder, such as ``s3://bucket/folder``.
-        names: files and subfolders to copy; missing names are skipped.
-
-    Raises:
-        ConfigError: ``check_address`` refuses the address.
-        GraphError: fsspec or its driver is not installed, the address cannot be reached, has none
-            of the names, or the disk is too small.
+    ``names`` are files and subfolders; missing ones are skipped. An earlier copy is reused while
+    sizes, and tags or times, of all files are equal. Raises GraphError if fsspec or its driver is
+    not installed, the address cannot be reached or has no such name, or the disk is too small.
     """
     check_address(address)
     digest = hashlib.blake2b(json.dumps([address, sorted(names)]).encode(), digest_size=8)
@@ -191,13 +176,11 @@ class Published:
 
 
 def download(published: Published) -> Path:
-    """Download the missing files, and return the folder.
+    """Download the missing files, and return the folder; an interrupted download resumes.
 
-    The folder is in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/raw``. An interrupted download resumes.
-    ``download.json`` records address, size and SHA-256 of every file.
-
-    Raises:
-        GraphError: there is no network, the host refuses, or a checksum differs.
+    The folder is in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/raw``; its ``download.json`` records
+    address, size and SHA-256 of every file. Raises GraphError without a network, if the host
+    refuses, or if a checksum differs.
     """
     path = _folder(published)
     parts = path.with_name(f".{published.name}.parts")
@@ -276,10 +259,14 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 def _fetch(url: str, part: Path) -> None:
     """Download ``url`` to ``part``, resuming after the bytes that exist."""
     done = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})
     try:
-        with _open_url(url, done) as response:
+        opener = urllib.request.build_opener(_Redirects)
+        with opener.open(request, timeout=_TIMEOUT_S) as response:
             resumed = done > 0 and response.status == http.HTTPStatus.PARTIAL_CONTENT
-            if resumed and not _resumes(response.headers, done):
+            # A missing header counts as the requested range.
+            sent = response.headers.get("Content-Range", f"bytes {done}-")
+            if resumed and not sent.startswith(f"bytes {done}-"):
                 part.unlink()
                 _fetch(url, part)
                 return
@@ -301,16 +288,6 @@ def _fetch(url: str, part: Path) -> None:
             f"{url}: cannot be reached ({brief(reason)}); without a network, set dataset.raw to a "
             "folder that has the file"
         ) from None
-
-
-def _open_url(url: str, done: int) -> Any:
-    request = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})
-    return urllib.request.build_opener(_Redirects).open(request, timeout=_TIMEOUT_S)
-
-
-def _resumes(headers: Message, done: int) -> bool:
-    """Whether the host sends the requested range; a missing header counts as yes."""
-    return headers.get("Content-Range", f"bytes {done}-").startswith(f"bytes {done}-")
 
 
 def _content_length(url: str, headers: Message) -> int | None:

@@ -46,16 +46,7 @@ class ColumnScaling:
     def of(
         cls, rows: Array, train: IntArray | None, what: str = "training vertices"
     ) -> ColumnScaling:
-        """Return the scaling fitted in float64 to rows ``[n, num_features]``.
-
-        Args:
-            rows: features of all vertices or edges.
-            train: rows to fit. None: all rows.
-            what: name of the fitted rows, in errors.
-
-        Raises:
-            GraphError: there is no row to fit.
-        """
+        """Return the scaling fitted in float64 to rows ``train`` (None: all) of ``rows``."""
         count, width = len(rows) if train is None else len(train), rows.shape[1]
         if not count:
             raise GraphError(f"dataset.standardize=true: expected {what}, got none")
@@ -81,10 +72,7 @@ class ColumnScaling:
 def _row_slices(
     rows: Array, vertices: IntArray | None, dtype: str = "float32", width: int | None = None
 ) -> Iterator[Array]:
-    """Yield slices of the rows of ``vertices``, or of all rows, in float64.
-
-    ``width`` is the number of features. None: the columns of ``rows``.
-    """
+    """Yield slices of the rows of ``vertices``, or of all rows, in float64."""
     width = rows.shape[1] if width is None else width
     step = max(1, _SLICE_BYTES // (8 * width))
     for first in range(0, len(rows) if vertices is None else len(vertices), step):
@@ -93,10 +81,7 @@ def _row_slices(
 
 
 class Spread:
-    """Magnitudes of feature columns, measured on the first ``SAMPLED_ROWS`` rows.
-
-    ``reference`` are further magnitudes to compare with, such as those of hidden rows.
-    """
+    """Magnitudes of feature columns in the first ``SAMPLED_ROWS`` rows, beside ``reference``."""
 
     def __init__(self, reference: Sequence[float] = ()) -> None:
         self._reference = reference
@@ -129,30 +114,19 @@ class Spread:
         if self._max is None or not self._max.any():
             return None
         magnitudes = np.append(self._max[self._max > 0], self._reference)
-        column, usual = (
-            int(self._max.argmax()),
-            float(np.sort(magnitudes)[(len(magnitudes) - 1) // 2]),
-        )
-        largest = float(self._max[column])
+        usual = float(np.sort(magnitudes)[(len(magnitudes) - 1) // 2])
+        column, largest = int(self._max.argmax()), float(self._max.max())
         return (column, largest, usual) if largest >= _WIDE * usual else None
 
 
 def warn_of_spread(spread: Spread, source: object, names: Callable[[int], str], hint: str) -> None:
-    """Warn about a feature column of far larger magnitude than the median column.
-
-    Args:
-        spread: magnitudes of the columns.
-        source: origin of the features, in the warning.
-        names: function that returns the name of a column.
-        hint: sentence on how to scale the features.
-    """
-    if spread.widest is None:
-        return
-    column, largest, usual = spread.widest
-    _LOG.warning(
-        "%s: feature %s reaches %.3g, and most only %.3g; a model learns little of these. %s",
-        *(source, names(column), largest, usual, hint),
-    )
+    """Warn about a feature column of far larger magnitude than the median column."""
+    if spread.widest is not None:
+        column, largest, usual = spread.widest
+        _LOG.warning(
+            "%s: feature %s reaches %.3g, and most only %.3g; a model learns little of these. %s",
+            *(source, names(column), largest, usual, hint),
+        )
 
 
 def warn_of_large(largest: float, source: object) -> None:
@@ -174,20 +148,12 @@ class _WithScaling:
 
 
 def read_scaling(graph: Graph) -> ColumnScaling | None:
-    """Return the scaling of the vertex features in a store. None: they are not scaled.
-
-    Raises:
-        GraphError: the entry in ``meta.json`` is damaged.
-    """
+    """Return the scaling of the vertex features in a store, checked. None: they are not scaled."""
     return _read(graph, "scaling", graph.num_features) if graph.origin.has_stored_features else None
 
 
 def read_edge_scaling(graph: Graph) -> ColumnScaling | None:
-    """Return the scaling of the edge features in a store. None: they are not scaled.
-
-    Raises:
-        GraphError: the entry in ``meta.json`` is damaged.
-    """
+    """Return the scaling of the edge features in a store, checked. None: they are not scaled."""
     width = graph.num_edge_features
     return _read(graph, "edge_scaling", width) if width else None
 
@@ -203,23 +169,13 @@ def _read(graph: Graph, name: str, num_features: int) -> ColumnScaling | None:
 
 
 def scale_features(graph: Graph, scaling: ColumnScaling) -> Graph:
-    """Return ``graph`` with scaled vertex features, float32 in a temporary file.
-
-    Raises:
-        NoSpaceError: the disk is too small.
-    """
+    """Return ``graph`` with scaled vertex features, float32 in a temporary file."""
     rows = _scaled_copy(graph.features, scaling, graph.feature_dtype, graph.num_vertices)
     return replace(graph, features=rows, feature_dtype="float32")
 
 
 def scale_edge_features(graph: Graph, scaling: ColumnScaling) -> Graph:
-    """Return ``graph`` with scaled edge features in a temporary file.
-
-    The last row, of added loops, remains zeros, which equal the mean.
-
-    Raises:
-        NoSpaceError: the disk is too small.
-    """
+    """Return ``graph`` with scaled edge features in a temporary file; zeros of loops remain."""
     edges = graph.edges
     assert edges.features is not None
     count = len(edges.features) if edges.ends is None else len(edges.ends)

@@ -37,10 +37,7 @@ class RawFile:
 
 @contextmanager
 def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list[RawFile]]]:
-    """Hash ``files`` in a thread during the ``with`` block; names are relative to ``root``.
-
-    Yields a function that waits for the hashes and returns the records.
-    """
+    """Hash ``files`` in a thread during the ``with`` block; yield a function for the records."""
     stop = threading.Event()
 
     def record(file: Path) -> RawFile:
@@ -63,19 +60,12 @@ def changed_file(
 ) -> Path | None:
     """Return the first of ``files`` whose content changed since ``store`` was written, or None.
 
-    A file with the recorded size and time is unchanged; otherwise the file is hashed. If only the
-    time differs, the new time is recorded if possible, so that the next check needs no hash.
-
-    Args:
-        store: directory of the graph store.
-        meta: its ``meta.json``.
-        files: raw files.
-        root: folder that the recorded names are relative to.
-
-    Raises:
-        GraphError: the record of the raw files is damaged.
+    Names are relative to ``root``. A file with the recorded size and time is unchanged; otherwise
+    the file is hashed. If only the time differs, the new time is recorded if possible, so that the
+    next check needs no hash.
     """
-    recorded = _recorded(meta, store)
+    entry = store_format.GRAPH_STORE.record(_Recorded, meta.entries, store)
+    recorded = {file.name: file for file in entry.raw}
     touched: list[RawFile] = []
     for file in files:
         name, status = _name(file, root), file.stat()
@@ -106,17 +96,8 @@ class _Recorded:
     raw: tuple[RawFile, ...]
 
 
-def _recorded(meta: store_format.StoreMeta, store: Path) -> dict[str, RawFile]:
-    entry = store_format.GRAPH_STORE.record(_Recorded, meta.entries, store)
-    return {file.name: file for file in entry.raw}
-
-
 def _record_anew(store: Path, records: Mapping[str, RawFile]) -> None:
-    """Replace the records of the raw files in ``meta.json``, if possible.
-
-    Files are opened relative to a descriptor of the directory: another process may replace the
-    store at any time, and the new store must not get an old ``meta.json``.
-    """
+    """Replace the records of the raw files in ``meta.json``, if possible."""
     with suppress(OSError):  # the record only saves time
         folder = os.open(store, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -166,7 +147,7 @@ class Check:
 
 
 def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
-    """Read every byte of a graph store and check each of its files.
+    """Read every byte of a graph store and return the result of each check of its files.
 
     The first check is ``Graph.open``; if it fails, no other follows. Then arrays are read for their
     checksums, sorted neighbors in range, finite features, finite and non-negative edge weights, and
@@ -175,9 +156,6 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     Args:
         path: directory of the graph store.
         slice_bytes: bytes of an array in memory at a time, about.
-
-    Returns:
-        The results in the order of the checks.
     """
     opens = "meta.json, sizes, types, offsets, labels and split"
     try:
@@ -187,16 +165,10 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     checks = [Check(what=opens, problem=None)]
     total = sum(entry.bytes for entry in meta.arrays.values())
     with track(f"checking {path.name}", total, "bytes") as advance:
-        for name in filter(
-            meta.arrays.__contains__,
-            (
-                *store_format.ARRAYS,
-                store_format.DEGREES,
-                store_format.OWNER,
-                *store_format.EDGE_ARRAYS,
-            ),
-        ):
-            checks += _array_checks(path, meta, graph, name, slice_bytes, advance)
+        partial = (store_format.DEGREES, store_format.OWNER)
+        for name in (*store_format.ARRAYS, *partial, *store_format.EDGE_ARRAYS):
+            if name in meta.arrays:
+                checks += _array_checks(path, meta, graph, name, slice_bytes, advance)
     return checks + list(_ids_checks(path, meta, graph))
 
 
@@ -229,33 +201,14 @@ def _array_checks(
     for rows in read_slices(file, array, slice_bytes):
         advance(rows[1].nbytes)
         crc32 = zlib.crc32(rows[1].reshape(-1).view(np.uint8).data, crc32)
-        if problem is None and name == "indices":
-            problem = _neighbor_problem(*rows, graph)
-        elif problem is None and name == "features":
-            of = "row" if isinstance(divided, ShardedFeatures) else "vertex"
-            problem = _feature_problem(*rows, graph.feature_dtype, of)
-        elif problem is None and name == store_format.WEIGHTS:
-            problem = _weight_problem(*rows, graph)
-        elif problem is None and name == store_format.EDGE_ROWS:
-            problem = _row_problem(*rows, graph)
-        elif problem is None and name == store_format.EDGE_FEATURES:
-            problem = _feature_problem(*rows, "float32", of="row")
-        elif problem is None and name == store_format.EDGE_ENDS:
-            problem = _end_problem(*rows, graph)
+        if problem is None and name in _PROPERTIES:
+            problem = _PROPERTIES[name][1](*rows, graph)
     expected = meta.arrays[name].crc32
     differs = f"{file}: checksum {crc32}, expected {expected}" if crc32 != expected else None
     yield Check(what=f"{name}.npy: checksum", problem=differs and one_line(differs))
-    what = {
-        "indices": "neighbors in range and sorted",
-        "features": "all finite",
-        store_format.WEIGHTS: "all finite and not negative",
-        store_format.EDGE_ROWS: "all in range",
-        store_format.EDGE_FEATURES: "all finite",
-        store_format.EDGE_ENDS: "all in range",
-    }.get(name)
-    if what is not None:
+    if name in _PROPERTIES:
         problem = problem and one_line(f"{file}: {problem}")
-        yield Check(what=f"{name}.npy: {what}", problem=problem)
+        yield Check(what=f"{name}.npy: {_PROPERTIES[name][0]}", problem=problem)
 
 
 def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
@@ -281,7 +234,12 @@ def _owner(edge: int, graph: Graph) -> int:
     return int(np.searchsorted(graph.indptr, edge, side="right")) - 1
 
 
-def _feature_problem(first: int, rows: Array, dtype: str, of: str = "vertex") -> str | None:
+def _vertex_feature_problem(first: int, rows: Array, graph: Graph) -> str | None:
+    of = "row" if isinstance(graph.features, ShardedFeatures) else "vertex"
+    return _feature_problem(first, rows, graph.feature_dtype, of)
+
+
+def _feature_problem(first: int, rows: Array, dtype: str, of: str) -> str | None:
     """Return the problem of feature ``rows`` from vertex or row ``first`` on, or None."""
     if dtype == "uint8":
         return None
@@ -329,3 +287,17 @@ def _end_problem(first: int, ends: IntArray, graph: Graph) -> str | None:
         f"end {ends[row, end]} of edge {first + row} is out of range, the graph has "
         f"{graph.num_vertices} vertices"
     )
+
+
+#: Property of arrays besides the checksum, and the function that returns its violation.
+_PROPERTIES: dict[str, tuple[str, Callable[[int, Any, Graph], str | None]]] = {
+    "indices": ("neighbors in range and sorted", _neighbor_problem),
+    "features": ("all finite", _vertex_feature_problem),
+    store_format.WEIGHTS: ("all finite and not negative", _weight_problem),
+    store_format.EDGE_ROWS: ("all in range", _row_problem),
+    store_format.EDGE_FEATURES: (
+        "all finite",
+        lambda first, rows, graph: _feature_problem(first, rows, "float32", "row"),
+    ),
+    store_format.EDGE_ENDS: ("all in range", _end_problem),
+}

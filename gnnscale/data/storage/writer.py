@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import GraphError
-from gnnscale.core.artifact.npy import map_npy
+from gnnscale.core.artifact.npy import ArrayEntry, map_npy, write_array
 from gnnscale.core.types import Array, Int64Array, IntArray
+from gnnscale.data import validation
 from gnnscale.data.storage.edge_writer import EdgeWriter
 from gnnscale.data.storage.feature_writer import FeatureWriter
-from gnnscale.data.storage.label_writer import LabelWriter
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.store_check import RawFile
 from gnnscale.graph import store_format
+from gnnscale.graph.store_format import vertex_dtype
 
 SPLITS = ("train", "valid", "test")
 
@@ -73,19 +74,11 @@ class StoreWriter:
         features: Array | None = None,
         source: object,
     ) -> None:
-        """Append edges; ``src[i]`` sends messages to ``dst[i]``.
+        """Append edges; ``src[i]`` sends messages to ``dst[i]``, integers ``[num_edges]``.
 
-        Args:
-            src: ``[num_edges]`` integers, the source vertices.
-            dst: ``[num_edges]`` integers, the destination vertices.
-            weights: ``[num_edges]`` finite, non-negative numbers, in all calls or in none. None:
-                all weights are 1.
-            features: ``[num_edges, num_edge_features]`` finite numbers, in all calls or in none.
-                None: edges have no features.
-            source: origin of the edges, in errors.
-
-        Raises:
-            GraphError: an id is out of range, or a weight or a feature is not valid.
+        ``weights`` ``[num_edges]`` are finite and not negative (None: all are 1), ``features``
+        ``[num_edges, num_edge_features]`` finite (None: edges have no features); both are in all
+        calls or in none. GraphError, naming ``source``, for other ids, weights or features.
         """
         self.edges.add(src, dst, weights, features, source)
 
@@ -99,24 +92,15 @@ class StoreWriter:
     ) -> None:
         """Write the feature rows of all vertices.
 
-        Args:
-            chunks: arrays ``[rows, num_features]`` in order, in total one row per vertex.
-            num_features: length of a row.
-            dtype: entry of ``FEATURE_DTYPES`` that holds the values; ``feature_dtype`` overrides.
-            source: origin of the features, in errors.
-
-        Raises:
-            ConfigError: ``feature_dtype`` cannot hold a value.
-            GraphError: a row is missing, has another length, or has a value that is not finite.
+        ``chunks`` are arrays ``[rows, num_features]`` in order, in total one row per vertex.
+        ``dtype`` is the entry of ``FEATURE_DTYPES`` that holds the values; the option
+        ``feature_dtype`` overrides it (ConfigError if it cannot hold a value). GraphError: a row is
+        missing, has another length, or has a value that is not finite.
         """
         self._features.write(chunks, (self.num_vertices, num_features), dtype, source)
 
     def set_featureless(self, *, source: object) -> None:
-        """Write feature rows of length 0.
-
-        Raises:
-            ConfigError: an option is for features, and edges have no features either.
-        """
+        """Write feature rows of length 0; ConfigError if an option is for features."""
         self._features.write_empty(
             self.num_vertices, source, edges_have_features=self.edges.has_features
         )
@@ -129,18 +113,12 @@ class StoreWriter:
         num_classes: int | None = None,
         metric: str = "accuracy",
     ) -> None:
-        """Set the labels of the vertices.
+        """Set the labels of the vertices; GraphError if a label is not valid, or all are unknown.
 
-        Args:
-            labels: classes ``[num_vertices]``, -1 if unknown; multi-label zeros and ones
-                ``[num_vertices, num_classes]``; or, with the metric ``rmse``, regression targets
-                ``[num_vertices]`` or ``[num_vertices, k]``, NaN if unknown.
-            source: origin of the labels, in errors.
-            num_classes: number of classes. None: the largest class present, plus one.
-            metric: one of ``METRICS``.
-
-        Raises:
-            GraphError: a label is not valid, or no vertex has one.
+        ``labels`` are classes ``[num_vertices]``, -1 if unknown; multi-label zeros and ones
+        ``[num_vertices, num_classes]``; or, with the metric ``rmse``, regression targets
+        ``[num_vertices]`` or ``[num_vertices, k]``, NaN if unknown. ``num_classes`` of None: the
+        largest class present, plus one. ``metric`` is one of ``METRICS``.
         """
         self._labels.set_labels(
             labels, self.num_vertices, source=source, num_classes=num_classes, metric=metric
@@ -156,25 +134,11 @@ class StoreWriter:
         self._labels.split = dict(zip(SPLITS, (train, valid, test), strict=True)), source
 
     def set_edge_labels(self, labels: Array, *, source: object) -> None:
-        """Set the labels of all edges in input order; ``edges.lists_edges`` is set before.
+        """Set the labels of all edges in input order, in a form of ``read_labels``, one an edge.
 
-        Args:
-            labels: one class or one target an edge, in a form of ``read_labels``.
-            source: origin of the labels, in errors.
-
-        Raises:
-            GraphError: a label is not valid, or no edge has one.
+        ``edges.lists_edges`` is set before.
         """
         self.edges.set_labels(labels, source)
-
-    @property
-    def edge_labels(self) -> Array | None:
-        """Labels of the edges. None: edges have no labels."""
-        return self.edges.labels
-
-    def edge_ends(self) -> IntArray:
-        """Return the ends ``[num_edges, 2]`` of labeled edges, mapped. No edge may follow."""
-        return self.edges.ends()
 
     def set_edge_split(self, train: Array, valid: Array, test: Array, *, source: object) -> None:
         """Set the numbers, in input order, of the edges of training, validation and test."""
@@ -183,11 +147,7 @@ class StoreWriter:
     def finish(
         self, *, name: str, source: str, options: Mapping[str, Any], raw: Sequence[RawFile] = ()
     ) -> None:
-        """Write the remaining arrays, then ``meta.json`` with the arguments as entries.
-
-        Raises:
-            GraphError: features or split are missing, or the split is not valid.
-        """
+        """Write the remaining arrays, then ``meta.json``; GraphError without features or split."""
         features, labels = self._features, self._labels
         if labels.split is None or (features.entry is None and features.unscaled_source is None):
             missing = "a split" if labels.split is None else "features"
@@ -221,3 +181,66 @@ class StoreWriter:
 
     def __exit__(self, *reason: object) -> None:
         self.edges.close()
+
+
+class LabelWriter:
+    """Writer of the vertex labels and the split of a graph store in the directory ``path``."""
+
+    def __init__(self, path: Path) -> None:
+        self.labels: Array | None = None  #: as in a ``Graph``; None before they are set
+        self.num_classes = 0  #: classes, or regression targets
+        self.metric = "accuracy"  #: one of ``METRICS``
+        self.split: tuple[Mapping[str, Array], object] | None = None  #: vertices by part, source
+        self._path = path
+
+    def set_labels(
+        self,
+        labels: Array,
+        num_vertices: int,
+        *,
+        source: object,
+        num_classes: int | None,
+        metric: str,
+    ) -> None:
+        """Set labels as ``StoreWriter.set_labels`` describes."""
+        assert metric in store_format.METRICS
+        if metric == "rmse":
+            targets = validation.checked_targets(labels, count=num_vertices, source=source)
+            num_targets = 1 if targets.ndim == 1 else targets.shape[1]
+            self.labels, self.num_classes, self.metric = targets, num_targets, metric
+            return
+        if num_classes is None:
+            num_classes = validation.count_classes(labels, source)
+        if num_classes < 1:
+            raise GraphError(f"{source}: no vertex has a label")
+        if num_classes > (limit := store_format.MAX_CLASSES):
+            raise GraphError(f"{source}: expected up to {limit} classes, got {num_classes}")
+        self.labels = validation.checked_labels(
+            labels, count=num_vertices, num_classes=num_classes, source=source
+        )
+        self.num_classes, self.metric = num_classes, metric
+
+    def check_split(self) -> None:
+        """Raise GraphError unless the split fits the labels."""
+        if self.num_classes and self.split is not None and self.labels is not None:
+            split, source = self.split
+            validation.check_split(split, self.labels, len(self.labels), source)
+
+    def training_vertices(self) -> IntArray | None:
+        """Return the training vertices. None: vertices have no labels, and so no split."""
+        if not self.num_classes or self.split is None:
+            return None
+        return np.asarray(self.split[0]["train"])
+
+    def write(self) -> dict[str, ArrayEntry]:
+        """Write labels and sorted split; return the entries of ``meta.json``."""
+        assert self.labels is not None
+        assert self.split is not None
+        arrays = {"labels": self.labels}
+        dtype = vertex_dtype(len(self.labels))
+        for part, ids in self.split[0].items():
+            ids = ids if (ids[1:] >= ids[:-1]).all() else np.sort(ids)  # mostly sorted already
+            arrays[f"{part}_idx"] = ids.astype(dtype)
+        return {
+            name: write_array(self._path / f"{name}.npy", array) for name, array in arrays.items()
+        }

@@ -61,15 +61,10 @@ ENDINGS = (".parquet", ".csv", ".csv.gz")
 
 
 def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
-    """Return the files of a table, all Parquet or all CSV.
+    """Return the files of a table, all Parquet or all CSV, none empty.
 
-    Args:
-        folder: folder of the tables.
-        table: ``vertices`` or ``edges``, the default name and the option that replaces it.
-        name: file or folder of the table. None: the default name.
-
-    Raises:
-        GraphError: there is no candidate, or more than one, or a file is empty.
+    ``table`` is ``vertices`` or ``edges``: the default of ``name``, and the option that replaces
+    it.
     """
     if name is not None:
         path = folder / name
@@ -143,9 +138,8 @@ def is_binary(kind: Any) -> bool:
 def with_texts(batch: Batch) -> Batch:
     """Return the batch with its texts as large_string arrays without a dictionary.
 
-    Raises:
-        GraphError: a text is longer than ``MAX_TEXT_BYTES``, or not UTF-8, which neither Parquet
-            nor Arrow checks; names the row.
+    Raises GraphError, naming the row, for a text longer than ``MAX_TEXT_BYTES`` or not UTF-8, which
+    neither Parquet nor Arrow checks.
     """
     columns = dict(batch.columns)
     for column, array in batch.columns.items():
@@ -191,16 +185,12 @@ def refuse_nulls(batch: Batch, column: str) -> None:
 
 
 def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
-    """Return a column of numbers or booleans as floating point, nulls as NaN.
-
-    Raises:
-        GraphError: the column has another type.
-    """
+    """Return a column of numbers or booleans as floating point, nulls as NaN."""
     import pyarrow
     from pyarrow import compute
 
     array = plain(batch.columns[column])
-    if not _is_number(array.type):
+    if not is_number(array.type):
         raise GraphError(
             f"{batch.file}: column {brief(repr(column))}: expected numbers, got {brief(array.type)}"
         )
@@ -214,7 +204,8 @@ def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
     return values
 
 
-def _is_number(kind: Any) -> bool:
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is one of numbers, booleans, or nulls alone."""
     from pyarrow import types
 
     numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)

@@ -59,14 +59,8 @@ def find_categories(
 ) -> dict[str, tuple[str, ...]]:
     """Return the sorted distinct values of each column, without empty cells.
 
-    Args:
-        table: the table.
-        columns: names of the columns.
-        option: option that selects the columns, for errors.
-
-    Raises:
-        GraphError: a column has over ``MAX_CATEGORIES`` values, only empty cells, or a type other
-            than texts and integers.
+    ``option`` selects the columns, for errors. Raises GraphError if a column has over
+    ``MAX_CATEGORIES`` values, only empty cells, or a type other than texts and integers.
     """
     import pyarrow
 
@@ -113,11 +107,7 @@ def mixed_up(categories: Sequence[str]) -> str | None:
 
 
 def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Array:
-    """Return one-hot rows ``[rows, len(categories)]`` float32; zeros for an empty cell.
-
-    Raises:
-        GraphError: a value is not in ``categories``; names the row.
-    """
+    """Return one-hot rows ``[rows, len(categories)]`` float32; zeros for an empty cell."""
     encoded = _as_texts(batch, column).dictionary_encode()
     number = {name: index for index, name in enumerate(categories)}
     unknown = len(categories)
@@ -158,16 +148,8 @@ def feature_mapping(
 ) -> Int64Array | None:
     """Return the source feature of each expected feature, -1 for a category without vertices.
 
-    Args:
-        graph: name of the graph, for errors.
-        columns: feature columns of the graph.
-        expected_columns: feature columns of the run, with the same names in the same order.
-
-    Returns:
-        ``[num_expected_features]`` int64. None: the features are equal.
-
-    Raises:
-        ConfigError: a column of the graph has a category that the run was not trained on.
+    The result is ``[num_expected_features]`` int64. None: the features are equal. Both sequences
+    have the same names in order. ConfigError: the run was not trained on a category of the graph.
     """
     if columns == expected_columns or all(
         a.categories == b.categories for a, b in zip(columns, expected_columns, strict=True)
@@ -185,14 +167,7 @@ def feature_mapping(
 
 
 def check_kinds(graph: str, column: Column, expected: Column, option: str = "categories") -> None:
-    """Raise ConfigError unless both columns have categories or both have numbers.
-
-    Args:
-        graph: name of the graph, for errors.
-        column: column of the graph.
-        expected: column of the run.
-        option: option that reads numbers as categories, for errors.
-    """
+    """Raise ConfigError, naming ``option``, unless columns agree on categories or numbers."""
     if column.categories is not None and expected.categories is None:
         raise ConfigError(
             f"dataset: column {brief(repr(expected.name))} of {graph}: expected numbers as in "
@@ -222,12 +197,7 @@ def _category_mapping(graph: str, column: Column, expected: Column, first: int) 
 def remap_features(graph: Graph, mapping: Int64Array) -> Graph:
     """Return ``graph`` with remapped vertex features in a temporary file.
 
-    Args:
-        graph: the graph.
-        mapping: ``[num_features]`` source feature of each result feature, -1 for zeros.
-
-    Raises:
-        NoSpaceError: the disk is too small.
+    ``mapping`` ``[num_features]`` is the source feature of each result feature, -1 for zeros.
     """
     dtype, width = graph.feature_dtype, graph.num_features
     if dtype not in MAX_QUANTIZED:
@@ -247,10 +217,7 @@ def remap_edge_features(graph: Graph, mapping: Int64Array) -> Graph:
 def _remapped_copy(
     features: Array, mapping: Int64Array, read: Callable[[Array], Array] = np.asarray
 ) -> Array:
-    """Return remapped rows ``[num_rows, len(mapping)]`` in a temporary file.
-
-    ``read`` decodes a slice of ``features``.
-    """
+    """Return remapped rows ``[num_rows, len(mapping)]`` in a temporary file, by slices."""
     shape, dtype = (len(features), len(mapping)), read(features[:0]).dtype
     num_bytes = shape[0] * shape[1] * dtype.itemsize
     check_space("features by category", Path(tempfile.gettempdir()), disk=num_bytes)

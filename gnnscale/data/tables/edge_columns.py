@@ -55,10 +55,7 @@ class EdgeLabelColumns:
     def finish(
         self, *, unlabeled: str
     ) -> tuple[Array, list[str] | None, Sequence[Int64Array] | None]:
-        """Return labels, names of the classes or None, and edges of each part or None.
-
-        ``unlabeled`` is as for ``SplitColumn.finish``.
-        """
+        """Return labels, names of the classes or None, and edges of each part or None."""
         labels, names = self._label.finish(self._locations)
         if self._split is None:
             return labels, names, None
@@ -85,12 +82,7 @@ class EdgeTable:
         return self.features is not None or self.labels is not None
 
     def mapped(self, ids: vertex_ids.IdMap) -> Iterator[MappedEdges]:
-        """Yield batches of edges that threads decode; append their labels to ``labels``.
-
-        Raises:
-            GraphError: an id is not that of a vertex, a weight or label is not valid, or a feature
-                is missing; names the row.
-        """
+        """Yield batches of edges that threads decode; append their labels; errors name the row."""
         num_threads = min(hardware.usable_cores(), _MAX_THREADS)
         with Pipeline(
             self._batches(ids, num_threads),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import Array, Float32Array, GraphError, brief
-from gnnscale.data.tables.batch import Batch, first_null, floats, is_binary, refuse_nulls
+from gnnscale.data.tables.batch import Batch, first_null, floats, is_binary, is_number, refuse_nulls
 from gnnscale.data.tables.categories import Column, find_categories, mixed_up, one_hot
 from gnnscale.data.tables.label_columns import are_parts
 from gnnscale.data.tables.table import Table
@@ -34,20 +34,12 @@ class _WithColumns:
 
 
 def read_columns(graph: Graph) -> tuple[Column, ...] | None:
-    """Return the columns of the vertex features. None: the graph is not from a table.
-
-    Raises:
-        GraphError: the entry in ``meta.json`` is damaged.
-    """
+    """Return the columns of the vertex features, checked. None: the graph is not from a table."""
     return _read(graph, "columns", graph.num_features) if graph.origin.has_stored_features else None
 
 
 def read_edge_columns(graph: Graph) -> tuple[Column, ...] | None:
-    """Return the columns of the edge features. None: edges have no features.
-
-    Raises:
-        GraphError: the entry in ``meta.json`` is damaged.
-    """
+    """Return the columns of the edge features, checked. None: edges have no features."""
     width = graph.num_edge_features
     return _read(graph, "edge_columns", width) if width else None
 
@@ -68,20 +60,10 @@ class FeatureColumns:
     """Feature columns of a table: numbers, lists of numbers, and one-hot categories.
 
     Example: columns ``age`` of numbers, ``vector`` of lists of 3 numbers and ``color`` of 2
-    categories have ``num_features`` of 6.
-
-    Args:
-        table: the table.
-        columns: names of the columns.
-        named: whether the user names the columns: then a CSV column of texts is read as numbers,
-            and the first text is an error that names the row.
-        categories: columns of categories, with whether the user says so. A column that mixes
-            numbers and texts is refused unless the user says so.
-        options: options that select the columns and the categories, for errors.
-
-    Raises:
-        GraphError: a column has neither numbers, lists of numbers nor categories; or too many
-            categories.
+    categories have ``num_features`` of 6. If the columns are ``named`` by the user, a CSV column of
+    texts is read as numbers, and the first text is an error that names the row. ``categories`` are
+    columns, with whether the user says so: else a column that mixes numbers and texts is refused.
+    ``options`` select the columns and the categories, for errors.
     """
 
     def __init__(
@@ -111,11 +93,7 @@ class FeatureColumns:
         return sum(self._widths)
 
     def described(self) -> list[dict[str, Any]]:
-        """Return name, width and categories of each column, for ``meta.json``.
-
-        Raises:
-            GraphError: the names take over 1 MiB.
-        """
+        """Return name, width and categories of each column, for ``meta.json``, up to 1 MiB."""
         pairs = zip(self._columns, self._widths, strict=True)
         columns = (
             Column(name=name, width=width, categories=self._categories.get(name))
@@ -148,9 +126,6 @@ class FeatureColumns:
         """Yield the features of all rows in order, ``[rows, num_features]`` float32 per batch.
 
         A warning names default features that number the rows, are ids, or parts of a split.
-
-        Raises:
-            GraphError: as ``of_batch``.
         """
         starts = np.append(0, np.cumsum(self._widths)[:-1])
         numbers = _RowNumbers([] if self._named else starts[np.array(self._widths) == 1])
@@ -186,11 +161,7 @@ class FeatureColumns:
                 )
 
     def of_batch(self, batch: Batch) -> Float32Array:
-        """Return the features ``[rows, num_features]`` float32 of a batch.
-
-        Raises:
-            GraphError: a value is missing, or a list has another length; names the row.
-        """
+        """Return the features ``[rows, num_features]`` float32 of a batch; errors name the row."""
         rows = np.empty((len(batch), self.num_features), np.float32)
         first = 0
         for column, width, is_list in zip(self._columns, self._widths, self._lists, strict=True):
@@ -233,11 +204,7 @@ class FeatureColumns:
         raise GraphError(f"{batch.file}: was changed while it was read")
 
     def _measure_widths(self) -> list[int]:
-        """Return the number of features of each column: categories, or the first list's length.
-
-        Raises:
-            GraphError: a list is empty.
-        """
+        """Return the number of features of each column: categories, or the first list's length."""
         sizes = {column: len(names) for column, names in self._categories.items()}
         if not any(self._lists):
             return [sizes.get(column, 1) for column in self._columns]
@@ -280,7 +247,9 @@ def _check_numbers(table: Table, column: str, *, named: bool, option: str) -> No
         raise GraphError(
             f"{table.path}: column {brief(repr(column))}: expected UTF-8; save the table as UTF-8"
         )
-    if not _holds_numbers(kind) and not (named and table.is_csv):
+    # Null: the first rows of CSV are empty; a later text is an error that names the row.
+    holds_numbers = is_number(kind.value_type if _is_list(kind) else kind)
+    if not holds_numbers and not (named and table.is_csv):
         raise GraphError(
             f"{table.path}: column {brief(repr(column))}: expected numbers, lists of numbers or "
             f"texts, got {brief(kind)}; name the feature columns by dataset.{option}=[...]"
@@ -297,15 +266,16 @@ class _RowNumbers:
         self._features = np.asarray(features, np.int64)
         self._firsts: Float32Array | None = None  # first two rows of the features
         self._extremes: list[Array] = []  # minimum, maximum and sum of each feature
-        self._in_line: Array = np.ones(
-            len(self._features), np.bool_
-        )  # whether distances are equal so far
+        #: whether distances are equal so far
+        self._in_line: Array = np.ones(len(self._features), np.bool_)
         self.count = 0  #: number of rows added
 
     def add(self, rows: Float32Array) -> None:
         """Add the next ``rows`` ``[n, num_features]``."""
         if self._firsts is None:
-            self._begin(rows)
+            # Drop features that repeat within the first rows, as most do.
+            few = np.sort(rows[:64, self._features], axis=0)
+            self._keep((few[1:] != few[:-1]).all(axis=0))
             self._firsts = rows[:2, self._features]
         self._keep((rows[:, self._features] == np.floor(rows[:, self._features])).all(axis=0))
         values = rows[:, self._features].astype(np.float64)
@@ -315,18 +285,10 @@ class _RowNumbers:
         extremes = [values.min(axis=0), values.max(axis=0), values.sum(axis=0)]
         if self._extremes:
             least, greatest, total = self._extremes
-            extremes = [
-                np.minimum(extremes[0], least),
-                np.maximum(extremes[1], greatest),
-                extremes[2] + total,
-            ]
+            low, high, part_total = extremes
+            extremes = [np.minimum(low, least), np.maximum(high, greatest), part_total + total]
         self._extremes = extremes
         self.count += len(rows)
-
-    def _begin(self, rows: Float32Array) -> None:
-        """Drop features that repeat within the first rows, as most do."""
-        few = np.sort(rows[:64, self._features], axis=0)
-        self._keep((few[1:] != few[:-1]).all(axis=0))
 
     def _keep(self, selected: Array) -> None:
         self._features, self._in_line = self._features[selected], self._in_line[selected]
@@ -349,15 +311,6 @@ def _is_list(kind: Any) -> bool:
     from pyarrow import types
 
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def _holds_numbers(kind: Any) -> bool:
-    from pyarrow import types
-
-    kind = kind.value_type if _is_list(kind) else kind
-    numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
-    # Null: the first rows of CSV are empty; a later text is an error that names the row.
-    return bool(numeric or types.is_boolean(kind) or types.is_null(kind))
 
 
 def _storage_dtype(kinds: Sequence[Any]) -> str:

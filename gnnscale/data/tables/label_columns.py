@@ -7,18 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gnnscale.core import (
-    Array,
-    BoolArray,
-    Float32Array,
-    GraphError,
-    Int64Array,
-    UInt8Array,
-    brief,
-)
+from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, UInt8Array, brief
 from gnnscale.data.labels import wrapped_label, wrapped_message
 from gnnscale.data.tables.batch import Batch, floats, is_text, plain
-from gnnscale.graph.store_format import MAX_CLASSES, has_label
+from gnnscale.graph.split import has_label
+from gnnscale.graph.store_format import MAX_CLASSES
 
 _LOG = logging.getLogger(__name__)
 #: Kinds of labels: by the column, classes, or regression targets.
@@ -29,6 +22,7 @@ _MAX_NAME_BYTES = 1 << 20
 #: Words of the split with their part: 1 train, 2 valid, 3 test; 0 and null: none.
 _WORDS = {"": 0} | dict.fromkeys(("train", "training"), 1) | {"test": 3, "testing": 3}
 _WORDS |= dict.fromkeys(("valid", "val", "validation", "dev", "development"), 2)
+_ALLOWED_WORDS = "train, valid (val, validation, dev), test, and an empty cell"
 _PARTS = ("train", "valid", "test")
 #: Treatment of training and validation vertices without a label.
 UNLABELED_POLICIES = ("refuse", "drop")
@@ -45,7 +39,6 @@ class RowOrder(Protocol):
 
     def locate(self, index: int, /) -> str:
         """Return ``FILE: row N`` for row ``index``, for errors."""
-        ...
 
 
 def csv_label_type(guessed: Any) -> Any:
@@ -56,21 +49,8 @@ def csv_label_type(guessed: Any) -> Any:
     return float64() if numeric else string()
 
 
-def _unsigned_dtype(kind: Any) -> np.dtype[Any] | None:
-    """Return the NumPy type of an unsigned Arrow type, else None."""
-    from pyarrow import types
-
-    return np.dtype(kind.to_pandas_dtype()) if types.is_unsigned_integer(kind) else None
-
-
 class LabelColumn:
-    """Labels of all vertices, or edges, gathered in batches.
-
-    Args:
-        column: name of the column.
-        kind: one of ``LABEL_KINDS``.
-        option: option that sets the kind, for errors.
-    """
+    """Labels of all vertices, or edges, gathered in batches; ``option`` sets ``kind``."""
 
     def __init__(self, column: str, kind: str, option: str = "label_kind") -> None:
         self.name = column
@@ -83,11 +63,7 @@ class LabelColumn:
         self._name_bytes = 0
 
     def add(self, batch: Batch) -> None:
-        """Append the labels of a batch; null is unknown.
-
-        Raises:
-            GraphError: labels are neither numbers nor texts, or there are too many texts.
-        """
+        """Append the labels of a batch, numbers or texts; null is unknown."""
         array = plain(batch.columns[self._column])
         text = is_text(array.type)
         if self._parts and text != (self._codes is not None):
@@ -97,7 +73,8 @@ class LabelColumn:
             )
         if not text:
             self._parts.append(floats(batch, self._column, np.float64))
-            self._dtype = _unsigned_dtype(array.type)
+            unsigned = str(array.type).startswith("uint")
+            self._dtype = np.dtype(array.type.to_pandas_dtype()) if unsigned else None
             return
         if self._kind == "values":
             raise GraphError(
@@ -131,19 +108,15 @@ class LabelColumn:
         return coded
 
     def finish(self, rows: RowOrder) -> tuple[Array, list[str] | None]:
-        """Return the labels, and the names of classes that are texts or None.
+        """Return the labels, and the names of classes that are texts or None; errors name the row.
 
         Labels are classes ``[n]`` int64, -1 if unknown, or targets ``[n]`` float32, NaN if unknown.
-
-        Raises:
-            GraphError: a label is neither valid nor unknown; names the row.
         """
         parts, self._parts = self._parts, []
         if self._codes is not None:
             return self._named_classes(np.concatenate(parts), rows)
-        regression = self._kind == "values" or (
-            self._kind == "auto" and any(map(_has_fractions, parts))
-        )
+        fractions = ((~np.isnan(part) & (part != np.floor(part))).any() for part in parts)
+        regression = self._kind == "values" or (self._kind == "auto" and any(fractions))
         first, converted = 0, []
         for part in parts:
             converted.append((self._values if regression else self._classes)(part, first, rows))
@@ -196,10 +169,6 @@ class LabelColumn:
         return number_of[codes], names
 
 
-def _has_fractions(labels: Array) -> bool:
-    return bool((~np.isnan(labels) & (labels != np.floor(labels))).any())
-
-
 class SplitColumn:
     """Part of the split of each vertex, or edge, gathered in batches."""
 
@@ -226,7 +195,7 @@ class SplitColumn:
         if not is_text(kind):
             raise GraphError(
                 f"{batch.file}: column {brief(repr(self._column))} holds {brief(array.type)}, a "
-                f"split is told by words: {self._allowed_words()}"
+                f"split is told by words: {_ALLOWED_WORDS}"
             )
         encoded = plain(array).dictionary_encode()
         codes = [_WORDS.get(word.lower(), 255) for word in encoded.dictionary.to_pylist()]
@@ -234,15 +203,9 @@ class SplitColumn:
         if 255 in codes:
             index = int((parts == 255).argmax())
             word = brief(repr(encoded[index].as_py()))
-            raise GraphError(
-                f"{batch.locate(index)}: {brief(self._column)} is {word}, allowed are "
-                f"{self._allowed_words()}"
-            )
+            what = f"{batch.locate(index)}: {brief(self._column)} is {word}"
+            raise GraphError(f"{what}, allowed are {_ALLOWED_WORDS}")
         self._parts.append(parts)
-
-    @staticmethod
-    def _allowed_words() -> str:
-        return "train, valid (val, validation, dev), test, and an empty cell"
 
     def finish(
         self,
@@ -253,19 +216,7 @@ class SplitColumn:
         source: object,
         what: str = "vertices",
     ) -> list[Int64Array]:
-        """Return the vertices, or edges, of training, validation and test.
-
-        Args:
-            labels: labels of all rows.
-            rows: locations of the rows.
-            unlabeled: one of ``UNLABELED_POLICIES``.
-            source: origin of the table, in errors.
-            what: ``vertices`` or ``edges``.
-
-        Raises:
-            GraphError: a part is empty; or a training or validation row has no label, and
-                ``unlabeled`` is ``refuse``.
-        """
+        """Return ``what``, vertices or edges, of training, validation and test, none empty."""
         parts = np.concatenate(self._parts)
         self._parts = []
         wrong = ~has_label(labels) & ((parts == 1) | (parts == 2))
@@ -293,10 +244,7 @@ class SplitColumn:
 
 
 class SplitMasks(SplitColumn):
-    """Part of the split of each vertex, or edge, from one mask per part.
-
-    ``columns`` are the masks of training, validation and test, with their Arrow types.
-    """
+    """Part of the split of each row, from masks of train, valid and test with Arrow types."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         super().__init__(", ".join(columns))

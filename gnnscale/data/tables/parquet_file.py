@@ -65,15 +65,8 @@ class ParquetFile:
     ) -> Iterator[Batch]:
         """Yield columns in batches of up to ``batch_rows`` rows, fewer if texts are long.
 
-        Args:
-            columns: names of the columns.
-            batch_rows: rows of a batch, at most.
-            batch_bytes: bytes of texts in a batch, about; a single row may exceed it.
-            groups: row groups to read. None: all.
-
-        Raises:
-            GraphError: the file is damaged or unpacks to much more memory than its size, or a text
-                is not UTF-8 or too long.
+        A batch has about ``batch_bytes`` of texts; a single row may exceed it. Damaged files, and
+        files that unpack to much more memory than their size, are refused.
         """
         groups = range(self.num_groups) if groups is None else groups
         row = 1 + sum(self._group_rows[: groups.start])
@@ -111,11 +104,12 @@ class ParquetFile:
         """Return the rows of a group to decode at a time; GraphError if the group is too large.
 
         A value of a few bits may be any entry of a dictionary, so the longest entry limits the
-        rows. The entry is read only if the dictionary size alone does not suffice.
+        rows.
         """
         chunks = self._chunks(group, columns)
         self._check_sizes(group, chunks)
-        texts = [chunk for chunk in chunks if not chunk.nested and _is_long(chunk)]
+        number = max(_WIDTHS.values())
+        texts = [c for c in chunks if not c.nested and (c.width is None or c.width > number)]
         sizes = {chunk.path: chunk.value_bytes(batch_bytes) for chunk in texts}
         num_rows = min(batch_rows, self._group_rows[group])
         if num_rows * sum(sizes.values()) > batch_bytes:
@@ -135,13 +129,8 @@ class ParquetFile:
                 path = column.path
                 if not any(path == name or path.startswith(f"{name}.") for name in columns):
                     continue
-                pages = read_pages(
-                    stream,
-                    location.start,
-                    location.num_bytes,
-                    location.num_values,
-                    f"{source}, column {brief(repr(path))}",
-                )
+                extent = (location.start, location.num_bytes, location.num_values)
+                pages = read_pages(stream, *extent, f"{source}, column {brief(repr(path))}")
                 fixed = column.physical_type == "FIXED_LEN_BYTE_ARRAY"
                 chunks.append(
                     ColumnChunk(
@@ -216,8 +205,3 @@ def _index_columns(metadata: Mapping[bytes, bytes] | None) -> list[str]:
     except (KeyError, TypeError, ValueError, RecursionError):
         return []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
-def _is_long(chunk: ColumnChunk) -> bool:
-    """Whether values can be longer than numbers."""
-    return chunk.width is None or chunk.width > max(_WIDTHS.values())

@@ -1,8 +1,7 @@
 """Parser of Parquet footers and page headers, which bounds the size of the decoded pages.
 
 The footer has sizes too, but a decoder uses the headers. Both are in Thrift's compact protocol
-(``FileMetaData`` and ``PageHeader`` of https://github.com/apache/parquet-format). pyarrow is not
-used, since it aborts the process if the statistics of a column are damaged.
+(https://github.com/apache/parquet-format). pyarrow aborts on damaged statistics, so it is not used.
 """
 
 from collections.abc import Mapping
@@ -81,7 +80,12 @@ class ColumnChunk:
     @property
     def page_bytes(self) -> int:
         """Decompressed bytes of the dictionary plus the largest page."""
-        return self.dictionary_bytes + max((_page_memory(page) for page in self.data), default=0)
+        has_lengths = (_DELTA_LENGTHS, _PREFIXES)
+        sizes = (
+            page.unpacked + (_LENGTH_BYTES * page.num_values if page.encoding in has_lengths else 0)
+            for page in self.data
+        )
+        return self.dictionary_bytes + max(sizes, default=0)
 
     @property
     def begins_with_dictionary(self) -> bool:
@@ -89,12 +93,7 @@ class ColumnChunk:
         return bool(self.data) and self.data[0].encoding in _BY_DICTIONARY
 
     def value_bytes(self, batch_bytes: int, longest: int | None = None) -> int:
-        """Return an upper bound on the bytes of a decoded value; for plain pages, the average.
-
-        Args:
-            batch_bytes: bytes of a batch.
-            longest: bytes of the longest entry of the dictionary. None: unknown.
-        """
+        """Return an upper bound on the bytes of a decoded value; ``longest`` entry if known."""
         if self.width is not None:
             return self.width
         entry = self.dictionary_bytes if longest is None else longest
@@ -116,11 +115,6 @@ class ColumnChunk:
         return max(batch_bytes // rows, 1)
 
 
-def _page_memory(page: Page) -> int:
-    lengths = page.encoding in (_DELTA_LENGTHS, _PREFIXES)
-    return page.unpacked + (_LENGTH_BYTES * page.num_values if lengths else 0)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ChunkLocation:
     """Location of a column chunk in the file."""
@@ -131,11 +125,7 @@ class ChunkLocation:
 
 
 def read_footer(stream: IO[bytes], source: str) -> list[list[ChunkLocation]]:
-    """Return the column chunks of every row group, in the order of the schema.
-
-    Raises:
-        GraphError: the footer is damaged, too long or missing.
-    """
+    """Return the column chunks of every row group, in the order of the schema."""
     size = stream.seek(0, 2)
     stream.seek(max(size - _TAIL_BYTES, 0))
     length, magic = int.from_bytes(stream.read(4), "little"), stream.read(4)
@@ -166,18 +156,7 @@ def _chunk_location(fields: dict[int, Any]) -> ChunkLocation:
 def read_pages(
     stream: IO[bytes], start: int, num_bytes: int, num_values: int, source: str
 ) -> tuple[Page, ...]:
-    """Return the pages of a column chunk from their headers.
-
-    Args:
-        stream: the file.
-        start: offset of the first page.
-        num_bytes: bytes of all pages.
-        num_values: values of all pages, after which a decoder stops.
-        source: name of the column, in errors.
-
-    Raises:
-        GraphError: a header is damaged, or a page ends after the chunk.
-    """
+    """Return the pages of a column chunk, up to ``num_values``, from their headers."""
     pages: list[Page] = []
     offset, end = start, start + num_bytes
     while offset < end and num_values > 0:
@@ -229,11 +208,10 @@ def _read_header(
 def _read_struct(
     data: bytes, offset: int, depth: int, schema: Mapping[int, Any]
 ) -> tuple[dict[int, Any], int]:
-    """Return the fields of a Thrift structure at ``offset`` by number, and its end.
+    """Return the fields of a Thrift structure by number, and its end.
 
-    Fields outside ``schema`` are skipped, so a footer of megabytes takes little memory. ``schema``
-    maps a field number to None, or to the schema of a structure or of a list of structures. At most
-    ``depth`` more levels may be nested.
+    Fields outside ``schema`` are skipped, so a footer of megabytes takes little memory. It maps a
+    field number to None, or to the schema of a structure or of a list of structures.
     """
     if depth < 0:
         raise ValueError("nested too deeply")

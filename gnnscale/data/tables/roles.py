@@ -32,10 +32,7 @@ def default_features(
 ) -> list[str]:
     """Return the feature columns if the user names none; log the skipped columns.
 
-    Args:
-        table: table of the vertices.
-        other_roles: columns with another role.
-        categories: columns that the user names as categories, which are always features.
+    ``categories`` are columns that the user names as categories, which are always features.
     """
     free = [name for name in table.names if name not in other_roles]
     parts = _parts(free, table)
@@ -68,10 +65,7 @@ def skip_reason(name: str) -> str:
 
 
 def _parts(names: Sequence[str], table: Table) -> set[str]:
-    """Return the columns that are masks with the name of a part, such as ``train``.
-
-    A single column may be a feature, such as the result of a test, unless it has booleans.
-    """
+    """Return the columns that are masks by name and, if there is only one, by type."""
     from pyarrow import types
 
     matches = {name: match for name in names if (match := _IS_PART.fullmatch(name))}
@@ -80,13 +74,7 @@ def _parts(names: Sequence[str], table: Table) -> set[str]:
 
 
 def warn_of_store(columns: object, categories: Collection[str], path: Path) -> None:
-    """Warn if an earlier release prepared a store with features that are skipped today.
-
-    Args:
-        columns: entry ``columns`` of ``meta.json``, unchecked.
-        categories: columns that the user names as categories.
-        path: directory of the store.
-    """
+    """Warn if an earlier release prepared a store with features that are skipped today."""
     names = (
         [column.get("name") for column in columns if isinstance(column, dict)]
         if isinstance(columns, list)
@@ -114,10 +102,7 @@ def log_features(table: Table, names: Sequence[str]) -> None:
 
 
 def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str]) -> None:
-    """Warn about default features whose name suggests a label or an id.
-
-    ``categories`` are the feature columns of categories.
-    """
+    """Warn about default features, except categories, whose name suggests a label or an id."""
     for name in names:
         role = suspected_role(name)
         if role == "a label":
@@ -144,14 +129,7 @@ def suspected_role(name: str) -> str:
 def find_split(table: Table, option: str, column: str, default: str) -> SplitColumn:
     """Return the split of a table: a column of words, or else three masks.
 
-    Args:
-        table: table of the vertices or the edges.
-        option: option that names the column.
-        column: value of the option.
-        default: default of the option, for which masks may replace the column.
-
-    Raises:
-        GraphError: there is neither the column nor a mask for each part.
+    ``option`` has the value ``column``; masks may replace the column if it is the ``default``.
     """
     if column in table.names or column != default:
         return SplitColumn(table.require_or(option, column, "dataset.split=random"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,21 +36,13 @@ def find_vertices(
     *,
     option: str = "vertices",
 ) -> IntArray | None:
-    """Return the selected vertices in the order of the selection. None: all vertices.
+    """Return ``[n]`` selected vertices in the order of the selection. None: all vertices.
 
-    Args:
-        selection: None or ``all``; ``train``, ``valid`` or ``test``; path of a file of ids:
-            ``.npy``, or a ``.csv`` or ``.parquet`` table with a column ``id``; or ids.
-        graph: the graph.
-        vertex_ids: ``[num_vertices]`` the user's ids. None: ids are vertex numbers.
-        option: option of the selection, for errors.
-
-    Returns:
-        ``[n]`` distinct vertices, of the type of ``graph.indices``.
-
-    Raises:
-        ConfigError: an id is unknown or repeats, or no vertex is selected.
-        GraphError: the file is missing, or has no ids.
+    ``selection`` is None or ``all``; ``train``, ``valid`` or ``test``; path of a file of ids:
+    ``.npy``, or a ``.csv`` or ``.parquet`` table with a column ``id``; or ids. ``vertex_ids`` are
+    the user's ``[num_vertices]`` ids. None: ids are vertex numbers. Raises ConfigError if an id is
+    unknown or repeats, or no vertex is selected, and GraphError if the file is missing or has no
+    ids.
     """
     if selection is None or (isinstance(selection, str) and selection == "all"):
         return None
@@ -83,20 +75,11 @@ def _distinct(
 
 
 def find_pairs(selection: Any, graph: Graph, vertex_ids: pyarrow.Array | None = None) -> IntArray:
-    """Return the selected pairs of vertices in the order of the selection.
+    """Return the selected pairs ``[n, 2]`` of vertices in the order of the selection.
 
-    Args:
-        selection: file, ``.npy`` of ids ``[n, 2]`` or a ``.csv`` or ``.parquet`` table with columns
-            ``source`` and ``target``; or ids ``[n, 2]``.
-        graph: the graph.
-        vertex_ids: ``[num_vertices]`` the user's ids. None: ids are vertex numbers.
-
-    Returns:
-        ``[n, 2]`` vertices, of the type of ``graph.indices``.
-
-    Raises:
-        ConfigError: an id is unknown, or there is no pair.
-        GraphError: the file is missing, or has no pairs of ids.
+    ``selection`` is a file, ``.npy`` of ids ``[n, 2]`` or a ``.csv`` or ``.parquet`` table with
+    columns ``source`` and ``target``; or ids ``[n, 2]``. ``vertex_ids`` and errors are those of
+    ``find_vertices``.
     """
     allowed = f"a file of pairs ({', '.join(_FILES)})"
     what = "a list of pairs such as [[1,2],[1,3]]"
@@ -117,10 +100,7 @@ def _read_selection(
 ) -> tuple[str, list[Any]]:
     """Return ``OPTION=FILE`` for errors, and the ids ``[n]`` of each column."""
     if not isinstance(selection, (str, Path)):
-        ids = _listed_ids(
-            selection, option, listed, num_columns=len(columns), vertex_ids=vertex_ids
-        )
-        return option, ids
+        return option, _listed_ids(selection, option, listed, len(columns), vertex_ids)
     text = str(selection)
     if not text.endswith(_FILES):
         raise ConfigError(f"{option}={brief(selection)}: allowed are {allowed}, or {listed}")
@@ -130,15 +110,16 @@ def _read_selection(
         if array.ndim == 2 and array.shape[1] != 2:
             raise ConfigError(f"{option}: has {array.shape[1]} columns, must be source and target")
         return option, [array] if array.ndim == 1 else list(array.T)
-    return option, _table_ids(Path(selection), columns, vertex_ids)
+    kind = _csv_id_type(vertex_ids)
+    return option, _table_columns(Path(selection), dict.fromkeys(columns, kind))
 
 
 def _listed_ids(
-    selection: Any, option: str, listed: str, *, num_columns: int, vertex_ids: pyarrow.Array | None
+    selection: Any, option: str, listed: str, num_columns: int, vertex_ids: pyarrow.Array | None
 ) -> list[Array]:
     refuse_masked(selection, option)
     values = selection if isinstance(selection, (Sequence, np.ndarray)) else _as_list(selection)
-    texts = vertex_ids is not None and not _has_integers(vertex_ids)
+    texts = vertex_ids is not None and str(vertex_ids.type) not in ("int64", "uint64")
     try:
         ids = np.asarray(values, np.object_ if texts else None)
     except (ValueError, OverflowError):  # a ragged list; a number of many digits
@@ -161,31 +142,27 @@ def _as_list(values: Any) -> Any:
     return np.asarray(values) if hasattr(type(values), "__array__") else [values]
 
 
-def _has_integers(vertex_ids: pyarrow.Array) -> bool:
-    return str(vertex_ids.type) in ("int64", "uint64")
+def _csv_id_type(vertex_ids: pyarrow.Array | None) -> Any:
+    import pyarrow
+
+    return csv_id_type("auto", pyarrow.int64() if vertex_ids is None else vertex_ids.type)
 
 
-def _table_ids(file: Path, columns: tuple[str, ...], vertex_ids: pyarrow.Array | None) -> list[Any]:
-    """Return the Arrow arrays of ids in ``columns`` of a table."""
+def _table_columns(file: Path, types: Mapping[str, Any]) -> list[Any]:
+    """Return Arrow arrays of the columns in a table; ``types`` are those of CSV."""
     import pyarrow
 
     table = Table([file], ",", _TABLE_BYTES)
-    _check_columns(table, file, columns)
-    kind = pyarrow.int64() if vertex_ids is None else vertex_ids.type
-    types = {column: csv_id_type("auto", kind) for column in columns}
-    arrays_by_column: list[list[Any]] = [[] for _ in columns]
-    for batch in table.batches(columns, types, 32):
-        for arrays, column in zip(arrays_by_column, columns, strict=True):
-            refuse_nulls(batch, column)
-            arrays.append(plain(batch.columns[column]))
-    return [pyarrow.concat_arrays(arrays) for arrays in arrays_by_column]
-
-
-def _check_columns(table: Table, file: Path, columns: Sequence[str]) -> None:
-    missing = next((column for column in columns if column not in table.names), None)
+    missing = next((column for column in types if column not in table.names), None)
     if missing is not None:
         have = ", ".join(map(brief, table.names[:12]))
         raise GraphError(f"{file}: has no column {brief(missing)}, it has {have}")
+    arrays_by_column: dict[str, list[Any]] = {column: [] for column in types}
+    for batch in table.batches([*types], types, 32):
+        for column, arrays in arrays_by_column.items():
+            refuse_nulls(batch, column)
+            arrays.append(plain(batch.columns[column]))
+    return [pyarrow.concat_arrays(arrays) for arrays in arrays_by_column.values()]
 
 
 def _vertex_numbers(
@@ -213,14 +190,12 @@ def _look_up(ids: Any, vertex_ids: pyarrow.Array, graph: Graph, option: str) -> 
     from pyarrow import compute
 
     try:
-        requested = (pyarrow.array(ids) if isinstance(ids, np.ndarray) else ids).cast(
-            vertex_ids.type
-        )
+        requested = pyarrow.array(ids) if isinstance(ids, np.ndarray) else ids
+        requested = requested.cast(vertex_ids.type)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, UnicodeError):
         # An id does not fit the type, or is not UTF-8.
-        raise ConfigError(
-            f"{option}: expected ids of {vertex_ids.type}, as {graph.name} has"
-        ) from None
+        what = f"{option}: expected ids of {vertex_ids.type}, as {graph.name} has"
+        raise ConfigError(what) from None
     numbers = compute.index_in(requested, value_set=vertex_ids)
     if numbers.null_count:
         missing = requested.filter(compute.is_null(numbers))[0].as_py()
@@ -231,21 +206,10 @@ def _look_up(ids: Any, vertex_ids: pyarrow.Array, graph: Graph, option: str) -> 
 def find_kinds(
     file: str, column: str | None, graph: Graph, vertex_ids: pyarrow.Array | None, *, option: str
 ) -> Int32Array:
-    """Return the kind of each vertex in a file, numbered by first appearance.
+    """Return ``[num_vertices]`` int32 kinds, numbered by first appearance in ``file``, else -1.
 
-    Args:
-        file: file of ids as for ``find_vertices``; a table if ``column`` is given.
-        column: column of the kinds. None: all vertices of the file have one kind.
-        graph: the graph.
-        vertex_ids: ``[num_vertices]`` the user's ids. None: ids are vertex numbers.
-        option: option of the file, for errors.
-
-    Returns:
-        ``[num_vertices]`` int32, -1 for a vertex that is not in the file.
-
-    Raises:
-        ConfigError: an id is unknown or repeats, or the file has no id.
-        GraphError: the file or the column is missing, or a cell is empty.
+    ``file`` is one of ``find_vertices``; a table if the kinds are in a ``column``. None: all
+    vertices of the file have one kind.
     """
     kinds = np.full(graph.num_vertices, -1, np.int32)
     if column is None:
@@ -261,27 +225,11 @@ def find_kinds(
         raise ConfigError(
             f"{option}={brief(file)}: expected a column of kinds other than the ids, got {column}"
         )
-    ids, values = _table_columns(Path(file), vertex_ids, column)
-    option = f"{option}={brief(file)}"
-    vertices = _distinct(_vertex_numbers(ids, vertex_ids, graph, option), graph, vertex_ids, option)
-    kinds[vertices] = values.dictionary_encode().indices.to_numpy()
-    return kinds
-
-
-def _table_columns(
-    file: Path, vertex_ids: pyarrow.Array | None, column: str
-) -> tuple[pyarrow.Array, pyarrow.Array]:
-    """Return the ids of a table, and the values of ``column`` as texts."""
     import pyarrow
 
-    table = Table([file], ",", _TABLE_BYTES)
-    _check_columns(table, file, (*_ID, column))
-    kind = pyarrow.int64() if vertex_ids is None else vertex_ids.type
-    types = {_ID[0]: csv_id_type("auto", kind), column: pyarrow.large_string()}
-    arrays_by_column: dict[str, list[Any]] = {name: [] for name in types}
-    for batch in table.batches([*types], types, 32):
-        for name, arrays in arrays_by_column.items():
-            refuse_nulls(batch, name)
-            arrays.append(plain(batch.columns[name]))
-    ids, values = (pyarrow.concat_arrays(arrays) for arrays in arrays_by_column.values())
-    return ids, values.cast(pyarrow.large_string())
+    text = pyarrow.large_string()
+    ids, values = _table_columns(Path(file), {_ID[0]: _csv_id_type(vertex_ids), column: text})
+    option = f"{option}={brief(file)}"
+    vertices = _distinct(_vertex_numbers(ids, vertex_ids, graph, option), graph, vertex_ids, option)
+    kinds[vertices] = values.cast(text).dictionary_encode().indices.to_numpy()
+    return kinds

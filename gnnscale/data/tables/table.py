@@ -63,16 +63,7 @@ class CsvFile:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], batch_bytes: int
     ) -> Iterator[Batch]:
-        """Yield batches of ``batch_bytes`` of text, parsed by threads.
-
-        Args:
-            columns: names of the columns.
-            types: Arrow type of each column.
-            batch_bytes: bytes of text of a batch, about.
-
-        Raises:
-            GraphError: a value is not of its type; names the row.
-        """
+        """Yield batches of about ``batch_bytes`` of text, parsed by threads; names wrong rows."""
 
         def parse(block: _Block) -> None:
             table = self._read(block, columns, types).combine_chunks()
@@ -125,15 +116,11 @@ class CsvFile:
             start, stop = bad_line(block.text, parse)
             line = block.line + block.text.count(b"\n", 0, start)
             text = brief(block.text[start:stop].decode("utf-8", "replace"))
-            raise GraphError(
-                f"{self.path}: row {line - 1} is '{text}' and cannot be read ({_reason(error)})"
-            ) from None
-
-
-def _reason(error: Exception) -> str:
-    # Drops the location in the block: 'In CSV column #1: Row #2: CSV conversion error to ...'.
-    text = str(error)
-    return one_line(text[max(text.rfind("CSV conversion"), text.rfind("CSV parse"), 0) :], 200)
+            # Without the location in the block: 'In CSV column #1: Row #2: CSV conversion error'.
+            reason = str(error)
+            begin = max(reason.rfind("CSV conversion"), reason.rfind("CSV parse"), 0)
+            what = f"cannot be read ({one_line(reason[begin:], 200)})"
+            raise GraphError(f"{self.path}: row {line - 1} is '{text}' and {what}") from None
 
 
 _File: TypeAlias = CsvFile | parquet_file.ParquetFile
@@ -146,16 +133,7 @@ _MAX_ROWS = 1 << 17
 
 
 class Table:
-    """Table of named columns, with rows in the order of its files.
-
-    Args:
-        files: files, all Parquet or all CSV.
-        delimiter: character between the values of CSV.
-        memory_bytes: bytes of prefetched batches, about; a row of any length is read.
-
-    Raises:
-        GraphError: a file is empty or damaged, or has two columns of one name.
-    """
+    """Table of named columns, with rows in the order of its files: all Parquet, or all CSV."""
 
     def __init__(self, files: Sequence[Path], delimiter: str, memory_bytes: int) -> None:
         self.path = files[0].parent if len(files) > 1 else files[0]
@@ -194,10 +172,12 @@ class Table:
             if column not in file.names:
                 listed = ", ".join(brief(name or "''") for name in file.names[:_MAX_NAMED])
                 more = len(file.names) - _MAX_NAMED
+                is_single = isinstance(file, CsvFile) and len(file.names) == 1
+                hint = "; dataset.delimiter says what is between the values" if is_single else ""
                 raise GraphError(
                     f"{file.path}: has no column {brief(repr(column))} (dataset.{option}), it has "
                     f"{listed}{f' and {more} more' if more > 0 else ''}"
-                    f"{suggestion(column, file.names)}{self._hint(file)}"
+                    f"{suggestion(column, file.names)}{hint}"
                 )
         return column
 
@@ -208,11 +188,6 @@ class Table:
         except GraphError as error:
             raise GraphError(f"{error}; if there is none, set {other}") from None
 
-    @staticmethod
-    def _hint(file: _File) -> str:
-        is_single = isinstance(file, CsvFile) and len(file.names) == 1
-        return "; dataset.delimiter says what is between the values" if is_single else ""
-
     def num_rows(self) -> int | None:
         """Return the number of rows, approximate for CSV; None if a file is compressed."""
         counts = [file.num_rows() for file in self._files]
@@ -221,16 +196,7 @@ class Table:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int
     ) -> Iterator[batch.Batch]:
-        """Yield columns in batches.
-
-        Args:
-            columns: names of the columns.
-            types: Arrow type of each column of CSV; Parquet has types.
-            row_bytes: bytes of a decoded row, about.
-
-        Raises:
-            GraphError: a file is damaged, or a value is not of its type; names the row.
-        """
+        """Yield columns in batches of rows of about ``row_bytes``; CSV has ``types``."""
         for file in self._files:
             if isinstance(file, CsvFile):
                 yield from file.batches(columns, types, self.batch_bytes)

@@ -84,12 +84,7 @@ class IdColumn:
         return self._locations.num_rows
 
     def add(self, batch: Batch) -> None:
-        """Append the ids of a batch.
-
-        Raises:
-            GraphError: an id is missing, ids are neither integers nor texts, or texts take too much
-                memory.
-        """
+        """Append the ids of a batch, all integers or all texts; GraphError beyond ``max_bytes``."""
         array = _uniform(batch, self.column, self.id_type)
         self._text_bytes_left -= len(text_buffers(array)[1]) if is_text(array.type) else 0
         if self._text_bytes_left < 0:
@@ -119,11 +114,7 @@ class IdColumn:
         return pyarrow.concat_arrays(arrays)
 
     def map(self) -> IdMap:
-        """Return the map from ids to vertices; no batch may follow.
-
-        Raises:
-            GraphError: an id repeats; names both rows.
-        """
+        """Return the map from ids to vertices; GraphError, naming both rows, if an id repeats."""
         array = self.array()
         id_map = IdMap(self, array)
         if id_map.repeated is not None:
@@ -143,31 +134,17 @@ class IdMap:
         self.type = array.type
         self._size = len(array)
         self._table: ops.IntegerIds | ops.TextIds | None = None
-        self.array: Any = array
-        self.repeated: tuple[int, int] | None = None
         if is_text(array.type):
             self._table = ops.TextIds(*text_buffers(array))
-        else:
-            numbers = self._bits(array)
-            if _counts_up(numbers):
-                #: ids as an Arrow array. None: ids are the vertex numbers, or were released.
-                self.array = None
-                return
+        elif not _counts_up(numbers := self._bits(array)):
             self._table = ops.IntegerIds(numbers)
+        #: ids as an Arrow array. None: ids are the vertex numbers, or were released.
+        self.array: Any = None if self._table is None else array
         #: two vertices with the same id. None: ids are unique.
-        self.repeated = self._table.repeated
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the look-up table."""
-        return 0 if self._table is None else self._table.num_bytes
+        self.repeated = None if self._table is None else self._table.repeated
 
     def find(self, batch: Batch, column: str) -> Array:
-        """Return the vertices, int32 or int64, of the ids in a column.
-
-        Raises:
-            GraphError: an id is not that of a vertex; names the row and the id.
-        """
+        """Return the vertices, int32 or int64, of the ids in a column; errors name row and id."""
         array = _uniform(batch, column, self._column.id_type)
         if is_text(array.type) != is_text(self.type):
             raise GraphError(
@@ -216,15 +193,7 @@ _BATCH_ROWS, _BATCH_BYTES = 1 << 17, 16 << 20
 
 
 def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
-    """Write vertex ids into a store.
-
-    Args:
-        folder: directory of the store.
-        ids: Arrow array of int64, uint64 or large_string without nulls.
-
-    Returns:
-        The entry ``ids`` of ``meta.json``: name of the file, size and SHA-256.
-    """
+    """Write vertex ids of int64, uint64 or large_string into a store; return the ``ids`` entry."""
     import pyarrow
     from pyarrow import parquet
 
@@ -239,15 +208,7 @@ def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
 
 
 def read_ids(graph: Graph) -> pyarrow.Array | None:
-    """Return the user's ids of all vertices.
-
-    Returns:
-        Arrow array ``[num_vertices]`` of int64, uint64 or large_string without nulls. None: ids are
-        0 to ``num_vertices - 1``, as in a graph in memory and in most layouts.
-
-    Raises:
-        GraphError: the file of the ids is missing or damaged, or has not one id per vertex.
-    """
+    """Return the user's ids ``[num_vertices]`` of int64, uint64 or large_string, if any."""
     if graph.path is None:
         return None
     entry = _ids_entry(graph.path)
@@ -285,15 +246,7 @@ def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
 
 
 def read_classes(graph: Graph, *, edges: bool = False) -> list[str] | None:
-    """Return the names of the classes by class number. None: classes have no names.
-
-    Args:
-        graph: the graph.
-        edges: whether to return the classes of edges instead of vertices.
-
-    Raises:
-        GraphError: the entry in ``meta.json`` is damaged.
-    """
+    """Return the names of the classes of vertices or ``edges``. None: they have no names."""
     if graph.path is None:
         return None
     entry = "edge_classes" if edges else "classes"
@@ -322,11 +275,7 @@ def _is_utf8(name: str) -> bool:
 
 
 def check_ids_file(store: Path) -> str | None:
-    """Return the problem of the checksum of a store's file of ids, or None.
-
-    Raises:
-        GraphError: the file of the ids is missing or has another size.
-    """
+    """Return the problem of the checksum of a store's file of ids, or None."""
     entry = _ids_entry(store)
     if entry is None:
         return None

@@ -5,82 +5,44 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gnnscale.core import Access, Array, Int32Array
 from gnnscale.core.artifact.files import size
-from gnnscale.features.disk import MAX_GAP_BYTES, DiskRows
-from gnnscale.features.disk_bandwidth import DiskRates, cached_disk_rates
+from gnnscale.features.disk import MAX_GAP_BYTES, DiskRates, DiskRows, cached_disk_rates
 from gnnscale.features.sharded.store import ShardedStore
-from gnnscale.features.tiered.buffer import MappedRows
+from gnnscale.features.tiered.buffer import MappedRows, SourceReads
 from gnnscale.features.tiered.sizing import Misses, TierSizes
-from gnnscale.features.tiered.source import SourceReads
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Tickets:
-    """Tickets of the reads of a step."""
-
-    local: int
-    remote: int
-    num_local: int  #: local rows to read from the disk
 
 
 class LocalDiskShard:
     """Backing store of the rows of all machines: local rows on disk, remote rows by exchange.
 
-    Both reads of a step start together and overlap.
+    Both reads of a step start together and overlap. OSError: local rows could not be read.
+    PeerLostError: another process is gone.
     """
 
     def __init__(self, rows: ShardedStore, file: DiskRows) -> None:
         """Read local rows from ``file``, and remote rows from ``rows``."""
+        self.num_rows = rows.num_rows  #: rows over all machines
+        self.width, self.num_features = rows.width, rows.num_features
+        self.dtype, self.dtype_name = rows.dtype, rows.dtype_name
         self._rows, self._file = rows, file
-        self._started: dict[int, _Tickets] = {}
+        #: Tickets of local and remote reads, and numbers of local rows, by ticket.
+        self._started: dict[int, tuple[int, int, int]] = {}
         self._num_started = 0
         self._num_local_reads, self._waited_s = 0, 0.0
 
-    @property
-    def num_rows(self) -> int:
-        """Number of rows over all machines."""
-        return self._rows.num_rows
-
-    @property
-    def width(self) -> int:
-        """Elements of a row."""
-        return self._rows.width
-
-    @property
-    def num_features(self) -> int:
-        """Features of a row."""
-        return self._rows.num_features
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The NumPy type in which rows are stored; bfloat16 is uint16."""
-        return self._rows.dtype
-
-    @property
-    def dtype_name(self) -> str:
-        """The name of the element type."""
-        return self._rows.dtype_name
-
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
-        """Start reading row ``vertices[i]`` into ``buffer[slots[i]]``, and return a ticket.
-
-        Raises:
-            PeerLostError: another process is gone.
-        """
+        """Start reading row ``vertices[i]`` into ``buffer[slots[i]]``, and return a ticket."""
         indices = self._rows.local_indices(vertices)
         local, remote = np.flatnonzero(indices >= 0), np.flatnonzero(indices < 0)
         # All processes exchange in each step, also without remote rows.
         exchange = self._rows.start(vertices[remote], buffer, slots[remote])
         read = self._file.start(indices[local], buffer, slots[local])
         self._num_started += 1
-        self._started[self._num_started] = _Tickets(
-            local=read, remote=exchange, num_local=len(local)
-        )
+        self._started[self._num_started] = read, exchange, len(local)
         return self._num_started
 
     def skip(self) -> None:
@@ -92,18 +54,13 @@ class LocalDiskShard:
         return self._rows.profile_rows(vertices)
 
     def finish(self, ticket: int) -> None:
-        """Wait until the rows of ``ticket`` have arrived.
-
-        Raises:
-            OSError: local rows could not be read.
-            PeerLostError: another process is gone.
-        """
-        tickets = self._started.pop(ticket)
+        """Wait until the rows of ``ticket`` have arrived."""
+        read, exchange, num_local = self._started.pop(ticket)
         start = time.perf_counter()
-        self._file.finish(tickets.local)
+        self._file.finish(read)
         self._waited_s += time.perf_counter() - start
-        self._num_local_reads += tickets.num_local
-        self._rows.finish(tickets.remote)
+        self._num_local_reads += num_local
+        self._rows.finish(exchange)
 
     def take_reads(self) -> SourceReads:
         """Return the reads since the last call, with the share of the disk in ``disk``."""
@@ -143,15 +100,9 @@ class DiskShardInfo:
     def local_share(
         self, rows: ShardedStore, misses: Misses, num_users: int
     ) -> tuple[float, float]:
-        """Return the share of local rows among a typical mini-batch's misses, and their disk time.
+        """Return the share of local rows among a batch's misses, and their disk seconds per miss.
 
-        Args:
-            rows: rows of all machines.
-            misses: rows that a mini-batch misses.
-            num_users: workers that share the disk.
-
-        Returns:
-            The share, 0 to 1, and the seconds that the disk takes for the local rows, per miss.
+        ``num_users`` workers share the disk.
         """
         indices = np.sort(rows.local_indices(misses.vertices))
         local, total = replace(misses, vertices=indices[indices >= 0]), max(len(indices), 1)
@@ -164,11 +115,7 @@ class DiskShardInfo:
 
 
 def open_local_file(rows: ShardedStore, max_gap_bytes: int) -> DiskRows:
-    """Open the file of the local rows.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Open the file of the local rows; OSError: it cannot be read."""
     return DiskRows(
         _mapped_shard(rows),
         dtype_name=rows.dtype_name,
@@ -190,5 +137,4 @@ def describe_over_disk(rows: ShardedStore, sizes: TierSizes) -> str:
 
 def _mapped_shard(rows: ShardedStore) -> MappedRows:
     assert isinstance(rows.own, np.memmap)  # mapped from the graph store
-
     return rows.own

@@ -31,12 +31,7 @@ class DeferredWork:
     started: Future[Any]  #: resolves to the work once it has started
 
     def wait(self) -> None:
-        """Wait until the work is done.
-
-        Raises:
-            OSError: the rows could not be read.
-            RuntimeError: another process is gone.
-        """
+        """Wait until the work is done; OSError: no rows. RuntimeError: another process is gone."""
         self.started.result().wait()
 
 
@@ -55,11 +50,7 @@ class LocalShard:
         self._sending = ThreadPoolExecutor(1, thread_name_prefix="rows-read")
 
     def copy(self, indices: IntArray, target: Array, slots: IntArray) -> None:
-        """Copy row ``indices[i]`` to row ``slots[i]`` of ``target``, byte by byte.
-
-        Raises:
-            OSError: a row cannot be read.
-        """
+        """Copy row ``indices[i]`` to row ``slots[i]`` of ``target``, byte by byte."""
         if self._file is None:
             copy_rows(self.rows, indices, target, slots)
         else:
@@ -91,10 +82,7 @@ class LocalShard:
 
 
 def copy_rows(rows: Array, indices: IntArray, target: Array, slots: IntArray) -> None:
-    """Copy row ``indices[i]`` of ``rows`` to row ``slots[i]`` of ``target``, byte by byte.
-
-    The copy releases the GIL.
-    """
+    """Copy row ``indices[i]`` of ``rows`` to row ``slots[i]`` of ``target``, without the GIL."""
     if len(indices):
         ops.copy_rows(_as_bytes(rows), indices, _as_bytes(target), slots, num_threads=1)
 
@@ -110,12 +98,9 @@ NO_MORE = -1
 def owners_of(parts: Sequence[int], rank: int) -> IntArray:
     """Return ``[num_parts]``, the rank from which ``rank`` requests the rows of each shard.
 
-    Processes are paired by their index within the machine, modulo the processes of the machine
-    that has the shard. Example: ``owners_of([1, 1, 0, 0], 3)`` is ``[3, 1]``.
-
-    Args:
-        parts: the shard of each rank. The processes of a machine have one shard, and ranks rise
-            with the index within the machine.
+    Processes are paired by their index within the machine, modulo the processes of the machine that
+    has the shard. ``parts`` is the shard of each rank; a machine has one, and its ranks ascend.
+    Example: ``owners_of([1, 1, 0, 0], 3)`` is ``[3, 1]``.
     """
     ranks_by_part: dict[int, list[int]] = {}
     for peer, part in enumerate(parts):
@@ -154,14 +139,12 @@ class ShardExchange:
         indices: IntArray,
         owners: IntArray,
     ) -> None:
-        """Exchange the rows of ``features``.
+        """Exchange the rows of ``features``, this machine's shard, which ``shard`` reads.
 
         Args:
             group: all processes; the requests use its connections.
-            rows_groups: all processes, over one or more sets of connections. Exchanges use the
-                sets in turn, so that the rows of several exchanges overlap.
-            features: this machine's shard.
-            shard: reader of the shard's rows.
+            rows_groups: all processes, over one or more sets of connections. Exchanges use the sets
+                in turn, so that the rows of several exchanges overlap.
             indices: ``[num_vertices]`` the row of each vertex in ``shard``, -1 for remote rows.
             owners: ``[num_parts]`` the rank from which this process requests each shard's rows.
         """
@@ -182,15 +165,10 @@ class ShardExchange:
         )
 
     def start(self, request: RowRequest) -> RowReceive | None:
-        """Exchange requests with all processes, and start sending and receiving rows.
+        """Exchange requests, and start sending and receiving rows; None: rank 0 reads no more.
 
-        Returns:
-            None if rank 0 reads no more.
-
-        Raises:
-            OSError: rows cannot be read.
-            RuntimeError: another process is gone.
-            ValueError: another process requests a row that this machine does not have.
+        OSError: rows cannot be read. RuntimeError: another process is gone. ValueError: it requests
+        a row that this machine does not have.
         """
         requested = torch.empty_like(request.counts)
         self._group.start_all_to_all(requested, request.counts).wait()

@@ -11,9 +11,8 @@ from gnnscale.core import Array, Int32Array, IntArray
 from gnnscale.distributed.process_group import Group
 from gnnscale.features.disk import DiskRows
 from gnnscale.features.sharded.exchange import LocalShard, ShardExchange, copy_rows
-from gnnscale.features.sharded.reader import RemoteReader
-from gnnscale.features.sharded.transport import ShardTransport
-from gnnscale.features.tiered.source import SourceReads
+from gnnscale.features.sharded.transport import RemoteReader, ShardTransport
+from gnnscale.features.tiered.buffer import SourceReads
 from gnnscale.graph.sharded import ShardedFeatures
 
 #: Exchanges whose rows are on their way at a time, each over its own connections.
@@ -24,7 +23,8 @@ class ShardedStore:
     """The rows of a graph that are sharded across machines: a backing store of a tiered store.
 
     ``start`` queues the exchange of a step and returns; ``finish`` waits for its rows. All
-    processes start the same number of exchanges, in the order of steps.
+    processes start the same number of exchanges, in the order of steps. Methods raise PeerLostError
+    when another process is gone.
 
     Example::
 
@@ -44,17 +44,17 @@ class ShardedStore:
     ) -> None:
         """Open the connections; all processes do so at the same time.
 
-        Args:
-            features: this machine's shard.
-            group: all processes.
-            owners: ``[num_parts]`` the rank from which this process requests each shard's rows.
-            dtype_name: name of the element type.
-            num_features: features of an int8 or int4 row, whose elements are bytes. None: the
-                elements of a row.
+        ``owners`` is ``[num_parts]`` the rank from which this process requests each shard's rows;
+        ``num_features`` is set for int8 and int4 rows, whose elements are bytes.
         """
-        self.num_features = features.shape[1] if num_features is None else num_features
+        self.num_rows = len(features)  #: rows over all machines
+        self.num_machines, self.part = features.num_parts, features.part
+        self.num_own = len(features.rows)  #: local rows
+        self.width = int(features.shape[1])  #: elements of a row
+        self.num_features = self.width if num_features is None else num_features
+        self.dtype: np.dtype[Any] = features.dtype  #: as stored and sent; bfloat16 is uint16
         self.dtype_name = dtype_name
-        self._features = features
+        self.row_bytes = self.width * self.dtype.itemsize
         self._shard = LocalShard(features.rows)
         self._indices = features.places()
         sync, ids, *rows = (group.new_group() for _ in range(2 + _CONCURRENT_EXCHANGES))
@@ -62,41 +62,6 @@ class ShardedStore:
         self._transport = ShardTransport(ShardExchange(ids, rows, *local), sync)
         self._exchange = ShardExchange(sync, [sync], *local)
         self._reader = RemoteReader(self._exchange, self._transport, sync, row_bytes=self.row_bytes)
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows over all machines."""
-        return len(self._features)
-
-    @property
-    def num_machines(self) -> int:
-        """Number of machines."""
-        return self._features.num_parts
-
-    @property
-    def part(self) -> int:
-        """This machine's shard."""
-        return self._features.part
-
-    @property
-    def num_own(self) -> int:
-        """Number of local rows."""
-        return len(self._features.rows)
-
-    @property
-    def width(self) -> int:
-        """Elements of a row."""
-        return int(self._features.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The NumPy type in which rows are stored and sent; bfloat16 is uint16."""
-        return self._features.dtype
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row."""
-        return self.width * self.dtype.itemsize
 
     @property
     def own(self) -> Array:
@@ -117,18 +82,10 @@ class ShardedStore:
         return indices
 
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
-        """Start the exchange of the next step, of row ``vertices[i]`` for ``buffer[slots[i]]``.
+        """Start the next step's exchange, of row ``vertices[i]`` for ``buffer[slots[i]]``.
 
-        Args:
-            vertices: remote rows.
-            buffer: ``[num_slots, width]``.
-            slots: slot of each row in ``buffer``.
-
-        Returns:
-            A ticket for ``finish``.
-
-        Raises:
-            PeerLostError: another process is gone, or the store is closed.
+        Vertices are remote; the result is a ticket for ``finish``. PeerLostError: the store is
+        closed.
         """
         return self._transport.start(vertices, buffer, slots)
 
@@ -137,21 +94,14 @@ class ShardedStore:
         self._transport.skip()
 
     def finish(self, ticket: int) -> None:
-        """Wait until the rows of ``ticket`` have arrived.
-
-        Raises:
-            PeerLostError: another process is gone.
-        """
+        """Wait until the rows of ``ticket`` have arrived."""
         self._transport.finish(ticket)
 
     def profile_rows(self, vertices: Array) -> Array:
         """Return ``[n, width]`` rows for a profiling run before the first step.
 
-        Local rows stand in for remote rows: a profiling run uses no values, and its processes
-        need not run in lockstep.
-
-        Raises:
-            RuntimeError: steps have started, whose rows must be expected.
+        Local rows stand in for remote rows, so that processes need not run in lockstep.
+        RuntimeError: steps have started, whose rows must be expected.
         """
         if self._transport.num_started:
             raise RuntimeError("features=shared: a step reads rows that were not expected")
@@ -163,30 +113,15 @@ class ShardedStore:
         return rows
 
     def seconds_per_row(self) -> float:
-        """Measure the seconds to gather and receive a remote row while all processes exchange.
-
-        All processes call this at the same time, before the first step.
-
-        Raises:
-            PeerLostError: another process is gone.
-        """
+        """Measure, in all processes before the first step, the seconds to exchange a row."""
         return self._reader.seconds_per_row(np.flatnonzero(self._indices < 0))
 
     def rank0_reads(self) -> AbstractContextManager[None]:
-        """Let rank 0 ``read`` in the ``with`` block; other ranks serve it, then enter their block.
-
-        All processes call this at the same time.
-
-        Raises:
-            PeerLostError: another process is gone.
-        """
+        """Let rank 0 ``read`` in the ``with`` block; other ranks serve it before their block."""
         return self._reader.rank0_reads()
 
     def read(self, vertices: Array) -> Array:
-        """Return the rows of ``vertices``, ``[n, width]``, within ``rank0_reads``.
-
-        The reads are not counted in ``take_reads``.
-        """
+        """Return the rows of ``vertices``, ``[n, width]``, within ``rank0_reads``; uncounted."""
         rows: Array = np.empty((len(vertices), self.width), self.dtype)
         indices = self._indices[vertices]
         remote, local = np.flatnonzero(indices < 0), np.flatnonzero(indices >= 0)
@@ -203,11 +138,7 @@ class ShardedStore:
     def close(self) -> None:
         """End the exchanges, after all exchanges that any process has started.
 
-        All processes call this at the same time. Threads that wait for rows get them; a later
-        ``start`` raises.
-
-        Raises:
-            PeerLostError: another process is gone.
+        All processes call this at the same time. Threads that wait for rows get them.
         """
         if not self._transport.closed:
             self._transport.close()

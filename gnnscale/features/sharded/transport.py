@@ -1,20 +1,30 @@
-"""Background exchanges of sharded rows: one for each step, in lockstep with all processes."""
+"""Exchanges of sharded rows: in the background, one for each step, and in between for readers."""
 
 from __future__ import annotations
 
 import logging
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 
 from gnnscale.core import Array, Int32Array, IntArray
 from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import Group, PeerLostError, hang_up, peer_lost_error
-from gnnscale.features.sharded.exchange import RowReceive, ShardExchange, copy_rows
-from gnnscale.features.tiered.source import SourceReads
+from gnnscale.distributed.process_group import Group, hang_up
+from gnnscale.distributed.sockets import PeerLostError, peer_lost_error
+from gnnscale.features.sharded.exchange import (
+    NO_MORE,
+    RowReceive,
+    RowRequest,
+    ShardExchange,
+    copy_rows,
+)
+from gnnscale.features.tiered.buffer import SourceReads
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +61,7 @@ class ShardTransport:
     """
 
     def __init__(self, exchange: ShardExchange, group: Group) -> None:
-        """Start the threads.
-
-        Args:
-            exchange: exchanges over connections that only this transport uses.
-            group: all processes; ``close`` uses its connections.
-        """
+        """Start the threads, over connections of ``exchange`` that only this transport uses."""
         self.failure: PeerLostError | None = None  #: reason of the first failed exchange
         self.closed = False  #: whether ``close`` or ``abandon`` has ended the exchanges
         self.num_started = 0  #: exchanges that this process has started
@@ -75,13 +80,9 @@ class ShardTransport:
             thread.start()
 
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
-        """Start the exchange of the next step, of row ``vertices[i]`` for ``buffer[slots[i]]``.
+        """Start the next step's exchange, of row ``vertices[i]`` for ``buffer[slots[i]]``.
 
-        Returns:
-            A ticket for ``finish``.
-
-        Raises:
-            PeerLostError: another process is gone, or this transport is closed.
+        Return a ticket for ``finish``. PeerLostError: a process is gone, or this is closed.
         """
         return self._enqueue(_ExchangeStep(vertices=vertices, buffer=buffer, slots=slots))
 
@@ -92,11 +93,7 @@ class ShardTransport:
             del self._started[ticket]
 
     def finish(self, ticket: int) -> None:
-        """Wait until the rows of ``ticket`` have arrived.
-
-        Raises:
-            PeerLostError: another process is gone.
-        """
+        """Wait until the rows of ``ticket`` have arrived; PeerLostError: a process is gone."""
         with self._lock:
             step = self._started[ticket]
         with STATUS.waits():
@@ -117,10 +114,7 @@ class ShardTransport:
         """End the exchanges, after all exchanges that any process has started.
 
         All processes call this at the same time. Threads that wait for rows get them; a later
-        ``start`` raises.
-
-        Raises:
-            PeerLostError: another process is gone.
+        ``start`` raises. PeerLostError: another process is gone.
         """
         with self._lock:
             self._closing = True
@@ -205,3 +199,71 @@ class ShardTransport:
                 step.done.set()
         self._to_send.put(None)
         self._to_receive.put(None)
+
+
+#: Bytes that each process receives in a probe of the network, and number of probes.
+_PROBE_BYTES, _NUM_PROBES = 4 << 20, 4
+_NO_VERTICES = np.empty(0, np.int32)
+
+
+class RemoteReader:
+    """Reader of remote rows before and between steps; PeerLostError: a process is gone."""
+
+    def __init__(
+        self, exchange: ShardExchange, transport: ShardTransport, group: Group, *, row_bytes: int
+    ) -> None:
+        """Read over the connections of ``group``, and report failures to ``transport``."""
+        self._exchange, self._transport, self._group = exchange, transport, group
+        self._row_bytes = row_bytes
+        self._reading = threading.Lock()
+
+    def seconds_per_row(self, remote: IntArray) -> float:
+        """Measure the seconds to gather and receive a row while all processes exchange.
+
+        All processes call this at the same time; ``remote`` has all remote vertices.
+        """
+        count = min(len(remote), max(_PROBE_BYTES // self._row_bytes, 1))
+        request = self._exchange.request(np.random.default_rng(0).permutation(remote)[:count])
+        seconds = []
+        for _ in range(_NUM_PROBES):
+            self._group.barrier()
+            start = time.perf_counter()
+            self.read(request)
+            seconds.append(time.perf_counter() - start)
+        # The first probe may read the rows of other machines from their disks.
+        return min(seconds[1:]) / max(count, 1)
+
+    @contextmanager
+    def rank0_reads(self) -> Iterator[None]:
+        """Let rank 0 ``read`` in the ``with`` block; other ranks serve it before their block."""
+        if not self._group.is_rank0:
+            with STATUS.waits():
+                self._transport.guard(self._serve)
+            self._transport.raise_failure()
+        yield
+        if self._group.is_rank0:
+            end = self._exchange.request(_NO_VERTICES)
+            end.counts.fill_(NO_MORE)
+            self.read(end)
+
+    def read(self, request: RowRequest) -> torch.Tensor:
+        """Return the requested rows ``[n, row_bytes]`` uint8."""
+        received = torch.empty(0, self._row_bytes, dtype=torch.uint8)
+
+        def exchange() -> None:
+            nonlocal received
+            receive = self._exchange.start(request)
+            if receive is not None:
+                receive.work.wait()
+                received = receive.rows
+
+        with self._reading, STATUS.waits():
+            self._transport.guard(exchange)
+        self._transport.raise_failure()
+        return received
+
+    def _serve(self) -> None:
+        """Send the rows that rank 0 reads, until it reads no more."""
+        nothing = self._exchange.request(_NO_VERTICES)
+        while (receive := self._exchange.start(nothing)) is not None:
+            receive.work.wait()

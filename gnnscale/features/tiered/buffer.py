@@ -1,4 +1,4 @@
-"""Buffer of a tiered store's rows, and the reader that fills it batch by batch."""
+"""Buffer of a tiered store's rows, backing stores of the rows, and the reader between the two."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import os
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from gnnscale.core import Array
+from gnnscale.core import Access, Array, Int32Array
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.core.shared_memory import SharedMemory
+from gnnscale.core.stages import NO_ACCESS
 from gnnscale.features.tiered.planner import PlannedBatch, TierPlanner
-from gnnscale.features.tiered.source import BatchSource, RowSource
 
 #: Bytes that a call makes resident.
 _TOUCHED_BYTES = 64 << 20
@@ -29,6 +29,71 @@ _MAP_FIXED = 0x10
 
 #: Rows of a .npy file.
 MappedRows: TypeAlias = "np.memmap[Any, np.dtype[Any]]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceReads:
+    """Reads of a backing store since its counters were last taken."""
+
+    num_bytes: int = 0  #: bytes, gaps between rows included
+    num_requests: int = 0  #: number of requests
+    disk: Access = NO_ACCESS  #: reads of the disk, for a store that also reads other machines
+
+    def __add__(self, other: SourceReads) -> SourceReads:
+        return SourceReads(
+            num_bytes=self.num_bytes + other.num_bytes,
+            num_requests=self.num_requests + other.num_requests,
+            disk=self.disk + other.disk,
+        )
+
+
+class BatchSource(Protocol):
+    """Reader of rows into a buffer, batch by batch."""
+
+    def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
+        """Start reading row ``vertices[i]`` into ``buffer[slots[i]]``, and return a ticket.
+
+        Called once for each step that reads rows, in the order of steps.
+        """
+
+    def skip(self) -> None:
+        """Note a step that reads no rows, in the order of steps."""
+
+    def finish(self, ticket: int) -> None:
+        """Wait until the rows of ``ticket`` have arrived; OSError: they could not be read."""
+
+    def take_reads(self) -> SourceReads:
+        """Return the reads since the last call."""
+
+    def close(self) -> None:
+        """Wait for pending reads, and release all resources."""
+
+
+class RowSource(BatchSource, Protocol):
+    """Backing store: rows that are read some time before their use."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def width(self) -> int:
+        """Elements of a row."""
+
+    @property
+    def num_features(self) -> int:
+        """Features of a row; an int8 or int4 row has ``width`` bytes instead."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy type in which rows are stored; bfloat16 is uint16."""
+
+    @property
+    def dtype_name(self) -> str:
+        """The name of the element type."""
+
+    def profile_rows(self, vertices: Array) -> Array:
+        """Return ``[n, width]`` rows for a profiling run; other rows may stand in for them."""
 
 
 def slots_of_file(file: MappedRows) -> int:
@@ -44,10 +109,7 @@ def buffer_bytes(num_slots: int, row_bytes: int, file: MappedRows | None = None)
 
 
 def _map_file(file: MappedRows, address: int) -> None:
-    """Map all of ``file`` at ``address``, a page boundary, over the existing mapping.
-
-    Pages are private and writable, like Python's own mapping behind them; nothing writes to them.
-    """
+    """Map all of ``file``, private, at ``address``, a page boundary, over the existing mapping."""
     system = ctypes.CDLL(None, use_errno=True)
     system.mmap.restype = ctypes.c_void_p
     length = ctypes.c_size_t(file.offset + file.nbytes)
@@ -70,10 +132,8 @@ class RowBuffer:
     """Slots of rows, ``[num_slots, width]``; the system allocates a page on its first write.
 
     A thread touches pages from the first slot on, so that reads from the disk need not wait for the
-    system to clear them.
-
-    A file may be mapped onto the first slots. One matrix then has the rows of the file, without a
-    copy, and all other rows.
+    system to clear them. A file may be mapped onto the first slots: one matrix then has its rows,
+    without a copy, and all other rows.
     """
 
     def __init__(
@@ -85,17 +145,10 @@ class RowBuffer:
         file: MappedRows | None = None,
         memory: SharedMemory | None = None,
     ) -> None:
-        """Reserve addresses for ``num_slots`` rows.
+        """Reserve addresses for ``num_slots`` rows of ``width`` elements.
 
-        Args:
-            num_slots: number of slots.
-            width: elements of a row.
-            dtype: element type.
-            file: rows of the first ``slots_of_file`` slots. None: no file.
-            memory: ``buffer_bytes`` of memory that other processes also map. None: private memory.
-
-        Raises:
-            OSError: the file cannot be mapped.
+        ``file`` has the rows of the first ``slots_of_file`` slots. ``memory`` has ``buffer_bytes``
+        that other processes also map; None: private memory.
         """
         self._row_bytes = width * dtype.itemsize
         self._first = 0 if file is None else slots_of_file(file)
@@ -158,13 +211,9 @@ class BatchReader:
     def __init__(
         self, source: BatchSource, planner: TierPlanner, buffer: RowBuffer, *, ahead: int
     ) -> None:
-        """Read rows of ``source`` into ``buffer`` according to ``planner``.
+        """Read rows of ``source`` into ``buffer``, in slots that ``planner`` assigns.
 
-        Args:
-            source: backing store.
-            planner: assigns slots of the buffer.
-            buffer: memory of the rows.
-            ahead: batches that may be in flight or in use at a time.
+        At most ``ahead`` batches are in flight or in use at a time.
         """
         self.source = source
         self.buffer = buffer
@@ -195,13 +244,9 @@ class BatchReader:
         return [self.in_flight[index] for index in range(num_earlier, len(self.in_flight))]
 
     def start(self, vertices: Array | None = None) -> bool:
-        """Plan a batch and start reading its missing rows.
+        """Plan a batch and start to read its rows; False: no free slots, or no batch expected.
 
-        Args:
-            vertices: start this batch, even if the batches after it are unknown.
-
-        Returns:
-            Whether a batch was started: slots were free, and a batch was expected.
+        A batch of ``vertices`` starts even if the batches after it are unknown.
         """
         batch = self._planner.plan(vertices)
         for _ in range(self._planner.take_empty()):

@@ -15,10 +15,9 @@ import numpy as np
 from gnnscale.core import Array
 from gnnscale.distributed.channel import Channel, Message, MessageType
 from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import PeerLostError, record_failure
-from gnnscale.features.tiered.buffer import read_rows
+from gnnscale.distributed.sockets import PeerLostError, record_failure
+from gnnscale.features.tiered.buffer import RowSource, SourceReads, read_rows
 from gnnscale.features.tiered.server import BufferServer
-from gnnscale.features.tiered.source import RowSource, SourceReads
 from gnnscale.features.tiered.store import ReadyRows
 
 #: Seconds to wait for the server's reason after a send has failed.
@@ -26,7 +25,7 @@ _LAST_WORD_S = 2.0
 
 
 class BufferClient:
-    """Requests a worker's rows from a ``BufferServer``, and finds them in the buffer."""
+    """Worker's end of a ``BufferServer``; PeerLostError: the process that reads rows is gone."""
 
     def __init__(
         self,
@@ -38,11 +37,9 @@ class BufferClient:
         reads: bool = False,
         server: BufferServer | None = None,
     ) -> None:
-        """Connect to the server.
+        """Connect to the server by ``channel``, for rows in slots of the buffer ``rows``.
 
         Args:
-            channel: connection to the server.
-            rows: slots of the buffer.
             source: backing store of rows that no step expects.
             lead: steps between the expectation of a step and its reads.
             reads: whether this worker also reads the missing rows of its steps, as the server
@@ -68,13 +65,7 @@ class BufferClient:
             self._finishing.start()
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
-
-        ``ready`` recognizes the step by the identity of the array.
-
-        Raises:
-            PeerLostError: no more rows arrive.
-        """
+        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows."""
         if vertices is None:
             self._send(MessageType.NOTHING)
             return
@@ -89,11 +80,8 @@ class BufferClient:
     def ready(self, vertices: Array) -> ReadyRows:
         """Wait for the rows of ``vertices``, whose slots stay in use until ``served``.
 
-        An array that the next step did not expect belongs to a profiling run.
-
-        Raises:
-            PeerLostError: the process that reads the rows is gone.
-            OSError: the rows could not be read; raised in the process that reads them.
+        An array other than the next step's belongs to a profiling run. OSError: no rows could be
+        read.
         """
         with self._changed:
             expected = bool(self._expected) and self._expected[0] is vertices

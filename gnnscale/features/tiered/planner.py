@@ -23,29 +23,19 @@ class Policy(Protocol):
     @property
     def num_expected(self) -> int:
         """Expected batches that are not served."""
-        ...
 
     def expect(self, vertices: Array) -> None:
         """Append the next batch."""
-        ...
 
     def look_up(self) -> Int32Array:
         """Return ``[n]`` the cache slot of each row of the oldest expected batch, -1 if missing."""
-        ...
 
     def advance(self) -> CacheUpdate:
         """Serve the oldest expected batch, and replace rows."""
-        ...
 
 
 def missing_rows(policy: Policy, batches: Sequence[Array], window: int) -> list[Array]:
-    """Serve ``batches``, and return the rows that each misses.
-
-    Args:
-        policy: policy that expects no batch yet.
-        batches: the next batches, each ``[n]`` vertices.
-        window: batches that the policy looks ahead.
-    """
+    """Serve ``batches`` by a new ``policy``, and return the rows that each misses."""
     following = iter(batches)
     for batch in islice(following, window):
         policy.expect(batch)
@@ -79,9 +69,7 @@ class TierPlanner:
 
     All rows are in one buffer of slots. A missing row gets a free slot and is read into it. If the
     policy caches the row, it stays in that slot, so rows are never copied. The slot of an evicted
-    row is free once all batches planned before the eviction have been served.
-
-    Not thread-safe.
+    row is free once all batches planned before the eviction have been served. Not thread-safe.
     """
 
     def __init__(
@@ -90,7 +78,6 @@ class TierPlanner:
         """Start with an empty cache.
 
         Args:
-            policy: replacement policy.
             num_kept: capacity of the policy, in rows.
             num_staged: additional slots, for rows that are prefetched or not cached.
             window: batches after the planned batch that the policy must know.
@@ -139,17 +126,11 @@ class TierPlanner:
         self._ended = True
 
     def plan(self, vertices: Array | None = None) -> PlannedBatch | None:
-        """Plan the next batch that reads rows.
+        """Plan the next batch that reads rows; the batch ``vertices`` needs no full window.
 
-        Args:
-            vertices: plan this batch, even if the batches after it are unknown.
-
-        Returns:
-            None if the next batch is not ``vertices``, if too few batches are expected, or if no
-            slots are free until an earlier batch has been served.
-
-        Raises:
-            MemoryError: the batch misses more rows than the buffer has slots.
+        None: the next batch is not ``vertices``, too few batches are expected, or no slots are free
+        until an earlier batch has been served. MemoryError: the batch misses more rows than the
+        buffer has slots.
         """
         self._look_ahead()
         while self._expected and self._expected[0] is None:

@@ -107,8 +107,7 @@ class DeviceCacheFilter:
     def host_priority(self, priority: Int32Array) -> Int32Array:
         """Return ``priority`` for host memory, with -1 for rows that the device has.
 
-        The rows of a static cache are exact. For a dynamic cache, the rows of highest priority
-        stand in: the device has them most of the time.
+        For a dynamic cache, the rows of highest priority stand in: they are there most of the time.
         """
         host_priority: Int32Array = priority.copy()
         for rows in self.kept:
@@ -134,11 +133,7 @@ def emulated_cache_bytes(plan: CachePlan | None, graph: Graph, group: Group) -> 
 
 
 def check_dynamic_caches(plan: CachePlan | None) -> None:
-    """Refuse static caches with sharded features: other machines would have to fill them.
-
-    Raises:
-        ConfigError: in every worker alike.
-    """
+    """Refuse static caches with sharded features: other machines would have to fill them."""
     if plan is None:
         return
     for cache in plan.devices:
@@ -156,14 +151,7 @@ class RemoteOnlyPolicy:
     def __init__(
         self, policy: Policy, local_indices: Callable[[Array], Array], *, num_kept: int
     ) -> None:
-        """Wrap ``policy``.
-
-        Args:
-            policy: policy of remote rows.
-            local_indices: returns ``[n]`` the index of each vertex among the local rows, -1 for
-                remote rows.
-            num_kept: capacity of ``policy``, in rows.
-        """
+        """Wrap ``policy`` of ``num_kept`` remote rows; remote rows have local index -1."""
         self._policy = policy
         self._local_indices = local_indices
         self._num_kept = num_kept

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 from gnnscale.core import Array, Int32Array
 from gnnscale.distributed.channel import Channel, Message, MessageType
-from gnnscale.distributed.process_group import PeerLostError, record_failure
-from gnnscale.features.tiered.buffer import BatchInFlight, BatchReader
-from gnnscale.features.tiered.source import SourceReads
+from gnnscale.distributed.sockets import PeerLostError, record_failure
+from gnnscale.features.tiered.buffer import BatchInFlight, BatchReader, SourceReads
 
 
 @contextmanager
@@ -31,7 +30,7 @@ class WorkerReadSource:
     """Backing store that delegates the reads of a step to the worker that takes the step.
 
     Each worker takes part in every exchange with other machines, so it is also told of steps
-    without rows.
+    without rows. PeerLostError: a worker is gone.
     """
 
     def __init__(self, channels: Sequence[Channel]) -> None:
@@ -51,11 +50,7 @@ class WorkerReadSource:
         self._turns.append(worker)
 
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
-        """Let the worker read row ``vertices[i]`` into slot ``slots[i]`` of the buffer.
-
-        Raises:
-            PeerLostError: the worker is gone.
-        """
+        """Let the worker read row ``vertices[i]`` into slot ``slots[i]`` of the buffer."""
         del buffer  # the worker has mapped it
         worker = self._turns.popleft()
         with _lost_worker_errors(worker):
@@ -67,11 +62,7 @@ class WorkerReadSource:
         return self._num_started
 
     def skip(self) -> None:
-        """Tell the worker that its step reads no rows.
-
-        Raises:
-            PeerLostError: the worker is gone.
-        """
+        """Tell the worker that its step reads no rows."""
         worker = self._turns.popleft()
         with _lost_worker_errors(worker):
             self._channels[worker].send(MessageType.SKIP)
@@ -83,11 +74,7 @@ class WorkerReadSource:
             self._changed.notify_all()
 
     def finish(self, ticket: int) -> None:
-        """Wait until the rows of ``ticket`` have arrived.
-
-        Raises:
-            PeerLostError: the worker left before they arrived.
-        """
+        """Wait until the rows of ``ticket`` have arrived."""
         with self._changed:
             worker, number = self._tickets.pop(ticket)
             self._changed.wait_for(lambda: self._num_done[worker] >= number or self._ended)
@@ -142,13 +129,7 @@ class BufferServer:
         *,
         delegated: WorkerReadSource | None = None,
     ) -> None:
-        """Serve the workers at the other ends of ``channels``, in the order of local ranks.
-
-        Args:
-            reader: plans and reads batches.
-            channels: connections to the workers.
-            delegated: source of ``reader`` if workers read rows themselves.
-        """
+        """Serve workers by ``channels``; with ``delegated``, workers read rows themselves."""
         self.failure: BaseException | None = None  #: reason that no more rows arrive
         self._reader = reader
         self._delegated = delegated

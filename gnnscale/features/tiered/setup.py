@@ -12,13 +12,19 @@ from gnnscale.core import Array, ConfigError
 from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.distributed.channel import Channel, Message, MessageType, Rendezvous, connect, pair
 from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import Group, PeerLostError, all_gather_object
-from gnnscale.features.tiered.buffer import BatchReader, MappedRows, RowBuffer, buffer_bytes
+from gnnscale.distributed.process_group import Group, all_gather_object
+from gnnscale.distributed.sockets import PeerLostError
+from gnnscale.features.tiered.buffer import (
+    BatchReader,
+    MappedRows,
+    RowBuffer,
+    RowSource,
+    buffer_bytes,
+)
 from gnnscale.features.tiered.client import BufferClient
 from gnnscale.features.tiered.planner import TierPlanner
 from gnnscale.features.tiered.server import BufferServer, WorkerReadSource
 from gnnscale.features.tiered.sizing import SampledBatches, TierSizes
-from gnnscale.features.tiered.source import RowSource
 from gnnscale.features.tiered.store import TieredReader, WorkerBuffer
 
 
@@ -63,12 +69,8 @@ def open_buffer(
 ) -> BufferHandle:
     """Open the buffer of this machine's workers; all processes call this at the same time.
 
-    Args:
-        group: all processes.
-        sample: first batches of this worker.
-        open_source: opens this worker's backing store.
-        plan: plans the buffer; called by the worker of local rank 0.
-        file: file that ``plan`` may map onto the first slots.
+    ``sample`` has the first batches of this worker; the worker of local rank 0 calls ``plan``,
+    which may map ``file`` onto the first slots.
 
     Raises:
         ConfigError: the rows of a step exceed the memory; raised in each worker of the machine.
@@ -111,10 +113,7 @@ def _accept_workers(meeting: Rendezvous, count: int, on_error: ExitStack) -> lis
 
 
 def _lead(
-    channels: Sequence[Channel],
-    sample: SampledBatches,
-    open_source: OpenSource,
-    plan: PlanPool,
+    channels: Sequence[Channel], sample: SampledBatches, open_source: OpenSource, plan: PlanPool
 ) -> BufferHandle:
     """Open the buffer, and send its memory to the other workers."""
     samples = [sample, *(_receive_sample(channel) for channel in channels)]

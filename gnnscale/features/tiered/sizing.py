@@ -59,19 +59,12 @@ def expect_misses(
     num_steps: int,
     num_threads: int,
 ) -> Misses:
-    """Return a mini-batch's expected misses while memory fills up, and after.
+    """Return a mini-batch's expected misses while memory of ``num_kept`` rows fills up, and after.
 
-    The run's first mini-batches are served by the policy. If they do not fill the memory, the
-    misses of later mini-batches follow from the read probabilities of their vertices.
-
-    Args:
-        batches: the run's first mini-batches.
-        num_kept: rows that memory holds.
-        window: mini-batches that the policy looks ahead.
-        priority: ``[num_rows]`` out-degree of each row, also the tie-break order; -1 for rows that
-            are never requested.
-        num_steps: mini-batches of an epoch.
-        num_threads: threads to use; the result does not depend on it.
+    The policy, with its window, serves the run's first ``batches``. If they do not fill the memory,
+    the misses of later mini-batches follow from the read probabilities of their vertices.
+    ``priority`` (``[num_rows]``) has out-degrees, also the tie-break order; -1 for rows that are
+    never requested. An epoch has ``num_steps`` mini-batches.
     """
     num_kept = min(num_kept, len(priority))
     policy = Belady(
@@ -103,12 +96,7 @@ class ReadChances:
 
     @classmethod
     def of(cls, batches: Sequence[Array], degrees: Int32Array) -> ReadChances:
-        """Estimate the probabilities from the vertices of ``batches``.
-
-        Args:
-            batches: sampled mini-batches.
-            degrees: ``[num_vertices]`` out-degree; -1 for vertices that are never requested.
-        """
+        """Estimate chances from sampled ``batches``; a degree of -1 marks rows never requested."""
         num_degrees = int(degrees.max(initial=0)) + 2
         doublings = np.log2(np.arange(num_degrees) + 1.0)
         classes = np.floor(_CLASSES_PER_DOUBLING * doublings).astype(np.int64)
@@ -221,24 +209,11 @@ class Horizon:
 
 
 def size_tier(
-    sample: SampledBatches,
-    horizon: Horizon,
-    *,
-    num_rows: int,
-    row_bytes: int,
-    memory_bytes: int,
+    sample: SampledBatches, horizon: Horizon, *, num_rows: int, row_bytes: int, memory_bytes: int
 ) -> TierSizes:
-    """Divide memory between cached rows, rows in flight, and the next mini-batches.
+    """Divide ``memory_bytes`` between cached rows, rows in flight, and the next mini-batches.
 
-    Args:
-        sample: the run's first mini-batches, of all workers that share the memory.
-        horizon: look-ahead of the store.
-        num_rows: rows of the backing store.
-        row_bytes: bytes of a row.
-        memory_bytes: total memory.
-
-    Raises:
-        ConfigError: the rows of a step exceed the memory.
+    ``sample`` has batches of all workers. ConfigError: the rows of a step exceed the memory.
     """
     batch_rows, workers = sample.max_rows, sample.num_workers
     slot_bytes = row_bytes + _SLOT_BYTES

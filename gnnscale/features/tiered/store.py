@@ -18,10 +18,11 @@ from gnnscale.features.tiered.buffer import (
     BatchReader,
     MappedRows,
     RowBuffer,
+    RowSource,
+    SourceReads,
     read_rows,
 )
 from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.source import RowSource, SourceReads
 from gnnscale.sampling import Block
 
 
@@ -50,40 +51,28 @@ class ReadyRows:
 
 
 class TieredReader(Protocol):
-    """Rows of a backing store for one worker, which expects its steps ahead of their reads.
-
-    One thread may expect while another reads.
-    """
+    """Rows of a backing store for one worker, which expects its steps ahead of their reads."""
 
     lead: int  #: steps between the expectation of a step and its reads
     source: RowSource  #: backing store of all rows
 
     def expect(self, vertices: Array | None) -> None:
         """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows."""
-        ...
 
     def end(self) -> None:
         """Announce that no step follows."""
-        ...
 
     def ready(self, vertices: Array) -> ReadyRows:
-        """Wait for the rows of ``vertices``, whose slots stay in use until ``served``.
-
-        ``vertices`` is recognized as the next step by the identity of the array.
-        """
-        ...
+        """Wait for the rows of ``vertices``, identical to the next step's, and use their slots."""
 
     def served(self, ready: ReadyRows) -> None:
         """Free the slots of a step whose rows have been read."""
-        ...
 
     def read(self, vertices: Array, rows: Array) -> None:
         """Read the row of ``vertices[i]`` into ``rows[i]``, in its stored type, and wait."""
-        ...
 
     def close(self) -> None:
         """Wait for pending reads, and release all resources."""
-        ...
 
 
 class TieredStore(FeatureStore):
@@ -167,14 +156,9 @@ class WorkerBuffer:
         ahead: int,
         file: MappedRows | None = None,
     ) -> None:
-        """Read rows of ``source`` into a buffer according to ``planner``.
+        """Read rows of ``source`` into slots that ``planner`` assigns, ``ahead`` steps at a time.
 
-        Args:
-            source: backing store.
-            planner: assigns slots of the buffer.
-            window: steps that the planner looks ahead.
-            ahead: steps that may be in flight at a time.
-            file: rows of the planner's fixed slots. None: no fixed slots.
+        The planner looks ``window`` steps ahead. ``file`` has the rows of its fixed slots, if any.
         """
         self.lead = window + ahead  #: steps between the expectation of a step and its reads
         buffer = RowBuffer(planner.num_slots, source.width, source.dtype, file=file)
@@ -202,10 +186,7 @@ class WorkerBuffer:
                 self.source.take_reads()
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
-
-        ``ready`` recognizes the step by the identity of the array.
-        """
+        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows."""
         with self._planning:
             self._reader.expect(vertices)
             self._reader.start_all()
@@ -219,8 +200,7 @@ class WorkerBuffer:
     def ready(self, vertices: Array) -> ReadyRows:
         """Wait for the rows of ``vertices``, whose slots stay in use until ``served``.
 
-        An array that the next step did not expect belongs to a profiling run: its rows come from
-        the backing store at once, and nothing changes.
+        An array other than the next step's belongs to a profiling run: its rows are read at once.
         """
         with self._planning:
             step = self._next(vertices)

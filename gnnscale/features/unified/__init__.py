@@ -1,12 +1,15 @@
 """Unified memory: host memory that processes and their GPUs access (PyTorch-Direct, section 4)."""
 
-from gnnscale.features.unified.device import UnifiedDevice, unified_device
 from gnnscale.features.unified.gpu_side import CudaSide, GpuSide, HostSide
-from gnnscale.features.unified.placement import Output, Placement, place
 from gnnscale.features.unified.segment import SharedSegment
 from gnnscale.features.unified.tensor import (
+    Output,
+    Placement,
+    UnifiedDevice,
     UnifiedTensor,
     is_unified,
     mem_advise,
+    place,
     set_propagated_to_cuda,
+    unified_device,
 )

@@ -185,11 +185,7 @@ class CudaSide:
     """The current CUDA device. Not verified on hardware."""
 
     def __init__(self, *, gather: Gather = index_rows) -> None:
-        """Use the current device.
-
-        Raises:
-            ConfigError: there is no CUDA device.
-        """
+        """Use the current device; ConfigError: there is no CUDA device."""
         if not torch.cuda.is_available():
             raise ConfigError("unified memory: expected a CUDA device, torch finds none")
         self.gather = gather
@@ -235,8 +231,7 @@ class CudaSide:
     def allocate_managed(self, num_bytes: int) -> torch.Tensor:
         """Return managed memory (cudaMallocManaged), whose pages migrate between host and GPU.
 
-        Raises:
-            ConfigError: the GPU has less free memory, or cuda-bindings is not installed.
+        ConfigError: the GPU has less free memory, or cuda-bindings is not installed.
         """
         check_free(num_bytes, torch.cuda.mem_get_info(self.device)[0])
         runtime = _runtime()
@@ -264,21 +259,13 @@ class CudaSide:
 
 
 def _check(result: Any, call: str) -> None:
-    """Raise the error that a CUDA call returned, by its number: enum members do not equal numbers.
-
-    Raises:
-        RuntimeError: ``result`` is an error.
-    """
+    """Raise RuntimeError for a CUDA error, by its number: enum members do not equal numbers."""
     if int(result) != 0:
         raise RuntimeError(f"CUDA error {int(result)} of {call} ({result})")
 
 
 def _runtime() -> Any:
-    """Return the bindings of the CUDA runtime, which the extra ``cuda`` installs.
-
-    Raises:
-        ConfigError: they are not installed.
-    """
+    """Return the bindings of the CUDA runtime, which the extra ``cuda`` installs."""
     try:
         return import_module("cuda.bindings.runtime")
     except ImportError as error:

@@ -20,11 +20,7 @@ class SharedSegment:
     """Matrix in shared memory, registered by each process with its GPU."""
 
     def __init__(self, memory: SharedMemory, shape: tuple[int, ...], dtype: str) -> None:
-        """Use ``memory`` as ``shape`` elements of type ``dtype``.
-
-        Raises:
-            ConfigError: the memory is smaller, or torch has no such type.
-        """
+        """Use ``memory`` as ``shape`` elements of ``dtype``; ConfigError: it is too small."""
         self.memory = memory
         self.shape = shape
         self.dtype = dtype  #: name of torch's element type
@@ -39,12 +35,8 @@ class SharedSegment:
     def fill(cls, source: Array, dtype: str | None = None) -> SharedSegment:
         """Return a new segment with the elements of ``source``, also of a mapped file.
 
-        Args:
-            source: an array; bfloat16 is stored as uint16.
-            dtype: name of the element type. None: the array's.
-
-        Raises:
-            ConfigError: there is not enough memory.
+        ``dtype`` is the name of the element type, None for the array's; bfloat16 is stored as
+        uint16. ConfigError: there is not enough memory.
         """
         return cls(SharedMemory.filled(source), source.shape, dtype or source.dtype.name)
 
@@ -65,11 +57,7 @@ class SharedSegment:
 
     @classmethod
     def open(cls, descriptor: int, shape: tuple[int, ...], dtype: str) -> SharedSegment:
-        """Map the segment of another process, whose descriptor this process inherited or received.
-
-        Raises:
-            ConfigError: the file is read-only, or smaller than ``shape``.
-        """
+        """Map a process's segment by its descriptor; ConfigError: it is read-only or too small."""
         return cls(SharedMemory(os.dup(descriptor)), shape, dtype)
 
     @property
@@ -90,11 +78,7 @@ class SharedSegment:
         return self._unregister is not None
 
     def register(self, gpu: GpuSide) -> None:
-        """Give this process's GPU access to the segment, until ``unregister``.
-
-        Raises:
-            ConfigError: the limit of locked memory is too low.
-        """
+        """Give this process's GPU access to the segment; ConfigError: see ``register``."""
         if not self.registered:
             register(self.bytes, gpu)
             self._unregister = weakref.finalize(self, gpu.unregister, self.bytes)
@@ -107,11 +91,7 @@ class SharedSegment:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Return torch's element type with this name.
-
-    Raises:
-        ConfigError: there is no such type.
-    """
+    """Return torch's element type with this name; ConfigError: there is no such type."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise ConfigError(f"segment: torch has no element type {name}")
@@ -119,11 +99,9 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def register(memory: torch.Tensor, gpu: GpuSide) -> None:
-    """Register mapped host memory ``[num_bytes]`` uint8 with a GPU.
+    """Register mapped host memory ``[num_bytes]`` uint8 with a GPU; RuntimeError: it cannot.
 
-    Raises:
-        ConfigError: the memory is read-only or private, or the limit of locked memory is too low.
-        RuntimeError: the GPU cannot register it.
+    ConfigError: the memory is read-only or private, or the limit of locked memory is too low.
     """
     check_shared(memory.data_ptr(), memory.numel())
     try:
@@ -133,14 +111,7 @@ def register(memory: torch.Tensor, gpu: GpuSide) -> None:
 
 
 def check_shared(address: int, num_bytes: int) -> None:
-    """Refuse memory whose mapping is not shared and writable.
-
-    Not all systems can register read-only maps with a GPU; each process would lock its own copy of
-    a private map.
-
-    Raises:
-        ConfigError: the mapping is read-only, private, or missing.
-    """
+    """Refuse memory that is not mapped shared and writable: GPUs register no other, or a copy."""
     checked = address
     for line in Path("/proc/self/maps").read_text().splitlines():
         bounds, access = line.split()[:2]
@@ -158,10 +129,7 @@ def check_shared(address: int, num_bytes: int) -> None:
 
 
 def _locked_memory_error(num_bytes: int, error: Exception) -> ConfigError | None:
-    """Return the error that names the limit of locked memory, if ``num_bytes`` exceed the limit.
-
-    It is checked after registering has failed: some drivers do not count registered memory.
-    """
+    """Return the error that names the limit of locked memory, if ``num_bytes`` exceed the limit."""
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if limit == resource.RLIM_INFINITY or num_bytes <= limit:
         return None

@@ -1,18 +1,18 @@
-"""Tensors in host memory that both the CPU and a GPU compute with (PyTorch-Direct, section 4)."""
+"""Tensors in host memory of CPU and GPU, and torch's device of them (PyTorch-Direct, section 4)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
 import torch
-from torch.overrides import get_default_nowrap_functions
+from torch.overrides import TorchFunctionMode, get_default_nowrap_functions
 
 from gnnscale.core import Array, check_choice
 from gnnscale.features.unified.gpu_side import ADVICE, GpuSide
-from gnnscale.features.unified.placement import Output, Placement, place
 from gnnscale.features.unified.segment import SharedSegment
 
 _T = torch.Tensor
@@ -68,11 +68,7 @@ class UnifiedTensor(torch.Tensor):
     def over(
         segment: SharedSegment, gpu: GpuSide, *, propagated_to_cuda: bool = True
     ) -> UnifiedTensor:
-        """Register a segment with ``gpu``, and return its matrix without a copy.
-
-        Raises:
-            ConfigError: the limit of locked memory is too low.
-        """
+        """Register ``segment`` with ``gpu``, and return its matrix without a copy."""
         segment.register(gpu)
         memory = _UnifiedMemory(bytes=segment.bytes, gpu=gpu, owner=segment)
         return _wrap(segment.tensor, memory, propagated_to_cuda)
@@ -94,24 +90,14 @@ class UnifiedTensor(torch.Tensor):
     def mem_advise(self, advice: str, device: torch.device | str) -> int:
         """Advise the driver about the memory, and return cudaMemAdvise's error code; 0: success.
 
-        Registered memory is not managed and gives a nonzero code.
-
-        Args:
-            advice: one of ``ADVICE``, e.g. ``SetPreferredLocation``.
-            device: device that the advice concerns.
-
-        Raises:
-            ConfigError: the advice is unknown.
+        ``advice`` is one of ``ADVICE``, e.g. ``SetPreferredLocation``. Registered memory is not
+        managed and gives a nonzero code. ConfigError: the advice is unknown.
         """
         check_choice("advice", advice, ADVICE)
         return self._memory.gpu.advise(self._memory.bytes, advice, torch.device(device))
 
     def requires_grad_(self, requires_grad: bool = True) -> UnifiedTensor:
-        """Refuse a gradient.
-
-        Raises:
-            RuntimeError: ``requires_grad`` is True.
-        """
+        """Refuse a gradient; RuntimeError: ``requires_grad`` is True."""
         if requires_grad:
             raise RuntimeError("a unified tensor has no gradient; .cpu() copies it")
         return self
@@ -139,22 +125,12 @@ def is_unified(tensor: torch.Tensor) -> bool:
 
 
 def set_propagated_to_cuda(tensor: torch.Tensor, preferred: bool) -> None:
-    """Set the preference of a unified tensor (table 2).
-
-    Raises:
-        RuntimeError: ``tensor`` is not unified.
-    """
+    """Set the preference of a tensor (table 2); RuntimeError: it is not unified."""
     _unified(tensor, "set_propagated_to_cuda").set_propagated_to_cuda(preferred)
 
 
 def mem_advise(tensor: torch.Tensor, advice: str, device: torch.device | str) -> int:
-    """Advise the driver about a unified tensor's memory (table 2).
-
-    See ``UnifiedTensor.mem_advise``.
-
-    Raises:
-        RuntimeError: ``tensor`` is not unified.
-    """
+    """Advise the driver about a tensor's memory (table 2); RuntimeError: it is not unified."""
     return _unified(tensor, "mem_advise").mem_advise(advice, device)
 
 
@@ -168,15 +144,8 @@ def empty(
 ) -> UnifiedTensor:
     """Return a new unified tensor with uninitialized values.
 
-    Args:
-        shape: shape of the tensor.
-        dtype: element type.
-        gpu: GPU that accesses the memory.
-        propagated_to_cuda: whether operations prefer the GPU.
-        managed: whether pages migrate to the side that touches them (cudaMallocManaged).
-
-    Raises:
-        ConfigError: managed memory exceeds the GPU's free memory.
+    With ``managed``, pages migrate to the side that touches them (cudaMallocManaged). ConfigError:
+    managed memory exceeds the GPU's free memory.
     """
     num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     allocate = gpu.allocate_managed if managed else gpu.allocate
@@ -323,3 +292,106 @@ def _map_tensors(values: Any, change: Callable[[torch.Tensor], torch.Tensor]) ->
 def _is_return_type(values: Any) -> bool:
     """Whether ``values`` is a named result of torch, e.g. of ``max`` over rows."""
     return isinstance(values, tuple) and type(values).__module__ == "torch.return_types"
+
+
+class Output(Enum):
+    """Memory of an operation's result."""
+
+    GPU = "gpu"
+    UNIFIED = "unified"  #: host memory that the GPU also accesses
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Computing side and output of an operation."""
+
+    on_gpu: bool  #: whether the GPU computes the operation; otherwise the CPU
+    output: Output
+    #: whether a unified result prefers the GPU for later operations
+    propagated_to_cuda: bool = False
+
+
+def place(*, has_cpu: bool, has_gpu: bool, prefers: Sequence[bool]) -> Placement:
+    """Return the placement of an operation (PyTorch-Direct, table 3).
+
+    Operands include a CPU tensor that is not a scalar (``has_cpu``), a GPU tensor (``has_gpu``),
+    and at least one unified tensor: ``prefers`` has the ``propagated_to_cuda`` of each.
+    """
+    if not has_cpu and has_gpu:  # the second row
+        if all(prefers):
+            return Placement(on_gpu=True, output=Output.GPU)
+        return Placement(on_gpu=True, output=Output.UNIFIED, propagated_to_cuda=True)
+    if not has_cpu and all(prefers):  # the third row
+        return Placement(on_gpu=True, output=Output.GPU)
+    return Placement(on_gpu=any(prefers), output=Output.UNIFIED)
+
+
+#: Name of the device, as in ``t.to("unified")``.
+NAME = "unified"
+
+
+class UnifiedDevice(str):
+    """Device argument for unified memory, within a ``unified_device`` block.
+
+    ``propagated_to_cuda`` is the preference of new tensors. With ``advise``, an advice and its
+    device before the first write, memory is managed.
+    """
+
+    propagated_to_cuda: bool
+    advise: tuple[str, str] | None
+
+    def __new__(
+        cls, *, propagated_to_cuda: bool = True, advise: tuple[str, str] | None = None
+    ) -> UnifiedDevice:
+        """Create the device; torch's parser sees its name."""
+        device = super().__new__(cls, NAME)
+        device.propagated_to_cuda, device.advise = propagated_to_cuda, advise
+        return device
+
+
+class unified_device(TorchFunctionMode):  # noqa: N801 (a block, as torch's own)
+    """Block in which ``"unified"`` is a device of torch's functions (table 1).
+
+    ``torch.ones(128, device="unified")`` and ``tensor.to("unified")`` return unified tensors.
+    """
+
+    def __init__(self, gpu: GpuSide) -> None:
+        """Share the tensors of the block with ``gpu``."""
+        super().__init__()
+        self._gpu = gpu
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Compute ``func``, and copy a result that should be unified into unified memory."""
+        kwargs = dict(kwargs or {})
+        if func is torch.Tensor.to and len(args) > 1 and _device(args[1]) is not None:
+            return self._copy_to_unified(args[0], _device(args[1]))
+        device = _device(kwargs.get("device"))
+        if device is None:
+            return func(*args, **kwargs)
+        del kwargs["device"]
+        return self._copy_to_unified(
+            args[0] if func is torch.Tensor.to else func(*args, **kwargs), device
+        )
+
+    def _copy_to_unified(self, values: torch.Tensor, device: UnifiedDevice | None) -> UnifiedTensor:
+        assert device is not None
+        out = empty(
+            values.shape,
+            values.dtype,
+            self._gpu,
+            propagated_to_cuda=device.propagated_to_cuda,
+            managed=device.advise is not None,
+        )
+        if device.advise is not None:
+            out.mem_advise(*device.advise)
+        plain(out).copy_(plain(values))
+        return out
+
+
+def _device(device: Any) -> UnifiedDevice | None:
+    """Return the unified device that ``device`` names. None: another device."""
+    if isinstance(device, UnifiedDevice):
+        return device
+    return UnifiedDevice() if isinstance(device, str) and device == NAME else None

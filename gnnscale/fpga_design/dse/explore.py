@@ -35,16 +35,7 @@ class Exploration:
 
 
 def explore(board: Board, goal: Goal, mode: str) -> Exploration:
-    """Explore the designs of ``board``.
-
-    Args:
-        board: the card.
-        goal: mini-batches to optimize for.
-        mode: one of ``MODES``.
-
-    Raises:
-        ConfigError: no design fits; the message names the resource, the die and the excess.
-    """
+    """Explore the designs of ``board``; ConfigError: none fits for lack of a resource."""
     check_choice("mode", mode, MODES)
     start = time.perf_counter()
     refused: tuple[own_model.RejectedDesign, ...] = ()

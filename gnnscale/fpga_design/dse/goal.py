@@ -6,15 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from gnnscale.planner.cost_model import hitgnn
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.cost_model.hitgnn import (
-    ComputeDesign,
-    FpgaCard,
-    LayerWorkload,
-    Phase,
-    limits,
-    phases,
-)
 from gnnscale.planner.simulator.hitgnn import layer_sizes
 from gnnscale.planner.simulator.workload import SimulatedTask
 
@@ -30,52 +23,40 @@ class BatchWorkload:
 
     name: str  #: name of the graph and the model
     size: BatchSize
-    layers: tuple[LayerWorkload, ...]
+    layers: tuple[hitgnn.LayerWorkload, ...]
     local_share: float = 1.0  #: β of eq. 7
 
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """Mini-batches whose mean throughput a design maximizes.
+    """Mini-batches whose mean throughput a design maximizes."""
 
-    Attributes:
-        batches: a card's mini-batch for each graph and model.
-        slices: returns the mini-batches of 1/k of the seeds for an integer k. Slices share
-            neighbors, so that a slice is larger than 1/k of the mini-batch.
-        link_bandwidth: bytes per second from the host to a card.
-    """
-
-    batches: tuple[BatchWorkload, ...]
+    batches: tuple[BatchWorkload, ...]  #: a card's mini-batch for each graph and model
+    #: returns the mini-batches of 1/k of the seeds for an integer k. Slices share neighbors, so
+    #: that a slice is larger than 1/k of the mini-batch
     slices: Callable[[int], tuple[BatchWorkload, ...]]
-    link_bandwidth: float
+    link_bandwidth: float  #: bytes per second from the host to a card
 
     def passes(
         self, batches: Sequence[BatchWorkload], *, clock_hz: float, bandwidth: float, units: int
-    ) -> tuple[tuple[Phase, ...], ...]:
-        """Return the passes of each of ``batches`` on one of ``units`` compute units.
-
-        Args:
-            batches: mini-batches of a compute unit.
-            clock_hz: clock in Hz.
-            bandwidth: bytes per second of the unit's memory.
-            units: number of compute units that share the link.
-        """
+    ) -> tuple[tuple[hitgnn.Phase, ...], ...]:
+        """Return the passes of each of ``batches`` on one of ``units`` compute units."""
         passes = []
         for batch in batches:
-            card = FpgaCard(
+            card = hitgnn.FpgaCard(
                 clock_hz=clock_hz,
                 bandwidth=bandwidth,
                 link_bandwidth=self.link_bandwidth / units,
                 local_share=batch.local_share,
             )
-            passes.append(phases(card, batch.layers))
+            passes.append(hitgnn.phases(card, batch.layers))
         return tuple(passes)
 
 
 def part_of(batch: BatchWorkload, units: int) -> BatchWorkload:
     """Return one of ``units`` equal parts of a mini-batch's work."""
 
-    def cut(layer: LayerWorkload) -> LayerWorkload:
+    def cut(layer: hitgnn.LayerWorkload) -> hitgnn.LayerWorkload:
         parts = {name: getattr(layer, name) / units for name in ("sources", "rows", "edges")}
         return replace(layer, **parts)
 
@@ -85,16 +66,7 @@ def part_of(batch: BatchWorkload, units: int) -> BatchWorkload:
 def make_goal(
     tasks: Sequence[tuple[SimulatedTask, float]], *, batch_size: int, link_bandwidth: float
 ) -> Goal:
-    """Return the goal of training on some graphs.
-
-    Args:
-        tasks: pairs of a task and β of eq. 7, the fraction of input rows in the card's memory.
-        batch_size: seeds of a card's mini-batch.
-        link_bandwidth: bytes per second from the host to a card.
-
-    Raises:
-        ConfigError: the kernels do not support the model.
-    """
+    """Return the goal for pairs of a task and β of eq. 7, the input rows in the card's memory."""
 
     @cache
     def slices(parts: int) -> tuple[BatchWorkload, ...]:
@@ -149,10 +121,12 @@ def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
     return tuple(front)
 
 
-def sum_limits(passes: Iterable[Sequence[Phase]], design: ComputeDesign) -> dict[str, float]:
+def sum_limits(
+    passes: Iterable[Sequence[hitgnn.Phase]], design: hitgnn.ComputeDesign
+) -> dict[str, float]:
     """Return the seconds of all mini-batches' passes by their slowest task; see ``limits``."""
     seconds: dict[str, float] = {}
     for batch in passes:
-        for name, value in limits(batch, design).items():
+        for name, value in hitgnn.limits(batch, design).items():
             seconds[name] = seconds.get(name, 0.0) + value
     return seconds

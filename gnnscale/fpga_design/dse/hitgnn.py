@@ -33,24 +33,12 @@ def dsps(n: Any, m: Any) -> Any:
 
 
 def luts(n: Any, m: Any, *, ways: Any) -> Any:
-    """Return the LUTs of a design, eq. 2.
-
-    Args:
-        n: scatter-gather PEs of a die.
-        m: multiply-accumulate units of a die.
-        ways: PEs of all dies, which the routing network joins.
-    """
+    """Return the LUTs of a design, eq. 2, for n and m of a die and a network of ``ways`` PEs."""
     return LUTS_OF_MULTIPLIER * m + LUTS_OF_PE * n + LUTS_OF_ROUTING * n * np.log2(ways)
 
 
 def explore(board: Board, goal: Goal) -> tuple[Point, ...]:
-    """Return all fitting designs of powers of two, by Algorithm 4.
-
-    All dies with a compute unit get an equal design. Dies with more LUTs come first.
-
-    Raises:
-        ConfigError: not even the smallest design fits on any die.
-    """
+    """Return all fitting designs of powers of two, equal on all dies, by Algorithm 4."""
     points = []
     for n in SIZES_N:
         for m in SIZES_M:
@@ -65,19 +53,10 @@ def explore(board: Board, goal: Goal) -> tuple[Point, ...]:
 
 
 def sweep(die: Die, goal: Goal, *, dies: int, clock_hz: float) -> tuple[int, int, float]:
-    """Return n, m and NVTPS of the fastest design of a die, without templates' restrictions.
+    """Return n, m and NVTPS of the fastest design of a die by Algorithm 4 to the letter.
 
-    This is Algorithm 4 to the letter: n from 1 to n_max and m from 1 to m_max by eq. 1 and 2; the
-    best fitting design wins.
-
-    Args:
-        die: the die.
-        goal: mini-batches to optimize for.
-        dies: dies of the card, each with an equal part of a mini-batch.
-        clock_hz: clock in Hz.
-
-    Raises:
-        ConfigError: not even n = 1 and m = 1 fits.
+    n from 1 to n_max and m from 1 to m_max by eq. 1 and 2 need no templates; each of ``dies`` has
+    an equal part of a mini-batch. Raises ConfigError if not even n = 1 and m = 1 fits.
     """
     free = die.available
     if dsps(1, 1) > free.dsps or luts(1, 1, ways=dies) > free.luts:

@@ -12,16 +12,9 @@ from functools import cache
 from itertools import product
 
 from gnnscale.core import ConfigError
-from gnnscale.fpga_design.dse.goal import (
-    SIZES_M,
-    SIZES_N,
-    BatchWorkload,
-    Goal,
-    Point,
-    sum_limits,
-)
+from gnnscale.fpga_design.dse.goal import SIZES_M, SIZES_N, BatchWorkload, Goal, Point, sum_limits
 from gnnscale.fpga_design.resources import DesignSize, Resources, fit
-from gnnscale.fpga_design.resources.die import MAX_SHARE, Fit
+from gnnscale.fpga_design.resources.processes import MAX_SHARE, Fit
 from gnnscale.planner.cost_model.hitgnn import PE_SIMD, ComputeDesign, gnn_seconds
 from gnnscale.planner.device_spec import ROW_WORDS
 from gnnscale.planner.fpga_board import Board, Die
@@ -43,11 +36,7 @@ class RejectedDesign:
 
 
 def explore(board: Board, goal: Goal) -> tuple[tuple[Point, ...], tuple[RejectedDesign, ...]]:
-    """Return all designs that fit, and all that fit on no die.
-
-    Raises:
-        ConfigError: not even the smallest design fits on any die.
-    """
+    """Return all designs that fit, and all that fit on no die; ConfigError: none fits."""
     points: list[Point] = []
     refused: list[RejectedDesign] = []
     for n, m in product(SIZES_N, SIZES_M):
@@ -128,10 +117,7 @@ def _point(
     units = len(dies)
     groups, slices = groups_of(goal, units, size.row_words)
     passes = goal.passes(
-        slices,
-        clock_hz=board.clock_hz,
-        bandwidth=unit_bandwidth(board, dies),
-        units=units,
+        slices, clock_hz=board.clock_hz, bandwidth=unit_bandwidth(board, dies), units=units
     )
     design = ComputeDesign(n=size.n, m=size.m)
     rates = [

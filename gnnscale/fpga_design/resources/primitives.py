@@ -75,11 +75,8 @@ def memory_of_blocks(width: int, depth: int) -> Resources:
 def memory_of_ultra_blocks(width: int, depth: int, *, folds: bool) -> Resources:
     """Return the resources of a URAM memory.
 
-    Args:
-        width: bits of a word.
-        depth: number of words.
-        folds: whether the bits beyond whole columns share a block between depths: half a word each
-            of twice as many words, down to a byte.
+    If it ``folds``, the bits beyond whole columns share a block between depths: half a word each of
+    twice as many words, down to a byte.
     """
     bits, words = _URAM_SHAPE
     columns, remaining = divmod(width, bits)
@@ -113,9 +110,6 @@ def outlet(width: int, depth: int, *, in_memory: bool) -> Resources:
 
 
 def port(outstanding: int, burst: int, *, directions: int) -> Resources:
-    """Return the resources of a port to device memory, which buffers all outstanding words.
-
-    Vitis HLS reports about 1,000 LUTs per direction for 512-bit adapters.
-    """
+    """Return the resources of a port to device memory, which buffers all outstanding words."""
     buffer = memory_of_blocks(WORD, outstanding * burst)
     return directions * (buffer + Resources(luts=1000, registers=2 * WORD + 1500))

@@ -1,4 +1,4 @@
-"""Resources of each process of a compute unit (``fpga/kernels``).
+"""Resources of each process of a compute unit (``fpga/kernels``), and its fit on a die.
 
 The model counts operators, memories, multiplexers, pipeline registers and loop counters. It omits
 routing, copies by placement and the glue logic of Vitis HLS.
@@ -15,6 +15,7 @@ from gnnscale.fpga_design.resources.design import (
     MULTIPLY,
     READ,
     URAM_READ,
+    VITIS_HLS,
     DesignSize,
     Tool,
 )
@@ -33,7 +34,7 @@ from gnnscale.fpga_design.resources.primitives import (
     selects,
     streams,
 )
-from gnnscale.planner.fpga_board import Resources, total
+from gnnscale.planner.fpga_board import NAMES, Die, Resources, total
 
 # Bits of the tokens in streams (``messages.hpp``).
 _EDGE, _NEED, _ROW, _MESSAGE, _PRODUCT = 97, 34, WORD + 32, WORD + 33, WORD + 256 + 66
@@ -283,3 +284,33 @@ def _ports() -> Resources:
     """Return seven ports to device memory: four read, one writes, and two do both."""
     read = port(_OUTSTANDING, _BURST, directions=1)
     return 5 * read + 2 * port(_OUTSTANDING, _BURST, directions=2)
+
+
+#: Usable fraction of each resource, shell included: fuller dies seldom reach their clock.
+MAX_SHARE = 0.85
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Resources that a design takes of a die."""
+
+    resources: dict[str, Resources]  #: by process, and by shared part such as ``ports``
+    shares: dict[str, float]  #: used fraction by resource, shell included
+
+    @property
+    def fits(self) -> bool:
+        """Whether no resource is fuller than ``MAX_SHARE``."""
+        return all(share <= MAX_SHARE for share in self.shares.values())
+
+    @property
+    def limit(self) -> str:
+        """Fullest resource."""
+        return max(self.shares, key=lambda name: self.shares[name])
+
+
+def fit(size: DesignSize, die: Die, tool: Tool = VITIS_HLS) -> Fit:
+    """Return the fit of one compute unit of a design on a die."""
+    resources = Processes(size, tool).all()
+    used = total(resources.values()) + die.shell
+    shares = {name: getattr(used, name) / getattr(die.has, name) for name in NAMES}
+    return Fit(resources=resources, shares=shares)

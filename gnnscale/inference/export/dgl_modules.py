@@ -1,13 +1,12 @@
 """Conversion of trained models to modules of DGL."""
 
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 
 from torch import Tensor
 
 from gnnscale.inference.export.module_export import (
-    NORM_MODULES,
+    APPNP,
     POOLING,
     WEIGHTS_OF_GRAPH,
     Peer,
@@ -16,10 +15,11 @@ from gnnscale.inference.export.module_export import (
     last_bias,
     last_of,
     literal,
+    module_texts,
     per_head,
+    perceptron,
     renamed,
     transposed,
-    zero,
 )
 from gnnscale.nn import ModelConfig, options
 
@@ -39,14 +39,6 @@ def with_bias(*names: str, sign: int) -> Weight:
 
     return make
 
-
-_OF_PERCEPTRON = {
-    "apply_func.0.weight": renamed("first.weight"),
-    "apply_func.0.bias": renamed("first.bias"),
-    "apply_func.2.weight": renamed("second.weight"),
-    "apply_func.2.bias": renamed("second.bias"),
-    "eps": zero,
-}
 
 LAYERS: Mapping[str, Mapping[str, Weight]] = {
     "GCN": {"weight": transposed("linear.weight"), "bias": renamed("linear.bias")},
@@ -75,7 +67,7 @@ LAYERS: Mapping[str, Mapping[str, Weight]] = {
         "fc_dst.bias": with_bias("linear.bias", "linear_dst.bias", sign=-1),
         "attn": per_head("attention"),
     },
-    "GIN": _OF_PERCEPTRON,
+    "GIN": perceptron("apply_func"),
 }
 
 #: Weights of layers that read edge features. DGL's attention layers have no counterpart.
@@ -85,11 +77,7 @@ OF_EDGES: Mapping[str, Mapping[str, Weight]] = {
 
 MODELS: Mapping[str, Mapping[str, Weight]] = {
     "SGC": {"fc.weight": renamed("layers.0.linear.weight"), "fc.bias": last_bias},
-    "APPNP": {
-        f"{theirs}.{key}": renamed(f"encoder.{ours}.{key}")
-        for theirs, ours in (("lin1", "first"), ("lin2", "second"))
-        for key in ("weight", "bias")
-    },
+    "APPNP": APPNP,
 }
 
 _BOTH_WAYS = "where every edge has its reverse, "
@@ -284,35 +272,17 @@ def _snippet(
     all_parts = _PARTS | _WEIGHTED_PARTS if weighted else _PARTS
     parts = _GINE if edge_width else all_parts[architecture(config)]
     layer, conv, prepare, call = parts[:4]
-    joins, heads = config.jumping != "none", getattr(config, "num_heads", 1)
-    ends = (*widths[:-1], config.hidden) if joins else widths
-    convs: list[str] = []
-    for a, b in pairwise(ends):
-        averages = len(convs) + 1 == config.num_layers and not joins
-        sizes = {"a": a, "b": b, "head": b if averages else b // heads, "heads": heads}
-        convs.append(conv.format(**sizes, hidden=config.hidden, edge_width=edge_width))
-    output, last = "", parts[-1].format(conv="self.convs[-1]")
-    if joins:
-        width = config.hidden * (config.num_layers if config.jumping == "cat" else 1)
-        output = f"        self.lin = nn.Linear({width}, {widths[-1]})\n"
-        joined = "torch.cat(rows, 1)" if config.jumping == "cat" else "torch.stack(rows).amax(0)"
-        last = f"self.lin({joined})"
     hidden = [f"            out = {call.format(conv='conv')}"]
     if config.residual:
         hidden.append("            out = out + h if rows else out")
     hidden.append("            h = norm(out).relu()")
     return _MODEL.format(
-        name=config.name,
         layer=layer,
         before=_LAYER if edge_width else "",
-        convs="\n".join(f"                {text}," for text in convs),
-        norm=NORM_MODULES[config.norm].replace("width", str(config.hidden)),
-        num_norms=config.num_layers - 1 + joins,
-        output=output,
         prepare=prepare,
         hidden="\n".join(hidden),
-        last=last,
         file=values["file"],
+        **module_texts(config, widths, conv, parts[-1].format(conv="self.convs[-1]"), edge_width),
     )
 
 

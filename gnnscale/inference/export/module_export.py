@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,13 +45,8 @@ class Peer:
     ) -> dict[str, Tensor]:
         """Return the weights of ``model`` under the peer's names.
 
-        Args:
-            config: options of the model.
-            model: the model.
-            weighted: whether the program reads edge weights.
-
-        Raises:
-            ConfigError: the architecture has no counterpart.
+        ``weighted`` says whether the program reads edge weights. ConfigError: the architecture has
+        no counterpart.
         """
         name = architecture(config)
         if name not in {**self.layers, **self.models}:
@@ -130,9 +127,7 @@ def transposed(name: str) -> Weight:
 def per_head(name: str, *, repeats: bool = False) -> Weight:
     """Return weight ``[num_heads, width]`` as ``[1, num_heads, width]``.
 
-    Args:
-        name: name of the weight.
-        repeats: return a bias of all heads; averaged heads share one bias, which is repeated.
+    With ``repeats``, return a bias of all heads; averaged heads share one bias, which is repeated.
     """
 
     def make(layer: Mapping[str, Tensor], heads: int) -> Tensor:
@@ -155,6 +150,24 @@ def last_of(*names: str) -> Weight:
     return lambda weights, _: next(weights[name] for name in reversed(names) if name in weights)
 
 
+def perceptron(prefix: str) -> dict[str, Weight]:
+    """Return the weights of a GIN layer whose perceptron, ``prefix``, is an ``nn.Sequential``."""
+    weights = {
+        f"{prefix}.{index}.{key}": renamed(f"{name}.{key}")
+        for index, name in ((0, "first"), (2, "second"))
+        for key in ("weight", "bias")
+    }
+    return {**weights, "eps": zero}
+
+
+#: Weights of APPNP, whose products have the names ``lin1`` and ``lin2``.
+APPNP: Mapping[str, Weight] = {
+    f"{theirs}.{key}": renamed(f"encoder.{ours}.{key}")
+    for theirs, ours in (("lin1", "first"), ("lin2", "second"))
+    for key in ("weight", "bias")
+}
+
+
 def last_bias(weights: Mapping[str, Tensor], _: int) -> Tensor:
     """Return the only bias of a model."""
     return next(tensor for name, tensor in weights.items() if name.endswith("bias"))
@@ -168,6 +181,38 @@ NORM_MODULES = {
     "batch": "nn.BatchNorm1d(width)",
     "layer": "nn.LayerNorm(width)",
 }
+
+
+def module_texts(
+    config: options.LayeredModel, widths: tuple[int, ...], conv: str, last: str, edge_width: int
+) -> dict[str, Any]:
+    """Return the parts of a program that defines a module: its layers, norms and last product.
+
+    ``conv`` is the construction of a layer, ``last`` the call of the last layer.
+    """
+    joins, heads = config.jumping != "none", getattr(config, "num_heads", 1)
+    ends = (*widths[:-1], config.hidden) if joins else widths
+    values = {"hidden": config.hidden, "shares": getattr(config, "share_weights", False)}
+    convs: list[str] = []
+    for a, b in pairwise(ends):
+        averages = len(convs) + 1 == config.num_layers and not joins
+        sizes = {"a": a, "b": b, "head": b if averages else b // heads, "heads": heads}
+        convs.append(conv.format(**values, **sizes, concat=not averages, edge_width=edge_width))
+    output = ""
+    if joins:
+        width = config.hidden * (config.num_layers if config.jumping == "cat" else 1)
+        output = f"        self.lin = nn.Linear({width}, {widths[-1]})\n"
+        joined = "torch.cat(rows, 1)" if config.jumping == "cat" else "torch.stack(rows).amax(0)"
+        last = f"self.lin({joined})"
+    return {
+        "name": config.name,
+        "convs": "\n".join(f"                {text}," for text in convs),
+        "norm": NORM_MODULES[config.norm].replace("width", str(config.hidden)),
+        "num_norms": config.num_layers - 1 + joins,
+        "output": output,
+        "last": last,
+    }
+
 
 #: Hint for notes: where to find the edge weights of a run's graph.
 WEIGHTS_OF_GRAPH = (

@@ -27,17 +27,11 @@ VALUES = "values"
 
 
 def answer(what: str, rows: Float32Array, *, multilabel: bool) -> Array:
-    """Return an output computed from the rows of a model.
+    """Return an output ``what`` computed from the rows ``[n, width]`` of a model.
 
-    Args:
-        what: one of ``ANSWERS``; ``EMBEDDINGS`` or ``VALUES`` return the rows.
-        rows: ``[n, width]``.
-        multilabel: whether a vertex may have several classes.
-
-    Returns:
-        Classes: ``[n]`` int64 with the class of the highest logit; with several labels
-        ``[n, num_classes]`` uint8, 1 for a positive logit. Probabilities: float32, the softmax of
-        a row, or the sigmoid of each logit with several labels.
+    Classes are ``[n]`` int64, the highest logits; with several labels ``[n, num_classes]`` uint8, 1
+    for a positive logit. Probabilities are float32: the softmax of a row, or with several labels
+    the sigmoid of each logit. ``EMBEDDINGS`` and ``VALUES`` are the rows.
     """
     if what == "classes":
         return (rows > 0).astype(np.uint8) if multilabel else rows.argmax(axis=1)
@@ -49,11 +43,7 @@ def answer(what: str, rows: Float32Array, *, multilabel: bool) -> Array:
 
 
 def check_labels(what: str | None, signature: InputSchema) -> None:
-    """Refuse outputs of classes for a model whose labels are values.
-
-    Raises:
-        ConfigError: ``what`` is set, and labels are values.
-    """
+    """Refuse outputs of classes for a model whose labels are values."""
     if what is not None and signature.regression:
         raise ConfigError(
             f"what={what}: expected null, as labels of {signature.graph} are values, not classes"
@@ -63,14 +53,8 @@ def check_labels(what: str | None, signature: InputSchema) -> None:
 def check_layer(layer: int, num_layers: int, *, inference: str, what: str | None) -> int | None:
     """Return the number of layers to compute, from the first; None: all layers.
 
-    Args:
-        layer: index from the end, as in a Python list: -1 is the last layer.
-        num_layers: layers of the model.
-        inference: ``exact`` or ``sampled``.
-        what: output to compute; None if not set.
-
-    Raises:
-        ConfigError: the layer does not exist, or does not support ``inference`` or ``what``.
+    ``layer`` counts from the end: -1 is the last. ConfigError: it does not exist, or does not
+    support ``inference`` or ``what``.
     """
     if what is not None:
         check_choice("what", what, ANSWERS)
@@ -130,8 +114,7 @@ class RowIds:
     def slice(self, first: int, count: int) -> Any:
         """Return the ids of ``count`` rows from row ``first`` on, ``[count]``.
 
-        Returns:
-            An int64 array of vertices, or an Arrow array of user ids.
+        They are an int64 array of vertices, or an Arrow array of user ids.
         """
         if self.vertices is None:
             rows = np.arange(first, first + count)

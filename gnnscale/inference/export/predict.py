@@ -27,8 +27,15 @@ from gnnscale.inference.export.outputs import (
     num_layers_of,
     width_of,
 )
-from gnnscale.inference.export.selection import write_partners, write_scores
-from gnnscale.inference.export.writers import Layout, check_file, check_ids, open_table, row_bytes
+from gnnscale.inference.export.writers import (
+    Layout,
+    check_file,
+    check_ids,
+    open_table,
+    row_bytes,
+    write_partners,
+    write_scores,
+)
 from gnnscale.inference.load_run import (
     TrainedModel,
     check_predicts_others,
@@ -227,9 +234,7 @@ def find_edges(
     Args:
         part: ``all``, or a part of the edge split.
         pairs: pairs to predict instead of edges, as in ``find_pairs``; None: edges of the graph.
-        graph: the graph.
         user_ids: user ids of the vertices; None: ids are vertices.
-        signature: input schema of the model.
 
     Raises:
         ConfigError: the part has no edge, or the model reads features that pairs lack.
@@ -292,17 +297,8 @@ def find_candidates(
 ) -> IntArray | None:
     """Return the possible partners of ``vertices`` in ascending order; None: all vertices.
 
-    Args:
-        selection: selected vertices, as in ``find_vertices``.
-        graph: the graph.
-        user_ids: user ids of the vertices; None: ids are vertices.
-        vertices: ``[n]`` vertices whose partners are listed. A candidate is not its own partner.
-        top: partners of each vertex.
-        option: name of ``top`` in errors.
-
-    Raises:
-        ConfigError: ``find_vertices`` raises it; or a vertex has fewer than ``top`` candidates.
-        GraphError: ``find_vertices`` raises it.
+    ``selection`` is as in ``find_vertices``, which may raise. A candidate is not its own partner.
+    ConfigError, which names ``option``: a vertex has fewer than ``top`` candidates.
     """
     candidates = find_vertices(selection, graph, user_ids, option="candidates")
     count = graph.num_vertices if candidates is None else len(candidates)
@@ -316,12 +312,7 @@ def find_candidates(
 
 
 def _open_graph(config: PredictConfig, run: RunConfig) -> tuple[Graph, TrainedModel]:
-    """Return the graph to predict and the model.
-
-    Raises:
-        ConfigError: the features of another graph differ from those in training.
-        GraphError: the graph is damaged.
-    """
+    """Return the graph to predict and the model."""
     if config.graph is None:
         graph = open_run_task(run, config.run).graph
         return graph, load_trained(config.run, run, graph)

@@ -1,11 +1,10 @@
 """Conversion of trained models to modules of PyTorch Geometric."""
 
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 
 from gnnscale.inference.export.module_export import (
-    NORM_MODULES,
+    APPNP,
     POOLING,
     WEIGHTS_OF_GRAPH,
     Peer,
@@ -14,9 +13,10 @@ from gnnscale.inference.export.module_export import (
     last_bias,
     last_of,
     literal,
+    module_texts,
     per_head,
+    perceptron,
     renamed,
-    zero,
 )
 from gnnscale.nn import ModelConfig, options
 
@@ -48,13 +48,7 @@ LAYERS: Mapping[str, Mapping[str, Weight]] = {
         "lin_l.weight": renamed("linear.weight", "second"),
         "lin_l.bias": renamed("linear.bias"),
     },
-    "GIN": {
-        "nn.0.weight": renamed("first.weight"),
-        "nn.0.bias": renamed("first.bias"),
-        "nn.2.weight": renamed("second.weight"),
-        "nn.2.bias": renamed("second.bias"),
-        "eps": zero,
-    },
+    "GIN": perceptron("nn"),
 }
 
 EDGE_WEIGHTS: Mapping[str, Mapping[str, Weight]] = {
@@ -63,10 +57,7 @@ EDGE_WEIGHTS: Mapping[str, Mapping[str, Weight]] = {
         "att_edge": per_head("attention_edge"),
     },
     "GATv2": {"lin_edge.weight": renamed("edge_linear.weight")},
-    "GIN": {
-        "lin.weight": renamed("edge_linear.weight"),
-        "lin.bias": renamed("edge_linear.bias"),
-    },
+    "GIN": {"lin.weight": renamed("edge_linear.weight"), "lin.bias": renamed("edge_linear.bias")},
 }
 
 #: PyG's SAGEConv and GINConv ignore edge weights; GraphConv and SimpleConv sum weighted messages.
@@ -81,16 +72,10 @@ WEIGHTED: Mapping[str, Mapping[str, Weight]] = {
 
 MODELS: Mapping[str, Mapping[str, Weight]] = {
     "SGC": {"lin.weight": renamed("layers.0.linear.weight"), "lin.bias": last_bias},
-    "APPNP": {
-        f"{theirs}.{key}": renamed(f"encoder.{ours}.{key}")
-        for theirs, ours in (("lin1", "first"), ("lin2", "second"))
-        for key in ("weight", "bias")
-    },
+    "APPNP": APPNP,
 }
 
-NOTES = {
-    "GIN": "torch_geometric.nn.models.GIN has other perceptrons: GINConv itself takes ours",
-}
+NOTES = {"GIN": "torch_geometric.nn.models.GIN has other perceptrons: GINConv itself takes ours"}
 
 #: Arguments of PyG's basic models for norms.
 _NORMS = {
@@ -283,20 +268,6 @@ def _layered(
     if edge_width:
         layer, conv = (text.replace("GINConv", "GINEConv") for text in (layer, conv))
         conv = f"{conv[:-1]}, edge_dim={edge_width})"
-    joins, heads = config.jumping != "none", getattr(config, "num_heads", 1)
-    ends = (*widths[:-1], config.hidden) if joins else widths
-    convs: list[str] = []
-    for a, b in pairwise(ends):
-        averages = len(convs) + 1 == config.num_layers and not joins
-        sizes = {"a": a, "b": b, "head": b if averages else b // heads, "heads": heads}
-        shares = getattr(config, "share_weights", False)
-        convs.append(conv.format(**sizes, concat=not averages, hidden=config.hidden, shares=shares))
-    output, last = "", "self.convs[-1](x, edge_index)"
-    if joins:
-        width = config.hidden * (config.num_layers if config.jumping == "cat" else 1)
-        output = f"        self.lin = nn.Linear({width}, {widths[-1]})\n"
-        joined = "torch.cat(rows, 1)" if config.jumping == "cat" else "torch.stack(rows).amax(0)"
-        last = f"self.lin({joined})"
     hidden = ["            out = conv(x, edge_index)"]
     if config.residual:
         hidden.append("            out = out + x if rows else out")
@@ -305,15 +276,10 @@ def _layered(
     text = _LAYERED.format(
         layer=layer,
         before=_WEIGHTED_GIN if weighted and name == "GIN" else "",
-        name=config.name,
-        convs="\n".join(f"                {text}," for text in convs),
-        norm=NORM_MODULES[config.norm].replace("width", str(config.hidden)),
-        num_norms=config.num_layers - 1 + joins,
-        output=output,
         prepare=_MEAN if weighted and name == "GraphSAGE" else "",
         hidden="\n".join(hidden),
-        last=last,
         file=literal(file),
+        **module_texts(config, widths, conv, "self.convs[-1](x, edge_index)", edge_width),
     )
     return _add_edge_data(text, edge_width, weighted)
 

@@ -97,18 +97,9 @@ def export(config: ExportConfig) -> ExportedWeights:
 def export_model(
     config: ExportConfig, options: ModelConfig, model: TrainableModel, *, weighted: bool
 ) -> ExportedWeights:
-    """Write the weights of a model in memory.
+    """Write the weights of a model in memory, ``weighted`` if edges of its graph have weights.
 
-    Args:
-        config: options of the export.
-        options: options of the model.
-        model: the model.
-        weighted: whether edges of the training graph have weights.
-
-    Raises:
-        ConfigError: the model has no counterpart in the library, or the file exists or has another
-            suffix.
-        OSError: the file cannot be written.
+    ConfigError: the model has no counterpart in the library, or the file is not allowed.
     """
     _check_file(config)
     file = config.file

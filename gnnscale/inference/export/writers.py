@@ -1,17 +1,23 @@
-"""Writers of output rows to Parquet or NumPy files, chunk by chunk."""
+"""Writers of output rows, pair scores and best partners to Parquet or NumPy files, in chunks."""
+
+from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, Float32Array, UInt8Array, brief
+from gnnscale.core import Array, ConfigError, Float32Array, IntArray, UInt8Array, brief
 from gnnscale.core.files import whole_file
 from gnnscale.inference.export.outputs import EMBEDDINGS, RowIds, answer
+
+if TYPE_CHECKING:
+    import pyarrow
+
 
 SUFFIXES = (".parquet", ".npy")
 #: Approximate bytes of a row group, the unit that readers of Parquet load.
@@ -40,16 +46,12 @@ class OutputTable(Protocol):
 
     def write(self, rows: Float32Array) -> None:
         """Append output rows of the model, ``[n, width]``."""
-        ...
 
 
 def check_file(file: Path, *, force: bool) -> None:
     """Refuse a file that cannot be written or overwritten.
 
     With ``force`` a file is replaced, and so is a link, whose target stays unchanged.
-
-    Raises:
-        ConfigError: the suffix is unknown, the file exists, or its folder does not.
     """
     if file.suffix not in SUFFIXES:
         raise ConfigError(
@@ -72,11 +74,7 @@ def ids_file(file: Path) -> Path:
 
 
 def check_ids(file: Path, layout: Layout) -> None:
-    """Refuse text ids in a ``.npy`` file whose fixed width wastes too much disk.
-
-    Raises:
-        ConfigError: names the file, and a format without fixed width.
-    """
+    """Refuse text ids in a ``.npy`` file whose fixed width wastes too much disk."""
     ids = layout.ids
     if file.suffix != ".npy" or not ids.are_texts:
         return
@@ -100,16 +98,9 @@ def row_bytes(file: Path, layout: Layout) -> int:
 
 @contextmanager
 def open_table(file: Path, layout: Layout) -> Iterator[OutputTable]:
-    """Open ``file`` for atomic writing.
+    """Open ``file``, which ``check_file`` allows, for atomic writing.
 
     A ``.npy`` file gets a second file with ids unless the ids are row indices.
-
-    Args:
-        file: a file that ``check_file`` allows.
-        layout: content of the file.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     if file.suffix == ".parquet":
         with whole_file(file, wait=False) as stream:
@@ -209,11 +200,14 @@ class _Npy:
 
     def write(self, rows: Float32Array) -> None:
         values = answer(self._output, rows, multilabel=self._layout.multilabel)
-        self._stream.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+        _append(self._stream, values)
         if self._ids is not None:
-            ids = np.ascontiguousarray(self._layout.ids.array(self._first, len(rows)))
-            self._ids.write(ids.view(np.uint8).data)
+            _append(self._ids, self._layout.ids.array(self._first, len(rows)))
         self._first += len(rows)
+
+
+def _append(stream: IO[bytes], array: Any) -> None:
+    stream.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def write_header(stream: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int]) -> None:
@@ -230,11 +224,7 @@ def _class_lists(pa: Any, is_class: UInt8Array, classes: Any) -> Any:
 
 
 def load_pyarrow() -> Any:
-    """Return the module ``pyarrow``.
-
-    Raises:
-        ConfigError: pyarrow is not installed.
-    """
+    """Return the module ``pyarrow``; ConfigError: it is not installed."""
     try:
         import pyarrow
     except ImportError:
@@ -243,3 +233,83 @@ def load_pyarrow() -> Any:
             "pyarrow, or use out=FILE.npy"
         ) from None
     return pyarrow
+
+
+def write_scores(
+    file: Path, pairs: IntArray, scores: Iterable[Float32Array], user_ids: pyarrow.Array | None
+) -> None:
+    """Write chunks of the scores of ``pairs`` ``[n, 2]`` atomically.
+
+    A ``.parquet`` file has columns ``source``, ``target`` and ``score``; a ``.npy`` file has the
+    scores ``[n]``. ``user_ids`` are ``[num_vertices]``; None: ids are vertices. OSError: the file
+    cannot be written.
+    """
+    first = 0
+    if file.suffix == ".npy":
+        with whole_file(file, wait=False) as stream:
+            write_header(stream, np.dtype(np.float32), (len(pairs),))
+            for chunk in scores:
+                _append(stream, chunk)
+        return
+    with _open_parquet(file) as write:
+        for chunk in scores:
+            ends = pairs[first : first + len(chunk)]
+            write(_ids(ends[:, 0], user_ids), _ids(ends[:, 1], user_ids), chunk)
+            first += len(chunk)
+
+
+def write_partners(
+    file: Path,
+    vertices: IntArray,
+    chunks: Iterable[tuple[IntArray, Float32Array]],
+    k: int,
+    user_ids: pyarrow.Array | None,
+) -> None:
+    """Write the ``k`` best partners of each vertex atomically.
+
+    A ``.parquet`` file has ``k`` rows for each vertex, best first, with columns ``source``,
+    ``target`` and ``score``. A ``.npy`` file has the scores ``[n, k]``, and the file ``.ids.npy``
+    next to it the partners. ``chunks`` have partners and scores ``[s, k]`` of consecutive vertices.
+    """
+    first = 0
+    if file.suffix == ".npy":
+        dtype = RowIds(vertices=vertices[:0], own=user_ids).array(0, 0).dtype
+        with whole_file(file, wait=False) as stream, whole_file(ids_file(file)) as ids:
+            write_header(stream, np.dtype(np.float32), (len(vertices), k))
+            write_header(ids, dtype, (len(vertices), k))
+            for partners, scores in chunks:
+                _append(stream, scores)
+                flat = RowIds(vertices=partners.reshape(-1), own=user_ids)
+                _append(ids, flat.array(0, partners.size))
+        return
+    with _open_parquet(file) as write:
+        for partners, scores in chunks:
+            sources = np.repeat(vertices[first : first + len(partners)], k)
+            targets = partners.reshape(-1)
+            write(_ids(sources, user_ids), _ids(targets, user_ids), scores.reshape(-1))
+            first += len(partners)
+
+
+def _ids(vertices: IntArray, user_ids: pyarrow.Array | None) -> Any:
+    return RowIds(vertices=vertices, own=user_ids).slice(0, len(vertices))
+
+
+@contextmanager
+def _open_parquet(file: Path) -> Iterator[Any]:
+    """Yield a function that appends rows of sources, targets and scores."""
+    pa = load_pyarrow()
+    from pyarrow import parquet
+
+    writer: Any = None
+    with whole_file(file, wait=False) as stream:
+
+        def write(sources: Any, targets: Any, scores: Float32Array) -> None:
+            nonlocal writer
+            columns = {"source": sources, "target": targets, "score": scores}
+            table = pa.table(columns)
+            if writer is None:
+                writer = parquet.ParquetWriter(stream, table.schema)
+            writer.write_table(table)
+
+        yield write
+        writer.close()

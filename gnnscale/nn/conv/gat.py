@@ -9,13 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from gnnscale.nn.attention_ops import attend, edge_scores, pair_scores, with_self_edges
-from gnnscale.nn.conv.linear import (
-    Degrees,
-    GraphLayer,
-    edge_attr_of,
-    linear,
-    warn_unweighted,
-)
+from gnnscale.nn.conv.linear import Degrees, GraphLayer, edge_attr_of, linear, warn_unweighted
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.device_block import DeviceBlock
 from gnnscale.nn.segment_ops import Segments
@@ -45,8 +39,6 @@ class AttentionLayer(GraphLayer):
         """Build a layer.
 
         Args:
-            num_out: features of an output row.
-            num_heads: attention heads.
             average: whether heads are averaged, each of ``num_out`` features; otherwise they are
                 concatenated, each of ``num_out / num_heads`` features.
             edge_dim: features of an edge that scores read; 0: none.
@@ -77,7 +69,6 @@ class AttentionLayer(GraphLayer):
         Args:
             dst_rows: ``[num_dst, num_heads, width]`` float32, projected destinations.
             z: ``[num_src, num_heads, width]`` float32, projected sources.
-            block: the edges.
             attr: ``[num_edges, edge_dim]`` float32 edge features; None: scores read none.
             heads: the layer's heads that ``dst_rows`` and ``z`` hold.
         """
@@ -107,10 +98,7 @@ class AttentionLayer(GraphLayer):
 
 
 def _attr_with_self_edges(block: Block, degrees: Degrees) -> torch.Tensor:
-    """Return the features of the edges of ``with_self_edges(block)``, ``[num_edges, edge_dim]``.
-
-    A vertex's self-edge has the mean of its in-edges' features, zeros without in-edges.
-    """
+    """Return the edge features of ``with_self_edges(block)``; self-edges have in-edges' means."""
     attr = edge_attr_of(block)
     means = Segments(block, degrees).mean(attr)
     edge_ids = np.arange(block.num_dst, block.num_dst + block.num_edges)

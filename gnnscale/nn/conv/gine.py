@@ -26,14 +26,7 @@ class GINELayer(GraphLayer):
     uses_edge_features = True
 
     def __init__(self, num_in: int, num_hidden: int, num_out: int, *, edge_dim: int) -> None:
-        """Build a layer.
-
-        Args:
-            num_in: features of an input row.
-            num_hidden: features of the perceptron's hidden layer.
-            num_out: features of an output row.
-            edge_dim: features of an edge.
-        """
+        """Build a layer for edges of ``edge_dim`` features, with ``num_hidden`` hidden features."""
         super().__init__()
         self.first = nn.Linear(num_in, num_hidden)
         self.second = nn.Linear(num_hidden, num_out)

@@ -13,13 +13,7 @@ from gnnscale.features import Aggregation, FeatureStore
 from gnnscale.graph import list_sums
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.device_block import DeviceBlock, Rule
-from gnnscale.nn.functional import (
-    Activation,
-    aggregate,
-    relu_dropout,
-    sampling_totals,
-    sum_scale,
-)
+from gnnscale.nn.functional import Activation, aggregate, relu_dropout, sampling_totals, sum_scale
 from gnnscale.ops.products import product
 from gnnscale.sampling import Block
 
@@ -63,10 +57,7 @@ class GraphLayer(nn.Module):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices`` in ``store``, aggregated if the layer does so on load.
-
-        The result is the ``x`` of ``update``, without gradient.
-        """
+        """Return the rows of ``vertices`` in ``store``, aggregated if the layer does so on load."""
         return store.gather(vertices, dtype=dtype, num_threads=num_threads)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
@@ -78,19 +69,13 @@ class GraphLayer(nn.Module):
     def prepare(
         self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
     ) -> torch.Tensor:
-        """Activate ``h`` ``[num_src, f]``, and return the ``x`` of ``update``, with gradient.
-
-        By default ``x`` is the activated ``h``, for layers that aggregate in ``update``.
-        """
+        """Activate ``h`` ``[num_src, f]``, and return the ``x`` of ``update``, with gradient."""
         return h if act is None else relu_dropout(h, act)
 
     def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
-        """Return the output rows ``[num_dst, f_out]``.
+        """Return the output rows ``[num_dst, f_out]``, given the result of ``load`` or ``prepare``.
 
-        Args:
-            x: the result of ``load`` or ``prepare``.
-            block: the edges.
-            degrees: None: the block has all neighbors, or the layer uses no degrees.
+        ``degrees`` is None if the block has all neighbors, or the layer uses no degrees.
         """
         raise NotImplementedError
 
@@ -169,9 +154,7 @@ def symmetric(block: Block, degrees: Degrees) -> Aggregation:
     """Return the coefficients of symmetric normalization with full-graph degrees.
 
     ``a[v] = sum_u h_u / sqrt(D(v) D(u))`` over u in N(v) and v itself; see ``GCNLayer``.
-
-    Raises:
-        GraphError: edges have weights, and a source's sum of in-edge weights is unknown.
+    GraphError: edges have weights, and a source's sum of in-edge weights is unknown.
     """
     assert degrees is not None
     sums = degrees[: block.num_src]

@@ -77,13 +77,9 @@ class OptimizerConfig(ABC):
     def learning_rate(
         self, epoch: int, *, epochs: int, metrics: Sequence[float], metric: str
     ) -> float:
-        """Return the learning rate of ``epoch``, without the factor ``warm_up``.
+        """Return the learning rate of ``epoch``, from 0, without the factor ``warm_up``.
 
-        Args:
-            epoch: number of the epoch, from 0.
-            epochs: epochs of the run.
-            metrics: the validation metric of each epoch so far, for ``plateau``.
-            metric: name of the validation metric.
+        ``metrics`` has the validation ``metric`` of each epoch so far, for ``plateau``.
         """
         # The schedule begins after the warm-up.
         epoch, epochs = max(epoch - self.warmup_epochs, 0), epochs - self.warmup_epochs
@@ -158,13 +154,8 @@ class Adam(OptimizerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamW(OptimizerConfig):
+class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
-
-    @property
-    def state_names(self) -> frozenset[str]:
-        """Steps taken, and both moments of the gradient."""
-        return frozenset({"step", "exp_avg", "exp_avg_sq"})
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return ``torch.optim.AdamW`` over the model's parameters."""

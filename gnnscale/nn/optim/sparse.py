@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,32 +45,28 @@ class RowSums:
         )
 
     def total(self, dtype: torch.dtype, *, gate: Tensor | None = None, num_threads: int) -> Tensor:
-        """Compute the sums ``[n, f]``.
+        """Compute the sums ``[n, f]``; 0 where ``gate`` ``[n, f]`` is not above 0."""
+        out = ops.empty((len(self.indptr) - 1, self.rows.shape[1]), dtype)
+        edges, options = self.edges, self.options
+        return ops.aggregate(*edges, **options, gate=gate, out=out, num_threads=num_threads)
 
-        Args:
-            dtype: type of the result, float32 or bfloat16.
-            gate: ``[n, f]``; a sum is 0 where ``gate`` is not above 0. None: no gate.
-            num_threads: threads to use; the result does not depend on it.
-        """
-        return ops.aggregate(
-            self.rows,
-            self.indptr,
-            self.indices,
-            weights=self.weights,
-            self_rows=self.self_rows,
-            self_scale=self.self_scale,
-            num_self=self.num_self,
-            gate=gate,
-            out=ops.empty((len(self.indptr) - 1, self.rows.shape[1]), dtype),
-            num_threads=num_threads,
-        )
+    @property
+    def edges(self) -> tuple[Tensor, Array, Array]:
+        """Positional arguments of native sums: rows, offsets and indices."""
+        return self.rows, self.indptr, self.indices
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of native sums: weights and terms of the rows themselves."""
+        names = ("weights", "self_rows", "self_scale", "num_self")
+        return {name: getattr(self, name) for name in names}
 
 
 class RowOptimizer(ABC):
-    """Update rule for the rows of a table that a step has read.
+    """Update rule for the rows of a table that a step has read; other rows are never touched.
 
-    Memory of rows that no step has read is never touched. The state is part of the state of the
-    optimizer of all weights, so that its checkpoint contains it.
+    The state is part of the state of the optimizer of all weights, so that its checkpoint contains
+    it.
     """
 
     @abstractmethod
@@ -99,15 +96,10 @@ class RowOptimizer(ABC):
         rate: float,
         num_threads: int,
     ) -> None:
-        """Update the rows of ``vertices``, and compute the sums of ``gradients`` meanwhile.
+        """Update the rows of ``vertices``, ``[n]`` distinct, and compute ``gradients`` meanwhile.
 
-        Args:
-            optimizer: optimizer of all weights, with ``rows`` among its parameters.
-            rows: ``[num_vertices, dim]`` float32, without ``grad``.
-            vertices: ``[n]`` distinct ids.
-            gradients: ``[n, dim]`` gradients of the rows of ``vertices``.
-            rate: learning rate.
-            num_threads: threads to use; the result does not depend on it.
+        ``optimizer`` has all weights, ``rows`` ``[num_vertices, dim]`` among them, without
+        ``grad``.
         """
         state = optimizer.state[rows]
         if not state:
@@ -119,11 +111,7 @@ class RowOptimizer(ABC):
 
 
 class LazyAdam(RowOptimizer):
-    """Adam like ``torch.optim.SparseAdam``.
-
-    Each element has both moments. Bias is corrected by the number of all steps, even for rows that
-    few steps have read.
-    """
+    """Adam like ``torch.optim.SparseAdam``; bias is corrected by the number of all steps."""
 
     _BETAS = (0.9, 0.999)
     _EPSILON = 1e-8
@@ -149,13 +137,8 @@ class LazyAdam(RowOptimizer):
             state["exp_avg"],
             state["exp_avg_sq"],
             vertices,
-            gradients.rows,
-            gradients.indptr,
-            gradients.indices,
-            weights=gradients.weights,
-            self_rows=gradients.self_rows,
-            self_scale=gradients.self_scale,
-            num_self=gradients.num_self,
+            *gradients.edges,
+            **gradients.options,
             rate=rate * math.sqrt(1 - beta2**step) / (1 - beta1**step),
             beta1=beta1,
             beta2=beta2,
@@ -193,13 +176,8 @@ class RowWiseAdagrad(RowOptimizer):
             rows,
             state["sum"].numpy(),
             vertices,
-            gradients.rows,
-            gradients.indptr,
-            gradients.indices,
-            weights=gradients.weights,
-            self_rows=gradients.self_rows,
-            self_scale=gradients.self_scale,
-            num_self=gradients.num_self,
+            *gradients.edges,
+            **gradients.options,
             rate=rate,
             epsilon=self._EPSILON,
             num_threads=num_threads,

@@ -45,15 +45,10 @@ def one_way_share(graph: Graph) -> float:
     dst = np.searchsorted(graph.indptr, edges, side="right") - 1
     missing = 0
     for source, vertex in zip(graph.indices[edges], dst, strict=True):
-        missing += not np.any(graph.indices[_list_slice(graph, int(source))] == vertex)
+        is_valid = 0 <= source < graph.num_vertices
+        bounds = graph.indptr[source : source + 2] if is_valid else (0, 0)
+        missing += not np.any(graph.indices[slice(*bounds)] == vertex)
     return missing / len(edges)
-
-
-def _list_slice(graph: Graph, vertex: int) -> slice:
-    """Return the slice of the neighbors of ``vertex``; an empty slice for an id out of range."""
-    if not 0 <= vertex < graph.num_vertices:
-        return slice(0, 0)
-    return slice(int(graph.indptr[vertex]), int(graph.indptr[vertex + 1]))
 
 
 def _undirected(graph: Graph) -> tuple[int, int]:
@@ -117,11 +112,7 @@ class Metis(PartitionerConfig):
 
 
 def metis_tool() -> str:
-    """Return the installed METIS: ``dgl``, or otherwise ``metis`` of pymetis.
-
-    Raises:
-        ConfigError: neither is installed; the message names the package to install.
-    """
+    """Return the installed METIS: ``dgl``, or otherwise ``metis`` of pymetis; else ConfigError."""
     for tool in ("dgl", "metis"):
         if is_installed(tool):
             return tool
@@ -140,17 +131,18 @@ def cut_by_metis(
 ) -> Parts:
     """Cut ``graph`` into parts with sizes proportional to ``shares`` ``[num_parts]``, of any sum.
 
-    METIS makes equal parts on one thread; vertices move afterwards.
-
-    Args:
-        graph: graph to cut.
-        shares: relative sizes of the parts.
-        tool: ``dgl`` or ``metis``.
-        limits: largest vertices, edges and training vertices of a part, over its share.
-        num_threads: threads of the refinement; the result does not depend on it.
+    METIS, of the tool ``dgl`` or ``metis``, makes equal parts on one thread; vertices move
+    afterwards. ``limits`` are the largest vertices, edges and training vertices of a part, over its
+    share. The result does not depend on ``num_threads``.
     """
     undirected = multilevel.make_undirected(graph, "METIS", num_threads=num_threads)
-    weights = _as_distdgl(undirected) if tool == "dgl" else undirected.weights
+    weights = undirected.weights
+    if tool == "dgl":
+        # The constraints of DGL's METIS for a training mask and edges, ``[num_vertices, 4]``.
+        _, degrees, is_train = weights.T
+        is_other = 1 - is_train
+        columns = [is_other, is_train, degrees * is_other, degrees * is_train]
+        weights = np.stack(columns, axis=1)
     answer = run_tool(
         *(tool, undirected.indptr, undirected.indices),
         vertex_weights=weights,
@@ -177,17 +169,6 @@ def _as_parts(
         largest = max(multilevel.balances(graph.weights, refined.owner, num_parts))
         notes.append(f"no closer balance was found than {largest:.3f}")
     return Parts(num_parts=num_parts, owner=refined.owner.astype(np.int16), notes=tuple(notes))
-
-
-def _as_distdgl(graph: multilevel.Undirected) -> Int64Array:
-    """Return the constraints of ``dgl.metis_partition_assignment`` for a training mask.
-
-    With ``balance_ntypes=mask, balance_edges=True`` they are other vertices, training vertices, and
-    the in-degrees of each, ``[num_vertices, 4]``.
-    """
-    _, degrees, is_train = graph.weights.T
-    is_other = 1 - is_train
-    return np.stack([is_other, is_train, degrees * is_other, degrees * is_train], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,10 +204,7 @@ def cut_by_mtkahypar(
     limits: tuple[float, ...] = multilevel.LIMITS,
     num_threads: int,
 ) -> Parts:
-    """Cut ``graph`` into parts with sizes proportional to ``shares`` ``[num_parts]``, of any sum.
-
-    ``limits`` are as for ``cut_by_metis``. The result does not depend on ``num_threads``.
-    """
+    """Cut ``graph`` into parts with sizes proportional to ``shares``, as ``cut_by_metis`` does."""
     undirected = multilevel.make_undirected(graph, "Mt-KaHyPar", num_threads=num_threads)
     allowed = multilevel.max_weights(undirected.weights, shares, limits)
     peaks = [0]
@@ -253,10 +231,7 @@ CUTTERS = ("auto", "mtkahypar", "metis")
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeCut(PartitionerConfig):
-    """Minimum edge cut by Mt-KaHyPar if it is installed, otherwise by METIS.
-
-    The notes name the tool.
-    """
+    """Minimum edge cut by Mt-KaHyPar if it is installed, otherwise by METIS."""
 
     algorithm: ClassVar[str] = "edge_cut"
     depends_on_hops: ClassVar[bool] = False
@@ -276,15 +251,7 @@ class EdgeCut(PartitionerConfig):
 
 
 def chosen_cutter(cutter: str, option: str) -> str:
-    """Return ``mtkahypar`` or ``metis``; ``auto`` is the first of them that is installed.
-
-    Args:
-        cutter: one of ``CUTTERS``.
-        option: option to name in errors.
-
-    Raises:
-        ConfigError: the tool is not installed; the message names the package to install.
-    """
+    """Return ``mtkahypar`` or ``metis``; ``auto`` is the first that is installed."""
     if cutter == "mtkahypar":
         require("mtkahypar", option)
     elif cutter == "metis":

@@ -1,9 +1,9 @@
 """Multilevel partitioning: coarsen a graph, cut the coarsest graph, and refine on the way back.
 
-Coarsening is size-constrained label propagation, as in Mt-KaHyPar's relatives (Meyerhenke, Sanders
-and Schulz, SEA 2014), with three weights per vertex. Graphs that do not become sparser, such as
-social networks, are sampled: heavy edges are kept, and light edges are sampled with equal expected
-weight. So a coarse graph takes a fraction of the topology's memory.
+Coarsening is size-constrained label propagation (Meyerhenke, Sanders and Schulz, SEA 2014), with
+three weights per vertex. Graphs that do not become sparser, such as social networks, are sampled:
+heavy edges are kept, and light edges are sampled with equal expected weight. So a coarse graph
+takes a fraction of the topology's memory.
 """
 
 from collections.abc import Callable
@@ -42,16 +42,7 @@ class Undirected:
 
 
 def make_undirected(graph: Graph, tool: str, *, num_threads: int) -> Undirected:
-    """Return the undirected simple graph of ``graph``; its arrays are reused if they are unchanged.
-
-    Args:
-        graph: the graph.
-        tool: tool to name in the notes.
-        num_threads: threads to use; the result does not depend on it.
-
-    Raises:
-        GraphError: the topology is damaged.
-    """
+    """Return the undirected simple graph of ``graph``; unchanged arrays are reused."""
     try:
         lists = ops.make_undirected(graph.indptr, graph.indices, num_threads)
     except ValueError as error:
@@ -91,12 +82,8 @@ def max_weights(
 ) -> Int64Array:
     """Return ``[num_parts, num_weights]`` largest weights of each part: its share times ``limits``.
 
-    The result is at least the share, rounded up.
-
-    Args:
-        weights: ``[num_vertices, num_weights]``.
-        shares: ``[num_parts]`` relative sizes of the parts, of any sum.
-        limits: a factor per weight.
+    ``weights`` are ``[num_vertices, num_weights]``, ``shares`` ``[num_parts]`` relative sizes. The
+    result is at least the share, rounded up.
     """
     fair = shares[:, None] / shares.sum() * weights.sum(axis=0)
     # Rounding removes the error of a product that should be an integer.
@@ -122,15 +109,7 @@ def improve(
     num_rounds: int,
     num_threads: int,
 ) -> RefinedParts:
-    """Balance parts by moving single vertices, then reduce the cut.
-
-    Args:
-        graph: the graph.
-        owner: ``[num_vertices]`` part of each vertex; copied.
-        limit_weights: ``[num_parts, 3]`` largest weights of each part.
-        num_rounds: largest number of rounds that reduce the cut.
-        num_threads: threads to use; the result does not depend on it.
-    """
+    """Balance parts of ``owner`` by moving single vertices, then reduce the cut."""
     moved = np.array(owner, np.int32)
     refined = ops.refine(
         graph.indptr,
@@ -217,12 +196,6 @@ def cut_multilevel(
     coarse graphs may exceed their weights by the heaviest vertex. Large graphs get one cycle. Small
     graphs get two starting cuts, each unchanged and balanced, and up to eight cycles from each of
     these four. The best result is returned.
-
-    Args:
-        graph: the graph.
-        max_weights: largest weights of each part.
-        cut: cuts a graph of at most about ``SMALL_EDGES`` edges.
-        num_threads: threads to use; the result does not depend on it.
     """
     full = Level(graph.indptr, graph.indices, None, graph.weights, None)
     results: list[RefinedParts] = []
@@ -240,7 +213,9 @@ def cut_multilevel(
             if owner is None:
                 owner = cut(levels[-1], levels[-1].vertex_weights)
             else:
-                owner = _project(owner, levels)
+                for level in levels[1:]:
+                    assert level.labels is not None
+                    owner = _cluster_owners(owner, level.labels, level.num_vertices)
             results.append(_refine_back(levels, owner, max_weights, num_threads=num_threads))
             owner = results[-1].owner
     return min(results, key=lambda result: (not result.within, result.cut))
@@ -295,20 +270,10 @@ def _cluster_owners(owner: Int32Array, labels: Int32Array, num_clusters: int) ->
     return owners
 
 
-def _project(owner: Int32Array, levels: list[Level]) -> Int32Array:
-    for level in levels[1:]:
-        assert level.labels is not None
-        owner = _cluster_owners(owner, level.labels, level.num_vertices)
-    return owner
-
-
 def _refine_back(
     levels: list[Level], owner: Int32Array, max_weights: Int64Array, *, num_threads: int
 ) -> RefinedParts:
-    """Refine the parts of every level, the coarsest first; empties ``levels``.
-
-    The vertices of a sampled level that is too sparse move as clusters of the full graph.
-    """
+    """Refine the parts of every level, the coarsest first; empties ``levels``."""
     full = levels[0]
     # The fair share of each part, without the factors of its limits.
     fair = max_weights / np.maximum(max_weights.sum(axis=0), 1) * full.vertex_weights.sum(axis=0)
@@ -318,7 +283,9 @@ def _refine_back(
         if level is not full:
             slack = fair + level.vertex_weights.max(axis=0)
             allowed = np.maximum(max_weights, np.ceil(slack).astype(np.int64))
-        if _is_too_sparse(level):
+        is_large = level.num_vertices > _MAX_SPARSE_VERTICES
+        is_sparse = len(level.indices) < _MIN_ENTRIES_PER_VERTEX * level.num_vertices
+        if level.sampled and is_large and is_sparse:
             labels = _compose_labels(levels)
             moved = np.ascontiguousarray(owner[labels])
             _refine(full, moved, allowed, labels=labels, num_threads=num_threads)
@@ -330,12 +297,6 @@ def _refine_back(
         if level.labels is None:
             return RefinedParts(owner=owner, cut=refined.cut, within=refined.within)
         owner = owner[level.labels]
-
-
-def _is_too_sparse(level: Level) -> bool:
-    is_large = level.num_vertices > _MAX_SPARSE_VERTICES
-    is_sparse = len(level.indices) < _MIN_ENTRIES_PER_VERTEX * level.num_vertices
-    return level.sampled and is_large and is_sparse
 
 
 def _compose_labels(levels: list[Level]) -> Int32Array:

@@ -1,7 +1,6 @@
 """Third-party partitioners in a subprocess, which isolates their crashes, output and memory.
 
-Arrays are passed in a temporary folder, as ``.npy`` files or in METIS's text format; so are the
-owners in return. ``begin`` is the entry point of the subprocess.
+A temporary folder passes arrays and owners; ``begin`` is the entry point of the subprocess.
 """
 
 import ctypes
@@ -41,7 +40,10 @@ def scratch_folder() -> Iterator[Path]:
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):  # another user's, in use, or removed
-            _remove_abandoned(folder)
+            status = folder.lstat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > _NEW_S:
+                with _locked(folder, wait=False):
+                    shutil.rmtree(folder)
     with tempfile.TemporaryDirectory(prefix=PREFIX) as name, _locked(Path(name)):
         yield Path(name)
 
@@ -54,13 +56,6 @@ def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def _remove_abandoned(folder: Path) -> None:
-    status = folder.lstat()
-    if status.st_uid == os.getuid() and time.time() - status.st_mtime > _NEW_S:
-        with _locked(folder, wait=False):
-            shutil.rmtree(folder)
 
 
 #: Module of each tool, and the command that installs it.
@@ -100,10 +95,7 @@ def require(tool: str, option: str) -> None:
 
 
 def combined(weights: Int64Array) -> Int64Array:
-    """Return one weight for each row of ``[num_vertices, num_weights]``: the sum of its shares.
-
-    The result is positive integers.
-    """
+    """Return a positive integer for each row of ``[num_vertices, num_weights]``: summed shares."""
     totals = np.maximum(weights.sum(axis=0), 1)
     scale = _RESOLUTION * len(weights) / weights.shape[1]
     shares: Float64Array = weights @ (scale / totals)
@@ -120,20 +112,11 @@ def run_tool(
     num_parts: int,
     num_threads: int,
 ) -> PartitionResult:
-    """Partition an undirected simple graph in a subprocess.
+    """Partition an undirected simple graph, both directions of edges, by one of ``TOOLS``.
 
-    Args:
-        tool: one of ``TOOLS``.
-        indptr: ``[num_vertices + 1]`` offsets.
-        indices: neighbors, with both directions of every edge.
-        vertex_weights: ``[num_vertices, num_weights]``. ``dgl`` balances each column; other tools
-            balance the sum of their shares of the totals.
-        edge_weights: ``[len(indices)]``, for ``mtkahypar`` only. None: 1 each.
-        num_parts: K.
-        num_threads: threads of the tool.
-
-    Raises:
-        ConfigError: the tool failed; the message has the cause.
+    ``vertex_weights`` are ``[num_vertices, num_weights]``: ``dgl`` balances each column, other
+    tools the sum of their shares of the totals. ``edge_weights`` ``[len(indices)]`` are for
+    ``mtkahypar`` only. None: 1 each. Raises ConfigError with the cause if the tool fails.
     """
     if num_parts == 1 or len(indptr) == 1:
         return PartitionResult(np.zeros(len(indptr) - 1, np.int32), 0)
@@ -262,25 +245,19 @@ _ARRAYS = ("indptr", "indices", "weights")
 _CALLS = {"dgl": _dgl, "metis": _metis, "mtkahypar": _mtkahypar}
 
 
-@contextmanager
-def _in_one_line() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise SystemExit(one_line(f"{type(error).__name__}: {error}")) from None
-
-
 def main(arguments: list[str]) -> None:
     """Partition the graph in a folder; write owners and peak memory into the folder."""
     tool, folder_name, num_parts, num_threads = arguments
     folder = Path(folder_name)
-    with _in_one_line():
+    try:
         owner = _CALLS[tool](folder, int(num_parts), int(num_threads))
         np.save(folder / "owner.npy", owner.astype(np.int32, copy=False))
         # ru_maxrss would include the parent's memory before exec.
         status = Path("/proc/self/status").read_text()
         peak = re.search(r"VmHWM:\s*(\d+) kB", status)
         (folder / "peak").write_text(str(int(peak[1]) * 1024 if peak else 0))
+    except Exception as error:
+        raise SystemExit(one_line(f"{type(error).__name__}: {error}")) from None
 
 
 def begin(arguments: list[str]) -> None:

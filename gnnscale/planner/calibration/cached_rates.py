@@ -16,11 +16,7 @@ _CLOCK_ERROR_S = 0.05
 
 
 def this_machine() -> Platform:
-    """Return the calibrated rates of this machine, or an estimate without a calibration.
-
-    Raises:
-        ConfigError: the calibration file is invalid.
-    """
+    """Return the calibrated rates of this machine, or an estimate without a calibration."""
     try:
         platform = read_platform(platform_file())
     except FileNotFoundError:
@@ -35,11 +31,7 @@ def this_machine() -> Platform:
 
 
 def _estimate() -> Platform:
-    """Return rough rates, and store them unless other programs disturbed the measurement.
-
-    A busy machine appears too slow, above all with many threads, and would spoil the plans of later
-    runs.
-    """
+    """Return rough rates, and store them unless other programs disturbed the measurement."""
     file = estimate_file()
     try:
         stored = read_platform(file)

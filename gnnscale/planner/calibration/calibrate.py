@@ -27,35 +27,13 @@ from gnnscale.core.artifact.files import check_space
 from gnnscale.core.types import Float32Array
 from gnnscale.graph import Graph
 from gnnscale.nn.cost import BYTES_PER_FEATURE, LayerWork
+from gnnscale.planner.calibration import probes
 from gnnscale.planner.calibration.contention import PairTask, time_pair
 from gnnscale.planner.calibration.fit import fit_rates, sync_rates
-from gnnscale.planner.calibration.kernel_times import (
-    mapped,
-    rows_seconds,
-    time_operands,
-    time_products,
-)
-from gnnscale.planner.calibration.probes import (
-    ESTIMATE_PROBES,
-    STEP_PROBES,
-    StepProbe,
-    StepTimes,
-    probe_graphs,
-    probe_table,
-    table_bytes,
-    time_sampling,
-    time_steps,
-)
 from gnnscale.planner.cost_model.equations import product_seconds
 from gnnscale.planner.cost_model.stage_work import load_work, propagation_work
-from gnnscale.planner.platform import (
-    ESTIMATED,
-    MachineIdentity,
-    Platform,
-    Processor,
-    Rates,
-    Sharing,
-)
+from gnnscale.planner.platform import ESTIMATED, MachineIdentity, Platform
+from gnnscale.planner.processor import Processor, Rates, Sharing
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +65,7 @@ class _Effort:
 
     repeats: int  #: repetitions of each probe in a round
     rounds: int  #: rounds over all numbers of threads
-    probes: tuple[StepProbe, ...]  #: timed training steps
+    probes: tuple[probes.StepProbe, ...]  #: timed training steps
     product_rows: int  #: rows of timed products
     #: widths of separately read rows, needed if the graph's rows would fit into the cache
     widths: tuple[int, ...]
@@ -99,7 +77,7 @@ class _Effort:
 _FULL = _Effort(
     repeats=5,
     rounds=5,
-    probes=STEP_PROBES,
+    probes=probes.STEP_PROBES,
     product_rows=8192,
     widths=(),
     num_vertices=1 << 18,
@@ -109,7 +87,7 @@ _FULL = _Effort(
 _QUICK = _Effort(
     repeats=2,
     rounds=1,
-    probes=ESTIMATE_PROBES,
+    probes=probes.ESTIMATE_PROBES,
     product_rows=2048,
     widths=(16, 256),
     num_vertices=1 << 14,
@@ -129,11 +107,7 @@ _PAIR_ESTIMATE = {
 
 
 def calibrate() -> Platform:
-    """Measure the rates of this machine's processor, within tens of seconds, with a progress bar.
-
-    Raises:
-        NoSpaceError: available memory is too small for the tables of feature rows.
-    """
+    """Measure the rates of this machine's processor, in tens of seconds, with a progress bar."""
     check_space("calibrate=true", Path("/"), memory=_needed_bytes(_FULL))
     load = os.getloadavg()[0]
     if load > _BUSY * usable_cores():
@@ -146,7 +120,7 @@ def calibrate() -> Platform:
 
 def _needed_bytes(effort: _Effort) -> int:
     """Return the bytes of memory of calibration: tables here and in two further processes."""
-    table = table_bytes(effort.num_vertices, effort.probes)
+    table = probes.table_bytes(effort.num_vertices, effort.probes)
     if usable_cores() < 2:
         return table
     return 3 * table + 2 * _PROCESS_BYTES
@@ -164,7 +138,7 @@ def _measure(effort: _Effort, *, name: str, doing: str) -> Platform:
     cores = usable_cores()
     counts = thread_counts(cores) if effort is _FULL else sorted({1, cores})
     with track(doing, total=effort.rounds + 1, unit="rounds") as advance:
-        graphs = probe_graphs(*_graph_sizes(effort))
+        graphs = probes.probe_graphs(*_graph_sizes(effort))
         times = _times(effort, graphs, counts, advance)
         rates = [_rates(effort, t, count) for count, t in zip(counts, times, strict=True)]
         sharing = Sharing(**_pair_rates(effort, counts))
@@ -190,10 +164,7 @@ def _measure(effort: _Effort, *, name: str, doing: str) -> Platform:
 
 
 def _growing(rates: Sequence[float], *, falls: bool) -> list[float]:
-    """Return rates that never decrease with more threads, or the values themselves if ``falls``.
-
-    Useless threads can be left idle, so that a decreasing rate is a measuring error.
-    """
+    """Return rates that never decrease with more threads, or the values themselves if ``falls``."""
     return list(rates) if falls else list(accumulate(rates, max))
 
 
@@ -211,7 +182,7 @@ def _graph_sizes(effort: _Effort) -> tuple[int, int]:
 class _Times:
     """Measured seconds for one number of threads."""
 
-    steps: list[StepTimes]  #: one per probe
+    steps: list[probes.StepTimes]  #: one per probe
     product_s: float  #: seconds of a product; see ``time_products``
     bfloat16_s: float | None  #: seconds of a bfloat16 product. None: unsupported by the processor
     #: seconds per row of the product bound by operand reads; see ``time_operands``
@@ -225,12 +196,8 @@ def _times(
     counts: Sequence[int],
     advance: Callable[[int], None],
 ) -> list[_Times]:
-    """Time all probes for each number of threads.
-
-    All probes run in rounds, and medians over the rounds exclude short disturbances. A lasting
-    slowdown then affects all numbers of threads alike.
-    """
-    table = probe_table(graphs[0], effort.probes)
+    """Time all probes for each number of threads, in rounds whose medians count."""
+    table = probes.probe_table(graphs[0], effort.probes)
     rounds = []
     for _ in range(effort.rounds):
         rounds.append([_time_round(effort, graphs, table, count) for count in counts])
@@ -241,13 +208,13 @@ def _times(
 def _time_round(
     effort: _Effort, graphs: tuple[Graph, Graph], table: Float32Array, threads: int
 ) -> _Times:
-    edges, seconds = time_sampling(graphs[0], threads=threads, repeats=effort.repeats)
+    edges, seconds = probes.time_sampling(graphs[0], threads=threads, repeats=effort.repeats)
     products = partial(
-        time_products, _WIDTH, effort.product_rows, threads=threads, repeats=_PRODUCTS
+        probes.time_products, _WIDTH, effort.product_rows, threads=threads, repeats=_PRODUCTS
     )
     return _Times(
         steps=[
-            time_steps(
+            probes.time_steps(
                 probe, graphs[probe.dense], threads=threads, repeats=effort.repeats, table=table
             )
             for probe in effort.probes
@@ -264,7 +231,9 @@ def _operand_seconds(threads: int) -> float:
     width, outputs = _OPERANDS
     allowed = read_memory().available // 8 // (width * BYTES_PER_FEATURE)
     rows = max(min(_OPERAND_ROWS, allowed), 1)
-    return time_operands(rows, width, outputs, threads=threads, repeats=_OPERAND_REPEATS) / rows
+    return (
+        probes.time_operands(rows, width, outputs, threads=threads, repeats=_OPERAND_REPEATS) / rows
+    )
 
 
 def _median(rounds: Sequence[_Times]) -> _Times:
@@ -288,13 +257,10 @@ def _rates(effort: _Effort, times: _Times, threads: int) -> dict[str, float]:
     return rates | {"sampled_edges_per_s": 1 / times.sample_s}
 
 
-def _load_rates(effort: _Effort, steps: Sequence[StepTimes], threads: int) -> dict[str, float]:
-    """Fit the rates of loading: seconds = constant + sum of amounts / rates.
-
-    Amounts are rows and bytes, from cache and from memory. The loads belong to training steps,
-    which allocate new results and share the cache with other stages. Separate reads into a reused
-    buffer would be faster than in any run.
-    """
+def _load_rates(
+    effort: _Effort, steps: Sequence[probes.StepTimes], threads: int
+) -> dict[str, float]:
+    """Fit the rates of loading: seconds = constant + sum of amounts / rates."""
     cache = cache_bytes()
     work, seconds = _table_loads(effort, threads) if effort.widths else ([], [])
     for step in steps:
@@ -314,7 +280,7 @@ def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]]
     """Time reads of tables inside and outside of the cache; return amounts and seconds."""
     cache = cache_bytes()
     num_bytes = max(effort.table_bytes, min(2 * cache, _MAX_TABLE))
-    buffer = mapped(max(min(num_bytes, read_memory().available // 8), _MIN_TABLE) // 4)
+    buffer = probes.mapped(max(min(num_bytes, read_memory().available // 8), _MIN_TABLE) // 4)
     work: list[tuple[float, ...]] = []
     seconds = []
     for width in effort.widths:
@@ -327,18 +293,15 @@ def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]]
             # Ten rows are summed to one, into a buffer inside the cache.
             work.append((*amounts, 0, 0, 0, 0))
             seconds.append(
-                rows_seconds(table, rows, threads=threads, repeats=effort.repeats, cold=not cached)
+                probes.rows_seconds(
+                    table, rows, threads=threads, repeats=effort.repeats, cold=not cached
+                )
             )
     return work, seconds
 
 
 def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
-    """Fit the rates of propagation: seconds = products + amounts / rates + layers · constant.
-
-    These are eq. 10 to 12. Rates of products are measured separately, forward and for weights'
-    gradients: inside a layer, products are hard to separate from the rows that they write. The
-    fitted rates absorb the lower efficiency of small matrices.
-    """
+    """Fit the rates of propagation: seconds = products + amounts / rates + layers · constant."""
     macs_per_s = effort.product_rows * _WIDTH**2 / times.product_s
     width, outputs = _OPERANDS
     reading_s = times.operand_s - width * outputs / macs_per_s
@@ -360,7 +323,7 @@ def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
     return rates
 
 
-def _update_rates(steps: Sequence[StepTimes]) -> dict[str, float]:
+def _update_rates(steps: Sequence[probes.StepTimes]) -> dict[str, float]:
     """Fit the rates of the optimizer's step: seconds = constant + bytes of weights / rate."""
     work = [(1.0, step.workload.weight_bytes) for step in steps]
     rates = fit_rates(("updates", "update_bandwidth"), work, [step.update_s for step in steps])
@@ -376,7 +339,7 @@ def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:
         PairTask(
             num_values=_WEIGHTS,
             reduces=_REDUCES,
-            probes=STEP_PROBES,
+            probes=probes.STEP_PROBES,
             graph_sizes=_graph_sizes(effort),
             threads=counts[half],
             repeats=4 * effort.repeats,

@@ -17,14 +17,7 @@ from torch.distributed import TCPStore
 from gnnscale import ops
 from gnnscale.core import python_command
 from gnnscale.distributed.shm_allreduce import SharedSums
-from gnnscale.planner.calibration.kernel_times import median_seconds
-from gnnscale.planner.calibration.probes import (
-    StepProbe,
-    StepTimes,
-    probe_graphs,
-    probe_table,
-    time_steps,
-)
+from gnnscale.planner.calibration import probes
 
 _PROGRAM = "from gnnscale.planner.calibration.contention import begin; begin(int(sys.argv[1]))"
 _LOOPBACK = "127.0.0.1"
@@ -41,10 +34,10 @@ class PairTimes:
     #: seconds of an all-reduce in shared memory, for each size
     sum_s: tuple[float, ...]
     #: a training step of each probe, in the first process while the second waits
-    solo_steps: tuple[StepTimes, ...]
+    solo_steps: tuple[probes.StepTimes, ...]
     #: a training step of each probe in both processes, measured right after the solo step so that a
     #: slow phase of the machine affects both
-    steps: tuple[StepTimes, ...]
+    steps: tuple[probes.StepTimes, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,18 +46,14 @@ class PairTask:
 
     num_values: tuple[int, ...]  #: float32 values of each all-reduce size
     reduces: int  #: all-reduces of each size
-    probes: tuple[StepProbe, ...]  #: probes to train
+    probes: tuple[probes.StepProbe, ...]  #: probes to train
     graph_sizes: tuple[int, int]  #: vertices and edges of ``probe_graphs``
     threads: int  #: threads of each process
     repeats: int  #: training steps of each probe
 
 
 def time_pair(task: PairTask) -> PairTimes:
-    """Run two training processes at a time, as workers run, and return their times.
-
-    Raises:
-        RuntimeError: a process ended early.
-    """
+    """Run two training processes at a time, as workers run, and return their times."""
     store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
     with _started() as first, _started() as second:
         try:
@@ -97,11 +86,7 @@ def _started() -> Iterator[Connection]:
 
 
 def begin(line: int) -> None:
-    """Run a process that ``time_pair`` has started.
-
-    Args:
-        line: file descriptor of the connection to the parent process.
-    """
+    """Run a process that ``time_pair`` has started, over the socket with descriptor ``line``."""
     with Connection(line) as connection:
         task, rank, port = connection.recv()
         _work_in_pair(task, rank, port, connection)
@@ -118,14 +103,14 @@ def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> N
     in_memory = dist.all_reduce if sums is None else sums.sum
     reduce_s, sum_s = (
         tuple(
-            median_seconds(partial(_sum, summing, torch.zeros(count)), task.reduces)
+            probes.median_seconds(partial(_sum, summing, torch.zeros(count)), task.reduces)
             for count in task.num_values
         )
         for summing in (dist.all_reduce, in_memory)
     )
-    graphs = probe_graphs(*task.graph_sizes)
-    table = probe_table(graphs[0], task.probes)
-    timed = partial(time_steps, threads=task.threads, repeats=task.repeats, table=table)
+    graphs = probes.probe_graphs(*task.graph_sizes)
+    table = probes.probe_table(graphs[0], task.probes)
+    timed = partial(probes.time_steps, threads=task.threads, repeats=task.repeats, table=table)
     solo_steps, steps = [], []
     for probe in task.probes:
         if rank == 0:
@@ -138,7 +123,7 @@ def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> N
     dist.destroy_process_group()
 
 
-def _mean_sync(step: StepTimes) -> StepTimes:
+def _mean_sync(step: probes.StepTimes) -> probes.StepTimes:
     """Return ``step`` with the mean synchronization time of both processes."""
     seconds = torch.tensor([step.sync_s])
     dist.all_reduce(seconds)

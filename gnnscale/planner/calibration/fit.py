@@ -17,14 +17,8 @@ def fit_rates(
 ) -> dict[str, float]:
     """Return the rates that minimize the squared relative errors of predicted times.
 
-    Args:
-        names: names of the rates.
-        work: ``[measurements][rates]`` amounts of work.
-        seconds: measured seconds.
-        fixed_s: seconds of each measurement that the rates do not explain. None: 0.
-
-    Returns:
-        Positive rates by name; infinite for work that takes no time.
+    ``work`` are ``[measurements][rates]`` amounts; ``fixed_s`` are seconds that the rates do not
+    explain. A rate is infinite for work that takes no time.
     """
     measured = np.asarray(seconds)
     fixed = np.zeros_like(measured) if fixed_s is None else np.asarray(fixed_s)
@@ -39,15 +33,7 @@ def fit_rates(
 
 
 def least_squares(a: Float64Array, b: Float64Array) -> Float64Array:
-    """Return ``x >= 0`` that minimizes ``|a x - b|`` (Lawson and Hanson, NNLS).
-
-    SciPy's version loads a second BLAS library, which allocates memory for each thread and hangs
-    when a memory limit refuses the allocation.
-
-    Args:
-        a: ``[m, n]``, entries about 1.
-        b: ``[m]``.
-    """
+    """Return ``x >= 0`` that minimizes ``|a x - b|`` (Lawson and Hanson, NNLS), entries about 1."""
     x = np.zeros(a.shape[1])
     passive = np.zeros(a.shape[1], np.bool_)  # entries that are not fixed at zero
     tolerance = 10 * max(a.shape) * np.finfo(np.float64).eps * float(np.abs(a).sum(axis=0).max())
@@ -76,14 +62,7 @@ def _solved(a: Float64Array, b: Float64Array, passive: BoolArray) -> Float64Arra
 
 
 def sync_rates(steps: Sequence[StepTimes], s_per_byte: float) -> dict[str, float]:
-    """Fit the rates of synchronization: seconds = constant + bytes + fraction of the other stages.
-
-    The last term is the wait for the other worker's longer step.
-
-    Args:
-        steps: training steps of two synchronized workers.
-        s_per_byte: seconds per byte of weights.
-    """
+    """Fit the rates of synchronization: seconds = constant + bytes + wait for the longer step."""
     rates = fit_rates(
         ("sums", "waits"),
         [(1.0, step.load_s + step.propagate_s) for step in steps],

@@ -1,8 +1,10 @@
-"""Probes: short training runs and sampling, timed together with their amounts of work."""
+"""Probes: single kernels, short training runs and sampling, timed with their amounts of work."""
 
+import mmap
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,12 +20,101 @@ from gnnscale.graph import Graph
 from gnnscale.graph.dtypes import FEATURE_DTYPES
 from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE, options
 from gnnscale.nn.optim.dense import PlainAdam
-from gnnscale.planner.calibration.kernel_times import mapped, median_seconds, torch_threads
+from gnnscale.ops.products import multiply, weight_gradient
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.cost_model.workload import KnownSlices, Workload, unmeasured_workload
+from gnnscale.planner.cost_model.workload import (
+    KnownSlices,
+    Workload,
+    other_data,
+    unmeasured_workload,
+)
 from gnnscale.sampling import MiniBatch, NeighborSampler
 
 _SEED = 0
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Let torch use ``threads`` threads inside the ``with`` block."""
+    previous = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(previous)
+
+
+def median_seconds(work: Callable[[int], object], repeats: int) -> float:
+    """Return the median seconds of ``work(1)`` to ``work(repeats)``, after a first ``work(0)``."""
+    times = []
+    for number in range(repeats + 1):
+        start = time.perf_counter()
+        work(number)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def rows_seconds(
+    table: Float32Array, num_rows: int, *, threads: int, repeats: int, cold: bool
+) -> float:
+    """Return the median seconds of summing random rows by ten; ``cold``: read from memory."""
+    generator = np.random.default_rng(_SEED)
+    ids = [generator.integers(0, len(table), num_rows).astype(np.int32) for _ in range(repeats + 1)]
+    indptr = np.arange(0, num_rows + 1, 10, dtype=np.int64)
+    indices = np.zeros(num_rows, np.int32)
+    out = torch.empty(len(indptr) - 1, table.shape[1])
+    times = []
+    for row_ids in ids:
+        if cold and not ops.flush_cache_lines(table.reshape(-1).view(np.uint8)):
+            other_data().sum()
+        start = time.perf_counter()
+        ops.aggregate(
+            (table, "float32"),
+            indptr,
+            indices,
+            ids=row_ids,
+            ids_per_edge=True,
+            out=out,
+            num_threads=threads,
+        )
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def mapped(num_values: int) -> Float32Array:
+    """Return ``num_values`` ones in small pages, like the pages of a mapped file."""
+    pages = mmap.mmap(-1, 4 * num_values)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    values: Float32Array = np.frombuffer(pages, np.float32)
+    values.fill(1)
+    return values
+
+
+def time_products(
+    width: int, num_rows: int, *, threads: int, repeats: int, dtype: torch.dtype = torch.float32
+) -> float:
+    """Return the mean seconds of a layer's two products with a square matrix of ``width``.
+
+    The products are the forward product of ``num_rows`` rows and the product for the weights'
+    gradient, which libraries compute at different rates.
+    """
+    rows, weight = (torch.rand(count, width).to(dtype) for count in (num_rows, width))
+    out = rows @ weight
+    with torch_threads(threads):
+        forward = median_seconds(lambda _: multiply(rows, weight.t()), repeats)
+        return (forward + median_seconds(lambda _: weight_gradient(rows, out), repeats)) / 2
+
+
+def time_operands(
+    num_rows: int, width: int, num_outputs: int, *, threads: int, repeats: int
+) -> float:
+    """Return the median seconds of the product for gradients, bound by reads if outputs are few."""
+    rows, grad = (torch.ones(num_rows, count) for count in (width, num_outputs))
+    with torch_threads(threads):
+        return median_seconds(lambda _: weight_gradient(rows, grad), repeats)
+
+
 #: Index of synchronization among the timed stages.
 _SYNC = 2
 #: Ratio of the mean degrees of the dense and the sparse graph.
@@ -124,10 +215,7 @@ def probe_graph(num_vertices: int, num_edges: int) -> Graph:
 
 
 def probe_graphs(num_vertices: int, num_edges: int) -> tuple[Graph, Graph]:
-    """Return a sparse graph of ``num_vertices``, and a dense graph with as many edges.
-
-    A probe uses ``graphs[probe.dense]``.
-    """
+    """Return a sparse and a dense graph of as many edges: a probe uses ``graphs[probe.dense]``."""
     sparse, dense = num_vertices, max(num_vertices // _DENSITY, 1)
     return probe_graph(sparse, num_edges), probe_graph(dense, num_edges)
 
@@ -188,16 +276,9 @@ def time_steps(
     """Train a few steps as a run does, with the stages' mutual effects on the cache.
 
     Args:
-        probe: model and mini-batch size.
-        graph: graph of the probe.
-        threads: threads of every stage.
         repeats: measured steps, after one warm-up step.
         table: memory for the feature rows, large enough for the graph. None: allocated here.
         summing: sums gradients with another training process. None: a single process.
-        clock: returns seconds.
-
-    Returns:
-        Times of the median step.
     """
     trainer = _Trainer(probe, graph, table, threads)
     sampler = NeighborSampler(graph, fanouts=list(probe.fanouts), num_threads=threads)
@@ -279,16 +360,7 @@ class _Trainer:
 
 
 def _stage_seconds(times: Float64Array, *, synchronizes: bool) -> Float64Array:
-    """Return stage times whose sum is the median step.
-
-    The sum of medians is smaller than the median step if different stages are slow in different
-    steps.
-
-    Args:
-        times: ``[steps, stages]`` seconds of loading, propagation, synchronization and update.
-        synchronizes: whether processes synchronize. Synchronization then gets the time that the
-            medians of the other stages leave: a process waits in one step and is late in the next.
-    """
+    """Return stage times ``[stages]`` whose sum is the median of ``times`` ``[steps, stages]``."""
     stages: Float64Array = np.median(times, axis=0)
     step_s = float(np.median(times.sum(axis=1)))
     stages[_SYNC] = 0.0

@@ -4,18 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gnnscale.core import StageTimes
-from gnnscale.planner import device_plan, platform
-from gnnscale.planner.cost_model import equations
-from gnnscale.planner.cost_model.predict import (
-    Correction,
-    Host,
-    device_times,
-    host_seconds,
-    predict,
-)
+from gnnscale.planner import device_plan
+from gnnscale.planner.cost_model import equations, predict
 from gnnscale.planner.cost_model.workload import Workload
 from gnnscale.planner.device_plan import DevicePlan
-from gnnscale.planner.platform import Platform
+from gnnscale.planner.platform import NOMINAL, Platform
+from gnnscale.planner.processor import Processor, Rates, Sharing
 
 #: Rates of one core, rounded from a calibration of an AMD EPYC (Zen 4). Deterministic runs depend
 #: on them: other rates give other plans. Wrong rates only make a run slower.
@@ -32,17 +26,17 @@ _RATES_OF_A_CORE = {
 }
 
 
-def nominal_platform(cores: int) -> platform.Platform:
+def nominal_platform(cores: int) -> Platform:
     """Return a machine with ``cores`` equal cores and rates proportional to threads."""
     threads = sorted({1, cores})
-    return platform.Platform(
-        name=platform.NOMINAL,
-        processor=platform.Processor(
+    return Platform(
+        name=NOMINAL,
+        processor=Processor(
             name="nominal",
             cores=cores,
             cache_bytes=32 << 20,
             threads=threads,
-            rates=platform.Rates(
+            rates=Rates(
                 **{name: [rate * n for n in threads] for name, rate in _RATES_OF_A_CORE.items()}
             ),
             layer_s=[3e-4] * len(threads),
@@ -50,7 +44,7 @@ def nominal_platform(cores: int) -> platform.Platform:
             lookups_per_s=20e6,
             update_s=3e-4,
             update_bandwidth=1e9,
-            sharing=platform.Sharing(
+            sharing=Sharing(
                 compute_contention=1.0,
                 memory_contention=1.0,
                 sync_latency_s=3e-4,
@@ -68,7 +62,6 @@ class WorkCounter:
     """
 
     def __init__(self, workload: Workload, *, rank: int, cores: int) -> None:
-        """Create the counter of the device with rank ``rank``."""
         self._workload = workload
         self._rank = rank
         self._processor = nominal_platform(cores).processor
@@ -83,7 +76,6 @@ class WorkCounter:
         """Return the seconds of each stage of a mini-batch under ``plan``.
 
         Args:
-            plan: the current plan.
             size: size of the mini-batch. None: no seeds.
             host_samples: whether the host samples this mini-batch for a device that samples.
         """
@@ -91,11 +83,11 @@ class WorkCounter:
             return StageTimes()
         share = replace(plan.shares[self._rank], num_seeds=int(size.num_seeds))
         threads = float(sum(s.host_threads for s in plan.shares if s.machine == share.machine))
-        host = Host(processor=self._processor, num_workers=len(plan.shares), emulates=True)
+        host = predict.Host(processor=self._processor, num_workers=len(plan.shares), emulates=True)
         active = dict.fromkeys(("sample", "load", "propagate"), threads)
         part = device_plan.SAMPLED_IN_TURN if host_samples else 0
         share = replace(share, host_samples=part)
-        return device_times(host, share, self._workload, size, active, {}).stages
+        return predict.device_times(host, share, self._workload, size, active, {}).stages
 
 
 #: Rounds of the iteration: a correction changes the contention of all stages.
@@ -111,16 +103,18 @@ def correct(
     platform: Platform,
     measured: Sequence[StageTimes],
     step_s: float,
-) -> Correction:
+) -> predict.Correction:
     """Return the correction with which the prediction of ``plan`` equals its measured times."""
-    correction = Correction(host=({},) * len(plan.shares), step=1.0)
-    predicted = predict(plan, workloads, platform)
+    correction = predict.Correction(host=({},) * len(plan.shares), step=1.0)
+    predicted = predict.predict(plan, workloads, platform)
     for _ in range(_ROUNDS):
-        expected = host_seconds(plan, workloads, platform, correction)
+        expected = predict.host_seconds(plan, workloads, platform, correction)
         devices = zip(correction.host, expected, measured, predicted.devices, strict=True)
-        correction = Correction(host=tuple(_scaled(*device) for device in devices), step=1.0)
-        predicted = predict(plan, workloads, platform, correction=correction)
-    return Correction(host=correction.host, step=step_s / predicted.step_s)
+        correction = predict.Correction(
+            host=tuple(_scaled(*device) for device in devices), step=1.0
+        )
+        predicted = predict.predict(plan, workloads, platform, correction=correction)
+    return predict.Correction(host=correction.host, step=step_s / predicted.step_s)
 
 
 def _scaled(
@@ -129,10 +123,7 @@ def _scaled(
     measured: StageTimes,
     predicted: StageTimes,
 ) -> dict[str, float]:
-    """Return one device's corrections after a further round.
-
-    The time of a stage that waits for an emulated device only bounds the host's time from above.
-    """
+    """Return one device's corrections after a further round."""
     scaled = {}
     for stage, seconds in on_host.items():
         took = getattr(measured, stage)

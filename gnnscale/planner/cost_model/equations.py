@@ -72,23 +72,12 @@ class Prediction:
 
 
 def load_seconds(num_bytes: float, bandwidth: float) -> float:
-    """Return the seconds of loading features from host memory, eq. 7.
-
-    Args:
-        num_bytes: |V^0|·f^0·S_feat, summed over concurrently loaded mini-batches.
-        bandwidth: effective bytes per second of host memory.
-    """
+    """Return the seconds of loading ``num_bytes``, |V^0|·f^0·S_feat, from host memory, eq. 7."""
     return num_bytes / bandwidth
 
 
 def transfer_seconds(num_bytes: float, bandwidth: float, latency: float) -> float:
-    """Return the seconds of transferring a mini-batch to an accelerator: eq. 8 plus a latency.
-
-    Args:
-        num_bytes: |V^0|·f^0·S_feat plus the topology's bytes.
-        bandwidth: effective bytes per second of the link.
-        latency: seconds before the first byte arrives.
-    """
+    """Return the seconds of a transfer to an accelerator: eq. 8 with topology plus a latency."""
     return latency + num_bytes / bandwidth
 
 
@@ -108,7 +97,6 @@ def trainer_seconds(
     f^{l+1}: it counts layers from 0 in eq. 11 and 12, and from 1 in eq. 10.
 
     Args:
-        layers: forward and backward work of each layer.
         memory_bandwidth: effective bytes per second of device memory, eq. 11.
         macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
         pipelined: whether aggregation and update overlap: ⊕ is the maximum, otherwise the sum.
@@ -130,11 +118,6 @@ def product_seconds(
 
     Forward, operand reads overlap with multiplication. Backward they do not: the product for the
     weights' gradient reads operands column by column.
-
-    Args:
-        layers: forward and backward work of each layer.
-        macs_per_s: multiply-accumulates per second, N·freq of eq. 12.
-        operand_bandwidth: bytes per second of operands.
     """
     seconds = 0.0
     for forward, backward in layers:
@@ -144,23 +127,15 @@ def product_seconds(
 
 
 def sync_seconds(num_weight_bytes: float, bandwidth: float, latency: float) -> float:
-    """Return the seconds of gathering gradients and scattering their average, eq. 13.
-
-    Args:
-        num_weight_bytes: bytes of all weights.
-        bandwidth: effective bytes per second of the link.
-        latency: seconds before the first byte of each of the two transfers.
-    """
+    """Return the seconds of gathering gradients and scattering their average, eq. 13."""
     return 2 * (latency + num_weight_bytes / bandwidth)
 
 
 def pipeline_seconds(stages: StageTimes, prefetch: str) -> float:
     """Return the seconds of a step on one device: the longest of overlapping stages, eq. 6 and 9.
 
-    Args:
-        stages: seconds of each stage.
-        prefetch: ``none``: all stages take turns. ``one_stage``: propagation overlaps with all
-            earlier stages together. ``two_stage`` or ``BY_DEVICE``: all stages overlap.
+    ``prefetch`` of ``none``: all stages take turns. ``one_stage``: propagation overlaps with all
+    earlier stages together. ``two_stage`` or ``BY_DEVICE``: all stages overlap.
     """
     propagate = stages.propagate + stages.sync
     prepare = (stages.sample, stages.load, stages.exchange, stages.transfer)

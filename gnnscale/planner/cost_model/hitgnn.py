@@ -141,14 +141,9 @@ def _forward(card: FpgaCard, layer: LayerWorkload, number: int) -> Phase:
 
 
 def _backward(card: FpgaCard, layer: LayerWorkload, number: int) -> tuple[Phase, ...]:
-    """Return the backward passes: the weights' gradient, then the rows' gradients.
-
-    The gradients of rows are multiplied with the weights and aggregated over the edges, pipelined.
-    Layer 0 does not need them.
-    """
+    """Return the backward passes: the weights' gradient, then (not in layer 0) that of the rows."""
     weights = Phase(
-        name=f"layer {number}, gradients of weights",
-        multiplier_s=_multiplier_seconds(card, layer),
+        name=f"layer {number}, gradients of weights", multiplier_s=_multiplier_seconds(card, layer)
     )
     if number == 0:
         return (weights,)

@@ -10,19 +10,12 @@ from itertools import chain
 
 from gnnscale.core import STAGES, StageTimes
 from gnnscale.nn.cost import BYTES_PER_FEATURE, LayerWork
-from gnnscale.planner.cost_model import equations
-from gnnscale.planner.cost_model.stage_work import (
-    block_bytes,
-    list_reads,
-    load_work,
-    partial_bytes,
-    propagation_work,
-    transfer_bytes,
-)
+from gnnscale.planner.cost_model import equations, stage_work
 from gnnscale.planner.cost_model.workload import Workload
 from gnnscale.planner.device_plan import SAMPLED_IN_TURN, DevicePlan, DeviceShare
 from gnnscale.planner.device_spec import Accelerator, Device
-from gnnscale.planner.platform import Platform, Processor
+from gnnscale.planner.platform import Platform
+from gnnscale.planner.processor import Processor
 
 #: Maximum rounds, and tolerance, of the fixed point of stage times and host load.
 _ROUNDS = 40
@@ -65,7 +58,7 @@ class Host:
         self, workload: Workload, size: equations.BatchSize, threads: int, active: float
     ) -> float:
         """Return T_load, eq. 7, with a cache in front of the memory."""
-        work = load_work(workload, size, cache=self.processor.cache_bytes)
+        work = stage_work.load_work(workload, size, cache=self.processor.cache_bytes)
         overhead_s = self.processor.load_s + work.lookups / self.processor.lookups_per_s
         return overhead_s * max(1.0, active / self.processor.cores) + self._seconds(
             threads,
@@ -82,7 +75,7 @@ class Host:
         self, workload: Workload, size: equations.BatchSize, threads: int, active: float
     ) -> float:
         """Return T_trainer on the host's cores, eq. 10 to 12, plus a time per operation."""
-        layers = propagation_work(workload, size)
+        layers = stage_work.propagation_work(workload, size)
         work = sum(chain.from_iterable(layers), start=LayerWork())
         minimum = work.operations * self.processor.layer_seconds(threads, active)
         factor = 1.0 if workload.counted is None else workload.counted.host_factor
@@ -108,14 +101,11 @@ class Host:
         return factor * minimum + factor * seconds
 
     def exchange(self, workload: Workload, size: equations.BatchSize) -> float:
-        """Return the seconds in which a device receives the data of a split first layer (P3).
-
-        With slices of equal size a device sends as much as it receives.
-        """
+        """Return the seconds in which a device receives the data of a split first layer (P3)."""
         num_peers = workload.num_sharing - 1
         if not num_peers:
             return 0.0
-        received = block_bytes(size) + partial_bytes(size, workload.widths[1])
+        received = stage_work.block_bytes(size) + stage_work.partial_bytes(size, workload.widths[1])
         # Three messages: a block, a partial product and a gradient.
         latency_s, bandwidth = self.processor.sharing.messages
         return num_peers * (3 * latency_s + received / bandwidth)
@@ -169,10 +159,6 @@ def device_times(
     """Return the seconds of each of a device's stages.
 
     Args:
-        host: the host.
-        share: the device's share of the plan.
-        workload: the device's workload.
-        size: size of the device's mini-batch.
         active: for each stage, the number of host threads that work during the stage, its own
             included.
         correction: factor for the host's seconds of each stage.
@@ -224,10 +210,7 @@ def _wait_for_rows(times: StageTimes, prefetch: str, source_s: float) -> None:
 def accelerator_seconds(
     device: Accelerator, workload: Workload, size: equations.BatchSize
 ) -> StageTimes:
-    """Return an accelerator's stage times of a mini-batch by its own rates, eq. 7 to 12.
-
-    Stages that the host performs take 0 seconds.
-    """
+    """Return an accelerator's own stage times, eq. 7 to 12; stages of the host take 0 seconds."""
     times, cache = StageTimes(), workload.cache
     row_bytes = size.vertices[0] * workload.row_bytes
     if device.host_bandwidth is not None:
@@ -235,10 +218,10 @@ def accelerator_seconds(
     if device.sampled_edges_per_s is not None:
         times.sample = size.num_edges / device.sampled_edges_per_s
     if device.link_bandwidth is not None:
-        rows, topology = transfer_bytes(workload, size)
+        rows, topology = stage_work.transfer_bytes(workload, size)
         if device.samples:
             times.sample += device.read_seconds(
-                cache.list_misses * list_reads(size), device.link_request_bytes
+                cache.list_misses * stage_work.list_reads(size), device.link_request_bytes
             )
         if device.loads:
             times.load = device.link_latency_s + device.read_seconds(
@@ -252,7 +235,7 @@ def accelerator_seconds(
         hits = row_bytes * (1 - cache.row_misses - cache.peer_rows)
         times.load += device.cache_seconds(hits, row_bytes * cache.peer_rows)
     times.propagate = device.launch_s + equations.trainer_seconds(
-        propagation_work(workload, size),
+        stage_work.propagation_work(workload, size),
         memory_bandwidth=device.memory_bandwidth,
         macs_per_s=device.macs_per_s,
         pipelined=device.pipelined,
@@ -271,8 +254,6 @@ def predict(
     """Predict a full step of ``plan``, eq. 5 to 13.
 
     Args:
-        plan: the devices and their shares.
-        workloads: the workload of each device.
         platform: rates of the host; the plan's own devices replace the platform's accelerators.
         emulates: whether emulated devices compute on the host.
         correction: corrections from a profiling run. None: the rates alone.
@@ -312,10 +293,7 @@ def _fixed_point(
     emulates: bool,
     correction: Correction | None,
 ) -> list[DeviceTimes]:
-    """Compute stage times and host load by iteration, since each depends on the other.
-
-    Overlapping stages share cores and memory. Their overlap depends on their times.
-    """
+    """Compute stage times and host load by iteration, since each depends on the other."""
     host = Host(processor=platform.processor, num_workers=len(plan.shares), emulates=emulates)
     corrections = ({},) * len(plan.shares) if correction is None else correction.host
     parts = [

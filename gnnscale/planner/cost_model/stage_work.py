@@ -1,9 +1,7 @@
 """Amounts of work of the stages of a mini-batch: the numerators of eq. 7, 8, 11 and 12.
 
-The module also counts the bytes that a step moves, data-parallel and with a first layer split by
-columns (P3). P3 (Gandhi and Iyer, OSDI 2021, section 3.2) moves rows of the first hidden layer
-between devices, and data parallelism moves input features to devices. P3 is cheaper if |V^0|·f^0 is
-large compared with |V^1|·f^1.
+P3 (Gandhi and Iyer, OSDI 2021, section 3.2) moves rows of the first hidden layer between devices,
+and data parallelism moves input features to devices.
 """
 
 from collections.abc import Sequence
@@ -38,11 +36,6 @@ def load_work(workload: Workload, size: BatchSize, *, cache: int) -> LoadWork:
 
     A vertex read by several edges comes from memory once, then from the cache. A fraction of all
     rows comes from the cache if the feature matrix nearly fits into it.
-
-    Args:
-        workload: the workload.
-        size: size of the mini-batch.
-        cache: bytes of the last-level cache.
     """
     row_bytes = workload.row_bytes
     if row_bytes % _LINE:
@@ -126,10 +119,7 @@ def activation_bytes(workload: Workload, size: BatchSize) -> float:
 def propagation_work(
     workload: Workload, size: BatchSize
 ) -> tuple[tuple[LayerWork, LayerWork], ...]:
-    """Return each layer's work for a mini-batch, forward and backward.
-
-    A model with a cost of its own has one entry for all layers and both directions.
-    """
+    """Return each layer's work, forward and backward; a model of its own cost has one entry."""
     if workload.counted is not None:
         return ((workload.counted.work(size.vertices, size.edges), LayerWork()),)
     work = []
@@ -186,15 +176,7 @@ def step_bytes(
     num_first_weights: int,
     id_bytes: int = 4,
 ) -> StepBytes:
-    """Return the bytes of a step whose devices have mini-batches of ``sizes``.
-
-    Args:
-        sizes: size of each device's mini-batch.
-        widths: features of each layer, f^0 first.
-        feature_bytes: bytes of a feature.
-        num_first_weights: elements of W¹.
-        id_bytes: bytes of a vertex id.
-    """
+    """Return the bytes of a step whose devices have mini-batches of ``sizes``."""
     num_peers = len(sizes) - 1
     return StepBytes(
         features=sum(size.vertices[0] for size in sizes) * widths[0] * feature_bytes,

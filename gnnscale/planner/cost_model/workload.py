@@ -61,11 +61,7 @@ class KnownSlices:
     sample_s: tuple[tuple[float, ...], ...] = ()
 
     def size(self, num_seeds: int) -> BatchSize:
-        """Return the expected mini-batch of a slice of ``num_seeds``.
-
-        Sizes are interpolated between known slices in logarithms, since vertices grow more slowly
-        than seeds.
-        """
+        """Return the mini-batch of a slice, interpolated between known slices in logarithms."""
 
         def interpolate(values: Sequence[float]) -> float:
             return _interpolate(self.num_seeds, values, num_seeds)
@@ -199,12 +195,7 @@ def measure_workload(
     """Sample slices of a graph and time the sampler over threads and sizes (T_samp, section V).
 
     Args:
-        graph: the graph.
-        model: the model, with its cost.
-        sampler: options of the sampler.
         order: order of the seeds, with the size of a full mini-batch.
-        seed: seed of the sampler.
-        cores: cores of this machine.
         num_steps: steps of the run, which bound the time of measuring. None: no bound.
     """
     budget_s, min_rounds = _BUDGET_S, _MIN_ROUNDS
@@ -265,11 +256,7 @@ def _time_slices(
     budget_s: float,
     min_rounds: int,
 ) -> tuple[float, ...]:
-    """Sample slices of every size in turn; fill ``sizes`` and return quartiles of the seconds.
-
-    The first round allocates pages and scratch memory and does not count. The lower quartile
-    excludes later allocations, which a run soon passes.
-    """
+    """Sample slices of every size in turn; fill ``sizes`` and return quartiles of the seconds."""
     times: dict[int, list[float]] = {count: [] for count in num_seeds}
     evicting = other_data()
     begin = time.perf_counter()

@@ -13,19 +13,11 @@ from dataclasses import dataclass
 
 from gnnscale.core import ConfigError
 from gnnscale.nn.cost import LayerCost
+from gnnscale.planner.cost_model import hitgnn
 from gnnscale.planner.cost_model.equations import BatchSize, sync_seconds
-from gnnscale.planner.cost_model.hitgnn import (
-    FEATURE_BYTES,
-    ComputeDesign,
-    FpgaCard,
-    LayerWorkload,
-    gnn_seconds,
-    limits,
-    phases,
-)
 from gnnscale.planner.device_spec import Efficiency
 from gnnscale.planner.fpga_board import Board
-from gnnscale.planner.graphs.degrees import Degrees, expected_size, share_of_hottest
+from gnnscale.planner.graphs import Degrees, expected_size, share_of_hottest
 
 #: Algorithms of Table I, which divide the graph and its features.
 ALGORITHMS = ("distdgl", "pagraph", "p3")
@@ -48,7 +40,7 @@ class SimulatedMachine:
     """Processor with FPGA cards of one kind."""
 
     board: Board
-    design: ComputeDesign  #: n and m of a card
+    design: hitgnn.ComputeDesign  #: n and m of a card
     num_cards: int
     host_bandwidth: float  #: bytes per second of host memory, shared by all links
     #: bytes per second of host memory by the data sheet, for bandwidth efficiency (section VII-D)
@@ -86,14 +78,12 @@ class SimulatedStep:
         return max(self.limits, key=lambda name: self.limits[name])
 
 
-def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[LayerWorkload, ...]:
+def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[hitgnn.LayerWorkload, ...]:
     """Return the amounts that the kernels process for a mini-batch, input layer first.
 
     Every row has an edge to itself. GraphSAGE multiplies a row's own features next to the
-    aggregated features. A second product of a layer (GIN) has no edges.
-
-    Raises:
-        ConfigError: the model needs attention or weighted messages, which the kernels lack.
+    aggregated features. A second product of a layer (GIN) has no edges. Raises ConfigError if the
+    model needs attention or weighted messages, which the kernels lack.
     """
     if not layers:
         raise ConfigError("model: expected gcn, sage or gin, got layers without a declared cost")
@@ -107,7 +97,7 @@ def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[LayerWork
         rows = size.vertices[number + 1]
         (inputs, outputs), *further = layer.products
         workloads.append(
-            LayerWorkload(
+            hitgnn.LayerWorkload(
                 sources=size.vertices[number],
                 rows=rows,
                 edges=size.edges[number] + rows,
@@ -117,7 +107,7 @@ def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[LayerWork
             )
         )
         workloads += [
-            LayerWorkload(sources=0, rows=rows, edges=0, width_in=inputs, width_out=outputs)
+            hitgnn.LayerWorkload(sources=0, rows=rows, edges=0, width_in=inputs, width_out=outputs)
             for inputs, outputs in further
         ]
     return tuple(workloads)
@@ -133,15 +123,8 @@ def local_share(
     """Return β of eq. 7: the fraction of a mini-batch's inputs in its card's memory.
 
     DistDGL stores the rows of the card's partition. PaGraph stores as many rows, of the vertices
-    with the highest out-degree. P3 stores some columns of all rows.
-
-    Args:
-        algorithm: one of ``ALGORITHMS``.
-        degrees: exact degrees of the graph. None: unknown; the mean and skew say too little about
-            the hottest vertices.
-        fanouts: neighbors per vertex and hop, from the seeds outwards.
-        num_seeds: seeds of a card's mini-batch.
-        num_cards: number of cards.
+    with the highest out-degree, estimated without exact ``degrees`` (None). P3 stores some columns
+    of all rows.
     """
     if algorithm == "p3" or num_cards == 1:
         return 1.0
@@ -155,7 +138,7 @@ def local_share(
 
 def step(
     machine: SimulatedMachine,
-    layers: Sequence[LayerWorkload],
+    layers: Sequence[hitgnn.LayerWorkload],
     *,
     algorithm: str,
     local: float,
@@ -163,27 +146,22 @@ def step(
 ) -> SimulatedStep:
     """Return the time of a step in which every card trains a mini-batch of ``layers``.
 
-    Args:
-        machine: the cards.
-        layers: amounts of the mini-batch, from ``layer_sizes``.
-        algorithm: one of ``ALGORITHMS``.
-        local: β of eq. 7, from ``local_share``.
-        direct: whether missing rows come from host memory (DC, section V-B). Otherwise they come
-            from another card, over two links one after the other.
+    ``direct``: whether missing rows come from host memory (DC, section V-B). Otherwise they come
+    from another card, over two links one after the other.
     """
     part = machine.efficiency.accelerator
     link = machine.link_bandwidth
-    card = FpgaCard(
+    card = hitgnn.FpgaCard(
         clock_hz=part * machine.board.clock_hz,
         bandwidth=part * machine.board.bandwidth,
         link_bandwidth=link if direct else link / 2,
         local_share=local,
     )
-    passes = phases(card, layers)
-    seconds_by_limit = limits(passes, machine.design)
-    seconds = gnn_seconds(passes, machine.design)
+    passes = hitgnn.phases(card, layers)
+    seconds_by_limit = hitgnn.limits(passes, machine.design)
+    seconds = hitgnn.gnn_seconds(passes, machine.design)
     if machine.num_cards > 1:
-        num_bytes = FEATURE_BYTES * sum(layer.num_weights for layer in layers)
+        num_bytes = hitgnn.FEATURE_BYTES * sum(layer.num_weights for layer in layers)
         seconds_by_limit["sync"] = sync_seconds(num_bytes, link, 0.0)
     if algorithm == "p3" and machine.num_cards > 1:
         seconds_by_limit["exchange"] = _broadcast_seconds(machine.num_cards, layers[0], link)
@@ -194,14 +172,9 @@ def step(
     )
 
 
-def _broadcast_seconds(num_cards: int, first: LayerWorkload, link: float) -> float:
-    """Return the seconds of P3's all-to-all broadcast after the first aggregation (Listing 3).
-
-    A card aggregates its columns for the mini-batches of all cards. It sends the results of other
-    cards' mini-batches to the host, which joins the columns, and receives the missing columns of
-    its own mini-batch.
-    """
-    num_bytes = first.rows * first.slots * first.width_in * FEATURE_BYTES
+def _broadcast_seconds(num_cards: int, first: hitgnn.LayerWorkload, link: float) -> float:
+    """Return the seconds of P3's all-to-all broadcast after the first aggregation (Listing 3)."""
+    num_bytes = first.rows * first.slots * first.width_in * hitgnn.FEATURE_BYTES
     return 2 * (num_cards - 1) / num_cards * num_bytes / link
 
 
@@ -222,10 +195,6 @@ def epoch_steps(counts: Sequence[int], *, balanced: bool) -> int:
     of its own partition. The surplus mini-batches then fill further steps. With workload balancing
     (WB) idle cards train them. Without, the card of their partition trains them one after the
     other.
-
-    Args:
-        counts: mini-batches of each partition.
-        balanced: whether workload balancing is on.
     """
     if balanced or len(counts) == 1:
         return math.ceil(sum(counts) / len(counts))

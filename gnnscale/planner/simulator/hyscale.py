@@ -23,56 +23,35 @@ class SimulatedPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedRun:
-    """Predicted training with a number of accelerators.
+    """Predicted training with a number of accelerators."""
 
-    Attributes:
-        num_accelerators: number of accelerators.
-        step_s: seconds of a step.
-        epoch_s: seconds of an epoch.
-        mteps: million traversed edges per second (HyScale-GNN, eq. 5).
-        nvtps: vertices of all layers per second (HitGNN, eq. 3).
-        bandwidth_efficiency: ``nvtps`` per GB/s of all memories (HitGNN, section VII-D).
-        energy_j: joules of an epoch on the accelerators. None: their power is unknown.
-        bottleneck: longest stage of the slowest device.
-        planned: split, threads and stage times. None: HitGNN's systems have no planner.
-    """
-
-    num_accelerators: int
-    step_s: float
-    epoch_s: float
-    mteps: float
-    nvtps: float
-    bandwidth_efficiency: float
-    energy_j: float | None
-    bottleneck: str
+    num_accelerators: int  #: number of accelerators
+    step_s: float  #: seconds of a step
+    epoch_s: float  #: seconds of an epoch
+    mteps: float  #: million traversed edges per second (HyScale-GNN, eq. 5)
+    nvtps: float  #: vertices of all layers per second (HitGNN, eq. 3)
+    bandwidth_efficiency: float  #: ``nvtps`` per GB/s of all memories (HitGNN, section VII-D)
+    energy_j: float | None  #: joules of an epoch on the accelerators. None: their power is unknown
+    bottleneck: str  #: longest stage of the slowest device
+    #: split, threads and stage times. None: HitGNN's systems have no planner
     planned: SimulatedPlan | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingCurve:
-    """Simulated runs for several numbers of accelerators.
+    """Simulated runs for several numbers of accelerators."""
 
-    Attributes:
-        graph: name of the graph.
-        model: name of the model's options class.
-        platform: name of the platform.
-        system: the simulated system, ``hyscale`` or one of HitGNN's.
-        efficiency: reached fractions of the platform's peak rates. None: the rates are effective.
-        hybrid: whether the processor trains next to the accelerators.
-        results: runs in the order of the option ``accelerators``.
-        beside: results of a published platform for comparison. None: no comparison.
-        measured: whether the platform's rates were measured on a machine.
-    """
-
-    graph: str
-    model: str
-    platform: str
-    system: str
+    graph: str  #: name of the graph
+    model: str  #: name of the model's options class
+    platform: str  #: name of the platform
+    system: str  #: the simulated system, ``hyscale`` or one of HitGNN's
+    #: reached fractions of the platform's peak rates. None: the rates are effective
     efficiency: Efficiency | None
-    hybrid: bool
-    results: tuple[SimulatedRun, ...]
+    hybrid: bool  #: whether the processor trains next to the accelerators
+    results: tuple[SimulatedRun, ...]  #: runs in the order of the option ``accelerators``
+    #: results of a published platform for comparison. None: no comparison
     beside: ScalingCurve | None = None
-    measured: bool = False
+    measured: bool = False  #: whether the platform's rates were measured on a machine
 
     def speedup(self, result: SimulatedRun) -> float:
         """Return the speedup of an epoch over the first result."""
@@ -92,15 +71,9 @@ def simulate_step(
 ) -> SimulatedRun:
     """Predict training with ``num_accelerators``, with the planner's split and threads.
 
-    Args:
-        platform: platform with effective rates.
-        workload: workload of every device.
-        num_accelerators: number of accelerators.
-        batch_size: seeds of each accelerator's mini-batch, or of the lone processor's.
-        num_vertices: seeds of an epoch.
-        hybrid: whether the processor trains too if that shortens a step.
-        fused: whether the processor aggregates features while it loads them.
-        prefetch: one of ``PREFETCH``, or ``auto``.
+    ``batch_size`` are the seeds of each accelerator, or of the lone processor, ``num_vertices``
+    those of an epoch. ``hybrid``: the processor trains too if that shortens a step. ``fused``: it
+    aggregates features while it loads them.
     """
     devices = platform.devices(num_accelerators)
     if num_accelerators and not hybrid:

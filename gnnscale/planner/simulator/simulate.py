@@ -123,14 +123,9 @@ class SimulateConfig:
 def simulate(config: SimulateConfig, *, graph: PublishedGraph | None = None) -> ScalingCurve:
     """Predict epochs on ``config.platform`` for each number of accelerators.
 
-    Args:
-        config: options of the simulation.
-        graph: sizes and degrees that replace the published graph. None: the published graph.
-
-    Raises:
-        ConfigError: the platform has no accelerators or rates, the sampler's mini-batches do not
-            follow from graph sizes, or the kernels do not support the model.
-        GraphError: the graph store is not usable.
+    ``graph`` replaces the published graph. Raises ConfigError if the platform has no accelerators
+    or rates, the sampler's mini-batches do not follow from graph sizes, or the kernels do not
+    support the model; GraphError if the graph store is not usable.
     """
     curve = _scaling(config, config.platform.open(), graph)
     name = config.beside

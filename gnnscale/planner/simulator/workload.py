@@ -37,18 +37,9 @@ class SimulatedTask:
 
 
 def published_task(
-    name: str,
-    graph: PublishedGraph,
-    model: ModelConfig,
-    sampler: SamplerConfig,
-    *,
-    batch_size: int,
+    name: str, graph: PublishedGraph, model: ModelConfig, sampler: SamplerConfig, *, batch_size: int
 ) -> SimulatedTask:
-    """Return the task of training on a published graph called ``name``.
-
-    Raises:
-        ConfigError: the sampler's mini-batches do not follow from degrees.
-    """
+    """Return the task of training on a published graph called ``name``, for neighbor sampling."""
     if not isinstance(sampler, NeighborSampling):
         raise ConfigError("sampler: expected neighbor sampling without a dataset")
     return SimulatedTask(
@@ -91,17 +82,8 @@ def measured_task(
 ) -> SimulatedTask:
     """Return the task of training on a graph store, whose mini-batches are sampled.
 
-    Args:
-        source: the graph store.
-        model: options of the model.
-        sampler: options of the sampler.
-        batch_size: seeds of a mini-batch.
-        seed: seed of sampling and weights.
-        cores: cores of this machine, for timing the sampler.
-        same_machine: whether the simulated machine is this one. Otherwise the times are dropped.
-
-    Raises:
-        GraphError: the graph store is not usable.
+    The times of the sampler are kept only if the simulated machine is the ``same_machine``. Raises
+    GraphError if the graph store is not usable.
     """
     graph = model.graph_read(source.open())
     graph.check_features()

@@ -1,12 +1,8 @@
 """Checkpoint files, which hold everything that a stopped run needs to resume.
 
-A checkpoint is a safetensors file: it has named tensors and no code. Plain values are JSON, stored
-as one more tensor of bytes. In the JSON, a marked name stands for a tensor; the mark is a character
-that no option and no name contains.
-
-The last four bytes, one more tensor, are the CRC-32 of all preceding bytes, the header included. It
-detects every flipped bit and damage of up to 32 consecutive bits; other damage stays undetected
-with a probability of 2^-32.
+A checkpoint is a safetensors file without code. A tensor of bytes has its plain values as JSON, in
+which a marked name stands for a tensor. The last tensor is the CRC-32 of all preceding bytes, the
+header included: it detects every flipped bit and damage of up to 32 consecutive bits.
 """
 
 from __future__ import annotations
@@ -61,24 +57,16 @@ class TensorFileError(ValueError):
 def pack(content: Any) -> bytes:
     """Return ``content`` as bytes for ``unpack``.
 
-    Args:
-        content: JSON values, tensors as values of dicts, and dataclasses of both. Tensors that
-            share memory are written separately.
-
-    Raises:
-        TypeError: a value has another type.
+    It has JSON values, tensors as values of dicts, and dataclasses of both; TypeError for other
+    types. Tensors that share memory are written separately.
     """
     return b"".join(packed(content))
 
 
 def packed(content: Any, *, checksum: bool = False) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of ``pack`` in parts, without copying tensors in host memory.
+    """Yield the bytes of ``pack`` in parts; ``checksum``: and the CRC-32 of all bytes.
 
-    A copy would hold the GIL, for which the training thread would wait.
-
-    Args:
-        content: as in ``pack``.
-        checksum: end with the CRC-32 of all bytes.
+    Tensors in host memory are not copied: a copy would hold the GIL, for which training would wait.
     """
     parts = _packed(content, checksum=checksum)
     if not checksum:
@@ -135,8 +123,7 @@ def _packed(content: Any, *, checksum: bool) -> Iterator[bytes | memoryview]:
 def unpack(content: bytes) -> Any:
     """Return the content of ``pack`` as in JSON: lists for tuples, dicts with text keys.
 
-    Raises:
-        TensorFileError: the bytes are truncated, damaged, or not written by ``pack``.
+    TensorFileError if the bytes are truncated, damaged, or not written by ``pack``.
     """
     return _unpack(content)[0]
 
@@ -240,12 +227,8 @@ def read_checkpoint(file: Path, *, limit: int) -> bytes:
 def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
     """Return the content of a checkpoint; an untrusted file runs no code.
 
-    Args:
-        file: name of the checkpoint in errors.
-        content: bytes of the checkpoint; None reads a trusted ``file`` of any size.
-
-    Raises:
-        ConfigError: the bytes are truncated, damaged, no checkpoint, or of an unknown version.
+    ``content`` has the bytes of ``file``; None reads a trusted file of any size. ConfigError if the
+    bytes are truncated, damaged, no checkpoint, or of an unknown version.
     """
     if content is None:
         content = read_checkpoint(file, limit=sys.maxsize)

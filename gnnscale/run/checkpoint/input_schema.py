@@ -51,32 +51,24 @@ _MAX_LISTED = 12
 
 @dataclass(frozen=True, kw_only=True)
 class InputSchema:
-    """Inputs and outputs of a model that was trained on a graph.
+    """Inputs and outputs of a model that was trained on a graph."""
 
-    Attributes:
-        graph: name of the training graph.
-        num_features: features of a vertex.
-        num_classes: classes, or regression targets; 0 without labels.
-        labels: kind of the labels, ``classes``, ``multilabel`` or ``regression``.
-        columns: columns of the features in order, with their categories; None without names.
-        classes: names of the classes by index; None without names.
-        scaling: standardization of the features; None without it.
-        num_edge_features: edge features that the model reads; 0 for none.
-        edge_columns: columns of the edge features in order; None without names.
-        edge_scaling: standardization of the edge features; None without it.
-        edge_weights: whether edges have weights; None in files of earlier releases.
-    """
-
-    graph: str
-    num_features: Annotated[int, Meta(ge=1, le=MAX_FEATURES)]
+    graph: str  #: name of the training graph.
+    num_features: Annotated[int, Meta(ge=1, le=MAX_FEATURES)]  #: features of a vertex.
+    #: classes, or regression targets; 0 without labels.
     num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]
-    labels: _LABELS
+    labels: _LABELS  #: kind of the labels, ``classes``, ``multilabel`` or ``regression``.
+    #: columns of the features in order, with their categories; None without names.
     columns: tuple[Column, ...] | None = None
-    classes: list[str] | None = None
-    scaling: ColumnScaling | None = None
+    classes: list[str] | None = None  #: names of the classes by index; None without names.
+    scaling: ColumnScaling | None = None  #: standardization of the features; None without it.
+    #: edge features that the model reads; 0 for none.
     num_edge_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)] = 0
+    #: columns of the edge features in order; None without names.
     edge_columns: tuple[Column, ...] | None = None
+    #: standardization of the edge features; None without it.
     edge_scaling: ColumnScaling | None = None
+    #: whether edges have weights; None in files of earlier releases.
     edge_weights: bool | None = None
 
     def __post_init__(self) -> None:
@@ -127,12 +119,9 @@ class InputSchema:
     def fitted(self, graph: Graph) -> Graph:
         """Return ``graph`` with its features arranged and scaled as in training.
 
-        One-hot features of a category move to its position in training.
-
-        Raises:
-            ConfigError: columns of vertices or edges differ in number, names or order; a column
-                has an unknown category; or the features have another scaling.
-            GraphError: the graph store has damaged names.
+        One-hot features of a category move to its position in training. ConfigError if columns of
+        vertices or edges differ in number, names or order, a category is unknown, or the scaling
+        differs.
         """
         graph = self._fit_edges(graph)
         positions = self._feature_positions(graph)
@@ -144,11 +133,7 @@ class InputSchema:
         return arranged
 
     def check_weights(self, graph: Graph) -> None:
-        """Refuse a graph with edge weights if the training graph had none, and vice versa.
-
-        Raises:
-            ConfigError: only one of the graphs has edge weights.
-        """
+        """Raise ConfigError if only one of ``graph`` and the training graph has edge weights."""
         weighted = graph.edge_weights is not None
         if self.edge_weights is None or self.edge_weights == weighted:
             return
@@ -223,15 +208,7 @@ def _warn_without_names(
     *,
     of: str = "",
 ) -> None:
-    """Warn if only one of two graphs names its features, whose order is then unchecked.
-
-    Args:
-        graph: graph to predict.
-        columns: columns of ``graph``.
-        trained_on: name of the training graph.
-        trained: columns of the training graph.
-        of: ``" of edges"`` for edge features.
-    """
+    """Warn if only one of two graphs names its features, whose order is then unchecked."""
     if (columns is None) == (trained is None):
         return
     if columns is None:
@@ -247,10 +224,7 @@ def _warn_without_names(
 def _check_scaling(
     name: str, scaling: ColumnScaling | None, trained: ColumnScaling | None, arranged: bool
 ) -> None:
-    """Refuse features of the graph ``name`` with another scaling than in training.
-
-    ``arranged``: whether features change their positions.
-    """
+    """Refuse features scaled otherwise than in training, or ``arranged`` anew after scaling."""
     if scaling is not None and (scaling != trained or arranged):
         raise ConfigError(
             f"dataset: {name} has features with a scaling that is not the run's; prepare "
@@ -261,10 +235,7 @@ def _check_scaling(
 def _check_columns(
     name: str, columns: tuple[Column, ...], trained: tuple[Column, ...], *, of: str = ""
 ) -> None:
-    """Refuse columns of the graph ``name`` that differ from the training columns.
-
-    ``of``: ``edges`` for columns of edge features.
-    """
+    """Refuse columns that differ from the training columns; ``of``: ``edges`` for edge features."""
     key, categories = ("edge_features", "edge_categories") if of else ("features", "categories")
     trained_by_name = {column.name: column for column in trained}
     features = f"features of {of}" if of else "features"
@@ -296,11 +267,7 @@ def _check_columns(
 
 
 def write_input_schema(directory: Path, schema: InputSchema) -> None:
-    """Write ``schema`` next to the checkpoints of the run directory.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write ``schema`` next to the checkpoints of the run directory."""
     file = directory / INPUT_SCHEMA
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, _with_checksum(json.dumps(asdict(schema), indent=1)))
@@ -312,11 +279,7 @@ def _with_checksum(text: str) -> str:
 
 
 def _check_crc(content: bytes) -> bytes:
-    """Return the JSON object of a file without its checksum, which earlier releases lack.
-
-    Raises:
-        ValueError: the object does not match its checksum.
-    """
+    """Return the JSON object of a file without its checksum, which earlier releases lack."""
     checksum = _CHECKSUM.search(content)
     if checksum is None:
         # A flipped bit in a file of this release leaves an unknown entry, or no JSON.
@@ -331,10 +294,9 @@ def _check_crc(content: bytes) -> bytes:
 
 
 def read_input_schema(directory: Path) -> InputSchema | None:
-    """Return the schema in a run directory; None without one. The file is not trusted.
+    """Return the schema in an untrusted run directory; None without one.
 
-    Raises:
-        ConfigError: the file cannot be read, is damaged, or is not a schema.
+    ConfigError if the file cannot be read, is damaged, or is not a schema.
     """
     file = directory / INPUT_SCHEMA
     try:

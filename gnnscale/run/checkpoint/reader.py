@@ -35,12 +35,9 @@ _THREADS = {"sample", "load", "propagate"}
 
 
 def read_history(directory: Path) -> Iterator[EpochRecord]:
-    """Yield the epochs in ``metrics.jsonl``, from epoch 1 without gaps.
+    """Yield the epochs in ``metrics.jsonl``, from epoch 1 up to a gap or a damaged line.
 
-    A truncated or foreign line ends the sequence.
-
-    Raises:
-        ConfigError: the file is not a regular file, or cannot be read.
+    ConfigError if the file is not a regular file, or cannot be read.
     """
     lines = _open(directory / METRICS_FILE)
     if lines is None:
@@ -106,15 +103,9 @@ def _last_epoch_of_steps(file: Path) -> int:
 def num_recorded(directory: Path, history: Sequence[EpochRecord]) -> int:
     """Return how many epochs of ``history`` are on the disk in ``metrics.jsonl``.
 
-    The file may end before ``history``, as its writer may be late, or with epochs of another run
-    or from before a resumption. It may also end after it, when called in the background.
-
-    Args:
-        directory: the run directory.
-        history: records from epoch 1 on.
-
-    Raises:
-        ConfigError: the file is not a regular file, or cannot be read.
+    The file may end before ``history``, as its writer may be late, or with epochs of another run or
+    from before a resumption. It may also end after it, when called in the background. ConfigError
+    if it is not a regular file, or cannot be read.
     """
     lines = _open(directory / METRICS_FILE)
     if lines is None:
@@ -136,11 +127,7 @@ def is_validation_of(trained: EpochRecord, record: EpochRecord) -> bool:
 
 
 def check_record(record: EpochRecord, number: int) -> None:
-    """Refuse a record from which no report can be made.
-
-    Raises:
-        ValueError: naming the epoch.
-    """
+    """Raise ValueError for a record from which no report can be made."""
     devices = record.devices
     if (
         record.epoch != number
@@ -195,18 +182,13 @@ def _parse_record(line: bytes) -> EpochRecord | None:
 class WorkerPart:
     """State that only the worker of a device has inside an epoch.
 
-    Running statistics of normalization differ between devices until the epoch ends. They are then
+    Running statistics of normalization differ between devices until the epoch ends, and are then
     combined with the number of rows as weights.
-
-    Attributes:
-        buffers: buffers of the device's model, by name.
-        rows: rows that each layer has normalized in the epoch, by layer.
-        counters: metrics of the device's kind in the epoch.
     """
 
-    buffers: dict[str, Tensor]
-    rows: dict[Count, Count]
-    counters: dict[str, int | float]
+    buffers: dict[str, Tensor]  #: buffers of the device's model, by name
+    rows: dict[Count, Count]  #: rows that each layer has normalized in the epoch, by layer
+    counters: dict[str, int | float]  #: metrics of the device's kind in the epoch
 
     def packed(self) -> bytes:
         """Return the part as bytes for ``unpack``."""
@@ -214,11 +196,7 @@ class WorkerPart:
 
     @torch.no_grad()
     def restore_buffers(self, model: nn.Module) -> None:
-        """Copy the buffers into ``model``.
-
-        Raises:
-            ValueError: names, shapes or dtypes differ; no buffer is changed.
-        """
+        """Copy the buffers into ``model``; ValueError if names, shapes or dtypes differ."""
         model_buffers = dict(model.named_buffers())
         if model_buffers.keys() != self.buffers.keys():
             raise ValueError("workers: buffers of another model")
@@ -232,19 +210,13 @@ class WorkerPart:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedState:
-    """State that every step changes.
+    """State that every step changes."""
 
-    Attributes:
-        model: weights, by name.
-        best_model: weights of the best validated epoch; empty before the first validation.
-        optimizer: state of each parameter, by index.
-        torch_rng: state of torch's random generator.
-    """
-
-    model: dict[str, Tensor]
+    model: dict[str, Tensor]  #: weights, by name
+    #: weights of the best validated epoch; empty before the first validation
     best_model: dict[str, Tensor]
-    optimizer: dict[int, dict[str, Tensor]]
-    torch_rng: Tensor
+    optimizer: dict[int, dict[str, Tensor]]  #: state of each parameter, by index
+    torch_rng: Tensor  #: state of torch's random generator
 
     def __post_init__(self) -> None:
         try:
@@ -261,31 +233,21 @@ class TrainedState:
 
 @dataclass(frozen=True, kw_only=True)
 class SavedRun:
-    """Content of the checkpoint ``LAST``.
+    """Content of the checkpoint ``LAST``."""
 
-    Attributes:
-        epoch: finished epochs.
-        step: finished steps, over all epochs.
-        learnt: state that training changes; its entries are top-level entries of the file.
-        records: records of the last epochs that ``metrics.jsonl`` may lack. After an epoch, the
-            last record is not validated yet.
-        sums: sums of the unfinished epoch; None after an epoch.
-        workers: state of each worker inside an epoch; empty after an epoch.
-        plan: device plan of the next step as plain values; None if not stored.
-        management: state of resource management as plain values; None if not stored.
-        config: the run's options as plain values.
-        graph: identity of the run's graph.
-    """
-
-    epoch: Count
-    step: Positive
+    epoch: Count  #: finished epochs
+    step: Positive  #: finished steps, over all epochs
+    #: state that training changes; its entries are top-level entries of the file
     learnt: TrainedState
+    #: last epochs that ``metrics.jsonl`` may lack; after an epoch, the last is not validated
     records: list[EpochRecord]
-    workers: list[WorkerPart]
-    config: dict[str, Any]
-    graph: dict[str, Any]
-    sums: EpochSums | None = None
+    workers: list[WorkerPart]  #: state of each worker inside an epoch; empty after an epoch
+    config: dict[str, Any]  #: the run's options as plain values
+    graph: dict[str, Any]  #: identity of the run's graph
+    sums: EpochSums | None = None  #: sums of the unfinished epoch; None after an epoch
+    #: device plan of the next step as plain values; None if not stored
     plan: list[Any] | None = None
+    #: state of resource management as plain values; None if not stored
     management: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -310,11 +272,7 @@ class SavedRun:
 
     @classmethod
     def load(cls, file: Path, content: bytes) -> SavedRun:
-        """Read the checkpoint in ``content``, the bytes of ``file``.
-
-        Raises:
-            ConfigError: the bytes are not a checkpoint of a run.
-        """
+        """Read the checkpoint in ``content``, the bytes of ``file``; ConfigError if it is none."""
         saved = load_checkpoint(file, content)
         try:
             learnt = decode(TrainedState, saved, source="checkpoint")

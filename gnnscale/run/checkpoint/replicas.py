@@ -1,8 +1,7 @@
 """Replicas of checkpoints on the disks of all machines, and the newest one after a restart.
 
-After the loss of a machine, torchrun restarts the processes, rank 0 perhaps on another machine.
-If machines have no shared file system, local rank 0 of each machine stores the checkpoints of
-rank 0 in its own run directory.
+After the loss of a machine, torchrun may restart rank 0 on another one. Without a shared file
+system, local rank 0 of each machine stores the checkpoints of rank 0 in its own run directory.
 """
 
 from __future__ import annotations
@@ -48,10 +47,7 @@ class CheckpointInfo:
 
 
 def newest(machines: Sequence[CheckpointInfo | None]) -> int | None:
-    """Return the position of the first checkpoint after the most steps; None without any.
-
-    Times are not compared, as clocks of machines differ.
-    """
+    """Return the position of the first checkpoint after the most steps (clocks differ), or None."""
     steps = {i: info.step for i, info in enumerate(machines) if info is not None}
     return max(steps, key=lambda i: (steps[i], -i), default=None)
 
@@ -99,11 +95,7 @@ def read_newest(group: Group, directory: Path, *, limit: int) -> bytes:
 
 
 def _read_intact(file: Path, limit: int) -> tuple[bytes, CheckpointInfo | None]:
-    """Return the bytes and the description of a checkpoint; no bytes and None if missing.
-
-    Raises:
-        ConfigError: the checkpoint is damaged.
-    """
+    """Return the bytes and the description of an intact checkpoint; no bytes and None if missing."""
     if not os.path.lexists(file):
         return b"", None
     content = read_checkpoint(file, limit=limit)
@@ -155,14 +147,10 @@ class CheckpointReplicas:
     def open(
         cls, directory: Path, group: Group, options: Mapping[str, Any]
     ) -> CheckpointReplicas | None:
-        """Return the replication of a run; None if no machine needs replicas.
+        """Return the replication of a run, in every process; None if no machine needs replicas.
 
-        Every process calls this.
-
-        Raises:
-            ConfigError: another command writes into the run directory of a machine.
-            OSError: the run directory of rank 0 is not writable.
-            PeerLostError: another process is gone.
+        ConfigError if another command writes into the run directory of a machine, OSError if that
+        of rank 0 is not writable.
         """
         if not group.restarts or group.local_size == group.size:
             return None
@@ -202,11 +190,7 @@ class CheckpointReplicas:
         self._lock.close()
 
     def send(self, content: bytes) -> None:
-        """Send a checkpoint from rank 0 to all receiving machines; no bytes mean the end.
-
-        Raises:
-            PeerLostError: a receiving process is gone.
-        """
+        """Send a checkpoint from rank 0 to all receiving machines; no bytes mean the end."""
         head = len(content).to_bytes(8, "little") + hashlib.sha256(content).digest()
         for part in filter(None, (head, content)):
             values = _tensor(part)

@@ -25,18 +25,11 @@ from gnnscale.run.records import EpochRecord
 def check_same_run(
     file: Path, saved: SavedRun, *, config: Mapping[str, Any], graph: Mapping[str, Any]
 ) -> None:
-    """Refuse to resume with other options or another graph than the checkpoint's.
+    """Raise ConfigError for the first option or graph that differs from the checkpoint's.
 
     If the run is and was ``runtime.deterministic``, options that determine plans are compared too.
-
-    Args:
-        file: name of the checkpoint in errors.
-        saved: the checkpoint.
-        config: options of the resumed run as plain values.
-        graph: identity of the resumed run's graph.
-
-    Raises:
-        ConfigError: naming the first option that differs, and both values.
+    ``config`` has the options of the resumed run as plain values, ``graph`` the identity of its
+    graph.
     """
     free = FREE_OPTIONS
     if config.get("optimizer", {}).get("schedule") == "cosine":
@@ -79,9 +72,7 @@ def epochs_before(directory: Path, saved: SavedRun) -> tuple[list[EpochRecord], 
     """Return the records of the epochs before a checkpoint, and the epoch that lacks validation.
 
     The second is None if the last epoch was validated, or if the checkpoint is inside an epoch.
-
-    Raises:
-        ConfigError: ``metrics.jsonl`` lacks an epoch before the checkpoint.
+    ConfigError if ``metrics.jsonl`` lacks an epoch before the checkpoint.
     """
     recorded = list(islice(read_history(directory), saved.epoch))
     first = saved.epoch - len(saved.records)

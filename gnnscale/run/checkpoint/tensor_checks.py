@@ -14,11 +14,7 @@ from gnnscale.nn.learned_embeddings import LearnedEmbedding
 
 
 def check_weights(file: Path, weights: Any, model: nn.Module) -> dict[str, Tensor]:
-    """Return ``weights`` as a dict if they fit ``model``.
-
-    Raises:
-        ConfigError: a name, a shape or a dtype differs.
-    """
+    """Return ``weights`` as a dict; ConfigError if a name, shape or dtype differs from ``model``'s."""
     expected = model.state_dict()
     if not isinstance(weights, Mapping) or weights.keys() != expected.keys():
         raise ConfigError(f"{file}: not weights of this model (parameter names differ)")

@@ -41,11 +41,7 @@ Job = Callable[[], None]
 
 
 class BackgroundWriter:
-    """Thread that runs one write job at a time.
-
-    At most one job waits for the running one, and a newer job replaces it: a slow disk delays
-    writes instead of accumulating them.
-    """
+    """Thread that runs one write job at a time; one newer job waits and replaces an older one."""
 
     def __init__(self) -> None:
         self._pool = futures.ThreadPoolExecutor(1, "checkpoint")
@@ -109,13 +105,11 @@ _MIN_WRITE_TIMES = 10
 
 @dataclass(kw_only=True)
 class RunCheckpoint:
-    """Checkpoints of a run in its directory.
+    """Checkpoints of a run: ``save`` copies the trained state, and a background thread writes it.
 
-    ``save`` copies the state that training changes, and a background thread writes it. ``check``,
-    ``save`` and ``wait`` raise the exception of a failed write.
-
-    Example: a write takes 0.5 s. Without ``runtime.checkpoint_every_s``, ``is_due`` is true 5 s
-    after the last ``save``, and ``is_due_inside`` never is.
+    ``check``, ``save`` and ``wait`` raise the exception of a failed write. Example: a write takes
+    0.5 s. Without ``runtime.checkpoint_every_s``, ``is_due`` is true 5 s after the last ``save``,
+    and ``is_due_inside`` never is.
     """
 
     directory: Path  #: the run directory
@@ -171,12 +165,7 @@ class RunCheckpoint:
         self._writer.wait(limit_s)
 
     def end(self) -> None:
-        """Wait until all machines have stored the last checkpoint; every worker calls this.
-
-        Raises:
-            OSError: the checkpoint could not be written.
-            PeerLostError: another process is gone.
-        """
+        """Wait until all machines have stored the last checkpoint; every worker calls this."""
         self.wait()
         if self.copies is not None:
             self.copies.end()
@@ -208,14 +197,12 @@ class RunCheckpoint:
         Epochs that ``metrics.jsonl`` has are not written again.
 
         Args:
-            model: the trained model.
             optimizer: the optimizer's state of each parameter, by index.
             step: finished steps of the run.
             history: immutable records of all validated epochs.
             trained: record of the finished, not yet validated epoch; None inside an epoch.
             best_weights: weights of the best validated epoch, never changed in place.
             plan: device plan of the next step.
-            management: state of resource management; None without it.
             sums: sums of the unfinished epoch; None after an epoch.
             workers: packed ``WorkerPart`` of each worker; empty after an epoch.
             best: epoch of ``best_weights``, which are written if new; None after an epoch, as its
@@ -295,15 +282,9 @@ class RunCheckpoint:
     ) -> SavedRun | None:
         """Restore model, optimizer and random generator from the checkpoint of rank 0.
 
-        After a restart by torchrun, all processes read the newest checkpoint of all machines.
-
-        Returns:
-            The checkpoint; None if the run stopped before its first one. ``epochs_before`` returns
-            the epochs before it, on rank 0.
-
-        Raises:
-            ConfigError: the checkpoint is damaged or belongs to another run, or is missing though
-                the run has finished an epoch.
+        After a restart by torchrun, all processes read the newest checkpoint of all machines. The
+        result is None if the run stopped before its first checkpoint; ConfigError if the checkpoint
+        is damaged or belongs to another run, or is missing though the run has finished an epoch.
         """
         file = self.directory / LAST
         content, limit = b"", max_bytes(model)
@@ -330,11 +311,7 @@ class RunCheckpoint:
         return saved
 
     def _check_not_begun(self, group: Group) -> None:
-        """Refuse to start again if a machine's directory shows a finished epoch.
-
-        Raises:
-            ConfigError: in every process, naming the first such file.
-        """
+        """Raise ConfigError in every process if a machine's directory shows a finished epoch."""
         progress = None
         if group.local_rank == 0:
             # A restart may follow the loss of the machine with the only checkpoint.
@@ -351,11 +328,7 @@ class RunCheckpoint:
         )
 
     def epochs_before(self, saved: SavedRun) -> tuple[list[EpochRecord], EpochRecord | None]:
-        """Return the validated epochs before a checkpoint, and its last epoch if not validated.
-
-        Raises:
-            ConfigError: ``metrics.jsonl`` lacks an epoch before the checkpoint.
-        """
+        """Return the result of ``resume.epochs_before`` for the run directory."""
         return epochs_before(self.directory, saved)
 
     @property

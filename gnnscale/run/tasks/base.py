@@ -144,11 +144,7 @@ class LabelTask:
                 )
 
     def rows(self, split: str) -> Array:
-        """Return the labeled vertices or edges of ``split`` (train, valid, test), ``[n]``.
-
-        Raises:
-            GraphError: the part has no label.
-        """
+        """Return the labeled vertices or edges of ``split`` (train, valid, test), ``[n]``, if any."""
         return seed_order.labeled_vertices(self.labels, split, what=self.labelled)
 
     @property
@@ -179,8 +175,7 @@ class LabelTask:
     def score(self, measure: str, outputs: Float32Array, labels: Array) -> float:
         """Return the metric ``measure`` of outputs ``[n, width]``; NaN if it is not defined.
 
-        Raises:
-            ConfigError: the user's function fails, or returns no number.
+        ConfigError if the user's function fails, or returns no number.
         """
         for name in self.metrics:
             if is_name(name) and short_name(name) == measure:

@@ -9,19 +9,13 @@ from gnnscale.data.tables.selection import find_kinds
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.run.tasks.edge_split import PARTS, EdgeSplit
-from gnnscale.sampling.candidates import Candidates
+from gnnscale.sampling.edge_batches import Candidates
 
 
 def read_candidates(file: str, column: str | None, graph: Graph) -> Candidates:
     """Read the candidates in the file ``task.candidates``.
 
-    Args:
-        file: path of the file.
-        column: column with kinds of vertices; None: all candidates are of one kind.
-        graph: graph of the vertices.
-
-    Raises:
-        ConfigError, GraphError: as ``find_kinds``.
+    ``column`` names the column with kinds of vertices; None: all candidates are of one kind.
     """
     kinds = find_kinds(file, column, graph, read_ids(graph), option="task.candidates")
     return Candidates.from_kinds(kinds)

@@ -86,16 +86,9 @@ class _EdgeSplitHeader:
 def identify_split(
     graph: Graph, *, valid_fraction: float, test_fraction: float, seed: int, directed: bool = False
 ) -> SplitIdentity:
-    """Return the identity of a split of ``graph``.
+    """Return the identity of a split of ``graph``, which is in a store.
 
-    Args:
-        graph: a stored graph.
-        valid_fraction, test_fraction: shares of the edges, 0 to 1.
-        seed: seed of the split.
-        directed: whether an edge and its reverse are split independently.
-
-    Raises:
-        GraphError: the graph is in memory, and has no hash of its content.
+    ``directed``: whether an edge and its reverse are split independently.
     """
     if graph.content is None:
         raise GraphError(f"{graph.name}: expected a stored graph for task=links, got one in memory")
@@ -115,12 +108,7 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
     unordered pair if the reverse edge exists. An edge, its copies and its reverse are then in one
     part, so that no message reveals a held-out edge. With ``identity.directed`` the ordered pair
     always decides. Loops send messages and are not predicted. Memory is bounded for any number of
-    edges.
-
-    Raises:
-        ConfigError: a part of the split would be empty.
-        GraphError: the split cannot be written, and nothing is stored; or the directory has
-            another split.
+    edges. ConfigError if a part of the split would be empty.
     """
     path = LINKS.place(None, graph.name, "split", _entries(identity) | _RULE)
     with LINKS.making(path, fits=lambda: _check_fits(path, graph, identity)) as folder:
@@ -154,11 +142,7 @@ def _entries(identity: SplitIdentity) -> dict[str, Any]:
 
 
 def _content(header: _EdgeSplitHeader) -> str:
-    """Return the hash of a split over its arrays and its identity.
-
-    Without ``directed``, a split by ordered pairs keeps the hash of releases that had only such
-    splits: their runs open with ``task.directed=true``.
-    """
+    """Return the hash of a split, which a split by ordered pairs shares with ``directed=true``."""
     entries = asdict(header)
     del entries["identity"]["directed"], entries["bipartite"]
     return digest(entries)

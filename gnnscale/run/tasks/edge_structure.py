@@ -27,10 +27,8 @@ class MutualCounts:
     def plus(self, proper: BoolArray, once: BoolArray, mutual: BoolArray) -> "MutualCounts":
         """Return the counts after adding ``n`` edges.
 
-        Args:
-            proper: ``[n]`` whether an edge is no loop.
-            once: ``[n]`` whether an edge is no copy of the previous one.
-            mutual: ``[n]`` whether the reverse of an edge exists.
+        ``[n]`` flags tell whether an edge is no loop (``proper``), is no copy of the previous one
+        (``once``), and has its reverse (``mutual``).
         """
         return MutualCounts(
             edges=self.edges + int(np.count_nonzero(proper)),
@@ -115,12 +113,7 @@ def _two_colorable(graph: Graph) -> bool:
 def _num_components(
     src: Int64Array, dst: Int64Array, num_vertices: int, *, mirrored: int | None = None
 ) -> int:
-    """Return the number of weakly connected components.
-
-    Args:
-        mirrored: offset of the second layer of a double cover, whose mirrored edges are added; None
-            adds no edges.
-    """
+    """Return the number of weakly connected components; ``mirrored``: with the edges of the mirror."""
     from scipy import sparse  # a slow import, which workers do not need
     from scipy.sparse import csgraph
 
@@ -159,12 +152,7 @@ def _hashes(low: Int64Array, high: Int64Array) -> int:
 
 
 def edge_slices(graph: Graph, task: str) -> Iterator[tuple[Int64Array, Int64Array, slice]]:
-    """Yield sources, destinations and slice in ``indices`` of successive edges of ``graph``.
-
-    Args:
-        graph: the graph, of which about 4 million edges are in memory at a time.
-        task: description in the progress bar.
-    """
+    """Yield sources, destinations and slice in ``indices`` of about 4 million edges at a time."""
     indptr = np.asarray(graph.indptr)
     first = 0
     with track(task, total=graph.num_edges, unit="edges") as advance:
@@ -180,14 +168,7 @@ def edge_slices(graph: Graph, task: str) -> Iterator[tuple[Int64Array, Int64Arra
 
 
 def is_no_copy(src: Int64Array, dst: Int64Array, last: tuple[int, int]) -> BoolArray:
-    """Return for ``[n]`` edges whether each differs from the previous edge, ``[n]``.
-
-    Copies are consecutive, as adjacency lists are sorted.
-
-    Args:
-        src, dst: ``[n]`` sources and destinations.
-        last: the edge before the first.
-    """
+    """Return for ``[n]`` edges whether each differs from the previous edge, first from ``last``."""
     once: BoolArray = np.empty(len(src), np.bool_)
     once[0] = (src[0], dst[0]) != last
     once[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])

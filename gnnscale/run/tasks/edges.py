@@ -24,13 +24,9 @@ _GROUP_EDGES = 1 << 24
 def build_model(
     model: ModelConfig, *, num_features: int, num_edge_features: int, num_outputs: int
 ) -> links.EdgeGNN:
-    """Build a model with an MLP over the output rows of both ends, ``model.hidden`` features each.
+    """Build a model with an MLP over the output rows of both ends and the features of an edge.
 
-    Args:
-        model: options of the model.
-        num_features: features of a vertex.
-        num_edge_features: features of an edge, which the MLP reads too.
-        num_outputs: classes or regression targets.
+    Output rows have ``model.hidden`` features; ``num_outputs`` are classes or regression targets.
     """
     assert model.row_width is not None  # other models are refused before
     gnn = model.build(
@@ -42,17 +38,10 @@ def build_model(
 
 
 def count_shared_pairs(ends: IntArray, train: IntArray, parts: Sequence[IntArray]) -> list[int]:
-    """Count edges between the ends of a training edge.
+    """Return how many edges of each of ``parts`` join the ends of a training edge.
 
-    Memory is bounded: pairs are compared in groups of about 16 million training edges.
-
-    Args:
-        ends: ``[num_edges, 2]`` sources and destinations of all edges.
-        train: ``[n]`` indices of the training edges.
-        parts: ``[m]`` indices of the edges of each part to count.
-
-    Returns:
-        The number of such edges in each part.
+    Memory is bounded: pairs are compared in groups of about 16 million training edges. ``ends`` are
+    ``[num_edges, 2]`` sources and destinations; ``train`` and each part are indices of edges.
     """
     num_groups = -(-len(train) // _GROUP_EDGES)
     counts = [0] * len(parts)

@@ -15,20 +15,13 @@ from gnnscale.nn import base as trainable
 from gnnscale.nn import link_decoder as links
 from gnnscale.run.tasks.edge_split import EdgeSplit
 from gnnscale.sampling import SamplerConfig, SeedOrder
-from gnnscale.sampling.candidates import Candidates
-from gnnscale.sampling.edge_batches import LinkSampling
+from gnnscale.sampling.edge_batches import Candidates, LinkSampling
 
 
 def ranks(scores: NDArray[np.floating]) -> Float64Array:
-    """Return the rank of each edge among its candidates, from 1.
+    """Return the rank of each edge among its candidates, ``[n]``, from 1; ties get their mean rank.
 
-    Ties get the mean of their ranks.
-
-    Args:
-        scores: ``[n, 1 + k]``, the edges' scores in column 0, then scores of k candidates.
-
-    Returns:
-        ``[n]`` float64.
+    ``scores`` are ``[n, 1 + k]``: the edges' in column 0, then the scores of k candidates.
     """
     edge, candidates = scores[:, :1], scores[:, 1:]
     num_greater = np.count_nonzero(candidates > edge, axis=1)

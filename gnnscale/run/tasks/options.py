@@ -51,16 +51,12 @@ class TaskConfig(ABC):
     def open(
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Open the task over ``graph``.
+        """Open the task over ``graph``, as stored.
 
         Args:
-            graph: the graph as stored.
             split_path: directory that ``make`` returned.
             loss: the run's loss, for tasks without a loss of their own.
             metrics: names of the run's metrics; empty selects the metric of the labels.
-
-        Raises:
-            GraphError: the edge split is damaged.
         """
 
     @abstractmethod
@@ -70,11 +66,7 @@ class TaskConfig(ABC):
         """Build the model to train, with initial weights from torch's global generator."""
 
     def labels(self, graph: Graph) -> SplitLabels:
-        """Return the labels to predict; by default the labels of vertices.
-
-        Raises:
-            ConfigError: the graph has no such labels.
-        """
+        """Return the labels to predict, by default of vertices; ConfigError if there are none."""
         return graph
 
 
@@ -85,12 +77,7 @@ class VertexPrediction(TaskConfig):
     def open(
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Open the task and try the user's metrics.
-
-        Raises:
-            ConfigError: a metric is not defined for the labels, or the user's function fails on
-                random outputs.
-        """
+        """Open the task and try the user's metrics."""
         from gnnscale.run.tasks.base import VertexTask
 
         task = VertexTask(graph=graph, loss=loss, metrics=metrics)
@@ -118,11 +105,7 @@ class EdgePrediction(TaskConfig):
     reads_edge_features: ClassVar[bool] = True
 
     def labels(self, graph: Graph) -> SplitLabels:
-        """Return the labels of the edges.
-
-        Raises:
-            ConfigError: edges have no labels.
-        """
+        """Return the labels of the edges, or raise ConfigError."""
         if graph.edge_labels is None:
             raise ConfigError(
                 f"task=edges: edges of {graph.path or graph.name} have no labels; set "

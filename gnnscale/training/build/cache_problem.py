@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale import cache
-from gnnscale.cache.problem import row_bytes
 from gnnscale.core import ConfigError
 from gnnscale.core.artifact.header import plain
 from gnnscale.core.config.user_code import code_digest
@@ -48,11 +47,11 @@ def cache_budget(
     if planner.budget_bytes is not None:
         return planner.budget_bytes
     if planner.ratio is not None:
-        return int(min(planner.ratio, 1.0) * graph.num_vertices) * row_bytes(graph)
+        return int(min(planner.ratio, 1.0) * graph.num_vertices) * graph.row_bytes
     batch = 0.0 if first is None else work.batch_bytes(workload, first)
     model = equations.BYTES_PER_PARAMETER * workload.num_weights
     if planner.matches_batches and first is not None:
-        model += int(first.vertices[0]) * row_bytes(graph)
+        model += int(first.vertices[0]) * graph.row_bytes
     free = device.budget_bytes * (1 - planner.reserve) - model
     for count in range(in_flight, 0, -1):
         if free >= count * batch:

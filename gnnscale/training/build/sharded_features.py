@@ -25,12 +25,11 @@ from gnnscale.features.sharded.disk_shard import (
 )
 from gnnscale.features.sharded.exchange import owners_of
 from gnnscale.features.sharded.store import ShardedStore
-from gnnscale.features.tiered.buffer import MappedRows, slots_of_file
+from gnnscale.features.tiered.buffer import MappedRows, RowSource, slots_of_file
 from gnnscale.features.tiered.planner import TierPlanner
 from gnnscale.features.tiered.policies import RemoteOnlyPolicy
 from gnnscale.features.tiered.setup import BufferPlan, open_buffer
 from gnnscale.features.tiered.sizing import Horizon, SampledBatches, TierSizes, size_tier
-from gnnscale.features.tiered.source import RowSource
 from gnnscale.features.tiered.store import TieredStore
 from gnnscale.graph import Graph
 from gnnscale.graph.sharded import ShardedFeatures

@@ -25,8 +25,8 @@ from gnnscale.features import (
     SharedFeaturesConfig,
     read_from_disk,
 )
-from gnnscale.features.disk import features_file
-from gnnscale.features.disk_bandwidth import DiskRates, cached_disk_rates, max_read_gap
+from gnnscale.features.disk import DiskRates, cached_disk_rates, features_file, max_read_gap
+from gnnscale.features.tiered.buffer import RowSource
 from gnnscale.features.tiered.planner import Policy, TierPlanner
 from gnnscale.features.tiered.policies import DeviceCacheFilter, StaticPolicy, emulated_cache_bytes
 from gnnscale.features.tiered.setup import BufferPlan, merge_samples, open_buffer
@@ -39,7 +39,6 @@ from gnnscale.features.tiered.sizing import (
     TierSizes,
     size_tier,
 )
-from gnnscale.features.tiered.source import RowSource
 from gnnscale.features.tiered.store import TieredStore
 from gnnscale.graph import Graph
 from gnnscale.planner import device_plan

@@ -11,11 +11,11 @@ from gnnscale.cache.hotness.inclusion import inclusion
 from gnnscale.core import Array, ConfigError, progress, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
-from gnnscale.features.disk_bandwidth import max_read_gap
-from gnnscale.features.disk_topology import (
+from gnnscale.features.disk import (
     ResidentAdjacency,
     choose_resident_lists,
     indices_file,
+    max_read_gap,
     open_lists,
 )
 from gnnscale.graph import Graph

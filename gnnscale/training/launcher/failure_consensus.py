@@ -13,13 +13,8 @@ from torch.distributed import Store
 
 from gnnscale.core import explain, one_line
 from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import (
-    Group,
-    PeerLostError,
-    hang_up,
-    torchrun_client,
-    torchrun_keys,
-)
+from gnnscale.distributed.process_group import Group, hang_up
+from gnnscale.distributed.sockets import PeerLostError, torchrun_client, torchrun_keys
 
 #: Answer of a live process.
 _ALIVE = "here"

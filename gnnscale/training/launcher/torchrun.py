@@ -21,14 +21,8 @@ from gnnscale.distributed.heartbeat import (
     StallDetector,
     publish_heartbeats,
 )
-from gnnscale.distributed.process_group import (
-    Group,
-    all_gather_object,
-    hang_up,
-    join_torchrun,
-    torchrun_client,
-    torchrun_keys,
-)
+from gnnscale.distributed.process_group import Group, all_gather_object, hang_up, join_torchrun
+from gnnscale.distributed.sockets import torchrun_client, torchrun_keys
 from gnnscale.planner import Device
 from gnnscale.planner.device_spec import process_group_backend
 from gnnscale.run.records import Observer, TrainResult

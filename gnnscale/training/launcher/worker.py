@@ -19,7 +19,8 @@ from gnnscale.core import (
     standard_arithmetic,
 )
 from gnnscale.core.errors import is_out_of_memory
-from gnnscale.distributed.process_group import PeerLostError, join
+from gnnscale.distributed.process_group import join
+from gnnscale.distributed.sockets import PeerLostError
 from gnnscale.planner.registry import register_kinds
 from gnnscale.run.records import (
     DroppedProcessors,

@@ -1,12 +1,12 @@
-// What the processor's caches hold of an array.
+// Control of the processor's caches.
 #pragma once
 
 #include <cstddef>
 
 namespace gnnscale {
 
-// Removes an array from all caches of the processor, so that the next read is one of memory.
-// Returns whether the processor has an instruction for that which programs may use.
+// Evicts an array from all processor caches, so that the next read comes from memory. Returns
+// whether the processor has an unprivileged instruction for the eviction.
 bool flush_cache_lines(const void* data, size_t num_bytes);
 
 }  // namespace gnnscale

@@ -1,5 +1,5 @@
-// Checks of what arrays hold, where memory safety depends on it. What an array is (type, shape,
-// strides) is checked where it comes from Python, in bindings/argument_checks.hpp.
+// Checks of array contents on which memory safety depends. Type, shape and strides are checked
+// where arrays come from Python, in bindings/argument_checks.hpp.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,18 @@
 
 namespace gnnscale {
 
-// The topology that is sampled holds an offset or an id that is none.
+// The sampled topology holds an offset or an id that is out of range.
 struct TopologyError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws invalid_argument, which names the array, unless 0 <= ids[i] < bound for all i.
+// Throws invalid_argument, naming the array, unless 0 <= ids[i] < bound for all i.
 void check_below(const int32_t* ids, int64_t size, int64_t bound, const char* name,
                  int num_threads = 1);
 void check_below(const int64_t* ids, int64_t size, int64_t bound, const char* name,
                  int num_threads = 1);
 
-// Throws invalid_argument unless offsets[0] == 0, no offset is below the one before it, and
-// offsets[num_lists] == num_items.
+// Throws invalid_argument unless offsets start at 0, never decrease, and end at num_items.
 void check_offsets(const int64_t* offsets, int64_t num_lists, int64_t num_items, const char* name,
                    int num_threads = 1);
 

@@ -6,12 +6,12 @@
 namespace gnnscale {
 
 // counts[dst[e] - first] += 1 for every edge. `first` is at least 0. Throws invalid_argument if
-// dst[e] is none of the `num_vertices` vertices from `first` on.
+// dst[e] is not in [first, first + num_vertices).
 template <typename Vertex>
 void count_in_degrees(const Vertex* dst, int64_t num_edges, int64_t first, int64_t* counts,
                       int64_t num_vertices);
 
-// Buckets of destinations: that of vertex v is of_place[(v - first) >> shift].
+// Buckets of destinations: vertex v belongs to bucket of_place[(v - first) >> shift].
 struct VertexBuckets {
   const int32_t* of_place;
   int64_t num_places;
@@ -20,34 +20,34 @@ struct VertexBuckets {
   int shift;
 };
 
-// Copies edges bucket by bucket, in order of arrival within each: those of bucket b go to places
-// starts[b] to starts[b + 1] - 1. Throws invalid_argument if a destination has no bucket.
+// Copies edges bucket by bucket, stable within each bucket: bucket b gets entries starts[b] to
+// starts[b + 1] - 1. Throws invalid_argument if a destination has no bucket.
 template <typename Vertex>
 void csc_scatter(const Vertex* src, const Vertex* dst, int64_t num_edges,
                  const VertexBuckets& buckets, int64_t* starts, Vertex* src_out, Vertex* dst_out,
                  int num_threads);
 
-// Appends src[e] to the neighbours of dst[e], for edges with first <= dst[e] < last.
-// `cursor[v - first]` is where v's next neighbour goes in `out`. Throws invalid_argument if that
-// is outside of `out`, which has `out_size` entries.
+// Appends src[e] to the in-neighbors of dst[e], for edges with first <= dst[e] < last. `cursor[v -
+// first]` is the index in `out` of v's next neighbor. Throws invalid_argument if the index is
+// outside of `out`, which has `out_size` entries.
 template <typename Vertex>
 void csc_fill(const Vertex* src, const Vertex* dst, int64_t num_edges, int64_t first, int64_t last,
               int64_t* cursor, Vertex* out, int64_t out_size);
 
-// Sorts the neighbours of every vertex. With `drop_duplicates` also removes repeated ones, moving
-// the lists together. Writes the new offsets to `new_indptr`.
+// Sorts each adjacency list. With `drop_duplicates` also removes repeated neighbors and compacts
+// the lists. Writes the new offsets to `new_indptr`.
 template <typename Vertex>
 void csc_sort(const int64_t* indptr, int64_t num_vertices, Vertex* indices, bool drop_duplicates,
               int64_t* new_indptr, int num_threads);
 
-// The two ends of every edge of a block, in the order of its edges; destinations are numbered from
-// `first_dst`.
+// Writes source and destination of every edge of a block, in the order of its edges; destinations
+// are numbered from `first_dst`.
 void expand_edges(const int64_t* indptr, const int32_t* indices, int64_t num_dst, int64_t first_dst,
                   int64_t* src, int64_t* dst);
 
-// The transpose of a block: for every source, its destinations in ascending order, and for every
-// such edge its weight weights[e * weight_stride] * dst_scale[dst] (1 if not given) and its place e
-// in the block. Weights and places may be null: they are not written then.
+// Transpose of a block: for every source its destinations in ascending order, and for every edge
+// its weight weights[e * weight_stride] * dst_scale[dst] (dst_scale null: 1) and its edge number e
+// in the block. Null weights or edge numbers are not written.
 struct BlockTranspose {
   const int64_t* indptr;
   const int32_t* indices;

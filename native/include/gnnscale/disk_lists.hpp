@@ -1,4 +1,4 @@
-// Neighbour lists that exceed memory: some of them in memory, all of them in a file.
+// Adjacency lists that exceed memory: all in a file, the lists of cached vertices also in memory.
 #pragma once
 
 #include <sys/types.h>
@@ -21,43 +21,43 @@ template <typename Vertex>
 struct Pick;
 
 struct ListCounters {
-  int64_t hits = 0;       // neighbours that were in memory
-  int64_t misses = 0;     // neighbours that were read from the file
-  double waited_s = 0.0;  // for them, over all threads
+  int64_t hits = 0;       // neighbors served from memory
+  int64_t misses = 0;     // neighbors read from the file
+  double waited_s = 0.0;  // for these reads, over all threads
   ReadCounters reads;
 };
 
-// Reads neighbours at given places of the lists of a topology. Those of `held` vertices are copied
-// to memory at the start; of the others, exactly the blocks that have a wanted neighbour are read,
-// as rows of one neighbour each. Any thread may read; a child of fork must not.
+// Reads neighbors at given positions of a topology's adjacency lists. The lists of `held` vertices
+// are copied to memory on construction; for all other vertices, only file blocks with a requested
+// neighbor are read, as rows of one neighbor each. Any thread may read; a forked child must not.
 //
-// What threads want while others' neighbours are on their way is read at once afterwards: a block
-// that several hops need is read once. So the more threads sample, the less is read for each.
+// Requests that arrive while a read is in flight are merged into the next read, so a block that
+// several hops request is read once: more sampling threads mean fewer reads per thread.
 template <typename Vertex>
 class DiskLists {
  public:
-  // `graph` has the offsets; its indices are not read. `held` are ascending vertices.
-  // Throws TopologyError if a list of theirs does not lie within the file, invalid_argument if they
-  // do not ascend or are no vertices, and what RowReader throws.
+  // Takes the offsets of `graph`; its indices are not read. `held` are ascending vertices. Throws
+  // TopologyError if a list of a held vertex is outside of the file, invalid_argument if `held`
+  // does not ascend or has an id that is no vertex, and all exceptions of RowReader.
   DiskLists(const Topology<Vertex>& graph, const RowFile& file, const ReaderOptions& options,
             const std::vector<int64_t>& held);
 
-  // Writes picked[e] for every edge e of the first `num_dst` destinations: the neighbour at
-  // positions[e], which lies in the list of its destination. What is written may be no vertex.
-  // Throws FileError.
+  // Writes picked[e] for every edge e of the first `num_dst` destinations: the neighbor at
+  // positions[e], which is within the destination's list. A written id may be out of range if the
+  // file is damaged. Throws FileError.
   void read(const Pick<Vertex>& hop, int64_t num_dst, const int64_t* positions) const;
 
   const RowFile& file() const { return reader_.file(); }
   const Topology<Vertex>& graph() const { return graph_; }
   const RowReader& reader() const { return reader_; }
-  // Bytes of what is in memory.
+  // Returns the bytes of the lists in memory.
   int64_t num_bytes() const;
-  // What was read since the last call.
+  // Returns the counts since the last call.
   ListCounters take_counters();
 
  private:
   void fill(const std::vector<int64_t>& held);
-  // Neighbours that a thread waits for.
+  // Neighbors that a thread has requested.
   struct Wanted {
     const int64_t* rows;
     const int32_t* slots;
@@ -77,7 +77,7 @@ class DiskLists {
   const Topology<Vertex> graph_;
   mutable RowReader reader_;
   const RankedSlots ranks_;
-  std::vector<int64_t> starts_;  // [num_held + 1] of each list in `lists_`, and the end
+  std::vector<int64_t> starts_;  // [num_held + 1] offsets of the lists in `lists_`
   Array<Vertex> lists_;
   mutable std::mutex mutex_;
   mutable std::condition_variable read_;

@@ -1,4 +1,5 @@
-// Destinations of a block cut into chunks of about as many edges, however their degrees differ.
+// Chunks of a block's destinations with about the same number of edges each, however degrees
+// differ.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +8,9 @@
 
 namespace gnnscale {
 
-// A destination counts as its edges and one more, so that those without any make chunks too. One
-// with more edges than a chunk is to have is the last of its chunk; chunks after it may be empty.
+// A destination's cost is its edges plus one, so that destinations without edges make chunks too. A
+// destination with more edges than the target chunk size ends its chunk; the following chunks may
+// be empty.
 class EdgeChunks {
  public:
   EdgeChunks(const int64_t* indptr, int64_t num_dst, int64_t edges_per_chunk)
@@ -16,7 +18,7 @@ class EdgeChunks {
 
   int64_t size() const { return (cost_before(num_dst_) + every_ - 1) / every_; }
 
-  // The first destination of a chunk, and the one after its last.
+  // Returns the first destination of a chunk, and the end of its destinations.
   std::pair<int64_t, int64_t> operator[](int64_t chunk) const {
     return {first_of(chunk), first_of(chunk + 1)};
   }
@@ -24,7 +26,7 @@ class EdgeChunks {
  private:
   int64_t cost_before(int64_t dst) const { return indptr_[dst] - indptr_[0] + dst; }
 
-  // The first destination before which lie at least so many chunks.
+  // Returns the first destination that `chunk` or more chunks precede.
   int64_t first_of(int64_t chunk) const {
     int64_t low = 0, high = num_dst_;
     while (low < high) {

@@ -1,4 +1,4 @@
-// ReLU and dropout in one pass: random bits are a pure function of key, vertex and column.
+// ReLU and dropout in one pass. The random bits are a pure function of key, vertex and column.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,13 @@
 
 namespace gnnscale {
 
-// x = relu(x) * scale where kept, else 0, in place. An element is dropped with probability
-// drop / 2^16: where its 16 random bits are below `drop`. Column j of the row of vertex v has bits
-// 16 (j mod 4) and up of draw(combine(key, v), j / 4), whichever the other rows are.
+// x = relu(x) * scale for elements that are not dropped, 0 for dropped ones, in place. An element
+// is dropped with probability drop / 2^16: if its 16 random bits are below `drop`. Column j of
+// vertex v has the bits from 16 (j mod 4) on of draw(combine(key, v), j / 4), independent of all
+// other rows.
 struct ReluDropout {
-  MutableRows x;    // without gaps between rows
-  RowIds vertices;  // [num_rows], any number
+  MutableRows x;    // rows without padding
+  RowIds vertices;  // [num_rows], any values
   int64_t num_rows;
   uint64_t key;
   uint32_t drop;
@@ -21,7 +22,7 @@ struct ReluDropout {
 
 void relu_dropout(const ReluDropout& task, int num_threads);
 
-// out = grad * scale where y > 0, else 0; y is what relu_dropout wrote.
+// out = grad * scale where y > 0, otherwise 0; y is the output of relu_dropout.
 void relu_dropout_backward(const void* y, const void* grad, void* out, DType dtype, int64_t size,
                            float scale, int num_threads);
 

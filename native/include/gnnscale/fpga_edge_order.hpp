@@ -1,8 +1,9 @@
-// A sampled block's edges in the order in which a streaming kernel reads them.
+// Order of a sampled block's edges for a streaming kernel.
 //
-// The kernel reads one row of features after the other and adds each, scaled, to rows of a buffer.
-// The buffer holds a tile of the destinations, so there is a list of edges for each tile; every
-// list has at least one entry of every source, and its first one tells the kernel to read on.
+// The kernel streams feature rows one after the other and adds each, scaled, to rows of a buffer.
+// The buffer holds one tile of the destinations, so each tile has its own edge list. Every list has
+// at least one entry for each source; the flag on a source's first entry tells the kernel to read
+// the next row.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,12 @@
 
 namespace gnnscale {
 
-// What becomes of a destination's own row: it is not read, added to the neighbours' sum with
-// self_scale, or kept beside it.
+// Handling of a destination's own row: not read, added to the sum of its neighbors with factor
+// self_scale, or concatenated with the sum.
 enum class OwnRow : int { none = 0, add = 1, concat = 2 };
 
-// A block in compressed sparse columns, whose destinations are the first of its sources, and what
-// is wanted of it. A weight or a scale that is not given counts as 1.
+// Options of arrange_block, and its block in compressed sparse columns, whose destinations are its
+// first sources. A null weight or scale counts as 1.
 struct Arrange {
   const int64_t* indptr;
   const int32_t* indices;
@@ -26,35 +27,35 @@ struct Arrange {
   int64_t num_destinations;
   OwnRow own_row;
   int64_t tile_rows;               // destinations of a tile, at most kMaxTileRows
-  int64_t backward_tile_rows = 0;  // sources of a tile of the transpose, 0 for no transpose
-  int64_t num_banks = 1;           // that hold the buffer's rows, row i in bank i modulo so many
-  const float* weights = nullptr;  // [num_edges], weight_stride apart
+  int64_t backward_tile_rows = 0;  // sources of a tile of the transpose; 0: no transpose
+  int64_t num_banks = 1;           // banks of the buffer; row i is in bank i modulo num_banks
+  const float* weights = nullptr;  // [num_edges], with stride weight_stride
   int64_t weight_stride = 1;
   const float* dst_scale = nullptr;   // [num_dst]
   const float* self_scale = nullptr;  // [num_dst]
 };
 
-// An edge has its weight's bits above these 32.
+// Flag of a source's first entry. The bits of the edge's weight are the upper 32 bits.
 inline constexpr uint64_t kFirstEntry = uint64_t{1} << 31;
-inline constexpr uint64_t kNullEdge = kFirstEntry - 1;  // a destination that there is not, weight 0
-// A word of the kernel's memory has so many edges.
+inline constexpr uint64_t kNullEdge = kFirstEntry - 1;  // padding: no destination, weight 0
+// Edges of a word of the kernel's memory.
 inline constexpr int64_t kWordEdges = 8;
 inline constexpr int64_t kMaxTileRows = int64_t{1} << 30;
 inline constexpr int64_t kMaxBanks = 256;
 
 struct EdgeTiles {
   Array<uint64_t> edges;
-  Array<int64_t> tiles;  // [num_tiles, 3] first word, words and destination rows of each tile
+  Array<int64_t> tiles;  // [num_tiles, 3] first word, number of words, number of destination rows
 };
 
 struct Arranged {
   Array<int32_t> sources;
   EdgeTiles forward;
-  EdgeTiles backward;  // empty if there is to be none
+  EdgeTiles backward;  // empty without a transpose
 };
 
-// Throws invalid_argument if a destination comes twice, or where places take more than 31 bits.
-// What docs say of the order is in gnnscale/ops/_native.pyi.
+// Throws invalid_argument if a destination appears twice or a row index exceeds 31 bits.
+// gnnscale/ops/_native.pyi documents the order.
 Arranged arrange_block(const Arrange& task);
 
 }  // namespace gnnscale

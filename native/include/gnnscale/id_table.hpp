@@ -1,4 +1,4 @@
-// Where ids of any kind stand in the list that they come from.
+// Index of external ids, numbers or texts: the position of each id in its list.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 
 namespace gnnscale {
 
-// Two places of a list that hold the same id; -1 if no id stands twice.
+// Two positions of a list with equal ids; -1 if all ids are distinct.
 struct Repeated {
   int64_t first = -1;
   int64_t second = -1;
 };
 
-// Texts one after the other: text i has the bytes from offsets[i] to offsets[i + 1].
+// Concatenated texts: text i has the bytes offsets[i] to offsets[i + 1] - 1.
 struct Texts {
   const int64_t* offsets;
   const uint8_t* bytes;
   int64_t size;
 };
 
-// An open-addressing hash table: a key of 64 bits, and a place of the list plus 1, so that memory
-// of zeros is an empty table. A seed that nobody can foresee keeps the ids of a file from being
-// made to collide; no answer depends on it.
+// Open-addressing hash table: a slot has a key of 64 bits and a list position plus 1, so zeroed
+// memory is an empty table. A secret seed prevents files with ids crafted to collide; results do
+// not depend on the seed.
 class IdSlots {
  public:
   struct Slot {
@@ -47,12 +47,12 @@ class IdSlots {
   HugeArray<Slot> slots_;
 };
 
-// Tables of whole numbers, each with its place. All have:
-//   insert(key, place)  the place that has the key already, -1 if the key is new
-//   find(key)           its place, -1 if it has none
-//   prefetch(key)       brings what `find` reads into the cache
+// Tables from whole numbers to list positions. Each has:
+//   insert(key, place)  inserts; returns the position that the key already has, -1 for a new key
+//   find(key)           returns the key's position, -1 if it has none
+//   prefetch(key)       fetches the cache lines that `find` reads
 
-// A place for every number below `range`.
+// A position for every number below `range`.
 class RangeTable {
  public:
   explicit RangeTable(uint64_t range) : range_(range), places_(static_cast<int64_t>(range)) {}
@@ -63,13 +63,13 @@ class RangeTable {
 
  private:
   uint64_t range_;
-  HugeArray<int32_t> places_;  // plus 1, 0 for none
+  HugeArray<int32_t> places_;  // position plus 1; 0: none
 };
 
-// A hash table whose slots are words: a key above, its place plus 1 below.
+// Hash table of one word a slot: the key in the upper bits, its position plus 1 in the lower bits.
 class PackedTable {
  public:
-  // Whether words have enough bits.
+  // Returns whether a word has enough bits for key and position.
   static bool fits(int64_t num_ids, uint64_t last_key);
 
   PackedTable(int64_t num_ids, uint64_t seed);
@@ -87,7 +87,7 @@ class PackedTable {
   HugeArray<uint64_t> words_;
 };
 
-// A hash table of any keys.
+// Hash table for arbitrary 64-bit keys.
 class WideTable {
  public:
   WideTable(int64_t num_ids, uint64_t seed) : slots_(num_ids, seed) {}
@@ -100,8 +100,8 @@ class WideTable {
   IdSlots slots_;
 };
 
-// Ids that are whole numbers, in the smallest table that holds them. Nothing changes once it is
-// made, so several threads may use it.
+// Index of whole-number ids, in the smallest table that holds them. Immutable after construction,
+// so several threads may use it.
 class IntegerIds {
  public:
   IntegerIds(const int64_t* ids, int64_t num_ids, uint64_t seed);
@@ -110,8 +110,8 @@ class IntegerIds {
   Repeated repeated() const { return repeated_; }
   int64_t num_bytes() const;
 
-  // Writes the place of each of `wanted`, -1 if it is unknown. Returns the first that is
-  // unknown, -1 if there is none.
+  // Writes the position of each of `wanted`, -1 for an unknown id. Returns the index of the first
+  // unknown id, -1 if all are known.
   template <typename Vertex>
   int64_t find(const int64_t* wanted, int64_t num_wanted, Vertex* out, int num_threads) const;
 
@@ -119,15 +119,15 @@ class IntegerIds {
   uint64_t key_of(int64_t id) const { return static_cast<uint64_t>(id) - low_; }
 
   int64_t size_;
-  uint64_t low_ = 0;  // the lowest id; keys are distances from it
+  uint64_t low_ = 0;  // the lowest id; keys are offsets from it
   Repeated repeated_;
   std::variant<std::monostate, RangeTable, PackedTable, WideTable> table_;
 };
 
-// The same of ids that are texts, compared byte by byte.
+// Index of text ids, compared byte by byte.
 class TextIds {
  public:
-  // The texts are copied.
+  // Copies the texts.
   TextIds(const Texts& ids, uint64_t seed);
 
   int64_t size() const { return static_cast<int64_t>(offsets_.size()) - 1; }

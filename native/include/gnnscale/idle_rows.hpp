@@ -1,4 +1,4 @@
-// The cached rows that no known batch reads, by how soon they leave.
+// Priority queue of cached rows that no expected batch reads: candidates for eviction.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,11 @@
 
 namespace gnnscale {
 
-// Rows with larger keys leave first. Only the ones that leave next are listed; the list is refilled
-// when it runs out, so that a step costs what enters and leaves, and not what is cached.
+// Rows with larger keys are evicted first. Only the next candidates are listed; the list is
+// refilled when it runs out, so the cost of a step depends on the rows that enter and leave, not on
+// the cache's size.
 //
-// One thread calls at a time.
+// Not thread-safe.
 class IdleRows {
  public:
   struct Row {
@@ -18,28 +19,29 @@ class IdleRows {
     friend bool operator<(const Row& a, const Row& b) { return a.key < b.key; }
   };
 
-  // Of `capacity` slots `keys[slot]` is the key of the row, unlike that of any other, and
-  // `next[slot]` is `never` while it is idle. Both arrays stay where they are.
+  // keys[slot] is the unique key of the row in a slot, and next[slot] is `never` while the row is
+  // idle, for `capacity` slots. The arrays must outlive the object.
   IdleRows(const uint64_t* keys, const uint32_t* next, uint32_t never, int64_t capacity);
 
-  // The row of `slot` is idle from now on, and in the arrays once it is asked for.
+  // Marks the row of `slot` as idle. The arrays must agree before the next `take` or `refill`.
   void add(uint64_t key, int32_t slot);
 
-  // No row is idle.
+  // Removes all rows.
   void clear();
 
-  // Nothing is known of the rows that are idle, until the next refill.
+  // Forgets all idle rows until the next refill.
   void forget();
   bool lists_any() const { return lowest_ != UINT64_MAX; }
 
-  // Appends the rows that leave next to `taken` until these are `count`, in descending order of
-  // keys. Returns false if the list runs out before.
+  // Appends the next rows to evict to `taken` until it has `count` rows, in descending order of
+  // keys. Returns false if the list runs out first.
   bool take(int64_t count, std::vector<Row>& taken);
 
-  // Puts back the rows that were taken last, from `first` on.
+  // Puts back the most recently taken rows, from `first` on.
   void put_back(const std::vector<Row>& taken, int64_t first);
 
-  // Lists again, of the first `num_used` slots, at least `count` rows, or all idle ones.
+  // Lists the next rows to evict among the first `num_used` slots: at least `count`, or all idle
+  // rows.
   void refill(int64_t num_used, int64_t count);
 
  private:
@@ -47,16 +49,16 @@ class IdleRows {
     return next_[row.slot] == never_ && keys_[row.slot] == row.key;
   }
   Row pop();
-  void settle();  // sorts what was added
+  void settle();  // sorts the added rows
 
   const uint64_t* keys_;
   const uint32_t* next_;
   uint32_t never_;
-  int64_t limit_;        // rows that a refill lists, and that are added until they are sorted
-  uint64_t lowest_ = 0;  // rows with a smaller key are not listed
-  // Rows that are idle no more stay listed, and one may be listed twice: both show when it is
-  // taken.
-  std::vector<Row> sorted_;  // those of the last refill
+  int64_t limit_;        // rows that a refill lists, and maximum of added rows before sorting
+  uint64_t lowest_ = 0;  // rows with smaller keys are not listed
+  // Lists are cleaned lazily: they may have rows that are no longer idle, and duplicates, both of
+  // which are dropped when the row is taken.
+  std::vector<Row> sorted_;  // rows of the last refill
   std::vector<Row> added_;   // a heap
 };
 

@@ -1,18 +1,18 @@
-// What the checks of arrays go by. Nothing from the standard library: kernels include it.
+// Limits that array checks use. No standard library headers: GPU kernels include this file.
 #pragma once
 
 #include <cstdint>
 
 namespace gnnscale {
 
-// Off only in the build that measures what the checks cost (scripts/benchmarks checks).
+// False only in the build that measures the cost of the checks (scripts/benchmarks checks).
 #ifdef GNNSCALE_MEASURE_UNCHECKED
 inline constexpr bool kChecked = false;
 #else
 inline constexpr bool kChecked = true;
 #endif
 
-// Local ids are int32, so a hop has no more vertices and edges than this.
+// Maximum number of vertices or edges of a hop, since local ids are int32.
 inline constexpr int64_t kMaxLocal = (int64_t{1} << 31) - 1;
 
 }  // namespace gnnscale

@@ -1,4 +1,4 @@
-// Link prediction: vertices that an edge is told apart from, and which edges are held out.
+// Link prediction: negative sampling and the split of edges.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,13 @@
 
 namespace gnnscale {
 
-// For each of `edges`, `count` vertices drawn uniformly and independently: pure functions of (seed,
-// step, edge, index). Row e of the answer is edge e's.
+// Returns `count` negative vertices for each of `edges`, drawn uniformly and independently: pure
+// functions of (seed, step, edge, index). Row e of the result belongs to edge e.
 Array<int64_t> draw_negatives(RowIds edges, int64_t num_edges, int64_t count, int64_t num_vertices,
                               uint64_t seed, uint64_t step, int num_threads);
 
-// A uniform number in (0, 1) for each pair of vertices, a pure function of (seed, first, second).
+// Returns a uniform number in (0, 1) for each pair of vertices, a pure function of (seed, first,
+// second).
 Array<double> draw_of_pairs(RowIds first, RowIds second, int64_t num_pairs, uint64_t seed,
                             int num_threads);
 

@@ -1,4 +1,4 @@
-// The largest row of each destination's neighbours, feature by feature, and its gradient.
+// Max aggregation: the elementwise maximum of each destination's neighbor rows, and its gradient.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace gnnscale {
 
-// out[i] = max of x[indices[e]] over the edges e of destination i, zeros without any; a NaN stays.
-// counts[i], if given, is how many edges have that maximum. x and out are float32 or bfloat16.
+// out[i] = max of x[indices[e]] over the edges e of destination i; 0 without edges; NaN propagates.
+// counts[i], unless null, is the number of edges with that maximum. x and out are float32 or
+// bfloat16.
 struct AggregateMax {
   Rows x;
   const int64_t* indptr;
@@ -19,9 +20,9 @@ struct AggregateMax {
 };
 void aggregate_max(const AggregateMax& task, int num_threads);
 
-// out[u] = sum over the destinations i of source u, in their order, of shares[i] where x[u] is
-// largest[i]. `indptr` and `indices` are the destinations of each source; x and largest are of the
-// same type, shares are float32.
+// out[u] = sum of shares[i] over the destinations i of source u, in ascending order, where x[u]
+// equals largest[i]. `indptr` and `indices` list the destinations of each source; x and largest
+// have one type, shares are float32.
 struct AggregateMaxBackward {
   Rows x, largest, shares;
   const int64_t* indptr;

@@ -1,4 +1,4 @@
-// Arrays that are not initialised, and zeroed arrays in large pages.
+// Uninitialized arrays from a pool of reusable blocks, and zeroed arrays on large pages.
 #pragma once
 
 #include <sys/mman.h>
@@ -11,34 +11,34 @@
 
 namespace gnnscale {
 
-// Blocks of memory that are used again once freed. A mini-batch's arrays are of much the same sizes
-// as the last one's; fresh pages from the kernel would cost more than filling them. Large blocks
-// lie on large pages.
+// Returns a block of memory, reusing a freed block if one fits. A mini-batch's arrays have about
+// the sizes of the previous batch's arrays, and fresh pages from the kernel would cost more than
+// filling them. Large blocks use large pages.
 void* take_block(size_t num_bytes);
-// Keeps the block for the next of its size. Of all that nobody uses, kMaxIdleBytes are kept: what
-// was used last.
+// Returns a block to the pool for reuse. The pool keeps the most recently used idle blocks, up to
+// kMaxIdleBytes.
 void return_block(void* block);
 
 inline constexpr size_t kMaxIdleBytes = size_t{1} << 30;
 
-// Bytes of the blocks that are kept.
+// Returns the bytes of idle blocks in the pool.
 size_t idle_bytes();
 
-// Asks the kernel for large pages for memory that will be written to in many places at once.
+// Asks the kernel for large pages for memory with scattered writes.
 void prefer_large_pages(void* data, size_t num_bytes);
 
-// Makes this process's malloc keep what is freed instead of handing pages back to the kernel: torch
-// has no allocator of its own on the CPU, and would otherwise fault in every activation anew.
-// Returns the bytes up to which a block is kept, 0 if the C library takes no such settings.
+// Makes this process's malloc retain freed memory instead of returning pages to the kernel: torch
+// has no CPU allocator of its own and would otherwise fault in the pages of every activation.
+// Returns the maximum bytes of a retained block; 0 if the C library lacks such settings.
 int64_t keep_freed_memory();
-// The same by another function than mallopt, which returns 0 if it refuses.
+// As above with a replacement for mallopt, which returns 0 on refusal.
 using SetMalloc = int(int setting, int value);
 int64_t keep_freed_memory(SetMalloc* set);
 
-// More than any address space has; sizes below it can be added and rounded without overflow.
+// Exceeds every address space; smaller sizes can be added and rounded without overflow.
 inline constexpr int64_t kMaxBytes = int64_t{1} << 47;
 
-// An array that is handed out as a whole, e.g. to NumPy. Not initialised.
+// Uninitialized array whose ownership can be handed over, e.g. to NumPy.
 template <typename T>
 struct Array {
   struct Return {
@@ -57,11 +57,11 @@ struct Array {
   }
 };
 
-// A buffer that only grows: scratch space kept between batches.
+// Buffer that only grows: scratch memory reused across batches.
 template <typename T>
 class Scratch {
  public:
-  // Makes room for `count` items; the first `keep` survive.
+  // Reserves capacity for `count` items; the first `keep` items are preserved.
   T* reserve(int64_t count, int64_t keep = 0) {
     if (count > capacity_) {
       auto larger = std::make_unique_for_overwrite<T[]>(count + count / 4);
@@ -78,8 +78,8 @@ class Scratch {
   int64_t capacity_ = 0;
 };
 
-// A zeroed array with large pages where the kernel grants them: random access to it then misses
-// the TLB less.
+// Zeroed array on large pages where the kernel grants them, which lowers TLB misses of random
+// access.
 template <typename T>
 class HugeArray {
  public:

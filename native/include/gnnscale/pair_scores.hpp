@@ -1,4 +1,4 @@
-// Scores of edges by the rows of both their ends (GATv2), and their gradient.
+// Scores of edges from the rows of source and destination (GATv2), and their gradient.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,13 @@ struct PairScores {
 };
 
 // scores[e, k] = <attention[k], LeakyReLU(own[v, k] + z[u, k])> for every edge e from u to v. The
-// columns of a head are added as those of edge_dot are: every instruction set gives the same bits.
+// columns of a head are summed in the order of edge_dot, so every instruction set gives the same
+// bits.
 void pair_scores(const PairScores& task, const MutableRows& scores, int num_threads);
 
-// The gradients of own, z and attention from that of scores, [num_edges, num_heads]. Those of own
-// are summed in the order of edges, those of z in that of destinations, those of attention over
-// runs of destinations that depend on indptr alone, and then over these runs.
+// Gradients of own, z and attention from the gradient of scores, [num_edges, num_heads]. Gradients
+// of own are summed in edge order, gradients of z in destination order. Gradients of attention are
+// summed over runs of destinations, which depend on indptr alone, and then over the runs.
 struct PairGradients {
   float *own, *z, *attention;
 };

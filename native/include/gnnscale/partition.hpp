@@ -1,5 +1,5 @@
-// Dividing a graph: edges between parts, the hops at which a part reaches vertices, and PaGraph's
-// stream of training vertices.
+// Graph partitioning: edge counts between parts, hop distances from a part, and PaGraph's streaming
+// partitioner of training vertices.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,27 @@
 namespace gnnscale {
 
 inline constexpr int64_t kMaxParts = 1024;
-// Hops of a vertex that is not reached; hops are counted up to one less.
+// Hop count of an unreached vertex; hop counts are at most one less.
 inline constexpr uint8_t kUnreached = 255;
 
 // counts[i * num_parts + j] is the number of edges from a source of part i to a destination of part
-// j; edges with an end of no part (-1) are left out. Throws invalid_argument if an owner is
-// none, TopologyError if the topology is damaged.
+// j; edges with an end in no part (-1) are skipped. Throws invalid_argument if an owner is out of
+// range, TopologyError if the topology is damaged.
 template <typename Vertex>
 void count_cut(const Topology<Vertex>& graph, const int16_t* owner, int64_t num_parts,
                int64_t* counts, int num_threads);
 
-// Lowers hops[v] to the number of hops at which v is reached from `starts`, against the direction
-// of the edges, where that is at most `num_hops` and below what it was. What was reached earlier
-// must have been reached with the same `num_hops`: then only what improves is walked again.
-// Returns the number of vertices that were unreached before. Starts must be vertices. Throws
-// TopologyError if the topology is damaged; some labels may have been lowered by then.
+// Lowers hops[v] to the hop distance of v from `starts`, against the direction of the edges, if the
+// distance is at most `num_hops` and below hops[v]. Earlier calls on `hops` must have had the same
+// `num_hops`: then only improved vertices are walked again. Returns the number of newly reached
+// vertices. Starts must be vertices. Throws TopologyError if the topology is damaged; some labels
+// may have been lowered by then.
 template <typename Vertex>
 int64_t hops_from(const Topology<Vertex>& graph, const Vertex* starts, int64_t num_starts,
                   int64_t num_hops, uint8_t* hops, int num_threads, const Poll& poll = {});
 
-// For each of `vertices`, which of `sample` it reaches, at most 2^31 of them: bit s of row i is
-// set where sample[s] is at most `num_hops` hops away from vertices[i].
+// Reachability bitmap between `vertices` and `sample`, at most 2^31 of them: bit s of row i is set
+// if sample[s] is at most `num_hops` hops away from vertices[i].
 struct ReachRows {
   Array<uint64_t> words;
   int64_t words_per_row = 0;
@@ -46,24 +46,24 @@ ReachRows reach_rows(const Topology<Vertex>& graph, const std::vector<Vertex>& v
 
 // PaGraph's partitioner (Algorithm 1 and equation 1) on a stream of training vertices: each goes to
 // the part i with the largest |TV_i & IN(v)| (TV_avg - |TV_i|) / |PV_i|, and IN(v) joins the part.
-// Equal scores go to the part with the fewest training vertices, then the fewest vertices, then
-// the lowest number. The sizes of parts end up at most one apart.
+// Ties go to the part with the fewest training vertices, then the fewest vertices, then the lowest
+// number. The final sizes of parts differ by at most one.
 //
-// |PV_i| is exact. An overlap is too where IN(v) is walked: where the paths from v have at most
-// `max_walked` edges in all. Others are counted among `max_sampled` vertices of the stream, drawn
-// uniformly; with that many or fewer in it they are exact as well.
+// |PV_i| is exact. An overlap is exact if IN(v) is walked, which needs at most `max_walked` edges
+// on the paths from v. All other overlaps are estimated from `max_sampled` uniformly drawn vertices
+// of the stream; a stream of at most `max_sampled` vertices has exact overlaps.
 template <typename Vertex>
 struct TrainingStream {
   Topology<Vertex> graph;
-  const Vertex* vertices;  // distinct ones
+  const Vertex* vertices;  // distinct
   int64_t num_vertices;
   int64_t num_parts, num_hops, max_walked, max_sampled;
   uint64_t seed;
 };
 
-// Writes the part of each vertex of the stream, and [num_parts, vertices of the graph] the hops at
-// which each part reaches a vertex. Returns the number of overlaps that were not exact. Throws
-// invalid_argument if a vertex comes twice, TopologyError if the topology is damaged.
+// Writes the part of each vertex of the stream, and the hop distance of every graph vertex from
+// each part, [num_parts, num_vertices]. Returns the number of estimated overlaps. Throws
+// invalid_argument if a vertex appears twice, TopologyError if the topology is damaged.
 template <typename Vertex>
 int64_t assign_stream(const TrainingStream<Vertex>& stream, int16_t* part_of, uint8_t* hops,
                       int num_threads, const Poll& poll = {});

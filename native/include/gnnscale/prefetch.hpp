@@ -1,16 +1,16 @@
-// Fetching what is read soon.
+// Prefetching into the processor's caches.
 #pragma once
 
 namespace gnnscale {
 
-// Fetches the cache line of an address. To GCC, a function that only prefetches has no effect, and
-// it drops the calls of one that it does not inline. The empty statement is an effect.
+// Prefetches the cache line of an address. GCC considers a function that only prefetches free of
+// effects, and drops calls that it does not inline; the empty asm statement is an effect.
 inline void prefetch(const void* address) {
   __builtin_prefetch(address);
   asm volatile("");
 }
 
-// Into the second-level cache only: the first has room for a few dozen lines on their way.
+// Prefetches into the second-level cache only: the first level tracks only a few dozen misses.
 inline void prefetch_far(const void* address) {
   __builtin_prefetch(address, 0, 2);
   asm volatile("");

@@ -1,9 +1,9 @@
 // Counter-based random numbers: every draw is a pure function of its purpose, the seed and a few
-// counters, such as (seed, step, hop, vertex, index) for neighbours.
+// counters, such as (seed, step, hop, vertex, index) for neighbors.
 //
-// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a Weyl sequence and a 64-bit finaliser. It
-// needs no state, so the answer does not depend on threads, workers or devices. GPU kernels include
-// this file: all functions are constexpr, which lets NVRTC compile them for a device.
+// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a Weyl sequence and a 64-bit finalizer. It needs
+// no state, so results do not depend on threads, workers or devices. GPU kernels include this file:
+// all functions are constexpr, which lets NVRTC compile them for a device.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,22 @@ constexpr uint64_t mix(uint64_t z) {
 
 constexpr uint64_t combine(uint64_t key, uint64_t word) { return mix(key + (word + 1) * kGolden); }
 
-// What native code draws random numbers for, and the tag of each. `mix` is a bijection, so purposes
-// of different tags never have the same root for one seed. The first four had theirs before there
-// were tags, and another one would change every sample and every graph: they are told apart by what
-// follows the key. A new purpose gets a tag of its own. tests/test_random_streams.py pins them all.
+// Purpose of random numbers in native code, and the tag of each. `mix` is a bijection, so purposes
+// of different tags never have the same root for one seed. The first four purposes predate tags and
+// share one, since a new tag would change every sample and every graph; the counters after the key
+// keep their streams apart. A new purpose gets a tag of its own. tests/test_random_streams.py pins
+// all tags.
 enum class Stream : uint64_t {
   neighbors = kGolden,              // (step, hop), then vertex and index
   layerwise = kGolden,              // (step, hop), then vertex; a run has one sampler
   rmat = kGolden,                   // (0, 0), then edge and level; (0, 1), then vertex
   planted_partition = kGolden,      // (0, 0), then attempt and index
-  dropout = 0xd1342543de82ef95,     // (step, layer), then vertex and a fourth of the column
+  dropout = 0xd1342543de82ef95,     // (step, layer), then vertex and column / 4
   partition = 0xaef17502108ef2d9,   // (0, 0), then vertex
   negatives = 0x8bb84b93962eacc9,   // (step, 0), then edge and index
   edge_split = 0x2d358dccaa6c78a5,  // (0, 0), then both ends
-  weighted = 0x8cb92ba72f3d8dd7,    // (step, hop), then vertex and place in its list
-  labor = 0xbe4ba423396cfeb9        // (step, hop), or (step, 0) for all, then neighbour and copy
+  weighted = 0x8cb92ba72f3d8dd7,    // (step, hop), then vertex and position in its list
+  labor = 0xbe4ba423396cfeb9        // (step, hop), or (step, 0) for all, then neighbor and copy
 };
 
 // The key of a stream's draws at two counters.

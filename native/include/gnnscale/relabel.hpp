@@ -1,11 +1,10 @@
-// Global vertex ids → contiguous local ids, in order of first appearance.
+// Relabels global vertex ids to contiguous local ids, in order of first appearance.
 //
-// Tables hold a stamp of 32 bits for a vertex. Stamps of a batch are counted from its base: base +
-// id for a vertex that has a local id and, while a hop is relabelled by several threads at once,
-// base + number of ids + position for one that is claimed by an edge. So of two stamps of a batch
-// the smaller one holds, and what is below the base is left over from earlier batches: empty.
-// Starting a batch moves the base past all stamps handed out, so nothing is cleared but once in
-// 2^32 stamps.
+// Tables hold a 32-bit stamp for each vertex. A batch counts its stamps from a base: base + id for
+// a vertex with a local id and, during parallel relabeling of a hop, base + number of ids +
+// position for a vertex claimed by an edge. The smaller of two stamps of a batch wins. Stamps below
+// the base belong to earlier batches and mean "empty". A new batch moves the base past all used
+// stamps, so tables are cleared only once in 2^32 stamps.
 #pragma once
 
 #include <algorithm>
@@ -24,13 +23,13 @@ namespace gnnscale {
 
 struct Numbering {
   uint32_t base = 1;  // stamp of local id 0
-  uint32_t next = 1;  // of the next local id
+  uint32_t next = 1;  // stamp of the next local id
 
   int64_t size() const { return next - base; }
 
-  // The stamp of a vertex that had `stamp`: the next one if that was of an earlier batch. Which of
-  // the two is a coin flip that no branch predictor can guess, so there is no branch, and those who
-  // ask write to memory in both cases.
+  // Returns the current stamp of a vertex with stamp `stamp`, or the next stamp if `stamp` is of an
+  // earlier batch. The branch would be unpredictable, so there is none, and callers write to memory
+  // in both cases.
   uint32_t given(uint32_t stamp) {
     const uint32_t is_new = stamp < base;
     const uint32_t now = stamp ^ ((stamp ^ next) & (0 - is_new));
@@ -39,11 +38,11 @@ struct Numbering {
   }
 };
 
-// The edges of a hop that is relabelled at once: edge e claims picked[e] by the position e.
+// Edges of a hop for parallel relabeling: edge e claims picked[e] by its position e.
 template <typename Vertex>
 struct Claims {
   Numbering numbering;     // before the hop
-  const Vertex* vertices;  // that have ids, in their order
+  const Vertex* vertices;  // vertices with ids, in the order of ids
   const Vertex* picked;
 
   uint32_t stamp(int64_t position) const {
@@ -55,7 +54,7 @@ struct Claims {
   }
 };
 
-// A stamp for each vertex of the graph: a look-up touches one cache line.
+// Dense table: a stamp for each vertex of the graph, one cache line a look-up.
 template <typename Vertex>
 class DenseTable {
  public:
@@ -67,7 +66,7 @@ class DenseTable {
   void prefetch(Vertex vertex) const { __builtin_prefetch(&stamps_.data()[vertex], 1, 2); }
   const void* data() const { return stamps_.data(); }
 
-  // See RelabelMap::insert.
+  // As RelabelMap::insert.
   int32_t insert(Numbering& numbering, Vertex vertex, Vertex* vertices) {
     uint32_t& stamp = stamps_.data()[vertex];
     vertices[numbering.next - numbering.base] = vertex;
@@ -75,19 +74,19 @@ class DenseTable {
     return static_cast<int32_t>(stamp - numbering.base);
   }
 
-  // Claims the vertex of an edge, from any thread. Returns the slot, by which it is found
-  // later; none in a dense table.
+  // Claims the vertex of an edge, from any thread. Returns its slot for later look-ups; a dense
+  // table has no slots and returns 0.
   int32_t claim(const Claims<Vertex>& claims, int64_t position) {
     const uint32_t base = claims.numbering.base, mine = claims.stamp(position);
     const std::atomic_ref<uint32_t> entry(stamps_.data()[claims.picked[position]]);
     uint32_t held = entry.load(std::memory_order_relaxed);
-    // Without sign: what is below the base is beyond all others.
+    // Unsigned: stamps below the base compare as larger than all stamps of the batch.
     while (held - base > mine - base &&
            !entry.compare_exchange_weak(held, mine, std::memory_order_relaxed)) {
     }
     return 0;
   }
-  // What follows is of the vertex and of its slot.
+  // Table entry of a vertex, by vertex and slot.
   void prefetch_slot(Vertex vertex, int32_t /*slot*/) const { prefetch(vertex); }
   uint32_t stamp(Vertex vertex, int32_t /*slot*/) const { return stamps_.data()[vertex]; }
   void settle(Vertex vertex, int64_t /*slot*/, uint32_t stamp) { stamps_.data()[vertex] = stamp; }
@@ -97,14 +96,14 @@ class DenseTable {
   HugeArray<uint32_t> stamps_;
 };
 
-// Open addressing with linear probing, of the size of a batch: an entry is a stamp and the low half
-// of its vertex, from which a wide id is told by looking at the vertex that has the stamp.
+// Hash table with linear probing, sized for a batch. An entry is a stamp and the lower half of its
+// vertex; a 64-bit id is confirmed by the vertex of the stamp.
 template <typename Vertex>
 class HashTable {
  public:
   static constexpr bool kHasSlots = true;
 
-  // Slots for `count` vertices, which fill half of them at most.
+  // Returns the number of slots for `count` vertices at a load of at most one half.
   static int64_t slots_for(int64_t count) {
     return static_cast<int64_t>(
         std::bit_ceil(static_cast<uint64_t>(std::max(2 * count, kMinSlots))));
@@ -119,18 +118,18 @@ class HashTable {
   void clear() { std::memset(entries_.data(), 0, num_slots() * sizeof(uint64_t)); }
   void prefetch(Vertex vertex) const { __builtin_prefetch(&entries_.data()[home(vertex)], 1, 2); }
   const void* data() const { return entries_.data(); }
-  // Of the hash of a vertex: what is left over it is the slot that is looked at first.
+  // Shift of a vertex's hash that leaves the index of its first slot.
   int shift() const { return shift_; }
 
-  // See RelabelMap::insert.
+  // As RelabelMap::insert.
   int32_t insert(Numbering& numbering, Vertex vertex, Vertex* vertices) {
     int64_t slot = home(vertex);
     uint32_t stamp;
     for (;; slot = (slot + 1) & mask_) {
       const uint64_t entry = entries_.data()[slot];
       stamp = stamp_of(entry);
-      // One branch, since which of the two it is cannot be predicted either: all ones where the
-      // entry is empty.
+      // All ones if the entry is empty. One combined branch, since each single condition is
+      // unpredictable.
       const auto empty = static_cast<uint32_t>((uint64_t{stamp} - numbering.base) >> 32);
       if (((static_cast<uint32_t>(entry) ^ tag(vertex)) & ~empty) != 0) continue;
       if (is_narrow || empty != 0 || vertices[stamp - numbering.base] == vertex) break;
@@ -186,12 +185,12 @@ class HashTable {
   HugeArray<uint64_t> entries_;
 };
 
-// A dense table where it stays in the cache or is the smaller one, else a hash table.
+// Relabeling map: a dense table if it fits into the cache or is smaller, otherwise a hash table.
 template <typename Vertex>
 class RelabelMap {
  public:
-  // A dense table takes `dense_bytes` at most, unless a batch needs as much. `first_stamp` is above
-  // 0, and only how soon the tables are cleared depends on it.
+  // A dense table has at most `dense_bytes`, unless a batch's hash table would be larger.
+  // `first_stamp` is above 0 and only affects when tables are cleared.
   RelabelMap(int64_t num_vertices, int64_t dense_bytes, uint32_t first_stamp = 1)
       : num_vertices_(num_vertices), numbering_{first_stamp, first_stamp}, end_(first_stamp) {
     if (num_vertices <= dense_bytes / 4) {
@@ -201,13 +200,13 @@ class RelabelMap {
     }
   }
 
-  // Forgets all ids.
+  // Starts a new batch without ids.
   void start() { numbering_.base = numbering_.next = end_ = std::max(end_, numbering_.next); }
 
-  // Makes room for `num_more` inserts or claims. `vertices` are those that have ids.
+  // Reserves capacity for `num_more` inserts or claims. `vertices` are those with ids.
   void reserve(int64_t num_more, Vertex* vertices) {
     const int64_t most = size() + num_more;
-    // Neither ids nor edges are more than kMaxLocal, so one clearing is enough.
+    // Ids and edges number at most kMaxLocal each, so one clearing is enough.
     const bool is_last = most > std::numeric_limits<uint32_t>::max() - int64_t{numbering_.base};
     if (is_last) {
       visit([](auto& table) { table.clear(); });
@@ -219,7 +218,7 @@ class RelabelMap {
     }
   }
 
-  // Calls `use` with the table that is in use until the next reserve.
+  // Calls `use` with the current table, which is valid until the next reserve.
   template <typename Use>
   decltype(auto) visit(Use&& use) {
     return dense_ ? use(*dense_) : use(*hash_);
@@ -228,8 +227,8 @@ class RelabelMap {
   const DenseTable<Vertex>* dense() const { return dense_.get(); }
   const HashTable<Vertex>* hash() const { return hash_.get(); }
 
-  // Local id of `vertex`; a vertex not seen in this batch gets the next id and is written to
-  // `vertices[id]`. There must be room for one more than there are.
+  // Returns the local id of `vertex`; a new vertex gets the next id and is written to
+  // `vertices[id]`. Capacity for one more vertex must have been reserved.
   int32_t insert(Vertex vertex, Vertex* vertices) {
     return visit([&](auto& table) { return table.insert(numbering_, vertex, vertices); });
   }
@@ -237,14 +236,14 @@ class RelabelMap {
   int64_t size() const { return numbering_.size(); }
   const Numbering& numbering() const { return numbering_; }
 
-  // After inserts by way of a table: what it counted.
+  // Takes over the numbering after inserts directly into a table.
   void inserted(const Numbering& numbering) { numbering_ = numbering; }
-  // Before claims of `num_edges` edges by way of a table, and after it has been told their ids.
+  // Reserves the stamps of `num_edges` claims made directly in a table.
   void claiming(int64_t num_edges) { end_ = numbering_.next + static_cast<uint32_t>(num_edges); }
   void claimed(int64_t num_new) { numbering_.next += static_cast<uint32_t>(num_new); }
 
  private:
-  // Returns whether the table is another one.
+  // Grows the table for `count` vertices. Returns whether the table was replaced.
   bool grow(int64_t count) {
     if (dense_) return false;
     const int64_t num_slots = HashTable<Vertex>::slots_for(count);
@@ -261,13 +260,13 @@ class RelabelMap {
   template <typename Table>
   void put_all(Table& table, Vertex* vertices) {
     Numbering numbering{numbering_.base, numbering_.base};
-    // Every vertex is written to where it is.
+    // Rewrites every vertex to its own index.
     for (int64_t id = 0; id < size(); ++id) table.insert(numbering, vertices[id], vertices);
   }
 
   int64_t num_vertices_;
   Numbering numbering_;
-  uint32_t end_;  // of all stamps of the batch
+  uint32_t end_;  // end of the batch's stamps
   std::unique_ptr<DenseTable<Vertex>> dense_;
   std::unique_ptr<HashTable<Vertex>> hash_;
 };

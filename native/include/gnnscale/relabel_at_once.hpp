@@ -1,4 +1,4 @@
-// The edges of a hop relabelled by several threads at once, with the answer of one.
+// Parallel relabeling of a hop's edges, with the result of serial relabeling.
 #pragma once
 
 #include <algorithm>
@@ -12,17 +12,18 @@
 
 namespace gnnscale {
 
-// Edges claim the vertices that they lead to by their positions, of which the smallest holds: that
-// of the first appearance. Each chunk counts the claims of its edges that hold, the sum over the
-// chunks before it says from where on their ids go, and every edge finds the id of its vertex by
-// the position that holds. Each step wants the one before it to have ended on all chunks.
+// Edges claim their picked vertices by position; the smallest position, the first appearance, wins.
+// Each chunk counts its winning claims, a prefix sum over the chunks gives the chunk's first new id,
+// and every edge finds the id of its vertex by the winning position. Each step requires that the
+// previous one has finished on all chunks.
 template <typename Vertex>
 class RelabelAtOnce {
  public:
   static constexpr int64_t kMaxGrain = 1 << 11;
 
-  // For edges that lead to `picked`, chunks of `grain` edges (a power of two up to kMaxGrain), and
-  // local ids that go to `local`. The map has made room for them. `vertices` are those with ids.
+  // Starts a hop of edges to `picked`, in chunks of `grain` edges (a power of two up to kMaxGrain),
+  // whose local ids are written to `local`. The map must have reserved capacity for the edges.
+  // `vertices` have local ids already.
   void start(RelabelMap<Vertex>& map, const Vertex* vertices, const Vertex* picked,
              int64_t num_edges, int64_t grain, int32_t* local) {
     map_ = &map;
@@ -42,19 +43,20 @@ class RelabelAtOnce {
 
   int64_t num_chunks() const { return (num_edges_ + (int64_t{1} << shift_) - 1) >> shift_; }
 
-  // Any edges at a time, once they are picked; what they look at was prefetched when it was.
+  // Claims vertices for any range of picked edges; picking has prefetched their table entries.
   void claim(int64_t first, int64_t last) {
     map_->visit([&](auto& table) {
       for (int64_t edge = first; edge < last; ++edge) local_[edge] = table.claim(claims_, edge);
     });
   }
 
-  // Leaves in `local` the ids of vertices that have one, and below 0 the position that holds.
+  // Writes to `local` the ids of vertices that have one, otherwise the complement (a negative
+  // number) of the winning position.
   void count(int64_t chunk) {
     map_->visit([&](auto& table) { num_new_[chunk] = count_in(table, chunk); });
   }
 
-  // Returns how many new vertices there are.
+  // Computes the first new id of each chunk. Returns the number of new vertices.
   int64_t place() {
     std::exclusive_scan(num_new_.begin(), num_new_.end(), first_ids_.begin(),
                         static_cast<int32_t>(claims_.numbering.size()));
@@ -63,8 +65,8 @@ class RelabelAtOnce {
     return num_new;
   }
 
-  // Writes the new vertices of a chunk to `vertices`, by their ids, and the ids of its edges. With
-  // `settles`, the hops that follow find them in the map.
+  // Writes the new vertices of a chunk to `vertices`, by id, and the local ids of its edges. With
+  // `settles`, later hops find the vertices in the map.
   void number(int64_t chunk, Vertex* vertices, bool settles) {
     const int64_t first = chunk << shift_;
     const int32_t first_id = first_ids_[chunk];
@@ -83,7 +85,7 @@ class RelabelAtOnce {
     const int64_t last = std::min(num_edges_, first + (int64_t{1} << shift_));
     const uint16_t* ranks = ranks_.data();
     for (int64_t edge = first; edge < last; ++edge) {
-      // Which of the two it is, no branch predictor can guess.
+      // Whether the vertex is new is unpredictable: no branch.
       const int32_t id = local_[edge], holder = id < 0 ? ~id : 0;
       const int32_t new_id = first_ids_[holder >> shift_] + ranks[holder];
       local_[edge] = id < 0 ? new_id : id;
@@ -123,8 +125,8 @@ class RelabelAtOnce {
   int64_t num_edges_ = 0;
   int shift_ = 0;
   int32_t* local_ = nullptr;
-  Scratch<uint16_t> ranks_;  // [num_edges] claims that hold before the edge, in its chunk
-  // [num_edges] of the edges whose claim holds: their offset in their chunk, and their slot.
+  Scratch<uint16_t> ranks_;  // [num_edges] winning claims of the chunk before the edge
+  // [num_edges] of the edges with winning claims: offset in the chunk, and slot.
   Scratch<uint16_t> winners_;
   Scratch<int32_t> slots_;
   std::vector<int32_t> num_new_, first_ids_;

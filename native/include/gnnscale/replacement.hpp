@@ -1,4 +1,4 @@
-// Which rows a device keeps in its cache when the batches to come are known.
+// Replacement policy of a device's dynamic cache when the next batches are known.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +12,37 @@
 
 namespace gnnscale {
 
-// Where serving a batch found its rows, and what is copied into the cache afterwards: the row at
-// `positions[k]` of the batch goes to slot `slots[k]`.
+// Slots of a served batch's rows, and the cache updates that follow: row `positions[k]` of the
+// batch is copied to slot `slots[k]`.
 struct Replaced {
   int64_t num_hits = 0, num_previous = 0, num_misses = 0;
   Array<int32_t> positions, slots;
 };
 
-// Belady's MIN with bypass, a batch at a time: of its rows and of the batch's, the cache keeps
-// those that are read again soonest. Rows that are read equally soon, or not within the batches
-// known, go by descending priority, then ascending vertex.
+// Belady's MIN with bypass, batch by batch: of the cached rows and the batch's rows, the cache
+// keeps the rows with the nearest next use. Ties, and rows without a use in the known batches, are
+// ordered by descending priority, then ascending vertex.
 //
-// With `match` a batch's rows stay on the device until the next batch was served (FastGL, Match).
-// Rows that both batches read then need no slot in between, and get one only if it is free.
+// With `match` a batch's rows stay on the device until the next batch has been served (FastGL,
+// Match). Rows read by both batches need no slot in between, and get one only if it is free.
 //
-// Slots 0 to capacity - 1 are the cache's; capacity + i is row i of the batch before. A step takes
-// time by the rows of the batch, whatever the capacity. One thread calls at a time.
+// Slots 0 to capacity - 1 are the cache's; slot capacity + i is row i of the previous batch. The
+// time of a step depends on the batch's rows, not on the capacity. Not thread-safe.
 class Replacement {
  public:
-  // `priority` [num_vertices] stays where it is. It may even change: it decides an order alone.
+  // `priority` [num_vertices] must outlive the object. Its values may change, since they only
+  // affect the order.
   Replacement(const int32_t* priority, int64_t num_vertices, int64_t capacity, bool match);
 
-  // Appends a batch. Throws invalid_argument, and changes nothing, if `vertices` hold what is
+  // Appends a batch. Throws invalid_argument, and changes nothing, if `vertices` has an id that is
   // no vertex or a vertex twice.
   void expect(const RowIds& vertices, int64_t size, int num_threads);
 
-  // The slot of each vertex of the oldest batch expected; -1 if it has none. This and `advance`
-  // throw invalid_argument if no batch is expected.
+  // Returns the slot of each vertex of the oldest expected batch; -1 without a slot. `look_up` and
+  // `advance` throw invalid_argument if no batch is expected.
   Array<int32_t> look_up(int num_threads) const;
 
-  // Serves the oldest batch expected, and replaces.
+  // Serves the oldest expected batch, and updates the cache.
   Replaced advance(int num_threads);
 
   int64_t num_vertices() const { return num_vertices_; }
@@ -50,16 +51,17 @@ class Replacement {
  private:
   struct Batch {
     Array<int32_t> vertices;
-    int64_t first_use;   // its place in uses_
-    int64_t num_cached;  // rows in the cache that are read next by it
+    int64_t first_use;   // index in uses_ of the batch's first use
+    int64_t num_cached;  // cached rows whose next use is in the batch
   };
-  // A row of the batch that is served and not in the cache.
+  // A row of the served batch that is not in the cache.
   struct Candidate {
     uint64_t key;
     uint32_t next;
     int32_t position;
   };
-  // Kept are candidates that are read before `next`, and those read then whose key is below `key`.
+  // Admission bound: candidates with a use before `next` are kept, and candidates with their use at
+  // `next` whose key is below `key`.
   struct Bound {
     uint32_t next;
     uint64_t key;
@@ -78,8 +80,8 @@ class Replacement {
   void unchain(const Batch& batch);
   bool set_next(uint32_t last_use, int32_t vertex, uint32_t step);
 
-  // Rows that are read equally soon are a group. Groups are numbered by the steps until then; one
-  // more is that of idle rows, and one more that of rows that the buffer of the batch keeps.
+  // Rows with equal next use form a group, numbered by the steps until the use; then come the group
+  // of idle rows and the group of rows that the batch buffer holds.
   int64_t num_groups() const { return idle_group_ + 2; }
   int64_t group_of(uint32_t next) const;
   uint32_t next_of(int64_t group) const;
@@ -107,27 +109,27 @@ class Replacement {
   bool match_;
 
   HugeArray<int32_t> slots_;
-  std::unique_ptr<uint64_t[]> slot_key_;   // of the vertex whose row is in a slot
-  std::unique_ptr<uint32_t[]> slot_next_;  // the step that reads it next
-  uint32_t num_used_ = 0;                  // slots, the first ones, that hold a row
-  Array<int32_t> previous_;                // the batch before
+  std::unique_ptr<uint64_t[]> slot_key_;   // [capacity] key of the slot's vertex
+  std::unique_ptr<uint32_t[]> slot_next_;  // [capacity] step of the row's next use
+  uint32_t num_used_ = 0;                  // number of filled slots, which are the first ones
+  Array<int32_t> previous_;                // the previous batch
 
   std::deque<Batch> expected_;
-  uint32_t step_ = 0;  // of the oldest of them
-  // For each vertex of each batch expected the step that reads it next: a ring, so that what is
-  // known of a use is written once, when the next one is expected.
+  uint32_t step_ = 0;  // step of the oldest expected batch
+  // Ring with the next use of each vertex of each expected batch: an entry is written once, when
+  // the vertex is expected again.
   std::unique_ptr<uint32_t[]> uses_;
   int64_t ring_size_ = 0, num_uses_ = 0;
-  HugeArray<uint32_t> last_use_;  // of every vertex, its place in uses_
+  HugeArray<uint32_t> last_use_;  // [num_vertices] index in uses_ of the last use
 
   IdleRows idle_;
-  int64_t num_idle_ = 0, num_buffered_ = 0;  // rows in the cache
-  int64_t idle_group_ = 0;                   // the number of the group of idle rows
-  bool counts_hold_ = true;                  // false once a call has run out of memory
+  int64_t num_idle_ = 0, num_buffered_ = 0;  // number of cached rows
+  int64_t idle_group_ = 0;                   // number of the idle rows' group
+  bool counts_hold_ = true;                  // false after a call ran out of memory
 
-  std::vector<int32_t> found_;  // the slots of the batch that is served
+  std::vector<int32_t> found_;  // slots of the served batch's rows
   std::vector<Candidate> candidates_;
-  std::vector<int64_t> num_hits_, num_candidates_;  // of each group, of the batch that is served
+  std::vector<int64_t> num_hits_, num_candidates_;  // of each group of the served batch
   std::vector<IdleRows::Row> leaving_;
   std::vector<uint64_t> keys_;
   std::vector<int32_t> evicted_, entering_;

@@ -1,5 +1,4 @@
-// An optimizer's update of some rows of a table, by gradients that are sums over the edges of a
-// block.
+// Optimizer updates of some rows of a table, with gradients that are sums over a block's edges.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +7,11 @@
 
 namespace gnnscale {
 
-// Rows ids[i] of `x`, which are distinct; others stay, and so does what is kept of them. Tables are
-// float32 and contiguous. The gradient of row ids[i] is that of destination i of `gradients`, which
-// is summed just before the row is updated: a matrix of gradients is never in memory.
+// Update of rows ids[i] of `x`, which must be distinct; all other rows and their optimizer state
+// stay unchanged. Tables are float32 and contiguous. The gradient of row ids[i] is row i of
+// `gradients`, summed just before the update: the gradient matrix is never materialized.
 struct RowUpdates {
-  float* x;  // [any number, width]
+  float* x;  // [any number of rows, width]
   RowIds ids;
   int64_t width;
   Aggregate gradients;  // without `out` and `gate`
@@ -22,10 +21,10 @@ struct RowUpdates {
 
 // One step of lazy Adam.
 //   m += (g - m) (1 - beta1);  v += (g g - v) (1 - beta2);  x -= rate m / (sqrt(v) + epsilon)
-// `rate` has both corrections of the bias.
+// `rate` includes both bias corrections.
 struct AdamRows : RowUpdates {
-  float* means = nullptr;    // m, as x
-  float* squares = nullptr;  // v, as x
+  float* means = nullptr;    // m, shaped as x
+  float* squares = nullptr;  // v, shaped as x
   float beta1 = 0.0F, beta2 = 0.0F;
 };
 

@@ -1,4 +1,4 @@
-// Neighbour sampling and layer-wise sampling over a CSC topology.
+// Neighbor sampling and layer-wise sampling over a CSC topology.
 #pragma once
 
 #include <cstdint>
@@ -31,30 +31,31 @@ struct Seeds {
   }
 };
 
-// One layer in bipartite form; see gnnscale.sampling.Block.
+// Block: one sampled layer in bipartite form; see gnnscale.sampling.Block.
 struct BlockArrays {
   Array<int64_t> indptr;
   Array<int32_t> indices;
-  Array<float> importance;  // empty if every neighbour was equally likely
+  Array<float> importance;  // empty if neighbors were equally likely
   int64_t num_src = 0;
-  Array<int64_t> positions = {};   // of its edges in the topology's indices, if asked for
-  Array<float> edge_weights = {};  // likewise
-  Array<uint32_t> edge_rows = {};  // likewise
+  Array<int64_t> positions = {};   // optional: edge positions in the topology's indices
+  Array<float> edge_weights = {};  // optional
+  Array<uint32_t> edge_rows = {};  // optional
 };
 
-// Whether the neighbours of a hop are drawn by numbers that all lists have in common (LABOR-0 of
-// Balin and Catalyurek, NeurIPS 2023): of each hop, or the same ones of all.
+// Scope of LABOR-0 sampling (Balin and Catalyurek, NeurIPS 2023), where all adjacency lists share
+// the vertices' random numbers: off, one set of numbers for each hop, or one set for all hops of a
+// batch.
 enum class Labor : uint8_t { no, hop, batch };
 
-// The slots of all lists, which weighted_lists.hpp describes; those of damaged lists are empty.
-// Throws length_error if there are more than kMaxWeighted edges.
+// Alias-table slots of all adjacency lists, see weighted_lists.hpp; slots of damaged lists are
+// empty. Throws length_error if there are more than kMaxWeighted edges.
 class WeightSlots {
  public:
   WeightSlots(const int64_t* indptr, int64_t num_vertices, const float* weights, int64_t num_edges,
               int num_threads, const Poll& poll = {});
 
   const WeightSlot* data() const { return slots_.data(); }
-  // Whether every weight was positive, so that none has to be looked at to count neighbours.
+  // Whether every weight was positive; if so, counting neighbors need not read weights.
   bool all_positive() const { return all_positive_; }
 
  private:
@@ -62,14 +63,14 @@ class WeightSlots {
   bool all_positive_;
 };
 
-// What is to be known of weights and places of edges; by default nothing, which costs nothing.
+// Optional edge inputs and outputs of sampling; by default none, at no cost.
 struct EdgeOptions {
   const float* weights = nullptr;      // [num_edges], in the order of the topology's indices
-  const WeightSlots* slots = nullptr;  // if neighbours are drawn by weight
-  bool by_weight = false;              // neighbours are drawn with probability by weight
-  bool positions = false;              // blocks tell the place of each edge
-  bool edge_weights = false;           // and its weight
-  // [num_edges] rows of edges' features, which blocks tell of each edge; null if nobody asks
+  const WeightSlots* slots = nullptr;  // for drawing neighbors by weight
+  bool by_weight = false;              // probability of neighbors proportional to weight
+  bool positions = false;              // return each edge's position in the topology
+  bool edge_weights = false;           // return each edge's weight
+  // [num_edges] row numbers of edge features, returned for each edge; null: none
   const uint32_t* rows = nullptr;
   Labor labor = Labor::no;
 };
@@ -77,33 +78,34 @@ struct EdgeOptions {
 template <typename Vertex>
 struct SampledBatch {
   Array<Vertex> input_vertices;
-  std::vector<BlockArrays> blocks;  // from the seeds outwards
-  // Sources of the outermost block's edges as vertices of the graph, so that their features can be
-  // read without a detour over local ids. Only from neighbour sampling.
+  std::vector<BlockArrays> blocks;  // from the seeds outward
+  // Global source vertices of the outermost block's edges, for reading features without mapping
+  // local ids. Only set by neighbor sampling.
   Array<Vertex> edge_vertices;
 };
 
-// The vertices that a batch reaches, and how far its lists are read: no edge.
+// Input frontier of a batch: its vertices and offsets, without edges.
 template <typename Vertex>
 struct ReachedBatch {
   Array<Vertex> vertices;               // as SampledBatch's input_vertices
-  std::vector<Array<int64_t>> indptrs;  // of its blocks, from the seeds outwards
+  std::vector<Array<int64_t>> indptrs;  // of the batch's blocks, from the seeds outward
 };
 
-// How hops are relabelled: nothing but the time and the memory that it takes depends on it.
+// Options of relabeling; they only affect time and memory.
 struct Relabelling {
-  // A table of four bytes a vertex is used up to this size, above it one of the size of a batch.
+  // Maximum bytes of a dense table with four bytes for each vertex; larger graphs use a hash table
+  // sized for the batch.
   int64_t dense_bytes = dense_bytes_here();
-  // From so many threads on they relabel at once; fewer take turns while the others pick, which is
-  // less work.
+  // Number of threads from which relabeling runs in parallel. With fewer threads one thread at a
+  // time relabels while the remaining ones pick, which is less work.
   int at_once_from = 6;
 
-  // What stays in the last-level cache of this machine, from 4 to 32 MiB.
+  // Returns the last-level cache size of this machine, clamped to 4 to 32 MiB.
   static int64_t dense_bytes_here();
 };
 
-// Seconds of a batch whose hops are relabelled at once: of each phase that threads share, and of
-// what one thread does alone before, between and after them.
+// Seconds of a batch with parallel relabeling: for each parallel phase, and for the serial work
+// before, between and after the phases.
 struct HopTimes {
   static constexpr int kNumPhases = 5;
   static constexpr const char* kNames[kNumPhases] = {"lists", "offsets", "pick", "count", "number"};
@@ -112,14 +114,14 @@ struct HopTimes {
   double alone = 0;
 };
 
-// Samples batches over one topology. Holds scratch space of the size of a batch, a table of four
-// bytes a vertex where that stays in the cache, and, once it was asked for what is reached, a bit a
-// vertex. A sampler serves one thread of the caller at a time; it may itself use several.
+// Samples batches over one topology. Owns scratch memory sized for a batch, a dense table of four
+// bytes for each vertex if it fits into the cache and, after the first input frontier, a bit for
+// each vertex. Not thread-safe; a sampler may use several threads internally.
 template <typename Vertex>
 class Sampler {
  public:
-  // With `disk`, neighbours are read there, and the topology's indices are not. By weight, by
-  // numbers that lists have in common, or layer by layer nothing can be drawn then.
+  // With `disk`, neighbors are read from the file and the topology's indices are not used; sampling
+  // by weight, LABOR and layer-wise sampling are then unavailable.
   explicit Sampler(Topology<Vertex> graph, Relabelling how = {},
                    const DiskLists<Vertex>* disk = nullptr)
       : graph_(graph),
@@ -128,44 +130,43 @@ class Sampler {
         map_(graph.num_vertices, how.dense_bytes),
         seen_(graph.num_vertices) {}
 
-  // For hop h, keeps min(degree, fanouts[h]) in-neighbours of every vertex reached so far,
-  // uniformly without replacement; with replacement, fanouts[h] of them unless the degree is 0; -1
-  // keeps all. The choice for vertex v depends on (seed, step, h, v) alone. With `only_new`, hop h
-  // expands only the vertices that hop h - 1 reached first, and the block's destinations are these
-  // alone.
+  // For hop h, keeps min(degree, fanouts[h]) in-neighbors of every vertex reached so far, uniformly
+  // without replacement; with replacement, fanouts[h] of them unless the degree is 0; -1 keeps all.
+  // The choice for vertex v depends on (seed, step, h, v) alone. With `only_new`, hop h expands
+  // only vertices first reached by hop h - 1, which are the block's destinations.
   //
-  // With `ask.by_weight`, neighbours are drawn one after the other with probability proportional to
-  // their edges' weights; those of weight 0 never, not even where all are kept.
+  // With `ask.by_weight`, neighbors are drawn one after the other with probability proportional to
+  // edge weight; edges of weight 0 are never drawn, even if all neighbors are kept.
   //
-  // With `ask.labor`, every vertex t has a number that depends on (seed, step, h, t), or on (seed,
-  // step, t), and a list keeps its neighbours of the smallest numbers. Copies of a neighbour that
-  // follow it in a list have numbers of their own.
+  // With `ask.labor`, every vertex t has a random number that depends on (seed, step, h, t), or on
+  // (seed, step, t), and a list keeps the neighbors with the smallest numbers. Repeated entries of
+  // a neighbor in a list have numbers of their own.
   //
-  // Throws invalid_argument if a seed is no vertex or appears twice, length_error if a hop
-  // has more than kMaxLocal vertices or edges, TopologyError if the topology is damaged.
+  // Throws invalid_argument if a seed is no vertex or appears twice, length_error if a hop has more
+  // than kMaxLocal vertices or edges, TopologyError if the topology is damaged.
   SampledBatch<Vertex> sample_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts,
                                         bool replace, uint64_t seed, uint64_t step, int num_threads,
                                         bool only_new = false, const EdgeOptions& ask = {});
 
-  // What sample_neighbors of the same arguments reaches. The vertices of the last hop are not
-  // given local ids, which saves it a table of four bytes a vertex.
+  // Returns the input frontier of sample_neighbors with equal arguments. Vertices of the last hop
+  // get no local ids, which saves the dense table.
   ReachedBatch<Vertex> reach_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts,
                                        bool replace, uint64_t seed, uint64_t step, int num_threads,
                                        const EdgeOptions& ask = {});
 
-  // For hop h, keeps layer_sizes[h] of all distinct in-neighbours of the vertices reached so far,
+  // For hop h, keeps layer_sizes[h] of all distinct in-neighbors of the vertices reached so far,
   // with probability proportional to their degree, and every edge from a kept vertex (FastGCN, as
-  // PaGraph section 5.1 uses it). An edge's importance is 1 / P(kept).
-  // Throws as sample_neighbors does.
+  // PaGraph section 5.1 uses it). An edge's importance is 1 / P(kept). Throws as sample_neighbors
+  // does.
   SampledBatch<Vertex> sample_layers(const Seeds& seeds, const std::vector<int64_t>& layer_sizes,
                                      uint64_t seed, uint64_t step, const EdgeOptions& ask = {});
 
-  // What sample_neighbors takes, without replacement, where all hops are relabelled at once.
+  // Returns the time of sample_neighbors without replacement, with all hops relabeled in parallel.
   HopTimes time_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts, uint64_t seed,
                           uint64_t step, int num_threads);
 
  private:
-  // What a hop expands, and how.
+  // Destinations of a hop, and the options of its expansion.
   struct Plan {
     int64_t first_dst, fanout;
     bool replace;
@@ -177,25 +178,25 @@ class Sampler {
     }
   };
 
-  // The edges of a hop, in chunks of about as many: how many each destination gets.
+  // Edges of a hop: the count of each destination, and chunks with about equal numbers of edges.
   struct Hop : Plan {
     Array<int64_t> indptr;
     int64_t num_edges = 0;
     int64_t grain = 0;
-    // Every list is taken as it is, so that a chunk may begin and end within one.
+    // Whether all lists are copied in full, so that a chunk may begin and end within a list.
     bool takes_all = false;
 
-    // The first destination of each chunk, for those who look it up often.
+    // The first destination of each chunk, cached for callers with many look-ups.
     std::vector<int64_t> cuts = {};
 
-    // Where places, weights and rows of edges go, null if nobody asks for them.
+    // Outputs for positions, weights and rows of edges; null: not requested.
     int64_t* positions = nullptr;
     float* edge_weights = nullptr;
     uint32_t* edge_rows = nullptr;
 
     void cut() {
       cuts.reserve(num_chunks() + 1);
-      int64_t begin = 0;  // of the next chunk
+      int64_t begin = 0;  // first edge of the next chunk
       for (int64_t dst = 0; dst < num_dst(); ++dst) {
         for (; indptr.data[dst] >= begin; begin += grain) cuts.push_back(dst);
       }
@@ -208,12 +209,13 @@ class Sampler {
     }
   };
 
-  // A chunk of a hop; where all is taken, `last_dst` is not used.
+  // Range of a chunk's destinations and edges; `last_dst` is unused if all lists are copied in
+  // full.
   struct Span {
     int64_t first_dst, last_dst, first_edge, last_edge;
   };
 
-  // Of neighbour lists: how many edges are kept, and how many there are.
+  // Number of kept edges, and number of all edges of the adjacency lists.
   struct Counted {
     int64_t kept = 0, edges = 0;
   };
@@ -239,7 +241,7 @@ class Sampler {
   void read_hop(const Hop& hop, const Pick<Vertex>& pick_from);
   [[noreturn]] void refuse_picked(const Vertex* picked, const Span& span) const;
 
-  // Picks the neighbours of a hop, and calls use(first, last) for edges that are, in order.
+  // Picks the neighbors of a hop, and calls use(first, last) for ranges of picked edges, in order.
   template <typename Use>
   void pick_hop(const Hop& hop, const Pick<Vertex>& pick_from, int threads, Use&& use);
   Array<int64_t> reach_hop(const Plan& plan, int num_threads, int64_t& num_reached);
@@ -269,12 +271,12 @@ class Sampler {
   HopTimes* times_ = nullptr;
 };
 
-// Guards the idle samplers of all pools. A process may fork while another thread takes one: its
-// child could then never take any if it were not held during the fork.
+// Guards the idle samplers of all pools. Held during a fork: a fork while another thread holds the
+// mutex would leave it locked forever in the child.
 std::mutex& idle_samplers_mutex();
 
-// The samplers of one topology that are not in use, so that any number of threads may sample at
-// once and each reuses scratch space.
+// Pool of samplers for one topology, so that any number of threads may sample concurrently and
+// reuse scratch memory.
 template <typename Vertex>
 class SamplerPool {
  public:
@@ -282,7 +284,7 @@ class SamplerPool {
                        const DiskLists<Vertex>* disk = nullptr)
       : graph_(graph), how_(how), disk_(disk) {}
 
-  // Calls `use(sampler)` with a sampler that nobody else holds.
+  // Calls `use(sampler)` with exclusive use of a sampler.
   template <typename Use>
   auto with_sampler(Use&& use) {
     std::unique_ptr<Sampler<Vertex>> sampler = take();

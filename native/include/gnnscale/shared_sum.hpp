@@ -1,4 +1,4 @@
-// Sums over the processes of one machine, in memory that all of them map.
+// All-reduce over the processes of one machine, in shared memory.
 #pragma once
 
 #include <atomic>
@@ -7,35 +7,36 @@
 
 namespace gnnscale {
 
-// One process's part in the sums of `size` processes. Each copies its values into its slot, sums
-// one slice of all slots in the order of ranks, and copies the sums of all slices: a reduce-scatter
-// and an all-gather. Every element is summed by one process, so that all have the same bits, which
-// do not depend on who comes first. What does not fit into a slot is summed part by part.
+// One process's participation in sums over `size` processes. Each process copies its values into
+// its slot, sums one slice of all slots in the order of ranks, and copies the sums of all slices: a
+// reduce-scatter and an all-gather. Every element is summed by one process, so all processes get
+// identical bits, independent of timing. Values beyond a slot's size are summed in parts.
 //
-// Nothing that others write into the memory is used as an address or a size: a process that writes
-// nonsense spoils sums, or makes others wait, and nothing else.
+// Shared memory contents are never used as an address or a size: a process that writes garbage can
+// corrupt sums or stall its peers, but nothing else.
 class SharedSum {
  public:
-  // Called again and again while the others are waited for; what it throws ends the sum.
+  // Callback called periodically while waiting for peers; an exception ends the sum.
   using Poll = std::function<void()>;
 
   static constexpr int64_t kMaxSize = 1024;
   static constexpr int64_t kAlignment = 64;
 
-  // The bytes that `size` processes share.
+  // Returns the bytes of shared memory for `size` processes.
   static int64_t num_bytes(int64_t size);
 
-  // `memory` has num_bytes(size) bytes, zeros before the first process begins, and is aligned to
-  // kAlignment. It stays as long as this.
+  // `memory` has num_bytes(size) bytes, zeroed before the first process starts, aligned to
+  // kAlignment, and must outlive this object.
   SharedSum(void* memory, int64_t rank, int64_t size);
 
-  // Replaces `values` by the sums of what all processes pass, as many and of one type. Throws
-  // runtime_error if a process has left or passes another number or type, which ends all sums; and
-  // if another thread is within.
+  // Replaces `values` by their sums over all processes, which must pass equal counts and types.
+  // Throws runtime_error, and ends all sums, if a process has left or passes another count or type;
+  // throws runtime_error if another thread is inside a call.
   template <typename T>
   void add(T* values, int64_t count, const Poll& poll);
 
-  // Ends all sums, in every process that waits for this one, and in this one; from any thread.
+  // Ends all sums, in this process and in every process that waits for it; callable from any
+  // thread.
   void leave();
 
  private:
@@ -49,12 +50,12 @@ class SharedSum {
   void meet(const Poll& poll);
   void wait_for(uint32_t round, const Poll& poll);
   bool has_come(uint32_t round) const;
-  // Slot `size_` has the sums.
+  // Adds a part of at most a slot; slot `size_` holds the sums.
   template <typename T>
   T* slot(int64_t rank) const;
 
   Shared& shared_;
-  Announced* announced_;  // one for each rank
+  Announced* announced_;  // [size]
   char* slots_;
   int64_t rank_, size_;
   uint32_t round_ = 0;

@@ -1,4 +1,4 @@
-// The instruction set that kernels compiled several times are chosen for.
+// Selection of the instruction set of kernels that are compiled several times.
 #pragma once
 
 namespace gnnscale {
@@ -6,19 +6,19 @@ namespace gnnscale {
 // x86-64 micro-architecture levels: v3 has AVX2, v4 AVX-512.
 enum class Isa { baseline, v3, v4 };
 
-// The highest level that this processor has.
+// Returns the highest level that this processor supports.
 Isa supported_isa();
 
-// The level in use: at most what GNNSCALE_SIMD_LEVEL names, which is read once. A name that is none
-// of the three throws std::invalid_argument.
+// Returns the level in use: at most the one named by GNNSCALE_SIMD_LEVEL, which is read once.
+// Throws std::invalid_argument for an unknown name.
 Isa isa();
 
-// "baseline", "v3" or "v4".
+// Returns "baseline", "v3" or "v4".
 const char* name_of(Isa isa);
 
 }  // namespace gnnscale
 
-// NAME of the namespace of the instruction set in use.
+// NAME in the namespace of the instruction set in use.
 #ifdef GNNSCALE_X86
 #define GNNSCALE_FOR_ISA(NAME)                                 \
   (gnnscale::isa() == gnnscale::Isa::v4   ? gnnscale::v4::NAME \

@@ -1,4 +1,4 @@
-// In-neighbour lists of a graph as others keep them, checked while they are read.
+// In-neighbor lists of a graph in untrusted memory, checked as they are read.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace gnnscale {
 
-// Neighbour lists that may lie in a file which another process damages at any time: what is read of
-// them is checked as it is read, and nothing is read twice.
+// Adjacency lists that may be in a file which another process damages at any time: every value is
+// checked as it is read, and no value is read twice.
 template <typename Vertex>
 struct Topology {
   int64_t num_vertices;
@@ -16,13 +16,14 @@ struct Topology {
   const int64_t* indptr;
   const Vertex* indices;
 
-  // Where the neighbours of a vertex begin, and their number. Throws TopologyError.
+  // Offset and length of a vertex's list. Throws TopologyError.
   struct List {
     int64_t begin, degree;
   };
   List list(Vertex v) const;
 
-  // The neighbour at `place`, which is below num_edges. Throws TopologyError if it is no vertex.
+  // Returns the neighbor at `place`, which is below num_edges. Throws TopologyError if the neighbor
+  // is no vertex.
   Vertex neighbor(int64_t place) const {
     const Vertex u = indices[place];
     if (u < 0 || u >= num_vertices) [[unlikely]]

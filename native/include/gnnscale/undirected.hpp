@@ -1,4 +1,4 @@
-// The undirected simple graph below a topology, and its text for partitioners of other projects.
+// Conversion of a topology to an undirected simple graph, and to METIS's text format.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace gnnscale {
 
-// Lists of neighbours in the types that stores have.
+// Adjacency lists in the types of a graph store.
 template <typename Vertex>
 struct Lists {
   const int64_t* indptr;
@@ -15,22 +15,23 @@ struct Lists {
   int64_t num_vertices;
 };
 
-// No loops, no neighbour twice, both directions of every edge, lists ascending.
+// Undirected simple graph: no self-loops, no repeated neighbor, both directions of every edge,
+// ascending lists.
 template <typename Vertex>
 struct Undirected {
-  bool unchanged = false;  // the lists given were such already, and the arrays are empty
+  bool unchanged = false;  // whether the input was simple already; arrays are then empty
   Array<int64_t> indptr;
   Array<Vertex> indices;
-  int64_t num_loops = 0;       // entries dropped
-  int64_t num_duplicates = 0;  // further entries dropped
+  int64_t num_loops = 0;       // self-loops dropped
+  int64_t num_duplicates = 0;  // repeated entries dropped
   int64_t num_one_way = 0;     // edges whose reverse was added
 };
 
-// Offsets and ids have been checked. The answer does not depend on num_threads.
+// Offsets and ids must have been checked. The result does not depend on num_threads.
 template <typename Vertex>
 Undirected<Vertex> make_undirected(const Lists<Vertex>& lists, int num_threads);
 
-// A graph as METIS's manual writes it down; no weights if null.
+// Graph for METIS's text format; null weights are not written.
 template <typename Vertex>
 struct MetisText {
   Lists<Vertex> lists;

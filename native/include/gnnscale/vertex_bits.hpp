@@ -11,7 +11,7 @@ class VertexBits {
  public:
   explicit VertexBits(int64_t num_vertices) : words_((num_vertices + 63) / 64) {}
 
-  // Returns whether it was not there.
+  // Inserts a vertex. Returns whether it was new.
   bool insert(int64_t vertex) {
     uint64_t& word = words_.data()[vertex >> 6];
     const uint64_t bit = uint64_t{1} << (vertex & 63);
@@ -20,7 +20,7 @@ class VertexBits {
     return is_new;
   }
 
-  // Takes all vertices of `vertices` out, and with them those of the same word.
+  // Removes `vertices`, and all vertices that share a word of the bitmap with them.
   template <typename Vertex>
   void erase_around(const Vertex* vertices, int64_t size) {
     for (int64_t i = 0; i < size; ++i) words_.data()[vertices[i] >> 6] = 0;

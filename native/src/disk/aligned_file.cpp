@@ -16,11 +16,11 @@
 namespace gnnscale {
 namespace {
 
-// Of pages, and of direct reads if the kernel does not say.
+// Page size, and the alignment of direct reads if the kernel does not report one.
 constexpr int64_t kPage = 4096;
 
-// What statx says of direct reads: 0 if it has no such reads. Numbers of the kernel's interface,
-// since headers older than Linux 6.1 have no names for them.
+// Returns the alignment of direct reads from statx: 0 if unsupported. Constants are copied from the
+// kernel's interface, since headers older than Linux 6.1 lack them.
 int64_t direct_alignment(int fd) {
   constexpr unsigned kDioAlign = 0x2000;
   constexpr size_t kMaskAt = 0, kMemoryAt = 152, kOffsetAt = 156;
@@ -42,15 +42,15 @@ int64_t direct_alignment(int fd) {
 }  // namespace
 
 AlignedFile::AlignedFile(const std::string& path, bool direct) : alignment_(kPage) {
-  // A pipe that nobody writes to would otherwise wait here.
+  // Without O_NONBLOCK, open would wait on a pipe that has no writer.
   fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd_ < 0) throw FileError(errno, std::strerror(errno));
-  struct stat found;
-  if (fstat(fd_, &found) != 0 || !S_ISREG(found.st_mode)) {
+  struct stat status;
+  if (fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(fd_);
     throw std::invalid_argument("path: " + path + ", allowed are regular files");
   }
-  size_ = found.st_size;
+  size_ = status.st_size;
   direct_ = direct && set_direct();
   if (direct_) return;
   fcntl(fd_, F_SETFL, 0);
@@ -63,7 +63,7 @@ bool AlignedFile::set_direct() {
   const int64_t alignment = direct_alignment(fd_);
   if (alignment == 0 || alignment > kMaxRowBytes) return false;
   if (fcntl(fd_, F_SETFL, O_DIRECT) != 0) return false;
-  // Some file systems take the flag and then refuse to read.
+  // Some file systems accept O_DIRECT and then fail to read.
   const AlignedMemory memory(static_cast<size_t>(alignment));
   if (pread(fd_, memory.data(), memory.size(), 0) < 0) return false;
   alignment_ = alignment;

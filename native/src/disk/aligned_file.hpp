@@ -1,4 +1,4 @@
-// A file whose reads begin and end at multiples of its alignment.
+// File access in units of the alignment of direct reads.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@ namespace gnnscale {
 // A file opened for reading.
 class AlignedFile {
  public:
-  // Reads pass by the page cache if `direct` and the file system can. Throws FileError, or
-  // invalid_argument if it is no regular file.
+  // Reads bypass the page cache if `direct` and the file system can. Throws FileError, or
+  // invalid_argument if `path` is no regular file.
   AlignedFile(const std::string& path, bool direct);
   ~AlignedFile();
   AlignedFile(const AlignedFile&) = delete;
@@ -21,7 +21,7 @@ class AlignedFile {
   int64_t size() const { return size_; }
   bool direct() const { return direct_; }
   int64_t alignment() const { return alignment_; }  // a power of two
-  // Lets the page cache drop what was read, unless it never had it.
+  // Drops a range from the page cache; no-op with direct reads.
   void forget(int64_t begin, int64_t length) const;
 
  private:
@@ -33,7 +33,8 @@ class AlignedFile {
   int64_t alignment_;
 };
 
-// Pages that no child of fork shares, so that what the disk writes to them is never copied away.
+// Page-aligned memory excluded from forked children, so that copy-on-write never redirects the
+// disk's writes.
 class AlignedMemory {
  public:
   explicit AlignedMemory(size_t num_bytes);

@@ -16,44 +16,44 @@
 namespace gnnscale {
 namespace {
 
-// Neighbours that are read at a time at the start: their keys take no more than some MiB.
+// Neighbors that the initial fill reads as one batch; their keys take a few MiB.
 constexpr int64_t kFill = int64_t{1} << 20;
-// Destinations that are looked up at a time.
+// Destinations of one look-up.
 constexpr int64_t kLookUp = 512;
-// How long a thread sleeps at most before it looks again.
+// Maximum sleep between two checks.
 constexpr auto kPatience = std::chrono::hours(1);
 
-const std::vector<int64_t>& checked(const std::vector<int64_t>& held, int64_t num_vertices) {
-  check_below(held.data(), std::ssize(held), num_vertices, "held");
-  for (size_t i = 1; i < held.size(); ++i) {
-    if (held[i] > held[i - 1]) continue;
-    throw std::invalid_argument("held: " + std::to_string(held[i]) + " after " +
-                                std::to_string(held[i - 1]) + ", allowed are ascending vertices");
+const std::vector<int64_t>& checked(const std::vector<int64_t>& cached, int64_t num_vertices) {
+  check_below(cached.data(), std::ssize(cached), num_vertices, "held");
+  for (size_t i = 1; i < cached.size(); ++i) {
+    if (cached[i] > cached[i - 1]) continue;
+    throw std::invalid_argument("held: " + std::to_string(cached[i]) + " after " +
+                                std::to_string(cached[i - 1]) + ", allowed are ascending vertices");
   }
-  return held;
+  return cached;
 }
 
 }  // namespace
 
 template <typename Vertex>
 DiskLists<Vertex>::DiskLists(const Topology<Vertex>& graph, const RowFile& file,
-                             const ReaderOptions& options, const std::vector<int64_t>& held)
+                             const ReaderOptions& options, const std::vector<int64_t>& cached)
     : graph_(graph),
       reader_(file, options),
       ranks_(graph.num_vertices,
-             {{{checked(held, graph.num_vertices).data(), true}, std::ssize(held)}}),
-      starts_(held.size() + 1),
+             {{{checked(cached, graph.num_vertices).data(), true}, std::ssize(cached)}}),
+      starts_(cached.size() + 1),
       process_(getpid()) {
-  for (size_t i = 0; i < held.size(); ++i) {
-    starts_[i + 1] = starts_[i] + graph_.list(static_cast<Vertex>(held[i])).degree;
+  for (size_t i = 0; i < cached.size(); ++i) {
+    starts_[i + 1] = starts_[i] + graph_.list(static_cast<Vertex>(cached[i])).degree;
   }
   lists_ = Array<Vertex>(starts_.back());
-  fill(held);
+  fill(cached);
   reader_.take_counters();
 }
 
 template <typename Vertex>
-void DiskLists<Vertex>::fill(const std::vector<int64_t>& held) {
+void DiskLists<Vertex>::fill(const std::vector<int64_t>& cached) {
   Array<int64_t> rows(std::min(kFill, lists_.size));
   Array<int32_t> slots(rows.size);
   std::iota(slots.data.get(), slots.data.get() + slots.size, 0);
@@ -61,7 +61,7 @@ void DiskLists<Vertex>::fill(const std::vector<int64_t>& held) {
   for (int64_t first = 0; first < lists_.size; first += kFill) {
     const int64_t last = std::min(first + kFill, lists_.size);
     for (int64_t at = first; at < last; ++list) {
-      const int64_t begin = graph_.indptr[held[list]] + (at - starts_[list]);
+      const int64_t begin = graph_.indptr[cached[list]] + (at - starts_[list]);
       const int64_t end = std::min(starts_[list + 1], last);
       std::iota(rows.data.get() + (at - first), rows.data.get() + (end - first), begin);
       at = end;
@@ -80,40 +80,40 @@ void DiskLists<Vertex>::fetch(const int64_t* rows, const int32_t* slots, int64_t
   while (!reader_.wait(ticket, kPatience)) continue;
 }
 
-// A thread that finds no other one reading does so for all that wait.
+// The first thread without a concurrent reader reads for all waiting threads.
 template <typename Vertex>
-void DiskLists<Vertex>::await(Wanted& mine) const {
+void DiskLists<Vertex>::await(Wanted& request) const {
   if (process_ != getpid()) {  // another thread may have held the mutex during the fork
     throw std::invalid_argument("lists: they are of the process before the fork");
   }
   std::unique_lock lock(mutex_);
-  waiting_.push_back(&mine);
-  while (!mine.done) {
+  waiting_.push_back(&request);
+  while (!request.done) {
     if (is_reading_) {
       read_.wait(lock);
       continue;
     }
-    const std::vector<Wanted*> together = take_waiting();
+    const std::vector<Wanted*> requests = take_waiting();
     is_reading_ = true;
     lock.unlock();
     std::exception_ptr error;
     try {
-      fetch_all(together);
+      fetch_all(requests);
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
     is_reading_ = false;
-    for (Wanted* each : together) {
-      each->error = error;
-      each->done = true;
+    for (Wanted* request : requests) {
+      request->error = error;
+      request->done = true;
     }
     read_.notify_all();
   }
-  if (mine.error) std::rethrow_exception(mine.error);
+  if (request.error) std::rethrow_exception(request.error);
 }
 
-// As many as one submission can have, in their order.
+// Takes as many waiting requests, in order, as fit into one submission.
 template <typename Vertex>
 auto DiskLists<Vertex>::take_waiting() const -> std::vector<Wanted*> {
   size_t count = 0;
@@ -122,29 +122,29 @@ auto DiskLists<Vertex>::take_waiting() const -> std::vector<Wanted*> {
     if (count > 0 && size > kMaxLocal) break;
   }
   const auto end = waiting_.begin() + static_cast<std::ptrdiff_t>(count);
-  std::vector<Wanted*> taken(waiting_.begin(), end);
+  std::vector<Wanted*> requests(waiting_.begin(), end);
   waiting_.erase(waiting_.begin(), end);
-  return taken;
+  return requests;
 }
 
 template <typename Vertex>
-void DiskLists<Vertex>::fetch_all(const std::vector<Wanted*>& wanted) const {
-  if (wanted.size() == 1) {
-    const Wanted& only = *wanted.front();
+void DiskLists<Vertex>::fetch_all(const std::vector<Wanted*>& requests) const {
+  if (requests.size() == 1) {
+    const Wanted& only = *requests.front();
     return fetch(only.rows, only.slots, only.size, only.to, only.num_slots);
   }
   int64_t size = 0;
-  for (const Wanted* each : wanted) size += each->size;
+  for (const Wanted* request : requests) size += request->size;
   Array<int64_t> rows(size);
   Array<int32_t> slots(size);
-  Array<Vertex> found(size);
+  Array<Vertex> neighbors(size);
   std::iota(slots.data.get(), slots.data.get() + size, 0);
   int64_t* to = rows.data.get();
-  for (const Wanted* each : wanted) to = std::copy_n(each->rows, each->size, to);
-  fetch(rows.data.get(), slots.data.get(), size, found.data.get(), size);
-  const Vertex* from = found.data.get();
-  for (const Wanted* each : wanted) {
-    for (int64_t i = 0; i < each->size; ++i) each->to[each->slots[i]] = *from++;
+  for (const Wanted* request : requests) to = std::copy_n(request->rows, request->size, to);
+  fetch(rows.data.get(), slots.data.get(), size, neighbors.data.get(), size);
+  const Vertex* from = neighbors.data.get();
+  for (const Wanted* request : requests) {
+    for (int64_t i = 0; i < request->size; ++i) request->to[request->slots[i]] = *from++;
   }
 }
 
@@ -166,7 +166,7 @@ void DiskLists<Vertex>::read(const Pick<Vertex>& hop, int64_t num_dst,
     ranks_.rank(vertices, size, ranks);
     for (int64_t i = 0; i < size; ++i) {
       const int64_t dst = first + i, rank = ranks[i], begin = hop.begins[dst];
-      // An offset may have changed since the list was copied: then the copy is not used.
+      // An offset may have changed since the list was copied; the copy is then ignored.
       const bool is_held = rank >= 0 && starts_[rank + 1] - starts_[rank] == hop.degrees[dst];
       const int64_t shift = is_held ? starts_[rank] - begin : 0;
       for (int64_t edge = hop.indptr[dst]; edge < hop.indptr[dst + 1]; ++edge) {
@@ -183,10 +183,10 @@ void DiskLists<Vertex>::read(const Pick<Vertex>& hop, int64_t num_dst,
   misses_ += num_missing;
   if (num_missing == 0) return;
   const auto start = std::chrono::steady_clock::now();
-  Wanted mine{rows.data.get(), slots.data.get(), num_missing, hop.picked, num_edges};
-  await(mine);
-  const auto waited = std::chrono::steady_clock::now() - start;
-  waited_us_ += std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
+  Wanted request{rows.data.get(), slots.data.get(), num_missing, hop.picked, num_edges};
+  await(request);
+  const auto wait_time = std::chrono::steady_clock::now() - start;
+  waited_us_ += std::chrono::duration_cast<std::chrono::microseconds>(wait_time).count();
 }
 
 template <typename Vertex>

@@ -11,7 +11,7 @@
 namespace gnnscale {
 namespace {
 
-// Packs rows and slots; each is read once, so that what was checked is what is used.
+// Packs rows and slots; each is read once, so checked values are the ones used.
 template <typename Id>
 bool pack(const Id* rows, const int32_t* slots, int64_t size, int64_t num_rows, int64_t num_slots,
           RowKey* keys) {
@@ -36,26 +36,26 @@ bool pack(const Id* rows, const int32_t* slots, int64_t size, int64_t num_rows, 
   throw std::invalid_argument("rows: changed while they were read");
 }
 
-std::string read_error(const Submission& of, const RowFile& file) {
+std::string read_error(const Submission& submission, const RowFile& file) {
   const std::string part =
-      std::to_string(of.error_length) + " bytes at " + std::to_string(of.error_begin);
-  if (of.error == ECANCELED) return "the reader was closed before all rows were read";
-  if (of.error == ENODATA) {
+      std::to_string(submission.error_length) + " bytes at " + std::to_string(submission.error_begin);
+  if (submission.error == ECANCELED) return "the reader was closed before all rows were read";
+  if (submission.error == ENODATA) {
     return "the file ends within " + part + ", and had " + std::to_string(file.num_rows) +
            " rows of " + std::to_string(file.row_bytes) + " bytes when it was opened";
   }
-  return "cannot read " + part + ": " + std::strerror(of.error);
+  return "cannot read " + part + ": " + std::strerror(submission.error);
 }
 
 }  // namespace
 
 int64_t ReadQueue::submit(const RowIds& rows, const int32_t* slots, int64_t size,
                           const RowPool& pool) {
-  auto made = std::make_shared<Submission>();
-  made->memory = Array<RowKey>(2 * size);
-  made->size = size;
-  made->pool = pool;
-  RowKey* keys = made->memory.data.get();
+  auto submission = std::make_shared<Submission>();
+  submission->memory = Array<RowKey>(2 * size);
+  submission->size = size;
+  submission->pool = pool;
+  RowKey* keys = submission->memory.data.get();
   const bool good = rows.wide ? pack(static_cast<const int64_t*>(rows.data), slots, size,
                                      file_.num_rows, pool.num_slots, keys)
                               : pack(static_cast<const int32_t*>(rows.data), slots, size,
@@ -63,31 +63,31 @@ int64_t ReadQueue::submit(const RowIds& rows, const int32_t* slots, int64_t size
   if (!good) refuse(rows, slots, size, file_.num_rows, pool.num_slots);
   const std::lock_guard lock(mutex_);
   if (is_closed_) throw std::invalid_argument("rows: this reader is closed");
-  tickets_.emplace(next_ticket_, made);
+  tickets_.emplace(next_ticket_, submission);
   if (size == 0) {
-    end(*made);
+    end(*submission);
   } else {
-    waiting_.push_back(std::move(made));
+    waiting_.push_back(std::move(submission));
     if (std::exchange(is_starved_, false)) wake_();
   }
   return next_ticket_++;
 }
 
 std::shared_ptr<Submission> ReadQueue::find(int64_t ticket) const {
-  const auto found = tickets_.find(ticket);
-  if (found == tickets_.end()) {
+  const auto entry = tickets_.find(ticket);
+  if (entry == tickets_.end()) {
     throw std::invalid_argument("ticket: " + std::to_string(ticket) +
                                 ", allowed are those that were not waited for yet");
   }
-  return found->second;
+  return entry->second;
 }
 
 bool ReadQueue::wait(int64_t ticket, std::chrono::milliseconds at_most) {
   std::unique_lock lock(mutex_);
-  const std::shared_ptr<Submission> of = find(ticket);
-  if (!done_.wait_for(lock, at_most, [&] { return of->done; })) return false;
+  const std::shared_ptr<Submission> submission = find(ticket);
+  if (!done_.wait_for(lock, at_most, [&] { return submission->done; })) return false;
   tickets_.erase(ticket);
-  if (of->error != 0) throw FileError(of->error, read_error(*of, file_));
+  if (submission->error != 0) throw FileError(submission->error, read_error(*submission, file_));
   return true;
 }
 
@@ -98,8 +98,8 @@ bool ReadQueue::is_done(int64_t ticket) const {
 
 bool ReadQueue::holds(int64_t ticket) const {
   const std::lock_guard lock(mutex_);
-  const auto found = tickets_.find(ticket);
-  return found != tickets_.end() && !found->second->done;
+  const auto entry = tickets_.find(ticket);
+  return entry != tickets_.end() && !entry->second->done;
 }
 
 ReadCounters ReadQueue::take_counters() {
@@ -122,9 +122,9 @@ void ReadQueue::cancel() {
   const std::lock_guard lock(mutex_);
   if (current_) waiting_.push_front(std::move(current_));
   current_ = nullptr;
-  for (const auto& each : waiting_) {
-    if (each->error == 0) each->error = ECANCELED;
-    end(*each);
+  for (const auto& submission : waiting_) {
+    if (submission->error == 0) submission->error = ECANCELED;
+    end(*submission);
   }
   waiting_.clear();
 }
@@ -139,22 +139,22 @@ ReadQueue::Next ReadQueue::next(Read& read, std::unique_lock<std::mutex>& lock) 
     if (!current_) {
       current_ = std::move(waiting_.front());
       waiting_.pop_front();
-      Submission& of = *current_;
-      RowKey* const keys = of.memory.data.get();
+      Submission& submission = *current_;
+      RowKey* const keys = submission.memory.data.get();
       is_sorting_ = true;
       lock.unlock();
-      of.keys = sort_by_row(keys, keys + of.size, of.size, file_.num_rows);
+      submission.keys = sort_by_row(keys, keys + submission.size, submission.size, file_.num_rows);
       lock.lock();
       is_sorting_ = false;
       if (std::exchange(is_starved_, false)) wake_();
       continue;
     }
-    Submission& of = *current_;
-    read = {current_, requests_.next(of.keys, of.next, of.size)};
-    ++of.in_flight;
-    of.next = read.request.last;
-    // The last read to end will end the submission.
-    if (of.next == of.size) current_ = nullptr;
+    Submission& submission = *current_;
+    read = {current_, requests_.next(submission.keys, submission.next, submission.size)};
+    ++submission.in_flight;
+    submission.next = read.request.last;
+    // The last read to finish completes the submission.
+    if (submission.next == submission.size) current_ = nullptr;
     if (in_flight_++ == 0) start_clock(Clock::now());
     ++counters_.requests;
     counters_.bytes_read += read.request.length;
@@ -177,20 +177,20 @@ void ReadQueue::deliver(const Read& read, const uint8_t* bytes) const {
 
 void ReadQueue::finish(Read& read, int error) {
   if (--in_flight_ == 0) stop_clock(Clock::now());
-  const std::shared_ptr<Submission> of = std::exchange(read.of, nullptr);
-  --of->in_flight;
+  const std::shared_ptr<Submission> submission = std::exchange(read.of, nullptr);
+  --submission->in_flight;
   if (error == 0) {
     counters_.bytes_wanted += read.request.distinct * file_.row_bytes;
     counters_.bytes_copied += (read.request.last - read.request.first) * file_.row_bytes;
-  } else if (of->error == 0) {
-    of->error = error;
-    of->error_begin = read.request.begin;
-    of->error_length = read.request.needed;
-    // Nothing more of this submission.
-    of->next = of->size;
-    if (current_ == of) current_ = nullptr;
+  } else if (submission->error == 0) {
+    submission->error = error;
+    submission->error_begin = read.request.begin;
+    submission->error_length = read.request.needed;
+    // Skips the remaining keys of this submission.
+    submission->next = submission->size;
+    if (current_ == submission) current_ = nullptr;
   }
-  if (of->in_flight == 0 && of->next == of->size) end(*of);
+  if (submission->in_flight == 0 && submission->next == submission->size) end(*submission);
 }
 
 void ReadQueue::end(Submission& submission) {

@@ -1,4 +1,4 @@
-// What is to be read, and what became of it: shared by callers and by the threads that read.
+// Queue of submissions, shared by callers and by the threads that read.
 #pragma once
 
 #include <chrono>
@@ -15,21 +15,21 @@
 
 namespace gnnscale {
 
-// A submission; all but keys and pool is guarded by the queue's mutex.
+// A submission; all fields but keys and pool are guarded by the queue's mutex.
 struct Submission {
-  Array<RowKey> memory;  // of the keys, twice for sorting; freed when it is done
+  Array<RowKey> memory;  // of the keys, twice for sorting; freed on completion
   const RowKey* keys = nullptr;
   int64_t size = 0;
   RowPool pool;
 
-  int64_t next = 0;       // the first key that is in no request yet
-  int64_t in_flight = 0;  // requests
+  int64_t next = 0;       // first key without a request
+  int64_t in_flight = 0;  // requests in flight
   bool done = false;
-  int error = 0;  // errno of the first read that failed
+  int error = 0;  // errno of the first failed read
   int64_t error_begin = 0, error_length = 0;
 };
 
-// A request that is under way.
+// A request in flight.
 struct Read {
   std::shared_ptr<Submission> of;
   Request request;
@@ -41,7 +41,7 @@ class ReadQueue {
 
   ReadQueue(const RowFile& file, const Requests& requests) : file_(file), requests_(requests) {}
 
-  // What is called, with the mutex held, when there is something to read after there was nothing.
+  // Sets a callback, called with the mutex held, when the queue becomes non-empty.
   void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
 
   int64_t submit(const RowIds& rows, const int32_t* slots, int64_t size, const RowPool& pool);
@@ -49,21 +49,21 @@ class ReadQueue {
   bool is_done(int64_t ticket) const;
   bool holds(int64_t ticket) const;
   ReadCounters take_counters();
-  // From now on there is nothing to read.
+  // Stops handing out reads.
   void close();
-  // Ends what is left, after the last read has ended.
+  // Fails all remaining submissions; call after the last read has finished.
   void cancel();
 
-  // For the threads that read. Those that take the mutex as a lock leave it locked, but `next`
-  // opens it while it sorts.
+  // Returns the lock of the queue, for reading threads. Functions that take the lock return with it
+  // locked; `next` releases it while sorting.
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
   Next next(Read& read, std::unique_lock<std::mutex>& lock);
-  // Without the lock: the slot of a row that fills its request alone and whose slot begins at a
-  // multiple of `alignment`; null for others.
+  // Called without the lock. Returns the slot of a row that is its request's only content and whose
+  // slot begins at a multiple of `alignment`; otherwise null.
   uint8_t* slot_of(const Read& read, int64_t alignment) const;
-  // Without the lock: copies the rows that have arrived.
+  // Called without the lock. Copies the rows of a finished read to their slots.
   void deliver(const Read& read, const uint8_t* bytes) const;
-  // With the lock: the read has ended, with an errno if it failed.
+  // Called with the lock. Records the end of a read, with an errno if it failed.
   void finish(Read& read, int error);
 
  private:
@@ -81,9 +81,9 @@ class ReadQueue {
   mutable std::mutex mutex_;
   std::condition_variable done_;
   std::deque<std::shared_ptr<Submission>> waiting_;
-  std::shared_ptr<Submission> current_;  // of which requests are made
+  std::shared_ptr<Submission> current_;  // submission that requests are made from
   bool is_sorting_ = false;
-  bool is_starved_ = false;  // nothing was left for a thread that asked
+  bool is_starved_ = false;  // a thread found no request
   bool is_closed_ = false;
   std::unordered_map<int64_t, std::shared_ptr<Submission>> tickets_;
   int64_t next_ticket_ = 0;

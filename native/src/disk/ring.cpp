@@ -17,13 +17,12 @@
 namespace gnnscale {
 namespace {
 
-// The kernel's interface (io_uring_setup(2)), which never changes; headers of the systems that
-// wheels are built on are older than it. The numbers of the calls are those of all processors but
-// Alpha.
+// Constants of the kernel's interface (io_uring_setup(2)), which is stable; system headers at wheel
+// build time are older. The system call numbers hold for all processors except Alpha.
 constexpr long kSetup = 425, kEnter = 426, kRegister = 427;
 constexpr uint32_t kStartsDisabled = 1u << 6, kSingleIssuer = 1u << 12, kDeferTasks = 1u << 13;
 constexpr uint32_t kSingleMapping = 1u << 0;  // since Linux 5.4
-constexpr uint32_t kPositionGiven = 1u << 3;  // since 5.6, as plain reads
+constexpr uint32_t kPositionGiven = 1u << 3;  // since 5.6, as plain reads are
 constexpr uint32_t kGetEvents = 1u << 0;
 constexpr uint8_t kReadFixed = 4, kRead = 22;
 constexpr unsigned kRegisterBuffers = 0, kUnregisterBuffers = 1, kEnableRings = 12;
@@ -67,8 +66,8 @@ T* at(void* base, uint32_t offset) {
   return reinterpret_cast<T*>(static_cast<char*>(base) + offset);
 }
 
-uint32_t acquire(uint32_t* of) {
-  return std::atomic_ref<uint32_t>(*of).load(std::memory_order_acquire);
+uint32_t acquire(uint32_t* word) {
+  return std::atomic_ref<uint32_t>(*word).load(std::memory_order_acquire);
 }
 void release(uint32_t* to, uint32_t value) {
   std::atomic_ref<uint32_t>(*to).store(value, std::memory_order_release);
@@ -94,8 +93,8 @@ struct Ring::Entry {
 
 Ring::Ring(int fd, const AlignedMemory& memory, unsigned depth) : fd_(fd) {
   static_assert(sizeof(Entry) == 64);
-  // Completions are then worked on when this thread asks for them, and not whenever one arrives:
-  // since Linux 6.1.
+  // Completions are then processed when this thread asks for them, not on each arrival: since Linux
+  // 6.1.
   Parameters parameters{};
   parameters.flags = kStartsDisabled | kSingleIssuer | kDeferTasks;
   is_disabled_ = true;
@@ -109,12 +108,12 @@ Ring::Ring(int fd, const AlignedMemory& memory, unsigned depth) : fd_(fd) {
   try {
     constexpr uint32_t kNeeded = kSingleMapping | kPositionGiven;
     if ((parameters.features & kNeeded) != kNeeded) refuse("reads", EOPNOTSUPP);
-    // A filter of system calls may let rings be made, and not used.
+    // A system call filter may allow creating rings but not using them.
     const long entered = syscall(kEnter, ring_fd_, 0, 0, 0, nullptr, size_t{0});
     if (entered < 0 && is_forbidden(errno)) refuse("io_uring_enter", errno);
     const bool unregistered = register_with(ring_fd_, kUnregisterBuffers, nullptr, 0);
     if (!unregistered && is_forbidden(errno)) refuse("io_uring_register", errno);
-    // Refused if it is more memory than this process may lock.
+    // Fails if this process may not lock that much memory.
     const iovec all{memory.data(), memory.size()};
     has_fixed_memory_ = register_with(ring_fd_, kRegisterBuffers, &all, 1);
     map(&parameters);
@@ -124,8 +123,8 @@ Ring::Ring(int fd, const AlignedMemory& memory, unsigned depth) : fd_(fd) {
   }
 }
 
-void Ring::map(const void* given) {
-  const auto& of = *static_cast<const Parameters*>(given);
+void Ring::map(const void* raw_parameters) {
+  const auto& parameters = *static_cast<const Parameters*>(raw_parameters);
   const auto mapped = [&](size_t size, off_t offset) {
     void* data =
         mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring_fd_, offset);
@@ -133,23 +132,23 @@ void Ring::map(const void* given) {
     return Mapping{data, size};
   };
   rings_ = mapped(
-      std::max<size_t>(of.submission.array + of.submission_entries * sizeof(uint32_t),
-                       of.completion.entries + of.completion_entries * sizeof(CompletionEntry)),
+      std::max<size_t>(parameters.submission.array + parameters.submission_entries * sizeof(uint32_t),
+                       parameters.completion.entries + parameters.completion_entries * sizeof(CompletionEntry)),
       kRingsAt);
   try {
-    entries_ = mapped(of.submission_entries * sizeof(Entry), kEntriesAt);
+    entries_ = mapped(parameters.submission_entries * sizeof(Entry), kEntriesAt);
   } catch (...) {
     munmap(rings_.data, rings_.size);
     throw;
   }
-  submitted_ = at<uint32_t>(rings_.data, of.submission.head);
-  to_submit_ = at<uint32_t>(rings_.data, of.submission.tail);
-  submission_mask_ = *at<uint32_t>(rings_.data, of.submission.ring_mask);
-  order_ = at<uint32_t>(rings_.data, of.submission.array);
-  taken_ = at<uint32_t>(rings_.data, of.completion.head);
-  completed_ = at<uint32_t>(rings_.data, of.completion.tail);
-  completion_mask_ = *at<uint32_t>(rings_.data, of.completion.ring_mask);
-  completions_ = at<CompletionEntry>(rings_.data, of.completion.entries);
+  submitted_ = at<uint32_t>(rings_.data, parameters.submission.head);
+  to_submit_ = at<uint32_t>(rings_.data, parameters.submission.tail);
+  submission_mask_ = *at<uint32_t>(rings_.data, parameters.submission.ring_mask);
+  order_ = at<uint32_t>(rings_.data, parameters.submission.array);
+  taken_ = at<uint32_t>(rings_.data, parameters.completion.head);
+  completed_ = at<uint32_t>(rings_.data, parameters.completion.tail);
+  completion_mask_ = *at<uint32_t>(rings_.data, parameters.completion.ring_mask);
+  completions_ = at<CompletionEntry>(rings_.data, parameters.completion.entries);
 }
 
 Ring::~Ring() {
@@ -163,9 +162,9 @@ void Ring::start() {
 }
 
 Ring::Entry& Ring::next_entry() {
-  const uint32_t place = *to_submit_ & submission_mask_;
-  order_[place] = place;
-  Entry& entry = static_cast<Entry*>(entries_.data)[place];
+  const uint32_t index = *to_submit_ & submission_mask_;
+  order_[index] = index;
+  Entry& entry = static_cast<Entry*>(entries_.data)[index];
   entry = {};
   return entry;
 }
@@ -196,10 +195,10 @@ void Ring::enter(unsigned min_completions) {
     const uint32_t count = *to_submit_ - acquire(submitted_);
     const long done =
         syscall(kEnter, ring_fd_, count, min_completions, kGetEvents, nullptr, size_t{0});
-    // An interrupted call, and one that met a shortage of memory, is made again.
+    // Calls that were interrupted or short of memory are repeated.
     if (done >= 0 && static_cast<uint32_t>(done) == count) return;
     if (done < 0 && errno != EINTR) sched_yield();
-    // What has arrived makes room.
+    // Taking completions frees memory.
     if (acquire(completed_) != *taken_) return;
   }
 }

@@ -9,30 +9,30 @@
 
 namespace gnnscale {
 
-// One thread at a time uses it; from start() on always the same one.
+// Not thread-safe; from start() on always used by one thread.
 class Ring {
  public:
   struct Completion {
     uint64_t tag;
-    int32_t result;  // bytes that were read, or a negative errno
+    int32_t result;  // bytes read, or a negative errno
   };
 
-  // Room for `depth` reads. Throws FileError if the kernel has no io_uring, or does not let this
-  // process use it.
+  // Ring with a capacity of `depth` reads. Throws FileError if the kernel has no io_uring or denies
+  // it to this process.
   Ring(int fd, const AlignedMemory& memory, unsigned depth);
   ~Ring();
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
   void start();
-  // To be submitted by the next `enter`; at most `depth` reads are under way at a time.
-  // `is_own` says that `to` is in the memory of this ring.
+  // Queues a read for the next `enter`; at most `depth` reads may be in flight. `is_own`: `to` is
+  // inside this ring's memory.
   void read(uint64_t tag, uint8_t* to, uint32_t length, int64_t offset, bool is_own);
-  // The same of 8 bytes of another file.
+  // Queues a read of 8 bytes from another file.
   void read_other(uint64_t tag, int fd, uint64_t* to);
-  // Submits, and waits until there are `min_completions`.
+  // Submits queued reads, and waits for `min_completions`.
   void enter(unsigned min_completions);
-  // Takes completions, as many as there are and `into` holds.
+  // Takes up to into.size() available completions. Returns their number.
   size_t take(std::span<Completion> into);
 
  private:
@@ -47,10 +47,10 @@ class Ring {
 
   int ring_fd_ = -1;
   bool is_disabled_ = false;       // until start()
-  bool has_fixed_memory_ = false;  // buffer 0 is the memory
+  bool has_fixed_memory_ = false;  // whether buffer 0 is the ring's memory
   int fd_;
   Mapping rings_, entries_;
-  // In the kernel's memory.
+  // In memory shared with the kernel.
   uint32_t *submitted_ = nullptr, *to_submit_ = nullptr, *taken_ = nullptr, *completed_ = nullptr;
   uint32_t *order_ = nullptr, submission_mask_ = 0, completion_mask_ = 0;
   const void* completions_ = nullptr;

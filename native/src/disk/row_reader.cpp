@@ -18,11 +18,11 @@
 namespace gnnscale {
 namespace {
 
-// How often a read is made again that the system has put off.
+// Maximum retries of a read that the kernel deferred.
 constexpr int kMaxTries = 10000;
 
-// A read, which may take several calls. Whatever a call leaves out, the next one asks for, from a
-// multiple of the alignment on.
+// A read, which may take several calls: the next call requests the remaining bytes, from a multiple
+// of the alignment on.
 class Progress {
  public:
   Progress() = default;
@@ -36,8 +36,8 @@ class Progress {
   int64_t offset() const { return begin_ + skipped(); }
   int64_t length() const { return length_ - skipped(); }
 
-  // Takes what a call returned, bytes or a negative errno. Returns whether the read has ended; then
-  // error() says how.
+  // Processes a call's result, bytes or a negative errno. Returns whether the read has ended;
+  // error() then tells its outcome.
   bool ended(int64_t result) {
     if (result == -EINTR || result == -EAGAIN) {
       error_ = ++tries_ < kMaxTries ? 0 : EAGAIN;
@@ -60,12 +60,12 @@ class Progress {
 
 void name_thread() { pthread_setname_np(pthread_self(), "gnnscale-read"); }
 
-// What engines work on.
+// Shared inputs of the engines.
 struct Work {
   const AlignedFile& file;
   ReadQueue& queue;
-  uint8_t* buffers;      // one for each read in flight
-  int64_t buffer_bytes;  // of each
+  uint8_t* buffers;      // one buffer for each read in flight
+  int64_t buffer_bytes;  // of each buffer
   int depth;
 
   uint8_t* buffer(int64_t number) const { return buffers + number * buffer_bytes; }
@@ -73,10 +73,10 @@ struct Work {
 
 class Engine {
  public:
-  virtual ~Engine() = default;  // after the queue was closed
+  virtual ~Engine() = default;  // called after the queue was closed
 };
 
-// Threads that each make one read at a time.
+// Engine of threads that make one read each.
 class ReadThreads : public Engine {
  public:
   explicit ReadThreads(const Work& work) : work_(work) {
@@ -94,7 +94,7 @@ class ReadThreads : public Engine {
 
  private:
   void join() {
-    for (std::thread& each : threads_) each.join();
+    for (std::thread& worker : threads_) worker.join();
   }
 
   void run(uint8_t* buffer) {
@@ -132,7 +132,7 @@ class ReadThreads : public Engine {
   std::vector<std::thread> threads_;
 };
 
-// One thread that keeps `depth` reads in the kernel's hands.
+// Engine of one thread that keeps `depth` reads in flight in the kernel.
 class RingThread : public Engine {
  public:
   RingThread(const Work& work, const AlignedMemory& memory)
@@ -161,7 +161,7 @@ class RingThread : public Engine {
   struct Flight {
     Read read;
     Progress progress;
-    uint8_t* slot = nullptr;  // that a row goes to without a copy
+    uint8_t* slot = nullptr;  // destination of a row that needs no copy
   };
 
   void run() {
@@ -169,12 +169,12 @@ class RingThread : public Engine {
     ring_.start();
     arm_bell();
     while (!fill() || free_.size() < flights_.size()) {
-      // A thread that waits for several reads at a time is woken less often.
+      // Waiting for several reads together wakes the thread less often.
       const size_t count = free_.empty() ? std::max<size_t>(flights_.size() / kPatience, 1) : 1;
       if (wait_for(count)) arm_bell();
       clear_landed();
     }
-    // The kernel must not write to what is freed next.
+    // The kernel must not write to memory that is freed next.
     ring_bell();
     while (!wait_for(1)) continue;
   }
@@ -186,12 +186,13 @@ class RingThread : public Engine {
     [[maybe_unused]] const ssize_t written = write(bell_, &one, sizeof one);
   }
 
-  // Lets reads land until `count` have, or the bell has rung; returns whether it has.
+  // Processes completions until `count` reads have finished or the bell has rung; returns whether
+  // it has rung.
   bool wait_for(size_t count) {
     ring_.enter(static_cast<unsigned>(count));
     bool has_rung = false;
-    for (size_t taken; (taken = ring_.take(completions_)) > 0;) {
-      for (size_t i = 0; i < taken; ++i) {
+    for (size_t num_done; (num_done = ring_.take(completions_)) > 0;) {
+      for (size_t i = 0; i < num_done; ++i) {
         has_rung |= completions_[i].tag == kBell;
         if (completions_[i].tag != kBell) land(completions_[i]);
       }
@@ -199,7 +200,7 @@ class RingThread : public Engine {
     return has_rung;
   }
 
-  // Begins reads as long as there are some and there is room; returns whether the queue is closed.
+  // Starts reads while there are requests and free buffers; returns whether the queue is closed.
   bool fill() {
     auto lock = work_.queue.lock();
     while (!free_.empty()) {
@@ -244,7 +245,7 @@ class RingThread : public Engine {
     landed_.clear();
   }
 
-  // A full ring waits until one read in so many has arrived.
+  // With all reads in flight, waits for 1 / kPatience of them to finish.
   static constexpr size_t kPatience = 4;
 
   const Work work_;
@@ -252,8 +253,8 @@ class RingThread : public Engine {
   std::vector<Flight> flights_;
   std::vector<int> free_, landed_;
   std::vector<Ring::Completion> completions_;
-  int bell_ = -1;           // written to when there is something to read
-  uint64_t num_rings_ = 0;  // what is read from it
+  int bell_ = -1;           // written to wake the thread
+  uint64_t num_rings_ = 0;  // read buffer of the bell
   std::thread thread_;
 };
 
@@ -277,14 +278,14 @@ int64_t checked_bytes(const Requests& requests, int depth) {
 }  // namespace
 
 struct RowReader::State {
-  State(RowFile given, const ReaderOptions& options)
-      : on_disk(given.path, options.direct),
-        file(checked(std::move(given), on_disk.size())),
+  State(RowFile unchecked, const ReaderOptions& options)
+      : on_disk(unchecked.path, options.direct),
+        file(checked(std::move(unchecked), on_disk.size())),
         requests(file, options, on_disk.alignment()),
         memory(static_cast<size_t>(checked_bytes(requests, options.depth))),
         queue(file, requests) {
     const Work work{on_disk, queue, memory.data(), requests.max_bytes(), options.depth};
-    // Threads were faster through the page cache, which they fill beside each other.
+    // Threads were faster through the page cache, which they fill concurrently.
     const bool any = options.engine == ReadEngine::any;
     if (options.engine == ReadEngine::io_uring || (any && on_disk.direct())) {
       try {
@@ -325,7 +326,7 @@ RowReader::~RowReader() {
   if (state_->process == getpid()) {
     state_->close();
   } else {
-    // A child of fork has neither the threads nor the buffers.
+    // A forked child has neither the threads nor the buffers.
     static_cast<void>(state_.release());
   }
 }

@@ -10,26 +10,26 @@ namespace gnnscale {
 namespace {
 
 constexpr int kMaxDigitBits = 11;
-// Fewer are sorted faster by comparing.
+// Fewer keys are sorted faster by comparison.
 constexpr int64_t kFewKeys = 2048;
 
-bool before(RowKey a, RowKey b) { return a.bits < b.bits; }
+bool row_less(RowKey a, RowKey b) { return a.bits < b.bits; }
 
 void sort_by_digit(const RowKey* from, RowKey* to, int64_t size, int shift, int bits) {
-  std::array<int64_t, 1 << kMaxDigitBits> place{};
+  std::array<int64_t, 1 << kMaxDigitBits> offsets{};
   const uint64_t mask = (uint64_t{1} << bits) - 1;
-  for (int64_t i = 0; i < size; ++i) ++place[from[i].bits >> shift & mask];
+  for (int64_t i = 0; i < size; ++i) ++offsets[from[i].bits >> shift & mask];
   int64_t sum = 0;
-  for (int64_t& each : place) sum += std::exchange(each, sum);
-  for (int64_t i = 0; i < size; ++i) to[place[from[i].bits >> shift & mask]++] = from[i];
+  for (int64_t& offset : offsets) sum += std::exchange(offset, sum);
+  for (int64_t i = 0; i < size; ++i) to[offsets[from[i].bits >> shift & mask]++] = from[i];
 }
 
 }  // namespace
 
 RowKey* sort_by_row(RowKey* keys, RowKey* spare, int64_t size, int64_t num_rows) {
-  if (std::is_sorted(keys, keys + size, before)) return keys;
+  if (std::is_sorted(keys, keys + size, row_less)) return keys;
   if (size <= kFewKeys) {
-    std::sort(keys, keys + size, before);
+    std::sort(keys, keys + size, row_less);
     return keys;
   }
   const int row_bits = std::bit_width(static_cast<uint64_t>(num_rows - 1));

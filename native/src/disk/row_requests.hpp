@@ -1,4 +1,4 @@
-// Which parts of a file have the rows that are wanted.
+// Merges rows of a file into aligned read requests.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace gnnscale {
 
-// A row of the file, and the slot that it goes to.
+// A row of the file, and its destination slot.
 struct RowKey {
   static constexpr int kSlotBits = 31;
   static_assert(kMaxFileRows <= int64_t{1} << (64 - kSlotBits));
@@ -21,27 +21,27 @@ struct RowKey {
   int64_t slot() const { return static_cast<int64_t>(bits & ((uint64_t{1} << kSlotBits) - 1)); }
 };
 
-// Sorts keys by row. Both arrays are written to; returns the one that has the result.
+// Sorts keys by row. Overwrites both arrays; returns the one with the result.
 RowKey* sort_by_row(RowKey* keys, RowKey* spare, int64_t size, int64_t num_rows);
 
-// A part of the file that is read at once.
+// A range of the file that one read covers.
 struct Request {
   int64_t begin = 0, length = 0;  // multiples of the alignment
   int64_t needed = 0;             // bytes from `begin` to the end of the last row
-  int64_t first = 0, last = 0;    // the keys of its rows
-  int64_t distinct = 0;           // rows
+  int64_t first = 0, last = 0;    // range of its rows' keys
+  int64_t distinct = 0;           // number of distinct rows
 };
 
-// Joins sorted rows to requests.
+// Merges sorted rows into requests.
 class Requests {
  public:
   Requests(const RowFile& file, const ReaderOptions& options, int64_t alignment);
 
-  // Bytes of the longest request.
+  // Returns the maximum bytes of a request.
   int64_t max_bytes() const { return max_bytes_; }
-  // The request that begins with keys[first].
+  // Returns the request that begins with keys[first].
   Request next(const RowKey* keys, int64_t first, int64_t size) const;
-  // Copies the rows of a request from its bytes.
+  // Copies the rows of a request from its bytes to their slots.
   void copy(const Request& request, const RowKey* keys, const uint8_t* bytes,
             const RowPool& pool) const;
 

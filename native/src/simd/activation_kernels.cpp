@@ -7,18 +7,18 @@
 namespace gnnscale {
 namespace {
 
-// Draws are made some at a time, for as many rows as they reach, so that vectors are full however
-// short a row is. Vectors of one width, so that any instruction set gets the same answer.
+// Random numbers are drawn in batches that span several rows, so that vectors are full even for
+// short rows. The vector width is fixed, so all instruction sets get equal results.
 constexpr int kLanes = 8;
 typedef uint64_t Lanes64 __attribute__((vector_size(kLanes * 8)));
 constexpr int64_t kDraws = 512;
-constexpr int64_t kColumns = 4;  // that a draw decides
+constexpr int64_t kColumns = 4;  // columns that one draw decides
 
 struct alignas(64) Draws {
-  uint64_t at[kDraws + kLanes];  // what is written past the last one that counts is not read
+  uint64_t at[kDraws + kLanes];  // the tail beyond the last valid draw is never read
 };
 
-// gnnscale::mix of the first `count`, in place.
+// Applies gnnscale::mix to the first `count`, in place.
 inline void mix_all(Draws& draws, int64_t count) {
   for (int64_t i = 0; i < count; i += kLanes) {
     Lanes64 z;
@@ -30,7 +30,7 @@ inline void mix_all(Draws& draws, int64_t count) {
   }
 }
 
-// gnnscale::combine of the key with each vertex.
+// Applies gnnscale::combine to the key and each vertex.
 template <typename Vertex>
 inline void row_keys(uint64_t key, const Vertex* vertices, int64_t num_rows, Draws& keys) {
   for (int64_t i = 0; i < num_rows; ++i) {
@@ -39,8 +39,8 @@ inline void row_keys(uint64_t key, const Vertex* vertices, int64_t num_rows, Dra
   mix_all(keys, num_rows);
 }
 
-// Counters of draws for each row, to be mixed. What is written beyond a row's draws, the next row
-// writes over.
+// Writes the draw counters of each row, to be mixed. The padding after a row's draws is overwritten
+// by the next row.
 template <int kPerRow>
 inline void row_counters(const Draws& keys, int64_t num_rows, int64_t first, int64_t per_row,
                          Draws& out) {
@@ -58,7 +58,7 @@ inline void row_counters(const Draws& keys, int64_t num_rows, int64_t first, int
   }
 }
 
-// Closes the gaps between rows whose last draw decides fewer than four columns, in place.
+// Removes the padding of rows whose last draw decides fewer than four columns, in place.
 template <int kPerRow>
 inline void pack_bits(Draws& bits, int64_t num_rows, int64_t per_row, int64_t width) {
   if constexpr (kPerRow != 0) per_row = kPerRow;
@@ -72,8 +72,8 @@ inline void pack_bits(Draws& bits, int64_t num_rows, int64_t per_row, int64_t wi
   }
 }
 
-// The random bits of `width` columns of each row from draw `first` of its stream, 16 an element and
-// row after row without gaps. Little-endian memory has those of a draw in the order of columns.
+// Writes the random bits of `width` columns of each row from draw `first` of its stream: 16 bits an
+// element, rows without padding. In little-endian memory the bits of a draw are in column order.
 template <int kPerRow>
 inline void draw_bits_as(const Draws& keys, int64_t num_rows, int64_t first, int64_t width,
                          Draws& bits) {
@@ -103,9 +103,9 @@ inline void relu_drop(element_t<kType>* x, const Draws& draws, int64_t size, uin
     VecU16 random;
     __builtin_memcpy(&random, bits + 2 * i, sizeof random);
     const Vec value = load<kType>(x + i);
-    const VecU32 kept = (VecU32)(__builtin_convertvector(random, VecU32) >= drop);
-    const VecU32 open = ~(VecU32)(value <= 0);  // NaN passes
-    store<kType>(x + i, (Vec)((VecU32)(value * scale) & kept & open));
+    const VecU32 keep_mask = (VecU32)(__builtin_convertvector(random, VecU32) >= drop);
+    const VecU32 pass_mask = ~(VecU32)(value <= 0);  // NaN passes
+    store<kType>(x + i, (Vec)((VecU32)(value * scale) & keep_mask & pass_mask));
   }
   for (; i < size; ++i) {
     uint16_t random;
@@ -127,10 +127,10 @@ void relu_dropout_typed(const ReluDropout& task, int64_t begin, int64_t end) {
     task.vertices.wide
         ? row_keys(task.key, static_cast<const int64_t*>(task.vertices.data) + row, count, keys)
         : row_keys(task.key, static_cast<const int32_t*>(task.vertices.data) + row, count, keys);
-    // More than once only for one row at a time that is longer than the draws reach.
+    // Loops more than once only for a single row that exceeds the batch of draws.
     for (int64_t column = 0; column < length; column += kDraws * kColumns) {
-      const int64_t left = length - column;
-      const int64_t width = left < kDraws * kColumns ? left : kDraws * kColumns;
+      const int64_t remaining = length - column;
+      const int64_t width = remaining < kDraws * kColumns ? remaining : kDraws * kColumns;
       draw_bits(keys, count, column / kColumns, width, bits);
       relu_drop<kType>(x + row * length + column, bits, count * width, task.drop, task.scale);
     }
@@ -168,8 +168,8 @@ void relu_dropout_backward(const void* y, const void* grad, void* out, DType dty
     auto* to = static_cast<element_t<kType>*>(out);
     int64_t i = begin;
     for (; i + kWidth <= end; i += kWidth) {
-      const VecU32 open = (VecU32)(load<kType>(from + i) > 0);
-      store<kType>(to + i, (Vec)((VecU32)(load<kType>(g + i) * scale) & open));
+      const VecU32 pass_mask = (VecU32)(load<kType>(from + i) > 0);
+      store<kType>(to + i, (Vec)((VecU32)(load<kType>(g + i) * scale) & pass_mask));
     }
     for (; i < end; ++i) {
       store_one<kType>(to + i,

@@ -1,4 +1,4 @@
-// Entry points of the activations' kernels, one set for each instruction set.
+// Entry points of the activation kernels, one set for each instruction set.
 #pragma once
 
 #include "gnnscale/elementwise.hpp"

@@ -1,11 +1,11 @@
-// Whether ids and offsets may be used as such. Compiled once per instruction set; the loops have no
-// exit before their end, so that they vectorise.
+// Range checks of ids and offsets. Compiled once per instruction set; the loops have no early exit,
+// so that they vectorize.
 #include "check_kernels.hpp"
 
 namespace gnnscale {
 namespace {
 
-// A negative id is larger than any bound when it is read as unsigned.
+// Read as unsigned, a negative id exceeds every bound.
 template <typename Id, typename Unsigned>
 bool below(const Id* ids, int64_t size, int64_t bound) {
   Unsigned max = 0;

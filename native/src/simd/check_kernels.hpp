@@ -6,10 +6,10 @@
 namespace gnnscale {
 
 struct CheckKernels {
-  // Whether 0 <= ids[i] < bound for all i.
+  // Returns whether 0 <= ids[i] < bound for all i.
   bool (*below32)(const int32_t* ids, int64_t size, int64_t bound);
   bool (*below64)(const int64_t* ids, int64_t size, int64_t bound);
-  // Whether offsets[i] <= offsets[i + 1] for all i < num_lists.
+  // Returns whether offsets[i] <= offsets[i + 1] for all i < num_lists.
   bool (*never_falls)(const int64_t* offsets, int64_t num_lists);
 };
 

@@ -1,4 +1,4 @@
-// Which of a few numbers are equal to one. Included once per instruction set, so that everything is
+// Comparison of a few numbers with one value. Included once per instruction set, so everything is
 // in the including file's anonymous namespace.
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace gnnscale {
 namespace {
 
-// Bit `lane` is set if lanes[lane] == value.
+// Returns a mask: bit `lane` is set if lanes[lane] == value.
 template <int kLanes>
 inline uint32_t equal_lanes(const uint32_t* lanes, uint32_t value) {
   uint32_t mask = 0;

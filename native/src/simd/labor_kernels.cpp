@@ -1,4 +1,5 @@
-// Small random numbers of the vertices of neighbour lists. Compiled once per instruction set.
+// Search of adjacency lists for vertices with small random numbers. Compiled once per instruction
+// set.
 #include "labor_kernels.hpp"
 
 #if defined(__AVX512DQ__)
@@ -20,19 +21,19 @@ constexpr int kLanes = 2;
 typedef uint64_t Words __attribute__((vector_size(8 * kLanes)));
 
 template <typename Vertex>
-inline void search_one(uint64_t key, const Vertex* list, uint64_t bound, Candidates& found) {
-  const int64_t place = found.next++;
-  found.copy = place > 0 && list[place] == list[place - 1] ? found.copy + 1 : 0;
-  uint64_t number = draw(key, static_cast<uint64_t>(list[place]));
-  if (found.copy > 0) number = draw(number, found.copy);
-  found.numbers[found.size] = number;
-  found.places[found.size] = place;
-  found.size += number <= bound;
+inline void search_one(uint64_t key, const Vertex* list, uint64_t bound, Candidates& candidates) {
+  const int64_t position = candidates.next++;
+  candidates.copy = position > 0 && list[position] == list[position - 1] ? candidates.copy + 1 : 0;
+  uint64_t number = draw(key, static_cast<uint64_t>(list[position]));
+  if (candidates.copy > 0) number = draw(number, candidates.copy);
+  candidates.numbers[candidates.size] = number;
+  candidates.places[candidates.size] = position;
+  candidates.size += number <= bound;
 }
 
 #if defined(__AVX512DQ__)
 
-// Eight ids of a list, or those that `lanes` says, and 0 in place of others.
+// Loads eight ids of a list, or those in `lanes` and 0 in all other lanes.
 inline __m512i eight(const int32_t* ids, __mmask8 lanes) {
   return _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(lanes, ids));
 }
@@ -49,7 +50,7 @@ inline __m512i fold(__m512i words) {
   return _mm512_xor_si512(words, _mm512_srli_epi64(words, kShift));
 }
 
-// As gnnscale::draw. With `key` moved by one step, the index needs none to be added.
+// As gnnscale::draw. `key` is advanced by one step, so that the index needs no increment.
 inline __m512i draw_eight(uint64_t key, __m512i indices) {
   const auto moved = static_cast<int64_t>(key + kGolden);
   __m512i words = _mm512_add_epi64(times(indices, kGolden), _mm512_set1_epi64(moved));
@@ -58,51 +59,51 @@ inline __m512i draw_eight(uint64_t key, __m512i indices) {
   return fold<31>(words);
 }
 
-inline void append(Candidates& found, __mmask8 small, __m512i numbers, int64_t first) {
-  const __m512i places =
+inline void append(Candidates& candidates, __mmask8 small, __m512i numbers, int64_t first) {
+  const __m512i positions =
       _mm512_add_epi64(_mm512_set1_epi64(first), _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
-  _mm512_storeu_si512(found.numbers + found.size, _mm512_maskz_compress_epi64(small, numbers));
-  _mm512_storeu_si512(found.places + found.size, _mm512_maskz_compress_epi64(small, places));
-  found.size += __builtin_popcount(small);
+  _mm512_storeu_si512(candidates.numbers + candidates.size, _mm512_maskz_compress_epi64(small, numbers));
+  _mm512_storeu_si512(candidates.places + candidates.size, _mm512_maskz_compress_epi64(small, positions));
+  candidates.size += __builtin_popcount(small);
 }
 
-// Searches kCandidates neighbours, or with kEnds fewer or the first of a list, unless one is a copy
-// of the one before it: then returns false. Which of them are small is unpredictable, so that there
-// is at most one branch for all.
+// Searches kCandidates neighbors, or with kEnds fewer or the start of a list. Returns false if a
+// neighbor repeats the previous one. Small numbers are unpredictable, so there is at most one
+// branch for all of them.
 template <bool kEnds, typename Vertex>
 inline bool search_some(uint64_t key, const Vertex* list, int64_t count, uint64_t bound,
-                        Candidates& found) {
+                        Candidates& candidates) {
   constexpr int kVectors = kCandidates / 8;
   const uint32_t lanes = kEnds && count < kCandidates ? (uint32_t{1} << count) - 1 : ~uint32_t{0};
-  const Vertex* from = list + found.next;
+  const Vertex* from = list + candidates.next;
   const __m512i bounds = _mm512_set1_epi64(static_cast<int64_t>(bound));
   __m512i numbers[kVectors];
   __mmask8 small[kVectors];
   int any = 0, copies = 0;
   for (int i = 0; i < kVectors; ++i) {
-    const auto here = static_cast<__mmask8>(lanes >> (8 * i));
-    // Nothing is before the first of a list.
-    const auto follows = static_cast<__mmask8>(kEnds && found.next + i == 0 ? here & ~1 : here);
-    const __m512i ids = eight(from + 8 * i, here), before = eight(from + 8 * i - 1, follows);
-    copies |= _mm512_mask_cmpeq_epi64_mask(follows, ids, before);
+    const auto valid = static_cast<__mmask8>(lanes >> (8 * i));
+    // The first neighbor of a list has no predecessor.
+    const auto follows = static_cast<__mmask8>(kEnds && candidates.next + i == 0 ? valid & ~1 : valid);
+    const __m512i ids = eight(from + 8 * i, valid), previous = eight(from + 8 * i - 1, follows);
+    copies |= _mm512_mask_cmpeq_epi64_mask(follows, ids, previous);
     numbers[i] = draw_eight(key, ids);
-    small[i] = _mm512_mask_cmple_epu64_mask(here, numbers[i], bounds);
+    small[i] = _mm512_mask_cmple_epu64_mask(valid, numbers[i], bounds);
     any |= small[i];
   }
   if (copies != 0) return false;
-  // Above this some of them are small more often than in one case of four.
+  // Above this bound, more than one in four groups has a small number.
   constexpr uint64_t kDense = uint64_t{1} << 57;
   if (bound >= kDense || any != 0) {
-    for (int i = 0; i < kVectors; ++i) append(found, small[i], numbers[i], found.next + 8 * i);
+    for (int i = 0; i < kVectors; ++i) append(candidates, small[i], numbers[i], candidates.next + 8 * i);
   }
-  found.next += count;
-  found.copy = 0;
+  candidates.next += count;
+  candidates.copy = 0;
   return true;
 }
 
 #else
 
-// Products of 64 bits are faster one by one than side by side.
+// Scalar 64-bit products are faster than vectorized ones.
 template <bool kEnds, typename Vertex>
 inline bool search_some(uint64_t, const Vertex*, int64_t, uint64_t, Candidates&) {
   return false;
@@ -112,33 +113,33 @@ inline bool search_some(uint64_t, const Vertex*, int64_t, uint64_t, Candidates&)
 
 template <typename Vertex>
 void search(uint64_t key, const Vertex* list, int64_t size, uint64_t bound, Candidates& into) {
-  Candidates found = into;
-  while (found.next < size && found.size + kCandidates <= found.room) {
-    const int64_t left = size - found.next;
-    const int64_t count = left < kCandidates ? left : kCandidates;
-    const bool ends = found.next == 0 || left < kCandidates;
-    if (ends ? search_some<true>(key, list, count, bound, found)
-             : search_some<false>(key, list, count, bound, found)) {
+  Candidates candidates = into;
+  while (candidates.next < size && candidates.size + kCandidates <= candidates.room) {
+    const int64_t remaining = size - candidates.next;
+    const int64_t count = remaining < kCandidates ? remaining : kCandidates;
+    const bool ends = candidates.next == 0 || remaining < kCandidates;
+    if (ends ? search_some<true>(key, list, count, bound, candidates)
+             : search_some<false>(key, list, count, bound, candidates)) {
       continue;
     }
-    const int64_t end = found.next + count;
-    while (found.next < end) search_one(key, list, bound, found);
+    const int64_t end = candidates.next + count;
+    while (candidates.next < end) search_one(key, list, bound, candidates);
   }
-  into = found;
+  into = candidates;
 }
 
-// A number's rank is how many are smaller: each is compared with some at once.
-void keep_few(const uint64_t* numbers, const int64_t* places, int64_t size, int64_t k,
+// A number's rank is the count of smaller numbers, found by vectorized comparison.
+void keep_few(const uint64_t* numbers, const int64_t* positions, int64_t size, int64_t k,
               int64_t begin, int64_t* out) {
-  int64_t kept = 0;
+  int64_t num_kept = 0;
   for (int64_t first = 0; first < size; first += kLanes) {
-    Words mine, ranks = {};
-    __builtin_memcpy(&mine, numbers + first, sizeof mine);
-    for (int64_t i = 0; i < size; ++i) ranks -= (Words)(numbers[i] < mine);
+    Words values, ranks = {};
+    __builtin_memcpy(&values, numbers + first, sizeof values);
+    for (int64_t i = 0; i < size; ++i) ranks -= (Words)(numbers[i] < values);
     const int64_t lanes = size - first < kLanes ? size - first : kLanes;
     for (int64_t lane = 0; lane < lanes; ++lane) {
-      out[kept] = begin + places[first + lane];
-      kept += (ranks[lane] < static_cast<uint64_t>(k)) & (kept < k);
+      out[num_kept] = begin + positions[first + lane];
+      num_kept += (ranks[lane] < static_cast<uint64_t>(k)) & (num_kept < k);
     }
   }
 }

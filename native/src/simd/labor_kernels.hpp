@@ -1,4 +1,4 @@
-// Entry points of the kernels that search neighbour lists for small random numbers, one set for
+// Entry points of the kernels that search adjacency lists for small random numbers, one set for
 // each instruction set.
 #pragma once
 
@@ -6,30 +6,30 @@
 
 namespace gnnscale {
 
-// The neighbours of a list whose numbers are small, in its order, and how far it was searched.
+// The neighbors of a list with small numbers, in list order, and the search's progress.
 struct Candidates {
   uint64_t* numbers;
-  int64_t* places;  // in the list
+  int64_t* places;  // positions in the list
   int64_t size;
-  int64_t room;   // of both arrays, a multiple of kCandidates
-  int64_t next;   // the place at which the search continues
-  uint64_t copy;  // which copy of its vertex the neighbour before `next` is, from 0
+  int64_t room;   // capacity of both arrays, a multiple of kCandidates
+  int64_t next;   // position at which the search continues
+  uint64_t copy;  // occurrences of the neighbor before `next` up to it, minus 1
 };
 
-// The search stops if fewer places than this are left.
+// The search stops if the remaining capacity is below this.
 inline constexpr int64_t kCandidates = 32;
 
 struct LaborKernels {
-  // Appends the neighbours whose numbers are at most `bound`, until the list of `size` ends or
-  // there is no room. The number of vertex t is draw(key, t), that of its copy c, which follow it
-  // in the list, draw(draw(key, t), c).
+  // Appends the neighbors whose numbers are at most `bound`, until the list of `size` ends or
+  // capacity runs out. The number of vertex t is draw(key, t); its c-th repetition in the list has
+  // draw(draw(key, t), c).
   void (*search32)(uint64_t key, const int32_t* list, int64_t size, uint64_t bound,
                    Candidates& found);
   void (*search64)(uint64_t key, const int64_t* list, int64_t size, uint64_t bound,
                    Candidates& found);
 
-  // out[i] = begin + i-th of the places of the k smallest of `size` numbers, in order. Takes time
-  // of the square of their size. Writes one more place, and reads kCandidates more numbers at most.
+  // Writes out[i] = begin + the i-th position of the k smallest of `size` numbers, in order. Takes
+  // O(size^2) time. May write one entry and read kCandidates numbers past the end.
   void (*keep_few)(const uint64_t* numbers, const int64_t* places, int64_t size, int64_t k,
                    int64_t begin, int64_t* out);
 };

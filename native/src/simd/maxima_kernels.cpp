@@ -1,5 +1,5 @@
-// Maxima over neighbours' rows and their gradient. Compiled once per instruction set: the loops
-// over columns are vectorised by the compiler, and no column depends on another one.
+// Max aggregation and its gradient. Compiled once per instruction set: the compiler vectorizes the
+// loops over columns, which are independent.
 #include "maxima_kernels.hpp"
 
 #include "prefetch_rows.hpp"
@@ -8,7 +8,7 @@
 namespace gnnscale {
 namespace {
 
-// Columns that are reduced at a time: what is known of them so far stays in the first-level cache.
+// Columns reduced as one group, whose intermediate results stay in the first-level cache.
 constexpr int64_t kColumns = 512;
 
 inline int64_t at_most(int64_t value, int64_t limit) { return value < limit ? value : limit; }
@@ -75,19 +75,19 @@ void shares_of_columns(const AggregateMaxBackward& task, int64_t src, int64_t en
   using Value = element_t<kType>;
   alignas(64) float sum[kColumns];
   for (int64_t j = 0; j < width; ++j) sum[j] = 0.0F;
-  const Value* __restrict own = row_of<Value>(task.x, src) + first;
+  const Value* __restrict values = row_of<Value>(task.x, src) + first;
   const int64_t num_bytes = width * static_cast<int64_t>(sizeof(Value));
   const int64_t distance = 1 + kAheadBytes / (num_bytes + 4 * width + 1);
   for (int64_t edge = task.indptr[src]; edge < task.indptr[src + 1]; ++edge) {
     if (edge + distance < end_edge) {
-      const int64_t ahead = task.indices[edge + distance];
-      prefetch_bytes(row_of<Value>(task.largest, ahead) + first, num_bytes);
-      prefetch_bytes(row_of<float>(task.shares, ahead) + first, 4 * width);
+      const int64_t later_dst = task.indices[edge + distance];
+      prefetch_bytes(row_of<Value>(task.largest, later_dst) + first, num_bytes);
+      prefetch_bytes(row_of<float>(task.shares, later_dst) + first, 4 * width);
     }
     const Value* __restrict largest = row_of<Value>(task.largest, task.indices[edge]) + first;
     const float* __restrict share = row_of<float>(task.shares, task.indices[edge]) + first;
     for (int64_t j = 0; j < width; ++j) {
-      const bool has_it = load_one<kType>(own + j) == load_one<kType>(largest + j);
+      const bool has_it = load_one<kType>(values + j) == load_one<kType>(largest + j);
       sum[j] += has_it ? share[j] : 0.0F;
     }
   }

@@ -1,4 +1,4 @@
-// Entry points of the kernels of maxima, one set for each instruction set.
+// Entry points of the max aggregation kernels, one set for each instruction set.
 #pragma once
 
 #include "gnnscale/maxima.hpp"
@@ -6,7 +6,7 @@
 namespace gnnscale {
 
 struct MaximaKernels {
-  // Destinations, and sources, [begin, end).
+  // Process destinations, or sources, [begin, end).
   void (*aggregate_max)(const AggregateMax&, int64_t begin, int64_t end);
   void (*aggregate_max_backward)(const AggregateMaxBackward&, int64_t begin, int64_t end);
 };

@@ -1,11 +1,11 @@
-// Entry points of the kernels of pairs' scores, one set for each instruction set.
+// Entry points of the pair score kernels, one set for each instruction set.
 #pragma once
 
 #include "gnnscale/pair_scores.hpp"
 
 namespace gnnscale {
 
-// The edges of each source: their destinations, and their places among all edges.
+// Edges by source: their destinations, and their edge numbers.
 struct EdgesOfSources {
   const int64_t* indptr;
   const int32_t* destinations;
@@ -13,12 +13,12 @@ struct EdgesOfSources {
 };
 
 struct PairKernels {
-  // Destinations [begin, end).
+  // Processes destinations [begin, end).
   void (*scores)(const PairScores&, int64_t begin, int64_t end, const MutableRows& scores);
-  // Writes the gradients of own rows, and adds to that of attention.
+  // Writes the gradients of own rows, and adds to the gradient of attention.
   void (*backward_of_dst)(const PairScores&, const float* grad, int64_t begin, int64_t end,
                           float* grad_own, float* grad_attention);
-  // Sources [begin, end).
+  // Processes sources [begin, end).
   void (*backward_of_src)(const PairScores&, const float* grad, const EdgesOfSources&,
                           int64_t begin, int64_t end, float* grad_z);
 };

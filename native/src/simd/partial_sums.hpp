@@ -1,5 +1,5 @@
-// Sums with the same additions in the same order on every instruction set, whatever the width of
-// its vectors. Included once per instruction set, as vector.hpp is.
+// Sums with a fixed order of additions on every instruction set, independent of its vector width.
+// Included once per instruction set, as vector.hpp is.
 #pragma once
 
 #include "vector.hpp"
@@ -16,12 +16,12 @@ inline V load_as(const float* from) {
   return out;
 }
 
-// The sum of term(j) for `length` columns j. term.operator()<V>(j) returns those from j on that V
-// holds: Vec, Four or float. Column j is added to partial sum j modulo 16, and these in a tree of
-// halves.
+// Returns the sum of term(j) for `length` columns j. term.operator()<V>(j) returns as many terms
+// from j on as V holds: Vec, Four or float. Column j is added to partial sum j modulo 16, and the
+// partial sums in a tree of halves.
 template <typename Term>
 inline float sum_in_halves(int64_t length, Term&& term) {
-  if (length < 4) {  // what the rest comes to, in fewer instructions
+  if (length < 4) {  // equals the general case in fewer instructions
     const auto sum_of = [&](int64_t j) {
       return j < length ? 0.0F + term.template operator()<float>(j) : 0.0F;
     };

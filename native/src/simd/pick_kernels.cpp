@@ -1,4 +1,4 @@
-// Which neighbours of each vertex a hop keeps, and their ids. Compiled once per instruction set.
+// Picks neighbors of each vertex of a hop, and reads their ids. Compiled once per instruction set.
 #include "pick_kernels.hpp"
 
 #include <cstddef>
@@ -12,27 +12,28 @@ namespace gnnscale {
 namespace {
 
 constexpr int64_t kMaxLanes = 32;
-// Edges whose addresses are computed before the first of them is read. Prefetches go to the
-// second-level cache: more misses can be under way to it than to the first.
+// Edges whose addresses are computed before the first neighbor is read. Prefetches go to the
+// second-level cache, which supports more outstanding misses than the first.
 constexpr int64_t kWindow = 256;
 
-// floor(random * bound / 2^64) for a bound of 32 bits: as gnnscale::below, in two products that
-// vectorise.
+// Returns floor(random * bound / 2^64) for a 32-bit bound: equals gnnscale::below, in two products
+// that vectorize.
 inline uint32_t below32(uint64_t random, uint64_t bound) {
   return static_cast<uint32_t>(((random >> 32) * bound + ((random & 0xffffffff) * bound >> 32)) >>
                                32);
 }
 
 // Floyd's sampling without replacement (Bentley and Floyd, CACM 1987): every k-subset of [0, n) has
-// the same probability, with k draws and no rejection. Candidate i is uniform in [0, n - k + i];
-// one that was chosen before is replaced by n - k + i itself. Candidates are drawn side by side and
-// each is compared with all earlier ones at once. Writes kLanes positions, of which k count.
+// equal probability, with k draws and no rejection. Candidate i is uniform in [0, n - k + i]; a
+// previously chosen candidate is replaced by n - k + i. Candidates are drawn vectorized, and each
+// is compared with all earlier ones by one vector comparison. Writes kLanes positions, of which k
+// are valid.
 template <int kLanes>
 inline void pick_few(uint64_t key, int64_t begin, uint32_t n, uint32_t k, int64_t* out) {
   alignas(64) uint32_t chosen[kLanes];
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     const uint32_t candidate = below32(draw(key, lane), n - k + lane + 1);
-    chosen[lane] = lane < k ? candidate : ~lane;  // no position is that large
+    chosen[lane] = lane < k ? candidate : ~lane;  // no position is this large
   }
   for (uint32_t i = 1; i < k; ++i) {
     const uint32_t earlier = (uint32_t{1} << i) - 1;
@@ -58,8 +59,8 @@ inline void pick_positions(uint64_t key, int64_t begin, int64_t n, int64_t k, bo
   }
 }
 
-// Whether 0 <= ids[i] < bound for all i: a negative id is larger than any bound when it is read as
-// unsigned. The ids have just been written, so they come from the first-level cache.
+// Returns whether 0 <= ids[i] < bound for all i: read as unsigned, a negative id exceeds every
+// bound. The ids were just written, so they are in the first-level cache.
 template <typename Vertex, typename Unsigned>
 inline bool all_below(const Vertex* ids, int64_t size, int64_t bound) {
   Unsigned max = 0;
@@ -78,7 +79,7 @@ inline bool all_vertices(const int64_t* ids, int64_t size, int64_t num_vertices)
 
 enum class Table { none, dense, hashed };
 
-// The address is not that of an object where the id is no vertex; a prefetch of it does nothing.
+// The address is invalid if the id is no vertex; prefetching it has no effect.
 template <Table kTable, typename Vertex>
 inline void prefetch_entry(const Pick<Vertex>& hop, Vertex id) {
   if constexpr (kTable == Table::none) return;
@@ -88,8 +89,8 @@ inline void prefetch_entry(const Pick<Vertex>& hop, Vertex id) {
                      1, 2);
 }
 
-// Positions are computed and prefetched a window ahead of the reads, and what is read is prefetched
-// for the relabelling that follows: both kinds of cache misses are under way during the arithmetic.
+// Positions are computed and prefetched one window ahead of the reads, and table entries are
+// prefetched for the relabeling that follows: arithmetic overlaps both kinds of cache misses.
 template <Table kTable, typename Vertex>
 bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
   int64_t* computed = positions;
@@ -125,12 +126,12 @@ void find(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positio
   }
 }
 
-// A place among the edges of a hop that takes all neighbours.
+// Cursor over the edges of a hop that copies all lists in full.
 struct Place {
-  int64_t dst, edge;  // edge `edge` is in the list of `dst`, or of a later one if that has ended
+  int64_t dst, edge;  // `edge` is in the list of `dst`, or of a later one if that list has ended
 };
 
-// Calls use(neighbours, first edge, number) on the pieces of lists from `at` to edge `until`.
+// Calls use(neighbors, first edge, number) on the pieces of lists from `at` to edge `until`.
 template <typename Vertex, typename Use>
 inline void walk_lists(const Pick<Vertex>& hop, Place& at, int64_t until, Use&& use) {
   while (at.edge < until) {
@@ -142,7 +143,7 @@ inline void walk_lists(const Pick<Vertex>& hop, Place& at, int64_t until, Use&& 
   }
 }
 
-// Lists are prefetched a window ahead, and the table after each copy.
+// Lists are prefetched one window ahead, and table entries after each copy.
 template <Table kTable, typename Vertex>
 bool copy_as(const Pick<Vertex>& hop, int64_t dst, int64_t first, int64_t last) {
   constexpr int64_t kStep = kWindow / 4, kLine = 64 / sizeof(Vertex);
@@ -180,8 +181,8 @@ bool copy(const Pick<Vertex>& hop, int64_t dst, int64_t first, int64_t last) {
                         : copy_as<Table::hashed>(hop, dst, first, last);
 }
 
-// As many doubles as a register holds: compilers do not vectorise a division that may be one by
-// zero.
+// One vector register of doubles, explicit because compilers do not vectorize a division with a
+// possibly zero divisor.
 #if defined(__AVX512F__)
 constexpr int kDoubles = 8;
 #elif defined(__AVX2__)
@@ -201,10 +202,10 @@ inline Words draw_many(uint64_t key, Words indices) {
   return words ^ words >> 31;
 }
 
-// -log(u) of a u in (0, 1) that 52 bits of `random` say. The library's log rounds otherwise on
-// other processors; this one has a fixed order of sums and products. Its error is below 1e-11 of
-// the value: log(m 2^k) = k log(2) + 2 atanh(s), with m in [sqrt(1/2), sqrt(2)) and s = (m - 1) /
-// (m + 1), by the series of atanh.
+// -log(u) for u in (0, 1) given by 52 bits of `random`. The C library's log rounds differently
+// across processors; this one has a fixed order of sums and products. Relative error below 1e-11:
+// log(m 2^k) = k log(2) + 2 atanh(s), with m in [sqrt(1/2), sqrt(2)) and s = (m - 1) / (m + 1), by
+// the series of atanh.
 inline Doubles minus_log(Words random) {
   constexpr uint64_t kOne = 0x3ff0000000000000, kRootHalf = 0x3fe6a09e667f3bcd;
   constexpr uint64_t kFraction = 0x000fffffffffffff, kTwo52 = 0x4330000000000000;
@@ -230,12 +231,12 @@ void exponentials(uint64_t key, int64_t first, const float* weights, int64_t n, 
   for (int lane = 0; lane < kDoubles; ++lane) indices[lane] = static_cast<uint64_t>(first + lane);
   for (int64_t i = 0; i < n; i += kDoubles, indices += kDoubles) {
     const int64_t size = i + kDoubles <= n ? kDoubles : n - i;
-    Floats some = {};
-    __builtin_memcpy(&some, weights + i, size * sizeof(float));
-    const Doubles by = __builtin_convertvector(some, Doubles);
+    Floats floats = {};
+    __builtin_memcpy(&floats, weights + i, size * sizeof(float));
+    const Doubles by = __builtin_convertvector(floats, Doubles);
     const Doubles times = minus_log(draw_many(key, indices)) / by;
-    const Doubles found = by > 0.0 ? times : Doubles{} + kNever;
-    __builtin_memcpy(out + i, &found, size * sizeof(double));
+    const Doubles result = by > 0.0 ? times : Doubles{} + kNever;
+    __builtin_memcpy(out + i, &result, size * sizeof(double));
   }
 }
 

@@ -1,48 +1,47 @@
-// Entry points of the neighbour picking kernels, one set for each instruction set.
+// Entry points of the neighbor picking kernels, one set for each instruction set.
 #pragma once
 
 #include <cstdint>
 
 namespace gnnscale {
 
-// The destinations of one hop, where their neighbours start and where their picks go.
+// The destinations of one hop, the starts of their lists, and the output of their picks.
 template <typename Vertex>
 struct Pick {
-  const Vertex* indices;   // neighbour lists of the whole graph
-  int64_t num_vertices;    // every id in them should be below this
+  const Vertex* indices;   // adjacency lists of the whole graph
+  int64_t num_vertices;    // upper bound of valid ids
   const Vertex* vertices;  // [num_dst]
-  const int64_t* begins;   // [num_dst] offset of the first neighbour
+  const int64_t* begins;   // [num_dst] offset of the first neighbor
   const int64_t* degrees;  // [num_dst]
   const int64_t* indptr;   // [num_dst + 1] offsets into picked
   Vertex* picked;
   uint64_t key;
   bool replace;
-  // The table that relabels what is picked, to prefetch: its entries are of 4 bytes a vertex, or of
-  // 8 and found by the hash of the vertex, of which `shift` leaves the index. Null if another
-  // thread may relabel.
+  // Relabeling table to prefetch: 4-byte entries by vertex, or 8-byte entries by the vertex's hash,
+  // whose bits above `shift` are the index. Null if another thread may relabel.
   const void* table;
-  int shift;  // 0 for a table of vertices
+  int shift;  // 0: entries by vertex
 };
 
-// Positions that a kernel may write past the last one that counts.
+// Positions that a kernel may write past the last valid one.
 inline constexpr int64_t kPickSlack = 32;
 
 struct PickKernels {
-  // Picks for destinations [first, last). `positions` has room for all their edges and kPickSlack.
-  // Returns whether all that was picked is a vertex.
+  // Picks for destinations [first, last). `positions` has capacity for all their edges and
+  // kPickSlack. Returns whether all picked ids are vertices.
   bool (*pick32)(const Pick<int32_t>&, int64_t first, int64_t last, int64_t* positions);
   bool (*pick64)(const Pick<int64_t>&, int64_t first, int64_t last, int64_t* positions);
 
-  // The same, but reads no neighbour: `positions` are those of what is picked.
+  // As pick, without reading neighbors: only writes the `positions` of picks.
   void (*find32)(const Pick<int32_t>&, int64_t first, int64_t last, int64_t* positions);
   void (*find64)(const Pick<int64_t>&, int64_t first, int64_t last, int64_t* positions);
 
-  // Of a hop that takes all neighbours: copies those of edges [first, last), which begin in the
-  // list of destination `dst`. Returns as above.
+  // For a hop that copies all lists in full: copies the neighbors of edges [first, last), which
+  // begin in the list of destination `dst`. Returns whether all ids are vertices.
   bool (*copy32)(const Pick<int32_t>&, int64_t dst, int64_t first, int64_t last);
   bool (*copy64)(const Pick<int64_t>&, int64_t dst, int64_t first, int64_t last);
 
-  // out[i] = -log(u_i) / weights[i], of u_i the (first + i)-th draw of `key`; infinite if the
+  // out[i] = -log(u_i) / weights[i], where u_i is the (first + i)-th draw of `key`; infinite if the
   // weight is not positive.
   void (*exponentials)(uint64_t key, int64_t first, const float* weights, int64_t n, double* out);
 };

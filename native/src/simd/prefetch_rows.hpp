@@ -1,4 +1,4 @@
-// Prefetching of rows some way ahead of the one that is read. Included once per instruction set, as
+// Prefetching of rows at a distance ahead of reads. Included once per instruction set, as
 // vector.hpp is.
 #pragma once
 
@@ -16,12 +16,12 @@ inline const T* row_of(const Rows& rows, int64_t row) {
   return static_cast<const T*>(rows.data) + row * rows.stride;
 }
 
-// Bytes of rows on their way while one is read. More misses can be under way to the second-level
-// cache than to the first, so that is where rows are prefetched to, and so far ahead.
+// Prefetch distance in bytes. Rows are prefetched into the second-level cache, which supports more
+// outstanding misses than the first, so the distance can be this large.
 constexpr int64_t kAheadBytes = 10240;
 
-// To GCC, a function that only prefetches has no effect, and it drops the calls of one that it does
-// not inline. The empty statement is an effect.
+// GCC considers a function that only prefetches free of effects, and drops calls that it does not
+// inline; the empty asm statement is an effect.
 inline void prefetch_bytes(const void* from, int64_t num_bytes) {
   const char* byte = static_cast<const char*>(from);
   for (int64_t offset = 0; offset < num_bytes; offset += kCacheLine) {

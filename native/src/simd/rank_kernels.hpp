@@ -6,7 +6,7 @@
 namespace gnnscale {
 
 struct RankKernels {
-  // ranks[i] = number of cached vertices below vertices[i], or -1 if that is not cached.
+  // ranks[i] = number of cached vertices below vertices[i]; -1 if vertices[i] is not cached.
   void (*rank)(const RankBlock* blocks, const int64_t* vertices, int64_t size, int32_t* ranks);
 };
 

@@ -40,7 +40,8 @@ inline void convert_row(const element_t<kIn>* from, element_t<kOut>* to, int64_t
   for (; j < last; ++j, ++to) store_one<kOut>(to, row.load_one(j));
 }
 
-// Calls use(row_at(i)) for every row in [begin, end) in turn, of `row_bytes`.
+// Calls use(row_at(i)) for every row in [begin, end), in order, prefetching `row_bytes` of later
+// rows.
 template <typename RowAt, typename Use>
 inline void read_ahead(int64_t begin, int64_t end, int64_t row_bytes, RowAt&& row_at, Use&& use) {
   const int64_t distance = 1 + kAheadBytes / (row_bytes + 1);
@@ -53,7 +54,7 @@ inline void read_ahead(int64_t begin, int64_t end, int64_t row_bytes, RowAt&& ro
   }
 }
 
-// Writes what is read to out. row_at is called with the type of the elements.
+// Copies or converts rows to out. row_at is called with the type of the elements.
 template <typename RowAt>
 inline void convert_rows(const Gather& task, int64_t begin, int64_t end, RowAt&& row_at) {
   for_stored(task.x.dtype, [&]<DType kIn>() {
@@ -113,8 +114,8 @@ void copy_at(const void* const* rows, void* const* to, int64_t row_bytes, int64_
       [&](const void* row) { __builtin_memcpy(*to++, row, row_bytes); });
 }
 
-// Calls use(rows) with the rows of x that the edges read. Rows of sources were made rows of edges
-// by the caller (gnnscale::aggregate).
+// Calls use(rows) with the rows of x that the edges read. The caller (gnnscale::aggregate) has
+// mapped rows of sources to rows of edges.
 template <typename Use>
 inline void for_edge_rows(const Aggregate& task, Use&& use) {
   if (task.ids.data == nullptr) return use(task.indices);
@@ -122,16 +123,17 @@ inline void for_edge_rows(const Aggregate& task, Use&& use) {
                 : use(static_cast<const int32_t*>(task.ids.data));
 }
 
-// Where vector k of a group starts: contiguous from column `first`, but for the last one, which
-// starts at column `last` (it may overlap its neighbour; both compute the same).
+// Returns the start of vector k of a group: contiguous from column `first`, except that the last
+// one starts at column `last` (it may overlap its predecessor; both compute equal values).
 template <int kVectors>
 struct Columns {
   int64_t first, last;
   int64_t operator()(int k) const { return k == kVectors - 1 ? last : first + k * kWidth; }
 };
 
-// Adds the own row of a destination, scaled, and closes the gate. Out of line, since it depends on
-// two more types and is rare beside the edges: in every kernel below it would be most of the code.
+// Adds a destination's own row, scaled, and applies the gate. Out of line, since it depends on two
+// more types and is rare compared to edges: inlined, it would dominate the code of every kernel
+// below.
 template <int kVectors>
 [[gnu::noinline]] void add_own_row(const Aggregate& task, int64_t dst, Vec* sum,
                                    Columns<kVectors> column) {
@@ -153,8 +155,8 @@ template <int kVectors>
   }
 }
 
-// kVectors vectors of the output of one destination. The accumulators stay in registers over all
-// edges.
+// Computes kVectors vectors of one destination's output. The accumulators stay in registers over
+// all edges.
 template <DType kIn, DType kOut, int kVectors, bool kWeighted, typename EdgeRows>
 inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst, int64_t end_edge,
                               Columns<kVectors> column) {
@@ -183,7 +185,7 @@ inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst,
   const float scale = task.dst_scale != nullptr ? task.dst_scale[dst] : 1.0F;
   for (int k = 0; k < kVectors; ++k) sum[k] *= scale;
   if (dst < task.num_self || task.gate.data != nullptr) {
-    Vec whole[kVectors];  // a copy: what has an address does not stay in registers
+    Vec whole[kVectors];  // a copy: variables whose address is taken do not stay in registers
     for (int k = 0; k < kVectors; ++k) whole[k] = sum[k];
     add_own_row<kVectors>(task, dst, whole, column);
     for (int k = 0; k < kVectors; ++k) sum[k] = whole[k];
@@ -191,7 +193,7 @@ inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst,
   for (int k = 0; k < kVectors; ++k) store<kOut>(out + column(k), sum[k]);
 }
 
-// Fewer columns than a vector has, one at a time.
+// Computes fewer columns than a vector has, one at a time.
 template <DType kIn, DType kOut, typename EdgeRows>
 void aggregate_scalar(const Aggregate& task, EdgeRows rows, int64_t dst) {
   using In = element_t<kIn>;
@@ -219,7 +221,7 @@ void aggregate_scalar(const Aggregate& task, EdgeRows rows, int64_t dst) {
   }
 }
 
-// Prefetches the own rows of destinations, each once, as far ahead as the rows of edges.
+// Prefetches the own rows of destinations once each, at the distance of the edges' rows.
 class OwnRows {
  public:
   OwnRows(const Aggregate& task, int64_t begin, int64_t end)
@@ -229,7 +231,7 @@ class OwnRows {
     distance_ = 1 + kAheadBytes / (row_bytes_ + 1);
   }
 
-  // To be called before the edges of a destination are read; its own row is read after them.
+  // Call before the edges of a destination are read; its own row is read after them.
   void before(int64_t dst) {
     const int64_t last_row = task_.indptr[dst] + dst + distance_;
     for (; next_ < end_ && task_.indptr[next_] + next_ <= last_row; ++next_) {
@@ -271,7 +273,7 @@ void aggregate_rows(const Aggregate& task, EdgeRows rows, int64_t begin, int64_t
       case 5: group.template operator()<5>(); break;
       case 6: group.template operator()<6>(); break;
       case 7: group.template operator()<7>(); break;
-      default: break;  // nothing is left
+      default: break;  // no columns remain
     }
   }
 }

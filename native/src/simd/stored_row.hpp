@@ -1,4 +1,4 @@
-// A feature row as it is stored, of any type. Included once per instruction set, as vector.hpp is.
+// A feature row in its storage type. Included once per instruction set, as vector.hpp is.
 #pragma once
 
 #include "vector.hpp"
@@ -21,8 +21,8 @@ inline int int4_of(uint64_t bits, int64_t place) {
   return static_cast<int>((bits >> (4 * place) & 15) ^ 8) - 8;
 }
 
-// As many int4 as a vector has, from `column` on, the first in the lowest bits. Reads no byte that
-// lacks them: memory may end with a row.
+// Returns a vector's number of int4 from `column` on, the first in the lowest bits. Reads only
+// bytes that have them, since memory may end with the row.
 inline uint64_t int4_bits(const uint8_t* elements, int64_t column) {
   constexpr int kBytes = kWidth / 2;
   const uint8_t* from = elements + (column >> 1);
@@ -47,7 +47,7 @@ inline Vec from_int8(const uint8_t* from) {
 }
 
 inline Vec from_int4(uint64_t bits) {
-  // Each lane has the eight int4 that its own is one of, moves it to the top, and back with its
+  // Each lane gets the word of eight int4, shifts its own to the top, and shifts it back with its
   // sign.
 #if defined(__AVX512F__)
   const __m512i words = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
@@ -76,7 +76,7 @@ class StoredRow {
     }
   }
 
-  // Elements `column` and following.
+  // Loads a vector from `column` on.
   Vec load(int64_t column) const {
     if constexpr (kType == DType::int8) {
       return from_int8(elements_ + column) * scale_;
@@ -102,7 +102,8 @@ class StoredRow {
   float scale_ = 1.0F;
 };
 
-// The first of the bytes that a reader of columns from `column` on reads; the scale is before all.
+// Returns the first byte that a reader of columns from `column` on needs; the scale precedes all
+// elements.
 template <DType kType>
 inline int64_t first_byte(int64_t column) {
   return column == 0 ? 0 : row_bytes(kType, column);

@@ -1,4 +1,4 @@
-// Updates of rows of a table. Compiled once per instruction set; all of them give the same bits.
+// Updates of rows of a table. Compiled once per instruction set; all of them give identical bits.
 #include "update_kernels.hpp"
 
 #include "partial_sums.hpp"
@@ -7,11 +7,11 @@
 namespace gnnscale {
 namespace {
 
-// Bytes of the tables that are on their way while a row is updated.
+// Prefetch distance in bytes of the tables.
 constexpr int64_t kUpdatedBytes = 12288;
 
-// Calls update(place, gradient) for rows [begin, end), with the place of their first element, and
-// prefetch(place) some rows before, also of rows that the next call updates.
+// Calls update(place, gradient) for rows [begin, end), with the index of each row's first element,
+// and prefetch(place) some rows earlier, including rows of the next call.
 template <typename Prefetch, typename Update>
 inline void for_rows(const RowUpdates& task, int64_t row_bytes, const float* gradients,
                      int64_t begin, int64_t end, Prefetch&& prefetch, Update&& update) {

@@ -1,4 +1,4 @@
-// Entry points of the kernels that update rows of a table, one set for each instruction set.
+// Entry points of the row update kernels, one set for each instruction set.
 #pragma once
 
 #include "gnnscale/row_updates.hpp"
@@ -6,7 +6,7 @@
 namespace gnnscale {
 
 struct UpdateKernels {
-  // Rows ids[begin] to ids[end - 1], by their gradients [end - begin, width].
+  // Updates rows ids[begin] to ids[end - 1] by their gradients [end - begin, width].
   void (*adam)(const AdamRows&, const float* gradients, int64_t begin, int64_t end);
   void (*adagrad)(const AdagradRows&, const float* gradients, int64_t begin, int64_t end);
 };

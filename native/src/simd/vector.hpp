@@ -96,7 +96,7 @@ inline Vec load(const element_t<kType>* from) {
     const VecU32 bits = __builtin_convertvector(raw, VecU32) << 16;
     __builtin_memcpy(&out, &bits, sizeof out);
   } else {
-    // gcc's convertvector takes the bytes apart one by one, which is four times as slow.
+    // gcc's convertvector takes the bytes apart one by one, which is four times slower.
 #if defined(__AVX512F__)
     const __m128i raw = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
     out = (Vec)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(raw));

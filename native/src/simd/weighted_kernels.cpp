@@ -5,10 +5,10 @@
 namespace gnnscale {
 namespace {
 
-// Where the parts of a block end, and how many there are before.
+// End of a block's parts for each edge, and the parts before it.
 struct Part {
   int64_t lane;
-  bool is_last;  // of its edge
+  bool is_last;  // last part of its edge
 };
 
 #if defined(__AVX2__)
@@ -21,7 +21,7 @@ class Parts {
     sums = _mm256_add_epi16(sums, _mm256_slli_si256(sums, 2));
     sums = _mm256_add_epi16(sums, _mm256_slli_si256(sums, 4));
     sums = _mm256_add_epi16(sums, _mm256_slli_si256(sums, 8));
-    // The upper half follows the last of the lower one.
+    // The upper half continues the sums of the lower half.
     const __m256i lower = _mm256_permute2x128_si256(sums, sums, 0x08);
     sums_ = _mm256_add_epi16(sums, _mm256_shuffle_epi8(lower, _mm256_set1_epi16(0x0f0e)));
   }
@@ -64,7 +64,7 @@ class Parts {
 
 #endif
 
-// The functions of WeightedList are not used: files of all instruction sets share them.
+// Reimplemented here: files of all instruction sets share the functions of WeightedList.
 
 // As WeightedList::edge_in.
 inline int64_t edge_in(const WeightedList& list, int64_t slot, uint64_t random) {
@@ -100,7 +100,7 @@ void edges_in(const WeightedList& list, uint64_t key, int64_t n, int64_t* edges)
   }
 }
 
-// Bit i is set if places[i] is one of places[0 .. i).
+// Returns a mask: bit i is set if places[i] occurs in places[0 .. i).
 template <int kLanes>
 inline uint32_t again(const uint32_t* places, int64_t size) {
   uint32_t found = 0;

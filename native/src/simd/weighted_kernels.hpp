@@ -1,4 +1,4 @@
-// Entry points of the kernels that draw edges by weight, one set for each instruction set.
+// Entry points of the weighted draw kernels, one set for each instruction set.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace gnnscale {
 
-// Draws of one list that are compared with each other here, at most.
+// Maximum draws of one list that these kernels compare with each other.
 inline constexpr int64_t kCompared = 32;
 
 struct WeightedKernels {
   // Replaces the slots of the first n draws of `key` by their edges, as WeightedList::edge_in.
   void (*edges_in)(const WeightedList&, uint64_t key, int64_t n, int64_t* edges);
 
-  // The same for k <= kCompared draws, of which those that are no edge or come again are rejected;
-  // in their place more are made, `most` in all. Returns how many edges there are.
+  // As edges_in for k <= kCompared draws, rejecting invalid and repeated edges; rejected draws are
+  // replaced by further ones, `most` draws in total. Returns the number of edges.
   int64_t (*distinct_in)(const WeightedList&, uint64_t key, int64_t k, int64_t most,
                          int64_t* edges);
 };

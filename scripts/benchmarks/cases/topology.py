@@ -47,7 +47,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def choose(store: str, fanouts: list[int], memory_bytes: int, file: str, threads: int) -> float:
     """Write the vertices whose lists memory holds; return the part of reads that is expected."""
     from gnnscale.cache.hotness import inclusion
-    from gnnscale.features.disk_topology import choose_resident_lists
+    from gnnscale.features.disk import choose_resident_lists
     from gnnscale.graph import Graph
 
     graph = Graph.open(store)
@@ -70,7 +70,7 @@ def sample(
     """Sample steps in this process; ``held`` names the file of vertices, none of a mapped file."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from gnnscale.features.disk_topology import open_lists
+    from gnnscale.features.disk import open_lists
     from gnnscale.graph import Graph
     from gnnscale.sampling import NeighborSampler
 
@@ -112,7 +112,7 @@ def sample(
 
 
 def run(options: argparse.Namespace) -> Any:
-    from gnnscale.features.disk_bandwidth import measure_disk
+    from gnnscale.features.disk import measure_disk
 
     store = options.store or prepared("dataset=rmat_products")
     fanouts = [int(each) for each in options.fanouts.split(",")]

@@ -81,23 +81,23 @@ COUNTS = (1, 2, 4, 8, 16)
 
 _SIZES = (
     "Mini-batches: 1,024 seeds, fan-outs 25 and 10 from the seeds outwards, an epoch over all "
-    "vertices. Sizes follow from lognormal degrees; the skew of Reddit, Yelp and Amazon is that "
-    "which gives the vertices of a mini-batch in Table VI's GPU rows, of ogbn-products that of "
-    "its degrees' published mean and standard deviation."
+    "vertices. Sizes follow from lognormal degrees. The skew of Reddit, Yelp and Amazon is fitted "
+    "to the vertices of a mini-batch in Table VI's GPU rows, and that of ogbn-products follows "
+    "from its degrees' published mean and standard deviation."
 )
 _RATES = (
-    "Links have 75 % of PCIe 3 (`xbutil validate`), arithmetic and memory of a card 85 % (our "
+    "Rates: links 75 % of PCIe 3 (`xbutil validate`), arithmetic and memory of a card 85 % (our "
     "kernels in C simulation), the host's memory 154 GB/s (figure 9 of HyScale-GNN). Nothing is "
     "fitted to the FPGA rows of Tables VI to VIII."
 )
 _LOCAL = (
     "β: DistDGL's part has K^-0.66 of its inputs, as METIS' parts of three social graphs have; "
-    "PaGraph's card has the rows of 1/K of the vertices, those with the most out-neighbours; P3's"
-    " has columns of all rows, and trades aggregated columns after the first layer."
+    "PaGraph's card has the rows of the 1/K of the vertices with the most out-neighbors; P3's has "
+    "columns of all rows, and exchanges aggregated columns after the first layer."
 )
 _POWER = (
-    "Power: 45 W a card (ThunderGP's seven kernels on an U250, by the vendor's analyzer); the "
-    "host's is left out, as in HP-GNN's 0.08 kJ in 1.54 s."
+    "Power: 45 W a card (ThunderGP's seven kernels on a U250, by the vendor's analyzer), without "
+    "the host, as in HP-GNN's 0.08 kJ in 1.54 s."
 )
 
 
@@ -154,7 +154,7 @@ def table_v() -> Table:
     ]
     for label, fanouts, local in (
         ("ratio, no locality: β is 1/4", (10, 25), 0.25),
-        ("ratio, 25 neighbours of each seed, then 10", (25, 10), None),
+        ("ratio, 25 neighbors of each seed, then 10", (25, 10), None),
     ):
         found = exploration(fanouts=fanouts, local=local)
         first, second = rates_of(found)
@@ -162,12 +162,12 @@ def table_v() -> Table:
         ratio = first / second
         rows.append(Row(cell=label, unit="", published=97 / 92.6, predicted=ratio, note=note))
     return Table(
-        name="HitGNN, Table V: designs of an U250",
+        name="HitGNN, Table V: designs of a U250",
         rows=rows,
         assumptions=(
             "λ and ρ of equations 1 and 2 are HP-GNN's. A die's network joins the PEs of all dies.",
             "GCN, mean of four graphs, four cards, peak rates: links of 16 GB/s.",
-            "Fan-outs are 10 for each seed and then 25, as HP-GNN's own exploration has them "
+            "Fan-outs are 10 for each seed, then 25, as in HP-GNN's exploration "
             "(jasonlin316/HP-GNN, src/DSE_engine.py).",
             "Of designs of powers of two that leave room for the shell, (8, 2048) is the best.",
         ),
@@ -254,7 +254,7 @@ def table_vii() -> Table:
         assumptions=(
             "Parts differ by 5 % from their mean, the limit of our partitioners; the paper's gain"
             " of 14 to 18 % would take 15 %.",
-            "Without DC a missing row crosses two links one after the other.",
+            "Without DC a missing row crosses two links in turn.",
         ),
         claims=(Claim(what="each step is faster, for all graphs and models", holds=all(grows)),),
     )
@@ -326,9 +326,9 @@ def figure_8() -> Table:
         rows=rows,
         assumptions=(
             "The figure has no numbers: throughput scales up to 16 FPGAs, less above 12.8, whose "
-            "links of 16 GB/s take the 205 GB/s of the host.",
-            "It is simulated in the paper, and here with the same peak rates.",
-            "One card has all rows; more have their parts.",
+            "links of 16 GB/s take the host's 205 GB/s.",
+            "The paper simulates it too, with the same peak rates.",
+            "One card has all rows; several have their parts.",
         ),
         claims=(
             Claim(what="every step from 1 to 16 cards is faster", holds=all(grows)),

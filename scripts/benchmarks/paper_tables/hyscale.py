@@ -50,13 +50,12 @@ TABLE_VI = (
 
 _SIZES = (
     "Mini-batches: 1,024 seeds a card, an epoch over the training vertices. ogbn-papers100M is "
-    "directed, as Table III has its edges; its skew is that which gives GNNLab's measured mini-"
-    "batches."
+    "directed, as in Table III; its skew is fitted to GNNLab's measured mini-batches."
 )
 _RATES = (
-    "Links have 75 % of PCIe 3 (`xbutil validate`), cards 85 % of their peak (our kernels in C "
-    "simulation), the processors 5 % (DistDGL on a server of processors), the host's memory 154 "
-    "GB/s (figure 9). Nothing is fitted to Table VI."
+    "Rates: links 75 % of PCIe 3 (`xbutil validate`), cards 85 % of their peak (our kernels in C "
+    "simulation), processors 5 % (DistDGL on a server of processors), the host's memory 154 GB/s "
+    "(figure 9). Nothing is fitted to Table VI."
 )
 
 
@@ -142,13 +141,13 @@ def figure_9() -> Table:
         assumptions=(
             "The figure has no numbers, but its text: scaling to 16, the memory saturates above "
             "12, and GCN on ogbn-products scales least.",
-            "It is the paper's model's, and here with the same peak rates.",
+            "The paper's model predicts it too, with the same peak rates.",
         ),
         claims=(
             Claim(what="no step from 1 to 16 cards is slower, in all six", holds=all(grows)),
             Claim(
-                what="above 12 four cards bring less than half of what they brought below, if the "
-                "cards' arithmetic is not the limit",
+                what="above 12, four more cards bring less than half of what four brought below, "
+                "unless the cards' arithmetic is the limit",
                 holds=len(bends) >= 4 and all(bends),
             ),
             Claim(
@@ -196,9 +195,9 @@ def figure_10() -> Table:
             ),
         ],
         assumptions=(
-            "GPUs alone are PyG's: one batch is prepared beside the one that trains.",
-            "An A5000 reaches 80 % of its peak. The equations know no cache misses, no launches "
-            "and no Python, which the paper's PyG has.",
+            "GPUs alone are PyG's: one batch is prepared while another one trains.",
+            "An A5000 reaches 80 % of its peak. The equations have no term for cache misses, "
+            "launches and Python, which the paper's PyG has.",
         ),
     )
 
@@ -219,7 +218,7 @@ def figure_11() -> Table:
             unit="x",
             published=1.33,
             predicted=max(hybrid),
-            note="the model's split is the best one, so that DRM has nothing to add",
+            note="the model's split is already the best one",
         ),
         Row(
             cell="with two-stage prefetch, at most", unit="x", published=1.79, predicted=max(whole)

@@ -13,13 +13,13 @@ from benchmarks.paper_tables.simulations import one
 _INDEPENDENT: Mapping[str, tuple[int, str]] = {
     "HyScale-GNN, Table VII: epoch time times peak rates": (0, "Table VI times 9.6 TFLOPS"),
     "HyScale-GNN, figure 11: ablation": (2, "the model has one figure for hybrid and for DRM"),
-    "HitGNN, Table V: designs of an U250": (
+    "HitGNN, Table V: designs of a U250": (
         6,
         "three ratios of the two NVTPS figures, for one published ratio",
     ),
     "HitGNN, Table VI: NVTPS of four FPGAs": (
         1,
-        "vertices of an epoch over the epoch time; only those of ogbn-products are predicted",
+        "vertices of an epoch over its time; predicted for ogbn-products alone",
     ),
     "HitGNN, Table VI: bandwidth efficiency of four FPGAs": (0, "NVTPS over 513 GB/s"),
     "HitGNN, Table VI: energy of four FPGAs": (0, "epoch time times 180 W"),
@@ -29,8 +29,7 @@ _INDEPENDENT: Mapping[str, tuple[int, str]] = {
     ),
     "HitGNN, Table VIII: one card and four": (
         2,
-        "HitGNN's rows are those of Table VI; of HP-GNN's, NVTPS, efficiency and energy follow "
-        "from the epoch",
+        "HitGNN's rows are those of Table VI; HP-GNN's other figures follow from its epoch",
     ),
     "HitGNN, figure 7: epochs of ogbn-products with DistDGL": (0, "epochs of Table VI"),
 }
@@ -97,13 +96,12 @@ def _of_sizes() -> str:
     off = products.epoch_s * products.nvtps / 1e6 / means["products"] - 1
     sizes = ", ".join(f"{mean:.1f}" for mean in means.values())
     return (
-        "HitGNN's Table VI: NVTPS times epoch time, the vertices of an epoch, is one number for "
-        f"each graph ({sizes} million for Reddit, Yelp, Amazon and ogbn-products), the same in "
-        f"rows of FPGAs and of GPUs to {_percent(spread, 1)}. The skews of Reddit, Yelp and Amazon "
-        "are fitted to that number. It is taken from the GPU rows, and the FPGA rows have it as "
-        "well: NVTPS of these graphs is no second prediction beside the epoch time, and its error "
-        "is the reciprocal of the epoch's. For ogbn-products the number is predicted, "
-        f"{_percent(abs(off))} {'below' if off < 0 else 'above'} the published one."
+        "HitGNN's Table VI: NVTPS times epoch time is the vertices of an epoch, one number for "
+        f"each graph ({sizes} million for Reddit, Yelp, Amazon and ogbn-products), equal in rows "
+        f"of FPGAs and GPUs to {_percent(spread, 1)}. The skews of Reddit, Yelp and Amazon are "
+        "fitted to that number in the GPU rows, so that NVTPS of the three is no second "
+        "prediction: its error is the reciprocal of the epoch's. For ogbn-products the number is "
+        f"predicted, {_percent(abs(off))} {'below' if off < 0 else 'above'} the published one."
     )
 
 
@@ -118,8 +116,8 @@ def _of_efficiency() -> str:
         for nvtps, efficiency in zip(rates, efficiencies, strict=True)
     ]
     return (
-        "Its bandwidth efficiency is NVTPS over the bandwidth of all memories: "
-        f"{min(found):.0f} to {max(found):.0f} GB/s by the published cells, which are rounded, and "
+        "HitGNN's Table VI: bandwidth efficiency is NVTPS over the bandwidth of all memories, "
+        f"{min(found):.0f} to {max(found):.0f} GB/s by the rounded published cells, and "
         "205 + 4 x 77 = 513 GB/s in the predicted ones."
     )
 
@@ -129,11 +127,11 @@ def _of_energy() -> str:
     epochs = hitgnn.table_vi()[0].mean_error
     assert epochs is not None
     return (
-        f"Its energy is the epoch time times {published:.1f} W in every published cell, and "
-        f"{here} W in the predicted ones: four cards of 45 W, whose source is another paper. Each "
+        f"HitGNN's Table VI: energy is the epoch time times {published:.1f} W in every published "
+        f"cell, and {here} W in the predicted ones: four cards of 45 W, from another paper. Each "
         f"predicted energy is {_percent(1 - here / published)} lower than {published:.1f} W would "
-        f"make it; with {published:.1f} W the mean error is the epoch's, {_percent(epochs, 1)}. "
-        "The 96 figures of Table VI are one predicted quantity, the epoch time, in 24 cells."
+        f"make it, with which the mean error is the epoch's, {_percent(epochs, 1)}. The table's 96 "
+        "figures are one predicted quantity, the epoch time, in 24 cells."
     )
 
 
@@ -151,23 +149,22 @@ def _of_cells() -> str:
         for cell, seconds in zip(cells, moved, strict=True)
     )
     return (
-        f"HyScale-GNN's Table VI, cells 9 and 10, unrounded: {exact}. That is closer than the "
-        "published cells are rounded (0.30 and 0.14 %), and than any assumption is known: cards "
-        "at 86.2 % of their peak, which 16 % more cycles give, in place of the rounded 85 %, move "
-        f"the cells to {other}, and several other rows of the last table by 14 to 135 %. The "
-        "agreement is a coincidence and no evidence for the model."
+        f"HyScale-GNN's Table VI, cells 9 and 10, unrounded: {exact}. The agreement is a "
+        "coincidence and no evidence for the model: it is closer than the published cells are "
+        "rounded (0.30 and 0.14 %), and than any assumption is known. Cards at 86.2 % of their "
+        f"peak in place of the rounded 85 % move the cells to {other}, and several other rows of "
+        "the last table move them by 14 to 135 %."
     )
 
 
 _LEFT_OUT = (
-    "The bend above 12 cards in HyScale-GNN's figure 9 and HitGNN's figure 8 is put in: the host's "
-    "205 GB/s over links of 16 GB/s are 12.8 cards.",
-    "Not predicted, in HitGNN's Table V: the URAM and BRAM of both designs, of which equations 1 "
-    "and 2 have no term. HP-GNN's constants give the other four resource figures.",
-    "Not predicted, in HitGNN's Table VI: the 96 figures of GPU rows, and in all tables the "
-    "geometric means; in HyScale-GNN's Tables VI and VII: the figures of PaGraph, P3 and "
-    "DistDGLv2.",
-    "HitGNN's Table VIII has HP-GNN's bandwidth efficiency over 183 GB/s, by its cells; here one "
-    "card and the host have 282 GB/s. HP-GNN's energy is 52 to 55 W times its epoch there, and "
-    "45 W times the epoch here.",
+    "HyScale-GNN's figure 9 and HitGNN's figure 8: the bend above 12 cards is an input, since the "
+    "host's 205 GB/s over links of 16 GB/s are 12.8 cards.",
+    "Not predicted: URAM and BRAM in HitGNN's Table V, of which equations 1 and 2 have no term "
+    "(HP-GNN's constants give the other four resource figures); the 96 figures of GPU rows in "
+    "HitGNN's Table VI; the geometric means of all tables; the figures of PaGraph, P3 and "
+    "DistDGLv2 in HyScale-GNN's Tables VI and VII.",
+    "HitGNN's Table VIII: HP-GNN's bandwidth efficiency is over 183 GB/s there, over 282 GB/s of "
+    "one card and the host here; its energy is 52 to 55 W times the epoch there, 45 W times the "
+    "epoch here.",
 )

@@ -1,10 +1,9 @@
 """Headlines of PaGraph, PyTorch-Direct and Legion, as far as there are models of them."""
 
 from benchmarks.paper_tables.rows import Row, Table
-from gnnscale.planner.graphs import PUBLISHED, expected_size
-from gnnscale.planner.graphs.degrees import share_of_hottest
+from gnnscale.planner.graphs import PUBLISHED, expected_size, share_of_hottest
 
-_NO_PLATFORM = "there is no platform of this card"
+_NO_PLATFORM = "no platform of this card"
 #: A memory's line, which a request of a GPU reads (PyTorch-Direct, section 4.5).
 _LINE, _WARP_BYTES = 128, 128
 

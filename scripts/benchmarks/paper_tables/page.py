@@ -1,6 +1,7 @@
 """The page and the document of all tables."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from html import escape
 
 from benchmarks.paper_tables import independence
@@ -10,10 +11,10 @@ from benchmarks.paper_tables.sensitivity import Effect
 from gnnscale.report.page.document import cell, document, section, table
 
 _NOTE = (
-    "Every predicted figure is simulated, by equations and stated rates. No predicted figure was "
-    "measured on hardware. Published figures are the papers'."
+    "Every predicted figure is simulated, by equations and stated rates; none was measured on "
+    "hardware. Published figures are the papers'."
 )
-_COUNT_HEADS = ("table or figure", "figures", "independent", "the others follow from")
+_COUNT_HEADS = ("table or figure", "figures", "independent", "the rest follow from")
 _SCATTERED = 8
 _HYSCALE_CELLS = "the ten cells of HyScale-GNN's Table VI, in its order"
 
@@ -125,14 +126,15 @@ def markdown(tables: Sequence[Table], effects: Sequence[Effect]) -> str:
         for each in independence.counts(tables)
     ]
     lines += ["", *(f"- {note}" for note in independence.notes())]
+    first: dict[str, str] = {}  # the table in which an assumption is written
     for each in tables:
         lines += ["", f"## {each.name}", ""]
         lines += [f"- {'Holds' if c.holds else 'Does not hold'}: {c.what}." for c in each.claims]
         if each.claims:
             lines.append("")
-        lines += ["| | published | predicted | | error | |", "|---|---|---|---|---|---|"]
-        lines += [_markdown_row(row) for row in each.rows]
-        lines += ["", *(f"- {assumption}" for assumption in each.assumptions)]
+        lines += [*_curves(each)] or [*_markdown_rows(each)]
+        if each.assumptions:
+            lines += ["", *(f"- {each}" for each in _new(each, first))]
     lines += ["", "## Which assumption moves which cell", ""]
     lines += [f"Errors of {_HYSCALE_CELLS}, and the mean of HitGNN's 24 epochs.", ""]
     count = len(effects[0].hyscale)
@@ -142,6 +144,42 @@ def markdown(tables: Sequence[Table], effects: Sequence[Effect]) -> str:
         cells = " | ".join(error(value) for value in effect.hyscale)
         lines.append(f"| {effect.what} | {cells} | {effect.mean:.0%} | {effect.hitgnn:.0%} |")
     return "\n".join(lines) + "\n"
+
+
+def _new(table: Table, first: dict[str, str]) -> Iterator[str]:
+    """Yield assumptions of a table; one of an earlier table is replaced by that table's name."""
+    for name in dict.fromkeys(first[text] for text in table.assumptions if text in first):
+        yield f"Assumptions as for {name}."
+    for text in table.assumptions:
+        if text not in first:
+            first[text] = table.name
+            yield text
+
+
+_CURVE_POINT = re.compile(r"(.*), (\d+ cards)")
+
+
+def _curves(table: Table) -> Iterator[str]:
+    """Yield a line for each curve of a figure without published numbers, a column for a point."""
+    points = [_CURVE_POINT.fullmatch(row.cell) for row in table.rows]
+    if any(row.published is not None for row in table.rows) or not all(points):
+        return
+    curves: dict[str, dict[str, str]] = {}
+    for row, point in zip(table.rows, points, strict=True):
+        if point is not None:
+            curves.setdefault(point[1], {})[point[2]] = figure(row.predicted)
+    (unit,) = {row.unit for row in table.rows}
+    heads = next(iter(curves.values()))
+    yield f"| predicted, {unit} | {' | '.join(heads)} |"
+    yield "|---" * (len(heads) + 1) + "|"
+    for name, values in curves.items():
+        yield f"| {name} | {' | '.join(values.values())} |"
+
+
+def _markdown_rows(table: Table) -> Iterator[str]:
+    yield "| | published | predicted | | error | |"
+    yield "|---|---|---|---|---|---|"
+    yield from map(_markdown_row, table.rows)
 
 
 def _markdown_row(row: Row) -> str:

@@ -83,7 +83,7 @@ CHANGES = (
         what="cards at 86.2 %, as 16 % more cycles give",
         options=("platform.efficiency.accelerator=0.862",),
     ),
-    Change(what="cards at half of it", options=("platform.efficiency.accelerator=0.5",)),
+    Change(what="cards at half their peak", options=("platform.efficiency.accelerator=0.5",)),
     Change(what="host memory at 410 GB/s", options=("platform.efficiency.memory=1",)),
     Change(what="host memory at 77 GB/s", options=("platform.efficiency.memory=0.1875",)),
     Change(what="FPGAs alone", options=("hybrid=false",)),

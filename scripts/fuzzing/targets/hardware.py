@@ -22,7 +22,7 @@ from gnnscale.nn import GCN
 from gnnscale.partition.nvlink import MACHINES, disjoint_cliques, find_links
 from gnnscale.planner.cost_model.hitgnn import ComputeDesign as DesignSizes
 from gnnscale.planner.fpga_board import board
-from gnnscale.planner.graphs.degrees import Degrees, expected_size
+from gnnscale.planner.graphs import Degrees, expected_size
 from gnnscale.planner.platform import MachineIdentity, ThisMachine
 from gnnscale.planner.simulator import ScalingCurve, SimulateConfig, simulate
 from gnnscale.report import simulate as report

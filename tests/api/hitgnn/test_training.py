@@ -93,7 +93,7 @@ def test_a_resumed_training_ends_as_one_never_stopped(train: Train, tmp_path: Pa
     assert resumed.losses == whole.losses
     assert resumed.test_metric == whole.test_metric
     # A layer of a user's comes from the program alone, and from no file.
-    with pytest.raises(ConfigError, match=r"model\._target_=own_layers\.PairSum: expected a class of"):
+    with pytest.raises(ConfigError, match=r"_target_=own_layers\.PairSum: expected a class of"):
         evaluate(EvaluateConfig(run=resumed.directory, num_threads=1))
     with pytest.raises(ConfigError, match=r"resume: model\._target_ is .*GraphSAGE, but"):
         train(epochs=3, resume=tmp_path / "part", options=options)

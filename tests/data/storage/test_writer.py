@@ -14,8 +14,7 @@ from one_line import one_line
 from gnnscale import ops
 from gnnscale.core.artifact.files import new_folder
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.data.storage import column_writers as published_edges
-from gnnscale.data.storage import edge_spool
+from gnnscale.data.storage import edge_spool, edge_writer
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph import Graph
@@ -227,7 +226,7 @@ def test_so_many_features_no_edge_has(writer, width):
 
 
 def test_features_of_too_many_edges(writer, monkeypatch):
-    monkeypatch.setattr(published_edges, "MAX_EDGE_ROWS", 3)
+    monkeypatch.setattr(edge_writer, "MAX_EDGE_ROWS", 3)
     ends, rows = (np.array([0, 1]), np.array([1, 2])), np.ones((2, 1))
     writer.add_edges(*ends, features=rows, source="raw")
     with one_line(

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from gnnscale.core import Array
-from gnnscale.features.disk_bandwidth import DiskRates
+from gnnscale.features.disk import DiskRates
 from gnnscale.features.sharded.disk_shard import (
     DiskShardInfo,
     LocalDiskShard,
     describe_over_disk,
     open_local_file,
 )
+from gnnscale.features.tiered.buffer import SourceReads
 from gnnscale.features.tiered.sizing import Misses, TierSizes
-from gnnscale.features.tiered.source import SourceReads
 
 NUM_ROWS, WIDTH = 10, 3
 ROWS = np.arange(NUM_ROWS * WIDTH, dtype=np.float32).reshape(NUM_ROWS, WIDTH)

@@ -12,7 +12,7 @@ from late_source import NUM_ROWS, ROWS, LateSource
 from shared_pools import open_workers
 
 from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import PeerLostError
+from gnnscale.distributed.sockets import PeerLostError
 
 
 def trained(worker: Any, steps: list[list[int] | None]) -> list[tuple[int, int]]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gnnscale.distributed.channel import MessageType, pair
-from gnnscale.distributed.process_group import PeerLostError
+from gnnscale.distributed.sockets import PeerLostError
 from gnnscale.features.tiered.server import WorkerReadSource
 
 

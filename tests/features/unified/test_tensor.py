@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from one_line import one_line
 
 from gnnscale.backend.cuda.host_kernels import HostKernels
-from gnnscale.backend.cuda.row_gather import row_gather
+from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.features.unified import (
     HostSide,
     SharedSegment,
@@ -201,9 +201,16 @@ def test_a_segment_is_taken_as_it_lies(gpu: HostSide) -> None:
     assert segment.tensor.tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
+def gathered(rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    if not len(ids):
+        return rows[ids]
+    gather = RowGather(rows, HostKernels(num_threads=1), max_ids=len(ids))
+    return gather.gather(ids.contiguous(), torch.tensor([len(ids)])).out
+
+
 @given(width=st.integers(1, 40), ids=st.lists(st.integers(-9, 8), max_size=12))
 def test_rows_are_gathered_by_kernels_if_there_are_some(width: int, ids: list[int]) -> None:
-    gpu = HostSide(gather=row_gather(HostKernels(num_threads=1)))
+    gpu = HostSide(gather=gathered)
     table = torch.rand(9, width)
     index = torch.tensor(ids, dtype=torch.int64)
     found = UnifiedTensor.copy_of(table, gpu)[gpu.copy(index)]

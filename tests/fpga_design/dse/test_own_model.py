@@ -11,7 +11,7 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.fpga_design.dse import own_model as parts
 from gnnscale.fpga_design.dse.goal import best_of
 from gnnscale.fpga_design.resources import DesignSize, fit
-from gnnscale.fpga_design.resources.die import MAX_SHARE
+from gnnscale.fpga_design.resources.processes import MAX_SHARE
 from gnnscale.planner.device_spec import ROW_WORDS
 from gnnscale.planner.fpga_board import Resources, board
 

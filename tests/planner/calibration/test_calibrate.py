@@ -14,14 +14,14 @@ from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import cache_bytes, multiplies_bfloat16, usable_cores
 from gnnscale.core.memory import read_memory
 from gnnscale.nn.optim.dense import PlainAdam
-from gnnscale.planner.calibration import calibrate, kernel_times, probes
+from gnnscale.planner.calibration import calibrate, probes
 from gnnscale.planner.calibration.calibrate import estimate, thread_counts
 from gnnscale.planner.calibration.contention import PairTask, time_pair
 from gnnscale.planner.calibration.fit import fit_rates, least_squares, sync_rates
-from gnnscale.planner.calibration.kernel_times import mapped
 from gnnscale.planner.calibration.probes import (
     STEP_PROBES,
     StepProbe,
+    mapped,
     probe_graph,
     time_steps,
 )
@@ -96,8 +96,8 @@ def test_an_estimate_takes_no_more_memory_than_there_is(
     for module in (calibrate, workload):
         monkeypatch.setattr(module, "cache_bytes", lambda: 480 << 20)
         monkeypatch.setattr(module, "read_memory", lambda: memory)
-    monkeypatch.setattr(calibrate, "mapped", table)
-    monkeypatch.setattr(calibrate, "rows_seconds", lambda *_, **__: 1e-3)
+    monkeypatch.setattr(probes, "mapped", table)
+    monkeypatch.setattr(probes, "rows_seconds", lambda *_, **__: 1e-3)
     calibrate._table_loads(calibrate._QUICK, 1)
     most = min(192 << 20, memory.available // 8)
     assert tables == [most // 4 * 4]
@@ -116,7 +116,7 @@ def test_rows_that_are_cold_are_flushed(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(ops, "flush_cache_lines", counting)
     table = mapped(1 << 14).reshape(-1, 16)
     for cold in (True, False):
-        assert kernel_times.rows_seconds(table, 100, threads=1, repeats=2, cold=cold) > 0
+        assert probes.rows_seconds(table, 100, threads=1, repeats=2, cold=cold) > 0
     assert flushed == [table.nbytes] * 3
     assert (table == 1).all()
 
@@ -180,7 +180,7 @@ def test_memory_is_kept_before_anything_is_measured(monkeypatch: pytest.MonkeyPa
         raise LookupError
 
     monkeypatch.setattr(ops, "keep_freed_memory", lambda: done.append("keep"))
-    monkeypatch.setattr(calibrate, "probe_graphs", probe)
+    monkeypatch.setattr(probes, "probe_graphs", probe)
     with pytest.raises(LookupError):
         calibrate.estimate()
     assert done == ["keep", "probe"]
@@ -213,7 +213,7 @@ def test_loading_is_fitted_to_steps_alone(monkeypatch: pytest.MonkeyPatch) -> No
         )
         size = replace(measured.size, vertices=vertices, edges=edges)
         steps.append(replace(measured, size=size, load_s=1e-4 + times * 1e-3))
-    monkeypatch.setattr(calibrate, "rows_seconds", None)
+    monkeypatch.setattr(probes, "rows_seconds", None)
     found = calibrate._load_rates(calibrate._FULL, steps, 1)
     assert found["load_s"] == pytest.approx(1e-4, rel=1e-3)
     scalars = ("load_s", "lookups_per_s")
@@ -280,8 +280,8 @@ def test_products_are_those_of_training(monkeypatch: pytest.MonkeyPatch) -> None
         seen.append(tuple(work(0).shape))
         return next(seconds)
 
-    monkeypatch.setattr(kernel_times, "median_seconds", timed)
-    assert kernel_times.time_products(4, 6, threads=1, repeats=1) == pytest.approx(0.2)
+    monkeypatch.setattr(probes, "median_seconds", timed)
+    assert probes.time_products(4, 6, threads=1, repeats=1) == pytest.approx(0.2)
     # A product, and that for its weights' gradient.
     assert seen == [(6, 4), (4, 4)]
 
@@ -309,7 +309,7 @@ def test_operands_take_an_eighth_of_the_memory(monkeypatch: pytest.MonkeyPatch) 
         asked.append(rows)
         return 2.0 * rows
 
-    monkeypatch.setattr(calibrate, "time_operands", timed)
+    monkeypatch.setattr(probes, "time_operands", timed)
     for available in (1 << 40, 800 * 2048 * 4, 0):
         memory = replace(read_memory(), available=available)
         monkeypatch.setattr(calibrate, "read_memory", lambda memory=memory: memory)

@@ -21,8 +21,8 @@ from gnnscale.core.config.typed import typed
 from gnnscale.core.errors import ConfigError
 from gnnscale.data.synthetic import RMat
 from gnnscale.planner import Accelerator, Cuda
+from gnnscale.planner.cuda_spec import CardRates, load_or_measure_rates
 from gnnscale.planner.device_spec import Efficiency
-from gnnscale.planner.gpu_rates import CardRates, load_or_measure_rates
 from gnnscale.planner.graphs import PUBLISHED
 from gnnscale.planner.platform import Platform
 from gnnscale.planner.simulator import ScalingCurve, SimulateConfig, SimulatedRun, simulate

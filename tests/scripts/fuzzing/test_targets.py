@@ -48,7 +48,7 @@ READERS = {
     "cache_plan": "cache.store",
     "checkpoint": "run.checkpoint",
     "commands": "cli.config_files",
-    "degrees": "planner.graphs.degrees",
+    "degrees": "planner.graphs",
     "links": "run.tasks.edge_split",
     "nvlink": "partition.nvlink",
     "partition": "partition.simple partition.store",
@@ -73,7 +73,7 @@ OWN = {
     "gnnscale.backend.cuda.host_kernels": "the project's own sources",
     "gnnscale.backend.cuda.kernels": "the project's own sources, and what was compiled of them",
     "gnnscale.features.tiered.buffer": "the system's C library",
-    "gnnscale.planner.gpu_rates": "rates measured of a card; damaged ones are measured again",
+    "gnnscale.planner.cuda_spec": "rates measured of a card; damaged ones are measured again",
 }
 
 

@@ -30,7 +30,7 @@ from gnnscale.training.launcher.launch import WorkerError, launch
 
 pytestmark = pytest.mark.timeout(120)
 
-#: See tests/seams/copying_device.py.
+#: See tests/fakes/copying_device.py.
 ACCELERATOR = "macs_per_s:1e10,memory_bandwidth:5e9,memory_bytes:1073741824,link_bandwidth:1e9"
 PROGRAMS = Path(__file__).parents[1] / "programs"
 STATIC = ("device_plan=cpu_x2", "device_plan.split=[40,24]", "runtime.drm=false", "num_threads=2")

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import PeerLostError, hang_up, join
+from gnnscale.distributed.process_group import hang_up, join
+from gnnscale.distributed.sockets import PeerLostError
 
 
 def run(rank: int, size: int, meeting: Path) -> None:

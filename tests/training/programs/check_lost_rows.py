@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import Group, PeerLostError, join_torchrun
+from gnnscale.distributed.process_group import Group, join_torchrun
+from gnnscale.distributed.sockets import PeerLostError
 from gnnscale.features import DiskRows
 from gnnscale.features.sharded.exchange import owners_of
 from gnnscale.features.sharded.store import ShardedStore

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gnnscale.core import Array
-from gnnscale.distributed.process_group import Group, PeerLostError, join
+from gnnscale.distributed.process_group import Group, join
+from gnnscale.distributed.sockets import PeerLostError
 from gnnscale.features import DiskRows
 from gnnscale.features.sharded.exchange import owners_of
 from gnnscale.features.sharded.store import ShardedStore

@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 
 from gnnscale.distributed.heartbeat import STATUS, TRAINS
-from gnnscale.distributed.process_group import PeerLostError, join_torchrun
+from gnnscale.distributed.process_group import join_torchrun
+from gnnscale.distributed.sockets import PeerLostError
 from gnnscale.training.launcher import torchrun
 from gnnscale.training.launcher.torchrun import monitoring_peers
 

@@ -1,7 +1,7 @@
 """One of several processes that train, again and again, as the workers of a run.
 
 ``FOLDER/runs.json`` has the overrides of each run, by name; ``seam.OPTION=MODULE:CLASS`` names a
-class of tests/seams. What follows a ``+`` in a name tells runs in one directory apart, of which the
+class of tests/fakes. What follows a ``+`` in a name tells runs in one directory apart, of which the
 later resumes the earlier. The first process leaves losses, splits and decisions of the steps, where
 each device found the rows that it read, and what is told of epochs in ``FOLDER/NAME.json``, the
 others their weights in ``FOLDER/NAME.RANK.pt``. A run named ``kept`` has a checkpoint behind every
@@ -22,7 +22,7 @@ import torch
 from hydra import initialize_config_module
 from omegaconf import OmegaConf
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "seams"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "fakes"))
 
 import copying_device  # noqa: F401
 from composed import composed
@@ -80,9 +80,9 @@ class Watched(Adam):
         return super().build(model)
 
 
-def chosen(seams: list[str]) -> dict[str, Any]:
-    """Return the options that ``seam.OPTION=MODULE:CLASS`` names, of modules in tests/seams."""
-    pairs = (each.removeprefix("seam.").split("=") for each in seams)
+def chosen(fakes: list[str]) -> dict[str, Any]:
+    """Return the options that ``seam.OPTION=MODULE:CLASS`` names, of modules in tests/fakes."""
+    pairs = (each.removeprefix("seam.").split("=") for each in fakes)
     named = ((option, target.split(":")) for option, target in pairs)
     return {option: getattr(import_module(module), cls)() for option, (module, cls) in named}
 
@@ -107,15 +107,15 @@ def keeping(folder: Path) -> Iterator[None]:
 
 
 def train_once(name: str, overrides: list[str], folder: Path, group: Group) -> None:
-    seams = [each for each in overrides if each.startswith("seam.")]
+    fakes = [each for each in overrides if each.startswith("seam.")]
     plain: Any = None
     if group.is_rank0:
-        node = composed([each for each in overrides if each not in seams])
+        node = composed([each for each in overrides if each not in fakes])
         plain = OmegaConf.to_container(node, resolve=True)
     plain = group.broadcast_object(plain)
     options = OmegaConf.create(plain)
     config = typed(options, RunConfig)
-    config = replace(config, optimizer=Watched(**vars(config.optimizer)), **chosen(seams))
+    config = replace(config, optimizer=Watched(**vars(config.optimizer)), **chosen(fakes))
     notes = Notes()
     directory = folder / name.partition("+")[0]
     with keeping(folder) if name == "kept" else nullcontext():

@@ -9,7 +9,7 @@ from card_figures import RATES
 from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.graph import Graph
 from gnnscale.planner import Cpu, Cuda
-from gnnscale.planner.gpu_rates import CardRates
+from gnnscale.planner.cuda_spec import CardRates
 from gnnscale.training.worker import device as module
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import gnnscale
 from gnnscale.backend import jit
 from gnnscale.backend.fpga.csim.library import Library, seal
-from gnnscale.core import ConfigError, check_range, home, track, write_atomically
+from gnnscale.core import ConfigError, check_range, home
 from gnnscale.planner.device_spec import ROW_WORDS
 
 _MAX_UNITS = 16
@@ -42,11 +42,7 @@ class SimulatedDesign:
     header: Path | None = None
 
     def __post_init__(self) -> None:
-        """Check the sizes.
-
-        Raises:
-            ConfigError: no kernel has this size.
-        """
+        """Refuse (ConfigError) sizes that no kernel has."""
         for name, value, powers in (("n", self.n, range(5)), ("m", self.m, range(4, 12))):
             allowed = [2**power for power in powers]
             if value not in allowed:
@@ -66,11 +62,7 @@ class SimulatedDesign:
         return self.header is None and actual == expected
 
     def definitions(self) -> tuple[str, ...]:
-        """Return the compiler options of the design.
-
-        Raises:
-            ConfigError: the header is not a file, or C++ cannot include its path.
-        """
+        """Return the compiler options of the design; ConfigError: its header is no file."""
         sizes = (
             f"-DGNNSCALE_N={self.n}",
             f"-DGNNSCALE_M={self.m}",
@@ -89,37 +81,24 @@ class SimulatedDesign:
 
 
 def sources() -> Path:
-    """Return the folder of the kernel sources, of the checkout or of the installed package.
-
-    Raises:
-        ConfigError: the folder is missing.
-    """
+    """Return the folder of the kernel sources, of the checkout or of the installed package."""
     return jit.find_sources("fpga", _SOURCE, "FPGA")
 
 
 def library(design: SimulatedDesign) -> Path:
     """Return the library of a design, a bitstream for ``csim.xrt``.
 
-    Compiled libraries are stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/csim``. Concurrent
-    processes may request the same design, and never see an incomplete file.
-
-    Raises:
-        ConfigError: no compiler is installed, or it refuses the sources or the header; or other
-            users can write the stored library.
+    Compiled libraries are stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/csim``, safely for
+    concurrent processes. ConfigError: no compiler is installed, or it refuses the sources or the
+    header; or other users can write the stored library.
     """
     installed = prebuilt(design)
     if installed is not None:
         return installed
     compiler = _compiler()
-    folder = home() / "csim"
-    path = folder / f"{_digest(design, compiler)}.so"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    jit.check_ours(folder)
-    if not path.is_file():
-        with track("compiling the FPGA kernels for simulation"):
-            _compile(design, compiler, path)
-    jit.check_ours(path)
-    return path
+    path = home() / "csim" / f"{_digest(design, compiler)}.so"
+    title = "compiling the FPGA kernels for simulation"
+    return jit.stored(path, title, lambda: _compile(design, compiler, path))
 
 
 def prebuilt(design: SimulatedDesign) -> Path | None:
@@ -129,11 +108,7 @@ def prebuilt(design: SimulatedDesign) -> Path | None:
 
 
 def compiler() -> str:
-    """Return the command of the compiler of libraries.
-
-    Raises:
-        ConfigError: no compiler is installed.
-    """
+    """Return the command of the compiler of libraries."""
     return shlex.join(_compiler().command)
 
 
@@ -182,11 +157,7 @@ def _compile(design: SimulatedDesign, compiler: jit.Compiler, into: Path) -> Non
     options = (*_options(compiler), f"-I{root / 'include'}", f"-I{root}", *design.definitions())
     command = [*compiler.command, *options, str(root / _SOURCE), "-o", unfinished]
     try:
-        status, output = jit.output(command)
-        if status != 0:
-            log = into.with_suffix(".log")
-            write_atomically(log, f"{shlex.join(command)}\n{output}", shared=True)
-            raise ConfigError(f"{jit.first_error(output, status)}; the full output is in {log}")
+        jit.compile_into(command, into.with_suffix(".log"))
         Path(unfinished).write_bytes(seal(Path(unfinished).read_bytes()))
         os.chmod(unfinished, 0o755)
         os.replace(unfinished, into)
@@ -195,11 +166,7 @@ def _compile(design: SimulatedDesign, compiler: jit.Compiler, into: Path) -> Non
 
 
 def load_pyxrt() -> Any:
-    """Return the Python interface of the Xilinx Runtime.
-
-    Raises:
-        ConfigError: it cannot be imported.
-    """
+    """Return the Python interface of the Xilinx Runtime."""
     try:
         return import_module("pyxrt")
     except (ImportError, OSError) as error:

@@ -54,11 +54,7 @@ class Bank:
         return self._in_use
 
     def take(self, num_bytes: int) -> None:
-        """Allocate bytes.
-
-        Raises:
-            RuntimeError: less memory is free.
-        """
+        """Allocate bytes."""
         with self._lock:
             if self._in_use + num_bytes > self.num_bytes:
                 raise RuntimeError(
@@ -80,11 +76,7 @@ class BufferObject:
     """
 
     def __init__(self, bank: Bank, num_bytes: int, flags: BufferFlags) -> None:
-        """Allocate ``num_bytes`` of ``bank``: 0xFF on the device, zeros on the host.
-
-        Raises:
-            RuntimeError: the bank is full, or the size or the flags are not supported.
-        """
+        """Allocate ``num_bytes`` of ``bank``: 0xFF on the device, zeros on the host."""
         if num_bytes < 1:
             raise RuntimeError(f"a buffer of {num_bytes} bytes")
         if flags == BufferFlags.host_only:
@@ -101,12 +93,7 @@ class BufferObject:
         self._host_copy = None if hidden else _aligned(num_bytes)
 
     def write(self, data: Any, seek: int) -> None:
-        """Copy all bytes of ``data`` to the host copy, from byte ``seek`` on.
-
-        Args:
-            data: object with a contiguous buffer; pyxrt would ignore strides.
-            seek: offset in bytes.
-        """
+        """Copy ``data``, a contiguous buffer, to the host copy from byte ``seek`` on."""
         view = memoryview(data)
         if not view.c_contiguous:
             raise RuntimeError("write: the data is not contiguous")
@@ -275,11 +262,7 @@ class Image:
         }
 
     def matching(self, name: str) -> list[ComputeUnit]:
-        """Return the compute units named by ``kernel`` or ``kernel:{unit,unit}``.
-
-        Raises:
-            RuntimeError: no unit matches; the message lists the valid names.
-        """
+        """Return the compute units named by ``kernel`` or ``kernel:{unit,unit}``, at least one."""
         kernel, braced, units = name.partition(":")
         if kernel != self.library.kernel:
             raise RuntimeError(
@@ -307,11 +290,7 @@ class SimulatedCard:
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
 
     def load(self, library: Library, uuid: str) -> None:
-        """Load a bitstream, unless it is loaded already.
-
-        Raises:
-            RuntimeError: kernels or buffers of another bitstream are in use.
-        """
+        """Load a bitstream, unless it is loaded already, or (RuntimeError) another is in use."""
         with self._lock:
             if self._image is not None and self._image.uuid == uuid:
                 return
@@ -325,11 +304,7 @@ class SimulatedCard:
             self._image = Image(library, uuid)
 
     def image(self, user: object) -> Image:
-        """Return the loaded bitstream, which stays loaded while ``user`` lives.
-
-        Raises:
-            RuntimeError: no bitstream is loaded.
-        """
+        """Return the loaded bitstream, which stays loaded while ``user`` lives."""
         with self._lock:
             if self._image is None:
                 raise RuntimeError("no bitstream is loaded on the card")
@@ -342,11 +317,7 @@ _LOCK = threading.Lock()
 
 
 def find_card(which: int | str) -> SimulatedCard:
-    """Return a card by its number, or by its address ``SimulatedCard.bdf``.
-
-    Raises:
-        RuntimeError: the card does not exist.
-    """
+    """Return a card by its number, or by its address ``SimulatedCard.bdf``."""
     index = which
     if isinstance(which, str):
         index = next((number for number in range(NUM_CARDS) if _bdf(number) == which), -1)

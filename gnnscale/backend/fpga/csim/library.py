@@ -91,24 +91,12 @@ class Outcome:
 class Library:
     """Shared library of one kernel, with a description of its design.
 
-    Each path is a separate library with its own symbols.
-
-    Attributes:
-        path: file.
-        design: the library's description of itself.
-        kernel: name of the kernel.
-        arguments: arguments of the kernel, in order.
-        compute_units: compute units of the board.
-        bank_bytes: device memory of each compute unit, in bytes.
-        clock_hz: clock of the kernel in hertz.
+    Each path is a separate library with its own symbols. ``bank_bytes`` is the device memory of
+    each compute unit, ``clock_hz`` its clock in hertz.
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Load the library.
-
-        Raises:
-            RuntimeError: the file is missing or invalid. The message is one line.
-        """
+        """Load the library. RuntimeError of one line: the file is missing or invalid."""
         self.path = Path(path).absolute()
         _check_file(self.path)
         try:
@@ -131,11 +119,7 @@ class Library:
         self._counters = tuple(name.strip() for name in names.split(",") if name.strip())
 
     def call(self, values: Sequence[Buffer | int]) -> Outcome:
-        """Call the kernel in this thread, without blocking other Python threads.
-
-        Args:
-            values: for each of ``arguments`` a buffer, or a signed 32-bit integer.
-        """
+        """Call the kernel without blocking other Python threads; scalars are signed, of 32 bits."""
         named = zip(self.arguments, values, strict=True)
         buffers = [(name.name, value) for name, value in named if isinstance(value, Buffer)]
         regions = (_Region * len(buffers))(

@@ -1,0 +1,99 @@
+import re
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from vendor_reports import csynth, write
+
+from gnnscale.core.errors import ConfigError
+from gnnscale.fpga_design.resources import Resources
+from gnnscale.fpga_design.vendor import read_csynth
+
+
+def test_a_report_is_read(tmp_path: Path) -> None:
+    found = read_csynth(write(tmp_path / "csynth.xml", csynth()))
+    assert found.top == "gnnscale_step"
+    assert found.part == "xcu250-figd2104-2L-e"
+    assert (found.version, found.target_period_ns, found.estimated_period_ns) == (
+        "2021.2",
+        3.33,
+        2.5,
+    )
+    # Halves of blocks of BRAM.
+    assert found.resources == Resources(
+        luts=300_000, registers=520_000, dsps=2200, brams=350, urams=264
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no XML", "expected XML"),
+        ("<profile></profile>", "ReportVersion/Version: required"),
+        (csynth(version="2019.2"), "expected version 2020.2 or later, got '2019.2'"),
+        (csynth(version="x" * 99), "expected version 2020.2 or later, got 'xxx"),
+        (csynth(dsp="many"), "AreaEstimates/Resources/DSP='many': expected a number"),
+        (csynth(dsp=-1), "DSP='-1': expected a number"),
+        (csynth(dsp="nan"), "DSP='nan': expected a number"),
+        (csynth(period=""), "TargetClockPeriod: required"),
+        (
+            '<!DOCTYPE a [<!ENTITY b "c">]>' + csynth().partition("?>")[2],
+            "XML with a document type",
+        ),
+    ],
+)
+def test_what_is_no_report_is_refused_in_one_line(tmp_path: Path, text, message) -> None:
+    file = write(tmp_path / "csynth.xml", text)
+    with pytest.raises(ConfigError, match=re.escape(message)) as error:
+        read_csynth(file)
+    assert str(error.value).startswith(str(file))
+    assert "\n" not in str(error.value)
+
+
+def test_comments_are_no_document_type(tmp_path: Path) -> None:
+    text = csynth().replace("<profile>", "<profile><!-- made by hand -->")
+    assert read_csynth(write(tmp_path / "csynth.xml", text)).top == "gnnscale_step"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "iso-8859-1"])
+def test_a_document_type_is_refused_in_every_encoding(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "csynth.xml"
+    declared = "utf-16" if encoding.startswith("utf-16") else encoding
+    head = f'<?xml version="1.0" encoding="{declared}"?>'
+    entity = '<!DOCTYPE a [<!ENTITY part "xcu250-figd2104-2L-e">]>'
+    body = csynth(part="&part;").partition("?>")[2]
+    file.write_bytes((head + entity + body).encode(encoding))
+    with pytest.raises(ConfigError, match="XML with a document type"):
+        read_csynth(file)
+    file.write_bytes((head + csynth().partition("?>")[2]).encode(encoding))
+    assert read_csynth(file).part == "xcu250-figd2104-2L-e"
+
+
+@pytest.mark.parametrize("content", ["<a/>", "<a>\n", "x", "<!-- a -->", "<a b='c'>d</a>"])
+def test_a_large_report_takes_no_memory_beyond_its_size(tmp_path: Path, content: str) -> None:
+    size = 1 << 20
+    filling = content * (size // len(content))
+    file = write(tmp_path / "csynth.xml", csynth().replace("<unit>", f"{filling}<unit>", 1))
+    tracemalloc.start()
+    try:
+        if content == "<a>\n":
+            with pytest.raises(ConfigError, match="at most 100 levels of elements"):
+                read_csynth(file)
+        else:
+            assert read_csynth(file).top == "gnnscale_step"
+        assert tracemalloc.get_traced_memory()[1] < 8 * size
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_report_of_60_mb_is_refused_unread(tmp_path: Path) -> None:
+    file = tmp_path / "csynth.xml"
+    with file.open("wb") as stream:
+        stream.truncate(60 << 20)
+    with pytest.raises(ConfigError, match="larger than 16,777,216 bytes"):
+        read_csynth(file)
+
+
+def test_the_text_of_a_figure_is_bounded(tmp_path: Path) -> None:
+    text = csynth(top="gnnscale_step" + " " * 2000 + "x")
+    assert read_csynth(write(tmp_path / "csynth.xml", text)).top == "gnnscale_step"
