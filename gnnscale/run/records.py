@@ -241,10 +241,7 @@ class TrainResult:
         return {} if best is None else self.history[best - 1].valid_metrics
 
     def epochs_of(self, rank: int) -> dict[int, DeviceEpoch]:
-        """Return the records of the device at ``rank``, by epoch.
-
-        Epochs before a resumption in which another device had this rank are skipped.
-        """
+        """Return the records of the device at ``rank`` by epoch, except those of another device."""
         device = self.plan.shares[rank].device
         records = ((e.epoch, e.devices[rank]) for e in self.history if rank < len(e.devices))
         return {

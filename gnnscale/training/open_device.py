@@ -87,12 +87,8 @@ def open_device(
 ) -> WorkerDevice:
     """Open the device of this worker; every worker calls this at the same time.
 
-    Args:
-        rows: rows sharded over the machines. None: each machine has all rows.
-        may_drop_cpu: whether the run may continue without its CPU workers.
-
-    Raises:
-        ConfigError: the device is missing, or does not fit the options.
+    ``rows`` are sharded over the machines; None: each machine has all. ``may_drop_cpu``: the run
+    may continue without its CPU workers. ConfigError if the device is missing, or does not fit.
     """
     plan, graph, order = data.caches, data.graph, data.order
     devices = devices_with_caches(config.device_plan.parsed(), plan)
@@ -297,10 +293,7 @@ def _may_drop(config: RunConfig) -> bool:
 def _device_driven(
     config: RunConfig, devices: Sequence[Device], group: Group, solo_position: int | None
 ) -> DeviceDriven | None:
-    """Return the workers whose devices drive their own steps, to which this worker belongs.
-
-    None: the host starts every operation of this worker's steps.
-    """
+    """Return the group of this worker's device-driven steps; None: its steps are host-driven."""
     if not owns_steps(devices):
         if solo_position != group.rank:
             return None

@@ -113,11 +113,6 @@ class WorkerStats:
     """Memory, GPU use, counters and spans of all workers, gathered at rank 0.
 
     Gathering is skipped after short epochs, because it would take longer than the epoch.
-
-    Attributes:
-        spans: spans of the epoch that ended last, of all devices; complete on rank 0.
-        by_worker: memory, GPU use and counters of each worker, by rank; on rank 0.
-        counters: counters of this worker's device since the last gathering.
     """
 
     def __init__(self, group: Group, start: float, meter: GpuMeter | None) -> None:
@@ -154,8 +149,8 @@ class WorkerStats:
     def end_epoch(self, *, due: bool) -> None:
         """Gather at rank 0 if ``due``, if there is one worker, or after many steps.
 
-        Otherwise the memory of the last gathering is reported again, and spans and counters are
-        reported with the next gathering.
+        Otherwise the memory of the last gathering is reported again, and the rest with the next
+        one.
         """
         self._gpu = None if self._meter is None else self._meter.take()
         if due or self._group.size == 1 or self._steps_since_gathered >= _GATHER_EVERY:
@@ -192,12 +187,9 @@ class WorkerStats:
 
 
 def pss_bytes() -> int | None:
-    """Return the proportional set size of this process: shared pages are split among their users.
+    """Return the proportional set size of this process, whose shared pages are split among users.
 
-    The sum over all workers of a run is the memory of the run.
-
-    Returns:
-        Bytes. None: the system does not report it (Linux does).
+    The sum over all workers is the memory of the run. None: the system (not Linux) reports none.
     """
     try:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
@@ -215,13 +207,9 @@ class StepRecorder:
     def __init__(
         self, group: Group, *, steps_per_epoch: int, start: float, meter: GpuMeter | None = None
     ) -> None:
-        """Start to record.
+        """Start to record a run that began at ``start``, a time of the performance counter.
 
-        Args:
-            steps_per_epoch: steps of an epoch.
-            start: when the run began, a time of the performance counter.
-            meter: meter of this worker's GPU. None: the worker has no GPU, or a lower rank meters
-                it.
+        ``meter`` is of this worker's GPU; None: it has no GPU, or a lower rank meters it.
         """
         self._group = group
         self._steps_per_epoch = steps_per_epoch

@@ -1,7 +1,4 @@
-"""Composition root of a training process, with ``open_device``.
-
-Every component gets its own options, and the opened components that it uses.
-"""
+"""Composition root of a training process, with ``open_device``: each part gets its own options."""
 
 from __future__ import annotations
 
@@ -53,14 +50,8 @@ def open_run(
 ) -> Iterator[train_state.TrainState]:
     """Open graph, model and device, restore a checkpoint, agree on a plan, and start the stages.
 
-    Args:
-        config: the run's options.
-        options: ``config`` as plain values.
-        artifacts: artifacts made by the launching process; empty if workers make them.
-        may_drop_cpu: whether the run may continue without its CPU workers.
-
-    Raises:
-        ProcessorsDropped: the run continues without its CPU workers.
+    ``options`` are ``config`` as plain values. ``artifacts`` are empty if workers make them.
+    ProcessorsDropped (only if ``may_drop_cpu``): the run continues without its CPU workers.
     """
     with ExitStack() as closing:
         closing.enter_context(repeatable_operations(config.runtime.deterministic))
@@ -162,12 +153,7 @@ def open_inputs(
 ) -> TrainInputs:
     """Open the artifacts; if there are none, one process per machine makes them first.
 
-    Args:
-        artifacts: artifacts made by the launching process; empty if workers make them.
-
-    Raises:
-        ConfigError: the options do not fit the graph.
-        GraphError: a store is not usable.
+    ConfigError if the options do not fit the graph, GraphError if a store is not usable.
     """
     inputs = config.task_inputs
     if artifacts:
@@ -235,10 +221,7 @@ def _check_data(data: TrainInputs, group: Group) -> None:
 
 
 def with_detected_devices(config: RunConfig, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options that name the devices detected on this machine.
-
-    A run that is resumed with more or fewer GPUs thus has another device plan.
-    """
+    """Return options that name the devices detected here: with other GPUs, the plan is another."""
     if not config.device_plan.finds_devices:
         return options
     names = [device.label for device in config.device_plan.parsed()]

@@ -210,12 +210,7 @@ def max_bytes(model: nn.Module) -> int:
 
 
 def read_checkpoint(file: Path, *, limit: int) -> bytes:
-    """Return the unchecked bytes of a checkpoint.
-
-    Raises:
-        ConfigError: the file is missing, not a regular file, not readable, or larger than
-            ``limit`` bytes.
-    """
+    """Return the unchecked bytes of a regular file of at most ``limit`` bytes; else ConfigError."""
     try:
         return read_regular(file, limit=limit)
     except FileNotFoundError:
@@ -274,17 +269,10 @@ def check_same_graph(
     option: str,
     divided: bool = False,
 ) -> None:
-    """Refuse weights of another graph.
+    """Raise ConfigError if weights are of another graph, naming the first difference.
 
-    Args:
-        file: name of the checkpoint in errors.
-        saved: identity of the checkpoint's graph.
-        graph: identity of the run's graph: name, sizes and content hash.
-        option: option that named the run.
-        divided: whether the graph lacks the edges that link prediction holds out.
-
-    Raises:
-        ConfigError: naming the first difference, and both values.
+    ``saved`` and ``graph`` identify the graphs of checkpoint and run: name, sizes and content hash.
+    ``divided``: the graph lacks the edges that link prediction holds out.
     """
     for field, new, old in differences(graph, saved):
         hint = _DIVIDED if divided and field in ("num_edges", "content") else ""

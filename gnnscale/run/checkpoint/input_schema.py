@@ -82,15 +82,7 @@ class InputSchema:
 
     @classmethod
     def of(cls, graph: Graph, labels: SplitLabels | None = None) -> InputSchema:
-        """Return the schema of a model that is trained on ``graph``.
-
-        Args:
-            graph: the training graph.
-            labels: labels to predict; None: the labels of the vertices.
-
-        Raises:
-            GraphError: the graph store has damaged names.
-        """
+        """Return the schema of a model trained on ``graph``, by default for its vertex labels."""
         labels = labels or graph
         return cls(
             graph=graph.name,

@@ -55,15 +55,8 @@ def read_history(directory: Path) -> Iterator[EpochRecord]:
 def find_progress(directory: Path, *, in_records: bool) -> str | None:
     """Return a file of the run directory that shows a finished epoch, as text for an error.
 
-    Best weights are written after a checkpoint, and so are lines of ``metrics.jsonl``, unless the
-    first write takes over 1 s. A directory with such a file has lost its checkpoint.
-
-    Args:
-        directory: the run directory.
-        in_records: also look for records of epochs.
-
-    Returns:
-        None without a finished epoch.
+    A directory with such a file has lost its checkpoint: best weights are written after it, and so
+    are records of epochs (also searched if ``in_records``), unless the first write takes over 1 s.
     """
     for file in (BEST, INPUT_SCHEMA):
         if os.path.lexists(directory / file):
@@ -287,16 +280,9 @@ class SavedRun:
         optimizer: torch.optim.Optimizer,
         state_names: frozenset[str],
     ) -> None:
-        """Refuse tensors that do not fit the model and its optimizer.
+        """Raise ConfigError for tensors whose names, shapes or dtypes do not fit the model.
 
-        Args:
-            file: name of the checkpoint in errors.
-            model: the model to restore.
-            optimizer: the optimizer to restore.
-            state_names: names of the optimizer's state of a parameter.
-
-        Raises:
-            ConfigError: a name, a shape or a dtype differs.
+        ``state_names`` are the names of the optimizer's state of a parameter.
         """
         check_weights(file, self.learnt.model, model)
         if self.learnt.best_model or self.epoch > (1 if self.sums is None else 0):
@@ -323,19 +309,7 @@ class SavedRun:
         *,
         steps_per_epoch: int,
     ) -> None:
-        """Refuse a step or a plan that is impossible in the run.
-
-        Args:
-            file: name of the checkpoint in errors.
-            options: options of the resumed run as plain values.
-            devices: devices of the resumed run.
-            batch_size: seeds of its mini-batches.
-            steps_per_epoch: steps of an epoch of the resumed run.
-
-        Raises:
-            ConfigError: the step does not fit the epochs, or the plan does not fit batch size and
-                devices.
-        """
+        """Raise ConfigError for a step or a plan that is impossible in the resumed run."""
         done = 0 if self.sums is None else self.sums.num_batches
         if self.step != self.epoch * steps_per_epoch + done or done >= steps_per_epoch:
             raise not_of_this_run(file, f"{self.step} steps in {self.epoch} epochs")

@@ -14,7 +14,7 @@ from gnnscale.nn.learned_embeddings import LearnedEmbedding
 
 
 def check_weights(file: Path, weights: Any, model: nn.Module) -> dict[str, Tensor]:
-    """Return ``weights`` as a dict; ConfigError if a name, shape or dtype differs from ``model``'s."""
+    """Return ``weights`` as a dict; ConfigError if they do not fit ``model``."""
     expected = model.state_dict()
     if not isinstance(weights, Mapping) or weights.keys() != expected.keys():
         raise ConfigError(f"{file}: not weights of this model (parameter names differ)")
@@ -47,16 +47,10 @@ def check_optimizer_state(
     names: frozenset[str],
     embedding: LearnedEmbedding | None,
 ) -> None:
-    """Refuse an optimizer state of other names, shapes or dtypes; updates do not check them.
+    """Raise ValueError for an optimizer state of other names, shapes or dtypes.
 
-    Args:
-        state: state of each parameter, by its index.
-        optimizer: optimizer of the model.
-        names: names of the state of a parameter.
-        embedding: learned rows, which have a state of their own; None without learned rows.
-
-    Raises:
-        ValueError: naming the difference.
+    ``state`` is by parameter index, ``names`` are those of a parameter's state. Learned rows
+    (``embedding``) have a state of their own.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for number, tensors in state.items():

@@ -52,12 +52,7 @@ class Task(Protocol):
         ...
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return the sampler of mini-batches of seeds.
-
-        Args:
-            vertices: sampler of the neighborhood of vertices.
-            order: order of the seeds.
-        """
+        """Return the sampler of mini-batches of seeds, around which ``vertices`` samples."""
         ...
 
     def build(self, model: ModelConfig) -> TrainableModel:
@@ -66,19 +61,11 @@ class Task(Protocol):
 
 
 def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
-    """Return the names of a run's metrics in reports.
+    """Return the names of a run's metrics in reports; custom functions lack their files.
 
-    Args:
-        names: names in ``gnnscale.core.metrics.QUALITY``, and of custom functions; empty selects
-            the graph's own metric.
-        graph: labels to measure.
-
-    Returns:
-        ``names``, in which the name of a custom function lacks its file.
-
-    Raises:
-        ConfigError: a metric is not defined for the graph's labels, or a function cannot be
-            imported.
+    ``names`` are in ``gnnscale.core.metrics.QUALITY``, or name custom functions; empty selects the
+    graph's own metric. ConfigError if a metric is not defined for the labels, or cannot be
+    imported.
     """
     kind = losses.label_kind(graph.labels)
     for name in names:
@@ -144,7 +131,7 @@ class LabelTask:
                 )
 
     def rows(self, split: str) -> Array:
-        """Return the labeled vertices or edges of ``split`` (train, valid, test), ``[n]``, if any."""
+        """Return the labeled vertices or edges of ``split`` (train, valid, test), ``[n]``."""
         return seed_order.labeled_vertices(self.labels, split, what=self.labelled)
 
     @property
@@ -158,11 +145,7 @@ class LabelTask:
         return chosen_metrics(self.metrics, self.labels)
 
     def try_metrics(self) -> None:
-        """Call the user's metrics with random outputs for the validation set.
-
-        Raises:
-            ConfigError: a function cannot be imported, fails, or returns no number.
-        """
+        """Call the user's metrics with random outputs; ConfigError if one cannot be used."""
         functions = [short_name(name) for name in self.metrics if is_name(name)]
         if not functions:
             return

@@ -22,18 +22,10 @@ def read_candidates(file: str, column: str | None, graph: Graph) -> Candidates:
 
 
 def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: str) -> EdgeSplit:
-    """Return ``split`` with predicted edges whose destinations are all candidates.
+    """Return ``split`` with candidates as destinations of its edges, or raise ConfigError.
 
     Edges of an undirected graph are reversed if only their source is a candidate. In another graph,
     a mutual edge to a non-candidate is dropped: its reverse, in the same part, is predicted.
-
-    Args:
-        split: the edge split.
-        candidates: candidates of the graph.
-        file: file of the candidates, for errors.
-
-    Raises:
-        ConfigError: the destination of an edge is no candidate.
     """
     edges_by_part = {
         part: _orient(np.asarray(getattr(split, part)), candidates, split.undirected)

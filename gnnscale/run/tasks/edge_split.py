@@ -149,11 +149,7 @@ def _content(header: _EdgeSplitHeader) -> str:
 
 
 def open_split(path: Path, graph: Graph) -> EdgeSplit:
-    """Map the split of ``graph`` in the directory ``path``.
-
-    Raises:
-        GraphError: the split is damaged, or belongs to another graph.
-    """
+    """Map the split of ``graph`` in ``path``; GraphError if damaged or of another graph."""
     header = LINKS.record(_EdgeSplitHeader, LINKS.read_header(path), path)
     check_graph(LINKS, path, header.identity.graph, graph)
     forms: dict[str, artifact_type.Form] = {

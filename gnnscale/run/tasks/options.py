@@ -36,14 +36,9 @@ class TaskConfig(ABC):
     reads_edge_features: ClassVar[bool] = False
 
     def make(self, graph: Graph) -> Path | None:
-        """Write the edge split of the task unless it exists; return its directory.
+        """Write the edge split of the task unless it exists; return its directory, if it needs one.
 
-        Returns:
-            None if the task needs no edge split.
-
-        Raises:
-            ConfigError: the graph has too few edges.
-            GraphError: the split cannot be written.
+        ConfigError if the graph has too few edges, GraphError if the split cannot be written.
         """
         return None
 

@@ -93,11 +93,8 @@ class _MachineStore:
 def open_rows(features: FeatureStoreConfig, graph: Graph, group: Group) -> ShardedStore | None:
     """Open the rows that are sharded over machines; None unless ``features=shared``.
 
-    All processes call this at the same time, and raise equal errors.
-
-    Raises:
-        ConfigError: there is a single machine, or the machines' stores are not the parts of one
-            partition, each on one machine.
+    All processes call this at the same time, and raise equal errors: ConfigError if there is a
+    single machine, or the stores are not the parts of one partition, each on one machine.
     """
     if not isinstance(features, SharedFeaturesConfig):
         return None
@@ -137,14 +134,7 @@ def open_rows(features: FeatureStoreConfig, graph: Graph, group: Group) -> Shard
 
 
 def check_parts(machines: Sequence[_MachineStore]) -> None:
-    """Raise unless the machines have the parts of one partition, each part once.
-
-    Args:
-        machines: description by each process, in the order of ranks.
-
-    Raises:
-        ConfigError: names the missing or repeated part, or both partitions.
-    """
+    """Raise ConfigError unless the machines have the parts of one partition, each part once."""
     first = machines[0]
     for rank, store in enumerate(machines):
         for name, value, value0 in (
@@ -179,11 +169,7 @@ def check_parts(machines: Sequence[_MachineStore]) -> None:
 def open_sharded_tier(
     rows: ShardedStore, options: SharedFeaturesConfig, inputs: TierInputs
 ) -> OpenedTier:
-    """Open the tiered store of this worker above ``rows``, which are sharded over the machines.
-
-    Raises:
-        ConfigError: the rows of a step exceed the memory.
-    """
+    """Open the tiered store of this worker above ``rows``, which are sharded over the machines."""
     group, sample = inputs.group, inputs.sample()
 
     def plan(samples: Sequence[SampledBatches]) -> BufferPlan:
@@ -223,11 +209,7 @@ def _effect(rows: ShardedStore, values: Any, sample: SampledBatches) -> SourceEf
 def _plan_remote_rows(
     rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> BufferPlan | None:
-    """Plan a buffer for remote rows, next to this machine's shard; None: a step does not fit.
-
-    Raises:
-        ConfigError: this machine has no rows, and the remote rows of a step exceed the memory.
-    """
+    """Plan a buffer for remote rows, next to this machine's shard; None: a step does not fit."""
     free = memory_bytes - rows.num_own * rows.row_bytes
     try:
         sizes = _sizes(rows, sample, free, horizon)
@@ -258,11 +240,7 @@ def _plan_remote_rows(
 def _plan_over_disk(
     rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> BufferPlan:
-    """Plan a buffer for rows of all machines, with this machine's shard on disk.
-
-    Raises:
-        ConfigError: the rows of a step exceed the memory.
-    """
+    """Plan a buffer for rows of all machines, with this machine's shard on disk."""
     sizes = _sizes_with_exchange(sample, rows.num_rows, rows.row_bytes, memory_bytes, horizon)
     disk = DiskShardInfo.of(rows)
     planner = TierPlanner(

@@ -115,10 +115,7 @@ class TierInputs:
         return sample, memory, self.horizon(options.window)
 
     def horizon(self, window: int | None) -> Horizon:
-        """Return how far the store looks ahead: ``window`` steps, or None for the maximum.
-
-        Resource management decides as many steps ahead.
-        """
+        """Return how far the store, and resource management, look ahead; None for the maximum."""
         if window is None and self.deterministic:
             window = _DETERMINISTIC_WINDOW
         return Horizon(
@@ -166,9 +163,7 @@ class TierInputs:
 def open_disk_tier(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTier:
     """Open the tiered store of this worker, which the workers of a machine share.
 
-    Raises:
-        ConfigError: the features are in no file, or the rows of a step exceed the memory.
-        OSError: the file cannot be read.
+    ConfigError if the features are in no file, or the rows of a step exceed the memory.
     """
     graph, group, sample = inputs.graph, inputs.group, inputs.sample()
 
@@ -193,12 +188,7 @@ def _plan_buffer(
     memory_bytes: int,
     group: Group,
 ) -> BufferPlan:
-    """Size the buffer of a machine's workers for ``sample``, and choose its policy and rows.
-
-    Raises:
-        ConfigError: the rows of a step exceed the memory.
-        OSError: the file cannot be read.
-    """
+    """Size the buffer of a machine's workers for ``sample``, and choose its policy and rows."""
     file = features_file(graph)
     source = DiskRows.of(graph, max_gap_bytes=max_read_gap(file))
     row_bytes = source.width * source.dtype.itemsize
@@ -258,18 +248,10 @@ def memory_left(
     name: str = "disk",
     cached_bytes: int = 0,
 ) -> int:
-    """Return the bytes that rows may take, over all workers of this machine.
+    """Return the bytes that rows may take, over all workers of this machine, or raise ConfigError.
 
     It is the available memory minus the topology that sampling reads in memory, mini-batches in
     flight, a reserve, and ``cached_bytes`` of rows that are in memory already.
-
-    Args:
-        sample: sampled mini-batches of the workers.
-        name: value of ``features``, for messages.
-        cached_bytes: bytes of rows in memory.
-
-    Raises:
-        ConfigError: no memory is left.
     """
     memory = read_memory()
     num_in_flight = MAX_WINDOW + MAX_IN_FLIGHT + prefetch_depth + sample.device_window

@@ -1,7 +1,4 @@
-"""Dynamic resource management: times of decisions, decisions, and their state in checkpoints.
-
-A decision is a pure function of stage times that are equal in every worker.
-"""
+"""Dynamic resource management: decisions, pure functions of equal stage times, and their state."""
 
 from __future__ import annotations
 
@@ -51,20 +48,17 @@ def rebalance(
     """Make one decision of dynamic resource management (HyScale-GNN, section IV-A).
 
     Algorithm 1 chooses the kind of move. If it chooses ``balance_thread``, seeds move instead if
-    that promises more. The reason is a difference from the paper: there one CPU task serves all
-    devices, here every worker has its own, so a late CPU task may result from the worker's share.
-    Seeds also move if no thread can, for example on two cores, where every task has one. If an
-    accelerator and the host can both sample the accelerator's mini-batches, samples move like
-    seeds.
+    that promises more: in the paper one CPU task serves all devices, here every worker has its own,
+    so a late CPU task may result from the worker's share. Seeds also move if no thread can, for
+    example on two cores, where every task has one. If an accelerator and the host can both sample
+    the accelerator's mini-batches, samples move like seeds.
 
-    ``Damping`` makes the plans converge. A move below the dead band is not made. Seeds go a smaller
-    part of their way after each change of direction. A thread move that did not speed up its
-    receiver, or slowed the step, is reversed and not repeated for a while. A useful thread move is
-    not reversed for a while.
+    ``Damping`` makes the plans converge: it has a dead band, seeds go a smaller part of their way
+    after each change of direction, and a thread move is not reversed for a while. One that did not
+    speed up its receiver, or slowed the step, is reversed and not repeated for a while.
 
     Args:
         stages: stage times of each device, in seconds.
-        damping: memory of the last decision.
         movable: whether seeds may move between devices; threads always may.
         counted: whether the times are of counted work, which the move's line then states.
         sampled: sampling times of each device and of the host for it; None: no device shares
@@ -161,15 +155,10 @@ class RebalancerState:
 
     @classmethod
     def from_values(cls, plan: DevicePlan, values: Any, *, step: int) -> RebalancerState:
-        """Rebuild a state from ``to_values``.
+        """Rebuild a state from ``to_values``; ValueError if they describe no state under ``plan``.
 
-        Args:
-            plan: the plan of ``step``. Its seed limits, which may differ from the limits in
-                ``values``, apply to pending plans.
-            step: the first step to train.
-
-        Raises:
-            ValueError: the values do not describe a state under ``plan``.
+        ``plan`` is the plan of ``step``, the first step to train. Its seed limits, which may differ
+        from the limits in ``values``, apply to pending plans.
         """
         stored = decode(_StateValues, _drop_version_0_2_steps(values), source="drm")
         pending = tuple((first, _plan(plan, entry)) for first, entry in stored.pending)
@@ -288,13 +277,9 @@ class Rebalancer:
         counted: bool = False,
         state: RebalancerState = _INITIAL_STATE,
     ) -> None:
-        """Start with the plans of ``schedule``.
+        """Start with the plans of ``schedule``, and with ``state`` before ``first_step``.
 
-        Args:
-            first_step: the first step to train.
-            lead_steps: number of steps that are prepared ahead.
-            counted: whether times are of counted work, which are valid from the first step on.
-            state: state of resource management before ``first_step``.
+        Times are of counted work if ``counted``, and then valid from the first step on.
         """
         self._schedule = schedule
         self._lead_steps = lead_steps

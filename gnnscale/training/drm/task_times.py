@@ -86,12 +86,9 @@ class TaskTimes:
     def for_device(
         cls, share: DeviceShare, stages: StageTimes, sampled: SampleTimes = SampleTimes()
     ) -> TaskTimes:
-        """Return the task times of one device.
+        """Return the task times of one device, by the plan's share and stage times in seconds.
 
-        Args:
-            share: the device's share of the plan.
-            stages: its stage times, in seconds.
-            sampled: its sampling times, used if the host samples some of its mini-batches.
+        ``sampled`` times are used if the host samples some of its mini-batches.
         """
         device = share.device
         train = "train_cpu" if device.on_host else "train_accel"
@@ -112,10 +109,7 @@ class TaskTimes:
         return cls(load=stages.load, transfer=stages.transfer, **times)
 
     def tasks(self) -> dict[str, float]:
-        """Return the existing tasks by the paper's names, for Algorithm 1.
-
-        This is line 1 of Algorithm 1: T_Accel = max(T_Tran, T_TA).
-        """
+        """Return the existing tasks by the paper's names: line 1, T_Accel = max(T_Tran, T_TA)."""
         times = {
             T_SC: self.sample_cpu,
             T_SA: self.sample_accel,

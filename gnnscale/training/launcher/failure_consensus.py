@@ -27,17 +27,12 @@ class FailureConsensus:
     """Consensus on the process that has ended, after some connections are closed.
 
     A process that loses a peer closes its own connections, so its neighbors lose a live process.
-    Therefore the process calls all others. Each answers from a separate thread, or has left the
-    reason of its end. The first process with a conclusion decides for all.
+    Therefore it calls all others: each answers from a separate thread, or has left the reason of
+    its end. The first process with a conclusion decides for all.
     """
 
     def __init__(self, group: Group, names: Sequence[str], *, job: int) -> None:
-        """Connect to the store; all processes call this at the same time.
-
-        Args:
-            names: names of all processes, in the order of ranks.
-            job: number of the run in its sweep.
-        """
+        """Connect to the store, all processes at the same time, as ``job`` of a sweep."""
         self._rank, self._names = group.rank, names
         # The store is in torchrun, or in the process of rank 0, and ends with it.
         self._torchruns = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"

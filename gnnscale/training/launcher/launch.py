@@ -80,18 +80,8 @@ def launch(
     """Train with a worker process for each device of the plan, and return the result.
 
     If CPU workers do not shorten the steps, the run starts again without them. No process is left
-    when this returns or raises.
-
-    Args:
-        config: options of the run.
-        directory: the run directory.
-        observer: receives every step and epoch.
-        options: ``config`` as plain values.
-
-    Raises:
-        ConfigError: as in ``train``.
-        GraphError: the graph store cannot be made.
-        WorkerError: a worker failed, died or stalled; the message names it and the reason.
+    when this returns or raises. ``options`` are ``config`` as plain values. WorkerError if a worker
+    failed, died or stalled; the message names it and the reason.
     """
     result = _launch(_with_sized_caches(config, options), directory, observer, options=options)
     dropped = None
@@ -248,13 +238,7 @@ def _handle_message(
 
 
 def _failure_of_ended(process: WorkerProcess, kills: KillCounts, lost_page: str | None) -> Failure:
-    """Return why a process ended without a result.
-
-    Args:
-        process: the process.
-        kills: kill counts of the system at the start of the run.
-        lost_page: line about a shortened mapped file, as left by the process; None: it left none.
-    """
+    """Return why a process ended without a result; ``lost_page``: line that it left, if any."""
     code = process.exit_code(timeout=1)
     if code == LOST_PAGE and lost_page is not None:
         message = f"process {process.pid} has lost a page of a mapped file: {lost_page}"

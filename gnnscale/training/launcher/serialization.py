@@ -1,9 +1,9 @@
 """Pickling of a run's options for its workers, with classes and functions by name.
 
-Classes of the launching program are in ``__main__``, which a worker does not have. If options name
-such a class, the worker imports the program under another name, as ``multiprocessing`` does, so
-that code below ``if __name__ == "__main__":`` does not run again. A class that an option names as
-``FILE.py:NAME`` or ``MODULE:NAME`` is loaded by this name in the worker.
+If options name a class of the launching program's ``__main__``, the worker imports the program
+under another name, as ``multiprocessing`` does, so that code below ``if __name__ == "__main__":``
+does not run again. A class that an option names as ``FILE.py:NAME`` or ``MODULE:NAME`` is loaded by
+this name.
 """
 
 from __future__ import annotations
@@ -37,11 +37,7 @@ def program_data() -> dict[str, Any]:
 
 
 def dump(options: Any) -> bytes:
-    """Pickle ``options``.
-
-    Raises:
-        ConfigError: they contain a class or a function that workers cannot import.
-    """
+    """Pickle ``options``; ConfigError for a class or function that workers cannot import."""
     content = io.BytesIO()
     try:
         _Pickler(content).dump(options)
@@ -54,8 +50,7 @@ def dump(options: Any) -> bytes:
 def load(content: bytes, program: Mapping[str, Any]) -> Any:
     """Unpickle ``content`` of ``dump``, in a worker of the process with ``program``.
 
-    Raises:
-        ImportError, AttributeError: a class can be imported only by the process that pickled it.
+    ImportError or AttributeError if only the process that pickled a class can import it.
     """
     unpickler = _Unpickler(io.BytesIO(content))
     unpickler.program = dict(program)
@@ -65,11 +60,7 @@ def load(content: bytes, program: Mapping[str, Any]) -> Any:
 
 
 def refuse_while_imported() -> None:
-    """Raise if a worker of another run is importing the program.
-
-    Raises:
-        ConfigError: the program starts a run when it is imported.
-    """
+    """Raise ConfigError if the program starts a run while a worker of another run imports it."""
     if _importing:
         raise ConfigError(
             "the program starts a run when workers import it; start the run below "

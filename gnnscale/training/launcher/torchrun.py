@@ -58,19 +58,11 @@ def train_rank(
 ) -> TrainResult:
     """Train the part of this process, whose rank is its device's position in the plan.
 
-    ``torchrun`` starts the processes, and ends all of them when one fails.
-
-    Args:
-        open_run: opens the run of this process, as one of a group.
-        observer: receives all events, on rank 0.
-        devices: devices of the plan, by rank.
-        options: options of the run as plain values, which must be equal in all processes.
-        job: number of the run in its sweep.
-
-    Raises:
-        ConfigError: as in ``train``; the number of processes differs from the number of devices; or
-            the processes have different options, releases or graphs.
-        PeerLostError: another process has ended or stalled.
+    ``torchrun`` starts the processes, and ends all of them when one fails. ``observer`` receives
+    all events, on rank 0; ``options``, as plain values, must be equal in all processes; ``job`` is
+    the number of the run in its sweep. ConfigError if the processes have different options,
+    releases or graphs, or are more or fewer than the devices; PeerLostError if another has ended or
+    stalled.
     """
     _exit_with_torchrun()
     if runtime.deterministic:
@@ -86,10 +78,7 @@ def train_rank(
 
 
 def _exit_with_torchrun() -> None:
-    """Let the system send SIGTERM when torchrun's process ends, even if it is killed.
-
-    Otherwise other machines would continue with this process, and torchrun could not restart it.
-    """
+    """Let the system send SIGTERM when torchrun's process ends, so that no machine continues."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -105,8 +94,8 @@ def monitoring_peers(
     """Monitor the other processes of torchrun, and publish heartbeats, in a ``with`` block.
 
     When a process stalls, every other process closes its connections, so that its waiting calls
-    raise a ``PeerLostError`` with the reason. When a process ends, the error of its peers names it.
-    torchrun then ends all processes.
+    raise a ``PeerLostError`` with the reason, and torchrun ends all. When a process ends, the error
+    of its peers names it.
     """
     STATUS.verdict = None
     if group.size == 1:
@@ -148,10 +137,7 @@ def _with_machines(group: Group, names: Sequence[str]) -> list[str]:
 
 
 def _end_process(verdict: str) -> None:
-    """Kill this process, which hangs in its own work or in a send that gloo never gives up.
-
-    gloo loses a send whose connection closes while it is being queued (seen with torch 2.13).
-    """
+    """Kill this process, which hangs in its own work or in a send that gloo lost (torch 2.13)."""
     log.error(verdict)
     os.kill(os.getpid(), signal.SIGKILL)
 

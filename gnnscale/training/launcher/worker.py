@@ -61,10 +61,7 @@ class Messages:
 
 
 class _Forwarder(RunObserver):
-    """Observer that sends every event to the launching process.
-
-    If ``may_stop`` is set, the launching process replies to each epoch.
-    """
+    """Observer that sends events to the launching process, which may reply to epochs."""
 
     def __init__(self, messages: Messages, replies: SimpleQueue[bytes], *, may_stop: bool) -> None:
         self._messages = messages
@@ -118,12 +115,8 @@ def work(task: WorkerTask, connection: Connection, replies: SimpleQueue[bytes]) 
     """Train one device's part, report through ``connection``, and end the process.
 
     Messages are pairs of an event's name and its content: the methods of an observer (from rank 0),
-    ``log``, and finally ``done`` with the result or ``failed`` with a Failure.
-
-    Args:
-        task: arguments of the worker.
-        connection: connection to the launching process.
-        replies: replies to finished epochs: whether training ends.
+    ``log``, and finally ``done`` with the result or ``failed`` with a Failure. ``replies`` to
+    finished epochs tell whether training ends.
     """
     _end_without_memory()
     messages = Messages(connection)
@@ -184,8 +177,7 @@ def report_error(error: BaseException, messages: Messages) -> int:
 def _end_without_memory() -> None:
     """End the process when a thread dies of a MemoryError; its peers would wait forever.
 
-    A new thread may not get its first Python frame. Therefore a running thread handles the
-    exceptions, and native code passes them to it.
+    A new thread may not get its first Python frame, so a running thread handles the exceptions.
     """
     thrown: SimpleQueue[Any] = SimpleQueue()
     sys.unraisablehook = threading.excepthook = thrown.put

@@ -81,12 +81,7 @@ def device_workloads(
     effects: Sequence[CacheEffect],
     graph: Graph,
 ) -> list[Workload]:
-    """Return the workload of each device.
-
-    Args:
-        effects: memory and hit rates of each device's cache.
-        graph: the graph, which a device may hold in its own memory.
-    """
+    """Return the workload of each device, by the ``effects`` of its cache or resident ``graph``."""
     workload = replace(
         workload,
         preaggregated=options.preaggregated,
@@ -122,12 +117,7 @@ _STEPS, _BUDGET_S = 3, 0.5
 
 
 class PlanModel:
-    """Performance model of one run (section V), which proposes plans and predicts step times.
-
-    Attributes:
-        options: options that fix parts of the plan.
-        devices: the trainers, in the order of ranks.
-    """
+    """Performance model of one run (section V), which proposes plans and predicts step times."""
 
     def __init__(
         self,
@@ -142,18 +132,15 @@ class PlanModel:
         effects: Sequence[CacheEffect],
         source: SourceEffect | None = None,
     ) -> None:
-        """Measure the workload of mini-batches.
+        """Measure the workload of mini-batches; ConfigError if a device cannot hold its seeds.
 
-        Rates are from ``gnnscale doctor calibrate=true``, or else from a quick estimate. With
-        ``runtime.deterministic`` they are nominal.
+        Rates are from ``gnnscale doctor calibrate=true``, or else from a quick estimate; nominal
+        with ``runtime.deterministic``.
 
         Args:
             group: the workers, possibly on several machines of the same kind.
             effects: memory and hit rates of each device's cache.
             source: cost of rows outside host memory. None: all rows are in memory.
-
-        Raises:
-            ConfigError: a device cannot hold the seeds that the order assigns to it.
         """
         self.devices = tuple(devices)
         self.options = options
@@ -230,8 +217,7 @@ class PlanModel:
     def step_bytes(self, plan: DevicePlan) -> StepBytes | None:
         """Return the bytes that a step of ``plan`` moves with data parallelism and with P3.
 
-        None: there is one device, the first layer cannot be split (see ``StepBytes``), or its rows
-        are preaggregated.
+        None: there is one device, or the first layer is preaggregated or cannot be split.
         """
         first = self._first
         preaggregated = self.options.preaggregated
@@ -292,8 +278,8 @@ def with_measured_step(
 ) -> Workload:
     """Return ``workload`` with the ratio of measured to predicted time of a step.
 
-    A slice of one device's size is propagated forward and backward a few times. Weights and random
-    state are restored. Profiling corrects the remaining error.
+    A slice of one device's size is propagated forward and backward a few times, after which weights
+    and random state are restored. Profiling corrects the remaining error.
     """
     assert workload.counted is not None
     count = max(1, options.batch_size // num_devices)

@@ -48,20 +48,14 @@ class PlanSearch:
     after three profiles; the fastest plan is chosen. Nothing is profiled if the run is short, has a
     single possible plan, or reads rows from disk, since its memory fills during training.
 
-    Attributes:
-        plan: the current proposal, and finally the choice.
-        predicted: prediction of ``plan`` by the model, with all corrections so far.
+    ``plan`` is the current proposal, and finally the choice; ``predicted`` is the prediction of it
+    by the model, with all corrections so far.
     """
 
     def __init__(
         self, model: PlanModel, order: SeedOrder, saved_plan: Sequence[dict[str, Any]] | None
     ) -> None:
-        """Propose a plan, which is the choice if ``runtime.deterministic`` is set.
-
-        Args:
-            saved_plan: the plan of a resumed run, as plain values, which is the choice; None:
-                search.
-        """
+        """Propose a plan; of a deterministic run, or a saved plan, it is the choice."""
         options = model.options
         self._model = model
         self._num_steps = options.epochs * order.steps_per_epoch
@@ -135,8 +129,7 @@ class PlanSearch:
     def _worthwhile_ratio(self, plan: DevicePlan) -> float:
         """Return the fraction of the fastest step below which a prediction justifies profiling.
 
-        Resource management corrects a wrong choice between several devices, but not for a single
-        device.
+        Resource management corrects a wrong choice only between several devices.
         """
         if len(self._model.devices) > 1:
             return _WORTHWHILE
@@ -152,11 +145,7 @@ def agree_on_plan(
 ) -> DevicePlan:
     """Profile the proposals of ``search`` until it has converged, and return its choice.
 
-    Every worker calls this at the same time.
-
-    Args:
-        search: the search, on rank 0; None on other ranks.
-        profile: profiles a plan on this worker's device.
+    Every worker calls this at the same time, with a ``search`` on rank 0 only.
     """
     while True:
         proposal = search and (search.plan.to_values(), search.converged)

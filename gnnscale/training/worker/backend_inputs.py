@@ -43,11 +43,8 @@ def backend_inputs(
 ) -> BackendInputs:
     """Return the inputs of the backend of this worker.
 
-    Args:
-        loader: loads features at the host.
-        cache: cache of this device; None: it has none.
-        device_driven: workers with device-driven steps; None: steps are host-driven.
-        batch_size: seeds of a mini-batch, summed over the devices.
+    ``loader`` loads features at the host; ``cache`` is of this device, if any; ``device_driven`` is
+    None for host-driven steps; ``batch_size`` is summed over the devices.
     """
     task = data.task
     step_inputs = None

@@ -76,8 +76,7 @@ class WorkerDevice:
     def rank0_reads(self) -> AbstractContextManager[None]:
         """Let rank 0 read ``store`` within the ``with`` block; every worker enters the block.
 
-        If rows are sharded over machines, the other workers first serve rank 0's reads, and then
-        enter their block.
+        If rows are sharded over machines, the other workers first serve rank 0's reads.
         """
         return nullcontext() if self.rows is None else self.rows.rank0_reads()
 
@@ -86,10 +85,7 @@ class WorkerDevice:
     ) -> WorkerStep:
         """Return the training step of a profiling run, whose ``optimizer`` is discarded.
 
-        Args:
-            model: the model that this device trains.
-            optimizer: updates ``model`` during profiling.
-            solo: whether this device alone trains, with device-driven steps.
+        ``solo``: this device alone trains, with device-driven steps.
         """
         if solo or owns_steps(self.devices):
             group = SINGLE_PROCESS if solo else self.group

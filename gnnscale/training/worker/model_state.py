@@ -60,10 +60,7 @@ class TrainInputs:
 
     @property
     def columns(self) -> Sequence[tuple[int, int]] | None:
-        """Feature columns ``[first, end)`` of each device under P3.
-
-        None: every device has all columns.
-        """
+        """Feature columns ``[first, end)`` of each device under P3; None: every device has all."""
         return None if self.partition is None else self.partition.parts.columns
 
 
@@ -89,11 +86,7 @@ class ModelState:
         data: TrainInputs,
         group: Group,
     ) -> ModelState:
-        """Build the model, whose initial weights the run's seed determines, and its optimizer.
-
-        Args:
-            features: options of the feature rows, which the model may learn.
-        """
+        """Build the model, by the run's seed and with learned ``features``, and its optimizer."""
         if group.is_rank0 and isinstance(options, CustomModel):
             sizes = {"num_features": data.graph.num_features, "num_classes": data.graph.num_classes}
             options.warn_unless_built_again(**sizes)

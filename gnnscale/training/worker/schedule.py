@@ -45,12 +45,8 @@ def plan_layout(
 ) -> RunLayout:
     """Let rank 0 search for a plan, which all workers profile, or use the plan of a checkpoint.
 
-    Args:
-        saved_plan: the plan of a resumed run, as plain values; None: search for a plan.
-
-    Raises:
-        ConfigError: a device cannot hold its part.
-        ProcessorsDropped: the CPU workers do not shorten the steps.
+    ``saved_plan`` has plain values. ConfigError if a device cannot hold its part, ProcessorsDropped
+    if the CPU workers do not shorten the steps.
     """
     start = time.perf_counter()
     search = None
@@ -151,15 +147,7 @@ def _drop_cpu(
     step_with_s: float | None,
     profile: Callable[[], PlanProfile],
 ) -> None:
-    """Profile the accelerator without the CPU workers, and drop them if that is no slower.
-
-    Args:
-        step_with_s: seconds of a step under the chosen plan; None: nothing was profiled.
-        profile: profiles the accelerator without the CPU workers.
-
-    Raises:
-        ProcessorsDropped: in every worker.
-    """
+    """Profile the accelerator without the CPU workers, and drop them if that is no slower."""
     position = device.solo_position
     if step_with_s is None or position is None:
         return
@@ -218,12 +206,7 @@ class BatchSchedule:
         first_step: int,
         management: RebalancerState,
     ) -> BatchSchedule:
-        """Start the stages at ``first_step`` under ``plan``.
-
-        Args:
-            first_step: the first step to train, counted over all epochs from 0.
-            management: state of resource management in the checkpoint, or an initial one.
-        """
+        """Start the stages at ``first_step``, counted over all epochs from 0, under ``plan``."""
         share, depth = plan.shares[group.rank], options.prefetch_depth
         lead_steps = _lead_steps(options, data, device, group, plan)
         managed = manages(options, plan)
@@ -277,8 +260,8 @@ class BatchSchedule:
     def paused(self) -> AbstractContextManager[None]:
         """Start no stage of later steps within the ``with`` block, which no epoch's time includes.
 
-        The stages continue if workers exchange rows or share a buffer of rows: a paused stage would
-        block another worker, whose epoch time would include the wait.
+        The stages continue if workers exchange rows or share a buffer of rows, whose other users a
+        paused stage would block.
         """
         shares_pool = self.device.tier is not None and self.group.local_size > 1
         exchanges = self.device.stages.exchanges or self.device.rows is not None

@@ -94,10 +94,7 @@ class TrainState:
         """Whether a checkpoint is due after ``step``; False on ranks other than 0, which decides.
 
         ``step`` must update the weights, because a checkpoint has no gradients. The last step of an
-        epoch has a separate decision.
-
-        Raises:
-            OSError: the last checkpoint could not be written.
+        epoch has a separate decision. OSError if the last checkpoint could not be written.
         """
         if not self.group.is_rank0:
             return False
