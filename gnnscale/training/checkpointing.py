@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gnnscale.run.checkpoint import LAST
 from gnnscale.run.checkpoint.reader import SavedRun, WorkerPart, not_of_this_run
+from gnnscale.run.checkpoint.resume import epochs_before
 from gnnscale.run.history import History
 from gnnscale.run.records import EpochRecord, EpochSums, best_epoch, best_number
 from gnnscale.training.drm.rebalancer import RebalancerState
@@ -34,7 +35,7 @@ def resume(state: TrainState) -> SavedRun | None:
     if saved.sums is not None:
         _resume_inside(state, saved, saved.sums)
     if state.group.is_rank0:
-        records, progress.unvalidated = state.checkpoint.epochs_before(saved)
+        records, progress.unvalidated = epochs_before(state.checkpoint.directory, saved)
         progress.history = History(records)
         best = best_epoch(records, state.metric)
         if saved.sums is None and best == saved.epoch:
@@ -48,7 +49,7 @@ def resume(state: TrainState) -> SavedRun | None:
 
 def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
     """Restore this worker's part of an interrupted epoch; under another plan, only totals."""
-    options = state.checkpoint.options
+    options = state.checkpoint.run.options
     if saved.config.get("device_plan") != options.get("device_plan"):
         state.progress.resumed = replace(sums, devices=())
         return
@@ -65,9 +66,9 @@ def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
 
 def restore_management(state: TrainState, saved: SavedRun) -> RebalancerState:
     """Return the state of resource management in the checkpoint; ConfigError if it does not fit."""
-    values = saved.management_for(state.checkpoint.options)
+    values = saved.management_for(state.checkpoint.run.options)
     if values is None:
-        if state.group.is_rank0 and saved.plan_for(state.checkpoint.options) is not None:
+        if state.group.is_rank0 and saved.plan_for(state.checkpoint.run.options) is not None:
             log.info("resume: the checkpoint has no resource management, which begins anew")
         return RebalancerState()
     try:

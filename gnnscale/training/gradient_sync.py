@@ -187,7 +187,7 @@ class StepTotals:
         cls,
         outcome: BatchOutcome | None,
         stages: StageTimes,
-        counted: tuple[StageTimes] | None,
+        counted: StageTimes | None,
         *,
         checkpoint: bool,
     ) -> StepTotals:
@@ -198,7 +198,7 @@ class StepTotals:
             num_vertices=outcome.num_vertices if outcome else 0,
             stages=(stages,),
             traffic=(outcome.traffic if outcome else NO_TRAFFIC,),
-            counted=counted,
+            counted=None if counted is None else (counted,),
             checkpoint=checkpoint,
         )
 
@@ -329,10 +329,7 @@ class Synchronizer:
         """
         self._backend.copy_gradients(self._gradients)
         if self._group.size == 1:
-            counted_times = None if counted is None else (counted,)
-            totals = StepTotals.of_single_device(
-                outcome, stages, counted_times, checkpoint=checkpoint
-            )
+            totals = StepTotals.of_single_device(outcome, stages, counted, checkpoint=checkpoint)
         else:
             self._control.write(outcome, stages, counted or StageTimes(), checkpoint=checkpoint)
             if self._own_collective:

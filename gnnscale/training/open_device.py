@@ -48,8 +48,7 @@ from gnnscale.training.pipeline.step import TrainStep, WorkerStep
 from gnnscale.training.planning.cost_estimates import PlanOptions, counted_work
 from gnnscale.training.planning.drop_cpu import accelerator_position
 from gnnscale.training.preaggregation import open_aggregated
-from gnnscale.training.worker.backend_inputs import DeviceDriven, backend_inputs
-from gnnscale.training.worker.device import WorkerDevice
+from gnnscale.training.worker.device import DeviceDriven, WorkerDevice, backend_inputs
 from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
 log = logging.getLogger(__name__)

@@ -44,21 +44,13 @@ class EpochCounters:
         """Start at zero, or continue from ``sums`` with a clock that includes their seconds."""
         devices = sums.devices if sums is not None else ()
         totals = devices or [records.DeviceTotals() for _ in range(num_devices)]
-        counters = cls(
+        names = ("num_batches", "num_seeds", "num_edges", "num_vertices", "loss")
+        return cls(
             seeds_of=[device.num_seeds for device in totals],
             stages_of=[replace(device.stages) for device in totals],
             traffic_of=[device.traffic for device in totals],
-        )
-        if sums is None:
-            return counters
-        return replace(
-            counters,
-            num_batches=sums.num_batches,
-            num_seeds=sums.num_seeds,
-            num_edges=sums.num_edges,
-            num_vertices=sums.num_vertices,
-            loss=sums.loss,
-            start=time.perf_counter() - sums.seconds,
+            start=time.perf_counter() - (0.0 if sums is None else sums.seconds),
+            **({} if sums is None else {name: getattr(sums, name) for name in names}),
         )
 
     def count(self, *, num_seeds: int, num_edges: int, num_vertices: int, loss: float) -> None:

@@ -19,6 +19,7 @@ from gnnscale.ops import keep_freed_memory
 from gnnscale.run import artifacts as run_artifacts
 from gnnscale.run.artifacts import RunArtifact
 from gnnscale.run.checkpoint.replicas import CheckpointReplicas
+from gnnscale.run.checkpoint.resume import RunIdentity
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.config import RunConfig, lists_problem
 from gnnscale.run.inputs import check_feature_dtype, checked_order, describe_use
@@ -107,20 +108,22 @@ def _open(
     candidates = data.task.candidates if isinstance(data.task, LinkTask) else None
     checkpoint = RunCheckpoint(
         directory=directory,
-        options=with_detected_devices(config, options),
+        run=RunIdentity(
+            options=with_detected_devices(config, options),
+            optimizer=config.optimizer,
+            device_plan=config.device_plan,
+            batch_size=config.batch_size,
+            graph=data.graph,
+            partition=partition,
+            candidates=None if candidates is None else candidates.content,
+        ),
         runtime=config.runtime,
         task=config.task,
-        optimizer=config.optimizer,
-        device_plan=config.device_plan,
         epochs=config.epochs,
-        batch_size=config.batch_size,
         restarts=group.restarts,
         copies=CheckpointReplicas.open(directory, group, options)
         if config.runtime.checkpoint
         else None,
-        graph=data.graph,
-        partition=partition,
-        candidates=None if candidates is None else candidates.content,
     )
     is_complete = config.exchange is None and device.store.columns is None
     return train_state.TrainState(
@@ -237,7 +240,7 @@ def _begin(state: train_state.TrainState, *, resumes: bool) -> None:
     elif group.is_rank0:
         state.checkpoint.begin()
     device.backend.load_state()
-    saved_plan = None if saved is None else saved.plan_for(state.checkpoint.options)
+    saved_plan = None if saved is None else saved.plan_for(state.checkpoint.run.options)
     state.layout = schedule.plan_layout(
         options, data, state.learning, device, group, saved_plan or None
     )

@@ -21,8 +21,7 @@ from gnnscale.nn import TrainableModel
 from gnnscale.nn.optim.dense import restore_optimizer
 from gnnscale.planner import Device, DevicePlan
 from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA
-from gnnscale.run.checkpoint.file import load_checkpoint, pack
-from gnnscale.run.checkpoint.tensor_checks import check_optimizer_state, check_weights
+from gnnscale.run.checkpoint.file import check_optimizer_state, check_weights, load_checkpoint, pack
 from gnnscale.run.records import EpochRecord, EpochSums
 
 #: Maximum bytes of a line of a run.

@@ -208,9 +208,8 @@ class LinkPrediction(TaskConfig):
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
         """Open the edge split and the candidates."""
-        from gnnscale.run.tasks.candidates import read_candidates, with_candidate_destinations
         from gnnscale.run.tasks.edge_split import open_split
-        from gnnscale.run.tasks.links import LinkTask
+        from gnnscale.run.tasks.links import LinkTask, read_candidates, with_candidate_destinations
 
         assert split_path is not None
         split, candidates = open_split(split_path, graph), None

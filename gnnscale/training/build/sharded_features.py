@@ -26,7 +26,6 @@ from gnnscale.features.sharded.disk_shard import (
 from gnnscale.features.sharded.exchange import owners_of
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.buffer import MappedRows, RowSource, slots_of_file
-from gnnscale.features.tiered.planner import TierPlanner
 from gnnscale.features.tiered.policies import RemoteOnlyPolicy
 from gnnscale.features.tiered.setup import BufferPlan, open_buffer
 from gnnscale.features.tiered.sizing import Horizon, SampledBatches, TierSizes, size_tier
@@ -35,7 +34,7 @@ from gnnscale.graph import Graph
 from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.graph.store_format import read_meta
 from gnnscale.planner.cost_model.workload import SourceEffect
-from gnnscale.training.build.tiered_features import OpenedTier, TierInputs
+from gnnscale.training.build.tiered_features import OpenedTier, TierInputs, tier_planner
 
 log = logging.getLogger(__name__)
 
@@ -219,13 +218,9 @@ def _plan_remote_rows(
         return None
     file = _mapped_shard(rows)
     policy = horizon.policy(sizes, sample.num_workers)
-    planner = TierPlanner(
-        RemoteOnlyPolicy(policy, rows.local_indices, num_kept=sizes.num_kept),
-        num_kept=sizes.num_kept,
-        num_staged=sizes.num_staged,
-        window=sizes.window * sample.num_workers,
-        num_fixed=0 if file is None else slots_of_file(file),
-    )
+    remote_policy = RemoteOnlyPolicy(policy, rows.local_indices, num_kept=sizes.num_kept)
+    num_fixed = 0 if file is None else slots_of_file(file)
+    planner = tier_planner(remote_policy, sizes, sample, num_fixed=num_fixed)
     values = {"over_disk": False, "own_share": 0.0, "own_s": 0.0}
     return BufferPlan(
         source=rows,
@@ -243,12 +238,7 @@ def _plan_over_disk(
     """Plan a buffer for rows of all machines, with this machine's shard on disk."""
     sizes = _sizes_with_exchange(sample, rows.num_rows, rows.row_bytes, memory_bytes, horizon)
     disk = DiskShardInfo.of(rows)
-    planner = TierPlanner(
-        horizon.policy(sizes, sample.num_workers),
-        num_kept=sizes.num_kept,
-        num_staged=sizes.num_staged,
-        window=sizes.window * sample.num_workers,
-    )
+    planner = tier_planner(horizon.policy(sizes, sample.num_workers), sizes, sample)
     own_share, own_s = disk.local_share(rows, sizes.misses, sample.num_workers)
     values = {"over_disk": True, "own_share": own_share, "own_s": own_s}
     return BufferPlan(

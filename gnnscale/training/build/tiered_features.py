@@ -60,11 +60,7 @@ _DETERMINISTIC_WINDOW = 8
 def chosen_tier(
     features: FeatureStoreConfig, graph: Graph, *, may_choose: bool
 ) -> DiskFeaturesConfig | None:
-    """Return how rows are read from disk; None: rows are read in memory.
-
-    With ``features=host``, rows are read from disk if they exceed the memory and ``may_choose``
-    allows it.
-    """
+    """Return how rows are read from disk, by option or as they exceed memory; None if not."""
     if isinstance(features, DiskFeaturesConfig):
         return features
     may_choose = may_choose and type(features) is HostFeaturesConfig
@@ -201,17 +197,25 @@ def _plan_buffer(
         ordered = np.argsort(-horizon.priority, kind="stable")
         static_rows = ordered[: sizes.num_kept].astype(graph.indices.dtype)
         policy = StaticPolicy(len(ordered), static_rows)
-    planner = TierPlanner(
-        policy,
-        num_kept=sizes.num_kept,
-        num_staged=sizes.num_staged,
-        window=sizes.window * sample.num_workers,
-    )
+    planner = tier_planner(policy, sizes, sample)
     if group.is_rank0:
         log.info(_describe(options, graph, sizes, row_bytes))
     effect = _effect(sizes.misses, row_bytes, cached_disk_rates(file), group)
     values = {"effect": asdict(effect), "max_gap_bytes": max_read_gap(file)}
     return BufferPlan(source=source, planner=planner, sizes=sizes, kept=static_rows, values=values)
+
+
+def tier_planner(
+    policy: Policy, sizes: TierSizes, sample: SampledBatches, *, num_fixed: int = 0
+) -> TierPlanner:
+    """Return the planner of a buffer of these sizes, with ``num_fixed`` slots that never change."""
+    return TierPlanner(
+        policy,
+        num_kept=sizes.num_kept,
+        num_staged=sizes.num_staged,
+        window=sizes.window * sample.num_workers,
+        num_fixed=num_fixed,
+    )
 
 
 def host_priority(caches: CachePlan | None, graph: Graph, group: Group) -> Int32Array:

@@ -11,8 +11,16 @@ from gnnscale.core import Count, StageTimes
 from gnnscale.planner import DevicePlan, DeviceShare, device_plan
 from gnnscale.planner.device_plan import SAMPLED_IN_TURN
 from gnnscale.training.drm.damping import Damping
-from gnnscale.training.drm.move import HostTask, Move, ThreadMove, num_threads
-from gnnscale.training.drm.task_times import T_SA, T_SC, SampleTimes, sampling_tasks
+from gnnscale.training.drm.task_times import (
+    T_SA,
+    T_SC,
+    HostTask,
+    Move,
+    SampleTimes,
+    ThreadMove,
+    num_threads,
+    sampling_tasks,
+)
 
 #: Fraction of an equal share that an idle device gets, to measure its speed.
 _PROBE_SHARE = 1 / 8

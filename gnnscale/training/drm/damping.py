@@ -11,8 +11,7 @@ import msgspec
 
 from gnnscale.core.types import Count, Seconds
 from gnnscale.planner import DevicePlan
-from gnnscale.training.drm.move import Move, ThreadMove
-from gnnscale.training.drm.task_times import SampleTimes
+from gnnscale.training.drm.task_times import Move, SampleTimes, ThreadMove
 
 #: Minimum fraction of a step that a move must be expected to save.
 DEAD_BAND = 0.02

@@ -21,7 +21,7 @@ from gnnscale.training.drm.balance import (
     take_back,
 )
 from gnnscale.training.drm.damping import Damping
-from gnnscale.training.drm.move import Move, ThreadMove
+from gnnscale.training.drm.task_times import Move, ThreadMove
 from gnnscale.training.pipeline.slices import MAX_PLANS, Schedule
 
 

@@ -29,8 +29,8 @@ from gnnscale.training.launcher.failure_detection import (
     WorkerWatch,
     lost_page,
 )
+from gnnscale.training.launcher.serialization import CONTINUE, STOP, Failure, WorkerTask
 from gnnscale.training.launcher.worker_handles import WorkerProcess, WorkerServer, start_server
-from gnnscale.training.launcher.worker_task import CONTINUE, STOP, Failure, WorkerTask
 from gnnscale.training.make_artifacts import make_artifacts, share_graph
 from gnnscale.training.planning.drop_cpu import without_cpu
 

@@ -36,7 +36,7 @@ from gnnscale.training.launcher.failure_detection import (
     report_lost_page,
     writing_heartbeats,
 )
-from gnnscale.training.launcher.worker_task import STOP, Failure, WorkerTask
+from gnnscale.training.launcher.serialization import STOP, Failure, WorkerTask
 from gnnscale.training.planning.drop_cpu import ProcessorsDropped
 from gnnscale.training.setup import open_run
 from gnnscale.training.train import profile_memory, train

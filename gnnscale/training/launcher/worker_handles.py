@@ -114,10 +114,7 @@ class WorkerProcess:
         os.close(self._status)
 
     def _hang_up(self) -> None:
-        """Close the sending direction, which ends the process, and wait for its side to close.
-
-        This works without a process number, which is unknown if the server is gone.
-        """
+        """Close the sending direction, which ends even a worker without a known number."""
         with socket.socket(fileno=os.dup(self.connection.fileno())) as line, suppress(OSError):
             line.shutdown(socket.SHUT_WR)
         with suppress(EOFError, OSError):

@@ -193,12 +193,7 @@ class SplitRun:
     """Split model, feature columns and exchange of a worker, in a run with P3."""
 
     def __init__(self, full: GNN, columns: Sequence[tuple[int, int]], group: Group) -> None:
-        """Split ``full`` among the workers of ``group``, which all call this at the same time.
-
-        Args:
-            full: the full model.
-            columns: ``(first, last + 1)`` of the feature columns of each device.
-        """
+        """Split ``full`` by columns ``(first, last + 1)`` of each device; all workers call this."""
         self._full = full
         self._columns = columns
         self._group = group

@@ -135,9 +135,8 @@ class DeviceDrivenStep:
         work = self._work
         counted = None if work is None else work.stage_times(batch.plan, outcome.size)
         if self._group.size == 1:
-            counted_times = None if counted is None else (counted,)
             return batch, StepTotals.of_single_device(
-                outcome, batch.stages, counted_times, checkpoint=self._checkpoint_due
+                outcome, batch.stages, counted, checkpoint=self._checkpoint_due
             )
         with activity("sync"):
             totals = self._control.all_reduce(

@@ -198,11 +198,7 @@ class PlanModel:
         return correct(plan, self._workloads, self._platform, stages, step_s)
 
     def within_limits(self, plan: DevicePlan) -> DevicePlan:
-        """Return a saved plan with the current seed limits and prefetch depths of the devices.
-
-        Raises:
-            ConfigError: a device cannot hold its part any more.
-        """
+        """Return a saved plan with current seed limits and prefetch depths; else ConfigError."""
         limits = planner.seed_limits(
             self.devices,
             self._workloads,

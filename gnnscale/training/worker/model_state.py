@@ -97,22 +97,20 @@ class ModelState:
             table = torch.from_numpy(data.graph.features)
             row_optimizer = ROW_OPTIMIZERS[features.optimizer]
             model.vertex_rows = LearnedEmbedding(table, row_optimizer, rate_factor=factor)
-        if data.columns is None or group.size == 1:
-            optimizer = optimizer_options.build(model)
-            return cls(
-                model=model, trained=model, optimizer=optimizer, optimizer_options=optimizer_options
-            )
-        assert isinstance(model, GNN)
-        split = SplitRun(model, data.columns, group)
-        optimizer = optimizer_options.build(split.model)
-        weights = split.weights(optimizer)
+        trained: TrainableModel = model
+        split: SplitRun | None = None
+        if data.columns is not None and group.size > 1:
+            assert isinstance(model, GNN)
+            split = SplitRun(model, data.columns, group)
+            trained = split.model
+        optimizer = optimizer_options.build(trained)
         return cls(
             model=model,
-            trained=split.model,
+            trained=trained,
             optimizer=optimizer,
             optimizer_options=optimizer_options,
             split=split,
-            weights=weights,
+            weights=None if split is None else split.weights(optimizer),
         )
 
     def join(self) -> None:
