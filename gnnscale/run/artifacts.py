@@ -131,11 +131,7 @@ def reopen_artifact(
     open_path: Callable[[Path], T],
     content: Callable[[T], str | None] = attrgetter("content"),
 ) -> T | None:
-    """Open the artifact ``name``; None without such an artifact.
-
-    GraphError if it is damaged, or its hash, which ``content`` returns, has changed since the
-    launch.
-    """
+    """Open the artifact ``name``, or None; GraphError if its ``content`` hash has changed."""
     artifact = next((artifact for artifact in artifacts if artifact.name == name), None)
     if artifact is None:
         return None

@@ -48,11 +48,7 @@ def open_observers(
     options: Mapping[str, Any],
     observers: Sequence[Observer] = (),
 ) -> dict[str, Observer]:
-    """Return the loggers and custom observers of a run by their labels in errors.
-
-    They write nothing before the run has started. ConfigError if a logger is not installed, or a
-    custom observer cannot be created.
-    """
+    """Return loggers and custom observers by their labels in errors; ConfigError if one fails."""
     by_label: dict[str, Observer] = {}
     for name, enabled in requested.loggers.items():
         if enabled:

@@ -339,10 +339,7 @@ def _check_preaggregates(config: RunConfig) -> None:
 
 
 def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> str | None:
-    """Return why the run cannot keep part of the feature rows out of host memory; None if it can.
-
-    The reason continues an error that begins with ``features=NAME: ``.
-    """
+    """Return the end of an error if all feature rows must be in host memory, or None."""
     for device in devices:
         if device.loads or device.holds_rows:
             return (
@@ -358,10 +355,7 @@ def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> s
 
 
 def lists_problem(devices: Sequence[Device], *, requests_caches: bool) -> str | None:
-    """Return why the run cannot read adjacency lists from the disk; None if it can.
-
-    The reason continues an error that begins with ``sampler.memory_bytes=VALUE: ``.
-    """
+    """Return the end of an error if adjacency lists must be in memory, or None."""
     for device in devices:
         if device.samples:
             return (

@@ -26,10 +26,7 @@ class DeviceTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochSums:
-    """Sums over all devices of an unfinished epoch, from which a resumed run completes its record.
-
-    An epoch without a finished step has no sums.
-    """
+    """Sums over all devices of an epoch with a finished step, for the record of a resumed run."""
 
     num_batches: Positive
     num_seeds: Positive
@@ -252,10 +249,7 @@ class TrainResult:
 
 
 def best_epoch(history: Sequence[EpochRecord], metric: str) -> int | None:
-    """Return the first epoch, from 1, with the best validation metric.
-
-    It is the last epoch if no epoch was validated, and None without epochs.
-    """
+    """Return the first epoch, from 1, with the best validation metric; the last one without any."""
     return best_number([record.valid_metric for record in history], metric)
 
 

@@ -1,7 +1,4 @@
-"""Artifacts of a run, made by the launching process before any worker starts.
-
-An interrupted preparation thus cleans up after itself, and shows progress in the user's terminal.
-"""
+"""Artifacts of a run, made by the launching process in sight of the user, before workers."""
 
 from __future__ import annotations
 

@@ -42,6 +42,7 @@ from gnnscale.training.build.tiered_features import (
     open_disk_tier,
 )
 from gnnscale.training.gradient_sync import Synchronizer
+from gnnscale.training.p3.split_run import SplitRun
 from gnnscale.training.pipeline.device_step import DeviceDrivenStep
 from gnnscale.training.pipeline.stages import Stages
 from gnnscale.training.pipeline.step import TrainStep, WorkerStep
@@ -89,7 +90,7 @@ def open_device(
     ``rows`` are sharded over the machines; None: each machine has all. ``may_drop_cpu``: the run
     may continue without its CPU workers. ConfigError if the device is missing, or does not fit.
     """
-    plan, graph, order = data.caches, data.graph, data.order
+    plan, graph = data.caches, data.graph
     devices = devices_with_caches(config.device_plan.parsed(), plan)
     device, split = devices[group.rank], learning.split
     host: FeatureStore
@@ -112,8 +113,8 @@ def open_device(
     if not owns_steps(devices):
         _check_static_cache(cache, device)
     solo_position = None
-    if may_drop_cpu and order.movable and split is None and _may_drop(config):
-        solo_position = accelerator_position(devices)
+    if may_drop_cpu and split is None:
+        solo_position = _solo_position(config, data, devices)
     device_driven = _device_driven(config, devices, group, solo_position)
     inputs = backend_inputs(
         data, learning, loader, cache, device_driven, batch_size=config.batch_size
@@ -123,13 +124,7 @@ def open_device(
         _open_peer_caches(backend, cache, group)
     if not config.runtime.deterministic:
         devices = _with_measured_rates(devices, backend, graph, group)
-    exchange: Exchange | None = None
-    if split is None and config.exchange is not None:
-        exchange = config.exchange.open(group.new_group(), graph)
-    elif split is not None and not owns_steps(devices):
-        # Devices with device-driven steps exchange data themselves.
-        exchange = split.exchange(loader)
-    stages = Stages(backend, exchange)
+    exchange = _open_exchange(config, graph, split, loader, devices, group)
     synchronizer = Synchronizer(
         learning.trained, backend, group, own_collective=shared_collective(devices) is not None
     )
@@ -143,7 +138,7 @@ def open_device(
         rows=rows,
         replanner=None if plan is None else _open_replanner(config, data, group, plan, cache),
         backend=backend,
-        stages=stages,
+        stages=Stages(backend, exchange),
         synchronizer=synchronizer,
         step=step,
         solo_position=solo_position,
@@ -283,10 +278,30 @@ def _check_static_cache(cache: OpenedCache | None, device: Device) -> None:
         )
 
 
-def _may_drop(config: RunConfig) -> bool:
-    """Whether options allow a run to drop its CPU workers; measured times do not repeat."""
-    fixed = config.device_plan.split is not None or config.exchange is not None
-    return not (fixed or config.runtime.deterministic)
+def _solo_position(config: RunConfig, data: TrainInputs, devices: Sequence[Device]) -> int | None:
+    """Return the position of the accelerator that may train alone; None: CPU workers stay."""
+    is_fixed = config.device_plan.split is not None or config.exchange is not None
+    # Measured times, which decide, do not repeat.
+    if is_fixed or config.runtime.deterministic or not data.order.movable:
+        return None
+    return accelerator_position(devices)
+
+
+def _open_exchange(
+    config: RunConfig,
+    graph: Graph,
+    split: SplitRun | None,
+    loader: loading.FeatureLoader,
+    devices: Sequence[Device],
+    group: Group,
+) -> Exchange | None:
+    """Return the exchange of rows, or of blocks (P3) of devices with host-driven steps."""
+    if split is not None:
+        # Devices with device-driven steps exchange data themselves.
+        return None if owns_steps(devices) else split.exchange(loader)
+    if config.exchange is None:
+        return None
+    return config.exchange.open(group.new_group(), graph)
 
 
 def _device_driven(

@@ -102,10 +102,7 @@ _PSS_EVERY_S = 1.0
 
 
 class WorkerStats:
-    """Memory, GPU use, counters and spans of all workers, gathered at rank 0.
-
-    Gathering is skipped after short epochs, because it would take longer than the epoch.
-    """
+    """Memory, GPU use, counters and spans of all workers, gathered at rank 0 after long epochs."""
 
     def __init__(self, group: Group, start: float, meter: GpuMeter | None) -> None:
         """Start; spans count seconds from ``start``, a time of the performance counter."""
@@ -139,11 +136,7 @@ class WorkerStats:
             self._meter.take()
 
     def end_epoch(self, *, due: bool) -> None:
-        """Gather at rank 0 if ``due``, if there is one worker, or after many steps.
-
-        Otherwise the memory of the last gathering is reported again, and the rest with the next
-        one.
-        """
+        """Gather at rank 0 if due, or report the memory of the last gathering again."""
         self._gpu = None if self._meter is None else self._meter.take()
         if due or self._group.size == 1 or self._steps_since_gathered >= _GATHER_EVERY:
             self._gather()
@@ -179,10 +172,7 @@ class WorkerStats:
 
 
 def pss_bytes() -> int | None:
-    """Return the proportional set size of this process, whose shared pages are split among users.
-
-    The sum over all workers is the memory of the run. None: the system (not Linux) reports none.
-    """
+    """Return the proportional set size of this process; None if the system reports none."""
     try:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -199,10 +189,7 @@ class StepRecorder:
     def __init__(
         self, group: Group, *, steps_per_epoch: int, start: float, meter: GpuMeter | None = None
     ) -> None:
-        """Start to record a run that began at ``start``, a time of the performance counter.
-
-        ``meter`` is of this worker's GPU; None: it has no GPU, or a lower rank meters it.
-        """
+        """Start to record a run that began at ``start``, by the performance counter."""
         self._group = group
         self._steps_per_epoch = steps_per_epoch
         self._stats = WorkerStats(group, start, meter)

@@ -98,33 +98,15 @@ def _open(
     data = open_inputs(config, group, artifacts)
     data = data.with_graph(_open_topology(config, data.graph, group))
     if not artifacts:
-        _check_data(data, group)
+        # The machines' copies of the graph, or of artifacts made from it, may differ.
+        contents = {artifact.name: artifact.content for artifact in data.artifacts}
+        values = {"content of the graph store": data.graph.content, "content of": contents}
+        check_equal_values(group, values)
     learning = ModelState.build(config.model, config.optimizer, config.features, data, group)
     rows = open_rows(config.features, data.graph, group)
     if rows is not None:
         closing.callback(rows.abandon)  # no effect after close
     device = open_device(config, data, learning, group, rows=rows, may_drop_cpu=may_drop_cpu)
-    partition = None if data.order.movable or data.partition is None else data.partition.content
-    candidates = data.task.candidates if isinstance(data.task, LinkTask) else None
-    checkpoint = RunCheckpoint(
-        directory=directory,
-        run=RunIdentity(
-            options=with_detected_devices(config, options),
-            optimizer=config.optimizer,
-            device_plan=config.device_plan,
-            batch_size=config.batch_size,
-            graph=data.graph,
-            partition=partition,
-            candidates=None if candidates is None else candidates.content,
-        ),
-        runtime=config.runtime,
-        task=config.task,
-        epochs=config.epochs,
-        restarts=group.restarts,
-        copies=CheckpointReplicas.open(directory, group, options)
-        if config.runtime.checkpoint
-        else None,
-    )
     is_complete = config.exchange is None and device.store.columns is None
     return train_state.TrainState(
         model_name=config.model.name,
@@ -146,8 +128,34 @@ def _open(
         data=data,
         learning=learning,
         device=device,
-        checkpoint=checkpoint,
+        checkpoint=_open_checkpoint(config, directory, options, data, group),
         progress=train_state.Progress(steps_per_epoch=data.order.steps_per_epoch),
+    )
+
+
+def _open_checkpoint(
+    config: RunConfig, directory: Path, options: dict[str, Any], data: TrainInputs, group: Group
+) -> RunCheckpoint:
+    partition = None if data.order.movable or data.partition is None else data.partition.content
+    candidates = data.task.candidates if isinstance(data.task, LinkTask) else None
+    return RunCheckpoint(
+        directory=directory,
+        run=RunIdentity(
+            options=with_detected_devices(config, options),
+            optimizer=config.optimizer,
+            device_plan=config.device_plan,
+            batch_size=config.batch_size,
+            graph=data.graph,
+            partition=partition,
+            candidates=None if candidates is None else candidates.content,
+        ),
+        runtime=config.runtime,
+        task=config.task,
+        epochs=config.epochs,
+        restarts=group.restarts,
+        copies=CheckpointReplicas.open(directory, group, options)
+        if config.runtime.checkpoint
+        else None,
     )
 
 
@@ -216,13 +224,6 @@ def _open_topology(config: RunConfig, graph: Graph, group: Group) -> Graph:
     )
 
 
-def _check_data(data: TrainInputs, group: Group) -> None:
-    """Raise if the machines' copies of the graph, or of artifacts made from it, differ."""
-    contents = {artifact.name: artifact.content for artifact in data.artifacts}
-    values = {"content of the graph store": data.graph.content, "content of": contents}
-    check_equal_values(group, values)
-
-
 def with_detected_devices(config: RunConfig, options: dict[str, Any]) -> dict[str, Any]:
     """Return options that name the devices detected here: with other GPUs, the plan is another."""
     if not config.device_plan.finds_devices:
@@ -241,16 +242,14 @@ def _begin(state: train_state.TrainState, *, resumes: bool) -> None:
         state.checkpoint.begin()
     device.backend.load_state()
     saved_plan = None if saved is None else saved.plan_for(state.checkpoint.run.options)
-    state.layout = schedule.plan_layout(
-        options, data, state.learning, device, group, saved_plan or None
-    )
+    state.layout = schedule.plan_layout(options, data, state.learning, device, saved_plan or None)
     plan = state.layout.plan
     management = RebalancerState()
     if saved is not None and schedule.manages(options, plan):
         management = checkpointing.restore_management(state, saved)
     first_step = state.progress.steps_done
     state.schedule = schedule.BatchSchedule.open(
-        options, data, device, group, plan, first_step=first_step, management=management
+        options, data, device, plan, first_step=first_step, management=management
     )
 
 

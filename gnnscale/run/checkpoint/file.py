@@ -63,10 +63,7 @@ def pack(content: Any) -> bytes:
 
 
 def packed(content: Any, *, checksum: bool = False) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of ``pack`` in parts; ``checksum``: and the CRC-32 of all bytes.
-
-    Tensors in host memory are not copied: a copy would hold the GIL, for which training would wait.
-    """
+    """Yield the bytes of ``pack`` in parts, without copies, for which training would wait."""
     parts = _packed(content, checksum=checksum)
     if not checksum:
         yield from parts
@@ -120,10 +117,7 @@ def _packed(content: Any, *, checksum: bool) -> Iterator[bytes | memoryview]:
 
 
 def unpack(content: bytes) -> Any:
-    """Return the content of ``pack`` as in JSON: lists for tuples, dicts with text keys.
-
-    TensorFileError if the bytes are truncated, damaged, or not written by ``pack``.
-    """
+    """Return the content of ``pack`` as in JSON: lists, text keys; TensorFileError if damaged."""
     return _unpack(content)[0]
 
 
@@ -191,11 +185,7 @@ _MAX_VALUES_BYTES = 1 << 30
 
 
 def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
-    """Write ``content`` (tensors and plain values) to ``file`` atomically.
-
-    Raises:
-        OSError: the disk is full, or the directory is not writable; ``file`` is unchanged.
-    """
+    """Write ``content`` (tensors and plain values) to ``file`` atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     parts = packed({"format_version": FORMAT_VERSION, **content}, checksum=True)
     files.write_atomically(file, parts, durable=True)
@@ -234,7 +224,10 @@ def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
     version = saved.get("format_version") if isinstance(saved, dict) else None
     intact = is_whole(content) if has_checksum else version != FORMAT_VERSION
     if not intact:
-        raise _damaged(file)
+        raise ConfigError(
+            f"{file}: not a readable checkpoint, its bytes are not those of its checksum; the file "
+            "is damaged, restore it from a copy"
+        )
     if not isinstance(saved, dict) or version not in (FORMAT_VERSION, UNCHECKED_VERSION):
         raise ConfigError(
             f"{file}: expected checkpoint format {UNCHECKED_VERSION} or {FORMAT_VERSION}, got "
@@ -251,13 +244,6 @@ _DIVIDED = (
     "mutual edges, and features=degrees and projections were made of held-out edges too, now "
     "neither is so: train such a run again"
 )
-
-
-def _damaged(file: Path) -> ConfigError:
-    return ConfigError(
-        f"{file}: not a readable checkpoint, its bytes are not those of its checksum; the file is "
-        "damaged, restore it from a copy"
-    )
 
 
 def check_same_graph(

@@ -286,10 +286,7 @@ def _check_crc(content: bytes) -> bytes:
 
 
 def read_input_schema(directory: Path) -> InputSchema | None:
-    """Return the schema in an untrusted run directory; None without one.
-
-    ConfigError if the file cannot be read, is damaged, or is not a schema.
-    """
+    """Return the schema in an untrusted run directory, or None; ConfigError if it is damaged."""
     file = directory / INPUT_SCHEMA
     try:
         content = _check_crc(read_regular(file, limit=_MAX_BYTES))

@@ -34,10 +34,7 @@ _THREADS = {"sample", "load", "propagate"}
 
 
 def read_history(directory: Path) -> Iterator[EpochRecord]:
-    """Yield the epochs in ``metrics.jsonl``, from epoch 1 up to a gap or a damaged line.
-
-    ConfigError if the file is not a regular file, or cannot be read.
-    """
+    """Yield the epochs in ``metrics.jsonl``, from epoch 1 up to a gap or a damaged line."""
     lines = _open(directory / METRICS_FILE)
     if lines is None:
         return

@@ -120,10 +120,7 @@ def _store(directory: Path, content: bytes) -> None:
 
 @dataclass(kw_only=True)
 class CheckpointReplicas:
-    """Replication of checkpoints to machines without access to the disk of rank 0.
-
-    The writer thread of rank 0 sends; a thread of each receiving machine stores.
-    """
+    """Replication of checkpoints, which rank 0 sends, to machines without access to its disk."""
 
     directory: Path  #: the run directory
     links: Group  #: process group with connections for replication only

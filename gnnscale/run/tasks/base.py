@@ -156,10 +156,7 @@ class LabelTask:
             self.score(measure, outputs, labels)
 
     def score(self, measure: str, outputs: Float32Array, labels: Array) -> float:
-        """Return the metric ``measure`` of outputs ``[n, width]``; NaN if it is not defined.
-
-        ConfigError if the user's function fails, or returns no number.
-        """
+        """Return the metric ``measure`` of outputs ``[n, width]``; NaN if it is not defined."""
         for name in self.metrics:
             if is_name(name) and short_name(name) == measure:
                 return _user_score(name, outputs, labels)

@@ -53,10 +53,7 @@ class MutualCounts:
 
 
 def is_undirected(graph: Graph) -> bool:
-    """Whether every edge has its reverse, ignoring copies.
-
-    The test compares sums of hashes, whose chance of a false positive is about 2^-50.
-    """
+    """Whether every edge has its reverse, by sums of hashes (false with a chance of 2^-50)."""
     forth = back = 0
     last = NO_EDGE
     for src, dst, _ in edge_slices(graph, "looking for reverse edges"):

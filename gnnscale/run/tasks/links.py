@@ -132,10 +132,7 @@ class LinkTask:
 
 
 def read_candidates(file: str, column: str | None, graph: Graph) -> Candidates:
-    """Read the candidates in the file ``task.candidates``.
-
-    ``column`` names the column with kinds of vertices; None: all candidates are of one kind.
-    """
+    """Read the candidates in ``task.candidates``; ``column`` has their kinds, None: one kind."""
     kinds = find_kinds(file, column, graph, read_ids(graph), option="task.candidates")
     return Candidates.from_kinds(kinds)
 

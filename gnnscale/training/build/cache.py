@@ -96,10 +96,7 @@ class OpenedCache:
 
 
 def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tuple[Device, ...]:
-    """Return the devices of a run, with ``host_aggregates`` as the cache plan has it.
-
-    A device caches either raw rows or rows that the host has aggregated.
-    """
+    """Return the devices, each with the kind of rows (raw or aggregated) that the plan caches."""
     if plan is None:
         return tuple(devices)
     return tuple(
@@ -111,10 +108,7 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
 
 
 def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None:
-    """Return the devices that cache nothing although options request caches, or None.
-
-    ``plan`` is None if no device holds a cache, or no cache is requested.
-    """
+    """Return the devices that cache nothing although options request caches, or None."""
     if plan is not None:
         return plan.uncached
     if not requested:

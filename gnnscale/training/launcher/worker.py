@@ -175,10 +175,7 @@ def report_error(error: BaseException, messages: Messages) -> int:
 
 
 def _end_without_memory() -> None:
-    """End the process when a thread dies of a MemoryError; its peers would wait forever.
-
-    A new thread may not get its first Python frame, so a running thread handles the exceptions.
-    """
+    """End the process when a thread dies of a MemoryError, handled by a thread that has a frame."""
     thrown: SimpleQueue[Any] = SimpleQueue()
     sys.unraisablehook = threading.excepthook = thrown.put
 

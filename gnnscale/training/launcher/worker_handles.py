@@ -95,10 +95,7 @@ class WorkerProcess:
         return self._numbers[0] if self._numbers else None
 
     def exit_code(self, timeout: float | None = None) -> int | None:
-        """Wait at most ``timeout`` seconds for the exit code, which is negative for a signal.
-
-        None: the process still runs, or the server that reports its end is gone.
-        """
+        """Wait for the exit code, negative for a signal; None: it runs, or the server is gone."""
         self._read(2, timeout=timeout)
         return self._numbers[1] if len(self._numbers) > 1 else None
 
@@ -165,10 +162,7 @@ _TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)
 
 @contextmanager
 def _blocking_terminal_signals() -> Iterator[None]:
-    """Block SIGINT and SIGHUP in the ``with`` block, and for good in processes started there.
-
-    A terminal also sends them to a new process, which might end before it ignores them.
-    """
+    """Block terminal signals in the ``with`` block, and for good in processes started there."""
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _TERMINAL_SIGNALS)
     try:
         yield

@@ -40,10 +40,7 @@ class InputBlock:
 
 
 def pack(batch: MiniBatch) -> torch.Tensor:
-    """Return the input block of ``batch`` as one int32 tensor; a 64-bit id takes two numbers.
-
-    It has in-degrees instead of offsets, since an in-degree is below 2^31.
-    """
+    """Return the input block of ``batch`` as one int32 tensor, with in-degrees for offsets."""
     block = batch.blocks[0]
     optional = [getattr(block, name) for name in _OPTIONAL]
     sizes = [block.num_dst, block.num_src, block.num_edges]

@@ -16,10 +16,7 @@ from gnnscale.training.pipeline.slices import BatchSlice
 
 
 class Stages:
-    """Stages of a slice before propagation: sample, load, exchange, transfer.
-
-    A slice without seeds skips all stages, or is an empty mini-batch if devices exchange rows.
-    """
+    """Stages of a slice before propagation; without seeds they are skipped, or only exchange."""
 
     def __init__(self, backend: Backend, exchange: Exchange | None = None) -> None:
         """Run on ``backend``, and exchange rows through ``exchange``."""
@@ -80,10 +77,7 @@ class Stages:
         self._ended = True
 
     def transfer(self, batch: BatchSlice) -> None:
-        """Copy topology and features to the device.
-
-        DeviceMemoryError if slices in flight leave too little memory; the slice is then unchanged.
-        """
+        """Copy topology and features to the device; without memory, the slice is unchanged."""
         if self._ended or batch.batch is None or batch.inputs is None:
             return
         if self._backend.device.on_host:

@@ -58,10 +58,7 @@ class WorkerStep(Protocol):
 
 
 def last_of_updates(step: int, num_batches: int, steps_per_epoch: int) -> bool:
-    """Whether ``step``, counted over all epochs from 0, is the last of its update.
-
-    An update has ``num_batches`` mini-batches, or fewer at the end of an epoch.
-    """
+    """Whether ``step``, from 0 over all epochs, ends an update of at most ``num_batches``."""
     position = step % steps_per_epoch + 1
     return position % num_batches == 0 or position == steps_per_epoch
 

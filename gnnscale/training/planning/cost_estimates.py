@@ -13,7 +13,6 @@ from gnnscale.distributed.process_group import Group
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, TrainableModel
 from gnnscale.nn import base as trainable
-from gnnscale.nn.conv.linear import GraphLayer
 from gnnscale.nn.losses import LossConfig
 from gnnscale.planner import Device, DevicePlan, device_plan, planner
 from gnnscale.planner.calibration.cached_rates import this_machine
@@ -220,11 +219,13 @@ class PlanModel:
         if preaggregated or first is None or not first.splits_columns or len(self.devices) < 2:
             return None
         pairs = zip(self._workloads, plan.split, strict=True)
+        # Weights without biases, which P3 splits as W¹.
+        num_first_weights = sum(p.numel() for p in first.parameters() if p.dim() > 1)
         return step_bytes(
             [workload.size(num_seeds) for workload, num_seeds in pairs],
             widths=self._workloads[0].widths,
             feature_bytes=self._workloads[0].feature_bytes,
-            num_first_weights=_num_weights(first),
+            num_first_weights=num_first_weights,
             id_bytes=self._id_bytes,
         )
 
@@ -299,8 +300,3 @@ def with_measured_step(
     expected = host.propagate(workload, BatchSize.of(batch), active, active)
     factor = min(seconds[1:]) / expected
     return replace(workload, counted=replace(workload.counted, host_factor=factor))
-
-
-def _num_weights(layer: GraphLayer) -> int:
-    """Return the number of elements of a layer's weights without biases, which P3 splits as W¹."""
-    return sum(p.numel() for p in layer.parameters() if p.dim() > 1)

@@ -98,10 +98,7 @@ class WorkerDevice:
     def profiling_step(
         self, model: TrainableModel, optimizer: torch.optim.Optimizer, *, solo: bool = False
     ) -> WorkerStep:
-        """Return the training step of a profiling run, whose ``optimizer`` is discarded.
-
-        ``solo``: this device alone trains, with device-driven steps.
-        """
+        """Return the step of a profiling run, of this device alone if ``solo``."""
         if solo or owns_steps(self.devices):
             group = SINGLE_PROCESS if solo else self.group
             return DeviceDrivenStep(

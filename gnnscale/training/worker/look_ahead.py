@@ -63,10 +63,7 @@ def look_ahead(
 def draw_ahead(
     slices: Iterator[BatchSlice], sampler: Sampler, replay: LookAheadReplay
 ) -> Iterator[BatchSlice]:
-    """Yield ``slices`` of a device that samples itself, with a host replay of its dynamic cache.
-
-    The host samples equal mini-batches ahead, and thus knows the rows that enter the cache.
-    """
+    """Yield ``slices`` of a sampling device, each sampled ahead at the host for its cache."""
 
     def sample(batch: BatchSlice) -> None:
         has_seeds = len(batch.seeds) > 0
