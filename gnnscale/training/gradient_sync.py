@@ -175,8 +175,7 @@ class StepTotals:
     loss: float  #: mean over the mini-batch's seeds
     num_edges: int  #: over all layers and devices
     num_vertices: int  #: over all layers and devices
-    #: each device's stage times in seconds; ``sync`` is of the previous step
-    stages: tuple[StageTimes, ...]
+    stages: tuple[StageTimes, ...]  #: of each device, in seconds; ``sync``: of the last step
     traffic: tuple[Traffic, ...]  #: bytes that each device moved
     #: each device's stage times by counted work; None: work is not counted
     counted: tuple[StageTimes, ...] | None = None

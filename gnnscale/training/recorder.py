@@ -31,12 +31,10 @@ class EpochCounters:
     num_edges: int = 0  #: edges traversed, over all layers
     num_vertices: int = 0  #: vertices traversed, over all layers
     loss: float = 0.0  #: summed over the seeds
-    #: when the epoch began, on the performance counter's clock
-    start: float = field(default_factory=time.perf_counter)
+    start: float = field(default_factory=time.perf_counter)  #: by the performance counter
     seconds: float = 0.0  #: duration of the epoch; 0 until it ends
     seeds_of: list[int] = field(default_factory=list)  #: seeds of each device, by rank
-    #: seconds in each stage, by rank
-    stages_of: list[StageTimes] = field(default_factory=list)
+    stages_of: list[StageTimes] = field(default_factory=list)  #: seconds in each stage, by rank
     traffic_of: list[Traffic] = field(default_factory=list)  #: bytes moved, by rank
 
     @classmethod

@@ -202,8 +202,7 @@ class TrainedState:
     """State that every step changes."""
 
     model: dict[str, Tensor]  #: weights, by name
-    #: weights of the best validated epoch; empty before the first validation
-    best_model: dict[str, Tensor]
+    best_model: dict[str, Tensor]  #: weights of the best validated epoch; empty before validation
     optimizer: dict[int, dict[str, Tensor]]  #: state of each parameter, by index
     torch_rng: Tensor  #: state of torch's random generator
 
@@ -226,18 +225,15 @@ class SavedRun:
 
     epoch: Count  #: finished epochs
     step: Positive  #: finished steps, over all epochs
-    #: state that training changes; its entries are top-level entries of the file
-    learnt: TrainedState
+    learnt: TrainedState  #: state that training changes, as top-level entries of the file
     #: last epochs that ``metrics.jsonl`` may lack; after an epoch, the last is not validated
     records: list[EpochRecord]
     workers: list[WorkerPart]  #: state of each worker inside an epoch; empty after an epoch
     config: dict[str, Any]  #: the run's options as plain values
     graph: dict[str, Any]  #: identity of the run's graph
     sums: EpochSums | None = None  #: sums of the unfinished epoch; None after an epoch
-    #: device plan of the next step as plain values; None if not stored
-    plan: list[Any] | None = None
-    #: state of resource management as plain values; None if not stored
-    management: dict[str, Any] | None = None
+    plan: list[Any] | None = None  #: device plan of the next step as plain values, if stored
+    management: dict[str, Any] | None = None  #: state of resource management, if stored
 
     def __post_init__(self) -> None:
         """Check everything that depends neither on the model nor on the run."""

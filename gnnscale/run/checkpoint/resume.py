@@ -49,8 +49,7 @@ class RunIdentity:
     device_plan: DevicePlanConfig
     batch_size: int  #: seeds of a mini-batch, summed over the devices
     graph: Graph  #: the training graph
-    #: hash of the partition that determines the order of seeds; None without a partition
-    partition: str | None = None
+    partition: str | None = None  #: hash of the partition, if it determines the order of seeds
     candidates: str | None = None  #: hash of the candidates of link prediction; None: all vertices
 
     @property

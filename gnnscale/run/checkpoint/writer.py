@@ -114,8 +114,7 @@ class RunCheckpoint:
     runtime: RuntimeConfig  #: whether and when checkpoints are written
     task: TaskConfig
     epochs: int  #: epochs of the run
-    #: whether torchrun restarts the run after a failure, perhaps on another machine
-    restarts: bool = False
+    restarts: bool = False  #: whether torchrun restarts the run after a failure
     copies: CheckpointReplicas | None = None  #: None without replicas on other machines
     #: start of the last checkpoint, or of the run, by ``time.perf_counter``
     saved_at: float = field(default_factory=lambda: time.perf_counter())

@@ -26,38 +26,30 @@ class Task(Protocol):
     @property
     def graph(self) -> Graph:
         """Graph whose edges carry messages in training."""
-        ...
 
     def over(self, graph: Graph) -> Task:
         """Return the task over ``graph``, which has equal content and may be stored elsewhere."""
-        ...
 
     @property
     def seeds(self) -> Array:
         """``[n]`` seeds of an epoch: vertices, or indices of edges."""
-        ...
 
     def log_split(self) -> None:
         """Warn of problems of labels and split, once at the start of a run."""
-        ...
 
     @property
     def measures(self) -> tuple[str, ...]:
         """Names of the metrics; the first one selects the best epoch."""
-        ...
 
     @property
     def objective(self) -> trainable.Objective:
         """Loss of a mini-batch."""
-        ...
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
         """Return the sampler of mini-batches of seeds, around which ``vertices`` samples."""
-        ...
 
     def build(self, model: ModelConfig) -> TrainableModel:
         """Build the model to train."""
-        ...
 
 
 def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
@@ -103,8 +95,7 @@ class LabelTask:
     loss: losses.LossConfig = field(default_factory=losses.AutoLoss)
     metrics: Sequence[str] = ()  #: names of metrics; empty selects the metric of the labels
 
-    #: Labeled elements: ``vertices`` or ``edges``.
-    labelled: ClassVar[str] = "vertices"
+    labelled: ClassVar[str] = "vertices"  #: labeled elements: ``vertices`` or ``edges``
 
     def over(self: T, graph: Graph) -> T:
         """Return the task over ``graph``, which has equal content and may be stored elsewhere."""

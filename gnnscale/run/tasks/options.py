@@ -28,8 +28,7 @@ _MAX_CANDIDATES = 1 << 16
 class TaskConfig(ABC):
     """Base of the configuration group ``task``."""
 
-    #: Whether edges are split before a run.
-    divides_edges: ClassVar[bool] = False
+    divides_edges: ClassVar[bool] = False  #: whether edges are split before a run
     #: Whether predictions are computed from the output rows of an edge's two ends.
     compares_rows: ClassVar[bool] = False
     #: Whether the decoder reads features of the predicted edge, even if layers read none.

@@ -74,8 +74,7 @@ class OpenedCache:
     #: cached rows of the device's clique, if the device fills its own cache; ``store`` then reads
     #: host memory
     clique: CliqueCache | None = None
-    #: host replay of a dynamic cache; None: the cache is static
-    replay: LookAheadReplay | None = None
+    replay: LookAheadReplay | None = None  #: host replay of a dynamic cache; None: it is static
 
     def counters(self) -> Mapping[str, float]:
         """Return the numbers of hits and misses since the last call."""

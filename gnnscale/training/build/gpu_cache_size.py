@@ -24,8 +24,7 @@ _NUM_BUDGETS = 128
 class MemoryLeft:
     """Memory of each device that profiled steps without a cache left unused."""
 
-    #: bytes by position in the plan; None: the device caches no rows
-    unused_bytes: tuple[int | None, ...]
+    unused_bytes: tuple[int | None, ...]  #: bytes by position; None: the device caches no rows
 
 
 def is_profiled(planner: CachePlannerConfig, devices: Sequence[Device]) -> bool:

@@ -308,12 +308,6 @@ def balance_thread(
     return None
 
 
-def take_back(plan: DevicePlan, trade: ThreadMove) -> Move:
-    """Return the move that reverses ``trade``, which saved no time."""
-    back = trade.reverse
-    return Move(plan=back.apply(plan), promise=1.0, trade=back, takes_back=True)
-
-
 def _host_tasks(
     plan: DevicePlan, tasks: Sequence[Mapping[str, float]], task: str
 ) -> dict[HostTask, float]:

@@ -18,7 +18,6 @@ from gnnscale.training.drm.balance import (
     propose_work,
     sample_times,
     steps_to_see,
-    take_back,
 )
 from gnnscale.training.drm.damping import Damping
 from gnnscale.training.drm.task_times import Move, ThreadMove
@@ -32,8 +31,7 @@ class Decision:
     plan: DevicePlan  #: the next plan; the current plan if no move helps
     damping: Damping  #: memory for the next decision
     move: str | None = None  #: one line with bottleneck and move; None: no move
-    #: the longest task, by the paper's name; None: nothing was measured
-    bottleneck: str | None = None
+    bottleneck: str | None = None  #: longest task, by the paper's name; None: nothing measured
 
 
 def rebalance(
@@ -95,7 +93,8 @@ def _proposals(
 ) -> list[Move]:
     """Return the possible moves, or only the reversal of a thread move that failed."""
     if (failed := damping.failed_trade(tasks)) is not None:
-        return [take_back(plan, failed)]
+        back = failed.reverse  # it saved no time
+        return [Move(plan=back.apply(plan), promise=1.0, trade=back, takes_back=True)]
     thread = balance_thread(
         plan,
         tasks,
@@ -139,11 +138,9 @@ class RebalancerState:
     """State of resource management after a step; ``RebalancerState()`` at the start of a run."""
 
     applies_from: int = 0  #: first step that runs under the last decided plan
-    #: steps observed since the last decision
-    window: tuple[BalanceInput, ...] = ()
+    window: tuple[BalanceInput, ...] = ()  #: steps observed since the last decision
     damping: Damping = field(default_factory=Damping)  #: memory of the last decision
-    #: decided plans of later steps, each with its first step
-    pending: tuple[tuple[int, DevicePlan], ...] = ()
+    pending: tuple[tuple[int, DevicePlan], ...] = ()  #: later plans, each with its first step
 
     def to_values(self) -> dict[str, Any]:
         """Return plain values; the devices themselves are stored in the options of the run."""

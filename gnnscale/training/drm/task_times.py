@@ -165,8 +165,7 @@ class Move:
 
     plan: DevicePlan  #: the plan after the move
     promise: float  #: expected saving, as a fraction of a step
-    #: the move of a thread; None: another kind of move
-    trade: ThreadMove | None = None
+    trade: ThreadMove | None = None  #: the move of a thread; None: another kind of move
     shift: tuple[int, ...] = ()  #: change of seeds of each device
     gain: float = 1.0  #: fraction of the way to equal times that seeds move
     #: device for which the host samples more or fewer mini-batches; None: another kind of move

@@ -242,14 +242,14 @@ def _failure_of_ended(process: WorkerProcess, kills: KillCounts, lost_page: str 
     code = process.exit_code(timeout=1)
     if code == LOST_PAGE and lost_page is not None:
         message = f"process {process.pid} has lost a page of a mapped file: {lost_page}"
-        return Failure(kind="killed", message=message, trace="")
+        return Failure(kind="killed", message=message)
     if code in (OUT_OF_MEMORY, _LOADER_FAILED):
-        return Failure(kind="memory", message=f"out of memory{address_space_reason()}", trace="")
+        return Failure(kind="memory", message=f"out of memory{address_space_reason()}")
     limit = kills.reason()
     killed = "" if limit is None else f", killed by {limit}"
     if process.pid is None:
         message = f"the process that starts workers is gone{killed}"
-        return Failure(kind="killed", message=message, trace="")
+        return Failure(kind="killed", message=message)
     if code is None:
         message = (
             f"ended without a word, and the process that starts workers is gone as well{killed}"
@@ -262,7 +262,7 @@ def _failure_of_ended(process: WorkerProcess, kills: KillCounts, lost_page: str 
         message = f"killed by {name}{_HINTS.get(name, '')}{reason}"
     else:
         message = f"ended without a word, exit status {code}{address_space_reason()}"
-    return Failure(kind="killed", message=f"process {process.pid} {message}", trace="")
+    return Failure(kind="killed", message=f"process {process.pid} {message}")
 
 
 def _worker_error(failed: Sequence[tuple[str, Failure]], directory: Path) -> Exception:

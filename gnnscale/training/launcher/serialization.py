@@ -134,8 +134,7 @@ class WorkerTask:
     backend: str  #: backend of torch.distributed
     artifacts: tuple[RunArtifact, ...]  #: artifacts made by the launching process
     kinds: tuple[DeviceKind, ...]  #: custom device kinds that the launching process has registered
-    #: whether to profile memory for a few steps instead of training
-    profiles_memory: bool = False
+    profiles_memory: bool = False  #: whether to profile memory instead of training
     #: whether an observer may end training, so that workers wait for its reply after each epoch
     may_stop: bool = False
 
@@ -148,4 +147,4 @@ class Failure:
     #: ``error``: any other error
     kind: str
     message: str  #: one line
-    trace: str  #: the traceback
+    trace: str = ""  #: the traceback

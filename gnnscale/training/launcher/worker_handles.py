@@ -34,10 +34,8 @@ class WorkerServer:
 
     def __init__(self, folder: Path) -> None:
         """Start the process, which removes ``folder`` at its end, and return immediately."""
-        #: files of runs; removed with the server, however it ends
-        self.folder = folder
-        #: number of requested workers; the first waits for the import of torch
-        self.num_started = 0
+        self.folder = folder  #: files of runs; removed with the server, however it ends
+        self.num_started = 0  #: number of requested workers; the first waits for torch
         self._owner = os.getpid()
         self._control, server_end = socket.socketpair()
         with server_end, _blocking_terminal_signals():

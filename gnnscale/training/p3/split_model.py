@@ -37,18 +37,15 @@ class PartialSumExchange(Protocol):
         ``parts`` are aggregated rows of each device's mini-batch over this device's columns, whose
         products ``multiply`` returns, ``[num_dst, f^1]`` float32.
         """
-        ...
 
     def all_gather_gradients(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
         """Return the gradients of all devices' sums by rank, of which each has ``rows`` rows.
 
         ``mine`` is the ``[num_dst, f^1]`` float32 gradient of this device's sum.
         """
-        ...
 
     def pop_waited_s(self) -> float:
         """Return the seconds of waiting for other devices since the last call."""
-        ...
 
 
 class HostPartialSumExchange:

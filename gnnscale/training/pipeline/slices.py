@@ -27,10 +27,8 @@ class BatchSlice:
     plan: DevicePlan  #: plan that applies to this step
     counts: tuple[int, ...]  #: seeds of each device in this step
     seeds: IntArray  #: this worker's seeds, possibly none
-    #: whether the host samples this slice for a device that also samples
-    host_samples: bool = False
-    #: sample by the host, until it is transferred
-    on_host: MiniBatch | None = None
+    host_samples: bool = False  #: whether the host samples it for a device that samples
+    on_host: MiniBatch | None = None  #: sample by the host, until it is transferred
     batch: Sample | None = None
     inputs: Inputs | None = None
     device_batch: DeviceBatch | None = None

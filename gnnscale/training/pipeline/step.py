@@ -25,12 +25,10 @@ Finished: TypeAlias = tuple[BatchSlice, StepTotals]
 class WorkerStep(Protocol):
     """Interface of a training step after the stages that run ahead."""
 
-    #: Rows that each layer's statistics counted since the last ``combine_statistics``.
-    rows: Counter[int]
+    rows: Counter[int]  #: rows counted in each layer's statistics since they were combined
 
     def propagate(self, batch: BatchSlice) -> None:
         """Start to compute the gradients of the slice; the device may finish later."""
-        ...
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> Iterable[Finished]:
         """Sum the gradients of all workers, and return the steps that are done.
@@ -38,23 +36,18 @@ class WorkerStep(Protocol):
         Outcomes may be some steps late, except at a checkpoint and at the end of an epoch. All
         workers learn here whether rank 0 requests a ``checkpoint`` after the step.
         """
-        ...
 
     def update_weights(self, batch: BatchSlice) -> None:
         """Apply the gradients to the weights, if the mini-batch is the last of an update."""
-        ...
 
     def updates_after(self, step: int) -> bool:
         """Whether weights are updated after ``step``, counted over all epochs from 0."""
-        ...
 
     def combine_statistics(self) -> None:
         """Combine running statistics of all devices, weighted by ``rows``."""
-        ...
 
     def copy_state(self) -> None:
         """Copy the state that the device has trained to the host's model."""
-        ...
 
 
 def last_of_updates(step: int, num_batches: int, steps_per_epoch: int) -> bool:

@@ -53,11 +53,9 @@ class WorkerDevice:
     group: Group  #: the workers
     store: FeatureStore  #: features at the host, without any cache
     cache: OpenedCache | None  #: cache of this worker's device; None: no cache
-    #: prefetches rows from disk or from other machines. None: all rows are in memory.
-    tier: OpenedTier | None
+    tier: OpenedTier | None  #: reads rows out of memory; None: all are in memory
     rows: ShardedStore | None  #: rows sharded over the machines. None: each machine has all rows.
-    #: plans the caches again during the run; None: nothing is cached
-    replanner: CacheReplanner | None
+    replanner: CacheReplanner | None  #: plans the caches again during the run
     backend: Backend  #: the device
     stages: Stages  #: sample, load, exchange and transfer a slice
     synchronizer: Synchronizer  #: sums gradients over all workers
@@ -119,8 +117,7 @@ class DeviceDriven:
     optimizer: OptimizerConfig
     clip_norm: float | None  #: maximum norm of the gradients; None: no clipping
     split: Sequence[int] | None  #: seeds of each device; None: equal shares
-    #: whether gradients pass through gloo, apart from the exchange of step results
-    over_gloo: bool
+    over_gloo: bool  #: whether gradients pass through gloo
 
 
 def backend_inputs(

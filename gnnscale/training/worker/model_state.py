@@ -72,10 +72,8 @@ class ModelState:
     trained: TrainableModel  #: model that this device trains: ``model``, or a part (P3)
     optimizer: torch.optim.Optimizer  #: updates the weights of ``trained``
     optimizer_options: OptimizerConfig  #: builds further optimizers
-    #: this worker's part of a split first layer (P3). None: devices train the full model.
-    split: SplitRun | None = None
-    #: gathers ``model`` from the devices' parts (P3); None otherwise
-    weights: SplitWeights | None = None
+    split: SplitRun | None = None  #: this worker's part of a split first layer (P3)
+    weights: SplitWeights | None = None  #: gathers ``model`` from the devices' parts (P3)
 
     @classmethod
     def build(
