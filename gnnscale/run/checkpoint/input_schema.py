@@ -159,7 +159,7 @@ class InputSchema:
         if columns is not None and trained is not None:
             _check_columns(graph.name, columns, trained, of=of)
             positions = feature_mapping(graph.name, columns, trained)
-            num_features = len(positions)
+            num_features = num_features if positions is None else len(positions)
         if num_features != num_trained:
             each = " of each edge" if of else ""
             raise ConfigError(

@@ -10,15 +10,7 @@ from typing import Any
 from gnnscale.core import STAGES, Count, StageTimes, brief, decode
 from gnnscale.planner import DevicePlan
 from gnnscale.planner.device_plan import SAMPLED_IN_TURN
-from gnnscale.training.drm import algorithm1, task_times
-from gnnscale.training.drm.balance import (
-    BalanceInput,
-    balance_sampling,
-    balance_thread,
-    propose_work,
-    sample_times,
-    steps_to_see,
-)
+from gnnscale.training.drm import algorithm1, balance, task_times
 from gnnscale.training.drm.damping import Damping
 from gnnscale.training.drm.task_times import Move, ThreadMove
 from gnnscale.training.pipeline.slices import MAX_PLANS, Schedule
@@ -95,15 +87,15 @@ def _proposals(
     if (failed := damping.failed_trade(tasks)) is not None:
         back = failed.reverse  # it saved no time
         return [Move(plan=back.apply(plan), promise=1.0, trade=back, takes_back=True)]
-    thread = balance_thread(
+    thread = balance.balance_thread(
         plan,
         tasks,
         givers=choice.givers,
         bottleneck=choice.bottleneck,
         tabu_trades=[trade for trade, _ in damping.tabu_trades],
     )
-    work = propose_work(plan, damping) if movable else None
-    sampling = balance_sampling(plan, tasks, damping.sampled, gain=damping.gain)
+    work = balance.propose_work(plan, damping) if movable else None
+    sampling = balance.balance_sampling(plan, tasks, damping.sampled, gain=damping.gain)
     return [move for move in (sampling, thread, work) if move is not None]
 
 
@@ -138,7 +130,7 @@ class RebalancerState:
     """State of resource management after a step; ``RebalancerState()`` at the start of a run."""
 
     applies_from: int = 0  #: first step that runs under the last decided plan
-    window: tuple[BalanceInput, ...] = ()  #: steps observed since the last decision
+    window: tuple[balance.BalanceInput, ...] = ()  #: steps observed since the last decision
     damping: Damping = field(default_factory=Damping)  #: memory of the last decision
     pending: tuple[tuple[int, DevicePlan], ...] = ()  #: later plans, each with its first step
 
@@ -197,7 +189,7 @@ class _StateValues:
     """``RebalancerState`` with its plans as plain values."""
 
     applies_from: Count
-    window: tuple[BalanceInput, ...]
+    window: tuple[balance.BalanceInput, ...]
     damping: _DampingValues
     pending: tuple[tuple[Count, Any], ...]
 
@@ -283,7 +275,7 @@ class Rebalancer:
         self._counted = counted
         warm_up = 0 if counted else _WARM_UP
         self._applies_from = max(first_step + warm_up, state.applies_from)
-        self._window: list[BalanceInput] = [*state.window]
+        self._window: list[balance.BalanceInput] = [*state.window]
         self._damping = state.damping
 
     def state(self, step: int) -> RebalancerState:
@@ -298,16 +290,16 @@ class Rebalancer:
     def observe(self, step: int, stages: Sequence[StageTimes], *, full: bool) -> str | None:
         """Observe a ``full`` step, and return the line of a move that is made after it, or None."""
         if full and step >= self._applies_from:
-            self._window.append(BalanceInput(step=step, stages=tuple(stages)))
+            self._window.append(balance.BalanceInput(step=step, stages=tuple(stages)))
         plan, move = self._schedule.plan, None
-        if len(self._window) >= steps_to_see(plan, WINDOW):
+        if len(self._window) >= balance.steps_to_see(plan, WINDOW):
             decision = rebalance(
                 plan,
                 medians([observed.stages for observed in self._window]),
                 self._damping,
                 movable=self._schedule.movable,
                 counted=self._counted,
-                sampled=sample_times(plan, self._window),
+                sampled=balance.sample_times(plan, self._window),
             )
             self._window.clear()
             self._damping, move = decision.damping, decision.move
