@@ -102,19 +102,11 @@ def open_device(
     tiered = None if tier is None else tier.store
     cache = None if plan is None else open_caches(plan, graph, device, group, tier=tiered)
     store = _feature_store(data, learning, host, cache, tiered)
-    loader = loading.FeatureLoader(
-        graph,
-        learning.trained,
-        num_threads=config.num_threads,
-        store=store,
-        aggregates=device.takes_aggregated,
-        compute_dtype=getattr(torch, config.runtime.compute_dtype),
-    )
+    loader = _open_loader(config, graph, learning, store, device)
     if not owns_steps(devices):
         _check_static_cache(cache, device)
-    solo_position = None
-    if may_drop_cpu and split is None:
-        solo_position = _solo_position(config, data, devices)
+    may_drop_cpu = may_drop_cpu and split is None
+    solo_position = _solo_position(config, data, devices) if may_drop_cpu else None
     device_driven = _device_driven(config, devices, group, solo_position)
     inputs = backend_inputs(
         data, learning, loader, cache, device_driven, batch_size=config.batch_size
@@ -143,6 +135,20 @@ def open_device(
         step=step,
         solo_position=solo_position,
         has_columns=split is not None,
+    )
+
+
+def _open_loader(
+    config: RunConfig, graph: Graph, learning: ModelState, store: FeatureStore, device: Device
+) -> loading.FeatureLoader:
+    """Return the loader of features at the host."""
+    return loading.FeatureLoader(
+        graph,
+        learning.trained,
+        num_threads=config.num_threads,
+        store=store,
+        aggregates=device.takes_aggregated,
+        compute_dtype=getattr(torch, config.runtime.compute_dtype),
     )
 
 

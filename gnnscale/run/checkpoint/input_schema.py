@@ -161,9 +161,9 @@ class InputSchema:
             positions = feature_mapping(graph.name, columns, trained)
             num_features = num_features if positions is None else len(positions)
         if num_features != num_trained:
-            each = " of each edge" if of else ""
+            unit = " of each edge" if of else ""
             raise ConfigError(
-                f"dataset: {_describe(graph)} has {num_features} features{each}, and the run was "
+                f"dataset: {_describe(graph)} has {num_features} features{unit}, and the run was "
                 f"trained on {num_trained} of {self.graph}{hint}"
             )
         _warn_without_names(graph, columns, self.graph, trained, of=f" of {of}" if of else "")
