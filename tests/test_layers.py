@@ -21,7 +21,11 @@ SEE_RUN_CONFIG = {
         "cli/config_files.py",
     ),
     *("inference/load_run.py", "run/config.py", "training/make_artifacts.py", "training/setup.py"),
-    *("training/open_device.py", "training/launcher/launch.py", "training/launcher/worker_task.py"),
+    *(
+        "training/open_device.py",
+        "training/launcher/launch.py",
+        "training/launcher/serialization.py",
+    ),
 }
 
 

@@ -26,13 +26,13 @@ from gnnscale.run import artifacts
 from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA
 from gnnscale.run.checkpoint.file import (
     check_same_graph,
+    check_weights,
     load_checkpoint,
     max_bytes,
     read_checkpoint,
 )
 from gnnscale.run.checkpoint.input_schema import InputSchema, read_input_schema
 from gnnscale.run.checkpoint.resume import graph_identity
-from gnnscale.run.checkpoint.tensor_checks import check_weights
 from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import check_features, graph_read, with_features
 from gnnscale.run.tasks.base import Task
