@@ -157,12 +157,12 @@ def train(
         with standard_arithmetic():
             single_options = _merge_options(keywords, options or {})
             groups, single_options = _choose_groups(graph, model, arguments, single_options)
-        config, folder, result = training.run(
+        trained_run, result = training.run(
             groups, single_options, directory=directory, resume=resume, observers=observers
         )
     return Result(
-        directory=folder,
-        config=config,
+        directory=trained_run.directory,
+        config=trained_run.config,
         history=tuple(result.history),
         test_metric=result.test_metric,
         metric=result.metric,

@@ -1,12 +1,14 @@
 """Options of a training run, as dataclasses that validate their values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from gnnscale.backend.exchange import ExchangeConfig
 from gnnscale.core import QUALITY, ConfigError, check_choice, usable_cores
+from gnnscale.core.config import untrusted
+from gnnscale.core.config.typed import typed
 from gnnscale.core.config.untrusted import names
 from gnnscale.core.config.user_code import check_name, is_name, short_name
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
@@ -394,3 +396,21 @@ def _check_learned(config: RunConfig) -> None:
             f"runtime.clip_norm={runtime.clip_norm}: expected null with {option}, whose gradients "
             "are no part of the norm"
         )
+
+
+def parse_run_options(options: Any) -> RunConfig:
+    """Return the checked options of a run; ConfigError names the first wrong one.
+
+    ``options`` is a mapping, or a configuration of OmegaConf.
+    """
+    return typed(options, RunConfig)
+
+
+def run_option_names() -> frozenset[str]:
+    """Return the names of the options of a run and of their groups."""
+    return frozenset(option.name for option in fields(RunConfig))
+
+
+def check_stored_options(values: dict[str, Any], **checks: Any) -> None:
+    """Check the options in an untrusted run directory, see ``untrusted.check_run_options``."""
+    untrusted.check_run_options(values, RunConfig, **checks)
