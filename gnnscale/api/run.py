@@ -59,6 +59,17 @@ class Result(TrainedRun):
     test_metric: float | None
     metric: str  #: name of ``valid_metric`` and ``test_metric``
 
+    @classmethod
+    def of(cls, run: TrainedRun, result: TrainResult) -> Result:
+        """Return the result of a run that has just ended."""
+        return cls(
+            directory=run.directory,
+            config=run.config,
+            history=tuple(result.history),
+            test_metric=result.test_metric,
+            metric=result.metric,
+        )
+
     def __repr__(self) -> str:
         """Return one line: model, test metric and directory."""
         return (
@@ -160,13 +171,7 @@ def train(
         trained_run, result = training.run(
             groups, single_options, directory=directory, resume=resume, observers=observers
         )
-    return Result(
-        directory=trained_run.directory,
-        config=trained_run.config,
-        history=tuple(result.history),
-        test_metric=result.test_metric,
-        metric=result.metric,
-    )
+    return Result.of(trained_run, result)
 
 
 def _merge_options(keywords: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ struct AggregateTask {
 
   int64_t num_dst() const { return indptr.size - 1; }
 
-  void take_out(const py::object& arguments) {
+  void take_out(const py::object& value) {
     const MutableMatrix out = mutable_matrix(value, "out");
     check_size("out", out.num_rows, num_dst());
     take_width(out.rows.length, "out");
