@@ -28,7 +28,7 @@ from gnnscale.nn.options import CustomModel
 from gnnscale.run.checkpoint import BEST
 from gnnscale.run.checkpoint.reader import read_history
 from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.records import EpochRecord, Observer, best_epoch
+from gnnscale.run.records import EpochRecord, Observer, TrainResult, best_epoch
 
 _MAX_SUMMARY_BYTES = 16 << 20
 #: Options on the command line for keywords of ``train``.
