@@ -82,10 +82,7 @@ def test_a_board_on_which_nothing_fits_is_refused() -> None:
     [
         (("model=gat",), "model: GATLayer does not run on an fpga; GCN, GraphSAGE, GIN"),
         (("model.norm=batch",), "model.norm: expected none on an fpga"),
-        (
-            ("model.hidden=4096",),
-            "model.hidden: expected at most 512 output features on",
-        ),
+        (("model.hidden=4096",), "model.hidden: expected at most 512 output features on"),
         (("sampler=layerwise",), "expected neighbor sampling"),
     ],
 )
