@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runner import composed, in_subprocess, show, take
+from benchmarks.runner import composed, in_subprocess, show, take, train_here
 
 #: Microseconds.
 TARGET = 60.0
@@ -42,7 +42,6 @@ def step_seconds(mode: str) -> float:
 
     from benchmarks.null_device import plan
     from gnnscale.report.terminal import RunReport
-    from gnnscale.training.train import train
 
     ends: list[float] = []
 
@@ -58,7 +57,7 @@ def step_seconds(mode: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         console = Console(file=io.StringIO())
         report = Ends(Path(folder), epochs=1, options=values, console=console)
-        train(config, Path(folder), report, options=values)
+        train_here(config, report, values)
     steps = [end - begin for begin, end in zip(ends[_WARM_UP:], ends[_WARM_UP + 1 :], strict=False)]
     return statistics.median(steps)
 
