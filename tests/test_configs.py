@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from gnnscale.cache import CachePlannerConfig
 from gnnscale.core.config.typed import typed
 from gnnscale.core.hardware import usable_cores
 from gnnscale.data import GraphSource
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.features import FeatureStoreConfig
 from gnnscale.fpga_design import GenerateConfig
 from gnnscale.nn import ModelConfig
@@ -30,6 +31,7 @@ from gnnscale.run.runtime_config import RuntimeConfig
 from gnnscale.run.tasks import TaskConfig
 from gnnscale.sampling import SamplerConfig
 from gnnscale.training.launcher.launch import launch
+from gnnscale.training.setup import open_run
 from gnnscale.training.train import train
 
 pytestmark = pytest.mark.integration
@@ -43,11 +45,8 @@ GROUPS: dict[str, type[Any]] = {
     **{"task": TaskConfig, "board": Board},
 }
 #: Where the test data has an experiment's graph.
-DATA = {
-    "cora_gcn": "planetoid",
-    "musae_sage": "musae_git/git_web_ml.zip",
-    "tolokers_sage": "heterophilous",
-}
+DATA = {"cora_gcn": "planetoid", "musae_sage": "musae_git/git_web_ml.zip"}
+DATA |= {"tolokers_sage": "heterophilous"}
 #: A graph for the others.
 SMALL = ["dataset.num_vertices=2000", "dataset.num_edges=20000"]
 
@@ -136,29 +135,27 @@ class OneStep(Observer):
 
 
 @pytest.fixture
-def one_step(tmp_path, monkeypatch, write_figures) -> Callable[..., None]:
-    """Take one step of a run, by ``train`` or by ``launch``."""
+def home(tmp_path, monkeypatch, write_figures) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path)))
-
-    def run(begin: Callable[..., Any], options: DictConfig) -> None:
-        with pytest.raises(StepTaken):
-            begin(typed(options, RunConfig), tmp_path, OneStep(), options={})
-
-    return run
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("experiment", sorted(set(names("experiment")) - set(DATA)))
-def test_every_other_experiment_takes_a_step_on_a_small_graph(experiment, one_step) -> None:
+def test_every_other_experiment_takes_a_step_on_a_small_graph(experiment, tmp_path) -> None:
     """Its own graph is downloaded, or too large to generate in a test."""
     options = composed(experiment, "num_threads=1")
     options.dataset = compose("train", SMALL).dataset
-    one_step(launch, options)
+    with pytest.raises(StepTaken):
+        launch(typed(options, RunConfig), tmp_path, OneStep(), options={})
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("experiment", DATA)
-def test_every_experiment_takes_a_step(experiment, one_step, test_data) -> None:
+def test_every_experiment_takes_a_step(experiment, tmp_path, test_data) -> None:
     raw = (test_data / DATA[experiment]).absolute()
     if not raw.exists():
         pytest.skip(f"GNNSCALE_TEST_DATA: no {raw}")
-    one_step(train, composed(experiment, f"dataset.raw={raw}", "num_threads=1"))
+    options = typed(composed(experiment, f"dataset.raw={raw}", "num_threads=1"), RunConfig)
+    with pytest.raises(StepTaken):
+        train(open_run(options, tmp_path, {"resume": None}, SINGLE_PROCESS), OneStep())
