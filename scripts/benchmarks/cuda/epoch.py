@@ -120,12 +120,12 @@ def _wait(bench: Bench) -> None:
 
 def losses(bench: Bench) -> None:
     """Compare losses of three epochs, of one on the host, with the processor's, with dropout."""
-    worst, count, num_epochs = 0.0, *((240, 1) if bench.on_host else (2000, 3))
+    worst, (count, seeds, num_epochs) = 0.0, (240, 24, 1) if bench.on_host else (2000, 250, 3)
     for model in _MODELS:
         options = (
             *(f"dataset.num_vertices={count}", f"dataset.num_edges={10 * count}", f"model={model}"),
             *(f"epochs={num_epochs}", "model.dropout=0.5", "model.hidden=32"),
-            *("sampler.fanouts=[10,5]", f"batch_size={count // 8}"),
+            *("sampler.fanouts=[10,5]", f"batch_size={seeds}"),
             *("runtime.checkpoint=false", "runtime.deterministic=true"),
         )
         _, known = trained("device_plan.devices=[{kind:cpu,host_aggregates:false}]", *options)

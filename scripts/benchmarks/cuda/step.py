@@ -171,7 +171,7 @@ def caches(bench: Bench, store: Path, base: Ran) -> None:
 
 def together(bench: Bench, folder: Path) -> None:
     """Two workers on one card beside one: emulated, since cards do not share memory."""
-    count, num_epochs, seeds = (400, 1, 50) if bench.on_host else (2000, 2, 256)
+    count, num_epochs, seeds = (400, 1, 30) if bench.on_host else (2000, 2, 256)
     common = (
         *(f"epochs={num_epochs}", f"batch_size={seeds}"),
         *(f"dataset.num_vertices={count}", f"dataset.num_edges={10 * count}"),
