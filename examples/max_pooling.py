@@ -12,7 +12,7 @@ from gnnscale import api
 
 
 class MaxPooling(api.Layer):
-    """A vertex gathers the largest of what its neighbours make of themselves."""
+    """A vertex gathers the largest of what its neighbors make of themselves."""
 
     gather = "max"
 

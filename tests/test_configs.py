@@ -12,7 +12,6 @@ from gnnscale.cache import CachePlannerConfig
 from gnnscale.core.config.typed import typed
 from gnnscale.core.hardware import usable_cores
 from gnnscale.data import GraphSource
-from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.features import FeatureStoreConfig
 from gnnscale.fpga_design import GenerateConfig
 from gnnscale.nn import ModelConfig
@@ -158,4 +157,4 @@ def test_every_experiment_takes_a_step(experiment, tmp_path, test_data) -> None:
         pytest.skip(f"GNNSCALE_TEST_DATA: no {raw}")
     options = typed(composed(experiment, f"dataset.raw={raw}", "num_threads=1"), RunConfig)
     with pytest.raises(StepTaken):
-        train(open_run(options, tmp_path, {"resume": None}, SINGLE_PROCESS), OneStep())
+        train(open_run(options, tmp_path, {}), OneStep())

@@ -141,13 +141,13 @@ GNNSCALE_UNSEEN void Block::finish_warp(unsigned warp) {
 
 // Returns the mask of a collective's lanes that passed `value`.
 GNNSCALE_UNSEEN uint32_t Block::alike(unsigned first, uint32_t mask, uint64_t value) const {
-  uint32_t found = 0;
+  uint32_t lanes = 0;
   for (unsigned i = 0; i < kWarp && first + i < threads_; ++i) {
     const Lane& lane = lanes_[first + i];
     const bool takes_part = (mask >> i & 1) != 0 && lane.at == Lane::At::collective;
-    if (takes_part && lane.value == value) found |= uint32_t{1} << i;
+    if (takes_part && lane.value == value) lanes |= uint32_t{1} << i;
   }
-  return found;
+  return lanes;
 }
 
 // Completes the collective of some lanes if all remaining lanes have arrived.

@@ -64,8 +64,8 @@ T exchanged(unsigned mask, T value, unsigned source) {
 inline unsigned lane() { return here.thread % kWarp; }
 
 template <typename T, typename Change>
-T changed(T* place, Change&& change) {
-  std::atomic_ref<T> atomic(*place);
+T changed(T* address, Change&& change) {
+  std::atomic_ref<T> atomic(*address);
   T old = atomic.load(std::memory_order_relaxed);
   while (!atomic.compare_exchange_weak(old, change(old), std::memory_order_relaxed)) {
   }
@@ -104,65 +104,67 @@ inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask,
 // value.
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
-  const auto own = static_cast<int>(gnnscale::cuda_host::lane());
+  const auto own_lane = static_cast<int>(gnnscale::cuda_host::lane());
   return gnnscale::cuda_host::exchanged(
-      mask, value, static_cast<unsigned>(own / width * width + (source & (width - 1))));
+      mask, value, static_cast<unsigned>(own_lane / width * width + (source & (width - 1))));
 }
 template <typename T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  const unsigned own = gnnscale::cuda_host::lane();
+  const unsigned own_lane = gnnscale::cuda_host::lane();
   return gnnscale::cuda_host::exchanged(
-      mask, value, own % static_cast<unsigned>(width) >= delta ? own - delta : own);
+      mask, value, own_lane % static_cast<unsigned>(width) >= delta ? own_lane - delta : own_lane);
 }
 template <typename T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  const unsigned own = gnnscale::cuda_host::lane(), size = static_cast<unsigned>(width);
-  return gnnscale::cuda_host::exchanged(mask, value, own % size + delta < size ? own + delta : own);
+  const unsigned own_lane = gnnscale::cuda_host::lane(), size = static_cast<unsigned>(width);
+  return gnnscale::cuda_host::exchanged(
+      mask, value, own_lane % size + delta < size ? own_lane + delta : own_lane);
 }
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
-  const unsigned own = gnnscale::cuda_host::lane(), size = static_cast<unsigned>(width);
-  const unsigned other = own ^ static_cast<unsigned>(lanes);
-  return gnnscale::cuda_host::exchanged(mask, value, other / size <= own / size ? other : own);
+  const unsigned own_lane = gnnscale::cuda_host::lane(), size = static_cast<unsigned>(width);
+  const unsigned other = own_lane ^ static_cast<unsigned>(lanes);
+  return gnnscale::cuda_host::exchanged(mask, value,
+                                        other / size <= own_lane / size ? other : own_lane);
 }
 
 template <typename T>
-T atomicAdd(T* place, T value) {
-  return gnnscale::cuda_host::changed(place, [&](T old) { return static_cast<T>(old + value); });
+T atomicAdd(T* address, T value) {
+  return gnnscale::cuda_host::changed(address, [&](T old) { return static_cast<T>(old + value); });
 }
 template <typename T>
-T atomicMin(T* place, T value) {
-  return gnnscale::cuda_host::changed(place, [&](T old) { return value < old ? value : old; });
+T atomicMin(T* address, T value) {
+  return gnnscale::cuda_host::changed(address, [&](T old) { return value < old ? value : old; });
 }
 template <typename T>
-T atomicMax(T* place, T value) {
-  return gnnscale::cuda_host::changed(place, [&](T old) { return old < value ? value : old; });
+T atomicMax(T* address, T value) {
+  return gnnscale::cuda_host::changed(address, [&](T old) { return old < value ? value : old; });
 }
 template <typename T>
-T atomicOr(T* place, T value) {
-  return gnnscale::cuda_host::changed(place, [&](T old) { return static_cast<T>(old | value); });
+T atomicOr(T* address, T value) {
+  return gnnscale::cuda_host::changed(address, [&](T old) { return static_cast<T>(old | value); });
 }
 template <typename T>
-T atomicExch(T* place, T value) {
-  return gnnscale::cuda_host::changed(place, [&](T) { return value; });
+T atomicExch(T* address, T value) {
+  return gnnscale::cuda_host::changed(address, [&](T) { return value; });
 }
 template <typename T>
-T atomicCAS(T* place, T compare, T value) {
-  std::atomic_ref<T>(*place).compare_exchange_strong(compare, value, std::memory_order_relaxed);
+T atomicCAS(T* address, T compare, T value) {
+  std::atomic_ref<T>(*address).compare_exchange_strong(compare, value, std::memory_order_relaxed);
   return compare;
 }
 
 template <typename T>
-T __ldg(const T* place) {
-  return *place;
+T __ldg(const T* address) {
+  return *address;
 }
 template <typename T>
-T __ldcs(const T* place) {
-  return *place;
+T __ldcs(const T* address) {
+  return *address;
 }
 template <typename T>
-void __stcs(T* place, T value) {
-  *place = value;
+void __stcs(T* address, T value) {
+  *address = value;
 }
 inline int __popc(unsigned value) { return __builtin_popcount(value); }
 inline int __popcll(unsigned long long value) { return __builtin_popcountll(value); }
@@ -185,21 +187,21 @@ namespace gnnscale {
 
 // Acquire loads and release stores between blocks.
 template <typename T>
-T load_acquire(const T* place) {
-  return std::atomic_ref<T>(*const_cast<T*>(place)).load(std::memory_order_acquire);
+T load_acquire(const T* address) {
+  return std::atomic_ref<T>(*const_cast<T*>(address)).load(std::memory_order_acquire);
 }
 template <typename T>
-void store_release(T* place, T value) {
-  std::atomic_ref<T>(*place).store(value, std::memory_order_release);
+void store_release(T* address, T value) {
+  std::atomic_ref<T>(*address).store(value, std::memory_order_release);
 }
 // Relaxed loads and stores that may race with other threads.
 template <typename T>
-T load_relaxed(const T* place) {
-  return std::atomic_ref<T>(*const_cast<T*>(place)).load(std::memory_order_relaxed);
+T load_relaxed(const T* address) {
+  return std::atomic_ref<T>(*const_cast<T*>(address)).load(std::memory_order_relaxed);
 }
 template <typename T>
-void store_relaxed(T* place, T value) {
-  std::atomic_ref<T>(*place).store(value, std::memory_order_relaxed);
+void store_relaxed(T* address, T value) {
+  std::atomic_ref<T>(*address).store(value, std::memory_order_relaxed);
 }
 // Called while waiting for another block.
 inline void spin() { cuda_host::here.block->spin(); }

@@ -18,11 +18,12 @@ class IdleBlocks {
   std::unique_ptr<Block> take(unsigned threads) {
     {
       const std::lock_guard lock(mutex_);
-      const auto found = std::find_if(blocks_.begin(), blocks_.end(),
-                                      [&](const auto& each) { return each->threads() == threads; });
-      if (found != blocks_.end()) {
-        auto block = std::move(*found);
-        blocks_.erase(found);
+      const auto match = std::find_if(blocks_.begin(), blocks_.end(), [&](const auto& candidate) {
+        return candidate->threads() == threads;
+      });
+      if (match != blocks_.end()) {
+        auto block = std::move(*match);
+        blocks_.erase(match);
         return block;
       }
     }
@@ -52,8 +53,8 @@ IdleBlocks& idle_blocks() {
 }  // namespace
 
 std::vector<Kernel>& kernels() {
-  static std::vector<Kernel> found;
-  return found;
+  static std::vector<Kernel> registry;
+  return registry;
 }
 
 void launch(const Kernel& kernel, unsigned grid, unsigned block, void** arguments,
@@ -66,24 +67,24 @@ void launch(const Kernel& kernel, unsigned grid, unsigned block, void** argument
   std::mutex mutex;
   std::string error;
   const auto run_blocks = [&] {
-    std::unique_ptr<Block> mine;
+    std::unique_ptr<Block> own_block;
     try {
-      mine = idle_blocks().take(block);
+      own_block = idle_blocks().take(block);
       for (unsigned number; (number = next++) < grid;) {
-        mine->run(number, grid, kernel.call, arguments);
+        own_block->run(number, grid, kernel.call, arguments);
       }
-      idle_blocks().give(std::move(mine));
+      idle_blocks().give(std::move(own_block));
     } catch (const std::exception& thrown) {
       next = grid;
       const std::lock_guard lock(mutex);
       if (error.empty()) error = thrown.what();
-      if (mine != nullptr) idle_blocks().abandon(std::move(mine));
+      if (own_block != nullptr) idle_blocks().abandon(std::move(own_block));
     }
   };
-  std::vector<std::thread> others;
-  for (unsigned i = 1; i < std::min(host_threads, grid); ++i) others.emplace_back(run_blocks);
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i < std::min(host_threads, grid); ++i) threads.emplace_back(run_blocks);
   run_blocks();
-  for (std::thread& each : others) each.join();
+  for (std::thread& thread : threads) thread.join();
   if (!error.empty()) throw std::runtime_error(kernel.name + ": " + error);
 }
 

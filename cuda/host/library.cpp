@@ -10,17 +10,17 @@ namespace {
 
 using gnnscale::cuda_host::Kernel;
 
-// Writes a message with its terminator, truncated to `room`. Returns the status of a failure.
-int fail(const std::string& message, char* error, size_t room) {
-  const size_t size = message.size() < room - 1 ? message.size() : room - 1;
+// Writes a message with its terminator, truncated to `capacity`. Returns the status of a failure.
+int fail(const std::string& message, char* error, size_t capacity) {
+  const size_t size = message.size() < capacity - 1 ? message.size() : capacity - 1;
   std::memcpy(error, message.data(), size);
   error[size] = 0;
   return 1;
 }
 
 const Kernel* find(const std::string& name) {
-  for (const Kernel& each : gnnscale::cuda_host::kernels()) {
-    if (each.name == name) return &each;
+  for (const Kernel& candidate : gnnscale::cuda_host::kernels()) {
+    if (candidate.name == name) return &candidate;
   }
   return nullptr;
 }
@@ -32,26 +32,26 @@ extern "C" {
 // Runs a kernel. Returns 0, or 1 and writes an error message.
 __attribute__((visibility("default"))) int gnnscale_cuda_launch(
     const char* name, unsigned grid, unsigned block, void** arguments, const unsigned* sizes,
-    unsigned num_arguments, unsigned host_threads, char* error, size_t room) {
+    unsigned num_arguments, unsigned host_threads, char* error, size_t capacity) {
   const Kernel* kernel = find(name);
-  if (kernel == nullptr) return fail("no kernel is called " + std::string(name), error, room);
+  if (kernel == nullptr) return fail("no kernel is called " + std::string(name), error, capacity);
   if (kernel->sizes.size() != num_arguments) {
     return fail(kernel->name + ": takes " + std::to_string(kernel->sizes.size()) + " arguments, " +
                     std::to_string(num_arguments) + " given",
-                error, room);
+                error, capacity);
   }
   for (unsigned i = 0; i < num_arguments; ++i) {
     if (kernel->sizes[i] == sizes[i]) continue;
     return fail(kernel->name + ": argument " + std::to_string(i) + " has " +
                     std::to_string(kernel->sizes[i]) + " bytes, " + std::to_string(sizes[i]) +
                     " given",
-                error, room);
+                error, capacity);
   }
   try {
     gnnscale::cuda_host::launch(*kernel, grid, block, arguments, host_threads);
     return 0;
   } catch (const std::exception& thrown) {
-    return fail(thrown.what(), error, room);
+    return fail(thrown.what(), error, capacity);
   }
 }
 
@@ -59,7 +59,7 @@ __attribute__((visibility("default"))) int gnnscale_cuda_launch(
 __attribute__((visibility("default"))) const char* gnnscale_cuda_kernels() {
   static const std::string names = [] {
     std::string joined;
-    for (const Kernel& each : gnnscale::cuda_host::kernels()) joined += each.name + "\n";
+    for (const Kernel& candidate : gnnscale::cuda_host::kernels()) joined += candidate.name + "\n";
     return joined;
   }();
   return names.c_str();

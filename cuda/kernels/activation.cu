@@ -33,8 +33,8 @@ __device__ void relu_dropout(uint8_t* x, RowType type, int64_t row_bytes, int64_
       if (exists) value = load_computed<kColumns>(values, type, column);
       GNNSCALE_UNROLL
       for (int j = 0; j < kColumns; ++j) {
-        const bool kept = (bits >> 16 * (k + j) & 0xffff) >= drop;
-        value.at[j] = !kept || value.at[j] <= 0 ? 0.0F : __fmul_rn(value.at[j], scale);
+        const bool is_kept = (bits >> 16 * (k + j) & 0xffff) >= drop;
+        value.at[j] = !is_kept || value.at[j] <= 0 ? 0.0F : __fmul_rn(value.at[j], scale);
       }
       store_computed<kColumns>(values, type, column, value);
     }

@@ -94,15 +94,15 @@ template <int kBytes, int kColumns>
 __device__ inline void write_columns(const AggregateTask& task, int64_t dst, bool exists,
                                      int64_t i) {
   const auto out_type = static_cast<RowType>(task.out_type);
-  Columns<kColumns> sum{}, own{};
+  Columns<kColumns> sum{}, own_values{};
   if (exists) {
     sum = sum_edges<kBytes, kColumns>(task, dst, i);
     if (task.dst_scale != nullptr) scale(sum, task.dst_scale[dst]);
     if (task.num_own != nullptr && dst < *task.num_own) {
-      own = own_columns<kBytes, kColumns>(task, dst, i);
+      own_values = own_columns<kBytes, kColumns>(task, dst, i);
       if (task.own_out == nullptr) {
-        if (task.self_scale != nullptr) scale(own, task.self_scale[dst]);
-        add(sum, own);
+        if (task.self_scale != nullptr) scale(own_values, task.self_scale[dst]);
+        add(sum, own_values);
       }
     }
     if (task.gate != nullptr) {
@@ -113,7 +113,7 @@ __device__ inline void write_columns(const AggregateTask& task, int64_t dst, boo
   }
   store_computed<kColumns>(task.out + dst * task.out_row_bytes, out_type, i, sum);
   if (task.own_out != nullptr) {
-    store_computed<kColumns>(task.own_out + dst * task.out_row_bytes, out_type, i, own);
+    store_computed<kColumns>(task.own_out + dst * task.out_row_bytes, out_type, i, own_values);
   }
 }
 

@@ -137,9 +137,9 @@ extern "C" __global__ void __launch_bounds__(256, 3)
     float sum = 0.0F;
     if (i < used) {
       const int64_t edge = i / num_heads, head = i % num_heads;
-      const float* left = a + (destinations[edge] * num_heads + head) * width;
-      const float* right = x + (indices[edge] * num_heads + head) * width;
-      for (int64_t j = lane; j < width; j += kHalf) sum += left[j] * right[j];
+      const float* a_row = a + (destinations[edge] * num_heads + head) * width;
+      const float* x_row = x + (indices[edge] * num_heads + head) * width;
+      for (int64_t j = lane; j < width; j += kHalf) sum += a_row[j] * x_row[j];
     }
     for (int distance = kHalf / 2; distance > 0; distance /= 2) {
       sum += __shfl_xor_sync(gnnscale::kAllLanes, sum, distance);

@@ -29,8 +29,8 @@ __device__ inline float at_least(float value, float least) { return value > leas
 __device__ inline float sum_scale(const CoefficientsTask& task, int64_t dst) {
   const bool by_weight = task.weight_sums != nullptr && task.edge_weights == nullptr;
   const float full = (by_weight ? task.weight_sums : task.degrees)[dst];
-  const auto drawn = static_cast<float>(task.indptr[dst + 1] - task.indptr[dst]);
-  return __fdiv_rn(full, at_least(drawn, 1.0F));
+  const auto num_drawn = static_cast<float>(task.indptr[dst + 1] - task.indptr[dst]);
+  return __fdiv_rn(full, at_least(num_drawn, 1.0F));
 }
 
 // Returns the divisor that turns the sum over a destination's edges into their mean.

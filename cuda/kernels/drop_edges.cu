@@ -25,7 +25,7 @@ __device__ inline bool is_left_out(const SampleState& state, int64_t source, int
 // Copies the remaining edges to the arrays of the block without excluded edges.
 template <typename Vertex>
 __device__ void sample_leave_out(const SamplePlan& plan, SampleState& state, int hop) {
-  const SampleHop &all = plan.hops[hop], &left = plan.left[hop];
+  const SampleHop &all = plan.hops[hop], &remaining = plan.left[hop];
   const auto* vertices = static_cast<const Vertex*>(plan.vertices);
   const int64_t num_dst = state.num_vertices[hop], num_edges = state.num_edges[hop];
   scan_tiles<4>(
@@ -38,11 +38,11 @@ __device__ void sample_leave_out(const SamplePlan& plan, SampleState& state, int
         plan.kept_before[edge] = static_cast<int32_t>(to);
         if (stays == 0) return;
         const int32_t local = all.indices[edge];
-        left.indices[to] = local;
+        remaining.indices[to] = local;
         static_cast<Vertex*>(plan.left_sources)[to] = vertices[local];
-        if (all.positions != nullptr) left.positions[to] = all.positions[edge];
-        if (all.edge_weights != nullptr) left.edge_weights[to] = all.edge_weights[edge];
-        if (all.importance != nullptr) left.importance[to] = all.importance[edge];
+        if (all.positions != nullptr) remaining.positions[to] = all.positions[edge];
+        if (all.edge_weights != nullptr) remaining.edge_weights[to] = all.edge_weights[edge];
+        if (all.importance != nullptr) remaining.importance[to] = all.importance[edge];
       },
       [&](int64_t total) {
         plan.kept_before[num_edges] = static_cast<int32_t>(total);
@@ -55,8 +55,8 @@ __device__ void sample_place_left(const SamplePlan& plan, SampleState& state, in
   const int64_t num_edges = state.num_edges[hop];
   for (int64_t dst = blockIdx.x * int64_t{kThreads} + threadIdx.x; dst <= state.num_vertices[hop];
        dst += gridDim.x * int64_t{kThreads}) {
-    const int64_t before = plan.hops[hop].indptr[dst];
-    plan.left[hop].indptr[dst] = before <= num_edges ? plan.kept_before[before] : 0;
+    const int64_t end = plan.hops[hop].indptr[dst];
+    plan.left[hop].indptr[dst] = end <= num_edges ? plan.kept_before[end] : 0;
   }
 }
 

@@ -30,7 +30,7 @@ struct GatherTask {
 // A row's address, and the member that has it.
 struct Row {
   const uint8_t* address;
-  int place;
+  int member;
 };
 __device__ inline Row find_row(const GatherTask& task, int64_t id) {
   const int64_t slot = task.slots == nullptr ? -1 : int64_t{task.slots[id]};
@@ -117,12 +117,12 @@ __device__ void gather(const GatherTask& task, const Id* ids, int64_t num_ids, c
       const int64_t id = first + k < n ? static_cast<int64_t>(ids[first + k]) : 0;
       const bool good = static_cast<uint64_t>(id) < static_cast<uint64_t>(task.num_rows);
       const bool exists = first + k < n;
-      Row found{task.table, 0};
-      if (good && exists) found = find_row(task, id);
-      const uint8_t* row = found.address;
+      Row source{task.table, 0};
+      if (good && exists) source = find_row(task, id);
+      const uint8_t* row = source.address;
       rows[k] = good && exists ? reinterpret_cast<const Word*>(row) : nullptr;
       if (task.slots != nullptr && good && exists && lane == 0)
-        atomicAdd(&counts[found.place], 1ULL);
+        atomicAdd(&counts[source.member], 1ULL);
       shifts[k] = task.shifts == 0 ? 0
                                    : circular_shift(reinterpret_cast<uintptr_t>(row),
                                                     int{sizeof(Word)}, num_words);

@@ -63,7 +63,7 @@ __device__ void sample_count(const SamplePlan& plan, SampleState& state, int hop
         if (plan.by_weight != 0) return out.indptr[i];
         return num_kept(plan, out.fanout, open_list<Vertex>(plan, state, hop, i).degree);
       },
-      [&](int64_t i, int64_t before, int64_t) { out.indptr[i] = before; },
+      [&](int64_t i, int64_t offset, int64_t) { out.indptr[i] = offset; },
       [&](int64_t total) {
         if (hop == 0) *plan.last_base = state.base;
         out.indptr[num_dst] = total;
@@ -86,14 +86,14 @@ __device__ inline uint64_t pick_few(uint64_t key, uint64_t n, unsigned k, unsign
   // Idle lanes get distinct values above every position.
   const uint64_t candidate = draws ? below(draw(key, i), last + 1) : ~uint64_t{lane};
   const unsigned same = __match_any_sync(kAllLanes, candidate) >> first_lane;
-  const uint64_t given = candidate - (n - k);
+  const uint64_t replaced_lane = candidate - (n - k);
   bool gives_way = draws && (same & ((1U << i) - 1)) != 0;
-  const bool asks = draws && !gives_way && candidate >= n - k && given < i;
-  for (unsigned before = 0;;) {
+  const bool asks = draws && !gives_way && candidate >= n - k && replaced_lane < i;
+  for (unsigned previous = 0;;) {
     const unsigned now = __ballot_sync(kAllLanes, gives_way ? 1 : 0);
-    if (now == before) break;
-    if (asks) gives_way = (now >> (first_lane + unsigned(given)) & 1) != 0;
-    before = now;
+    if (now == previous) break;
+    if (asks) gives_way = (now >> (first_lane + unsigned(replaced_lane)) & 1) != 0;
+    previous = now;
   }
   return !draws ? i : gives_way ? last : candidate;
 }
@@ -151,7 +151,7 @@ template <typename Vertex>
 __device__ void sample_number(const SamplePlan& plan, SampleState& state, int hop) {
   auto* vertices = static_cast<Vertex*>(plan.vertices);
   const auto* picked = static_cast<const Vertex*>(plan.picked);
-  const int64_t known = state.num_vertices[hop];
+  const int64_t num_known = state.num_vertices[hop];
   const auto base = static_cast<uint32_t>(state.base);
   const auto claims = static_cast<uint32_t>(base + plan.max_vertices);
   scan_tiles<4>(
@@ -160,17 +160,17 @@ __device__ void sample_number(const SamplePlan& plan, SampleState& state, int ho
         const Vertex u = picked[edge];
         return is_vertex(plan, u) && load_relaxed(&plan.stamps[u]) == uint32_t(claims + edge);
       },
-      [&](int64_t edge, int64_t before, int64_t is_new) {
-        const int64_t id = known + before;
+      [&](int64_t edge, int64_t num_before, int64_t is_new) {
+        const int64_t id = num_known + num_before;
         if (is_new == 0 || id >= plan.hops[hop].max_vertices) return;
         vertices[id] = picked[edge];
         store_relaxed(&plan.stamps[picked[edge]], uint32_t(base + id));
       },
       [&](int64_t num_new) {
-        const bool fits = known + num_new <= plan.hops[hop].max_vertices;
-        if (!fits) note(state, hop, SampleError::vertices, known + num_new);
+        const bool fits = num_known + num_new <= plan.hops[hop].max_vertices;
+        if (!fits) note(state, hop, SampleError::vertices, num_known + num_new);
         // After an error the next hop has no destinations.
-        state.num_vertices[hop + 1] = state.error == ~uint64_t{0} ? known + num_new : 0;
+        state.num_vertices[hop + 1] = state.error == ~uint64_t{0} ? num_known + num_new : 0;
       });
 }
 
@@ -205,9 +205,9 @@ __device__ void sample_found(const SamplePlan& plan, SampleState& state, int hop
        dst += stride) {
     if (!is_vertex(plan, vertices[dst])) continue;
     const int64_t slot = plan.list_slots[vertices[dst]];
-    const auto place = slot < 0 ? plan.num_members : int64_t{member_of(plan, slot)};
+    const auto location = slot < 0 ? plan.num_members : int64_t{member_of(plan, slot)};
     const int64_t reads = indptr[dst + 1] - indptr[dst] + 1;
-    atomicAdd(&counts[place], static_cast<unsigned long long>(reads));
+    atomicAdd(&counts[location], static_cast<unsigned long long>(reads));
   }
   __syncthreads();
   if (threadIdx.x <= plan.num_members && counts[threadIdx.x] != 0) {

@@ -18,22 +18,22 @@ struct Draws {
   __device__ uint64_t after(uint64_t slot) const { return slot + 1 == 2 * k ? 0 : slot + 1; }
 
   __device__ void insert(uint32_t i) const {
-    const uint64_t own = candidate(i);
-    for (uint64_t slot = home(own);; slot = after(slot)) {
-      const uint32_t held = atomicCAS(&slots[slot], kEmpty, i);
-      if (held == kEmpty) return;
-      if (candidate(held) != own) continue;
+    const uint64_t own_candidate = candidate(i);
+    for (uint64_t slot = home(own_candidate);; slot = after(slot)) {
+      const uint32_t occupant = atomicCAS(&slots[slot], kEmpty, i);
+      if (occupant == kEmpty) return;
+      if (candidate(occupant) != own_candidate) continue;
       atomicMin(&slots[slot], i);
       return;
     }
   }
 
   __device__ bool has_earlier(uint64_t i) const {
-    const uint64_t own = candidate(i);
-    for (uint64_t slot = home(own);; slot = after(slot)) {
-      const uint32_t held = slots[slot];
-      if (held == i) return false;
-      if (candidate(held) == own) return true;
+    const uint64_t own_candidate = candidate(i);
+    for (uint64_t slot = home(own_candidate);; slot = after(slot)) {
+      const uint32_t occupant = slots[slot];
+      if (occupant == i) return false;
+      if (candidate(occupant) == own_candidate) return true;
     }
   }
 
@@ -42,9 +42,9 @@ struct Draws {
   __device__ bool gives_way(uint64_t i) const {
     for (;;) {
       if (has_earlier(i)) return true;
-      const uint64_t own = candidate(i);
-      if (own < n - k || own - (n - k) >= i) return false;
-      i = own - (n - k);
+      const uint64_t own_candidate = candidate(i);
+      if (own_candidate < n - k || own_candidate - (n - k) >= i) return false;
+      i = own_candidate - (n - k);
     }
   }
 

@@ -4,7 +4,7 @@
 //
 // `count` has found the lists of all neighbors. `gather` reads them and finds the first edge of
 // each candidate; eight passes of `rank` find the threshold priority by radix selection, one byte
-// each; `keep` compacts the kept edges and numbers new vertices; `place` and `relabel_kept`
+// each; `keep` compacts the kept edges and numbers new vertices; `position` and `relabel_kept`
 // complete the block.
 #include "gnnscale_cuda/doubles.hpp"
 #include "gnnscale_cuda/sample.hpp"
@@ -38,33 +38,33 @@ struct Found {
 
 // Called by all threads of a block.
 __device__ inline Found find_prefix(const SamplePlan& plan, int hop, int num_passes) {
-  __shared__ int64_t before[257];
+  __shared__ int64_t sums[257];
   __shared__ int digit;
-  Found found;
-  found.rank = plan.hops[hop].fanout;
+  Found prefix;
+  prefix.rank = plan.hops[hop].fanout;
   for (int pass = 0; pass < num_passes; ++pass) {
     const uint32_t* counts = histogram(plan, hop, pass);
-    before[threadIdx.x + 1] = counts[threadIdx.x];
-    if (threadIdx.x == 0) before[0] = 0;
+    sums[threadIdx.x + 1] = counts[threadIdx.x];
+    if (threadIdx.x == 0) sums[0] = 0;
     __syncthreads();
     for (unsigned distance = 1; distance < kThreads; distance <<= 1) {
-      const int64_t more = threadIdx.x >= distance ? before[threadIdx.x + 1 - distance] : 0;
+      const int64_t more = threadIdx.x >= distance ? sums[threadIdx.x + 1 - distance] : 0;
       __syncthreads();
-      before[threadIdx.x + 1] += more;
+      sums[threadIdx.x + 1] += more;
       __syncthreads();
     }
-    found.keeps_all = found.keeps_all || before[kThreads] <= found.rank;
-    if (before[threadIdx.x] <= found.rank && found.rank < before[threadIdx.x + 1]) {
+    prefix.keeps_all = prefix.keeps_all || sums[kThreads] <= prefix.rank;
+    if (sums[threadIdx.x] <= prefix.rank && prefix.rank < sums[threadIdx.x + 1]) {
       digit = static_cast<int>(threadIdx.x);
     }
     __syncthreads();
-    if (!found.keeps_all) {
-      found.prefix = found.prefix << 8 | static_cast<uint64_t>(digit);
-      found.rank -= before[digit];
+    if (!prefix.keeps_all) {
+      prefix.prefix = prefix.prefix << 8 | static_cast<uint64_t>(digit);
+      prefix.rank -= sums[digit];
     }
     __syncthreads();
   }
-  return found;
+  return prefix;
 }
 
 template <typename Vertex>
@@ -108,14 +108,15 @@ __device__ void sample_rank(const SamplePlan& plan, SampleState& state, int hop_
   __shared__ uint32_t counts[256];
   const int hop = hop_and_pass % kMaxHops, pass = hop_and_pass / kMaxHops;
   if (blockIdx.x * int64_t{kThreads} >= state.num_listed[hop]) return;
-  const Found found = find_prefix(plan, hop, pass);
+  const Found threshold = find_prefix(plan, hop, pass);
   counts[threadIdx.x] = 0;
   __syncthreads();
   for (int64_t edge = blockIdx.x * int64_t{kThreads} + threadIdx.x; edge < state.num_listed[hop];
        edge += gridDim.x * int64_t{kThreads}) {
     if (pass == 0) plan.priorities[edge] = priority_of<Vertex>(plan, state, hop, edge);
     const uint64_t bits = plan.priorities[edge];
-    const bool counted = pass == 0 || (!found.keeps_all && bits >> (64 - 8 * pass) == found.prefix);
+    const bool counted =
+        pass == 0 || (!threshold.keeps_all && bits >> (64 - 8 * pass) == threshold.prefix);
     if (bits != kNone && counted) atomicAdd(&counts[bits >> (56 - 8 * pass) & 255], 1U);
   }
   __syncthreads();
@@ -129,35 +130,36 @@ template <typename Vertex>
 __device__ void sample_keep(const SamplePlan& plan, SampleState& state, int hop) {
   const SampleHop& out = plan.hops[hop];
   const auto* picked = static_cast<const Vertex*>(plan.picked);
-  const int64_t known = state.num_vertices[hop], num_listed = state.num_listed[hop];
+  const int64_t num_known = state.num_vertices[hop], num_listed = state.num_listed[hop];
   const auto base = static_cast<uint32_t>(state.base);
   if (blockIdx.x != 0 && blockIdx.x * int64_t{kThreads} >= num_listed) return;
-  const Found found = find_prefix(plan, hop, kPasses);
+  const Found threshold = find_prefix(plan, hop, kPasses);
   scan_tiles<4>(
       plan.edge_tiles, &state.edge_ticket, num_listed,
       [&](int64_t edge) -> int64_t {
         const Vertex u = picked[edge];
         if (!is_vertex(plan, u)) return 0;
         const uint32_t first = plan.candidates[u] - base;
-        if (!found.keeps_all && plan.priorities[first] >= found.prefix) return 0;
+        if (!threshold.keeps_all && plan.priorities[first] >= threshold.prefix) return 0;
         const bool is_new = first == edge && plan.stamps[u] - base >= plan.max_vertices;
         return 1 | int64_t{is_new} << 31;
       },
-      [&](int64_t edge, int64_t before, int64_t value) {
-        const int64_t to = before & kLow31, id = known + (before >> 31);
+      [&](int64_t edge, int64_t prefix_sum, int64_t value) {
+        const int64_t to = prefix_sum & kLow31, id = num_known + (prefix_sum >> 31);
         plan.kept_before[edge] = static_cast<int32_t>(to);
         if (value == 0) return;
         const Vertex u = picked[edge];
         static_cast<Vertex*>(plan.kept)[to] = u;
-        const double kept = weight_of<Vertex>(plan, u) * of_bits(found.prefix);
+        const double probability = weight_of<Vertex>(plan, u) * of_bits(threshold.prefix);
         out.importance[to] =
-            found.keeps_all ? 1.0F : static_cast<float>(1.0 / (kept < 1.0 ? kept : 1.0));
+            threshold.keeps_all ? 1.0F
+                                : static_cast<float>(1.0 / (probability < 1.0 ? probability : 1.0));
         if (value >> 31 == 0 || id >= plan.hops[hop].max_vertices) return;
         static_cast<Vertex*>(plan.vertices)[id] = u;
         plan.stamps[u] = uint32_t(base + id);
       },
       [&](int64_t total) {
-        const int64_t num_kept = total & kLow31, end = known + (total >> 31);
+        const int64_t num_kept = total & kLow31, end = num_known + (total >> 31);
         if (end > plan.hops[hop].max_vertices) note(state, hop, SampleError::vertices, end);
         const bool good = state.error == ~uint64_t{0};
         plan.kept_before[num_listed] = static_cast<int32_t>(num_kept);
@@ -175,16 +177,16 @@ __device__ void sample_place(const SamplePlan& plan, SampleState& state, int hop
             [&](int64_t edge, int64_t dst) {
               const int32_t to = plan.kept_before[edge];
               if (plan.kept_before[edge + 1] == to) return;
-              const int64_t place = plan.begins[dst] + edge - out.indptr[dst];
-              if (out.positions != nullptr) out.positions[to] = place;
-              if (out.edge_weights != nullptr) out.edge_weights[to] = plan.weights[place];
+              const int64_t position = plan.begins[dst] + edge - out.indptr[dst];
+              if (out.positions != nullptr) out.positions[to] = position;
+              if (out.edge_weights != nullptr) out.edge_weights[to] = plan.weights[position];
             });
 }
 
 template <typename Vertex>
 __device__ void sample_relabel_kept(const SamplePlan& plan, SampleState& state, int hop) {
   const SampleHop& out = plan.hops[hop];
-  const auto* kept = static_cast<const Vertex*>(plan.kept);
+  const auto* kept_vertices = static_cast<const Vertex*>(plan.kept);
   const auto base = static_cast<uint32_t>(state.base);
   const int64_t thread = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   const int64_t num_threads = gridDim.x * int64_t{kThreads};
@@ -193,7 +195,7 @@ __device__ void sample_relabel_kept(const SamplePlan& plan, SampleState& state, 
     reset_tiles(plan.edge_tiles, &state.edge_ticket, state.num_edges[hop]);
   }
   for (int64_t edge = thread; edge < state.num_edges[hop]; edge += num_threads) {
-    out.indices[edge] = static_cast<int32_t>(plan.stamps[kept[edge]] - base);
+    out.indices[edge] = static_cast<int32_t>(plan.stamps[kept_vertices[edge]] - base);
   }
   for (int64_t dst = thread; dst <= state.num_vertices[hop]; dst += num_threads) {
     const int64_t listed = out.indptr[dst];

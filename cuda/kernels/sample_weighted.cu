@@ -37,12 +37,12 @@ struct Race {
   uint64_t key;
   const float* weights;
   int64_t n;
-  const int64_t* drawn = nullptr;  // positions in the list
+  const int64_t* excluded = nullptr;  // positions in the list
   int64_t num_drawn = 0;
 
   __device__ bool is_out(int64_t i) const {
-    for (int64_t each = 0; each < num_drawn; ++each) {
-      if (drawn[each] == i) return true;
+    for (int64_t index = 0; index < num_drawn; ++index) {
+      if (excluded[index] == i) return true;
     }
     return false;
   }
@@ -67,7 +67,7 @@ __device__ inline int64_t num_below(const Race& race, uint64_t bound) {
     if (lane == 0) counts[warp] = count;
     __syncthreads();
     count = 0;
-    for (int each = 0; each < kWarps; ++each) count += counts[each];
+    for (int other_warp = 0; other_warp < kWarps; ++other_warp) count += counts[other_warp];
   }
   return count;
 }
@@ -105,8 +105,8 @@ __device__ inline void take_finished(const SamplePlan& plan, SampleState& state,
     const bool wins = i < race.n && (time < finish.bound ||
                                      (time == finish.bound && __popc(equal & earlier) < ties));
     const unsigned winners = __ballot_sync(kAllLanes, wins ? 1 : 0);
-    const int64_t mine = edge + __popc(winners & earlier);
-    if (wins && mine < end) take<Vertex>(plan, state, hop, mine, dst, i);
+    const int64_t target = edge + __popc(winners & earlier);
+    if (wins && target < end) take<Vertex>(plan, state, hop, target, dst, i);
     edge += __popc(winners);
     ties -= __popc(equal);
   }
@@ -126,15 +126,15 @@ __device__ void sample_weigh(const SamplePlan& plan, SampleState& state, int hop
     if (lane == 0) list = open_list<Vertex>(plan, state, hop, dst);
     list.begin = __shfl_sync(kAllLanes, list.begin, 0);
     list.degree = __shfl_sync(kAllLanes, list.degree, 0);
-    const int64_t most = out.fanout < 0 ? list.degree : replace ? 1 : out.fanout;
-    int64_t found = 0;
-    for (int64_t first = 0; first < list.degree && found < most; first += 32) {
+    const int64_t max_count = out.fanout < 0 ? list.degree : replace ? 1 : out.fanout;
+    int64_t count = 0;
+    for (int64_t first = 0; first < list.degree && count < max_count; first += 32) {
       const int64_t i = first + lane;
-      const bool drawn = i < list.degree && plan.weights[list.begin + i] > 0;
-      found += __popc(__ballot_sync(kAllLanes, drawn ? 1 : 0));
+      const bool is_positive = i < list.degree && plan.weights[list.begin + i] > 0;
+      count += __popc(__ballot_sync(kAllLanes, is_positive ? 1 : 0));
     }
-    if (found > most) found = most;
-    if (lane == 0) out.indptr[dst] = replace && found > 0 ? out.fanout : found;
+    if (count > max_count) count = max_count;
+    if (lane == 0) out.indptr[dst] = replace && count > 0 ? out.fanout : count;
   }
 }
 
@@ -173,25 +173,26 @@ __device__ inline int64_t take_drawn(const SamplePlan& plan, SampleState& state,
   int64_t* drawn = drawn_of(plan, first);
   const int lane = static_cast<int>(threadIdx.x & 31);
   const unsigned earlier = (1U << lane) - 1;
-  const auto most = static_cast<int>(max_draws(plan.degrees[dst], k));  // below 2^30
+  const auto max_tries = static_cast<int>(max_draws(plan.degrees[dst], k));  // below 2^30
   int count = 0;
-  for (int begin = 0; begin < most && count < k; begin += 32) {
-    const int64_t place = begin + lane < most ? weighted_draws_of<Vertex>(plan, state, hop, dst)
-                                                    .place(static_cast<uint64_t>(begin + lane))
-                                              : -1;
-    const unsigned equal = __match_any_sync(kAllLanes, place);
-    bool is_new = place >= 0 && (equal & earlier) == 0;
-    for (int each = 0; each < count; ++each) is_new = is_new && drawn[each] != place;
-    const unsigned taken = __ballot_sync(kAllLanes, is_new ? 1 : 0);
-    const int number = count + __popc(taken & earlier);
+  for (int begin = 0; begin < max_tries && count < k; begin += 32) {
+    const int64_t position = begin + lane < max_tries
+                                 ? weighted_draws_of<Vertex>(plan, state, hop, dst)
+                                       .place(static_cast<uint64_t>(begin + lane))
+                                 : -1;
+    const unsigned equal = __match_any_sync(kAllLanes, position);
+    bool is_new = position >= 0 && (equal & earlier) == 0;
+    for (int index = 0; index < count; ++index) is_new = is_new && drawn[index] != position;
+    const unsigned new_mask = __ballot_sync(kAllLanes, is_new ? 1 : 0);
+    const int number = count + __popc(new_mask & earlier);
     if (is_new && number < k) {
-      drawn[number] = place;
-      take<Vertex>(plan, state, hop, first + number, dst, place);
+      drawn[number] = position;
+      take<Vertex>(plan, state, hop, first + number, dst, position);
     }
-    count += __popc(taken);
+    count += __popc(new_mask);
     __syncwarp();
   }
-  for (int64_t each = count + lane; each < k; each += 32) drawn[each] = -1;
+  for (int64_t index = count + lane; index < k; index += 32) drawn[index] = -1;
   __syncwarp();
   return count < k ? count : k;
 }
@@ -253,8 +254,8 @@ __device__ void sample_pick_weighted_each(const SamplePlan& plan, SampleState& s
   reset_tiles(plan.edge_tiles, &state.edge_ticket, num_edges);
   for_edges(indptr, state.num_vertices[hop], num_edges, [&](int64_t edge, int64_t dst) {
     const WeightedDraws draws = weighted_draws_of<Vertex>(plan, state, hop, dst);
-    const int64_t place = draws.place(static_cast<uint64_t>(edge - indptr[dst]));
-    take<Vertex>(plan, state, hop, edge, dst, place < 0 ? 0 : place);
+    const int64_t position = draws.place(static_cast<uint64_t>(edge - indptr[dst]));
+    take<Vertex>(plan, state, hop, edge, dst, position < 0 ? 0 : position);
   });
 }
 

@@ -24,14 +24,14 @@ extern "C" __global__ void __launch_bounds__(256)
     step_take(const int64_t* records, int64_t record_words, int64_t num_records, int64_t* counter,
               int64_t num_seeds, int64_t* words, int64_t* seeds, int64_t* times) {
   using namespace gnnscale;
-  const int64_t place = *counter % num_records;
-  const int64_t* record = records + place * record_words;
+  const int64_t index = *counter % num_records;
+  const int64_t* record = records + index * record_words;
   for (int64_t i = threadIdx.x; i < num_seeds; i += kThreads) seeds[i] = record[kSeeds + i];
   __syncthreads();
   if (threadIdx.x != 0) return;
   words[kStep] = record[kStep];
   words[kRate] = record[kRate];
-  words[kPlace] = place;
+  words[kPlace] = index;
   times[kBegun] = nanoseconds();
   *counter += 1;
 }

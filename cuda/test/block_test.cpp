@@ -14,11 +14,11 @@ using namespace gnnscale::cuda_host;
 extern "C" __global__ void reverse(int* numbers) {
   __shared__ int shared[1024];
   const unsigned size = blockDim.x, i = threadIdx.x;
-  int* own = numbers + blockIdx.x * size;
+  int* block_numbers = numbers + blockIdx.x * size;
   for (int round = 0; round < 3; ++round) {
-    shared[i] = own[i];
+    shared[i] = block_numbers[i];
     __syncthreads();
-    own[size - 1 - i] = shared[i];
+    block_numbers[size - 1 - i] = shared[i];
     __syncthreads();
   }
 }
@@ -95,8 +95,8 @@ template <typename... Arguments>
 void run(const char* name, unsigned grid, unsigned block, unsigned host_threads,
          Arguments... arguments) {
   void* cells[] = {&arguments...};
-  for (const Kernel& each : kernels()) {
-    if (each.name == name) return launch(each, grid, block, cells, host_threads);
+  for (const Kernel& kernel : kernels()) {
+    if (kernel.name == name) return launch(kernel, grid, block, cells, host_threads);
   }
   CHECK(false);
 }
@@ -138,7 +138,7 @@ void test_exchanges() {
   CHECK(alike[0] == 0x49249249 && alike[1] == 0x92492492 && alike[32] == 0x49);
 }
 
-void test_lanes_that_diverge() {
+void test_diverging_lanes() {
   std::vector<int> sums(64, -1);
   run("diverge", 1, 64, 1, sums.data());
   CHECK(sums[0] == 120 && sums[15] == 120 && sums[16] == 11 && sums[62] == 11 && sums[31] == -1);
@@ -169,7 +169,7 @@ void test_atomics() {
 int main() {
   test_barriers();
   test_exchanges();
-  test_lanes_that_diverge();
+  test_diverging_lanes();
   test_atomics();
   // A failed launch leaves threads in the middle of their work, unordered with later work.
 #if !defined(__SANITIZE_THREAD__)

@@ -17,8 +17,8 @@ constexpr int64_t kVertices = 40, kRows = 6, kCapacity = 5, kSize = 1 + 2 * kCap
 template <typename... Arguments>
 void run(const std::string& name, Arguments... arguments) {
   void* cells[] = {&arguments...};
-  for (const Kernel& each : kernels()) {
-    if (each.name == name) return launch(each, 3, 256, cells, 2);
+  for (const Kernel& kernel : kernels()) {
+    if (kernel.name == name) return launch(kernel, 3, 256, cells, 2);
   }
   CHECK(false);
 }

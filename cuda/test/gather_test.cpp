@@ -14,8 +14,8 @@ namespace {
 template <typename... Arguments>
 void run(const std::string& name, unsigned grid, Arguments... arguments) {
   void* cells[] = {&arguments...};
-  for (const Kernel& each : kernels()) {
-    if (each.name == name) return launch(each, grid, 256, cells, 2);
+  for (const Kernel& kernel : kernels()) {
+    if (kernel.name == name) return launch(kernel, grid, 256, cells, 2);
   }
   CHECK(false);
 }
@@ -37,19 +37,19 @@ void check_copies(int64_t row_bytes, int64_t word, int64_t offset, bool shifts, 
   gnnscale::GatherTask task{table,  kRows,   row_bytes, rows, row_bytes, 0,      0,
                             shifts, nullptr, 0,         {},   {},        nullptr};
   // Every third row is cached by one of two members, and not in the table.
-  std::vector<uint4> kept[2];
+  std::vector<uint4> cached_rows[2];
   std::vector<int32_t> slots(kRows, -1);
-  uint64_t found[3] = {9, 9, 9};
+  uint64_t reads[3] = {9, 9, 9};
   std::vector<uint8_t> all(table, table + kRows * row_bytes);
   if (cached) {
     task.slots = slots.data();
     task.num_members = 2;
-    task.found = found;
+    task.found = reads;
     int32_t slot = 0;
     for (const int member : {0, 1}) {
       task.first_slots[member] = slot;
-      kept[member].resize(kRows * row_bytes / 16 + 1);
-      auto* to = reinterpret_cast<uint8_t*>(kept[member].data());
+      cached_rows[member].resize(kRows * row_bytes / 16 + 1);
+      auto* to = reinterpret_cast<uint8_t*>(cached_rows[member].data());
       task.kept[member] = to;
       for (int64_t row = member; row < kRows; row += 3, ++slot, to += row_bytes) {
         slots[row] = slot;
@@ -67,15 +67,15 @@ void check_copies(int64_t row_bytes, int64_t word, int64_t offset, bool shifts, 
   const std::vector<uint8_t> zeros(row_bytes);
   for (int64_t i = 0; i < count; ++i) {
     const bool good = ids[i] >= 0 && ids[i] < kRows;
-    const uint8_t* known = good ? &all[ids[i] * row_bytes] : zeros.data();
-    CHECK(std::memcmp(rows + i * row_bytes, known, row_bytes) == 0);
+    const uint8_t* expected = good ? &all[ids[i] * row_bytes] : zeros.data();
+    CHECK(std::memcmp(rows + i * row_bytes, expected, row_bytes) == 0);
   }
   if (!cached) return;
   uint64_t counts[3] = {0, 0, 0};
   for (int64_t i = 0; i < count; ++i) {
     if (ids[i] >= 0 && ids[i] < kRows) ++counts[ids[i] % 3];
   }
-  for (int place = 0; place < 3; ++place) CHECK(found[place] == counts[place]);
+  for (int location = 0; location < 3; ++location) CHECK(reads[location] == counts[location]);
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ constexpr int32_t kGarbage = 1 << 30;
 template <typename... Arguments>
 void run(const std::string& name, Arguments... arguments) {
   void* cells[] = {&arguments...};
-  for (const Kernel& each : kernels()) {
-    if (each.name == name) return launch(each, 3, 256, cells, 2);
+  for (const Kernel& kernel : kernels()) {
+    if (kernel.name == name) return launch(kernel, 3, 256, cells, 2);
   }
   CHECK(false);
 }
@@ -77,7 +77,7 @@ void check_aggregation(const Lists& block, int64_t width, int columns) {
   }
 }
 
-void check_turning(const Lists& block) {
+void check_transpose(const Lists& block) {
   std::vector<int32_t> keys(block.capacity), destinations(block.capacity, kGarbage);
   run("block_edges", block.indptr.data(), block.indices.data(), block.vertices.data(), &block.edges,
       block.capacity, static_cast<int32_t>(kSrc), keys.data(), destinations.data());
@@ -85,17 +85,17 @@ void check_turning(const Lists& block) {
   for (int64_t i = 0; i < block.capacity; ++i) order[i] = block.capacity - 1 - i;
   std::vector<int32_t> turned(block.capacity);
   std::vector<float> weights(block.capacity);
-  const auto before = numbers(block.capacity), scale = numbers(kDst);
-  run("transposed_edges", order.data(), destinations.data(), before.data(), scale.data(),
+  const auto old_weights = numbers(block.capacity), scale = numbers(kDst);
+  run("transposed_edges", order.data(), destinations.data(), old_weights.data(), scale.data(),
       block.capacity, turned.data(), weights.data());
   for (int64_t edge = 0, dst = 0; edge < block.capacity; ++edge) {
     while (dst < kDst && block.indptr[dst + 1] <= edge) ++dst;
     const bool exists = edge < block.edges;
     CHECK(keys[edge] == (exists ? block.indices[edge] : kSrc));
     CHECK(destinations[edge] == (exists ? dst : 0));
-    const int64_t place = block.capacity - 1 - edge;
-    CHECK(turned[place] == destinations[edge]);
-    CHECK(weights[place] == before[edge] * scale[destinations[edge]]);
+    const int64_t index = block.capacity - 1 - edge;
+    CHECK(turned[index] == destinations[edge]);
+    CHECK(weights[index] == old_weights[edge] * scale[destinations[edge]]);
   }
 }
 
@@ -108,9 +108,9 @@ void check_coefficients(const Lists& block) {
       self_scale.data());
   for (int64_t dst = 0; dst < kDst; ++dst) {
     const float root = 1 / std::sqrt(degrees[dst] + 1);
-    const auto drawn = static_cast<float>(block.indptr[dst + 1] - block.indptr[dst]);
+    const auto num_drawn = static_cast<float>(block.indptr[dst + 1] - block.indptr[dst]);
     CHECK(self_scale[dst] == root * root);
-    CHECK(dst_scale[dst] == root * (degrees[dst] / std::fmax(drawn, 1.0F)));
+    CHECK(dst_scale[dst] == root * (degrees[dst] / std::fmax(num_drawn, 1.0F)));
   }
   for (int64_t edge = 0; edge < block.edges; ++edge) {
     CHECK(weights[edge] == 1 / std::sqrt(degrees[block.indices[edge]] + 1));
@@ -121,23 +121,23 @@ void check_activation(int64_t width, int columns) {
   const int64_t rows = kDst + kSpare, count = kDst;
   const uint64_t step = 2;
   auto x = numbers(rows * width);
-  const auto before = x;
+  const auto input = x;
   std::vector<int64_t> vertices(rows, kGarbage);
   for (int64_t i = 0; i < count; ++i) vertices[i] = 3 * i;
   run("relu_dropout_" + std::to_string(columns), x.data(), int32_t{0}, 4 * width, width,
       vertices.data(), int32_t{1}, &count, rows, uint64_t{1}, &step, uint64_t{3}, uint32_t{1} << 15,
       2.0F);
-  int64_t kept = 0, positive = 0;
+  int64_t num_kept = 0, positive = 0;
   for (int64_t i = 0; i < rows * width; ++i) {
-    const bool counts = i < count * width && before[i] > 0;
-    CHECK(x[i] == 0 || (counts && x[i] == 2 * before[i]));
-    positive += counts, kept += x[i] != 0;
+    const bool counts = i < count * width && input[i] > 0;
+    CHECK(x[i] == 0 || (counts && x[i] == 2 * input[i]));
+    positive += counts, num_kept += x[i] != 0;
   }
-  CHECK(positive / 4 < kept && kept < positive * 3 / 4);
+  CHECK(positive / 4 < num_kept && num_kept < positive * 3 / 4);
   std::vector<float> grad(rows * width, NAN);
-  run("relu_dropout_backward_" + std::to_string(columns), x.data(), before.data(), grad.data(),
+  run("relu_dropout_backward_" + std::to_string(columns), x.data(), input.data(), grad.data(),
       int32_t{0}, rows * width, 2.0F);
-  for (int64_t i = 0; i < rows * width; ++i) CHECK(grad[i] == (x[i] > 0 ? 2 * before[i] : 0));
+  for (int64_t i = 0; i < rows * width; ++i) CHECK(grad[i] == (x[i] > 0 ? 2 * input[i] : 0));
 }
 
 void check_attention(const Lists& block, int64_t heads, int64_t width) {
@@ -179,7 +179,7 @@ void check_attention(const Lists& block, int64_t heads, int64_t width) {
   }
 }
 
-void check_self_edges(const Lists& block) {
+void check_self_loops(const Lists& block) {
   std::vector<int64_t> indptr(kDst + kSpare + 1, kGarbage);
   std::vector<int32_t> indices(block.edges + kDst);
   int64_t edges = 0;
@@ -216,11 +216,11 @@ int main() {
     check_aggregation(block, width, 1);
     check_activation(width, 1);
   }
-  check_turning(block);
+  check_transpose(block);
   check_coefficients(block);
   check_attention(block, 1, 5);
   check_attention(block, 3, 20);
-  check_self_edges(block);
+  check_self_loops(block);
   check_floats();
   return check_result();
 }

@@ -78,8 +78,8 @@ struct HopBuffers {
 template <typename... Arguments>
 void run(const std::string& name, Arguments... arguments) {
   void* cells[] = {&arguments...};
-  for (const cuda_host::Kernel& each : cuda_host::kernels()) {
-    if (each.name == name) return cuda_host::launch(each, kGrid, kThreads, cells, kHostThreads);
+  for (const cuda_host::Kernel& kernel : cuda_host::kernels()) {
+    if (kernel.name == name) return cuda_host::launch(kernel, kGrid, kThreads, cells, kHostThreads);
   }
   CHECK(false);
 }
@@ -89,22 +89,22 @@ class DeviceSampler {
  public:
   DeviceSampler(const Graph<Vertex>& graph, const Options& options)
       : options_(options),
-        most_(std::max(graph.num_edges(), int64_t{1200})),
+        max_edges_(std::max(graph.num_edges(), int64_t{1200})),
         ids_(graph.num_vertices()),
-        picked_(most_),
-        kept_(most_),
-        left_sources_(most_),
+        picked_(max_edges_),
+        kept_(max_edges_),
+        left_sources_(max_edges_),
         stamps_(ids_.size(), ~0U),
         candidates_(ids_.size(), ~0U),
-        slots_(2 * most_),
+        slots_(2 * max_edges_),
         histograms_(kMaxHops * 8 * 256),
         begins_(ids_.size()),
         degrees_(ids_.size()),
         lists_(ids_.size()),
-        kept_before_(most_ + 1),
-        priorities_(most_),
+        kept_before_(max_edges_ + 1),
+        priorities_(max_edges_),
         vertex_tiles_(ids_.size() / 256 + 1),
-        edge_tiles_(most_ / 256 + 1),
+        edge_tiles_(max_edges_ / 256 + 1),
         weight_slots_(num_weight_slots(graph.num_vertices(), graph.num_edges())) {
     plan_.num_vertices = graph.num_vertices();
     plan_.num_edges = graph.num_edges();
@@ -118,13 +118,13 @@ class DeviceSampler {
     plan_.layerwise = options.layerwise;
     plan_.seed = kSeed;
     plan_.max_vertices = graph.num_vertices();
-    plan_.num_stamps = plan_.max_vertices + most_;
+    plan_.num_stamps = plan_.max_vertices + max_edges_;
     plan_.last_base = &base_;
     point_at_buffers();
     if (options.cached) keep_lists(graph);
     for (const int64_t fanout : options.fanouts) {
-      hops_.emplace_back(graph.num_vertices(), most_);
-      left_.emplace_back(graph.num_vertices(), most_);
+      hops_.emplace_back(graph.num_vertices(), max_edges_);
+      left_.emplace_back(graph.num_vertices(), max_edges_);
       plan_.hops[hops_.size() - 1] = hops_.back().of(fanout);
       plan_.left[hops_.size() - 1] = left_.back().of(fanout);
     }
@@ -175,9 +175,9 @@ class DeviceSampler {
 
  private:
   template <typename T>
-  static bool equal(const Array<T>& expected, const Buffer<T>& found, int64_t size) {
+  static bool equal(const Array<T>& expected, const Buffer<T>& actual, int64_t size) {
     return expected.size == size &&
-           std::equal(expected.data.get(), expected.data.get() + size, found.begin());
+           std::equal(expected.data.get(), expected.data.get() + size, actual.begin());
   }
 
   // Each of two members caches the lists of a third of the vertices.
@@ -260,7 +260,7 @@ class DeviceSampler {
   }
 
   Options options_;
-  int64_t most_;  // maximum edges of a hop
+  int64_t max_edges_;  // maximum edges of a hop
   Buffer<Vertex> ids_, picked_, kept_, left_sources_;
   Buffer<uint32_t> stamps_, candidates_, slots_, histograms_;
   Buffer<int64_t> begins_, degrees_;
@@ -312,9 +312,9 @@ void test_samples(const std::vector<Options>& all) {
       for (size_t hop = 0; hop < options.fanouts.size(); ++hop) {
         reads += sampler.state().num_vertices[hop] + sampler.state().num_edges[hop];
       }
-      const auto& found = sampler.found();
-      CHECK(found[0] > 0 && found[1] > 0 && found[2] > 0);
-      CHECK(static_cast<int64_t>(found[0] + found[1] + found[2]) == reads);
+      const auto& found_reads = sampler.found();
+      CHECK(found_reads[0] > 0 && found_reads[1] > 0 && found_reads[2] > 0);
+      CHECK(static_cast<int64_t>(found_reads[0] + found_reads[1] + found_reads[2]) == reads);
     }
   }
 }
@@ -336,7 +336,7 @@ void test_all_samples() {
   test_samples<int64_t>({{.fanouts = {25, 10}}, {.fanouts = {40}}});
 }
 
-void test_edges_are_left_out() {
+void test_excluded_edges() {
   const Graph<int32_t> graph(300);
   const Options options{.fanouts = {-1}};
   DeviceSampler<int32_t> sampler(graph, options);
@@ -386,7 +386,7 @@ void test_damage() {
 
 int main() {
   test_all_samples();
-  test_edges_are_left_out();
+  test_excluded_edges();
   test_damage();
   test_exponential_times();
   return check_result();

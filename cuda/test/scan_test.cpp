@@ -14,10 +14,10 @@ extern "C" __global__ void ready(uint64_t* tiles, int64_t* ticket, int64_t n) {
 GNNSCALE_EXPORT(ready);
 
 extern "C" __global__ void scan(uint64_t* tiles, int64_t* ticket, int64_t n, const int* numbers,
-                                int64_t* before, int64_t* total) {
+                                int64_t* prefix, int64_t* total) {
   scan_tiles<3>(
       tiles, ticket, n, [&](int64_t i) { return int64_t{numbers[i]}; },
-      [&](int64_t i, int64_t sum, int64_t) { before[i] = sum; },
+      [&](int64_t i, int64_t sum, int64_t) { prefix[i] = sum; },
       [&](int64_t sum) { *total = sum; });
 }
 GNNSCALE_EXPORT(scan);
@@ -27,8 +27,8 @@ namespace {
 template <typename... Arguments>
 void run(const char* name, unsigned grid, unsigned host_threads, Arguments... arguments) {
   void* cells[] = {&arguments...};
-  for (const Kernel& each : kernels()) {
-    if (each.name == name) return launch(each, grid, kThreads, cells, host_threads);
+  for (const Kernel& kernel : kernels()) {
+    if (kernel.name == name) return launch(kernel, grid, kThreads, cells, host_threads);
   }
   CHECK(false);
 }
@@ -37,14 +37,14 @@ void check_scan(int64_t n, unsigned grid, unsigned host_threads) {
   std::vector<int> numbers(n);
   for (int64_t i = 0; i < n; ++i) numbers[i] = static_cast<int>(i * 7919 % 11);
   std::vector<uint64_t> tiles(n / kThreads + 1, ~uint64_t{0});
-  std::vector<int64_t> before(n, -1);
+  std::vector<int64_t> prefix(n, -1);
   int64_t ticket = -1, total = -1;
   run("ready", grid, host_threads, tiles.data(), &ticket, n);
   run("scan", grid, host_threads, tiles.data(), &ticket, n, static_cast<const int*>(numbers.data()),
-      before.data(), &total);
+      prefix.data(), &total);
   int64_t sum = 0;
   for (int64_t i = 0; i < n; ++i) {
-    CHECK(before[i] == sum);
+    CHECK(prefix[i] == sum);
     sum += numbers[i];
   }
   CHECK(total == sum);

@@ -18,8 +18,8 @@ constexpr int64_t kPlaces = 3, kReported = 2 + 6 + kState + 2 * kPlaces;
 template <typename... Arguments>
 void run(const std::string& name, Arguments... arguments) {
   void* cells[] = {&arguments...};
-  for (const Kernel& each : kernels()) {
-    if (each.name == name) return launch(each, 1, 256, cells, 2);
+  for (const Kernel& kernel : kernels()) {
+    if (kernel.name == name) return launch(kernel, 1, 256, cells, 2);
   }
   CHECK(false);
 }
@@ -44,9 +44,9 @@ void check_records() {
     sampled.error = step < 5 ? ~uint64_t{0} : 0;
     sampled.num_vertices[0] = sampled.num_edges[0] = sampled.num_left[0] = 4;
     run("step_sampled", &sampled, times.data());
-    const int64_t left = step < 5 ? 4 : 0;
-    CHECK(sampled.num_vertices[0] == left && sampled.num_edges[0] == left);
-    CHECK(sampled.num_left[0] == left);
+    const int64_t num_valid = step < 5 ? 4 : 0;
+    CHECK(sampled.num_vertices[0] == num_valid && sampled.num_edges[0] == num_valid);
+    CHECK(sampled.num_left[0] == num_valid);
     run("step_time", times.data(), int32_t{2});
     run("step_begin", &sampled, words.data(), control, times.data());
     CHECK(control[0] == (step < 5 ? 0.0F : 1.0F) && control[1] == rate);

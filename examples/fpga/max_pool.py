@@ -15,7 +15,7 @@ from gnnscale import api
 
 
 class MaxPool(api.Layer):
-    """A vertex gathers, of each feature, the largest absolute value among its neighbours."""
+    """A vertex gathers, of each feature, the largest absolute value among its neighbors."""
 
     kernel_header = Path(__file__).with_name("max_pool.hpp")
     gather = "max"

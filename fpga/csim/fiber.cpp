@@ -69,7 +69,7 @@ constexpr size_t kStackBytes = size_t{16} << 20;
 class Stacks {
  public:
   ~Stacks() {
-    for (void* each : free_) munmap(each, kStackBytes);
+    for (void* free_stack : free_) munmap(free_stack, kStackBytes);
   }
   void* take() {
     if (!free_.empty()) {

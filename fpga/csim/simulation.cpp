@@ -28,19 +28,20 @@ std::unique_ptr<void, void (*)(void*)> take_memory(size_t num_bytes) {
   char* block = nullptr;
   {
     const std::lock_guard lock(memory.mutex);
-    const auto found = std::find_if(memory.free.begin(), memory.free.end(),
-                                    [&](const auto& each) { return each.second == num_bytes; });
-    if (found != memory.free.end()) {
-      block = static_cast<char*>(found->first);
-      memory.free.erase(found);
+    const auto match =
+        std::find_if(memory.free.begin(), memory.free.end(),
+                     [&](const auto& free_block) { return free_block.second == num_bytes; });
+    if (match != memory.free.end()) {
+      block = static_cast<char*>(match->first);
+      memory.free.erase(match);
     }
   }
   if (block == nullptr) {
     block = static_cast<char*>(operator new(num_bytes + kHeader, std::align_val_t{64}));
     *reinterpret_cast<size_t*>(block) = num_bytes;
   }
-  return {block + kHeader, [](void* given) {
-            char* begin = static_cast<char*>(given) - kHeader;
+  return {block + kHeader, [](void* pointer) {
+            char* begin = static_cast<char*>(pointer) - kHeader;
             FreeMemory& all = free_memory();
             const std::lock_guard lock(all.mutex);
             all.free.emplace_back(begin, *reinterpret_cast<size_t*>(begin));
@@ -56,8 +57,8 @@ const char* counter_names() {
 }
 
 struct Simulation::Process {
-  Process(std::string given, std::function<void()> body)
-      : name(std::move(given)), fiber(std::move(body)) {}
+  Process(std::string process_name, std::function<void()> body)
+      : name(std::move(process_name)), fiber(std::move(body)) {}
 
   std::string name;
   Fiber fiber;
@@ -104,7 +105,7 @@ void Simulation::run(std::vector<std::pair<std::string, std::function<void()>>> 
         process->depth = active_depth_;
         process->stalled = active_stalled_;
       }
-      std::erase_if(processes_, [](const auto& each) { return each->fiber.done(); });
+      std::erase_if(processes_, [](const auto& candidate) { return candidate->fiber.done(); });
       if (processes_.empty()) break;
       int64_t next = StreamState::kNever;
       for (const auto& process : processes_) next = std::min(next, wakes_at(*process));
@@ -165,17 +166,18 @@ void Simulation::deadlock() const {
 
 Region Simulation::region_of(const void* begin) const {
   if (regions_.empty()) return {const_cast<void*>(begin), INT64_MAX, "a buffer"};
-  const auto found = std::find_if(regions_.begin(), regions_.end(),
-                                  [&](const auto& each) { return each.begin == begin; });
-  if (found == regions_.end()) throw SimulationError("the kernel touched no buffer of the run");
-  return *found;
+  const auto match = std::find_if(regions_.begin(), regions_.end(),
+                                  [&](const auto& region) { return region.begin == begin; });
+  if (match == regions_.end()) throw SimulationError("the kernel touched no buffer of the run");
+  return *match;
 }
 
-void Simulation::transfer(int64_t there, int64_t gap, Count kind) {
+void Simulation::transfer(int64_t ready_cycle, int64_t gap, Count kind) {
   // Ports have buffers, so the bank keeps working while a kernel takes no word.
-  const double ahead = static_cast<double>(model_.buffered_words) * model_.cycles_per_word;
-  bank_free_ = std::max(bank_free_, static_cast<double>(now_) - ahead);
-  const double served = std::max(static_cast<double>(there), bank_free_ + static_cast<double>(gap));
+  const double buffered = static_cast<double>(model_.buffered_words) * model_.cycles_per_word;
+  bank_free_ = std::max(bank_free_, static_cast<double>(now_) - buffered);
+  const double served =
+      std::max(static_cast<double>(ready_cycle), bank_free_ + static_cast<double>(gap));
   bank_free_ = served + model_.cycles_per_word;
   count(kind);
   count(Count::transferring);

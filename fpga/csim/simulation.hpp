@@ -102,8 +102,8 @@ class Simulation {
   int64_t stalled() const { return active_stalled_; }
   // Returns the buffer that begins at `begin`; throws if the kernel may not touch it.
   Region region_of(const void* begin) const;
-  // Moves a word that the bank could move from cycle `there` on, after a gap.
-  void transfer(int64_t there, int64_t gap, Count kind);
+  // Moves a word that the bank could move from cycle `ready_cycle` on, after a gap.
+  void transfer(int64_t ready_cycle, int64_t gap, Count kind);
   const BankModel& model() const { return model_; }
 
   // On-chip memory, not cleared.
@@ -314,13 +314,13 @@ class Port {
   struct Request {
     int64_t next;  // word
     int64_t end;
-    int64_t there;  // cycle in which the first word can be moved
-    bool begun;
+    int64_t ready_cycle;  // cycle in which the first word can be moved
+    bool has_begun;
   };
   // Incomplete requests. An abandoned process must own no other memory.
   struct Requests {
     static constexpr size_t kMax = 16;
-    std::array<Request, kMax> each;
+    std::array<Request, kMax> slots;
     size_t first = 0, count = 0;
   };
 
@@ -339,7 +339,7 @@ class Port {
       throw SimulationError("the kernel has too many requests of " + std::string(region.name));
     }
     const size_t at = (requests.first + requests.count++) % Requests::kMax;
-    requests.each[at] = {first, first + count, simulation.now() + latency, false};
+    requests.slots[at] = {first, first + count, simulation.now() + latency, false};
   }
   T* next(Requests& requests) {
     if (requests.count == 0) {
@@ -347,20 +347,21 @@ class Port {
     }
     Simulation& simulation = Simulation::current();
     const BankModel& model = simulation.model();
-    Request& each = requests.each[requests.first];
+    Request& current = requests.slots[requests.first];
     int64_t gap = 0;
-    if (!each.begun) {
-      each.begun = true;
+    if (!current.has_begun) {
+      current.has_begun = true;
       simulation.count(Count::bursts);
-      simulation.count(Count::latency, std::max(each.there - simulation.now(), int64_t{0}));
-    } else if (each.next % model.burst_words == 0) {
+      simulation.count(Count::latency,
+                       std::max(current.ready_cycle - simulation.now(), int64_t{0}));
+    } else if (current.next % model.burst_words == 0) {
       gap = model.gap_cycles;
       simulation.count(Count::bursts);
       simulation.count(Count::burst_gaps, gap);
     }
-    simulation.transfer(each.there, gap, kind_);
-    T* word = begin_ + each.next++;
-    if (each.next == each.end) {
+    simulation.transfer(current.ready_cycle, gap, kind_);
+    T* word = begin_ + current.next++;
+    if (current.next == current.end) {
       requests.first = (requests.first + 1) % Requests::kMax;
       --requests.count;
     }

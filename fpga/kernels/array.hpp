@@ -41,18 +41,19 @@ struct LeftFiller {
   Blocks<D> blocks;
   GroupCounter<D> group;
   int column = 0;
-  int at = 0;  // row of the block
-  int left;    // remaining blocks
+  int at = 0;     // row of the block
+  int remaining;  // remaining blocks
 
-  explicit LeftFiller(const Task& task) : blocks(task), group(blocks), left(blocks.num_lefts()) {}
+  explicit LeftFiller(const Task& task)
+      : blocks(task), group(blocks), remaining(blocks.num_lefts()) {}
   void step(Stream<Word> (&in)[D::kLefts], Left<D>& out, Halves& halves) {
 #pragma HLS inline
-    bool there = left > 0 && halves.has_room();
+    bool ready = remaining > 0 && halves.has_room();
     for (int i = 0; i < D::kLefts; ++i) {
 #pragma HLS unroll
-      there = there && !in[i].empty();
+      ready = ready && !in[i].empty();
     }
-    if (!there) return;
+    if (!ready) return;
     for (int row = 0; row < D::kRows; ++row) {
 #pragma HLS unroll
       if (row / D::kLefts != at % D::kRows / D::kLefts) continue;
@@ -61,7 +62,7 @@ struct LeftFiller {
     at += D::kLefts;
     if (at < group.rows()) return;
     at = 0;
-    --left;
+    --remaining;
     halves.filled();
     if (++column < blocks.columns) return;
     column = 0;
@@ -72,14 +73,15 @@ struct LeftFiller {
 // Fills the right blocks, one word a cycle.
 template <class D>
 struct RightFiller {
-  int words, left;  // words of a row; remaining blocks
+  int words, remaining;  // words of a row; remaining blocks
   int row = 0, word = 0;
 
   explicit RightFiller(const Task& task)
-      : words(task.words_out), left(task.mode == Mode::weight_gradients ? 0 : parts_of(task)) {}
+      : words(task.words_out),
+        remaining(task.mode == Mode::weight_gradients ? 0 : parts_of(task)) {}
   void step(Stream<Word>& in, Right<D>& out, Halves& halves) {
 #pragma HLS inline
-    if (left == 0 || !halves.has_room() || in.empty()) return;
+    if (remaining == 0 || !halves.has_room() || in.empty()) return;
     const Word value = in.read();
     for (int i = 0; i < kLanes; ++i) {
 #pragma HLS unroll
@@ -89,7 +91,7 @@ struct RightFiller {
     word = 0;
     if (++row < kLanes) return;
     row = 0;
-    --left;
+    --remaining;
     halves.filled();
   }
 };
@@ -104,9 +106,9 @@ struct Stepper {
   int word = 0;
   int column = 0;  // backward: word of the weights' rows
   int group = 0;
-  int part = 0;    // or block of the gradients of weights
-  int before = 0;  // steps before this left block, for the gradients of weights
-  int cycle = 0;   // cycle of the turns, for the gradients of weights
+  int part = 0;          // or block of the gradients of weights
+  int steps_before = 0;  // steps before this left block, for the gradients of weights
+  int cycle = 0;         // cycle of the turns, for the gradients of weights
   int set = 0;
 
   explicit Stepper(const Task& task) : blocks(task), backward(task.mode == Mode::backward) {}
@@ -114,7 +116,7 @@ struct Stepper {
   bool done() const { return part == blocks.parts; }
   // Returns whether the step starts new sums.
   bool begins() const {
-    if (blocks.transposes) return before + lane < blocks.turns;
+    if (blocks.transposes) return steps_before + lane < blocks.turns;
     return column == 0 && lane < blocks.sets;
   }
   // Returns the index of the step's sums in each row.
@@ -132,9 +134,9 @@ struct Stepper {
     if (++lane < blocks.lanes) return;
     lane = 0;
     lefts.used();
-    before += blocks.lanes;
-    if (blocks.transposes ? before < blocks.steps : ++column < blocks.columns) return;
-    column = before = cycle = set = 0;
+    steps_before += blocks.lanes;
+    if (blocks.transposes ? steps_before < blocks.steps : ++column < blocks.columns) return;
+    column = steps_before = cycle = set = 0;
     sums.filled();
     if (!blocks.transposes && ++group < blocks.groups) return;
     group = 0;
@@ -151,17 +153,17 @@ struct Drain {
   GroupCounter<D> group;
   Mode mode;
   int turn = 0, row = 0, word = 0, set = 0;
-  int settles;  // cycles until the first sums are complete
-  int left;     // remaining blocks
+  int settles;    // cycles until the first sums are complete
+  int remaining;  // remaining blocks
 
   explicit Drain(const Task& task)
-      : blocks(task), group(blocks), mode(task.mode), left(blocks.num_sums()) {
+      : blocks(task), group(blocks), mode(task.mode), remaining(blocks.num_sums()) {
     settle();
   }
 
   // Forward, the first sums of a block are complete kSumWindow cycles before the last.
   void settle() { settles = mode == Mode::forward ? 0 : kSumWindow; }
-  bool done() const { return left == 0; }
+  bool done() const { return remaining == 0; }
   int sum() const {
     if (mode == Mode::backward) return row / D::kRows * blocks.sets + set;
     return turn * blocks.words + word;
@@ -209,7 +211,7 @@ struct Drain {
     if (!complete) return;
     turn = set = 0;
     settle();
-    --left;
+    --remaining;
     sums.used();
     group.next();
   }

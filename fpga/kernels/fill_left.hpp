@@ -5,12 +5,12 @@
 
 namespace gnnscale::fpga {
 
-// Returns whether row `row`, with `step` rows arriving together, is at position `place` of the
-// banks. Streams are indexed by `place`, constant after unrolling, instead of a value known only at
-// run time.
+// Returns whether row `row`, with `step` rows arriving together, is at position `position` of the
+// banks. Streams are indexed by `position`, constant after unrolling, instead of a value known only
+// at run time.
 template <class D>
-bool is_at(int place, int row, int step) {
-  return place / step == row % D::kBanks / step;
+bool is_at(int position, int row, int step) {
+  return position / step == row % D::kBanks / step;
 }
 
 // Forward: aggregated rows from the gather PEs, which are kept for the gradients of weights.
@@ -24,14 +24,14 @@ void fill_aggregated(const Task& task, Stream<Word> (&gathered)[D::kPes],
   LOOP(rows)
   while (part < parts_of(task)) {
     PIPELINED(rows, 1, kDepth);
-    const Place place = place_of(task, part);
+    const Place location = place_of(task, part);
     for (int bank = 0; bank < D::kBanks; ++bank) {
 #pragma HLS unroll
       if (!is_at<D>(bank, row, D::kStep)) continue;
       const Word word = gathered[bank % D::kPes].read();
       out[bank % D::kLefts].write(word);
-      if (place.keeps && place.chip) keeping[bank].write(word);
-      if (place.keeps && !place.chip) to_scratch[bank % D::kStep].write(word);
+      if (location.keeps && location.chip) keeping[bank].write(word);
+      if (location.keeps && !location.chip) to_scratch[bank % D::kStep].write(word);
     }
     row += D::kStep;
     if (row < num_rows) continue;
@@ -51,23 +51,23 @@ void fill_kept(const Task& task, Stream<Word>& own, Stream<Word>& from_scratch,
   LOOP(rows)
   while (block < blocks_of<D>(task)) {
     PIPELINED(rows, 1, kDepth);
-    const Place place = place_of(task, block / kTimes);
-    const bool many = place.keeps && place.chip;
+    const Place location = place_of(task, block / kTimes);
+    const bool from_banks = location.keeps && location.chip;
     for (int bank = 0; bank < D::kBanks; ++bank) {
 #pragma HLS unroll
-      if (!many || !is_at<D>(bank, row, D::kStep)) continue;
+      if (!from_banks || !is_at<D>(bank, row, D::kStep)) continue;
       out[bank % D::kLefts].write(kept[bank].read());
     }
-    if (!many) {
+    if (!from_banks) {
       Word word = filled(0.0F);
-      if (place.keeps) {
+      if (location.keeps) {
         word = from_scratch.read();
       } else if (row < task.num_rows) {
         word = own.read();
       }
       out[row % D::kLefts].write(word);
     }
-    row += many ? D::kStep : 1;
+    row += from_banks ? D::kStep : 1;
     if (row < padded(task.num_rows)) continue;
     row = 0;
     ++block;
@@ -84,12 +84,12 @@ void fill_gradients(const Task& task, Stream<Word> (&gradients)[D::kBanks],
   const Blocks<D> blocks(task);
   GroupCounter<D> group(blocks);
   int column = 0, row = 0;
-  int left = blocks.num_lefts();
+  int remaining = blocks.num_lefts();
   int part = reads_rows ? 0 : blocks.parts, sum = 0;
   LOOP(rows)
-  while (left > 0 || part < blocks.parts) {
+  while (remaining > 0 || part < blocks.parts) {
     PIPELINED(rows, 1, kDepth);
-    bool ready = left > 0;
+    bool ready = remaining > 0;
     const int first = group.begin + row;  // a multiple of kLefts
     for (int bank = 0; bank < D::kBanks; ++bank) {
 #pragma HLS unroll
@@ -104,7 +104,7 @@ void fill_gradients(const Task& task, Stream<Word> (&gradients)[D::kBanks],
     if (ready) row += D::kLefts;
     if (ready && row == group.rows()) {
       row = 0;
-      --left;
+      --remaining;
       if (++column == blocks.columns) {
         column = 0;
         group.next();
@@ -113,8 +113,8 @@ void fill_gradients(const Task& task, Stream<Word> (&gradients)[D::kBanks],
     if (part == blocks.parts) continue;
     const bool chip = place_of(task, part).chip;
     const bool skips = !is_sum(task, part);
-    const bool there = chip ? !kept[sum % D::kBanks].empty() : !from_scratch.empty();
-    if (!skips && there && !sums.full()) {
+    const bool is_ready = chip ? !kept[sum % D::kBanks].empty() : !from_scratch.empty();
+    if (!skips && is_ready && !sums.full()) {
       sums.write(chip ? kept[sum % D::kBanks].read() : from_scratch.read());
       ++sum;
     }

@@ -15,15 +15,15 @@ void fill_weights(const Task& task, Port weights, Stream<Word> (&bias)[D::kBanks
   const int rows_of_slot = task.words_in * kLanes;
   const int parts = parts_of(task);
   const int begin = task.mode == Mode::forward ? -1 : 0;  // piece -1 is the bias
-  int asked = begin, piece = begin, word = 0;
+  int requested = begin, piece = begin, word = 0;
   LOOP(words)
   while (piece < parts) {
     PIPELINED(words, 1, kDepth);
-    if (asked < parts && asked < piece + kAhead) {
-      const int row = asked < 0 ? task.slots * rows_of_slot : weights_row(task, asked);
+    if (requested < parts && requested < piece + kAhead) {
+      const int row = requested < 0 ? task.slots * rows_of_slot : weights_row(task, requested);
       weights.read_request(task.weights + row * task.words_out,
-                           asked < 0 ? task.words_out : kLanes * task.words_out);
-      ++asked;
+                           requested < 0 ? task.words_out : kLanes * task.words_out);
+      ++requested;
       continue;
     }
     const Word value = weights.read();

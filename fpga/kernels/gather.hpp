@@ -11,40 +11,40 @@ namespace gnnscale::fpga {
 // The sums in flight: an addition to a sum, or its clearing, takes kGatherWindow cycles from read
 // to write.
 struct RecentSums {
-  int place[kGatherWindow - 1];
+  int recent[kGatherWindow - 1];
 
   RecentSums() {
     for (int i = 0; i < kGatherWindow - 1; ++i) {
 #pragma HLS unroll
-      place[i] = -1;
+      recent[i] = -1;
     }
   }
-  bool has(int wanted) const {
-    bool found = false;
+  bool has(int index) const {
+    bool is_recent = false;
     for (int i = 0; i < kGatherWindow - 1; ++i) {
 #pragma HLS unroll
-      found = found || place[i] == wanted;
+      is_recent = is_recent || recent[i] == index;
     }
-    return found;
+    return is_recent;
   }
   // Called every cycle with the sum that was read, or -1.
   void shift(int newest) {
     for (int i = kGatherWindow - 2; i > 0; --i) {
 #pragma HLS unroll
-      place[i] = place[i - 1];
+      recent[i] = recent[i - 1];
     }
-    place[0] = newest;
+    recent[0] = newest;
   }
 };
 
 // Returns a sum after one more message. Own rows are copied without scatter.
 template <class Functions>
-Word gathered(const Word& sum, const Message& message, bool own) {
+Word gathered(const Word& sum, const Message& message, bool is_own) {
   Word out;
   for (int i = 0; i < kLanes; ++i) {
 #pragma HLS unroll
     const float value = message.value.lane[i];
-    out.lane[i] = own ? value : Functions::gather(sum.lane[i], value);
+    out.lane[i] = is_own ? value : Functions::gather(sum.lane[i], value);
   }
   return out;
 }
@@ -97,7 +97,7 @@ void gather(Task task, HalfOfSums<D>& first_sums, HalfOfSums<D>& second_sums,
   const bool forward = task.mode == Mode::forward;
   const bool reads_rows = Functions::kGradientReadsRows && !forward;
   const Word initial = filled(forward ? Functions::kInitial : 0.0F);
-  const int own = forward ? task.own / D::kPes : 0;
+  const int num_own = forward ? task.own / D::kPes : 0;
   const int unclear = Functions::kInitial == 0.0F ? task.unclear : task.sums;
   Word sources[source_rows_of_pe<D>(Functions::kGradientReadsRows)];
   LOOP(clearing)
@@ -134,27 +134,27 @@ void gather(Task task, HalfOfSums<D>& first_sums, HalfOfSums<D>& second_sums,
     if (holds && !message.end && waits) count(Count::hazards);
     if (adds) count(Count::edges);
     const bool even = leaving % 2 == 0;
-    const bool room = forward ? !out.full() : even ? !even_out.full() : !odd_out.full();
-    const bool leaves = leaving < task.sums && room && !added.has((1 - half) * kRows + leaving);
+    const bool has_room = forward ? !out.full() : even ? !even_out.full() : !odd_out.full();
+    const bool leaves = leaving < task.sums && has_room && !added.has((1 - half) * kRows + leaving);
     Word filling_sum = {}, leaving_sum = {};
     for (int i = 0; i < 2; ++i) {
 #pragma HLS unroll
-      const int place = i == half ? row : leaving % kRows;
-      const Word sum = i == 0 ? first_sums[place] : second_sums[place];
+      const int sum_row = i == half ? row : leaving % kRows;
+      const Word sum = i == 0 ? first_sums[sum_row] : second_sums[sum_row];
       if (i == half) filling_sum = sum;
       if (i != half) leaving_sum = sum;
     }
     const Word next =
-        forward ? gathered<Functions>(filling_sum, message, row < own)
+        forward ? gathered<Functions>(filling_sum, message, row < num_own)
                 : filling_sum + sent_back<Functions>(message, sources[reads_rows ? row : 0]);
     for (int i = 0; i < 2; ++i) {
 #pragma HLS unroll
       const bool fills = i == half;
-      const int place = fills ? row : leaving % kRows;
+      const int sum_row = fills ? row : leaving % kRows;
       const Word sum = fills ? next : initial;
       if (fills ? !adds : !leaves) continue;
-      if (i == 0) first_sums[place] = sum;
-      if (i == 1) second_sums[place] = sum;
+      if (i == 0) first_sums[sum_row] = sum;
+      if (i == 1) second_sums[sum_row] = sum;
     }
     added.shift(adds ? half * kRows + row : -1);
     cleared.shift(leaves ? (1 - half) * kRows + leaving : -1);

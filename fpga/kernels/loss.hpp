@@ -41,7 +41,7 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
   constexpr int kGradients = kUramRead + kDivide + kMultiply + kAdd + kWrite;
   constexpr int kAtOnce = classes_at_once<D>();
   const int all = padded(seeds);
-  float largest[kLossSeeds], own[kLossSeeds], sums[kLossSeeds];
+  float largest[kLossSeeds], own_logits[kLossSeeds], sums[kLossSeeds];
   int classes[kLossSeeds];
   // 16 labels in a word.
   batch.read_request(group.labels + begin / kLanes, words_of(seeds, kLanes));
@@ -62,9 +62,9 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
       lanes[lane] = column < group.num_classes ? word.lane[lane] : -HUGE_VALF;
       if (column == classes[v]) target = word.lane[lane];
     }
-    const float found = tree_of<kLanes>(lanes, Larger{});
-    largest[v] = j == 0 || found > largest[v] ? found : largest[v];
-    if (j == classes[v] / kLanes) own[v] = target;
+    const float word_max = tree_of<kLanes>(lanes, Larger{});
+    largest[v] = j == 0 || word_max > largest[v] ? word_max : largest[v];
+    if (j == classes[v] / kLanes) own_logits[v] = target;
     if (++v == all) {
       v = 0;
       ++j;
@@ -125,7 +125,7 @@ float cross_entropy(Port batch, const Group& group, int begin, int seeds, int wo
     if (j == 0 && v < seeds) {
       const float logarithm = std::log(sums[v]);
 #pragma HLS bind_op variable = logarithm op = flog latency = kLogarithm
-      losses.lane[v % kLanes] += logarithm + largest[v] - own[v];
+      losses.lane[v % kLanes] += logarithm + largest[v] - own_logits[v];
     }
     if (++v == all) {
       v = 0;
@@ -182,13 +182,13 @@ float binary_cross_entropy(Port batch, const Group& group, int words_out, int fr
     }
     if (v < group.num_seeds) {
       if (first == 0) labels = batch.read();
-      const BinaryLosses found =
+      const BinaryLosses result =
           binary_cross_entropies(logits, labels, first, group.num_classes - j * kLanes, scale);
       for (int lane = 0; lane < kBinaryAtOnce; ++lane) {
 #pragma HLS unroll
-        gradients.lane[first + lane] = found.gradient[lane];
+        gradients.lane[first + lane] = result.gradient[lane];
       }
-      losses.lane[i % kLanes] += tree_of<kBinaryAtOnce>(found.loss, Sum{});
+      losses.lane[i % kLanes] += tree_of<kBinaryAtOnce>(result.loss, Sum{});
     }
     first += kBinaryAtOnce;
     if (first < kLanes) continue;

@@ -71,11 +71,11 @@ void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights
     float values[D::kRows] = {};
     if (adds) {
       Word rows[D::kRows];  // rows of the left block
-      const int place =
+      const int left_index =
           stepper.blocks.transposes ? stepper.lane * D::kSlices / D::kRows : stepper.turn;
       for (int row = 0; row < D::kRows; ++row) {
 #pragma HLS unroll
-        rows[row] = left[left_halves.uses][place][row];
+        rows[row] = left[left_halves.uses][left_index][row];
       }
       for (int row = 0; row < D::kRows; ++row) {
 #pragma HLS unroll
@@ -115,15 +115,15 @@ void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights
     Word leaving[D::kDrains];
     for (int row = 0; row < D::kRows; ++row) {
 #pragma HLS unroll
-      Word before = {};
+      Word old_sum = {};
       for (int half = 0; half < 2; ++half) {
 #pragma HLS unroll
-        const bool here = adds && half == added;
-        const bool there = drains && half == drained && drain.takes(row);
-        if (!here && !there) continue;
-        const Word found = sums[half][row][here ? sum : drain.sum()];
-        if (here) before = found;
-        if (there) leaving[drain.stream(row)] = found;
+        const bool adds_row = adds && half == added;
+        const bool drains_row = drains && half == drained && drain.takes(row);
+        if (!adds_row && !drains_row) continue;
+        const Word stored_sum = sums[half][row][adds_row ? sum : drain.sum()];
+        if (adds_row) old_sum = stored_sum;
+        if (drains_row) leaving[drain.stream(row)] = stored_sum;
       }
       if (!adds) continue;
       Word after;
@@ -131,7 +131,7 @@ void multiply(Task task, Stream<Word> (&lefts)[D::kLefts], Stream<Word> (&rights
 #pragma HLS unroll
         const float product = values[row] * words[row / D::kSliceRows].lane[lane];
 #pragma HLS bind_op variable = product op = fmul impl = maxdsp latency = kMultiply
-        const float total = (begins ? 0.0F : before.lane[lane]) + product;
+        const float total = (begins ? 0.0F : old_sum.lane[lane]) + product;
 #pragma HLS bind_op variable = total op = fadd impl = fulldsp latency = kAdd
         after.lane[lane] = total;
       }

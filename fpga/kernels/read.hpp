@@ -116,17 +116,17 @@ void read_rows(Task task, Port features, Stream<Word> (&stored)[D::kBanks], Stre
   // The array takes an input word several times if it has fewer rows than the word has columns.
   const int times = again ? kLanes / D::kSliceRows : 1;
   const int passes = again ? task.words_in : task.mode == Mode::forward ? task.passes : 0;
-  int left = passes * times;
+  int remaining = passes * times;
   int first = task.features, time = 0, i = 0;
   LOOP(rows)
-  while (left > 0) {
+  while (remaining > 0) {
     PIPELINED(rows, 1, kDepth);
     const bool last_time = time + 1 == times;
     const int next = last_time ? first + task.num_sources : first;
     if (!task.hidden && i == 0) {
       // Each pass is requested one pass ahead.
-      if (left == passes * times) features.read_request(first, num_rows);
-      if (left > 1) features.read_request(next, num_rows);
+      if (remaining == passes * times) features.read_request(first, num_rows);
+      if (remaining > 1) features.read_request(next, num_rows);
     }
     const Word value = task.hidden ? stored[i % D::kBanks].read() : features.read();
     if (again) {
@@ -139,7 +139,7 @@ void read_rows(Task task, Port features, Stream<Word> (&stored)[D::kBanks], Stre
     }
     if (++i == num_rows) {
       i = 0;
-      --left;
+      --remaining;
       first = next;
       time = last_time ? 0 : time + 1;
     }
@@ -173,9 +173,9 @@ void select(Task task, Stream<Need>& needs, Stream<RowType>& in, Stream<RowType>
   Need need = {};
   row.source = -1;
   bool waits = false;  // whether a request waits for its row
-  int left = task.passes;
+  int remaining = task.passes;
   LOOP(rows)
-  while (left > 0) {
+  while (remaining > 0) {
     PIPELINED(rows, 1, kDepth);
     if (!waits) need = needs.read();
     if (row.source < need.source) row = in.read();
@@ -183,7 +183,7 @@ void select(Task task, Stream<Need>& needs, Stream<RowType>& in, Stream<RowType>
     if (waits) continue;
     if (need.end) {
       row.source = -1;
-      --left;
+      --remaining;
     } else if (!need.skips) {
       out.write(row);
     }

@@ -163,13 +163,13 @@ void write_gradients(Task task, Stream<Word>& in, Stream<Word>& bias, Port gradi
   Word totals[D::kSliceRows * D::kMaxWordsOut];
   SumWindow<D::kSliceRows * D::kMaxWordsOut> window;
   int block = 0, turn = 0, i = 0;
-  int asked = 0;  // blocks whose previous gradients were requested
+  int requested = 0;  // blocks whose previous gradients were requested
   LOOP(words)
   while (block <= blocks) {
     PIPELINED(words, 1, kDepth);
 #pragma HLS dependence variable = totals type = inter false  // kSumWindow cycles between turns
-    const bool asks = task.adds && asked <= min_of(block + 1, blocks);
-    const int number = asks ? asked : block;
+    const bool asks = task.adds && requested <= min_of(block + 1, blocks);
+    const int number = asks ? requested : block;
     const int row = number == blocks
                         ? task.slots * rows_of_slot
                         : weights_row(task, number / kTimes) + number % kTimes * D::kSliceRows;
@@ -177,7 +177,7 @@ void write_gradients(Task task, Stream<Word>& in, Stream<Word>& bias, Port gradi
     const int num_words = (number == blocks ? 1 : D::kSliceRows) * task.words_out;
     if (asks) {
       gradients.read_request(first, num_words);
-      ++asked;
+      ++requested;
       continue;
     }
     const bool last = turn + 1 == turns;
@@ -185,10 +185,10 @@ void write_gradients(Task task, Stream<Word>& in, Stream<Word>& bias, Port gradi
     if (i < num_words) {
       const Word word = block == blocks ? bias.read() : in.read();
       window.use(i, turn > 0);
-      Word before = filled(0.0F);
-      if (turn > 0) before = totals[i];
-      if (turn == 0 && task.adds) before = gradients.read();
-      const Word total = before + word;
+      Word old_total = filled(0.0F);
+      if (turn > 0) old_total = totals[i];
+      if (turn == 0 && task.adds) old_total = gradients.read();
+      const Word total = old_total + word;
       totals[i] = total;
       if (last) gradients.write(total);
     }

@@ -69,21 +69,21 @@ void add_products(Task task, int bank, Bank<D>& rows, Stream<Word>& bias, Stream
     const bool sends = !adds && !keeps_one && reads.left > 0 && !stored.full();
     Product product = {};
     if (adds) product = products.read();
-    const int place = first + product.row * task.words_out + product.column;
-    Word found = {};
-    if (adds || sends) found = rows[adds ? place : reads.word()];
+    const int word = first + product.row * task.words_out + product.column;
+    Word stored_word = {};
+    if (adds || sends) stored_word = rows[adds ? word : reads.word()];
     Word next = {};
     if (adds) {
-      const Word sum = (product.first ? begins[product.column] : found) + product.value;
+      const Word sum = (product.first ? begins[product.column] : stored_word) + product.value;
       next = product.last ? activated<Functions>(sum, task.how, product.draws) : sum;
       --adding;
     } else if (keeps_one) {
       next = keeping.read();
     }
-    if (adds || keeps_one) rows[adds ? place : keeps.word()] = next;
+    if (adds || keeps_one) rows[adds ? word : keeps.word()] = next;
     if (keeps_one) keeps.next();
     if (sends) {
-      stored.write(found);
+      stored.write(stored_word);
       reads.next();
     }
   }
@@ -142,13 +142,13 @@ void replace_rows(Task task, int bank, Bank<D>& rows, Stream<Word>& returned,
     const bool sends_source = !takes && !sends && reads.left > 0 && !sources.full();
     const bool sends_sum = !takes && !sends && !sends_source && sums.left > 0 && !kept.full();
     if (!takes && !sends && !sends_source && !sends_sum) continue;
-    const int place = takes          ? returns.word()
-                      : sends        ? task.rows + walk.place()
-                      : sends_source ? reads.word()
-                                     : sums.word();
-    const Word row = rows[place];
+    const int word = takes          ? returns.word()
+                     : sends        ? task.rows + walk.place()
+                     : sends_source ? reads.word()
+                                    : sums.word();
+    const Word row = rows[word];
     if (takes) {
-      rows[place] = before_activation<Functions>(returned.read(), row, task.how);
+      rows[word] = before_activation<Functions>(returned.read(), row, task.how);
       returns.next();
     } else if (sends) {
       gradients.write(row);

@@ -6,11 +6,12 @@
 namespace gnnscale::fpga {
 
 // Attaches the inputs of the gather PE's derivative.
-inline void attach(Message& /*message*/, const Row& /*row*/, const Edge& /*edge*/, bool /*own*/) {}
-inline void attach(MessageWithSum& message, const RowWithSum& row, const Edge& edge, bool own) {
+inline void attach(Message& /*message*/, const Row& /*row*/, const Edge& /*edge*/,
+                   bool /*is_own*/) {}
+inline void attach(MessageWithSum& message, const RowWithSum& row, const Edge& edge, bool is_own) {
   message.gathered = row.gathered;
   message.weight = edge.weight;
-  message.own = own;
+  message.own = is_own;
 }
 
 // Returns the value of a message. If a gradient needs the rows at both ends of the edge, the gather
@@ -24,37 +25,37 @@ float message_of(float value, float weight, bool forward) {
 
 // Reuses the current row while edges leave from it, then takes the next one (HitGNN, section V-C).
 // Edges are sorted by source, so each row arrives once. Own rows are copied: forward the first
-// `own` aggregated rows, backward the gradients that arrive first.
+// `is_own` aggregated rows, backward the gradients that arrive first.
 template <class Functions>
 void scatter(Task task, Stream<Edge>& edges, Stream<RowOf<Functions>>& rows,
              Stream<MessageOf<Functions>>& out) {
   constexpr int kDepth = kIn + kMultiply + kOut;
   const bool forward = task.mode == Mode::forward;
-  RowOf<Functions> held = {};
-  held.source = -1;
-  int left = task.passes;
+  RowOf<Functions> current = {};
+  current.source = -1;
+  int remaining = task.passes;
   LOOP(messages)
-  while (left > 0) {
+  while (remaining > 0) {
     PIPELINED(messages, 1, kDepth);
     const Edge edge = edges.read();
-    if (edge.source != held.source && !edge.end) {
-      held = rows.read();
+    if (edge.source != current.source && !edge.end) {
+      current = rows.read();
       count(Count::source_switches);
     }
-    const bool own = (forward ? static_cast<int>(edge.destination) : held.source) < task.own;
+    const bool is_own = (forward ? static_cast<int>(edge.destination) : current.source) < task.own;
     MessageOf<Functions> message;
     for (int i = 0; i < kLanes; ++i) {
 #pragma HLS unroll
-      const float value = held.value.lane[i];
-      message.value.lane[i] = own ? value : message_of<Functions>(value, edge.weight, forward);
+      const float value = current.value.lane[i];
+      message.value.lane[i] = is_own ? value : message_of<Functions>(value, edge.weight, forward);
     }
-    attach(message, held, edge, own);
+    attach(message, current, edge, is_own);
     message.destination = edge.destination;
     message.end = edge.end;
     out.write(message);
     if (!edge.end) continue;
-    held.source = -1;
-    --left;
+    current.source = -1;
+    --remaining;
   }
 }
 

@@ -16,9 +16,9 @@ struct Place {
 inline Place place_of(const Task& task, int part) {
   const bool again = task.slots > 1 && !task.hidden;
   const int number = again ? column_of(task, part) : part;
-  const int before = (number - task.kept.parts) * padded(task.stage_rows);
+  const int offset = (number - task.kept.parts) * padded(task.stage_rows);
   return {!again || slot_of(task, part) == task.slots - 1, number < task.kept.parts,
-          task.kept.outside + before};
+          task.kept.outside + offset};
 }
 
 // Returns whether derivatives need a part: the sums of neighbors.
@@ -32,13 +32,16 @@ struct ScratchWalk {
   int parts, times;
   int part = 0, time = 0;
 
-  ScratchWalk(const Task& of, int num_times, bool gradient_reads_rows)
-      : task(of), reads_rows(gradient_reads_rows), parts(parts_of(of)), times(num_times) {}
+  ScratchWalk(const Task& stage_task, int num_times, bool gradient_reads_rows)
+      : task(stage_task),
+        reads_rows(gradient_reads_rows),
+        parts(parts_of(stage_task)),
+        times(num_times) {}
   bool done() const { return part == parts; }
   bool moves() const {
-    const Place place = place_of(task, part);
-    const bool wanted = task.mode != Mode::backward || (reads_rows && is_sum(task, part));
-    return place.keeps && !place.chip && wanted;
+    const Place location = place_of(task, part);
+    const bool needed = task.mode != Mode::backward || (reads_rows && is_sum(task, part));
+    return location.keeps && !location.chip && needed;
   }
   int first() const { return place_of(task, part).word + task.first_row; }
   int words() const { return task.mode == Mode::backward ? task.num_rows : padded(task.num_rows); }
@@ -60,9 +63,9 @@ void move_scratch(Task task, Port port, Stream<Word> (&in)[D::kStep], Stream<Wor
   // Backward, every tile takes all gradients of the stage.
   if (task.mode != Mode::forward) task.first_row = 0;
   ScratchWalk walk(task, transposes ? kLanes / D::kSliceRows : 1, reads_rows);
-  ScratchWalk asked = walk;
+  ScratchWalk requests = walk;
   int word = 0;
-  bool ahead = false;  // one part has been requested and not yet read
+  bool is_requested = false;  // one part has been requested and not yet read
   LOOP(words)
   while (!walk.done()) {
     PIPELINED(words, 1, kDepth);
@@ -70,12 +73,12 @@ void move_scratch(Task task, Port port, Stream<Word> (&in)[D::kStep], Stream<Wor
       walk.next();
       continue;
     }
-    if (!writes && word == 0 && !asked.done()) {
-      const bool asks = asked.moves();
-      if (asks) port.read_request(asked.first(), asked.words());
-      asked.next();
-      if (!asks || !ahead) {
-        ahead = ahead || asks;
+    if (!writes && word == 0 && !requests.done()) {
+      const bool asks = requests.moves();
+      if (asks) port.read_request(requests.first(), requests.words());
+      requests.next();
+      if (!asks || !is_requested) {
+        is_requested = is_requested || asks;
         continue;
       }
     }

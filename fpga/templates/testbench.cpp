@@ -58,26 +58,26 @@ struct Vectors {
 
 // Output buffers start as all ones, so that words the kernel fails to write are detected.
 Vectors read(const std::string& folder) {
-  Vectors found;
+  Vectors vectors;
   std::ifstream arguments(folder + "/arguments.txt");
   std::string name;
   long value = 0;
   while (arguments >> name >> value) {
     if (name == "scalar") {
-      found.scalars.push_back(static_cast<int32_t>(value));
+      vectors.scalars.push_back(static_cast<int32_t>(value));
       continue;
     }
-    std::vector<Word>& buffer = found.buffers[name];
+    std::vector<Word>& buffer = vectors.buffers[name];
     buffer.resize(static_cast<size_t>(value));
-    const bool given = name != "gradients" && name != "scratch" && name != "result";
+    const bool is_input = name != "gradients" && name != "scratch" && name != "result";
     std::memset(static_cast<void*>(buffer.data()), 0xff, buffer.size() * sizeof(Word));
-    if (given) {
+    if (is_input) {
       const std::vector<char> bytes = content(folder + "/" + name + ".bin");
       std::memset(static_cast<void*>(buffer.data()), 0, buffer.size() * sizeof(Word));
       std::memcpy(static_cast<void*>(buffer.data()), bytes.data(), bytes.size());
     }
   }
-  return found;
+  return vectors;
 }
 
 int differences(const std::vector<Word>& buffer, const std::vector<char>& expected,
@@ -95,13 +95,13 @@ int differences(const std::vector<Word>& buffer, const std::vector<char>& expect
 
 int main(int count, char** texts) {
   const std::string folder = count > 1 ? texts[1] : "vectors";
-  Vectors given = read(folder);
-  if (given.scalars.size() != 7 || given.buffers.size() != 7) {
+  Vectors vectors = read(folder);
+  if (vectors.scalars.size() != 7 || vectors.buffers.size() != 7) {
     std::fprintf(stderr, "%s/arguments.txt: not the arguments of this kernel\n", folder.c_str());
     return 2;
   }
-  auto port = [&](const char* name) { return Argument(given.buffers[name].data()); };
-  const std::vector<int32_t>& s = given.scalars;
+  auto port = [&](const char* name) { return Argument(vectors.buffers[name].data()); };
+  const std::vector<int32_t>& s = vectors.scalars;
   gnnscale_step(port("batch"), port("edges"), port("features"), port("weights"), port("gradients"),
                 port("scratch"), port("result"), s[0], s[1], s[2], s[3], s[4], s[5], s[6]);
 #ifndef __VITIS_HLS__
@@ -111,9 +111,9 @@ int main(int count, char** texts) {
   }
 #endif
   const int wrong =
-      differences(given.buffers["gradients"], content(folder + "/expected_gradients.bin"),
+      differences(vectors.buffers["gradients"], content(folder + "/expected_gradients.bin"),
                   "gradients") +
-      differences(given.buffers["result"], content(folder + "/expected_result.bin"), "result");
+      differences(vectors.buffers["result"], content(folder + "/expected_result.bin"), "result");
   std::printf(wrong == 0 ? "all bits agree\n" : "%d words differ\n", wrong);
   return wrong == 0 ? 0 : 1;
 }

@@ -30,9 +30,9 @@ std::vector<Word> words_of_edges(const std::vector<TestEdge>& edges, int num_sou
   std::vector<uint64_t> entries;
   for (int source = 0; source < num_sources; ++source) {
     bool first = true;
-    for (const TestEdge& each : edges) {
-      if (each.source != source) continue;
-      entries.push_back(entry(static_cast<uint32_t>(each.destination), first, each.weight));
+    for (const TestEdge& edge : edges) {
+      if (edge.source != source) continue;
+      entries.push_back(entry(static_cast<uint32_t>(edge.destination), first, edge.weight));
       first = false;
     }
     if (first) entries.push_back(entry(kNoDestination, true, 0));
@@ -71,8 +71,8 @@ Outcome aggregate_list(const std::vector<Word>& list, const std::vector<Word>& f
   task.edge_words = static_cast<int>(list.size());
   task.slots = 1;
   static HalfOfSums<D> first_sums[D::kPes], second_sums[D::kPes];
-  Outcome found;
-  found.sums.resize(static_cast<size_t>(passes * padded(num_rows)));
+  Outcome outcome;
+  outcome.sums.resize(static_cast<size_t>(passes * padded(num_rows)));
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
   STREAMS(Edge, dealt, D::kPes, 32);
@@ -105,15 +105,16 @@ Outcome aggregate_list(const std::vector<Word>& list, const std::vector<Word>& f
                messages[kStages][pe], sources[pe], sources[D::kPes + pe], gathered[pe],
                returned[pe], returned[D::kPes + pe]);
   }
-  region.add("take_rows", -1, take_rows<D>, passes, padded(num_rows), gathered, found.sums.data());
+  region.add("take_rows", -1, take_rows<D>, passes, padded(num_rows), gathered,
+             outcome.sums.data());
   region.run();
-  found.cycles = simulation.now();
-  found.feature_words = simulation.counted(Count::feature_words);
-  found.edge_words = simulation.counted(Count::edge_words);
-  found.hazards = simulation.counted(Count::hazards);
-  found.conflicts = simulation.counted(Count::routing_conflicts);
-  found.edges = simulation.counted(Count::edges);
-  return found;
+  outcome.cycles = simulation.now();
+  outcome.feature_words = simulation.counted(Count::feature_words);
+  outcome.edge_words = simulation.counted(Count::edge_words);
+  outcome.hazards = simulation.counted(Count::hazards);
+  outcome.conflicts = simulation.counted(Count::routing_conflicts);
+  outcome.edges = simulation.counted(Count::edges);
+  return outcome;
 }
 
 template <class D>
@@ -152,10 +153,10 @@ void one_edge() {
   // The 8 entries of a word are dealt one by one, 64 to 71, and the end of the pass at 72: scatter
   // takes it at 77, gather at 83. The sum updated at 81 can be read again at 92. From then on 16
   // rows leave, the last at 107; it is taken at 119.
-  const Outcome found = aggregate<One>({{0, 0, 2.0F}}, numbered(1), 1, 1, 1);
-  CHECK(found.cycles == 120);
-  CHECK(found.edges == 1 && found.edge_words == 1 && found.feature_words == 1);
-  CHECK(found.sums[0].lane[3] == 2 * (3.0F - 48));
+  const Outcome outcome = aggregate<One>({{0, 0, 2.0F}}, numbered(1), 1, 1, 1);
+  CHECK(outcome.cycles == 120);
+  CHECK(outcome.edges == 1 && outcome.edge_words == 1 && outcome.feature_words == 1);
+  CHECK(outcome.sums[0].lane[3] == 2 * (3.0F - 48));
 }
 
 void one_hub() {
@@ -163,10 +164,10 @@ void one_hub() {
   // has 8 messages, 75 to 82, and the end at 83. They pass without conflicts: the switch at 81 to
   // 88, the end at 89; gather 83 to 90, the end at 91. 8 rows leave from 94 to 101, 11 cycles after
   // their last update; the last is taken at 113.
-  const Outcome found = aggregate<Two>(from_one_source(16, 1), numbered(1), 1, 16, 1);
-  CHECK(found.cycles == 114);
-  CHECK(found.edges == 16 && found.edge_words == 2 && found.feature_words == 1);
-  CHECK(found.hazards == 0 && found.conflicts == 0);
+  const Outcome outcome = aggregate<Two>(from_one_source(16, 1), numbered(1), 1, 16, 1);
+  CHECK(outcome.cycles == 114);
+  CHECK(outcome.edges == 16 && outcome.edge_words == 2 && outcome.feature_words == 1);
+  CHECK(outcome.hazards == 0 && outcome.conflicts == 0);
 }
 
 void perfect_matching() {
@@ -176,10 +177,10 @@ void perfect_matching() {
   // 99: it leaves at 110 and is taken at 122.
   std::vector<TestEdge> edges;
   for (int i = 0; i < 16; ++i) edges.push_back({i, i, 1.0F});
-  const Outcome found = aggregate<Two>(edges, numbered(16), 16, 16, 1);
-  CHECK(found.cycles == 123);
-  CHECK(found.edges == 16 && found.feature_words == 16);
-  CHECK(found.hazards == 0 && found.conflicts == 0);
+  const Outcome outcome = aggregate<Two>(edges, numbered(16), 16, 16, 1);
+  CHECK(outcome.cycles == 123);
+  CHECK(outcome.edges == 16 && outcome.feature_words == 16);
+  CHECK(outcome.hazards == 0 && outcome.conflicts == 0);
 }
 
 void all_edges_into_one_pe() {
@@ -187,9 +188,9 @@ void all_edges_into_one_pe() {
   // messages want one side of the switch from 81 on: 16 messages leave from 81 to 96, and every
   // cycle but the last has two candidates. The end is at the switch at 97, at gather at 99. 16 rows
   // leave from 100 to 115; the last is taken at 127.
-  const Outcome found = aggregate<Two>(from_one_source(16, 2), numbered(1), 1, 32, 1);
-  CHECK(found.cycles == 128);
-  CHECK(found.conflicts == 15);
+  const Outcome outcome = aggregate<Two>(from_one_source(16, 2), numbered(1), 1, 32, 1);
+  CHECK(outcome.cycles == 128);
+  CHECK(outcome.conflicts == 15);
 }
 
 void all_edges_into_one_row() {
@@ -198,21 +199,21 @@ void all_edges_into_one_row() {
   // from 169 to 184; the last is taken at 196.
   std::vector<TestEdge> edges;
   for (int i = 0; i < 8; ++i) edges.push_back({i, 0, 1.0F});
-  const Outcome found = aggregate<One>(edges, numbered(8), 8, 1, 1);
-  CHECK(found.cycles == 197);
-  CHECK(found.hazards == 7 * 10);
+  const Outcome outcome = aggregate<One>(edges, numbered(8), 8, 1, 1);
+  CHECK(outcome.cycles == 197);
+  CHECK(outcome.hazards == 7 * 10);
 }
 
 void edges_are_read_once_if_they_fit() {
   // Three passes: the words of edges come from the chip in the second and third.
-  const Outcome found = aggregate<Two>(from_one_source(16, 1), numbered(3), 1, 16, 3);
-  CHECK(found.edge_words == 2 && found.feature_words == 3);
+  const Outcome outcome = aggregate<Two>(from_one_source(16, 1), numbered(3), 1, 16, 3);
+  CHECK(outcome.edge_words == 2 && outcome.feature_words == 3);
 }
 
 // Each source has an edge in the first lane, and the other lanes have null edges: their PEs get no
 // edge, and must still release the rows.
 template <class D>
-void one_lane_alone() {
+void edges_in_one_lane_only() {
   constexpr int kSources = 300;
   std::vector<uint64_t> entries;
   for (int source = 0; source < kSources; ++source) {
@@ -223,13 +224,13 @@ void one_lane_alone() {
   std::vector<Word> list(entries.size() / kEdgesPerWord);
   std::memcpy(list.data(), entries.data(), entries.size() * sizeof(uint64_t));
   const std::vector<Word> features = numbered(2 * kSources);
-  const Outcome found = aggregate_list<D>(list, features, kSources, 1, 2);
-  CHECK(found.edges == 2 * kSources);
+  const Outcome outcome = aggregate_list<D>(list, features, kSources, 1, 2);
+  CHECK(outcome.edges == 2 * kSources);
   float sum = 0;
   for (int source = 0; source < kSources; ++source) {
     sum += features[static_cast<size_t>(source)].lane[5];
   }
-  CHECK(found.sums[0].lane[5] == sum);
+  CHECK(outcome.sums[0].lane[5] == sum);
 }
 
 // Sums of small whole numbers are exact in any order.
@@ -246,19 +247,19 @@ void equals_a_plain_sum(unsigned seed) {
                      static_cast<float>(random() % 5)});
   }
   const std::vector<Word> features = numbered(num_sources * passes);
-  const Outcome found = aggregate<D>(edges, features, num_sources, num_rows, passes);
-  std::vector<Word> expected(found.sums.size(), filled(0.0F));
+  const Outcome outcome = aggregate<D>(edges, features, num_sources, num_rows, passes);
+  std::vector<Word> expected(outcome.sums.size(), filled(0.0F));
   for (int pass = 0; pass < passes; ++pass) {
-    for (const TestEdge& each : edges) {
+    for (const TestEdge& edge : edges) {
       for (int i = 0; i < kLanes; ++i) {
-        expected[static_cast<size_t>(pass * padded(num_rows) + each.destination)].lane[i] +=
-            each.weight * features[static_cast<size_t>(pass * num_sources + each.source)].lane[i];
+        expected[static_cast<size_t>(pass * padded(num_rows) + edge.destination)].lane[i] +=
+            edge.weight * features[static_cast<size_t>(pass * num_sources + edge.source)].lane[i];
       }
     }
   }
-  CHECK(std::memcmp(expected.data(), found.sums.data(), expected.size() * sizeof(Word)) == 0);
-  CHECK(found.edges == static_cast<int64_t>(edges.size()) * passes);
-  CHECK(found.feature_words == static_cast<int64_t>(num_sources) * passes);
+  CHECK(std::memcmp(expected.data(), outcome.sums.data(), expected.size() * sizeof(Word)) == 0);
+  CHECK(outcome.edges == static_cast<int64_t>(edges.size()) * passes);
+  CHECK(outcome.feature_words == static_cast<int64_t>(num_sources) * passes);
 }
 
 template <class D>
@@ -277,9 +278,9 @@ int main() {
   all_edges_into_one_pe();
   all_edges_into_one_row();
   edges_are_read_once_if_they_fit();
-  one_lane_alone<Design<2, 32>>();
-  one_lane_alone<Design<4, 64>>();
-  one_lane_alone<Design<16, 256>>();
+  edges_in_one_lane_only<Design<2, 32>>();
+  edges_in_one_lane_only<Design<4, 64>>();
+  edges_in_one_lane_only<Design<16, 256>>();
   equals_plain_sums<Design<1, 16>>();
   equals_plain_sums<Design<2, 32>>();
   equals_plain_sums<Design<4, 64>>();

@@ -29,7 +29,7 @@ void consume(int number, int interval, Stream<int>& in, std::vector<int64_t>& at
   }
 }
 
-void what_is_written_is_there_a_cycle_later() {
+void writes_are_visible_a_cycle_later() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
   STREAM(int, numbers, 2);
@@ -43,7 +43,7 @@ void what_is_written_is_there_a_cycle_later() {
   CHECK(simulation.now() == 6);  // the last element, and the depth of the loop that took it
 }
 
-void a_pipeline_delays_and_holds_what_is_in_it() {
+void a_pipeline_delays_and_holds_its_elements() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
   STREAM(int, numbers, 2);
@@ -55,7 +55,7 @@ void a_pipeline_delays_and_holds_what_is_in_it() {
   CHECK((at == std::vector<int64_t>{5, 6, 7, 8, 9, 10, 11, 12}));
 }
 
-void a_full_stream_holds_the_writer_up() {
+void a_full_stream_stalls_the_writer() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
   STREAM(int, numbers, 2);
@@ -72,19 +72,19 @@ void wait_for_ever(Stream<int>& in, Stream<int>& out) { out.write(in.read()); }
 void a_deadlock_names_its_streams() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
-  STREAM(int, there, 2);
+  STREAM(int, forth, 2);
   STREAMS(int, back, 2, 2);
   Dataflow region;
-  region.add("left", -1, wait_for_ever, there, back[1]);
-  region.add("right", 3, wait_for_ever, back[1], there);
-  std::string said;
+  region.add("left", -1, wait_for_ever, forth, back[1]);
+  region.add("right", 3, wait_for_ever, back[1], forth);
+  std::string message;
   try {
     region.run();
   } catch (const csim::SimulationError& error) {
-    said = error.what();
+    message = error.what();
   }
-  CHECK(said ==
-        "deadlock in cycle 0: left waits for data from there; right 3 "
+  CHECK(message ==
+        "deadlock in cycle 0: left waits for data from forth; right 3 "
         "waits for data from back 1");
 }
 
@@ -92,21 +92,21 @@ void poll(Stream<int>& in) {
   while (in.empty()) csim::Simulation::current().cycle();
 }
 
-void processes_that_ask_again_and_again_are_in_a_deadlock_too() {
+void polling_processes_are_also_in_a_deadlock() {
   csim::Simulation simulation{csim::BankModel{}};
   const csim::Entered entered(simulation);
-  STREAM(int, there, 2);
+  STREAM(int, forth, 2);
   STREAM(int, back, 2);
   Dataflow region;
-  region.add("asks", -1, poll, there);
-  region.add("waits", -1, wait_for_ever, back, there);
-  std::string said;
+  region.add("asks", -1, poll, forth);
+  region.add("waits", -1, wait_for_ever, back, forth);
+  std::string message;
   try {
     region.run();
   } catch (const csim::SimulationError& error) {
-    said = error.what();
+    message = error.what();
   }
-  CHECK(said == "deadlock in cycle 1000001: waits waits for data from back");
+  CHECK(message == "deadlock in cycle 1000001: waits waits for data from back");
 }
 
 void a_stream_without_reader_is_a_deadlock() {
@@ -115,13 +115,13 @@ void a_stream_without_reader_is_a_deadlock() {
   STREAM(int, numbers, 2);
   Dataflow region;
   region.add("produce", -1, produce, 3, 1, 1, numbers);
-  std::string said;
+  std::string message;
   try {
     region.run();
   } catch (const csim::SimulationError& error) {
-    said = error.what();
+    message = error.what();
   }
-  CHECK(said == "deadlock in cycle 2: produce waits for room in numbers");
+  CHECK(message == "deadlock in cycle 2: produce waits for room in numbers");
 }
 
 // Runs a pipelined loop with `trips` iterations in total.
@@ -234,27 +234,27 @@ void a_burst_takes_a_cycle_a_word() {
   CHECK(simulation.counted(Count::latency) == 64);
 }
 
-void read_pieces(Port port, bool ahead) {
+void read_pieces(Port port, bool is_early) {
   port.read_request(0, 100);
-  if (ahead) port.read_request(200, 100);
+  if (is_early) port.read_request(200, 100);
   LOOP(words)
   for (int i = 0; i < 200; ++i) {
     PIPELINED(words, 1, 1);
-    if (i == 100 && !ahead) port.read_request(200, 100);
+    if (i == 100 && !is_early) port.read_request(200, 100);
     port.read();
   }
 }
 
-void what_is_requested_ahead_does_not_wait() {
+void early_requests_do_not_wait() {
   const std::vector<Word> words(300);
   int64_t cycles[2];
-  for (const bool ahead : {false, true}) {
+  for (const bool is_early : {false, true}) {
     csim::Simulation simulation{csim::BankModel{}};
     const csim::Entered entered(simulation);
     Dataflow region;
-    region.add("read", -1, read_pieces, port_of(words), ahead);
+    region.add("read", -1, read_pieces, port_of(words), is_early);
     region.run();
-    cycles[ahead ? 1 : 0] = simulation.now();
+    cycles[is_early ? 1 : 0] = simulation.now();
   }
   CHECK(cycles[0] - cycles[1] == 64);
 }
@@ -283,22 +283,22 @@ void a_slow_bank_takes_longer() {
 }
 
 void memory_ends_where_the_buffer_ends() {
-  std::vector<Word> words(4), others(4);
+  std::vector<Word> words(4), unregistered(4);
   csim::Simulation simulation{csim::BankModel{}};
   simulation.allow({{words.data(), 4 * 64, "features"}});
   const csim::Entered entered(simulation);
-  std::string said;
+  std::string message;
   try {
     Dataflow region;
     region.add("read", -1, read_words, port_of(words), 0, 5);
     region.run();
   } catch (const csim::SimulationError& error) {
-    said = error.what();
+    message = error.what();
   }
-  CHECK(said == "the kernel read word 4 of features, which has 4");
+  CHECK(message == "the kernel read word 4 of features, which has 4");
   Port port = port_of(words);
   CHECK_THROWS(port.read_request(-1, 1), csim::SimulationError);
-  CHECK_THROWS(port_of(others).write_request(0, 1), csim::SimulationError);
+  CHECK_THROWS(port_of(unregistered).write_request(0, 1), csim::SimulationError);
   // A word that was not requested.
   CHECK_THROWS(port.read(), csim::SimulationError);
 }
@@ -308,18 +308,18 @@ void memory_ends_where_the_buffer_ends() {
 
 int main() {
   using namespace gnnscale::fpga;
-  what_is_written_is_there_a_cycle_later();
-  a_pipeline_delays_and_holds_what_is_in_it();
-  a_full_stream_holds_the_writer_up();
+  writes_are_visible_a_cycle_later();
+  a_pipeline_delays_and_holds_its_elements();
+  a_full_stream_stalls_the_writer();
   a_deadlock_names_its_streams();
-  processes_that_ask_again_and_again_are_in_a_deadlock_too();
+  polling_processes_are_also_in_a_deadlock();
   a_stream_without_reader_is_a_deadlock();
   a_loop_costs_its_depth_whenever_it_is_entered();
   two_reads_of_a_stream_take_two_cycles();
   an_error_leaves_its_loop();
   a_sum_that_is_read_too_early_is_an_error();
   a_burst_takes_a_cycle_a_word();
-  what_is_requested_ahead_does_not_wait();
+  early_requests_do_not_wait();
   two_ports_share_a_bank();
   a_slow_bank_takes_longer();
   memory_ends_where_the_buffer_ends();

@@ -23,7 +23,7 @@ struct Step {
 
   Step() : features(kSeeds), weights(17), gradients(17), scratch(1), result(1 + kSeeds) {
     for (int v = 0; v < kSeeds; ++v) features[static_cast<size_t>(v)] = filled(1.0F + v);
-    for (auto& each : weights) each = filled(0.0F);
+    for (auto& word : weights) word = filled(0.0F);
     Group group = {1, 1, 0, 2, kSeeds, kClasses, 1, {}};
     Stage stage = {};
     stage.num_sources = stage.num_rows = kSeeds;
@@ -77,9 +77,9 @@ void check(const Step& step) {
   for (int j = 0; j < kLanes; ++j) {
     // Seed v has class v and features 1 + v; the gradient is probability minus
     // target, times scale.
-    const float own = j < kSeeds ? 1 : 0;
-    const float weight = j < kClasses ? (6 / 5.0F - own * (1.0F + j)) * kScale : 0;
-    const float bias = j < kClasses ? (3 / 5.0F - own) * kScale : 0;
+    const float is_own = j < kSeeds ? 1 : 0;
+    const float weight = j < kClasses ? (6 / 5.0F - is_own * (1.0F + j)) * kScale : 0;
+    const float bias = j < kClasses ? (3 / 5.0F - is_own) * kScale : 0;
     CHECK(std::abs(step.gradients[0].lane[j] - weight) < 1e-5F);
     CHECK(std::abs(step.gradients[16].lane[j] - bias) < 1e-5F);
   }
@@ -91,17 +91,17 @@ void a_step() {
   check(step);
 }
 
-void compute_units_side_by_side() {
+void concurrent_compute_units() {
   std::vector<Step> steps(4);
   for (int round = 0; round < 3; ++round) {
     std::vector<std::thread> threads;
-    for (Step& each : steps) threads.emplace_back([&each] { each.run(); });
-    for (std::thread& each : threads) each.join();
-    for (const Step& each : steps) check(each);
+    for (Step& unit : steps) threads.emplace_back([&unit] { unit.run(); });
+    for (std::thread& unit : threads) unit.join();
+    for (const Step& unit : steps) check(unit);
   }
 }
 
-void what_does_not_fit_is_refused() {
+void oversized_batches_are_rejected() {
   Step step;
   reinterpret_cast<Stage&>(step.batch[1]).words_out = CompiledDesign::kMaxWordsOut + 1;
   step.run();
@@ -116,7 +116,7 @@ void what_does_not_fit_is_refused() {
   CHECK(step.error.empty() && step.outcome().status == kTooManyRows);
 }
 
-void what_is_not_there_is_an_error() {
+void missing_buffers_are_errors() {
   Step step;
   step.features.resize(2);
   step.run();
@@ -127,8 +127,8 @@ void what_is_not_there_is_an_error() {
 
 int main() {
   a_step();
-  compute_units_side_by_side();
-  what_does_not_fit_is_refused();
-  what_is_not_there_is_an_error();
+  concurrent_compute_units();
+  oversized_batches_are_rejected();
+  missing_buffers_are_errors();
   return check_result();
 }

@@ -108,9 +108,9 @@ void take_products(Task task, Stream<Word> (&in)[D::kDrains]) {
       for (int first = begin; first < end; first += D::kRows) {
         for (int j = 0; j < kWordsOut; ++j) {
           for (int row = first; row < min_of(first + D::kRows, end); ++row) {
-            const Word found = in[row % D::kDrainStep].read();
+            const Word word = in[row % D::kDrainStep].read();
             for (int lane = 0; lane < kLanes; ++lane) {
-              CHECK(found.lane[lane] == product(row, part, j * kLanes + lane));
+              CHECK(word.lane[lane] == product(row, part, j * kLanes + lane));
             }
           }
         }
@@ -125,14 +125,14 @@ void take_row_gradients(Task task, Stream<Word> (&in)[D::kDrains]) {
   for (int part = 0; part < kColumns; ++part) {
     for (int begin = 0; begin < blocks.rows; begin += blocks.group_rows) {
       const int rows = min_of(blocks.group_rows, blocks.rows - begin);
-      std::vector<Word> found(static_cast<size_t>(rows), filled(0.0F));
+      std::vector<Word> totals(static_cast<size_t>(rows), filled(0.0F));
       for (int i = 0; i < blocks.sets * rows; ++i) {
-        Word& sum = found[static_cast<size_t>(i % rows)];
+        Word& sum = totals[static_cast<size_t>(i % rows)];
         sum = sum + in[0].read();
       }
       for (int i = 0; i < rows; ++i) {
         for (int lane = 0; lane < kLanes; ++lane) {
-          CHECK(found[static_cast<size_t>(i)].lane[lane] ==
+          CHECK(totals[static_cast<size_t>(i)].lane[lane] ==
                 row_gradient(begin + i, part * kLanes + lane));
         }
       }
@@ -148,8 +148,8 @@ void take_gradients(Task task, Stream<Word> (&in)[D::kDrains]) {
     for (int i = 0; i < turns * D::kSliceRows * kWordsOut; ++i) {
       const int row = i / kWordsOut % D::kSliceRows, j = i % kWordsOut;
       for (int slice = 0; slice < D::kSlices; ++slice) {
-        const Word found = in[slice].read();
-        for (int lane = 0; lane < kLanes; ++lane) sums[row][j * kLanes + lane] += found.lane[lane];
+        const Word word = in[slice].read();
+        for (int lane = 0; lane < kLanes; ++lane) sums[row][j * kLanes + lane] += word.lane[lane];
       }
     }
     for (int row = 0; row < D::kSliceRows; ++row) {

@@ -21,15 +21,14 @@ from gnnscale.core.config.run_directory import SUMMARY_FILE
 from gnnscale.core.config.user_code import importable_name
 from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.data.array_inputs import type_name
-from gnnscale.inference.evaluate import Evaluation
-from gnnscale.inference.evaluate import evaluate as evaluate_run
-from gnnscale.inference.load_run import load_run, open_run_task
+from gnnscale.inference.evaluate import Evaluation, measure
+from gnnscale.inference.load_run import load_run, open_run_task, open_trained, with_inference
 from gnnscale.nn import ModelConfig
 from gnnscale.nn.options import CustomModel
 from gnnscale.run.checkpoint import BEST
 from gnnscale.run.checkpoint.reader import read_history
 from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.records import EpochRecord, Observer, best_epoch
+from gnnscale.run.records import EpochRecord, Observer, TrainResult, best_epoch
 
 _MAX_SUMMARY_BYTES = 16 << 20
 #: Options on the command line for keywords of ``train``.
@@ -59,6 +58,17 @@ class Result(TrainedRun):
     #: is undefined
     test_metric: float | None
     metric: str  #: name of ``valid_metric`` and ``test_metric``
+
+    @classmethod
+    def of(cls, run: TrainedRun, result: TrainResult) -> Result:
+        """Return the result of a run that has just ended."""
+        return cls(
+            directory=run.directory,
+            config=run.config,
+            history=tuple(result.history),
+            test_metric=result.test_metric,
+            metric=result.metric,
+        )
 
     def __repr__(self) -> str:
         """Return one line: model, test metric and directory."""
@@ -158,16 +168,10 @@ def train(
         with standard_arithmetic():
             single_options = _merge_options(keywords, options or {})
             groups, single_options = _choose_groups(graph, model, arguments, single_options)
-        config, folder, result = training.run(
+        trained_run, result = training.run(
             groups, single_options, directory=directory, resume=resume, observers=observers
         )
-    return Result(
-        directory=folder,
-        config=config,
-        history=tuple(result.history),
-        test_metric=result.test_metric,
-        metric=result.metric,
-    )
+    return Result.of(trained_run, result)
 
 
 def _merge_options(keywords: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,12 +293,15 @@ def evaluate(
     """
     result = run if isinstance(run, Result) else load(run)
     threads = result.config.num_threads if num_threads is None else num_threads
-    config = EvaluateConfig(run=result.directory, num_threads=threads, inference=inference)
-    options = result.config if metrics is None else replace(result.config, metrics=list(metrics))
+    options = EvaluateConfig(run=result.directory, num_threads=threads, inference=inference)
+    config = result.config if metrics is None else replace(result.config, metrics=list(metrics))
+    config = with_inference(config, options.inference, options.num_threads)
     num_torch_threads = torch.get_num_threads()
     try:
         with torch.random.fork_rng(devices=[]):
-            return evaluate_run(config, options)
+            torch.set_num_threads(threads)
+            task, trained = open_trained(result.directory, config, ranks=True)
+            return measure(task, trained, config.evaluation_options)
     finally:
         torch.set_num_threads(num_torch_threads)
 

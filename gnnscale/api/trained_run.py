@@ -11,14 +11,8 @@ import numpy as np
 import torch
 
 from gnnscale.api.hitgnn.input_graph import as_graph
-from gnnscale.core import (
-    Array,
-    ConfigError,
-    Float32Array,
-    check_choice,
-    check_range,
-    standard_arithmetic,
-)
+from gnnscale.core import ConfigError, check_choice, check_range, standard_arithmetic
+from gnnscale.core.types import Array, Float32Array
 from gnnscale.data.tables.selection import find_pairs, find_vertices
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
@@ -279,7 +273,9 @@ class _LoadedRun:
         if not isinstance(model, LinkGNN):
             raise ConfigError(f"{method}: expected a run with task=links")
         graph = self.open(graph)
-        return graph, PairScorer(model, Predictor(model, graph, self.config.evaluation_options), graph)
+        return graph, PairScorer(
+            model, Predictor(model, graph, self.config.evaluation_options), graph
+        )
 
     def rows(self, vertices: Any, graph: Any, *, layer: int, what: str, inference: str) -> Array:
         """Return the outputs of a layer for ``vertices``, converted to the kind ``what``."""

@@ -10,8 +10,7 @@ from gnnscale.core.lazy import lazy_names
 # For type checkers; at run time ``lazy_names`` resolves the names.
 if TYPE_CHECKING:
     from gnnscale.backend.base import *  # noqa: F403
-    from gnnscale.backend.cpu import *  # noqa: F403
-    from gnnscale.backend.emulated import *  # noqa: F403
+    from gnnscale.backend.host import *  # noqa: F403
 
 __getattr__ = lazy_names(
     __name__,
@@ -21,7 +20,6 @@ __getattr__ = lazy_names(
             "DeviceError DeviceMemoryError DeviceRates DeviceStepInputs InferenceCapable "
             "PendingOutcome Sample HostSampledBackend DeviceDrivenBackend open_backend"
         ),
-        "gnnscale.backend.cpu": "CpuBackend",
-        "gnnscale.backend.emulated": "EmulatedBackend",
+        "gnnscale.backend.host": "CpuBackend EmulatedBackend",
     },
 )

@@ -78,8 +78,7 @@ class Belady:
     ) -> None:
         """Start with an empty cache of ``capacity`` rows, which looks ``window`` steps ahead.
 
-        ``priority`` ``[num_vertices]`` int32, e.g. out-degrees, is not copied. The result does not
-        depend on ``num_threads``.
+        ``priority`` ``[num_vertices]`` int32, e.g. out-degrees, is not copied.
         """
         check_range("window", window, 0)
         if len(priority) != num_vertices:

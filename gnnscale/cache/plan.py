@@ -31,9 +31,7 @@ class LookAhead:
     #: steps to look ahead, at most ``MAX_WINDOW``
     window: Annotated[int, Meta(ge=0, le=MAX_WINDOW)]
     num_rows: int  #: capacity of the cache, in rows
-    #: whether rows of the previous batch are reused on the device, in addition to the cache (Match,
-    #: FastGL)
-    match: bool
+    match: bool  #: whether rows of the previous batch are reused on the device (Match, FastGL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +55,11 @@ class DeviceCache:
     topology_bytes: int  #: bytes of the cached lists
     #: size and window of a dynamic cache. None: the cache is static
     look_ahead: LookAhead | None = None
-    #: whether the host aggregates the first layer instead, since that takes fewer link bytes than
-    #: the misses; the cache is then empty
+    #: whether the host aggregates the first layer in fewer link bytes; the cache is then empty
     host_aggregates: bool = False
     #: link bytes of a mini-batch in both cases. None: the host cannot aggregate
     batch_bytes: BatchBytes | None = None
-    #: bytes beyond the budget for rows that the next mini-batch may share (Match): all rows of the
-    #: first mini-batch
+    #: bytes beyond the budget for rows that the next mini-batch may share (Match)
     matched_bytes: int = 0
 
     @property
@@ -79,8 +75,7 @@ class CacheTraffic:
     #: ``[num_devices + 1]`` feature rows read from each device of the plan, itself included, and
     #: from the host last: a row of the traffic matrix (Legion, figure 10)
     rows: tuple[Reads, ...]
-    #: ``[num_devices + 1]`` reads of adjacency lists: one per sampled neighbor, and one per visit
-    #: for the offsets
+    #: ``[num_devices + 1]`` reads of lists: one per sampled neighbor, and one per visit
     lists: tuple[Reads, ...]
     transactions: Bytes  #: requests over the link, of the device's request size
     link_bytes: Bytes  #: bytes over the link if the host packs rows
@@ -147,8 +142,7 @@ class CachePlan:
     """Plan of the caches of all devices with a link."""
 
     planner: str  #: name of the policy
-    #: positions of devices that read each other's caches; a device without peers is a clique of its
-    #: own
+    #: positions of devices that read each other's caches; a device without peers is a clique
     cliques: tuple[tuple[int, ...], ...]
     devices: tuple[DeviceCache, ...]  #: caches, by position
     #: share of each clique's memory for adjacency lists. None: the policy caches no lists
@@ -156,9 +150,7 @@ class CachePlan:
     #: expected reads of each of ``devices``, from presampled batches. None: no prediction
     predicted: tuple[CacheTraffic, ...] | None
     num_epochs: int = 1  #: epochs that ``predicted`` counts
-    #: whether the prediction is certain: it counts the run's batches, and their seeds are split
-    #: among devices in a fixed way
-    exact: bool = False
+    exact: bool = False  #: whether the prediction is certain, for a fixed split of the run's seeds
     #: the cost model's results over ``alpha``, summed over cliques; empty without a model
     curve: tuple[CurvePoint, ...] = ()
     notes: tuple[str, ...] = ()  #: lines of a report about the making of the plan

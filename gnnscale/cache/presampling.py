@@ -62,8 +62,7 @@ class Presampler:
     ) -> None:
         """Prepare to sample ``num_threads`` batches at a time, each by one thread.
 
-        ``split`` returns the seeds per device of a step with a given number of seeds, if ``order``
-        does not split them; ``fixed`` says whether it holds in all steps of the run.
+        ``split`` divides seeds among devices unless ``order`` does, in all steps if ``fixed``.
         """
         self.graph = graph
         self.num_threads = num_threads

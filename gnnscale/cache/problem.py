@@ -7,9 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from gnnscale.cache.hotness.degree import out_degree, slices
+from gnnscale.cache.hotness.degree import Inclusion, inclusion, out_degree, slices
 from gnnscale.cache.hotness.expected import AverageReads, ExpectedReads, expect_reads, later_steps
-from gnnscale.cache.hotness.inclusion import Inclusion, inclusion
 from gnnscale.cache.hotness.presampled import Presampled, presample
 from gnnscale.cache.presampling import Presampler
 from gnnscale.core import Array, Int32Array, Int64Array, track
@@ -31,12 +30,9 @@ class CacheDevice:
     budget_bytes: int  #: bytes of its cache
     #: whether the device reads adjacency lists over its link; otherwise the host samples
     samples: bool
-    #: whether the device reads rows from host memory, each by its own requests; otherwise the host
-    #: packs rows
-    loads: bool
+    loads: bool  #: whether the device reads rows by its own requests; otherwise the host packs rows
     request_bytes: int  #: bytes of a request over the link, CLS of eq. 8
-    #: link cost of a separate read in addition to its requests, in bytes (Legion, figure 4a: small
-    #: payloads reach a part of the bandwidth)
+    #: link cost of a read beside its requests, in bytes (Legion, figure 4a: small payloads)
     overhead_bytes: int = 0
     may_aggregate: bool = False  #: whether the host can aggregate the first layer for the device
 
@@ -87,10 +83,9 @@ class CacheTask:
         return self.draws.num_threads
 
     def train_vertices(self, devices: Sequence[int]) -> Array:
-        """Return the training vertices of ``devices``; all of them if the graph is not partitioned.
+        """Return the training vertices of ``devices``; all if the graph is not partitioned.
 
-        A device whose part has no training vertices trains those of all parts (HitGNN, Algorithm
-        3).
+        A device without training vertices trains those of all parts (HitGNN, Algorithm 3).
         """
         train_idx = seed_order.labeled_vertices(self.graph, "train")
         if self.parts is None or self.parts.owner is None:

@@ -15,7 +15,7 @@ from typing import Any
 from gnnscale.cli import arguments as cli_arguments
 from gnnscale.cli import texts
 from gnnscale.core import ConfigError, brief, suggestion
-from gnnscale.core.config import compose, untrusted, user_code
+from gnnscale.core.config import compose, user_code
 from gnnscale.core.config import run_directory as runs
 from gnnscale.core.config.yaml_file import check_known, check_references, read_yaml
 
@@ -279,7 +279,7 @@ def _resume(
 def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:
     """Check the paths and code that a resumed run names, except options typed again."""
     # Imported here so that other commands start quickly.
-    from gnnscale.run.config import RunConfig
+    from gnnscale.run.config import check_stored_options
 
     typed = dict(argument.lstrip("+").split("=", 1) for argument in arguments if "=" in argument)
     # A typed mapping is merged with the run's, so it does not replace all of its options.
@@ -288,7 +288,7 @@ def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[st
         typed[f"{group}._target_"] = name
     if "device_plan" in typed:
         typed["device_plan.devices"] = typed["device_plan"]
-    untrusted.check_run_options(values, RunConfig, directory=directory, given=typed)
+    check_stored_options(values, directory=directory, given=typed)
 
 
 def _resumes(argument: str) -> bool:

@@ -71,8 +71,7 @@ class Pipeline(Generic[_T]):
     to the consumer in place of its item.
 
     Example:
-        >>> groups = [[sample], [load, transfer]]
-        >>> with Pipeline(iter(batches), groups, limit=4) as pipeline:
+        >>> with Pipeline(iter(batches), [[sample], [load, transfer]], limit=4) as pipeline:
         ...     for batch in pipeline: train(batch)  # 4 batches in flight at most
     """
 

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,18 +44,14 @@ def is_instance_of(value: Any, library: str, kind: str) -> bool:
 def describe_graph(value: Any) -> str:
     """Return the type of a graph of another library with a hint on converting it."""
     library = type(value).__module__.partition(".")[0]
-    hint = ""
-    if is_instance_of(value, "torch_geometric", "data.Data"):
+    hint, of_pyg = "", partial(is_instance_of, value, "torch_geometric")
+    if of_pyg("data.Data"):
         hint = "; from_pyg takes it"
     elif is_instance_of(value, "dgl", "DGLGraph") and value.is_homogeneous:
         hint = "; from_dgl takes it"
-    elif is_instance_of(value, "torch_geometric", "data.HeteroData") or is_instance_of(
-        value, "dgl", "DGLGraph"
-    ):
+    elif of_pyg("data.HeteroData") or is_instance_of(value, "dgl", "DGLGraph"):
         hint = "; graphs of several types of vertices or edges are not supported"
-    elif is_instance_of(value, "torch_geometric", "data.Dataset") or is_instance_of(
-        value, "dgl.data", "DGLDataset"
-    ):
+    elif of_pyg("data.Dataset") or is_instance_of(value, "dgl.data", "DGLDataset"):
         hint = "; dataset[0] is its first graph"
     elif library == "networkx":
         hint = "; torch_geometric.utils.from_networkx and dgl.from_networkx convert it"

@@ -367,11 +367,9 @@ def in_neighbors(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array,
 
 
 def edge_order(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:
-    """Return the permutation that sorts edges by destination, then source, then input order.
+    """Return ``indptr`` and the order that sorts edges by destination, source and input order.
 
-    The result is ``indptr`` ``[num_vertices + 1]`` int64 and the order ``[num_edges]`` int32 or
-    int64. Peak memory is about four arrays of ``num_edges`` numbers: of 4 bytes below 2^31 edges
-    and vertices, else of 8.
+    Memory is about four arrays of ``num_edges`` numbers: of 4 bytes below 2^31, else of 8.
     """
     dtype = np.promote_types(src.dtype, vertex_dtype(len(src)))
     src, dst = src.astype(dtype, copy=False), dst.astype(dtype, copy=False)

@@ -69,8 +69,7 @@ class Structure(Dataset):
         self.read_edges(writer)
         indptr, indices = writer.build_topology()
         labels = smooth_labels(indptr, indices, num_classes=self.num_classes, seed=self.seed)
-        source = f"labels of {self.name}"
-        writer.set_labels(labels, num_classes=self.num_classes, source=source)
+        writer.set_labels(labels, num_classes=self.num_classes, source=f"labels of {self.name}")
         centroids = class_centroids(
             self.num_classes, self.num_features, signal=self.signal, seed=self.seed
         )

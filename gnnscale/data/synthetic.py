@@ -35,8 +35,7 @@ class RmatDraws:
     def slices(self, folder: Path, *, memory_bytes: int) -> Iterator[tuple[Int32Array, Int32Array]]:
         """Yield all edges in slices ``(src, dst)`` with ``src < dst``, in random order.
 
-        Sorting takes ``memory_bytes`` besides 20 bytes per vertex, and up to 16 bytes per edge in
-        ``folder``. Raises ConfigError if nearly all samples repeat edges.
+        Takes ``memory_bytes`` plus 20 bytes per vertex, and up to 16 bytes per edge of disk.
         """
         distinct = edge_spool.EdgeFile(folder / "distinct", vertex_dtype(self.num_vertices))
         try:

@@ -63,11 +63,7 @@ def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex")
 
 
 def check_features(rows: Array, first: int, source: object, of: str = "vertex") -> float:
-    """Return the largest magnitude in ``rows`` ``[n, num_features]``; refuse infinity and NaN.
-
-    Errors count rows from ``first``. The result is 0 for float16, which holds no number above
-    65,504.
-    """
+    """Return the largest magnitude in finite ``rows`` ``[n, num_features]``; 0 for float16."""
     check_array(rows, axes=2, kinds="biuf", source=f"{source}: features")
     if rows.dtype == np.float16:
         largest = 0.0 if np.isfinite(rows).all() else np.inf

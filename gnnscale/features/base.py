@@ -41,14 +41,11 @@ def write_aggregated(
     num_threads: int,
     own_rows: ops.Rows | None = None,
 ) -> None:
-    """Aggregate ``rows`` over ``block`` into ``out``.
+    """Aggregate ``rows`` ``[n, f]`` over ``block`` into ``out``.
 
-    Args:
-        rows: ``[n, f]`` in any storage type.
-        out: ``[num_dst, f]``, or ``[num_dst, 2 f]`` if ``self_term`` is ``"concat"``; float32 or
-            bfloat16.
-        ids: ``[num_src]`` the row of each source. None: local ids are rows.
-        own_rows: ``[n, f]`` rows that destinations add. None: ``rows``.
+    ``out`` is ``[num_dst, f]``, or ``[num_dst, 2 f]`` if ``self_term`` is ``"concat"``; float32 or
+    bfloat16. ``ids`` has the row of each source; None: local ids are rows. ``own_rows`` are rows
+    that destinations add; None: ``rows``.
     """
     adds_self = aggregation.self_term == "add"
     width = out.shape[1] if adds_self else out.shape[1] // 2

@@ -35,17 +35,17 @@ class HostFeatures(FeatureStore):
     ) -> None:
         """Read ``features`` ``[num_vertices, f]``, of the element type named ``dtype``.
 
-        Args:
-            num_features: f of int8 and int4, whose rows are bytes. None: the columns of
-                ``features``.
-            columns: ``(first, last + 1)`` of the columns to read (P3). None: all columns.
-            from_disk: whether most rows are on the disk when they are read.
+        ``num_features`` is f of int8 and int4, whose rows are bytes. ``columns`` are ``(first, last
+        + 1)`` of the columns to read (P3); None: all columns.
         """
-        self._from_disk = from_disk
+        self.from_disk = from_disk  #: whether most rows are on the disk when they are read
         self._columns = columns
         rows = features if columns is None else features[:, slice(*columns)]
-        self._rows: tuple[Array, str] = (rows, dtype)
-        self._width = int(rows.shape[1]) if num_features is None else num_features
+        #: The matrix ``[num_rows, stored_width]``, and the name of its element type.
+        self.stored: tuple[Array, str] = (rows, dtype)
+        #: Columns of the matrix: features, or the bytes of an int8 or int4 row.
+        self.stored_width = int(rows.shape[1])
+        self._width = self.stored_width if num_features is None else num_features
 
     @classmethod
     def of(cls, graph: Graph, *, columns: tuple[int, int] | None = None) -> HostFeatures:
@@ -62,24 +62,14 @@ class HostFeatures(FeatureStore):
         )
 
     @property
-    def stored(self) -> tuple[Array, str]:
-        """The matrix ``[num_rows, stored_width]``, and the name of its element type."""
-        return self._rows
-
-    @property
     def columns(self) -> tuple[int, int] | None:
         """``(first, last + 1)`` of the graph's features that a row has. None: all features."""
         return self._columns
 
     @property
-    def from_disk(self) -> bool:
-        """Whether most rows are on the disk when they are read."""
-        return self._from_disk
-
-    @property
     def num_rows(self) -> int:
         """Number of rows."""
-        return len(self._rows[0])
+        return len(self.stored[0])
 
     @property
     def width(self) -> int:
@@ -87,27 +77,22 @@ class HostFeatures(FeatureStore):
         return self._width
 
     @property
-    def stored_width(self) -> int:
-        """Columns of the matrix: features, or the bytes of an int8 or int4 row."""
-        return int(self._rows[0].shape[1])
-
-    @property
     def row_bytes(self) -> int:
         """Bytes of a row as it is stored."""
-        return self.stored_width * self._rows[0].itemsize
+        return self.stored_width * self.stored[0].itemsize
 
     @property
     def reads_per_edge(self) -> bool:
         """Whether ``aggregate`` reads one row per edge: True unless rows are read from the disk."""
-        return not self._from_disk
+        return not self.from_disk
 
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``."""
         out = ops.empty((len(vertices), self.width), dtype)
-        gather = ops.gather_from_disk if self._from_disk else ops.gather
-        rows = gather(self._rows, vertices, out=out, num_threads=num_threads)
+        gather = ops.gather_from_disk if self.from_disk else ops.gather
+        rows = gather(self.stored, vertices, out=out, num_threads=num_threads)
         return rows, self._traffic(vertices)
 
     def aggregate(
@@ -120,13 +105,13 @@ class HostFeatures(FeatureStore):
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, aggregated while they are read."""
-        if self._from_disk:
+        if self.from_disk:
             return super().aggregate(
                 vertices, block, aggregation, dtype=dtype, num_threads=num_threads
             )
         out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
         write_aggregated(
-            self._rows, block, aggregation, out=out, ids=vertices, num_threads=num_threads
+            self.stored, block, aggregation, out=out, ids=vertices, num_threads=num_threads
         )
         return out, self._traffic(vertices)
 

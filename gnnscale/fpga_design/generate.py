@@ -148,16 +148,9 @@ def _generated(
 ) -> DesignPackage:
     board, point = config.board, exploration.best
     row_words = point.row_words or ChipLimits.row_words
-    library = build.library(
-        build.SimulatedDesign(
-            n=point.n,
-            m=point.m,
-            row_words=row_words,
-            compute_units=len(point.dies),
-            clock_hz=board.clock_hz,
-            header=header,
-        )
-    )
+    sizes = {"n": point.n, "m": point.m, "row_words": row_words, "clock_hz": board.clock_hz}
+    design = build.SimulatedDesign(**sizes, compute_units=len(point.dies), header=header)
+    library = build.library(design)
     num_features, num_classes = _widths(config, graph)
     widths = {"num_features": num_features, "num_classes": num_classes}
     vectors = make_vectors(

@@ -293,7 +293,7 @@ def _compare_files(
     return Comparison(
         design=design,
         files=tuple(file for file in (csynth, utilization, timing) if file is not None),
-        figures=(*_resources(design, synthesis, units), _clock(design, synthesis, slack)),
+        figures=(*_resource_figures(design, synthesis, units), _clock(design, synthesis, slack)),
     )
 
 
@@ -346,7 +346,7 @@ def _check_same(synthesis: Synthesis, design: GeneratedDesign, file: Path) -> No
             )
 
 
-def _resources(
+def _resource_figures(
     design: GeneratedDesign, synthesis: Synthesis | None, units: dict[str, Resources] | None
 ) -> list[Figure]:
     figures = []

@@ -79,8 +79,7 @@ def numbers_of(encoded: UInt8Array, dtype: str, num_features: int) -> Array:
 def as_float32(rows: Array, dtype: str, num_features: int) -> Float32Array:
     """Return stored ``rows`` of the type ``dtype`` as ``[n, num_features]`` float32."""
     if dtype in MAX_QUANTIZED:
-        numbers = numbers_of(rows, dtype, num_features).astype(np.float32)
-        return numbers * scales_of(rows)[:, None]
+        return numbers_of(rows, dtype, num_features).astype(np.float32) * scales_of(rows)[:, None]
     if dtype == "bfloat16":  # the upper half of a float32
         return (rows.astype(np.uint32) << 16).view(np.float32)
     return rows.astype(np.float32)

@@ -205,9 +205,7 @@ class Graph(Topology):
             num_features=self.num_features,
             metric=self.metric,
             attainable_accuracy=self.attainable_accuracy,
-            edge_labels=None
-            if labels is None
-            else {"num_classes": labels.num_classes, "metric": labels.metric},
+            edge_labels=labels and {"num_classes": labels.num_classes, "metric": labels.metric},
             source="Graph.save",
             options={},
             raw=[],

@@ -14,8 +14,7 @@ from gnnscale.core.artifact.npy import row_slices
 class ShardedFeatures:
     """Feature rows of one part, with the owner of every vertex.
 
-    The object replaces the full matrix ``[num_vertices, num_features]`` in a ``Graph`` and has its
-    shape. Reading it as a matrix raises GraphError, since most rows are on other machines.
+    The object has the shape of the matrix that it replaces in a ``Graph``; reads raise GraphError.
     """
 
     ndim = 2
@@ -23,11 +22,7 @@ class ShardedFeatures:
     def __init__(
         self, rows: Array, owner: Array, *, part: int, num_parts: int, partition: str, path: Path
     ) -> None:
-        """Store ``rows`` of the part's vertices, ascending, and the ``owner`` part of each vertex.
-
-        ``partition`` is the digest of the partition. Raises GraphError if owners do not fit the
-        rows.
-        """
+        """Check and store ``rows`` of the part's vertices, ascending, and the ``owner`` of each."""
         self.rows, self.owner, self.path = rows, owner, path
         self.part, self.num_parts, self.partition = part, num_parts, partition
         self.shape = (len(owner), *rows.shape[1:])
@@ -35,20 +30,19 @@ class ShardedFeatures:
         self.itemsize = rows.itemsize
         self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * rows.itemsize
         num_owned = 0
-        for part in row_slices(len(self.owner), self.owner.itemsize):
-            owner = np.asarray(self.owner[part])
-            outside = (owner < 0) | (owner >= self.num_parts)
+        for vertices in row_slices(len(owner), owner.itemsize):
+            parts = np.asarray(owner[vertices])
+            outside = (parts < 0) | (parts >= num_parts)
             if outside.any():
                 vertex = int(outside.argmax())
                 raise GraphError(
-                    f"{self.path / 'owner.npy'}: vertex {part.start + vertex} belongs to part "
-                    f"{owner[vertex]}, allowed are 0 to {self.num_parts - 1}"
+                    f"{path / 'owner.npy'}: vertex {vertices.start + vertex} belongs to part "
+                    f"{parts[vertex]}, allowed are 0 to {num_parts - 1}"
                 )
-            num_owned += int((owner == self.part).sum())
-        if num_owned != len(self.rows):
+            num_owned += int((parts == part).sum())
+        if num_owned != len(rows):
             raise GraphError(
-                f"{self.path / 'features.npy'}: {len(self.rows)} rows, part {self.part} has "
-                f"{num_owned} vertices"
+                f"{path / 'features.npy'}: {len(rows)} rows, part {part} has {num_owned} vertices"
             )
 
     def __len__(self) -> int:

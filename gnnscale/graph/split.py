@@ -111,10 +111,9 @@ def _no_vertices() -> IntArray:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Disjoint ids of training, validation and test vertices, or edges; ``[n]`` each.
+    """Disjoint ids ``[n]`` of training, validation and test vertices, or edges; none without split.
 
-    In a store the ids are sorted, and only test vertices may lack a label. All three are empty if
-    the graph has no split.
+    In a store the ids are sorted, and only test vertices may lack a label.
     """
 
     train_idx: IntArray = field(default_factory=_no_vertices)  #: training set

@@ -91,8 +91,7 @@ class StoreMeta:
     num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]  #: or regression targets; 0: no labels
     feature_dtype: Literal["float32", "float16", "bfloat16", "uint8", "int8", "int4"]
     metric: Literal["accuracy", "micro_f1", "roc_auc", "rmse"]
-    #: entries by array name: all of ``ARRAYS``, and those of ``DEGREES``, ``OWNER`` and
-    #: ``EDGE_ARRAYS`` that the store has
+    #: entries by array name: all of ``ARRAYS``; ``DEGREES``, ``OWNER``, ``EDGE_ARRAYS`` if any
     arrays: dict[str, ArrayEntry]
     part: PartEntry | None = None  #: None: the store has the full graph
     edge_labels: EdgeLabelEntry | None = None  #: None: edges have no labels
@@ -138,8 +137,7 @@ def read_meta(path: Path) -> StoreMeta:
     """Return ``meta.json`` of the store at ``path``, checked."""
     entries = GRAPH_STORE.read_header(path)
     values = {key: value for key, value in entries.items() if key != "entries"}
-    meta = GRAPH_STORE.record(StoreMeta, values, path)
-    return replace(meta, entries=entries)
+    return replace(GRAPH_STORE.record(StoreMeta, values, path), entries=entries)
 
 
 def write_meta(
@@ -172,8 +170,7 @@ def applicable_metadata(
 ) -> tuple[dict[str, Any], list[Path]]:
     """Return the metadata of the store at ``path`` that applies to a copy, and its files.
 
-    ``unchanged`` is the data that is equal in the copy: any of ``vertices``, ``features``,
-    ``labels``, ``edge_features`` and ``edge_labels``.
+    ``unchanged`` data is equal in the copy: vertices, (edge) features, or (edge) labels.
     """
     entries = read_meta(path).entries
     notes = {n: entries[n] for n, of in _NOTES.items() if n in entries and of in unchanged}
@@ -187,8 +184,7 @@ def write_store(
 ) -> None:
     """Write a graph in memory to a new store at ``path``, checked and atomically.
 
-    ``arrays`` are all of ``ARRAYS``, and further ``EDGE_ARRAYS``, in the types of a store.
-    ``entries`` are those of ``write_meta``.
+    ``arrays`` have the types of a store; ``entries`` are those of ``write_meta``.
     """
     path = Path(os.path.abspath(path))
     with files.new_folder(path) as folder:
@@ -231,8 +227,7 @@ def _check_range(name: str, ids: Array, last: int) -> None:
 def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
     """Map all arrays of a store read-only; GraphError if a file is missing, truncated or invalid.
 
-    The check scans ``indptr``, labels, splits and degrees. Ids in ``indices`` and ``edge_rows`` are
-    checked when they are read; ``gnnscale doctor`` checks everything.
+    Ids in ``indices`` and ``edge_rows`` are checked when they are read, or by ``doctor``.
     """
     arrays = GRAPH_STORE.arrays(path, meta.arrays, _forms(meta))
     check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)

@@ -52,16 +52,13 @@ class EdgeData:
 
     #: ``[num_edges]`` float32, finite and not negative. None: all edges weigh 1
     weights: Float32Array | None = None
-    #: ``[num_edges]`` int64 number of each edge in the arrays from which the graph was built. None:
-    #: an edge's number is its position in ``indices``
+    #: ``[num_edges]`` int64 numbers of edges in the input. None: positions in ``indices``
     ids: Int64Array | None = None
-    #: ``[num_edges]`` uint32 row in ``features`` of each edge; an edge and its reverse share a row.
-    #: None: edges have no features
+    #: ``[num_edges]`` uint32 row in ``features``, which an edge and its reverse share. None: none
     rows: UInt32Array | None = None
     #: ``[num_rows, num_edge_features]`` float32, finite. None: edges have no features
     features: Float32Array | None = None
-    #: ``[num_rows, 2]`` source and destination of each row of features and labels. None: edges have
-    #: neither
+    #: ``[num_rows, 2]`` ends of each row of features and labels. None: edges have neither
     ends: IntArray | None = None
     #: labels of the rows. None: edges have no labels
     labels: EdgeLabels | None = None

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,16 +19,14 @@ from gnnscale.core import types as arrays
 from gnnscale.core.metrics import ClassCounts, count_classes
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.features import FeatureStore
-from gnnscale.inference.load_run import load_run, load_trained, open_run_task
+from gnnscale.inference.load_run import TrainedModel, load_run, open_trained, with_inference
 from gnnscale.inference.pair_scoring import EdgePredictor
 from gnnscale.inference.predictor import Predictor
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import EvaluationOptions
 from gnnscale.run.tasks import base, edges, links
-from gnnscale.run.tasks.base import ceiling
 from gnnscale.sampling.edge_batches import draw_candidates
 from gnnscale.sampling.seed_order import labeled_vertices
 
@@ -297,40 +295,37 @@ class Evaluation:
     metrics: dict[str, dict[str, float | None]]
 
 
-def evaluate(config: EvaluateConfig, run: RunConfig | None = None) -> Evaluation:
+def evaluate(config: EvaluateConfig) -> Evaluation:
     """Measure the best weights of a run on training, validation and test set.
-
-    Args:
-        config: options of the evaluation.
-        run: options of the run; None reads them from the run directory.
 
     Raises:
         ConfigError: the directory has no run, or ``load_trained`` raises it.
         GraphError: the run's graph store is missing or damaged.
     """
-    run = load_run(config.run, config.given, measures=True) if run is None else run
-    inference = config.inference or run.runtime.inference
-    run = replace(
-        run, num_threads=config.num_threads, runtime=replace(run.runtime, inference=inference)
-    )
+    run = load_run(config.run, config.given, measures=True)
+    run = with_inference(run, config.inference, config.num_threads)
     torch.set_num_threads(config.num_threads)
-    task = open_run_task(run, config.run, ranks=True)
-    trained = load_trained(config.run, run, task.graph)
+    task, trained = open_trained(config.run, run, ranks=True)
+    return measure(task, trained, run.evaluation_options)
+
+
+def measure(task: base.Task, trained: TrainedModel, options: EvaluationOptions) -> Evaluation:
+    """Measure a trained model at ``task`` on training, validation and test set."""
     splits = ("train", "valid", "test")
-    predictor = Predictor(trained.model, task.graph, run.evaluation_options)
+    predictor = Predictor(trained.model, task.graph, options)
     examiner = open_examiner(task, trained.model, predictor)
     examiner.prepare(splits)
     metrics = dict(zip(splits, examiner.measure(splits), strict=True))
     metric = task.measures[0]
     return Evaluation(
         dataset=task.graph.name,
-        model=run.model.name,
+        model=options.model_name,
         metric=metric,
         inference=predictor.inference,
         epoch=trained.epoch,
         train_metric=metrics["train"][metric],
         valid_metric=metrics["valid"][metric],
         test_metric=metrics["test"][metric],
-        ceiling=ceiling(task.graph, metric),
+        ceiling=base.ceiling(task.graph, metric),
         metrics=metrics,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -27,36 +28,29 @@ _TRIAL_BYTES = 256 << 20
 Advance = Callable[[int], None]
 
 
+@dataclass(frozen=True, kw_only=True)
 class FirstLayer:
     """First layer, computed in the passes of an ``InputPlan``."""
 
-    def __init__(
-        self,
-        plan: InputPlan,
-        graph: Graph,
-        store: HostFeatures,
-        *,
-        limits: MemoryLimits,
-        loader: ChunkLoader,
-        workers: Workers,
-    ) -> None:
-        """Read the features of ``graph`` from ``store``."""
-        self._plan = plan
-        self._graph = graph
-        self._store = store
-        self._limits = limits
-        self._loader = loader
-        self._workers = workers
-        gathers = not plan.layer.aggregates_on_load
-        #: a chunk of a layer that gathers has a row for each source, so that it gets fewer edges
-        self._chunk_edges = limits.file_chunk_edges if gathers else limits.chunk_edges
+    plan: InputPlan
+    graph: Graph
+    store: HostFeatures  #: features of ``graph``
+    limits: MemoryLimits
+    loader: ChunkLoader
+    workers: Workers
+
+    @property
+    def _chunk_edges(self) -> int:
+        """Edges of a chunk: fewer for a layer that gathers, which has a row for each source."""
+        gathers = not self.plan.layer.aggregates_on_load
+        return self.limits.file_chunk_edges if gathers else self.limits.chunk_edges
 
     def chunks(self, vertices: Vertices, advance: Advance) -> Iterator[Iterator[Chunk]]:
         """Yield the chunks of output ``vertices`` after the passes over the features.
 
         ``advance`` is called with the number of vertices after each part of a pass.
         """
-        layer, blocks = self._plan.layer, self._plan.blocks
+        layer, blocks = self.plan.layer, self.plan.blocks
         with closing(self._reader()) as reader:
             if len(blocks) == 1:
                 rows = self._transform(layer, reader, advance)
@@ -70,7 +64,7 @@ class FirstLayer:
                 yield in_order(self._sum_loads(reader, vertices, sums))
 
     def _reader(self) -> FeatureReader:
-        return FeatureReader(self._store, self._graph, num_threads=self._workers.threads_per_chunk)
+        return FeatureReader(self.store, self.graph, num_threads=self.workers.threads_per_chunk)
 
     def _transform(
         self,
@@ -80,7 +74,7 @@ class FirstLayer:
         count: int | None = None,
     ) -> TransformedRows:
         """Transform the first ``count`` rows, or all rows, in a pass over the features."""
-        vertices = self._plan.vertices[:count]
+        vertices = self.plan.vertices[:count]
         first, end = layer.columns
         rows = MemoryRows(len(vertices), end - first)
         make_rows(
@@ -88,15 +82,15 @@ class FirstLayer:
             vertices,
             layer.make,
             rows.write,
-            width=self._store.width,
-            workers=self._workers,
+            width=self.store.width,
+            workers=self.workers,
             advance=advance,
         )
         return self._with_positions(rows, reader)
 
     def _with_positions(self, rows: MemoryRows, reader: FeatureReader) -> TransformedRows:
         """Return ``rows`` as a store that is indexed by vertex."""
-        vertices, num_vertices = self._plan.vertices, self._graph.num_vertices
+        vertices, num_vertices = self.plan.vertices, self.graph.num_vertices
         positions: Callable[[Array], Array] | None = None
         if (count := len(rows.rows)) < len(vertices):  # a trial: its rows represent all rows
 
@@ -106,17 +100,17 @@ class FirstLayer:
         elif not isinstance(vertices, range):
             positions = RankBitmap(vertices, num_vertices).ranks
         return TransformedRows(
-            rows, positions, reader, num_vertices, num_threads=self._workers.threads_per_chunk
+            rows, positions, reader, num_vertices, num_threads=self.workers.threads_per_chunk
         )
 
     def _chunk_loads(
         self, layer: TransformFirstLayer, transformed: TransformedRows, vertices: Vertices
     ) -> Iterator[tuple[Array, Callable[[], LoadedChunk]]]:
         """Yield chunks of ``vertices`` with their load functions; features are prefetched."""
-        limits = self._limits
-        for chunk in cut(self._graph, vertices, self._chunk_edges, limits.chunk_vertices):
+        limits = self.limits
+        for chunk in cut(self.graph, vertices, self._chunk_edges, limits.chunk_vertices):
             rows = transformed.prefetch(chunk) if layer.reads_rows else transformed
-            yield chunk, partial(self._loader.load_chunk, layer, rows, chunk)
+            yield chunk, partial(self.loader.load_chunk, layer, rows, chunk)
 
     def _sum(
         self,
@@ -136,15 +130,15 @@ class FirstLayer:
             return block.num_dst
 
         chunks = in_order(self._chunk_loads(layer, transformed, vertices))
-        for count in self._workers.map(write, chunks):
+        for count in self.workers.map(write, chunks):
             advance(count)
 
     def _sum_loads(
         self, reader: FeatureReader, vertices: Vertices, sums: FileRows
     ) -> Iterator[tuple[Array, Callable[[], LoadedChunk]]]:
         """Yield chunks of ``vertices`` with functions that read the sums of all columns."""
-        layer, first = self._plan.layer, 0
-        for chunk in cut(self._graph, vertices, self._chunk_edges, self._limits.chunk_vertices):
+        layer, first = self.plan.layer, 0
+        for chunk in cut(self.graph, vertices, self._chunk_edges, self.limits.chunk_vertices):
             features = reader.start(chunk) if layer.reads_own else None
             yield chunk, partial(self._read_sums, sums, first, len(chunk), features)
             first += len(chunk)
@@ -152,7 +146,7 @@ class FirstLayer:
     def _read_sums(
         self, sums: FileRows, first: int, count: int, features: Reading | None
     ) -> LoadedChunk:
-        x = sums.read(first, count)[:, : self._plan.layer.width]
+        x = sums.read(first, count)[:, : self.plan.layer.width]
         # The sums are complete: the block needs no edges.
         block = Block(
             indptr=np.zeros(count + 1, np.int64), indices=np.zeros(0, np.int32), num_src=count
@@ -166,9 +160,9 @@ class FirstLayer:
         compute: Callable[[Iterator[Chunk]], Iterator[LoadedChunk]],
     ) -> float:
         """Return the estimated seconds of all passes and of the layer, from ``trial`` vertices."""
-        plan = self._plan
+        plan = self.plan
         blocks, layer = len(plan.blocks), plan.layer.part(*plan.blocks[0])
-        row_bytes = max(self._store.row_bytes, layer.width)
+        row_bytes = max(self.store.row_bytes, layer.width)
         count = min(max(_TRIAL_BYTES // row_bytes, 1), len(plan.vertices))
         with closing(self._reader()) as reader:
             # The first run has one-time costs, such as the clearing of memory.
@@ -188,4 +182,4 @@ class FirstLayer:
         return blocks * pass_s + self_s
 
     def _load(self, chunks: Iterator[Chunk]) -> Iterator[LoadedChunk]:
-        return self._workers.map(lambda chunk: chunk.load(), chunks)
+        return self.workers.map(lambda chunk: chunk.load(), chunks)

@@ -54,9 +54,9 @@ class LayerPass:
         assert self._work.inputs is not None
         assert isinstance(store, HostFeatures)
         return FirstLayer(
-            self._work.inputs,
-            self._graph,
-            store,
+            plan=self._work.inputs,
+            graph=self._graph,
+            store=store,
             limits=self._limits,
             loader=self._loader,
             workers=self._workers,

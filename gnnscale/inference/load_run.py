@@ -26,13 +26,13 @@ from gnnscale.run import artifacts
 from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA
 from gnnscale.run.checkpoint.file import (
     check_same_graph,
+    check_weights,
     load_checkpoint,
     max_bytes,
     read_checkpoint,
 )
 from gnnscale.run.checkpoint.input_schema import InputSchema, read_input_schema
 from gnnscale.run.checkpoint.resume import graph_identity
-from gnnscale.run.checkpoint.tensor_checks import check_weights
 from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import check_features, graph_read, with_features
 from gnnscale.run.tasks.base import Task
@@ -202,6 +202,12 @@ def open_run_task(run: RunConfig, directory: Path | None = None, *, ranks: bool 
         raise ConfigError(f"{file}: {error}") from None  # the option was read there
 
 
+def with_inference(run: RunConfig, inference: str | None, num_threads: int) -> RunConfig:
+    """Return ``run`` with another inference mode (None: the run's own) and number of threads."""
+    runtime = replace(run.runtime, inference=inference or run.runtime.inference)
+    return replace(run, num_threads=num_threads, runtime=runtime)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModel:
     """Model of a run with the weights of its best epoch."""
@@ -298,6 +304,18 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
     if graph is not None:
         trained.give_rows(graph)
     return trained
+
+
+def open_trained(
+    directory: Path, run: RunConfig, *, ranks: bool = False
+) -> tuple[Task, TrainedModel]:
+    """Return the task of the run in ``directory`` and its model; errors are those of both parts.
+
+    Args:
+        ranks: whether edges are ranked, for which the candidates are read.
+    """
+    task = open_run_task(run, directory, ranks=ranks)
+    return task, load_trained(directory, run, task.graph)
 
 
 def _build(run: RunConfig, signature: InputSchema) -> TrainableModel:

@@ -172,14 +172,12 @@ def plan_layers(
     stream_bytes: int | None,
     keeps_all: bool = False,
 ) -> InferencePlan:
-    """Decide for each hidden layer whether memory or a file stores it.
+    """Decide for each hidden layer, of ``(rows, width)``, whether memory or a file stores it.
 
     Args:
-        layers: ``(rows, width)`` of each hidden layer.
         hidden_bytes: maximum bytes of a layer in memory; None: a share of the available memory, up
             to 512 MiB for all layers that exist together.
-        stream_bytes: maximum bytes of sums for a layer in a file; None: a share of the available
-            memory.
+        stream_bytes: maximum bytes of sums for a layer in a file; None: a share of the memory.
         keeps_all: whether the last layer reads the outputs of all layers.
     """
     total = sum if keeps_all else _adjacent

@@ -110,6 +110,8 @@ def make_rows(
 class TransformedRows(TransformedStore):
     """Store of rows that a pass has transformed, with access to the original features."""
 
+    inner: MemoryRows
+
     def __init__(
         self,
         rows: MemoryRows,
@@ -120,7 +122,7 @@ class TransformedRows(TransformedStore):
         num_threads: int,
     ) -> None:
         """Read the row of a vertex in ``rows`` at its position; None: vertex ids are rows."""
-        self._rows = rows
+        self.inner = rows
         self._positions = positions
         self._reader = reader
         self._num_vertices = num_vertices
@@ -131,16 +133,6 @@ class TransformedRows(TransformedStore):
     def num_rows(self) -> int:
         """Number of vertices of the graph."""
         return self._num_vertices
-
-    @property
-    def width(self) -> int:
-        """Columns of a row."""
-        return self._rows.width
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row."""
-        return self._rows.row_bytes
 
     @property
     def reads_per_edge(self) -> bool:
@@ -158,7 +150,7 @@ class TransformedRows(TransformedStore):
     ) -> tuple[torch.Tensor, Traffic]:
         """Return the rows of ``vertices``, ``[n, width]``."""
         rows = vertices if self._positions is None else self._positions(vertices)
-        return self._rows.gather(rows, dtype=dtype, num_threads=num_threads)
+        return self.inner.gather(rows, dtype=dtype, num_threads=num_threads)
 
     def own(self, vertices: Array) -> torch.Tensor:
         """Return the features of ``vertices``, ``[n, num_features]``, prefetched if possible."""
@@ -177,11 +169,11 @@ class TransformedRows(TransformedStore):
         out = ops.empty((block.num_dst, self.width), torch.float32)
         options: Any = {"out": out, "num_threads": self._num_threads}
         if aggregation.self_term == "add":
-            write_aggregated(self._rows.stored, block, aggregation, ids=vertices, **options)
+            write_aggregated(self.inner.stored, block, aggregation, ids=vertices, **options)
             return out
         per_edge = block.edge_vertices is not None
         return ops.aggregate(
-            self._rows.stored,
+            self.inner.stored,
             block.indptr,
             block.indices,
             ids=block.edge_vertices if per_edge else vertices,

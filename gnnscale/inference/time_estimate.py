@@ -42,7 +42,9 @@ def estimated_s(
     if work.encoded is not None:
         assert features is not None
         seconds, store = _encoding_s(passes, work, graph, features)
-        seconds = max(seconds, _encoded_bytes(work, graph, store) / rate)
+        in_file = work.encoded == "file"
+        num_bytes = file_bytes(graph.num_vertices, store.width) if in_file else 0
+        seconds = max(seconds, num_bytes / rate)
     for index, layer in enumerate(work.sizes):
         if index == 0 and work.inputs is not None:
             seconds += max(_first_s(passes, work, graph, store), _written_bytes(work, 0) / rate)
@@ -82,11 +84,6 @@ def _encoding_s(
     rows = passes.encode(features, lambda _: None, count)
     seconds = (time.perf_counter() - begin) * graph.num_vertices / count
     return seconds, SubsetStore(rows, lambda vertices: vertices % count, graph.num_vertices)
-
-
-def _encoded_bytes(work: InferenceWork, graph: Graph, rows: FeatureStore) -> float:
-    """Return the bytes of encoded rows in a file."""
-    return file_bytes(graph.num_vertices, rows.width) if work.encoded == "file" else 0.0
 
 
 def _trial_vertices(vertices: Vertices, graph: Graph, rows: FeatureStore | None) -> Array:

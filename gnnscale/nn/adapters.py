@@ -27,7 +27,7 @@ _NUMPY = {torch.int32: np.int32, torch.int64: np.int64}
 class Adjacency(NamedTuple):
     """Edges of one layer in the form of ``torch_geometric.loader.NeighborSampler``."""
 
-    edge_index: torch.Tensor  #: ``[2, num_edges]`` int64 local ids, sources then destinations
+    edge_index: Tensor  #: ``[2, num_edges]`` int64 local ids, sources then destinations
     e_id: None  #: None: edges have no ids
     size: tuple[int, int]  #: ``(num_src, num_dst)``
 
@@ -37,10 +37,8 @@ def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> lis
 
     A block has the vertices' ids in ``srcdata[dgl.NID]`` and ``dstdata[dgl.NID]``. If the batch has
     them, ``edata["importance"]`` has the importance of edges (layer-wise sampling),
-    ``edata["weight"]`` their weights, and ``edata["feat"]`` their features.
-
-    Raises:
-        ImportError: DGL is not installed.
+    ``edata["weight"]`` their weights, and ``edata["feat"]`` their features. ImportError: there is
+    no DGL.
     """
     dgl = import_dgl()
     vertices = _converted(batch.input_vertices, idtype)
@@ -82,28 +80,26 @@ def block_to_dgl(block: Block, *, idtype: torch.dtype = torch.int64) -> dgl.DGLG
     return dgl_block
 
 
-def _converted(ids: Any, dtype: torch.dtype) -> torch.Tensor:
+def _converted(ids: Any, dtype: torch.dtype) -> Tensor:
     """Return ids, an array or a tensor on a device, as a tensor of ``dtype``."""
-    if isinstance(ids, torch.Tensor):
+    if isinstance(ids, Tensor):
         return ids.to(dtype)
     # NumPy converts: torch would start a thread pool in each thread that calls this.
     return torch.from_numpy(ids.astype(_NUMPY[dtype], copy=False))
 
 
-def to_edge_indices(batch: MiniBatch) -> list[torch.Tensor]:
+def to_edge_indices(batch: MiniBatch) -> list[Tensor]:
     """Return an ``edge_index`` per layer, input layer first, ``[2, num_edges]`` int64 each.
 
     Local ids number the layer's source vertices, destinations first, in ascending order of
     destinations. If a module computes a layer for all source vertices, the rows of the destinations
-    come first and are right.
-
-    Raises:
-        ValueError: the edges have importance (layer-wise sampling), which ``edge_index`` lacks.
+    come first and are right. ValueError: ``edge_index`` lacks the importance of layer-wise
+    sampling.
     """
     return [block_to_edge_index(block) for block in batch.blocks]
 
 
-def block_to_edge_index(block: Block) -> torch.Tensor:
+def block_to_edge_index(block: Block) -> Tensor:
     """Return the ``edge_index`` of one block, like ``to_edge_indices``."""
     if block.importance is not None:
         raise ValueError(
@@ -129,7 +125,7 @@ def to_adjacencies(batch: MiniBatch) -> list[Adjacency]:
     ]
 
 
-def to_sampled_subgraph(batch: MiniBatch) -> tuple[torch.Tensor, list[int], list[int]]:
+def to_sampled_subgraph(batch: MiniBatch) -> tuple[Tensor, list[int], list[int]]:
     """Return the single ``edge_index`` of ``torch_geometric.loader.NeighborLoader``.
 
     PyG samples the neighbors of a vertex once, in the hop after the vertex is first reached, and
@@ -151,7 +147,7 @@ def to_sampled_subgraph(batch: MiniBatch) -> tuple[torch.Tensor, list[int], list
     return torch.cat(parts, dim=1), num_vertices, [part.shape[1] for part in parts]
 
 
-def sampled_edge_attr(batch: MiniBatch) -> torch.Tensor:
+def sampled_edge_attr(batch: MiniBatch) -> Tensor:
     """Return the features of the edges of ``to_sampled_subgraph``, in the order of its edges."""
     parts, first = [], 0
     for block in reversed(batch.blocks):
@@ -173,9 +169,9 @@ class _WrappedModel(TrainableModel):
 class DGLModel(_WrappedModel):
     """Model of an unchanged DGL module whose ``forward(blocks, x)`` returns the seeds' rows."""
 
-    def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
+    def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""
-        out: torch.Tensor = self.module(to_dgl_blocks(batch), inputs.x)
+        out: Tensor = self.module(to_dgl_blocks(batch), inputs.x)
         return out.float()
 
 
@@ -194,12 +190,12 @@ class PyGModel(_WrappedModel):
         super().__init__(module)
         self.bipartite = bipartite
 
-    def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
+    def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32."""
         if batch.blocks[0].edge_weights is not None:
             warn_unweighted(type(self.module).__name__)
         layers = to_adjacencies(batch) if self.bipartite else to_edge_indices(batch)
-        out: torch.Tensor = self.module(inputs.x, layers)
+        out: Tensor = self.module(inputs.x, layers)
         return out[: batch.num_seeds].float()
 
 
@@ -213,14 +209,10 @@ def whole_batch(
 ) -> tuple[MiniBatch, Inputs]:
     """Return a mini-batch whose seeds are all vertices, with all in-neighbors in every layer.
 
-    Args:
-        x: ``[n, num_features]`` rows of the vertices.
-        edge_index: ``[2, num_edges]`` sources and targets of the edges, as in PyTorch Geometric.
-        edge_weight: ``[num_edges]`` weights; None: edges have no weights.
-        edge_attr: ``[num_edges, num_edge_features]``; None: edges have no features.
-
-    Raises:
-        ConfigError: a tensor has another shape, or an edge names no vertex of ``x``.
+    ``x`` is ``[n, num_features]``, ``edge_index`` ``[2, num_edges]`` sources and targets as in
+    PyTorch Geometric, ``edge_weight`` ``[num_edges]`` or None, and ``edge_attr`` ``[num_edges,
+    num_edge_features]`` or None. ConfigError: a tensor has another shape, or an edge names no
+    vertex of ``x``.
     """
     _check(x, edge_index, edge_weight, edge_attr)
     source, target = edge_index.cpu().numpy()

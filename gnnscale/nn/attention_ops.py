@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gnnscale import ops
 from gnnscale.nn.device_block import DeviceBlock
@@ -14,7 +15,7 @@ class _BlockSoftmax(torch.autograd.Function):
     """Softmax of scores over the edges of each destination, with importance as weights."""
 
     @staticmethod
-    def forward(ctx: Any, scores: torch.Tensor, block: Block) -> torch.Tensor:
+    def forward(ctx: Any, scores: Tensor, block: Block) -> Tensor:
         alpha = ops.edge_softmax(
             block.indptr,
             scores.contiguous(),
@@ -26,7 +27,7 @@ class _BlockSoftmax(torch.autograd.Function):
         return alpha
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (alpha,) = ctx.saved_tensors
         out = ops.edge_softmax_backward(
             ctx.block.indptr, alpha, grads[0].contiguous(), num_threads=torch.get_num_threads()
@@ -38,7 +39,7 @@ class _HeadSum(torch.autograd.Function):
     """``out[i, k] = sum_e alpha[e, k] z[indices[e], k]`` for each head k."""
 
     @staticmethod
-    def forward(ctx: Any, alpha: torch.Tensor, z: torch.Tensor, block: Block) -> torch.Tensor:
+    def forward(ctx: Any, alpha: Tensor, z: Tensor, block: Block) -> Tensor:
         ctx.block = block
         ctx.save_for_backward(alpha, z)
         out = torch.empty(block.num_dst, *z.shape[1:])
@@ -54,7 +55,7 @@ class _HeadSum(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         alpha, z = ctx.saved_tensors
         block: Block = ctx.block
         grad = grads[0].contiguous()
@@ -88,13 +89,8 @@ class _PairScores(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        dst_rows: torch.Tensor,
-        z: torch.Tensor,
-        attention: torch.Tensor,
-        block: Block,
-        slope: float,
-    ) -> torch.Tensor:
+        ctx: Any, dst_rows: Tensor, z: Tensor, attention: Tensor, block: Block, slope: float
+    ) -> Tensor:
         ctx.block, ctx.slope = block, slope
         ctx.save_for_backward(dst_rows, z, attention)
         return ops.pair_scores(
@@ -109,9 +105,7 @@ class _PairScores(torch.autograd.Function):
         )
 
     @staticmethod
-    def backward(
-        ctx: Any, *grads: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         dst_rows, z, attention = ctx.saved_tensors
         block: Block = ctx.block
         gradients = ops.pair_scores_backward(
@@ -128,8 +122,8 @@ class _PairScores(torch.autograd.Function):
 
 
 def pair_scores(
-    dst_rows: torch.Tensor, z: torch.Tensor, attention: torch.Tensor, block: Block, slope: float
-) -> torch.Tensor:
+    dst_rows: Tensor, z: Tensor, attention: Tensor, block: Block, slope: float
+) -> Tensor:
     """Return ``attention[k] · LeakyReLU(dst_rows[v, k] + z[u, k])`` for each edge, on the host.
 
     No row per edge is stored, forward or backward. ``dst_rows`` ``[num_dst, num_heads, width]`` and
@@ -140,7 +134,7 @@ def pair_scores(
     return _PairScores.apply(*flat, attention, block, slope)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def attend(scores: torch.Tensor, z: torch.Tensor, block: Block) -> torch.Tensor:
+def attend(scores: Tensor, z: Tensor, block: Block) -> Tensor:
     """Return each destination's sum of source rows, weighted by the softmax of edge scores.
 
     Edges of layer-wise sampling are weighted by their importance inside the softmax. ``scores`` is
@@ -169,7 +163,7 @@ def with_self_edges(block: Block) -> Block:
     )
 
 
-def edge_scores(src: torch.Tensor, dst: torch.Tensor, block: Block) -> torch.Tensor:
+def edge_scores(src: Tensor, dst: Tensor, block: Block) -> Tensor:
     """Return ``src[u] + dst[v]`` for each edge, ``[num_edges, num_heads]`` float32."""
     if isinstance(block, DeviceBlock):
         return block.edge_scores(src, dst)

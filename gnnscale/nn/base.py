@@ -25,14 +25,14 @@ class Inputs:
 
     #: the input rows ``[num_input_vertices, f]``; if ``aggregated``, the first layer's ``load``
     #: result, with rows for the first block's destinations only
-    x: torch.Tensor
+    x: Tensor
     aggregated: bool  #: whether the first layer's aggregation is done already
     #: ``[num_input_vertices]`` float32 in-degrees in the full graph, if the model uses them
     degrees: Float32Array | None = None
     traffic: Traffic = field(default_factory=Traffic)  #: bytes read for ``x``
     #: for P3, the first layer's ``load`` results for every device's mini-batch (``x`` included),
     #: over this device's feature columns; None: the first layer is not split
-    parts: tuple[torch.Tensor, ...] | None = None
+    parts: tuple[Tensor, ...] | None = None
     #: for each block ``[num_edges, num_edge_features]`` float32; empty: the model reads none
     edge_attr: tuple[Float32Array, ...] = ()
 
@@ -106,6 +106,8 @@ class TrainableModel(nn.Module):
 
     def layer(self, index: int) -> GraphLayer:
         """Return layer ``index``, input layer first, of a model that ``infers_by_layer``."""
+        if not self.infers_by_layer:
+            raise NotImplementedError
         layer = self.layers[index]
         assert isinstance(layer, GraphLayer)
         return layer
@@ -121,11 +123,11 @@ class TrainableModel(nn.Module):
     def infer(
         self,
         index: int,
-        x: torch.Tensor,
+        x: Tensor,
         block: Block,
         layer: GraphLayer | None = None,
-        dst_rows: Sequence[torch.Tensor] = (),
-    ) -> torch.Tensor:
+        dst_rows: Sequence[Tensor] = (),
+    ) -> Tensor:
         """Return the rows that layer ``index + 1`` reads, or the logits after the last layer.
 
         Args:
@@ -149,13 +151,10 @@ class TrainableModel(nn.Module):
         """Read the rows of the input vertices of ``batch`` from ``store``.
 
         Args:
-            store: source of the rows.
-            batch: the mini-batch.
             degrees: ``[num_input_vertices]`` float32 in-degrees, if the model uses them.
             aggregates: whether to aggregate while reading, if the first layer allows it. The model
                 computes the same output either way.
             dtype: float32 or bfloat16.
-            num_threads: threads that read.
         """
         x, traffic = store.gather(batch.input_vertices, dtype=dtype, num_threads=num_threads)
         return Inputs(x=x, aggregated=False, degrees=degrees, traffic=traffic)

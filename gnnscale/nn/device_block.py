@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from gnnscale import ops
 from gnnscale.core import IntArray
@@ -28,7 +29,7 @@ class Activation:
     layer: int  #: number of the layer whose output is activated
     vertices: IntArray  #: ``[n]`` int32 or int64, the vertex of each row
 
-    def apply_(self, x: torch.Tensor) -> float:
+    def apply_(self, x: Tensor) -> float:
         """Activate ``x`` ``[n, f]`` in place; return 1 / (1 - p), which scales remaining values."""
         return ops.relu_dropout(
             x,
@@ -40,7 +41,7 @@ class Activation:
             num_threads=torch.get_num_threads(),
         )
 
-    def gradient(self, y: torch.Tensor, grad: torch.Tensor, scale: float) -> torch.Tensor:
+    def gradient(self, y: Tensor, grad: Tensor, scale: float) -> Tensor:
         """Return the gradient of the input of ``apply_``, which returned ``scale`` and wrote ``y``.
 
         ``y`` and its contiguous gradient ``grad`` are ``[n, f]``.
@@ -63,15 +64,15 @@ class MessageSums(Protocol):
     """Reductions of messages ``[num_edges, ...]`` to ``[num_dst, ...]``; see ``Segments``."""
 
     num_dst: int  #: number of destinations
-    dst: torch.Tensor  #: ``[num_edges]`` int64 destination of each edge, ascending
+    dst: Tensor  #: ``[num_edges]`` int64 destination of each edge, ascending
 
-    def sum(self, messages: torch.Tensor) -> torch.Tensor:
+    def sum(self, messages: Tensor) -> Tensor:
         """Return the sum of each destination's messages."""
 
-    def mean(self, messages: torch.Tensor) -> torch.Tensor:
+    def mean(self, messages: Tensor) -> Tensor:
         """Return the mean of each destination's messages, zeros without any."""
 
-    def max(self, messages: torch.Tensor) -> torch.Tensor:
+    def max(self, messages: Tensor) -> Tensor:
         """Return the maximum of each destination's messages, zeros without any."""
 
 
@@ -90,14 +91,12 @@ class DeviceBlock(Block, ABC):
 
     @abstractmethod
     def aggregate(
-        self, h: torch.Tensor, rule: Rule, degrees: torch.Tensor | None, act: Activation | None
-    ) -> torch.Tensor:
+        self, h: Tensor, rule: Rule, degrees: Tensor | None, act: Activation | None
+    ) -> Tensor:
         """Activate ``h`` and aggregate it, with gradient; see ``functional.aggregate``.
 
-        Args:
-            h: ``[num_src, f]`` float32 or bfloat16, contiguous; overwritten if it is activated.
-            degrees: ``[num_src]`` float32 in-degrees in the full graph, if the rule needs them.
-            act: activation of ``h``; None: ``h`` is not activated.
+        ``h`` ``[num_src, f]``, float32 or bfloat16 and contiguous, is overwritten by ``act``.
+        ``degrees`` are ``[num_src]`` float32 in-degrees in the full graph, if the rule needs them.
         """
 
     @abstractmethod
@@ -105,21 +104,21 @@ class DeviceBlock(Block, ABC):
         """Return the block with an edge from every destination to itself, first in its list."""
 
     @abstractmethod
-    def edge_scores(self, src: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
+    def edge_scores(self, src: Tensor, dst: Tensor) -> Tensor:
         """Return ``src[u] + dst[v]`` of each edge, with gradient; see ``attention_ops``."""
 
     @abstractmethod
-    def attend(self, scores: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    def attend(self, scores: Tensor, z: Tensor) -> Tensor:
         """Sum source rows with the softmax of edge scores; see ``attention_ops.attend``."""
 
     @abstractmethod
-    def sums(self, degrees: torch.Tensor | None) -> MessageSums:
+    def sums(self, degrees: Tensor | None) -> MessageSums:
         """Return the reductions of messages over the edges; see ``Segments``."""
 
     @abstractmethod
-    def sources(self) -> torch.Tensor:
+    def sources(self) -> Tensor:
         """Return the source of each edge, ``[num_edges]`` int32."""
 
     @abstractmethod
-    def destinations(self) -> torch.Tensor:
+    def destinations(self) -> Tensor:
         """Return the destination of each edge, ``[num_edges]`` int32, ascending."""

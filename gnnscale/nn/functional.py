@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gnnscale import ops
 from gnnscale.core import Float32Array
@@ -15,14 +16,14 @@ from gnnscale.sampling import Block, MiniBatch
 
 class _ReluDropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, activation: Activation) -> torch.Tensor:
+    def forward(ctx: Any, x: Tensor, activation: Activation) -> Tensor:
         ctx.activation, ctx.scale = activation, activation.apply_(x)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
         return x
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (y,) = ctx.saved_tensors
         return ctx.activation.gradient(y, grads[0].contiguous(), ctx.scale), None
 
@@ -62,7 +63,7 @@ def _source_activation(p: float, batch: MiniBatch, layer: int) -> Activation:
     )
 
 
-def input_dropout(x: torch.Tensor, p: float, batch: MiniBatch) -> torch.Tensor:
+def input_dropout(x: Tensor, p: float, batch: MiniBatch) -> Tensor:
     """Return input rows with features dropped, and the remaining features scaled by 1 / (1 - p).
 
     The dropped features are a pure function of ``(seed, step, vertex, column)``, on every device.
@@ -74,7 +75,7 @@ def input_dropout(x: torch.Tensor, p: float, batch: MiniBatch) -> torch.Tensor:
     return x * factors if x.requires_grad else factors.mul_(x)
 
 
-def relu_dropout(x: torch.Tensor, activation: Activation) -> torch.Tensor:
+def relu_dropout(x: Tensor, activation: Activation) -> Tensor:
     """Apply ReLU and then dropout, overwriting ``x`` ``[n, f]``, contiguous."""
     return _ReluDropout.apply(x, activation)  # type: ignore[no-untyped-call, no-any-return]
 
@@ -105,8 +106,8 @@ def sampling_totals(block: Block, degrees: Float32Array) -> Float32Array:
 class _WeightedAggregate(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, h: torch.Tensor, block: Block, coefficients: Aggregation, act: Activation | None
-    ) -> torch.Tensor:
+        ctx: Any, h: Tensor, block: Block, coefficients: Aggregation, act: Activation | None
+    ) -> Tensor:
         num_threads = torch.get_num_threads()
         ctx.block, ctx.coefficients, ctx.scale = block, coefficients, None
         if act is not None:
@@ -118,7 +119,7 @@ class _WeightedAggregate(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         gate = None if ctx.scale is None else ctx.saved_tensors[0]
         sums = gradient_of_rows(grads[0], ctx.block, ctx.coefficients, scale=ctx.scale)
         threads = torch.get_num_threads()
@@ -126,7 +127,7 @@ class _WeightedAggregate(torch.autograd.Function):
 
 
 def gradient_of_rows(
-    grad: torch.Tensor, block: Block, coefficients: Aggregation, *, scale: float | None = None
+    grad: Tensor, block: Block, coefficients: Aggregation, *, scale: float | None = None
 ) -> RowSums:
     """Return the gradient of rows ``[num_src, f]`` that were aggregated over a block.
 
@@ -159,8 +160,8 @@ def gradient_of_rows(
 
 
 def aggregate(
-    h: torch.Tensor, block: Block, coefficients: Aggregation, act: Activation | None = None
-) -> torch.Tensor:
+    h: Tensor, block: Block, coefficients: Aggregation, act: Activation | None = None
+) -> Tensor:
     """Aggregate hidden rows ``h`` ``[num_src, f]``, contiguous, over a block, with gradient.
 
     With ``act``, ReLU and dropout are applied to ``h`` first, overwriting it, and one pass computes

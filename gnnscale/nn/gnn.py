@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gnnscale.core import ConfigError
 from gnnscale.features import FeatureStore
@@ -51,13 +51,13 @@ class Connections:
             return tuple(range(1, last + 1))
         return (index,) if self.residual and 0 < index < last else ()
 
-    def add(self, out: torch.Tensor, dst_rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    def add(self, out: Tensor, dst_rows: Sequence[Tensor]) -> Tensor:
         """Return a layer's output ``[num_dst, f]`` plus residual or teleport of ``dst_rows``."""
         if self.teleport:
             return (1 - self.teleport) * out + self.teleport * dst_rows[0]
         return out + dst_rows[-1] if self.residual and dst_rows else out
 
-    def join(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    def join(self, rows: Sequence[Tensor]) -> Tensor:
         """Return the concatenation or the maximum of all layers' outputs ``[n, f]``."""
         if self.jumping == "cat":
             return torch.cat(list(rows), dim=1)
@@ -76,7 +76,7 @@ class Perceptron(nn.Module):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
-    def forward(self, x: torch.Tensor, act: functional.Activation | None = None) -> torch.Tensor:
+    def forward(self, x: Tensor, act: functional.Activation | None = None) -> Tensor:
         """Return ``[n, num_out]`` of ``x`` ``[n, num_in]``; ``act`` None: ReLU without dropout."""
         hidden = linear(self.first, x)
         return linear(
@@ -174,11 +174,11 @@ class GNN(TrainableModel):
 
     def forward(
         self,
-        batch: MiniBatch | torch.Tensor,
-        inputs: Inputs | torch.Tensor,
-        edge_weight: torch.Tensor | None = None,
-        edge_attr: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        batch: MiniBatch | Tensor,
+        inputs: Inputs | Tensor,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+    ) -> Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32.
 
         ``model(x, edge_index)`` takes a full graph as plain tensors, and all vertices are seeds:
@@ -189,7 +189,7 @@ class GNN(TrainableModel):
             ConfigError: plain tensors have other shapes, an edge names no vertex of ``x``, or edge
                 features are missing or not read.
         """
-        if isinstance(batch, torch.Tensor):
+        if isinstance(batch, Tensor):
             batch, inputs = _full_graph_batch(self, batch, inputs, edge_weight, edge_attr)
         assert isinstance(inputs, Inputs)
         batch = inputs.with_edges(batch)
@@ -224,29 +224,29 @@ class GNN(TrainableModel):
         """Return the numbers of the rows that layer ``index`` reads in addition to its input."""
         return self.connections.reads(index, len(self.layers) - 1)
 
-    def first(self, block: Block, inputs: Inputs) -> torch.Tensor:
+    def first(self, block: Block, inputs: Inputs) -> Tensor:
         """Return the first layer's output rows ``[num_dst, f^1]``."""
         layer, x = self.layer(0), inputs.x
         if not inputs.aggregated:
             x = layer.prepare(x, block, inputs.degrees, None)
         return layer.update(x, block, inputs.degrees)
 
-    def _logits(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _logits(self, rows: Sequence[Tensor]) -> Tensor:
         assert self.output is not None
         return linear(self.output, self.connections.join(rows)).float()
 
-    def normalise(self, index: int, h: torch.Tensor) -> torch.Tensor:
+    def normalise(self, index: int, h: Tensor) -> Tensor:
         """Apply the normalization after layer ``index``; see ``_normalize``."""
         return _normalize(self.norms[index], h) if self.connections.activates else h
 
     def infer(
         self,
         index: int,
-        x: torch.Tensor,
+        x: Tensor,
         block: Block,
         layer: GraphLayer | None = None,
-        dst_rows: Sequence[torch.Tensor] = (),
-    ) -> torch.Tensor:
+        dst_rows: Sequence[Tensor] = (),
+    ) -> Tensor:
         """Return the output of layer ``index``, activated; see ``TrainableModel.infer``."""
         h = self.connections.add((layer or self.layer(index)).update(x, block), dst_rows)
         last = index + 1 == len(self.layers)
@@ -256,7 +256,7 @@ class GNN(TrainableModel):
         return self._logits([*dst_rows, h]) if last else h
 
 
-def _encode(model: GNN, batch: MiniBatch, x: torch.Tensor) -> torch.Tensor:
+def _encode(model: GNN, batch: MiniBatch, x: Tensor) -> Tensor:
     """Return the rows that the first layer reads, from input rows ``x``."""
     if model.training and model.input_dropout > 0:
         x = functional.input_dropout(x, model.input_dropout, batch)
@@ -267,14 +267,10 @@ def _encode(model: GNN, batch: MiniBatch, x: torch.Tensor) -> torch.Tensor:
 
 
 def _full_graph_batch(
-    model: GNN,
-    x: torch.Tensor,
-    edge_index: Any,
-    edge_weight: torch.Tensor | None,
-    edge_attr: torch.Tensor | None,
+    model: GNN, x: Tensor, edge_index: Any, edge_weight: Tensor | None, edge_attr: Tensor | None
 ) -> tuple[MiniBatch, Inputs]:
     """Return the arguments of ``GNN.forward`` for a full graph in plain tensors."""
-    if not isinstance(edge_index, torch.Tensor) or x.shape[1:] != model.widths[:1]:
+    if not isinstance(edge_index, Tensor) or x.shape[1:] != model.widths[:1]:
         raise ConfigError(
             f"x: expected shape [vertices, {model.widths[0]}], got {list(x.shape)}; "
             "edge_index is a tensor"
@@ -306,7 +302,7 @@ def _with_encoder(cost: LayerCost, encoder: nn.Module) -> LayerCost:
     )
 
 
-def _check_edges(edge_attr: torch.Tensor | None, width: int) -> None:
+def _check_edges(edge_attr: Tensor | None, width: int) -> None:
     """Refuse edge features unless an edge has ``width`` of them; 0: layers read none."""
     if (0 if edge_attr is None else edge_attr.shape[-1]) != width:
         actual = "None" if edge_attr is None else f"shape {list(edge_attr.shape)}"
@@ -314,7 +310,7 @@ def _check_edges(edge_attr: torch.Tensor | None, width: int) -> None:
         raise ConfigError(f"edge_attr: expected {expected}, got {actual}")
 
 
-def _normalize(norm: nn.Module, h: torch.Tensor) -> torch.Tensor:
+def _normalize(norm: nn.Module, h: Tensor) -> Tensor:
     """Apply ``norm`` to rows ``h`` ``[n, f]``.
 
     Batch normalization computes mean and variance over the rows of a slice. A single row has no

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -26,10 +26,10 @@ class CallConvention:
     """A way to call ``forward`` and ``inference_per_layer`` of a user's module."""
 
     #: calls ``forward`` with a mini-batch and its input rows; returns output rows, seeds first
-    call: Callable[[nn.Module, MiniBatch, torch.Tensor], Any]
+    call: Callable[[nn.Module, MiniBatch, Tensor], Any]
     #: calls ``inference_per_layer`` with the number of a layer, a block and its source rows
     #: ``[num_src, f]``; returns the rows ``[num_dst, f']`` that the next layer reads
-    infer: Callable[[nn.Module, int, Block, torch.Tensor], Any]
+    infer: Callable[[nn.Module, int, Block, Tensor], Any]
     #: whether ``forward`` may return rows after the seeds', which are dropped
     drops_rows: bool = False
     #: whether the module gets the importance of edges (layer-wise sampling)
@@ -74,15 +74,15 @@ def _layer_edge_keyword(module: nn.Module, batch: MiniBatch) -> dict[str, Any]:
     return _edge_keyword(module, [torch.from_numpy(block.edge_attr) for block in batch.blocks])
 
 
-def _call_pyg(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
+def _call_pyg(module: nn.Module, batch: MiniBatch, x: Tensor) -> Any:
     return module(x, adapters.to_edge_indices(batch), **_layer_edge_keyword(module, batch))
 
 
-def _call_bipartite(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
+def _call_bipartite(module: nn.Module, batch: MiniBatch, x: Tensor) -> Any:
     return module(x, adapters.to_adjacencies(batch), **_layer_edge_keyword(module, batch))
 
 
-def _call_trimmed(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
+def _call_trimmed(module: nn.Module, batch: MiniBatch, x: Tensor) -> Any:
     edge_index, *hops = adapters.to_sampled_subgraph(batch)
     # Without them, the module computes every layer for all vertices of the subgraph.
     parameters = inspect.signature(module.forward).parameters
@@ -93,15 +93,15 @@ def _call_trimmed(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
     return module(x, edge_index, **keywords)
 
 
-def _call_dgl(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
+def _call_dgl(module: nn.Module, batch: MiniBatch, x: Tensor) -> Any:
     return module(adapters.to_dgl_blocks(batch), x)
 
 
-def _call_blocks(module: nn.Module, batch: MiniBatch, x: torch.Tensor) -> Any:
+def _call_blocks(module: nn.Module, batch: MiniBatch, x: Tensor) -> Any:
     return module(batch, x)
 
 
-def _infer_pyg(module: Any, index: int, block: Block, x: torch.Tensor) -> Any:
+def _infer_pyg(module: Any, index: int, block: Block, x: Tensor) -> Any:
     infer, keywords = module.inference_per_layer, {}
     if block.edge_attr is not None:
         name = edge_argument(infer)
@@ -110,11 +110,11 @@ def _infer_pyg(module: Any, index: int, block: Block, x: torch.Tensor) -> Any:
     return infer(index, x, adapters.block_to_edge_index(block), block.num_dst, **keywords)
 
 
-def _infer_dgl(module: Any, index: int, block: Block, x: torch.Tensor) -> Any:
+def _infer_dgl(module: Any, index: int, block: Block, x: Tensor) -> Any:
     return module.inference_per_layer(index, adapters.block_to_dgl(block), x)
 
 
-def _infer_blocks(module: Any, index: int, block: Block, x: torch.Tensor) -> Any:
+def _infer_blocks(module: Any, index: int, block: Block, x: Tensor) -> Any:
     return module.inference_per_layer(index, block, x)
 
 
@@ -134,7 +134,7 @@ _VERTICES, _EDGES = 4, 6
 _ADDED = 16
 
 #: Function from a mini-batch and its input rows to the seeds' logits.
-Call = Callable[[MiniBatch, torch.Tensor], torch.Tensor]
+Call = Callable[[MiniBatch, Tensor], Tensor]
 
 
 def tiny_batch(
@@ -176,7 +176,7 @@ def tiny_batch(
     )
 
 
-def tiny_rows(batch: MiniBatch, num_features: int) -> torch.Tensor:
+def tiny_rows(batch: MiniBatch, num_features: int) -> Tensor:
     """Return random input rows ``[num_input_vertices, num_features]``, always the same."""
     generator = np.random.default_rng(0)
     rows = generator.standard_normal((len(batch.input_vertices), num_features), np.float32)
@@ -229,13 +229,13 @@ def count_cost(
 
 
 def _count_step(
-    module: nn.Module, call: Call, batch: MiniBatch, x: torch.Tensor
+    module: nn.Module, call: Call, batch: MiniBatch, x: Tensor
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return multiply-accumulates, bytes written, and bytes saved for backward, of one step."""
     saved: dict[int, int] = {}
     inputs = {tensor.data_ptr() for tensor in [*module.parameters(), *module.buffers(), x]}
 
-    def record(tensor: torch.Tensor) -> torch.Tensor:
+    def record(tensor: Tensor) -> Tensor:
         if tensor.data_ptr() not in inputs:
             saved[tensor.data_ptr()] = tensor.nbytes
         return tensor
@@ -267,13 +267,13 @@ class _WrittenBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
+def _unchanged(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _tensors(values: Any) -> list[torch.Tensor]:
-    if isinstance(values, torch.Tensor):
+def _tensors(values: Any) -> list[Tensor]:
+    if isinstance(values, Tensor):
         return [values]
     if isinstance(values, (list, tuple)):
-        return [value for value in values if isinstance(value, torch.Tensor)]
+        return [value for value in values if isinstance(value, Tensor)]
     return []

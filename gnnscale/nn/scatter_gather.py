@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gnnscale.core import ConfigError, Int32Array, brief
 from gnnscale.nn import options
@@ -45,9 +45,9 @@ class ScatterGatherUpdate(nn.Module):
     """
 
     kernel_header: ClassVar[str | Path | None] = None
-    scatter: Callable[..., torch.Tensor]
-    gather: str | Callable[..., torch.Tensor]
-    update: Callable[..., torch.Tensor]
+    scatter: Callable[..., Tensor]
+    gather: str | Callable[..., Tensor]
+    update: Callable[..., Tensor]
 
 
 class CustomLayer(GraphLayer):
@@ -65,7 +65,7 @@ class CustomLayer(GraphLayer):
         # Sampled sums are scaled by degrees, and a gather method may sum.
         self.uses_degrees = functions.gather not in ("mean", "max")
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Scatter, gather and update; ConfigError: a user's function returns a wrong shape."""
         if block.edge_weights is not None:
             warn_unweighted(type(self.functions).__name__)
@@ -109,13 +109,8 @@ class CustomLayer(GraphLayer):
         )
 
     def _gather(
-        self,
-        rows: torch.Tensor,
-        messages: torch.Tensor | None,
-        block: Block,
-        first: int,
-        degrees: Degrees,
-    ) -> torch.Tensor:
+        self, rows: Tensor, messages: Tensor | None, block: Block, first: int, degrees: Degrees
+    ) -> Tensor:
         """Return the gathered rows of the destinations of ``block``, numbered from ``first``."""
         if messages is None:
             dst = _destinations(block, first)
@@ -125,10 +120,10 @@ class CustomLayer(GraphLayer):
         sums = message_sums(block, None if degrees is None else degrees[first:])
         return self._reduce(on_edges, sums)
 
-    def _reduce(self, messages: torch.Tensor, segments: MessageSums) -> torch.Tensor:
+    def _reduce(self, messages: Tensor, segments: MessageSums) -> Tensor:
         gather = self.functions.gather
         if isinstance(gather, str):
-            reduced: torch.Tensor = getattr(segments, gather)(messages)
+            reduced: Tensor = getattr(segments, gather)(messages)
             return reduced
         gathered = gather(messages, segments)
         if len(gathered) != segments.num_dst:

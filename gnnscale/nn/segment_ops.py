@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gnnscale import ops
 from gnnscale.core import Float32Array, Int32Array
@@ -37,7 +38,7 @@ class Segments:
         self._degrees = degrees
         self._counts = counts
 
-    def sum(self, messages: torch.Tensor) -> torch.Tensor:
+    def sum(self, messages: Tensor) -> Tensor:
         """Return the sums ``[num_dst, ...]`` of the messages ``[num_edges, ...]``.
 
         The expectation of a sum over sampled neighbors is the sum over all neighbors: it is
@@ -46,7 +47,7 @@ class Segments:
         scale = None if self._degrees is None else sum_scale(self._block, self._degrees)
         return self._reduce(_SegmentSum, messages, scale)
 
-    def mean(self, messages: torch.Tensor) -> torch.Tensor:
+    def mean(self, messages: Tensor) -> Tensor:
         """Return the mean of each destination's messages, zeros without messages."""
         count = self._counts
         if self._block.importance is not None and self._degrees is not None:
@@ -55,16 +56,16 @@ class Segments:
         scale = np.float32(1) / np.maximum(count, 1).astype(np.float32)
         return self._reduce(_SegmentSum, messages, scale)
 
-    def max(self, messages: torch.Tensor) -> torch.Tensor:
+    def max(self, messages: Tensor) -> Tensor:
         """Return the maximum of each destination's messages, zeros without messages.
 
         Messages that are equal to the maximum share its gradient.
         """
         return self._reduce(_SegmentMax, messages, self.dst)
 
-    def _reduce(self, function: Any, messages: torch.Tensor, argument: Any) -> torch.Tensor:
+    def _reduce(self, function: Any, messages: Tensor, argument: Any) -> Tensor:
         flat = messages.flatten(1).contiguous()
-        out: torch.Tensor = function.apply(flat, self._block, argument)
+        out: Tensor = function.apply(flat, self._block, argument)
         return out.view(self.num_dst, *messages.shape[1:])
 
 
@@ -72,9 +73,7 @@ class _SegmentSum(torch.autograd.Function):
     """``out[i] = scale[i] * sum_e importance[e] * messages[e]``."""
 
     @staticmethod
-    def forward(
-        ctx: Any, messages: torch.Tensor, block: Block, scale: Float32Array | None
-    ) -> torch.Tensor:
+    def forward(ctx: Any, messages: Tensor, block: Block, scale: Float32Array | None) -> Tensor:
         ctx.block, ctx.scale = block, scale
         return ops.aggregate(
             messages,
@@ -87,7 +86,7 @@ class _SegmentSum(torch.autograd.Function):
         )
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         block: Block = ctx.block
         grad = grads[0] if ctx.scale is None else grads[0] * torch.from_numpy(ctx.scale)[:, None]
         out = _rows(grad.contiguous(), _destinations(block))
@@ -100,7 +99,7 @@ class _SegmentMax(torch.autograd.Function):
     """``out[i] = max_e messages[e]``, 0 for a destination without edges."""
 
     @staticmethod
-    def forward(ctx: Any, messages: torch.Tensor, block: Block, dst: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, messages: Tensor, block: Block, dst: Tensor) -> Tensor:
         out = messages.new_full((block.num_dst, messages.shape[1]), -torch.inf)
         out.scatter_reduce_(0, dst[:, None].expand_as(messages), messages, "amax")
         out[torch.from_numpy(np.diff(block.indptr) == 0)] = 0
@@ -109,7 +108,7 @@ class _SegmentMax(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         messages, largest = ctx.saved_tensors
         block: Block = ctx.block
         dst = _destinations(block)
@@ -123,7 +122,7 @@ class _NeighborMax(torch.autograd.Function):
     """``out[i] = max_e x[indices[e]]``, 0 for a destination without edges."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, block: Block) -> torch.Tensor:
+    def forward(ctx: Any, x: Tensor, block: Block) -> Tensor:
         shape = (block.num_dst, x.shape[1])
         counts = ops.empty(shape, torch.float32) if ctx.needs_input_grad[0] else None
         out = ops.aggregate_max(
@@ -139,7 +138,7 @@ class _NeighborMax(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         x, largest, counts = ctx.saved_tensors
         block: Block = ctx.block
         indptr, indices, _ = ops.transpose_block(block.indptr, block.indices, block.num_src)
@@ -160,12 +159,12 @@ class _SelectRows(torch.autograd.Function):
     """``out[n] = x[ids[n]]``."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, ids: Int32Array) -> torch.Tensor:
+    def forward(ctx: Any, x: Tensor, ids: Int32Array) -> Tensor:
         ctx.ids, ctx.num_rows = ids, len(x)
         return _rows(x, ids)
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         grad = grads[0].contiguous()
         indptr, indices, _ = ops.transpose_block(np.arange(len(grad) + 1), ctx.ids, ctx.num_rows)
         out = ops.aggregate(
@@ -185,7 +184,7 @@ def message_sums(block: Block, degrees: Degrees) -> MessageSums:
     return Segments(block, degrees)
 
 
-def neighbor_max(x: torch.Tensor, block: Block) -> torch.Tensor:
+def neighbor_max(x: Tensor, block: Block) -> Tensor:
     """Return the maxima ``[num_dst, f]`` of neighbors' rows, with gradient; zeros without any.
 
     Edges that share a maximum share its gradient. On the host no row per edge is stored. ``x`` is
@@ -197,19 +196,19 @@ def neighbor_max(x: torch.Tensor, block: Block) -> torch.Tensor:
     return _NeighborMax.apply(x.contiguous(), block)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def take(x: torch.Tensor, ids: Int32Array) -> torch.Tensor:
+def take(x: Tensor, ids: Int32Array) -> Tensor:
     """Return rows ``ids`` ``[n]`` of ``x`` ``[num_rows, ...]``, with gradient.
 
     On the host, the gradients of a row that ``ids`` repeat are summed in the order of ``ids``. For
     a block on a device, ``ids`` are a tensor on the device.
     """
-    if isinstance(ids, torch.Tensor):
+    if isinstance(ids, Tensor):
         return x.index_select(0, ids)
-    out: torch.Tensor = _SelectRows.apply(x.flatten(1).contiguous(), ids)  # type: ignore[no-untyped-call]
+    out: Tensor = _SelectRows.apply(x.flatten(1).contiguous(), ids)  # type: ignore[no-untyped-call]
     return out.view(len(ids), *x.shape[1:])
 
 
-def _rows(x: torch.Tensor, ids: Int32Array) -> torch.Tensor:
+def _rows(x: Tensor, ids: Int32Array) -> Tensor:
     out = ops.empty((len(ids), x.shape[1]), x.dtype)
     return ops.gather(x, ids, out=out, num_threads=torch.get_num_threads())
 

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gnnscale.core import Array, Traffic
 from gnnscale.features import Aggregation, FeatureStore
+from gnnscale.features.base import WrappedStore
 from gnnscale.nn.conv.gat import AttentionLayer, attend, with_self_edges
 from gnnscale.nn.conv.linear import (
     Degrees,
@@ -35,16 +36,16 @@ from gnnscale.sampling import Block
 _COLUMNS = 16
 
 
-class TransformedStore(FeatureStore):
+class TransformedStore(WrappedStore):
     """Store of transformed rows, which can also return the rows before the transformation."""
 
-    def own(self, vertices: Array) -> torch.Tensor:
+    def own(self, vertices: Array) -> Tensor:
         """Return the rows ``[n, num_in]`` float32 of ``vertices`` before the transformation."""
         raise NotImplementedError
 
     def sums(
         self, vertices: Array, block: Block, degrees: Degrees, layer: LinearAggregationLayer
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Return transformed rows aggregated as in ``layer``, ``[num_dst, width]``.
 
         A self term that ``layer`` adds is included; a self term that it concatenates is not.
@@ -93,13 +94,13 @@ class TransformFirstLayer(GraphLayer):
         """Whether ``load`` reads the destinations' rows before the transformation."""
         return self.reads_own
 
-    def make(self, h: torch.Tensor) -> torch.Tensor:
+    def make(self, h: Tensor) -> Tensor:
         """Return the transformed rows ``[n, columns]`` of rows ``h`` ``[n, num_in]``."""
         raise NotImplementedError
 
     def sums(
         self, store: FeatureStore, vertices: Array, block: Block, degrees: Degrees, num_threads: int
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Return aggregated rows ``[num_dst, columns]`` of ``store``, rows that ``make`` returned.
 
         ``degrees`` are ``[num_src]`` float32 in-degrees, if the layer uses them.
@@ -115,7 +116,7 @@ class TransformFirstLayer(GraphLayer):
         *,
         dtype: torch.dtype,
         num_threads: int,
-    ) -> tuple[torch.Tensor, Traffic]:
+    ) -> tuple[Tensor, Traffic]:
         """Return aggregated rows; if ``reads_own``, concatenated with the destinations' rows."""
         assert isinstance(store, TransformedStore)
         sums = self.sums(store, vertices, block, degrees, num_threads)
@@ -141,7 +142,7 @@ class LinearTransformFirst(TransformFirstLayer):
         self._width_in = width_in
         self.reads_own = product.in_features == 2 * width_in
 
-    def make(self, h: torch.Tensor) -> torch.Tensor:
+    def make(self, h: Tensor) -> Tensor:
         """Multiply rows with the weights of aggregated rows."""
         first, end = self.columns
         if not self.projects:
@@ -151,12 +152,12 @@ class LinearTransformFirst(TransformFirstLayer):
 
     def sums(
         self, store: FeatureStore, vertices: Array, block: Block, degrees: Degrees, num_threads: int
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Sum neighbors' rows with the coefficients of the layer."""
         assert isinstance(store, TransformedStore)
         return store.sums(vertices, block, degrees, self._layers[0])
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Add the bias and the product of the vertex's own row, and finish the layer."""
         (layer,) = self._layers
         sums, dst_rows = x[:, : self.width], x[:, self.width :]
@@ -186,13 +187,13 @@ class AttentionTransformFirst(TransformFirstLayer):
         """Whether destinations have their own projection."""
         return self._layers[0].dst_linear is not None
 
-    def make(self, h: torch.Tensor) -> torch.Tensor:
+    def make(self, h: Tensor) -> Tensor:
         """Project rows."""
         return _multiply_columns(self._layers[0].linear, h, self.columns)
 
     def sums(
         self, store: FeatureStore, vertices: Array, block: Block, degrees: Degrees, num_threads: int
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Sum projected rows by attention."""
         (layer,) = self._layers
         rows, _ = store.gather(vertices, dtype=torch.float32, num_threads=num_threads)
@@ -209,7 +210,7 @@ class AttentionTransformFirst(TransformFirstLayer):
         block = with_self_edges(block)
         return attend(layer.scores(dst_rows, z, block, None, heads), z, block).flatten(1)
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Concatenate or average the heads."""
         (layer,) = self._layers
         return layer.merge(x.view(len(x), layer.num_heads, layer.width))  # type: ignore[no-any-return]
@@ -225,28 +226,26 @@ class PoolingTransformFirst(TransformFirstLayer):
         """Split ``layer`` between its two products."""
         super().__init__(layer, layer.pool.out_features)
 
-    def make(self, h: torch.Tensor) -> torch.Tensor:
+    def make(self, h: Tensor) -> Tensor:
         """Return the messages."""
         return _multiply_columns(self._layers[0].pool, h, self.columns).relu_()
 
     def sums(
         self, store: FeatureStore, vertices: Array, block: Block, degrees: Degrees, num_threads: int
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Return the maximum of the neighbors' messages."""
         if block.edge_weights is not None:
             warn_unweighted("model=sage model.aggregator=pool")
         rows, _ = store.gather(vertices, dtype=torch.float32, num_threads=num_threads)
         return neighbor_max(rows, block)
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Multiply the concatenation ``h_v ‖ pooled row`` with the weights."""
         dst_rows, pooled = x[:, self.width :], x[:, : self.width]
         return linear(self._layers[0].linear, torch.cat([dst_rows, pooled], dim=1))
 
 
-def _multiply_columns(
-    product: nn.Linear, h: torch.Tensor, columns: tuple[int, int]
-) -> torch.Tensor:
+def _multiply_columns(product: nn.Linear, h: Tensor, columns: tuple[int, int]) -> Tensor:
     """Return columns ``(first, last + 1)`` of the product of rows ``h``."""
     first, end = columns
     bias = None if product.bias is None else product.bias[first:end]
@@ -283,7 +282,7 @@ class ProjectedLayer(LinearAggregationLayer):
         return projected if projected.num_parts * projected.width < width_in else None
 
     @torch.no_grad()
-    def project(self, h: torch.Tensor) -> torch.Tensor:
+    def project(self, h: Tensor) -> Tensor:
         """Multiply rows ``h`` ``[n, width_in]``: the row to aggregate, then a vertex's own row."""
         weights = _split(self._layers[1], h.shape[1])
         return multiply(h, torch.cat([_padded(weight, self.width) for weight in weights]))
@@ -292,7 +291,7 @@ class ProjectedLayer(LinearAggregationLayer):
         """Return the layer's coefficients, with the self term added instead of concatenated."""
         return replace(self._layers[0].aggregation(block, degrees), self_term="add")
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Add the bias."""
         _, linear = self._layers
         return x[:, : linear.out_features] + linear.bias
@@ -323,11 +322,11 @@ def _padded_width(width: int) -> int:
     return -(-width // _COLUMNS) * _COLUMNS
 
 
-def _split(product: nn.Linear, width_in: int) -> tuple[torch.Tensor, ...]:
+def _split(product: nn.Linear, width_in: int) -> tuple[Tensor, ...]:
     """Return the weights of aggregated rows; with a concatenated self term, also of own rows."""
     return tuple(reversed(torch.split(product.weight, width_in, dim=1)))
 
 
-def _padded(weight: torch.Tensor, num_rows: int) -> torch.Tensor:
+def _padded(weight: Tensor, num_rows: int) -> Tensor:
     """Return ``weight`` with rows of zeros appended, ``num_rows`` in all."""
     return nn.functional.pad(weight, (0, 0, 0, num_rows - len(weight)))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gnnscale.core import ConfigError, suggestion
 from gnnscale.core.config.user_code import EDGE_WIDTH, load_named, user_code_error
@@ -81,7 +81,7 @@ def warn_unless_built_again(
     )
 
 
-def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     return {name: values.shape for name, values in state.items()}
 
 

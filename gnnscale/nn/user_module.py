@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gnnscale.core import ConfigError
 from gnnscale.core.config.user_code import user_code_error
@@ -40,13 +40,11 @@ class UserLayer(GraphLayer):
         self._model_and_index = (model, index)
         self.uses_edge_features = model.uses_edge_features
 
-    def prepare(
-        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
-    ) -> torch.Tensor:
+    def prepare(self, h: Tensor, block: Block, degrees: Degrees, act: Activation | None) -> Tensor:
         """Return ``h`` unchanged: the module applies its own activation."""
         return h
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Return the rows ``[num_dst, f']`` that the next layer reads."""
         model, index = self._model_and_index
         out = module_probe.CALLS[model.form].infer(model.module, index, block, x)
@@ -72,10 +70,9 @@ class UserModel(TrainableModel):
     ) -> None:
         """Wrap ``module``, called in ``form``, a key of ``CALLS``.
 
-        Args:
-            widths: features of an input row, and number of classes.
-            option: ``model.module=NAME``, the beginning of messages.
-            edge_width: features of an edge that the module reads; 0: none.
+        ``widths`` are features of an input row and number of classes; ``option`` is
+        ``model.module=NAME``, the beginning of messages; edges have ``edge_width`` features that it
+        reads.
         """
         super().__init__()
         self.uses_edge_features = edge_width > 0
@@ -112,7 +109,7 @@ class UserModel(TrainableModel):
             store, batch, degrees, aggregates=aggregates, dtype=dtype, num_threads=num_threads
         )
 
-    def forward(self, batch: MiniBatch, inputs: Inputs) -> torch.Tensor:
+    def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32; ConfigError: others."""
         if not batch.num_seeds:
             # A user's module need not support empty mini-batches.
@@ -124,7 +121,7 @@ class UserModel(TrainableModel):
             (torch.default_generator.manual_seed if on_host else torch.manual_seed)(stream)
         return self.logits(inputs.with_edges(batch), inputs.x)
 
-    def logits(self, batch: MiniBatch, x: torch.Tensor) -> torch.Tensor:
+    def logits(self, batch: MiniBatch, x: Tensor) -> Tensor:
         """Call the module, and return the seeds' rows ``[num_seeds, num_classes]`` float32."""
         form = module_probe.CALLS[self.form]
         try:
@@ -138,14 +135,14 @@ class UserModel(TrainableModel):
                 "incomplete mini-batch, another batch_size avoids slices of one seed, and "
                 "PyG's BatchNorm(allow_single_element=True) accepts one row"
             ) from error
-        if form.drops_rows and isinstance(out, torch.Tensor) and len(out) > batch.num_seeds:
+        if form.drops_rows and isinstance(out, Tensor) and len(out) > batch.num_seeds:
             out = out[: batch.num_seeds]
         return self.checked(out, batch.num_seeds, self._num_classes, "forward")
 
-    def checked(self, out: Any, num_rows: int, width: int | None, call: str) -> torch.Tensor:
+    def checked(self, out: Any, num_rows: int, width: int | None, call: str) -> Tensor:
         """Return ``out`` as float32; ConfigError, which names ``call``: its shape is wrong."""
         expected = f"[{num_rows}, {width or 'features'}]"
-        if not isinstance(out, torch.Tensor):
+        if not isinstance(out, Tensor):
             raise ConfigError(
                 f"{self.option}: {call} returned a {type(out).__name__}, expected a tensor "
                 f"{expected}"
@@ -209,12 +206,7 @@ def _warn_once(message: str) -> None:
 
 
 def _find_form(
-    module: nn.Module,
-    form: str,
-    batch: MiniBatch,
-    x: torch.Tensor,
-    widths: tuple[int, int],
-    option: str,
+    module: nn.Module, form: str, batch: MiniBatch, x: Tensor, widths: tuple[int, int], option: str
 ) -> UserModel:
     """Return the module in ``form``; for ``auto``, in the first form in which it can be called."""
     if type(module).forward in (nn.Module.forward, nn.Sequential.forward):
@@ -244,7 +236,7 @@ def _find_form(
     raise ConfigError(f"{option}: forward takes none of the forms of model.form; {likely}")
 
 
-def _check_parameters(model: UserModel, batch: MiniBatch, x: torch.Tensor) -> None:
+def _check_parameters(model: UserModel, batch: MiniBatch, x: Tensor) -> None:
     """Refuse a module that cannot be trained: parameters, their type and device, a gradient."""
     if not model.shared_parameters:
         raise ConfigError(f"{model.option}: expected parameters to train, got none")
@@ -258,7 +250,7 @@ def _check_parameters(model: UserModel, batch: MiniBatch, x: torch.Tensor) -> No
         raise ConfigError(f"{model.option}: forward returned logits without a gradient")
 
 
-def _without_unread_edges(model: UserModel, batch: MiniBatch, x: torch.Tensor) -> UserModel:
+def _without_unread_edges(model: UserModel, batch: MiniBatch, x: Tensor) -> UserModel:
     """Stop loading edge features, with a warning, if they do not change the logits."""
     negated = tuple(
         replace(block, edge_attr=None if block.edge_attr is None else -block.edge_attr)
@@ -288,7 +280,7 @@ def _has_inference(model: UserModel) -> bool:
     return in_blocks or not model.uses_edge_features or bool(module_probe.edge_argument(infer))
 
 
-def _add_layers(model: UserModel, num_layers: int, batch: MiniBatch, x: torch.Tensor) -> None:
+def _add_layers(model: UserModel, num_layers: int, batch: MiniBatch, x: Tensor) -> None:
     """Give ``model`` its layers for inference, after comparing them with ``forward``."""
     layers = [UserLayer(model, index) for index in range(num_layers)]
     h, widths = x, [x.shape[1]]

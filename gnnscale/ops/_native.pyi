@@ -1496,7 +1496,7 @@ class RowReader:
             depth: reads in flight at most, 1 to 1024.
             max_gap_bytes: what is read in vain rather than by a separate request, at most 2^24.
                 The bytes that a disk reads in the time of a request, less those of the request, are
-                the best choice (``DiskRates`` of ``gnnscale.features.disk_bandwidth``). Counted
+                the best choice (``DiskRates`` of ``gnnscale.features.disk``). Counted
                 between the blocks that are read; rows in the same or in adjacent blocks are always
                 one request.
             max_request_bytes: at most 2^24; a longer row is a request by itself. Requests in flight

@@ -133,8 +133,7 @@ class PartitionStats:
     #: vertices of all parts over vertices in any part (PaGraph, section 5.5)
     replication_factor: float
     parts: tuple[PartStats, ...]  #: K parts
-    #: ``[K][K]`` edges from each part (row) to each part (column). None: every part has the full
-    #: topology
+    #: ``[K][K]`` edges from part (row) to part (column). None: every part has the full topology
     cut: tuple[tuple[int, ...], ...] | None
     predicted: PredictedCost  #: predicted cost
     notes: tuple[str, ...]  #: lines of a report
@@ -218,8 +217,7 @@ def _sizes(
         owner, degrees = parts.owner[rows], _degrees(graph, rows)
         owned = owner >= 0
         # Weights are summed as float64, which is exact below 2^53.
-        sums = np.bincount(owner[owned], degrees[owned], parts.num_parts)
-        num_edges += sums.astype(np.int64)
+        num_edges += np.bincount(owner[owned], degrees[owned], parts.num_parts).astype(np.int64)
     return (np.asarray(inner) + halo).tolist(), num_edges.tolist(), in_any_part
 
 

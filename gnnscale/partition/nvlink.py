@@ -22,8 +22,7 @@ _MAX_GPUS = 1024
 _MAX_LINKS = 1000
 #: Largest size of a file.
 _MAX_BYTES = 8 << 20
-#: Largest number of cliques to enumerate: a machine has a few, an arbitrary matrix of 1024 GPUs may
-#: have 3^341.
+#: Largest number of cliques: a machine has a few, an arbitrary matrix of 1024 GPUs up to 3^341.
 _MAX_CLIQUES = 100_000
 
 
@@ -31,8 +30,7 @@ def find_links(nvlink: str | None, *, option: str = _OPTION) -> Int64Array:
     """Return the number of links between each two GPUs, ``[num_gpus, num_gpus]``, symmetric.
 
     ``nvlink`` is one of ``MACHINES``, or a file for ``read_links``; ``nvml`` or None for the GPUs
-    of this machine that ``CUDA_VISIBLE_DEVICES`` selects. Raises ConfigError, naming ``option``, if
-    machine or file do not exist, the file has no such matrix, or there is no NVML or GPU.
+    of this machine that ``CUDA_VISIBLE_DEVICES`` selects.
     """
     if nvlink in (None, THIS_MACHINE):
         return _links_by_nvml(f"{option}={nvlink or 'null'}")

@@ -63,7 +63,8 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
         }
         content = describe(graph).content
         store_format.write_meta(
-            *(folder, arrays),
+            folder,
+            arrays,
             part={"index": index, "num_parts": parts.num_parts, "of": content},
             num_features=graph.num_features,
             **_entries(graph),
@@ -282,13 +283,13 @@ def _write(
     for index, folder in folders.items():
         written = {"features": rows[index]}
         for name, array in arrays.items():
-            activity = f"part {index}: {name}"
-            written[name] = _copy_array(folder / f"{name}.npy", array, activity)
+            written[name] = _copy_array(folder / f"{name}.npy", array, f"part {index}: {name}")
         for file in copied:
             with open_regular(file) as source, (folder / file.name).open("wb") as copy:
                 shutil.copyfileobj(source, copy)
         store_format.write_meta(
-            *(folder, written),
+            folder,
+            written,
             edge_labels=labels and {"num_classes": labels.num_classes, "metric": labels.metric},
             part={"index": index, "num_parts": parts.num_parts, "of": content} | rows_of,
             **_entries(graph),

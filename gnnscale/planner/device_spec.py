@@ -39,8 +39,7 @@ class Device:
             themselves.
     """
 
-    #: Value of the option ``kind``.
-    kind: ClassVar[str]
+    kind: ClassVar[str]  #: Value of the option ``kind``
     #: Origin of the device's times in reports: ``measured``, ``emulated`` or ``csim``.
     figures: ClassVar[str] = "measured"
     #: Whether the device computes in host memory, without a link or transfers.
@@ -59,14 +58,12 @@ class Device:
     simulated: ClassVar[bool] = False
     #: Whether the device updates the weights in host memory. Otherwise it has a copy of them.
     trains_host_weights: ClassVar[bool] = False
-    #: Whether the device accepts a user-defined loss function.
-    takes_loss: ClassVar[bool] = True
+    takes_loss: ClassVar[bool] = True  #: Whether the device accepts a user-defined loss function
     #: Whether the device supports link prediction, with negatives sampled by the host.
     takes_links: ClassVar[bool] = False
     #: Whether the device supports layers with edge features.
     takes_edge_features: ClassVar[bool] = False
-    #: Whether the device supports edge labels.
-    takes_edge_labels: ClassVar[bool] = False
+    takes_edge_labels: ClassVar[bool] = False  #: Whether the device supports edge labels
     #: Whether the device can run and overlap whole steps, weight update included; see
     #: ``owns_steps``.
     owns_step: ClassVar[bool] = False

@@ -170,9 +170,13 @@ def _published(
     sizes: tuple[int, int, int, int, int], skew: float, source: str, num_reached: int | None = None
 ) -> PublishedGraph:
     """Return a graph by its first five fields; a citation graph, partly reached, is directed."""
-    names = ("num_vertices", "num_edges", "num_features", "num_classes", "num_train")
+    num_vertices, num_edges, num_features, num_classes, num_train = sizes
     return PublishedGraph(
-        **dict(zip(names, sizes, strict=True)),
+        num_vertices=num_vertices,
+        num_edges=num_edges,
+        num_features=num_features,
+        num_classes=num_classes,
+        num_train=num_train,
         skew=skew,
         skew_source=source,
         directed=num_reached is not None,

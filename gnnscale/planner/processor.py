@@ -58,8 +58,7 @@ class Rates:
         sampled_edges_per_s: edges per second of neighbor sampling, for graphs without data.
     """
 
-    #: An infinite rate stands for work that takes no time.
-    allows_infinite: ClassVar[bool] = True
+    allows_infinite: ClassVar[bool] = True  #: An infinite rate stands for work that takes no time
 
     memory_bandwidth: list[float]
     cache_bandwidth: list[float]
@@ -114,8 +113,7 @@ class Sharing:
         message_bandwidth: bytes per second of messages. None: ``sync_bandwidth``.
     """
 
-    #: See ``Rates``.
-    allows_infinite: ClassVar[bool] = True
+    allows_infinite: ClassVar[bool] = True  #: See ``Rates``
 
     compute_contention: float
     memory_contention: float
@@ -180,8 +178,7 @@ class Processor:
         sharing: contention between workers.
     """
 
-    #: See ``Rates``.
-    allows_infinite: ClassVar[bool] = True
+    allows_infinite: ClassVar[bool] = True  #: See ``Rates``
 
     name: str = field(metadata=names("text"))
     cores: int

@@ -33,10 +33,8 @@ class DeviceKind:
 
 
 _BUILT_IN = {
-    Cpu.kind: DeviceKind(metadata=Cpu, opener="gnnscale.backend.cpu:CpuBackend"),
-    Emulated.kind: DeviceKind(
-        metadata=Emulated, opener="gnnscale.backend.emulated:EmulatedBackend"
-    ),
+    Cpu.kind: DeviceKind(metadata=Cpu, opener="gnnscale.backend.host:CpuBackend"),
+    Emulated.kind: DeviceKind(metadata=Emulated, opener="gnnscale.backend.host:EmulatedBackend"),
     Cuda.kind: DeviceKind(metadata=Cuda, opener="gnnscale.backend.cuda.backend:open_cuda"),
     Fpga.kind: DeviceKind(metadata=Fpga, opener="gnnscale.backend.fpga.backend:FpgaBackend"),
 }

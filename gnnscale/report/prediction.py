@@ -15,14 +15,7 @@ from gnnscale.planner import Cpu, DevicePlan, DeviceShare
 from gnnscale.planner.cost_model.equations import PlanPredictions, Prediction, pipeline_seconds
 from gnnscale.planner.cuda_spec import Cuda
 from gnnscale.planner.platform import ESTIMATED, NOMINAL
-from gnnscale.report.formatting import (
-    MEASURED,
-    PREDICTIONS,
-    fine_percent,
-    least_real,
-    mean_present,
-    milliseconds,
-)
+from gnnscale.report import formatting
 from gnnscale.report.steps import Steps
 from gnnscale.run.records import TrainResult
 
@@ -68,11 +61,11 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
     devices = _devices(run.plan, predicted, steps.stages[selected], average)
     return {
         "source": predicted.by_rates.source,
-        "figures": least_real(share.device.figures for share in run.plan.shares),
+        "figures": formatting.least_real(share.device.figures for share in run.plan.shares),
         "basis": predicted.basis,
         "num_steps": int(selected.sum()),
         "measured_step_s": step_s,
-        **{name: _step(getattr(predicted, name), step_s) for name in PREDICTIONS},
+        **{name: _step(getattr(predicted, name), step_s) for name in formatting.PREDICTIONS},
         "noise_floor": noise_floor(times, predicted.window_steps),
         "kinds": _by_kind(devices),
         "devices": devices,
@@ -103,7 +96,7 @@ def _devices(
         measured_device = {"step_s": _own_seconds(times, share), "stage_times_s": times}
         predicted = {
             name: prediction and _compared(prediction.devices[rank], share, measured_device)
-            for name in PREDICTIONS
+            for name in formatting.PREDICTIONS
             for prediction in [getattr(predictions, name)]
         }
         devices.append(
@@ -145,12 +138,12 @@ def _by_kind(devices: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | N
         return None
     return {
         kind: {
-            name: mean_present(
+            name: formatting.mean_present(
                 device[name] and device[name]["error"]
                 for device in devices
                 if device["kind"] == kind
             )
-            for name in PREDICTIONS
+            for name in formatting.PREDICTIONS
         }
         for kind in kinds
     }
@@ -189,10 +182,8 @@ def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
     measured_s = predicted["measured_step_s"]
     lines = ["step: no two full mini-batches in a row ran under the first plan"] if absent else []
     if measured_s is not None:
-        kind = step_kind(predicted)
-        lines = [
-            f"step: {milliseconds(measured_s)} ms {kind} over {predicted['num_steps']:,} steps"
-        ]
+        took = f"{formatting.milliseconds(measured_s)} ms {step_kind(predicted)}"
+        lines = [f"step: {took} over {predicted['num_steps']:,} steps"]
     lines.append(f"by rates (of {predicted['source']}): {_predicted_step(predicted['by_rates'])}")
     rehearsed = predicted["rehearsed"]
     if absent or rehearsed is not None:
@@ -205,8 +196,8 @@ def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
         lines.append(f"noise floor: {_floor(predicted['noise_floor'])}")
     for kind, errors in (predicted["kinds"] or {}).items():
         line = ", ".join(
-            f"{words} {fine_percent(errors[name])}"
-            for name, words in PREDICTIONS.items()
+            f"{words} {formatting.fine_percent(errors[name])}"
+            for name, words in formatting.PREDICTIONS.items()
             if errors[name] is not None
         )
         if line:
@@ -217,7 +208,7 @@ def sentences(predicted: dict[str, Any], *, absent: bool = True) -> list[str]:
 def _rates(predicted: dict[str, Any]) -> str:
     """Return the origin of a prediction's rates: nominal, estimated or calibrated."""
     states = any(
-        device["kind"] not in _MEASURED_KINDS or device["figures"] != MEASURED
+        device["kind"] not in _MEASURED_KINDS or device["figures"] != formatting.MEASURED
         for device in predicted["devices"]
     )
     stated = " of the host, and those that accelerators state" if states else ""
@@ -230,8 +221,8 @@ def _rates(predicted: dict[str, Any]) -> str:
 
 
 def _predicted_step(step: dict[str, Any]) -> str:
-    error = "" if step["error"] is None else f", error {fine_percent(step['error'])}"
-    return f"{milliseconds(step['step_s'])} ms{error}"
+    error = "" if step["error"] is None else f", error {formatting.fine_percent(step['error'])}"
+    return f"{formatting.milliseconds(step['step_s'])} ms{error}"
 
 
 def _floor(noise: dict[str, Any] | None) -> str:

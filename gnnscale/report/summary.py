@@ -49,14 +49,12 @@ def summarize(
     ``mteps`` and ``nvtps`` are over all epochs.
 
     Args:
-        run: the run.
         status: ``completed``, ``interrupted`` or ``failed``, with the message ``error``.
         predicted: the result of ``prediction.compare``.
         first_step_s: seconds from the start of the command to the end of its first step.
         command: command line that repeats the run.
         started, ended: start and end of the training process's run, seconds since 1970.
     """
-    uncached = run.layout.uncached
     return {
         "status": status,
         "error": error,
@@ -86,12 +84,7 @@ def summarize(
         "step_bytes": _step_bytes(run),
         "network": network_figures(run),
         "cache": _cache(run),
-        "uncached": uncached
-        and {
-            "devices": uncached.num_devices,
-            "of": uncached.of_devices,
-            "reason": uncached.line,
-        },
+        "uncached": _uncached(run),
         "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},
     }
@@ -230,6 +223,14 @@ def _cache(run: TrainResult) -> dict[str, Any] | None:
         "measured": _measured(run.history[: plan.first_epochs]),
         "whole_run": _measured(run.history),
     }
+
+
+def _uncached(run: TrainResult) -> dict[str, Any] | None:
+    """Return the number of devices that cache nothing, and the reason; None: all cache."""
+    uncached = run.layout.uncached
+    if uncached is None:
+        return None
+    return {"devices": uncached.num_devices, "of": uncached.of_devices, "reason": uncached.line}
 
 
 def _utc(seconds: float | None) -> str | None:

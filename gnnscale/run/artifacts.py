@@ -81,7 +81,7 @@ def open_task(
 
 
 def _mark_training_edges(graph: Graph) -> Graph:
-    """Give ``graph`` another content hash than releases that made features of held-out edges too."""
+    """Give ``graph`` another hash than releases that made features of held-out edges too."""
     content = digest({"graph": graph.content, "rows": "made of training edges"})
     return replace(graph, origin=replace(graph.origin, content=content))
 
@@ -89,10 +89,7 @@ def _mark_training_edges(graph: Graph) -> Graph:
 def open_graph(
     inputs: TaskInputs, artifacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
 ) -> Graph:
-    """Return the graph of ``open_task``, without opening the task if possible.
-
-    Opening a task imports torch and the user's metrics, which the launching process does not need.
-    """
+    """Return the graph of ``open_task``, if possible without importing torch and user code."""
     if inputs.task.divides_edges:
         return open_task(inputs, artifacts, graph, seed=seed).graph
     graph, threads = graph_read(inputs, graph), inputs.num_threads
@@ -134,11 +131,7 @@ def reopen_artifact(
     open_path: Callable[[Path], T],
     content: Callable[[T], str | None] = attrgetter("content"),
 ) -> T | None:
-    """Open the artifact ``name``; None without such an artifact.
-
-    GraphError if it is damaged, or its hash, which ``content`` returns, has changed since the
-    launch.
-    """
+    """Open the artifact ``name``, or None; GraphError if its ``content`` hash has changed."""
     artifact = next((artifact for artifact in artifacts if artifact.name == name), None)
     if artifact is None:
         return None

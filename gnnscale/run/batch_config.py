@@ -71,10 +71,8 @@ def check_batches(config: BatchConfig) -> None:
 def _check_rows_are_whole(option: str, config: BatchConfig) -> None:
     """Refuse caches if the partitioner divides the features by columns."""
     if config.partitioner.divides == "columns":
-        raise ConfigError(
-            f"{option}: expected partitioner=none, got partitioner={config.partitioner.algorithm}, "
-            "which divides the features by columns and aggregates them on the host"
-        )
+        why = "which divides the features by columns and aggregates them on the host"
+        raise _is_partitioned(config, option, why)
 
 
 def _check_partitioner(config: BatchConfig) -> None:
@@ -111,6 +109,12 @@ def _check_columns(config: BatchConfig, devices: Sequence[Device]) -> None:
                 "or GPUs only, each another card and with features=device or auto, got "
                 f"{device.label}, which trains its own weights or aggregates on the device"
             )
+
+
+def _is_partitioned(config: BatchConfig, option: str, why: str) -> ConfigError:
+    """Return the error of a partitioner with ``option``."""
+    algorithm = config.partitioner.algorithm
+    return ConfigError(f"{option}: expected partitioner=none, got partitioner={algorithm}, {why}")
 
 
 def _drops_inputs(config: BatchConfig, option: str, why: str) -> ConfigError:

@@ -1,13 +1,12 @@
 """Observers of a run: construction of loggers and custom observers, and delivery of events."""
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gnnscale.core import (
     ConfigError,
-    StructArray,
     UserError,
     explain,
     one_line,
@@ -17,12 +16,9 @@ from gnnscale.core.config.user_code import load_named, name_of_code
 from gnnscale.run.inputs import ReportOptions
 from gnnscale.run.loggers import LOGGER_CLASSES
 from gnnscale.run.records import (
-    EpochRecord,
     Observer,
     RunObserver,
-    StepRecord,
     StopTraining,
-    TrainResult,
 )
 
 #: Prefix of the labels of loggers.
@@ -52,11 +48,7 @@ def open_observers(
     options: Mapping[str, Any],
     observers: Sequence[Observer] = (),
 ) -> dict[str, Observer]:
-    """Return the loggers and custom observers of a run by their labels in errors.
-
-    They write nothing before the run has started. ConfigError if a logger is not installed, or a
-    custom observer cannot be created.
-    """
+    """Return loggers and custom observers by their labels in errors; ConfigError if one fails."""
     by_label: dict[str, Observer] = {}
     for name, enabled in requested.loggers.items():
         if enabled:
@@ -79,6 +71,15 @@ def open_observers(
     return by_label
 
 
+def _forwarder(event: str) -> Callable[..., None]:
+    """Return the method that notifies all observers of ``event``."""
+
+    def notify(self: "Observers", *content: Any) -> None:
+        self._notify(event, *content)
+
+    return notify
+
+
 class Observers(RunObserver):
     """Observer that forwards each event to all observers of a run in order.
 
@@ -98,29 +99,12 @@ class Observers(RunObserver):
         """Whether an observer has raised ``StopTraining``."""
         return self.stop_reason is not None
 
-    def started(self, run: TrainResult) -> None:
-        """Notify all observers."""
-        self._notify("started", run)
-
-    def stepped(self, record: StepRecord) -> None:
-        """Notify all observers."""
-        self._notify("stepped", record)
-
-    def traced(self, spans: StructArray) -> None:
-        """Notify all observers."""
-        self._notify("traced", spans)
-
-    def trained(self) -> None:
-        """Notify all observers."""
-        self._notify("trained")
-
-    def finished_epoch(self, record: EpochRecord) -> None:
-        """Notify all observers."""
-        self._notify("finished_epoch", record)
-
-    def finished(self, run: TrainResult) -> None:
-        """Notify all observers."""
-        self._notify("finished", run)
+    started = _forwarder("started")
+    stepped = _forwarder("stepped")
+    traced = _forwarder("traced")
+    trained = _forwarder("trained")
+    finished_epoch = _forwarder("finished_epoch")
+    finished = _forwarder("finished")
 
     def close(self) -> None:
         """Close all observers, and raise the ObserverError of the first failure."""

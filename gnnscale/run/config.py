@@ -1,12 +1,14 @@
 """Options of a training run, as dataclasses that validate their values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from gnnscale.backend.exchange import ExchangeConfig
 from gnnscale.core import QUALITY, ConfigError, check_choice, usable_cores
+from gnnscale.core.config import untrusted
+from gnnscale.core.config.typed import typed
 from gnnscale.core.config.untrusted import names
 from gnnscale.core.config.user_code import check_name, is_name, short_name
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
@@ -14,13 +16,20 @@ from gnnscale.nn import losses
 from gnnscale.nn.optim import OptimizerConfig
 from gnnscale.partition import PartitionerConfig
 from gnnscale.planner import Device
-from gnnscale.run.batch_config import BatchConfig, _check_rows_are_whole, _drops_inputs
+from gnnscale.run.batch_config import (
+    BatchConfig,
+    _check_rows_are_whole,
+    _drops_inputs,
+    _is_partitioned,
+)
 from gnnscale.run.inputs import EvaluationOptions, ReportOptions, TaskInputs
 from gnnscale.run.tasks import TaskConfig, VertexPrediction
 from gnnscale.sampling import NeighborSampling, SamplerConfig, without_last_hop
 
 #: Loggers of a run in addition to its own files.
 LOGGERS = ("csv", "tensorboard", "mlflow", "wandb")
+#: Beginning of errors of options that do not support caches.
+_NO_CACHES = "expected cache_planner=none and cache_plan=null, got caches, which"
 #: Addresses of the loggers that write outside of the run directory.
 _LOGGER_ADDRESSES = {"mlflow": "mlflow://MLFLOW_TRACKING_URI", "wandb": "wandb://WANDB_BASE_URL"}
 
@@ -134,9 +143,8 @@ class RunConfig(BatchConfig):
     @property
     def has_caches(self) -> bool:
         """Whether the options request caches and a device supports one."""
-        return self.requests_caches and any(
-            device.holds_cache for device in self.device_plan.parsed()
-        )
+        devices = self.device_plan.parsed() if self.requests_caches else ()
+        return any(device.holds_cache for device in devices)
 
     @property
     def requests_caches(self) -> bool:
@@ -176,11 +184,9 @@ def check_run(config: RunConfig) -> None:
         _check_edge_task(config)
     _check_sampler(config)
     _check_loss(config)
-    if config.optimizer.warmup_epochs >= config.epochs:
-        raise ConfigError(
-            f"optimizer.warmup_epochs={config.optimizer.warmup_epochs}: expected less than "
-            f"epochs={config.epochs}"
-        )
+    warmup, epochs = config.optimizer.warmup_epochs, config.epochs
+    if warmup >= epochs:
+        raise ConfigError(f"optimizer.warmup_epochs={warmup}: expected less than epochs={epochs}")
     _check_caches(config)
     _check_features(config)
     if config.runtime.compute_dtype != "float32" and not config.model.takes_bfloat16:
@@ -203,9 +209,9 @@ def _check_link_metrics(config: RunConfig) -> None:
             "measured by ranks"
         )
     if not isinstance(config.loss, losses.AutoLoss):
+        loss = type(config.loss).__name__
         raise ConfigError(
-            f"loss: expected auto with task=links, which has its own loss, got "
-            f"{type(config.loss).__name__}"
+            f"loss: expected auto with task=links, which has its own loss, got {loss}"
         )
 
 
@@ -219,15 +225,9 @@ def _check_edge_task(config: RunConfig) -> None:
             f"{config.model.name}"
         )
     if config.partitioner.divides != "nothing":
-        raise ConfigError(
-            f"{option}: expected partitioner=none, got partitioner={config.partitioner.algorithm}, "
-            "which divides training vertices"
-        )
+        raise _is_partitioned(config, option, "which divides training vertices")
     if config.requests_caches:
-        raise ConfigError(
-            f"{option}: expected cache_planner=none and cache_plan=null, got caches, which are "
-            "planned for training vertices"
-        )
+        raise ConfigError(f"{option}: {_NO_CACHES} are planned for training vertices")
     if divides and config.features.preaggregates:
         raise ConfigError(
             "features=preaggregated: expected features=host with task=links, which leaves out the "
@@ -244,7 +244,8 @@ def _check_edge_task(config: RunConfig) -> None:
 
 def _check_sampler(config: RunConfig) -> None:
     """Refuse a sampler that a sampling device does not implement, or topology on the disk."""
-    for device in config.device_plan.parsed():
+    devices = config.device_plan.parsed()
+    for device in devices:
         if not isinstance(config.sampler, device.samplers):
             supported = ", ".join(sampler.__name__ for sampler in device.samplers)
             raise ConfigError(
@@ -252,7 +253,6 @@ def _check_sampler(config: RunConfig) -> None:
                 f"got {type(config.sampler).__name__}; device_plan=cpu supports all samplers"
             )
     if isinstance(config.sampler, NeighborSampling) and config.sampler.memory_bytes is not None:
-        devices = config.device_plan.parsed()
         problem = lists_problem(devices, requests_caches=config.requests_caches)
         if problem is not None:
             raise ConfigError(f"sampler.memory_bytes={config.sampler.memory_bytes}: {problem}")
@@ -297,10 +297,8 @@ def _check_features(config: RunConfig) -> None:
     if features.preaggregates:
         _check_preaggregates(config)
     if features.replaces and config.partitioner.divides == "columns":
-        raise ConfigError(
-            f"features={features.name}: expected partitioner=none, got partitioner="
-            f"{config.partitioner.algorithm}, which divides the graph's own features"
-        )
+        option = f"features={features.name}"
+        raise _is_partitioned(config, option, "which divides the graph's own features")
     if features.learns:
         _check_learned(config)
     if features.reads_disk or features.divided:
@@ -331,15 +329,9 @@ def _check_preaggregates(config: RunConfig) -> None:
             "model.aggregator=mean have one"
         )
     if config.partitioner.divides == "columns":
-        raise ConfigError(
-            f"{option}: expected partitioner=none, got partitioner={config.partitioner.algorithm}, "
-            "whose devices aggregate columns of the features"
-        )
+        raise _is_partitioned(config, option, "whose devices aggregate columns of the features")
     if config.requests_caches:
-        raise ConfigError(
-            f"{option}: expected cache_planner=none and cache_plan=null, got caches, which hold "
-            "rows before aggregation"
-        )
+        raise ConfigError(f"{option}: {_NO_CACHES} hold rows before aggregation")
     for device in config.device_plan.parsed():
         if not device.takes_aggregated:
             raise ConfigError(
@@ -349,10 +341,7 @@ def _check_preaggregates(config: RunConfig) -> None:
 
 
 def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> str | None:
-    """Return why the run cannot keep part of the feature rows out of host memory; None if it can.
-
-    The reason continues an error that begins with ``features=NAME: ``.
-    """
+    """Return the end of an error if all feature rows must be in host memory, or None."""
     for device in devices:
         if device.loads or device.holds_rows:
             return (
@@ -368,10 +357,7 @@ def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> s
 
 
 def lists_problem(devices: Sequence[Device], *, requests_caches: bool) -> str | None:
-    """Return why the run cannot read adjacency lists from the disk; None if it can.
-
-    The reason continues an error that begins with ``sampler.memory_bytes=VALUE: ``.
-    """
+    """Return the end of an error if adjacency lists must be in memory, or None."""
     for device in devices:
         if device.samples:
             return (
@@ -379,10 +365,7 @@ def lists_problem(devices: Sequence[Device], *, requests_caches: bool) -> str | 
                 f"{device.label}, which samples adjacency lists in memory"
             )
     if requests_caches:
-        return (
-            "expected cache_planner=none and cache_plan=null, got caches, which are planned with "
-            "adjacency lists in memory"
-        )
+        return f"{_NO_CACHES} are planned with adjacency lists in memory"
     return None
 
 
@@ -396,10 +379,7 @@ def _check_learned(config: RunConfig) -> None:
             f"{', '.join(accelerators)}; device_plan=cpu_x2 is an example"
         )
     if config.partitioner.divides != "nothing":
-        raise ConfigError(
-            f"{option}: expected partitioner=none, got partitioner={config.partitioner.algorithm}, "
-            "which divides the graph among devices"
-        )
+        raise _is_partitioned(config, option, "which divides the graph among devices")
     if config.exchange is not None:
         raise ConfigError(
             f"{option}: expected exchange=null, got an exchange, which sends rows that do not "
@@ -416,3 +396,21 @@ def _check_learned(config: RunConfig) -> None:
             f"runtime.clip_norm={runtime.clip_norm}: expected null with {option}, whose gradients "
             "are no part of the norm"
         )
+
+
+def parse_run_options(options: Any) -> RunConfig:
+    """Return the checked options of a run; ConfigError names the first wrong one.
+
+    ``options`` is a mapping, or a configuration of OmegaConf.
+    """
+    return typed(options, RunConfig)
+
+
+def run_option_names() -> frozenset[str]:
+    """Return the names of the options of a run and of their groups."""
+    return frozenset(option.name for option in fields(RunConfig))
+
+
+def check_stored_options(values: dict[str, Any], **checks: Any) -> None:
+    """Check the options in an untrusted run directory, see ``untrusted.check_run_options``."""
+    untrusted.check_run_options(values, RunConfig, **checks)

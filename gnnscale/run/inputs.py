@@ -113,16 +113,7 @@ def check_feature_dtype(inputs: TaskInputs, partitioner: PartitionerConfig, dtyp
 
 
 def check_copies(features: LearnedFeaturesConfig, num_vertices: int, *, num_processes: int) -> None:
-    """Refuse learned rows that exceed the memory of this machine.
-
-    Args:
-        features: options of the learned rows.
-        num_vertices: vertices of the graph.
-        num_processes: processes of this machine, each with a copy of the rows.
-
-    Raises:
-        ConfigError: the copies do not fit.
-    """
+    """Raise ConfigError if a copy of the learned rows per process exceeds this machine's memory."""
     _check_memory(features.dim, num_vertices, tables=features.tables, num_processes=num_processes)
 
 
@@ -190,11 +181,7 @@ def _check_edge_features(inputs: TaskInputs) -> None:
 
 
 def describe_use(inputs: TaskInputs, graph: Graph) -> str | None:
-    """Return a line of the log about the use of edge features.
-
-    Returns:
-        None if edges have no features, or the options disable them.
-    """
+    """Return a line of the log about edge features; None without them."""
     model, count = inputs.model, graph.num_edge_features
     if not count or model.edge_features is False:
         return None

@@ -26,10 +26,7 @@ class DeviceTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochSums:
-    """Sums over all devices of an unfinished epoch, from which a resumed run completes its record.
-
-    An epoch without a finished step has no sums.
-    """
+    """Sums over all devices of an epoch with a finished step, for the record of a resumed run."""
 
     num_batches: Positive
     num_seeds: Positive
@@ -38,8 +35,7 @@ class EpochSums:
     loss: float  #: summed over the seeds
     #: seconds since the epoch began, without the time between stop and resumption
     seconds: Annotated[float, msgspec.Meta(gt=0)]
-    #: sums of each device; empty if the run resumed with different devices
-    devices: tuple[DeviceTotals, ...] = ()
+    devices: tuple[DeviceTotals, ...] = ()  #: empty if resumed with different devices
     #: metrics of this worker's device; a checkpoint stores them in ``workers``
     counters: dict[str, float] = field(default_factory=dict)
 
@@ -79,13 +75,11 @@ class DeviceEpoch:
     kind: str  #: kind in the device plan, such as ``cpu`` or ``emulated``
     figures: str  #: kind of its results, ``Device.figures``: measured, emulated, estimated
     batch_share: float  #: mean share of a mini-batch's seeds, 0 to 1
-    #: host threads of ``sample``, ``load``, ``propagate`` at the end of the epoch
-    threads: dict[str, int]
+    threads: dict[str, int]  #: host threads of ``sample``, ``load``, ``propagate`` at the end
     #: seconds in each stage; None for a stage that the device does not have
     stage_times_s: dict[str, float | None]
     traffic: Traffic  #: bytes that its slices moved
-    #: bytes of its mini-batches over its link; None without a link
-    host_to_device_bytes: int | None
+    host_to_device_bytes: int | None  #: bytes of its mini-batches over its link, if any
     peak_rss_bytes: int  #: largest resident set of its worker process so far
     #: current proportional set of the process, in which a page shared by n workers counts as 1/n;
     #: None if the system does not report it
@@ -194,8 +188,7 @@ class TrainResult:
     model: str  #: name of the model's options class
     seed: int
     layout: RunLayout  #: device plan, partition and caches
-    #: names of the metrics of validation and test; the first selects the best epoch
-    measures: tuple[str, ...]
+    measures: tuple[str, ...]  #: names of the metrics; the first selects the best epoch
     ceiling: float | None  #: best test accuracy that the graph's generator allows; None if unknown
     history: Sequence[EpochRecord]  #: records of all epochs, with the epochs before a resumption
     graph: GraphStats | None = None  #: sizes of the graph and its split; None if unknown
@@ -203,8 +196,7 @@ class TrainResult:
     #: the test
     test_metrics: dict[str, float | None] = field(default_factory=dict)
     test_classes: ClassCounts | None = None  #: test counts per class; None without classes
-    #: whether patience or an observer ended training before the last epoch
-    stopped_early: bool = False
+    stopped_early: bool = False  #: whether patience or an observer ended training early
     steps_per_epoch: int | None = None  #: steps of an epoch; None before a run has begun
     steps_done: int = 0  #: steps over all epochs, with the epochs before a resumption
 
@@ -241,10 +233,7 @@ class TrainResult:
         return {} if best is None else self.history[best - 1].valid_metrics
 
     def epochs_of(self, rank: int) -> dict[int, DeviceEpoch]:
-        """Return the records of the device at ``rank``, by epoch.
-
-        Epochs before a resumption in which another device had this rank are skipped.
-        """
+        """Return the records of the device at ``rank`` by epoch, except those of another device."""
         device = self.plan.shares[rank].device
         records = ((e.epoch, e.devices[rank]) for e in self.history if rank < len(e.devices))
         return {
@@ -255,10 +244,7 @@ class TrainResult:
 
 
 def best_epoch(history: Sequence[EpochRecord], metric: str) -> int | None:
-    """Return the first epoch, from 1, with the best validation metric.
-
-    It is the last epoch if no epoch was validated, and None without epochs.
-    """
+    """Return the first epoch, from 1, with the best validation metric; the last one without any."""
     return best_number([record.valid_metric for record in history], metric)
 
 
@@ -327,6 +313,5 @@ class Observer:
 class RunObserver(Observer):
     """Base of the observer that forwards events to all observers of a run."""
 
-    #: whether an observer may end training, so that every epoch waits for the observers
-    may_stop: bool = False
+    may_stop: bool = False  #: whether an observer may end training: epochs wait for it
     stop_requested: bool = False  #: whether an observer has requested the end of training

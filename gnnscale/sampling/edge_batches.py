@@ -228,8 +228,7 @@ def edge_links(
 ) -> tuple[IntArray, Links]:
     """Return the distinct ends ``[m]`` of edges, ascending, and the edges by position among them.
 
-    ``ends`` are ``[n, 2]``, or ``[n, 1 + k]`` with k negatives. ``rows`` ``[n]`` are the rows of
-    the edges in ``features`` and labels. None: the edges have none.
+    ``ends`` are ``[n, 2]``, or ``[n, 1 + k]`` with negatives; ``rows`` index ``features``.
     """
     vertices, inverse = np.unique(ends, return_inverse=True)
     positions = inverse.reshape(ends.shape).astype(np.int32)

@@ -29,18 +29,15 @@ class Block:
     #: ``[num_edges]`` float32, 1 / (probability that the edge was kept), or None if every neighbor
     #: of a vertex was equally likely (neighbor sampling)
     importance: Float32Array | None = None
-    #: ``[num_edges]`` the sources as global vertex ids, if the sampler returns them: readers of
-    #: input features then need no look-up of local ids
+    #: ``[num_edges]`` sources as global vertex ids, if sampled: they save look-ups of local ids
     edge_vertices: IntArray | None = None
     #: ``[num_edges]`` float32 edge weights, if the graph has weights and sampling did not use them
     edge_weights: Float32Array | None = None
-    #: ``[num_src]`` float32 sums of the weights of all in-edges in the whole graph, if it has
-    #: weights
+    #: ``[num_src]`` float32 sums of the weights of all in-edges in the whole graph, if any
     weight_sums: Float32Array | None = None
     #: ``[num_edges]`` uint32 rows of the graph's ``edge_features``, if it has such
     edge_rows: UInt32Array | None = None
-    #: ``[num_edges, num_edge_features]`` float32, these rows once they are loaded, for a model that
-    #: reads them
+    #: ``[num_edges, num_edge_features]`` float32 edge features, once a model's step loads them
     edge_attr: Float32Array | None = None
 
     @property
@@ -75,8 +72,7 @@ class Links:
     destinations: Int32Array
     #: ``[n]`` rows of the edges' labels. None: edges are told from negatives
     rows: IntArray | None = None
-    #: ``[n, num_edge_features]`` float32 features of edges whose labels are predicted. None: no
-    #: features
+    #: ``[n, num_edge_features]`` float32 features of labeled edges. None: no features
     features: Float32Array | None = None
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gnnscale.run.checkpoint import LAST
 from gnnscale.run.checkpoint.reader import SavedRun, WorkerPart, not_of_this_run
+from gnnscale.run.checkpoint.resume import epochs_before
 from gnnscale.run.history import History
 from gnnscale.run.records import EpochRecord, EpochSums, best_epoch, best_number
 from gnnscale.training.drm.rebalancer import RebalancerState
@@ -18,13 +19,9 @@ _FIRST_WAIT_S = 1.0
 
 
 def resume(state: TrainState) -> SavedRun | None:
-    """Restore the state of the last checkpoint; every worker calls this.
+    """Restore the state of the last checkpoint, if any; every worker calls this.
 
-    Returns:
-        The checkpoint. None: the run stopped before its first checkpoint.
-
-    Raises:
-        ConfigError: the checkpoint is damaged, or of another run.
+    ConfigError if the checkpoint is damaged, or of another run.
     """
     learning, progress = state.learning, state.progress
     optimizer = learning.full_optimizer()
@@ -38,7 +35,7 @@ def resume(state: TrainState) -> SavedRun | None:
     if saved.sums is not None:
         _resume_inside(state, saved, saved.sums)
     if state.group.is_rank0:
-        records, progress.unvalidated = state.checkpoint.epochs_before(saved)
+        records, progress.unvalidated = epochs_before(state.checkpoint.directory, saved)
         progress.history = History(records)
         best = best_epoch(records, state.metric)
         if saved.sums is None and best == saved.epoch:
@@ -51,11 +48,8 @@ def resume(state: TrainState) -> SavedRun | None:
 
 
 def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
-    """Restore this worker's part of an interrupted epoch.
-
-    With another device plan, only the totals over all devices are restored.
-    """
-    options = state.checkpoint.options
+    """Restore this worker's part of an interrupted epoch; under another plan, only totals."""
+    options = state.checkpoint.run.options
     if saved.config.get("device_plan") != options.get("device_plan"):
         state.progress.resumed = replace(sums, devices=())
         return
@@ -71,14 +65,10 @@ def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
 
 
 def restore_management(state: TrainState, saved: SavedRun) -> RebalancerState:
-    """Return the state of resource management in the checkpoint.
-
-    Raises:
-        ConfigError: the state does not fit the plan.
-    """
-    values = saved.management_for(state.checkpoint.options)
+    """Return the state of resource management in the checkpoint; ConfigError if it does not fit."""
+    values = saved.management_for(state.checkpoint.run.options)
     if values is None:
-        if state.group.is_rank0 and saved.plan_for(state.checkpoint.options) is not None:
+        if state.group.is_rank0 and saved.plan_for(state.checkpoint.run.options) is not None:
             log.info("resume: the checkpoint has no resource management, which begins anew")
         return RebalancerState()
     try:
@@ -88,10 +78,7 @@ def restore_management(state: TrainState, saved: SavedRun) -> RebalancerState:
 
 
 def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
-    """Start to write a checkpoint after the current step; every worker calls this.
-
-    The stages of later steps continue while the checkpoint is written.
-    """
+    """Start to write a checkpoint after the current step; every worker calls this."""
     state.step.copy_state()
     state.learning.join()
     part = WorkerPart(
@@ -105,12 +92,9 @@ def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
 
 
 def save_after_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> None:
-    """Start to write the checkpoint after an epoch if it is due, on rank 0.
+    """Start to write the checkpoint after an epoch if it is due, on rank 0, with a full model.
 
-    Args:
-        state: state of the run, with an up-to-date full model.
-        trained: record of the epoch, which is not validated yet.
-        last: whether this is the last epoch: its checkpoint is always written, and waited for.
+    ``trained`` is not validated yet. The ``last`` epoch's is always written, and waited for.
     """
     state.checkpoint.check()
     if last:
@@ -122,9 +106,7 @@ def save_after_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> 
 def keep_best(state: TrainState, trained: EpochRecord) -> None:
     """Keep the weights if they are the best so far, and save them with the checkpoint, on rank 0.
 
-    Args:
-        state: state of the run, whose last epoch in ``history`` is validated.
-        trained: record of this epoch before its validation.
+    The last epoch in ``history`` is validated; ``trained`` is its record before validation.
     """
     progress = state.progress
     best = best_number(progress.metrics, state.metric)
@@ -159,14 +141,7 @@ def _save(
     *,
     validated: bool = False,
 ) -> None:
-    """Start to write a checkpoint.
-
-    Args:
-        trained: record of the epoch that has ended; None: inside an epoch.
-        sums: totals of the epoch so far; None: after an epoch.
-        workers: packed parts of all workers; empty after an epoch.
-        validated: whether ``history`` ends with this epoch, already validated.
-    """
+    """Start to write a checkpoint: after ``trained``, validated or not, or inside an epoch."""
     if state.checkpoint.runtime.checkpoint:
         progress, step = state.progress, state.progress.steps_done
         state.checkpoint.save(

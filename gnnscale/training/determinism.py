@@ -27,8 +27,8 @@ def fix_instruction_set() -> None:
     """Limit torch to AVX2 on processors with AVX-512, which sums in another order.
 
     Call it before torch's first operation; otherwise a warning is logged. Kernels of gnnscale give
-    the same bits with every instruction set. Two limits remain: a processor without AVX2 keeps its
-    instruction set, and oneMKL multiplies differently on Intel and AMD processors.
+    the same bits with every instruction set. A processor without AVX2 keeps its instruction set,
+    and oneMKL multiplies differently on Intel and AMD processors.
     """
     if supported_simd_level() == "baseline":
         return
@@ -68,15 +68,9 @@ def repeatable_operations(enabled: bool) -> Iterator[None]:
 def check_equal_values(
     group: Group, values: Mapping[str, Any], *, ignore: Sequence[str] = ()
 ) -> None:
-    """Raise in all processes if the ``values`` of any process differ from rank 0's.
+    """Raise ConfigError in all processes if the ``values`` of any process differ from rank 0's.
 
-    Args:
-        group: the processes to compare.
-        values: plain values by name, possibly nested.
-        ignore: dotted names of values that may differ.
-
-    Raises:
-        ConfigError: names the first value that differs, its process and its machine.
+    ``values`` are plain, by name, possibly nested; ``ignore`` has dotted names that may differ.
     """
     if group.size == 1:
         return

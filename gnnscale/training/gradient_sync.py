@@ -24,10 +24,8 @@ def sum_embedding_gradients(rows: LearnedEmbedding, group: Group) -> None:
     """Sum the gradients of learned embeddings over all devices, once a step.
 
     Every process calls this, and sends its vertices and their gradients, ``[n, dim]`` float32, to
-    all others. Sums are in the order of ranks, so that all tables stay equal bit for bit.
-
-    Args:
-        rows: learned embeddings, with this device's gradient, or None without seeds.
+    all others; without seeds it has none. Sums are in the order of ranks, so that all tables stay
+    equal bit for bit.
     """
     dtype = vertex_dtype(len(rows.weight))
     if rows.gradient is None:
@@ -43,11 +41,8 @@ def sum_embedding_gradients(rows: LearnedEmbedding, group: Group) -> None:
 def sum_by_vertex(vertices: Tensor, gradients: Tensor) -> tuple[Array, RowSums]:
     """Return the distinct ``vertices``, ascending, and the sum of each vertex's gradients.
 
-    For vertices [7, 3, 7] and gradients [g0, g1, g2] the result is [3, 7] and [g1, g0 + g2].
-
-    Args:
-        vertices: ``[n]`` ids.
-        gradients: ``[n, dim]`` float32; gradients of a vertex are summed in this order.
+    For vertices [7, 3, 7] and gradients [g0, g1, g2], ``[n, dim]`` float32, the result is [3, 7]
+    and [g1, g0 + g2], summed in this order.
     """
     ids = vertices.numpy()
     order = np.argsort(ids, kind="stable")
@@ -66,11 +61,7 @@ def sum_by_vertex(vertices: Tensor, gradients: Tensor) -> tuple[Array, RowSums]:
 
 
 def _all_gather_rows(parts: Sequence[Tensor], group: Group) -> list[Tensor]:
-    """Return the rows of all processes, in the order of ranks, for each tensor of ``parts``.
-
-    Args:
-        parts: tensors with equal numbers of rows, which may differ between processes.
-    """
+    """Return the rows of all processes, whose numbers may differ, for each tensor of ``parts``."""
     counts = torch.empty(group.size, 1, dtype=torch.int64)
     group.all_gather_into(counts, torch.tensor([len(parts[0])]))
     lengths = counts.flatten().tolist()
@@ -96,18 +87,15 @@ def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) 
 
         mean = Σ n_d m_d / Σ n_d,    variance = Σ n_d (v_d + m_d²) / Σ n_d - mean².
 
-    Any other floating-point buffer becomes its mean over devices, weighted by n_d. A device without
-    rows has no weight. If every device has the same fraction of the rows in every step, this mean
-    equals the running mean of a single process. Integer buffers are unchanged.
+    Any other floating-point buffer becomes its mean over devices, weighted by n_d. If every device
+    has the same fraction of the rows in every step, this mean equals the running mean of a single
+    process. Integer buffers are unchanged. The result is whether any buffer was combined.
 
     Args:
         model: has its layers in ``layers``, and the normalizations after them in ``norms``, as in
             ``GNN``.
         rows: number of rows by layer that this device's statistics counted since the last call; 0
             if missing.
-
-    Returns:
-        Whether any buffer was combined.
     """
     statistics = list(_statistics(model))
     if not statistics or group.size == 1:
@@ -134,10 +122,7 @@ def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) 
 
 
 def batch_norm_layers(model: nn.Module) -> frozenset[int]:
-    """Return the layers with batch normalization, whose statistics skip slices of one row.
-
-    ``combine_statistics`` does not count such slices. See ``GNN.normalise``.
-    """
+    """Return the layers whose statistics skip slices of one row, see ``GNN.normalise``."""
     norms = getattr(model, "norms", ())
     return frozenset(index for index, norm in enumerate(norms) if isinstance(norm, _BatchNorm))
 
@@ -190,8 +175,7 @@ class StepTotals:
     loss: float  #: mean over the mini-batch's seeds
     num_edges: int  #: over all layers and devices
     num_vertices: int  #: over all layers and devices
-    #: each device's stage times in seconds; ``sync`` is of the previous step
-    stages: tuple[StageTimes, ...]
+    stages: tuple[StageTimes, ...]  #: of each device, in seconds; ``sync``: of the last step
     traffic: tuple[Traffic, ...]  #: bytes that each device moved
     #: each device's stage times by counted work; None: work is not counted
     counted: tuple[StageTimes, ...] | None = None
@@ -202,7 +186,7 @@ class StepTotals:
         cls,
         outcome: BatchOutcome | None,
         stages: StageTimes,
-        counted: tuple[StageTimes] | None,
+        counted: StageTimes | None,
         *,
         checkpoint: bool,
     ) -> StepTotals:
@@ -213,7 +197,7 @@ class StepTotals:
             num_vertices=outcome.num_vertices if outcome else 0,
             stages=(stages,),
             traffic=(outcome.traffic if outcome else NO_TRAFFIC,),
-            counted=counted,
+            counted=None if counted is None else (counted,),
             checkpoint=checkpoint,
         )
 
@@ -269,11 +253,7 @@ class StepControl:
             row[len(STAGES) : -len(STAGES)] = np.ravel(np.divmod(np.array(counts, np.int64), _HALF))
 
     def read(self, *, counts: bool) -> StepTotals:
-        """Return the totals after the all-reduce.
-
-        Args:
-            counts: whether work is counted.
-        """
+        """Return the totals after the all-reduce; ``counts``: with the times of counted work."""
         control: Float32Array = self.values.numpy()
         rows = control[_SHARED:].reshape(self._group.size, _ROW)
         halves = rows[:, len(STAGES) : -len(STAGES)].astype(np.int64).reshape(-1, 2, _NUM_COUNTS)
@@ -294,24 +274,22 @@ class Synchronizer:
     """All-reduce of gradients in one flat bucket, with the control data of every device.
 
     The loss of each slice is weighted by its fraction of the mini-batch's seeds, so that the sum of
-    gradients is the gradient of the mean loss over all seeds. Every process gets the same sums, and
-    makes the same decisions about later steps without a message.
+    gradients is the gradient of the mean loss over all seeds. Every process gets equal sums, and
+    makes equal decisions about later steps without a message.
 
     A bucket in host memory contains the control data as well (loss, counts, stage times, traffic,
-    checkpoint flag), so that a step takes one all-reduce. A bucket on devices, summed by the
-    devices' collective library, has its control data in host memory. Gradients of learned
-    embeddings follow separately. Parameters that are not shared (P3) are not summed.
+    checkpoint flag): a step takes one all-reduce. A bucket on devices, summed by their collective
+    library, has its control data in host memory. Gradients of learned embeddings follow separately.
+    Parameters that are not shared (P3) are not summed.
     """
 
     def __init__(
         self, model: TrainableModel, backend: Backend, group: Group, *, own_collective: bool = False
     ) -> None:
-        """Lay out the bucket.
+        """Lay out the bucket for the ``model`` that this device trains.
 
-        Args:
-            model: the model that this device trains.
-            own_collective: whether the bucket is in device memory. ``Device.collective``, equal for
-                all devices, then names the library that sums it.
+        ``own_collective``: it is in device memory, and ``Device.collective``, equal for all
+        devices, names the library that sums it.
         """
         self._model = model
         self._backend = backend
@@ -350,10 +328,7 @@ class Synchronizer:
         """
         self._backend.copy_gradients(self._gradients)
         if self._group.size == 1:
-            counted_times = None if counted is None else (counted,)
-            totals = StepTotals.of_single_device(
-                outcome, stages, counted_times, checkpoint=checkpoint
-            )
+            totals = StepTotals.of_single_device(outcome, stages, counted, checkpoint=checkpoint)
         else:
             self._control.write(outcome, stages, counted or StageTimes(), checkpoint=checkpoint)
             if self._own_collective:
@@ -369,11 +344,7 @@ class Synchronizer:
         return totals
 
     def clip_gradients(self, max_norm: float) -> None:
-        """Scale all gradients down to a global L2 norm of ``max_norm``.
-
-        Gradients that are not shared (P3) are slices of a gradient over all devices; their squares
-        are summed.
-        """
+        """Scale all gradients down to a global L2 norm of ``max_norm``, also over slices (P3)."""
         parameters = list(self._model.parameters())
         shared = {id(parameter) for parameter in self._parameters}
         if len(shared) == len(parameters):

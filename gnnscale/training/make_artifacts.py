@@ -1,8 +1,4 @@
-"""Artifacts of a run, made by the launching process before any worker starts.
-
-An interrupted preparation thus cleans up after itself, and shows progress in the user's terminal.
-Workers open the artifacts, and check that their content is unchanged.
-"""
+"""Artifacts of a run, made by the launching process in sight of the user, before workers."""
 
 from __future__ import annotations
 
@@ -30,20 +26,14 @@ from gnnscale.run.artifacts import (
 )
 from gnnscale.run.batch_config import BatchConfig
 from gnnscale.run.config import RunConfig
-from gnnscale.run.inputs import (
-    check_copies,
-    check_feature_dtype,
-    check_features,
-)
+from gnnscale.run.inputs import check_copies, check_feature_dtype, check_features
 
 
 def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:
     """Make the graph store of a run and the artifacts derived from it, if missing.
 
-    Raises:
-        GraphError: an artifact cannot be made, or is damaged.
-        ConfigError: the options do not allow the graph to be partitioned or the caches to be
-            planned, or rows are sharded over machines and this process launches all workers on one.
+    GraphError if one cannot be made, or is damaged. ConfigError if the graph cannot be partitioned
+    or the caches planned, or rows are sharded over machines and this process launches all workers.
     """
     if isinstance(config.features, SharedFeaturesConfig):
         raise config.features.refused()
@@ -60,14 +50,7 @@ def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:
 
 
 def make_graph_artifacts(config: RunConfig, graph: Graph) -> tuple[RunArtifact, ...]:
-    """Make the partition, edge split, cache plan and preaggregated rows of a run, if missing.
-
-    Args:
-        graph: the graph as stored.
-
-    Raises:
-        GraphError, ConfigError: as in ``make_artifacts``.
-    """
+    """Make the partition, edge split, cache plan and preaggregated rows of a run, if missing."""
     check_features(config.features, graph)
     links = make_links(config.task_inputs, graph)
     artifacts = [] if links is None else [links]
@@ -116,15 +99,10 @@ def divide(config: BatchConfig, graph: Graph) -> RunArtifact:
 def share_graph(
     config: RunConfig, artifacts: Sequence[RunArtifact]
 ) -> tuple[list[SharedMemory], list[RunArtifact]]:
-    """Copy the arrays that GPUs read from the host into shared memory.
+    """Copy the arrays that GPUs read from the host into shared memory, or raise ConfigError.
 
-    Nothing is copied if the plan has no GPU, or if the GPUs hold the graph in their own memory.
-
-    Returns:
-        The shared memory, which workers can open while it exists, and artifacts that name it.
-
-    Raises:
-        ConfigError: the shared memory does not fit.
+    Returned are the shared memory, which workers can open while it exists, and artifacts that name
+    it; nothing without GPUs, or if they hold the graph in their own memory.
     """
     gpus = [device for device in config.device_plan.parsed() if isinstance(device, Cuda)]
     if not gpus:

@@ -32,11 +32,7 @@ from gnnscale.planner.cost_model.workload import unmeasured_workload
 from gnnscale.planner.cuda_spec import CardRates
 from gnnscale.planner.device_spec import owns_steps, shared_collective
 from gnnscale.run.config import RunConfig, tier_problem
-from gnnscale.training.build.cache import (
-    OpenedCache,
-    devices_with_caches,
-    open_caches,
-)
+from gnnscale.training.build.cache import OpenedCache, devices_with_caches, open_caches
 from gnnscale.training.build.replan import CacheReplanner
 from gnnscale.training.build.sharded_features import SharedFeatures, open_sharded_tier
 from gnnscale.training.build.tiered_features import (
@@ -46,14 +42,14 @@ from gnnscale.training.build.tiered_features import (
     open_disk_tier,
 )
 from gnnscale.training.gradient_sync import Synchronizer
+from gnnscale.training.p3.split_run import SplitRun
 from gnnscale.training.pipeline.device_step import DeviceDrivenStep
 from gnnscale.training.pipeline.stages import Stages
 from gnnscale.training.pipeline.step import TrainStep, WorkerStep
 from gnnscale.training.planning.cost_estimates import PlanOptions, counted_work
 from gnnscale.training.planning.drop_cpu import accelerator_position
 from gnnscale.training.preaggregation import open_aggregated
-from gnnscale.training.worker.backend_inputs import DeviceDriven, backend_inputs
-from gnnscale.training.worker.device import WorkerDevice
+from gnnscale.training.worker.device import DeviceDriven, WorkerDevice, backend_inputs
 from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
 log = logging.getLogger(__name__)
@@ -91,14 +87,10 @@ def open_device(
 ) -> WorkerDevice:
     """Open the device of this worker; every worker calls this at the same time.
 
-    Args:
-        rows: rows sharded over the machines. None: each machine has all rows.
-        may_drop_cpu: whether the run may continue without its CPU workers.
-
-    Raises:
-        ConfigError: the device is missing, or does not fit the options.
+    ``rows`` are sharded over the machines; None: each machine has all. ``may_drop_cpu``: the run
+    may continue without its CPU workers. ConfigError if the device is missing, or does not fit.
     """
-    plan, graph, order = data.caches, data.graph, data.order
+    plan, graph = data.caches, data.graph
     devices = devices_with_caches(config.device_plan.parsed(), plan)
     device, split = devices[group.rank], learning.split
     host: FeatureStore
@@ -110,19 +102,11 @@ def open_device(
     tiered = None if tier is None else tier.store
     cache = None if plan is None else open_caches(plan, graph, device, group, tier=tiered)
     store = _feature_store(data, learning, host, cache, tiered)
-    loader = loading.FeatureLoader(
-        graph,
-        learning.trained,
-        num_threads=config.num_threads,
-        store=store,
-        aggregates=device.takes_aggregated,
-        compute_dtype=getattr(torch, config.runtime.compute_dtype),
-    )
+    loader = _open_loader(config, graph, learning, store, device)
     if not owns_steps(devices):
         _check_static_cache(cache, device)
-    solo_position = None
-    if may_drop_cpu and order.movable and split is None and _may_drop(config):
-        solo_position = accelerator_position(devices)
+    may_drop_cpu = may_drop_cpu and split is None
+    solo_position = _solo_position(config, data, devices) if may_drop_cpu else None
     device_driven = _device_driven(config, devices, group, solo_position)
     inputs = backend_inputs(
         data, learning, loader, cache, device_driven, batch_size=config.batch_size
@@ -132,13 +116,7 @@ def open_device(
         _open_peer_caches(backend, cache, group)
     if not config.runtime.deterministic:
         devices = _with_measured_rates(devices, backend, graph, group)
-    exchange: Exchange | None = None
-    if split is None and config.exchange is not None:
-        exchange = config.exchange.open(group.new_group(), graph)
-    elif split is not None and not owns_steps(devices):
-        # Devices with device-driven steps exchange data themselves.
-        exchange = split.exchange(loader)
-    stages = Stages(backend, exchange)
+    exchange = _open_exchange(config, graph, split, loader, devices, group)
     synchronizer = Synchronizer(
         learning.trained, backend, group, own_collective=shared_collective(devices) is not None
     )
@@ -152,11 +130,25 @@ def open_device(
         rows=rows,
         replanner=None if plan is None else _open_replanner(config, data, group, plan, cache),
         backend=backend,
-        stages=stages,
+        stages=Stages(backend, exchange),
         synchronizer=synchronizer,
         step=step,
         solo_position=solo_position,
         has_columns=split is not None,
+    )
+
+
+def _open_loader(
+    config: RunConfig, graph: Graph, learning: ModelState, store: FeatureStore, device: Device
+) -> loading.FeatureLoader:
+    """Return the loader of features at the host."""
+    return loading.FeatureLoader(
+        graph,
+        learning.trained,
+        num_threads=config.num_threads,
+        store=store,
+        aggregates=device.takes_aggregated,
+        compute_dtype=getattr(torch, config.runtime.compute_dtype),
     )
 
 
@@ -292,19 +284,36 @@ def _check_static_cache(cache: OpenedCache | None, device: Device) -> None:
         )
 
 
-def _may_drop(config: RunConfig) -> bool:
-    """Whether options allow a run to drop its CPU workers; measured times do not repeat."""
-    fixed = config.device_plan.split is not None or config.exchange is not None
-    return not (fixed or config.runtime.deterministic)
+def _solo_position(config: RunConfig, data: TrainInputs, devices: Sequence[Device]) -> int | None:
+    """Return the position of the accelerator that may train alone; None: CPU workers stay."""
+    is_fixed = config.device_plan.split is not None or config.exchange is not None
+    # Measured times, which decide, do not repeat.
+    if is_fixed or config.runtime.deterministic or not data.order.movable:
+        return None
+    return accelerator_position(devices)
+
+
+def _open_exchange(
+    config: RunConfig,
+    graph: Graph,
+    split: SplitRun | None,
+    loader: loading.FeatureLoader,
+    devices: Sequence[Device],
+    group: Group,
+) -> Exchange | None:
+    """Return the exchange of rows, or of blocks (P3) of devices with host-driven steps."""
+    if split is not None:
+        # Devices with device-driven steps exchange data themselves.
+        return None if owns_steps(devices) else split.exchange(loader)
+    if config.exchange is None:
+        return None
+    return config.exchange.open(group.new_group(), graph)
 
 
 def _device_driven(
     config: RunConfig, devices: Sequence[Device], group: Group, solo_position: int | None
 ) -> DeviceDriven | None:
-    """Return the workers whose devices drive their own steps, to which this worker belongs.
-
-    None: the host starts every operation of this worker's steps.
-    """
+    """Return the group of this worker's device-driven steps; None: its steps are host-driven."""
     if not owns_steps(devices):
         if solo_position != group.rank:
             return None
@@ -319,11 +328,7 @@ def _device_driven(
 
 
 def _open_replanner(
-    config: RunConfig,
-    data: TrainInputs,
-    group: Group,
-    plan: CachePlan,
-    cache: OpenedCache | None,
+    config: RunConfig, data: TrainInputs, group: Group, plan: CachePlan, cache: OpenedCache | None
 ) -> CacheReplanner | None:
     """Return the replanning of caches; None: peers may read a cache in device memory."""
     if any(device.holds_rows for device in config.device_plan.parsed()):

@@ -62,11 +62,7 @@ class _PreaggregationHeader:
 
 
 def identify(graph: Graph, *, layer: type[object], width: int) -> PreaggregationIdentity:
-    """Return the identity of the rows of ``graph`` aggregated by ``layer``.
-
-    Raises:
-        GraphError: the graph is in memory, without a hash of its features.
-    """
+    """Return the identity of the rows of ``graph``, stored in a file, aggregated by ``layer``."""
     if graph.content is None:
         raise GraphError(
             f"{graph.name}: expected a graph store to preaggregate, got a graph in memory"
@@ -82,22 +78,11 @@ def preaggregate(
     chunk_edges: int = CHUNK_EDGES,
     chunk_vertices: int = CHUNK_VERTICES,
 ) -> Path:
-    """Aggregate the features of ``graph`` for a model's first layer, unless its rows are stored.
+    """Aggregate the features of ``graph`` for a model's first layer, and return their directory.
 
-    Args:
-        model: model whose first layer aggregates raw features.
-        graph: graph of a store.
-        num_threads: threads to use; the result does not depend on their number.
-        chunk_edges: approximate number of edges aggregated at a time, which bounds memory.
-        chunk_vertices: maximum number of vertices aggregated at a time.
-
-    Returns:
-        The directory of the rows.
-
-    Raises:
-        GraphError: the rows cannot be written, and no file is left; or stored rows are damaged, not
-            finite, or have another identity.
-        NoSpaceError: the disk has too little space.
+    Stored rows are used again; GraphError if they are damaged, not finite, or of another identity.
+    If rows cannot be written, no file is left. About ``chunk_edges`` edges and at most
+    ``chunk_vertices`` vertices are aggregated at a time, which bounds memory.
     """
     layer = _first_layer(model, graph)
     identity = identify(graph, layer=type(layer), width=_width(layer, graph))
@@ -157,11 +142,7 @@ def _write_rows(
 
 
 def open_rows(path: Path, graph: Graph) -> AggregatedRows:
-    """Map the rows of ``graph`` at ``path``; their checksum is reported, not verified.
-
-    Raises:
-        GraphError: the rows are of another graph, or damaged.
-    """
+    """Map the rows of ``graph`` at ``path``; their checksum is reported, not verified."""
     header = PREAGGREGATED.record(_PreaggregationHeader, PREAGGREGATED.read_header(path), path)
     identity = header.identity
     check_graph(PREAGGREGATED, path, identity.graph, graph)

@@ -31,12 +31,10 @@ class EpochCounters:
     num_edges: int = 0  #: edges traversed, over all layers
     num_vertices: int = 0  #: vertices traversed, over all layers
     loss: float = 0.0  #: summed over the seeds
-    #: when the epoch began, on the performance counter's clock
-    start: float = field(default_factory=time.perf_counter)
+    start: float = field(default_factory=time.perf_counter)  #: by the performance counter
     seconds: float = 0.0  #: duration of the epoch; 0 until it ends
     seeds_of: list[int] = field(default_factory=list)  #: seeds of each device, by rank
-    #: seconds in each stage, by rank
-    stages_of: list[StageTimes] = field(default_factory=list)
+    stages_of: list[StageTimes] = field(default_factory=list)  #: seconds in each stage, by rank
     traffic_of: list[Traffic] = field(default_factory=list)  #: bytes moved, by rank
 
     @classmethod
@@ -44,21 +42,13 @@ class EpochCounters:
         """Start at zero, or continue from ``sums`` with a clock that includes their seconds."""
         devices = sums.devices if sums is not None else ()
         totals = devices or [records.DeviceTotals() for _ in range(num_devices)]
-        counters = cls(
+        names = ("num_batches", "num_seeds", "num_edges", "num_vertices", "loss")
+        return cls(
             seeds_of=[device.num_seeds for device in totals],
             stages_of=[replace(device.stages) for device in totals],
             traffic_of=[device.traffic for device in totals],
-        )
-        if sums is None:
-            return counters
-        return replace(
-            counters,
-            num_batches=sums.num_batches,
-            num_seeds=sums.num_seeds,
-            num_edges=sums.num_edges,
-            num_vertices=sums.num_vertices,
-            loss=sums.loss,
-            start=time.perf_counter() - sums.seconds,
+            start=time.perf_counter() - (0.0 if sums is None else sums.seconds),
+            **({} if sums is None else {name: getattr(sums, name) for name in names}),
         )
 
     def count(self, *, num_seeds: int, num_edges: int, num_vertices: int, loss: float) -> None:
@@ -110,15 +100,7 @@ _PSS_EVERY_S = 1.0
 
 
 class WorkerStats:
-    """Memory, GPU use, counters and spans of all workers, gathered at rank 0.
-
-    Gathering is skipped after short epochs, because it would take longer than the epoch.
-
-    Attributes:
-        spans: spans of the epoch that ended last, of all devices; complete on rank 0.
-        by_worker: memory, GPU use and counters of each worker, by rank; on rank 0.
-        counters: counters of this worker's device since the last gathering.
-    """
+    """Memory, GPU use, counters and spans of all workers, gathered at rank 0 after long epochs."""
 
     def __init__(self, group: Group, start: float, meter: GpuMeter | None) -> None:
         """Start; spans count seconds from ``start``, a time of the performance counter."""
@@ -152,11 +134,7 @@ class WorkerStats:
             self._meter.take()
 
     def end_epoch(self, *, due: bool) -> None:
-        """Gather at rank 0 if ``due``, if there is one worker, or after many steps.
-
-        Otherwise the memory of the last gathering is reported again, and spans and counters are
-        reported with the next gathering.
-        """
+        """Gather at rank 0 if due, or report the memory of the last gathering again."""
         self._gpu = None if self._meter is None else self._meter.take()
         if due or self._group.size == 1 or self._steps_since_gathered >= _GATHER_EVERY:
             self._gather()
@@ -192,13 +170,7 @@ class WorkerStats:
 
 
 def pss_bytes() -> int | None:
-    """Return the proportional set size of this process: shared pages are split among their users.
-
-    The sum over all workers of a run is the memory of the run.
-
-    Returns:
-        Bytes. None: the system does not report it (Linux does).
-    """
+    """Return the proportional set size of this process; None if the system reports none."""
     try:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -213,21 +185,9 @@ class StepRecorder:
     """Times, shares, traffic, memory and spans of a run's steps."""
 
     def __init__(
-        self,
-        group: Group,
-        *,
-        steps_per_epoch: int,
-        start: float,
-        meter: GpuMeter | None = None,
+        self, group: Group, *, steps_per_epoch: int, start: float, meter: GpuMeter | None = None
     ) -> None:
-        """Start to record.
-
-        Args:
-            steps_per_epoch: steps of an epoch.
-            start: when the run began, a time of the performance counter.
-            meter: meter of this worker's GPU. None: the worker has no GPU, or a lower rank meters
-                it.
-        """
+        """Start to record a run that began at ``start``, by the performance counter."""
         self._group = group
         self._steps_per_epoch = steps_per_epoch
         self._stats = WorkerStats(group, start, meter)

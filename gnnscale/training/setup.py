@@ -1,7 +1,4 @@
-"""Composition root of a training process, with ``open_device``.
-
-Every component gets its own options, and the opened components that it uses.
-"""
+"""Composition root of a training process, with ``open_device``: each part gets its own options."""
 
 from __future__ import annotations
 
@@ -15,21 +12,20 @@ from typing import Any, TypeVar
 import torch
 
 from gnnscale.core import multiplies_bfloat16, usable_cores
-from gnnscale.distributed.process_group import Group
+from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
 from gnnscale.graph import Graph
 from gnnscale.inference.evaluate import Validator
 from gnnscale.ops import keep_freed_memory
 from gnnscale.run import artifacts as run_artifacts
 from gnnscale.run.artifacts import RunArtifact
 from gnnscale.run.checkpoint.replicas import CheckpointReplicas
+from gnnscale.run.checkpoint.resume import RunIdentity
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.config import RunConfig, lists_problem
 from gnnscale.run.inputs import check_feature_dtype, checked_order, describe_use
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.training import checkpointing
-from gnnscale.training.build.cache import (
-    find_uncached,
-)
+from gnnscale.training.build.cache import find_uncached
 from gnnscale.training.build.sharded_features import open_rows
 from gnnscale.training.build.topology import open_topology
 from gnnscale.training.determinism import check_equal_values, repeatable_operations
@@ -48,21 +44,15 @@ def open_run(
     config: RunConfig,
     directory: Path,
     options: dict[str, Any],
-    group: Group,
+    group: Group = SINGLE_PROCESS,
     artifacts: Sequence[RunArtifact] = (),
     *,
     may_drop_cpu: bool = False,
 ) -> Iterator[train_state.TrainState]:
     """Open graph, model and device, restore a checkpoint, agree on a plan, and start the stages.
 
-    Args:
-        config: the run's options.
-        options: ``config`` as plain values.
-        artifacts: artifacts made by the launching process; empty if workers make them.
-        may_drop_cpu: whether the run may continue without its CPU workers.
-
-    Raises:
-        ProcessorsDropped: the run continues without its CPU workers.
+    ``options`` are ``config`` as plain values. ``artifacts`` are empty if workers make them.
+    ProcessorsDropped (only if ``may_drop_cpu``): the run continues without its CPU workers.
     """
     with ExitStack() as closing:
         closing.enter_context(repeatable_operations(config.runtime.deterministic))
@@ -108,31 +98,15 @@ def _open(
     data = open_inputs(config, group, artifacts)
     data = data.with_graph(_open_topology(config, data.graph, group))
     if not artifacts:
-        _check_data(data, group)
+        # The machines' copies of the graph, or of artifacts made from it, may differ.
+        contents = {artifact.name: artifact.content for artifact in data.artifacts}
+        values = {"content of the graph store": data.graph.content, "content of": contents}
+        check_equal_values(group, values)
     learning = ModelState.build(config.model, config.optimizer, config.features, data, group)
     rows = open_rows(config.features, data.graph, group)
     if rows is not None:
         closing.callback(rows.abandon)  # no effect after close
     device = open_device(config, data, learning, group, rows=rows, may_drop_cpu=may_drop_cpu)
-    partition = None if data.order.movable or data.partition is None else data.partition.content
-    candidates = data.task.candidates if isinstance(data.task, LinkTask) else None
-    checkpoint = RunCheckpoint(
-        directory=directory,
-        options=with_detected_devices(config, options),
-        runtime=config.runtime,
-        task=config.task,
-        optimizer=config.optimizer,
-        device_plan=config.device_plan,
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        restarts=group.restarts,
-        copies=CheckpointReplicas.open(directory, group, options)
-        if config.runtime.checkpoint
-        else None,
-        graph=data.graph,
-        partition=partition,
-        candidates=None if candidates is None else candidates.content,
-    )
     is_complete = config.exchange is None and device.store.columns is None
     return train_state.TrainState(
         model_name=config.model.name,
@@ -154,8 +128,34 @@ def _open(
         data=data,
         learning=learning,
         device=device,
-        checkpoint=checkpoint,
+        checkpoint=_open_checkpoint(config, directory, options, data, group),
         progress=train_state.Progress(steps_per_epoch=data.order.steps_per_epoch),
+    )
+
+
+def _open_checkpoint(
+    config: RunConfig, directory: Path, options: dict[str, Any], data: TrainInputs, group: Group
+) -> RunCheckpoint:
+    partition = None if data.order.movable or data.partition is None else data.partition.content
+    candidates = data.task.candidates if isinstance(data.task, LinkTask) else None
+    return RunCheckpoint(
+        directory=directory,
+        run=RunIdentity(
+            options=with_detected_devices(config, options),
+            optimizer=config.optimizer,
+            device_plan=config.device_plan,
+            batch_size=config.batch_size,
+            graph=data.graph,
+            partition=partition,
+            candidates=None if candidates is None else candidates.content,
+        ),
+        runtime=config.runtime,
+        task=config.task,
+        epochs=config.epochs,
+        restarts=group.restarts,
+        copies=CheckpointReplicas.open(directory, group, options)
+        if config.runtime.checkpoint
+        else None,
     )
 
 
@@ -164,12 +164,7 @@ def open_inputs(
 ) -> TrainInputs:
     """Open the artifacts; if there are none, one process per machine makes them first.
 
-    Args:
-        artifacts: artifacts made by the launching process; empty if workers make them.
-
-    Raises:
-        ConfigError: the options do not fit the graph.
-        GraphError: a store is not usable.
+    ConfigError if the options do not fit the graph, GraphError if a store is not usable.
     """
     inputs = config.task_inputs
     if artifacts:
@@ -229,18 +224,8 @@ def _open_topology(config: RunConfig, graph: Graph, group: Group) -> Graph:
     )
 
 
-def _check_data(data: TrainInputs, group: Group) -> None:
-    """Raise if the machines' copies of the graph, or of artifacts made from it, differ."""
-    contents = {artifact.name: artifact.content for artifact in data.artifacts}
-    values = {"content of the graph store": data.graph.content, "content of": contents}
-    check_equal_values(group, values)
-
-
 def with_detected_devices(config: RunConfig, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options that name the devices detected on this machine.
-
-    A run that is resumed with more or fewer GPUs thus has another device plan.
-    """
+    """Return options that name the devices detected here: with other GPUs, the plan is another."""
     if not config.device_plan.finds_devices:
         return options
     names = [device.label for device in config.device_plan.parsed()]
@@ -256,17 +241,15 @@ def _begin(state: train_state.TrainState, *, resumes: bool) -> None:
     elif group.is_rank0:
         state.checkpoint.begin()
     device.backend.load_state()
-    saved_plan = None if saved is None else saved.plan_for(state.checkpoint.options)
-    state.layout = schedule.plan_layout(
-        options, data, state.learning, device, group, saved_plan or None
-    )
+    saved_plan = None if saved is None else saved.plan_for(state.checkpoint.run.options)
+    state.layout = schedule.plan_layout(options, data, state.learning, device, saved_plan or None)
     plan = state.layout.plan
     management = RebalancerState()
     if saved is not None and schedule.manages(options, plan):
         management = checkpointing.restore_management(state, saved)
     first_step = state.progress.steps_done
     state.schedule = schedule.BatchSchedule.open(
-        options, data, device, group, plan, first_step=first_step, management=management
+        options, data, device, plan, first_step=first_step, management=management
     )
 
 

@@ -131,12 +131,7 @@ def _check_loss(state: TrainState, totals: StepTotals) -> None:
 def _end_epoch(
     state: TrainState, recorder: StepRecorder, validator: Validator, observer: Observer
 ) -> None:
-    """Write the checkpoint of an epoch if it is due, and validate.
-
-    Raises:
-        GraphError: a file of the graph became shorter during the epoch, whose results are
-            discarded.
-    """
+    """Write the checkpoint of an epoch if it is due, and validate; refuse shortened files."""
     STATUS.begin("between two epochs")
     state.data.graph.check_files()
     state.step.combine_statistics()

@@ -96,30 +96,30 @@ int64_t stride_of(const py::array& array, const char* name, int64_t if_single) {
   return array.strides(0) / array.itemsize();
 }
 
-void refuse_type(const char* name, const std::string& found, const char* allowed) {
-  throw py::type_error(std::string(name) + ": " + found + ", allowed is " + allowed);
+void refuse_type(const char* name, const std::string& actual, const char* allowed) {
+  throw py::type_error(std::string(name) + ": " + actual + ", allowed is " + allowed);
 }
 
-void refuse_value(const char* name, const std::string& found, const std::string& allowed) {
-  throw py::value_error(std::string(name) + ": " + found + ", allowed are " + allowed);
+void refuse_value(const char* name, const std::string& actual, const std::string& allowed) {
+  throw py::value_error(std::string(name) + ": " + actual + ", allowed are " + allowed);
 }
 
-void check_size(const char* name, int64_t found, int64_t wanted) {
-  if (found != wanted) {
-    throw py::value_error(std::string(name) + ": " + std::to_string(found) + " entries, must be " +
-                          std::to_string(wanted));
+void check_size(const char* name, int64_t actual, int64_t expected) {
+  if (actual != expected) {
+    throw py::value_error(std::string(name) + ": " + std::to_string(actual) + " entries, must be " +
+                          std::to_string(expected));
   }
 }
 
-void check_width(const char* name, int64_t found, int64_t wanted) {
-  if (found != wanted) {
-    refuse_value(name, std::to_string(found) + " columns", std::to_string(wanted));
+void check_width(const char* name, int64_t actual, int64_t expected) {
+  if (actual != expected) {
+    refuse_value(name, std::to_string(actual) + " columns", std::to_string(expected));
   }
 }
 
-int64_t num_lists(const Vector<const int64_t>& indptr, const char* of) {
+int64_t num_lists(const Vector<const int64_t>& indptr, const char* items) {
   if (indptr.size < 1) {
-    refuse_value("indptr", "no entry", std::string("one more entry than ") + of);
+    refuse_value("indptr", "no entry", std::string("one more entry than ") + items);
   }
   return indptr.size - 1;
 }
@@ -150,12 +150,12 @@ int64_t integer(py::handle value, const char* name, int64_t min, int64_t max) {
     refuse_type(name, type_name(value), "a whole number");
   }
   int overflow = 0;
-  const int64_t found = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-  if (overflow != 0 || found < min || found > max) {
-    refuse_value(name, overflow != 0 ? "more than 64 bits" : std::to_string(found),
+  const int64_t result = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  if (overflow != 0 || result < min || result > max) {
+    refuse_value(name, overflow != 0 ? "more than 64 bits" : std::to_string(result),
                  std::to_string(min) + " to " + std::to_string(max));
   }
-  return found;
+  return result;
 }
 
 uint64_t word(py::handle value, const char* name) {
@@ -164,24 +164,24 @@ uint64_t word(py::handle value, const char* name) {
     PyErr_Clear();
     refuse_type(name, type_name(value), "a whole number");
   }
-  const uint64_t found = PyLong_AsUnsignedLongLong(number.ptr());
+  const uint64_t result = PyLong_AsUnsignedLongLong(number.ptr());
   if (PyErr_Occurred() != nullptr) {
     PyErr_Clear();
     refuse_value(name, "a number outside of them", "0 to 2^64 - 1");
   }
-  return found;
+  return result;
 }
 
 double real(py::handle value, const char* name, double min, double max) {
-  const double found = PyFloat_AsDouble(value.ptr());
-  if (found == -1.0 && PyErr_Occurred() != nullptr) {
+  const double result = PyFloat_AsDouble(value.ptr());
+  if (result == -1.0 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
     refuse_type(name, type_name(value), "a number");
   }
-  if (!(found >= min && found <= max)) {
-    refuse_value(name, std::to_string(found), std::to_string(min) + " to " + std::to_string(max));
+  if (!(result >= min && result <= max)) {
+    refuse_value(name, std::to_string(result), std::to_string(min) + " to " + std::to_string(max));
   }
-  return found;
+  return result;
 }
 
 bool flag(py::handle value, const char* name) {
@@ -206,11 +206,11 @@ py::tuple sequence(py::handle value, const char* name, const char* allowed, size
 }
 
 std::vector<int64_t> integers(py::handle values, const char* name, int64_t min, int64_t max) {
-  std::vector<int64_t> found;
+  std::vector<int64_t> result;
   for (const py::handle item : sequence(values, name, "a list of whole numbers", 64)) {
-    found.push_back(integer(item, name, min, max));
+    result.push_back(integer(item, name, min, max));
   }
-  return found;
+  return result;
 }
 
 template <typename T>
@@ -254,18 +254,18 @@ bool is_wide(py::handle value, const char* name) {
 template <typename T>
 Packed<T> packed(py::handle value, const char* name) {
   const auto [array, stride] = axis_of<T>(value, name, kAnySize);
-  const auto* given = static_cast<const T*>(array.data());
+  const auto* source = static_cast<const T*>(array.data());
   const int64_t size = array.shape(0);
-  if (stride == 1) return {{given, size}, nullptr};
+  if (stride == 1) return {{source, size}, nullptr};
   const auto copy = std::make_shared_for_overwrite<T[]>(size);
-  for (int64_t i = 0; i < size; ++i) copy[i] = given[i * stride];
+  for (int64_t i = 0; i < size; ++i) copy[i] = source[i * stride];
   return {{copy.get(), size}, copy};
 }
 
 Ids ids(py::handle value, const char* name) {
   const auto with = [&]<typename Id>() -> Ids {
-    auto found = packed<Id>(value, name);
-    return {{found.data, sizeof(Id) == 8}, found.size, std::move(found.copy)};
+    auto packed_ids = packed<Id>(value, name);
+    return {{packed_ids.data, sizeof(Id) == 8}, packed_ids.size, std::move(packed_ids.copy)};
   };
   return is_wide(value, name) ? with.template operator()<int64_t>()
                               : with.template operator()<int32_t>();

@@ -82,16 +82,16 @@ inline constexpr int64_t kMaxThreads = 4096;
 inline constexpr int64_t kAnySize = -1;
 
 std::string type_name(py::handle value);
-[[noreturn]] void refuse_type(const char* name, const std::string& found, const char* allowed);
-[[noreturn]] void refuse_value(const char* name, const std::string& found,
+[[noreturn]] void refuse_type(const char* name, const std::string& actual, const char* allowed);
+[[noreturn]] void refuse_value(const char* name, const std::string& actual,
                                const std::string& allowed);
 
-// Throws ValueError unless `found` equals `wanted`.
-void check_size(const char* name, int64_t found, int64_t wanted);
+// Throws ValueError unless `actual` equals `expected`.
+void check_size(const char* name, int64_t actual, int64_t expected);
 // As check_size, for the columns of a matrix.
-void check_width(const char* name, int64_t found, int64_t wanted);
+void check_width(const char* name, int64_t actual, int64_t expected);
 // Throws ValueError if there is no offset; returns the number of lists.
-int64_t num_lists(const Vector<const int64_t>& indptr, const char* of);
+int64_t num_lists(const Vector<const int64_t>& indptr, const char* items);
 
 // Converts scalars. Integers are objects with __index__; NaN and infinities are rejected.
 int64_t integer(py::handle value, const char* name, int64_t min, int64_t max);
@@ -173,14 +173,14 @@ auto for_vertices(py::handle value, const char* name, Use&& use) {
 
 [[noreturn]] void refuse_memory(const char* name, py::handle value);
 
-// Wraps a function so that running out of memory raises an error naming argument number `place`.
-template <size_t place, typename Result, typename... Arguments>
+// Wraps a function so that running out of memory raises an error naming argument number `index`.
+template <size_t index, typename Result, typename... Arguments>
 auto naming(const char* name, Result (*function)(Arguments...)) {
-  return [name, function](Arguments... given) -> Result {
+  return [name, function](Arguments... arguments) -> Result {
     try {
-      return function(given...);
+      return function(arguments...);
     } catch (const std::bad_alloc&) {
-      refuse_memory(name, std::get<place>(std::tie(given...)));
+      refuse_memory(name, std::get<index>(std::tie(arguments...)));
     }
   };
 }
@@ -207,7 +207,7 @@ class Signals {
     const auto now = std::chrono::steady_clock::now();
     if (now - last_ < std::chrono::milliseconds(50)) return;
     last_ = now;
-    const py::gil_scoped_acquire held;
+    const py::gil_scoped_acquire gil;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   }
 

@@ -7,8 +7,8 @@
 namespace gnnscale {
 namespace {
 
-void check_type(const char* name, DType found, DType wanted, const char* allowed) {
-  if (found != wanted) refuse_type(name, "another type", allowed);
+void check_type(const char* name, DType actual, DType expected, const char* allowed) {
+  if (actual != expected) refuse_type(name, "another type", allowed);
 }
 
 // Throws unless slots, which are int32, can number all rows.
@@ -20,8 +20,8 @@ void check_rows(const char* name, int64_t num_rows) {
 
 // Caches with type and width of the host's matrix.
 struct Caches {
-  Caches(const py::object& given, const Rows& host)
-      : items(sequence(given, "caches", "a list of rows", kMaxCaches)) {
+  Caches(const py::object& value, const Rows& host)
+      : items(sequence(value, "caches", "a list of rows", kMaxCaches)) {
     for (const py::handle item : items) {
       const std::string name = "caches[" + std::to_string(rows.size()) + "]";
       const Matrix cache = stored_matrix(item, name.c_str());
@@ -40,14 +40,14 @@ struct Caches {
 };
 
 // Returns a checked copy of the caches' first slots.
-std::vector<int64_t> starts_of(const py::object& given) {
-  const auto found = vector<int64_t>(given, "starts");
-  if (found.size < 1 || found.size > kMaxCaches + 1) {
-    refuse_value("starts", std::to_string(found.size) + " entries",
+std::vector<int64_t> starts_of(const py::object& value) {
+  const auto offsets = vector<int64_t>(value, "starts");
+  if (offsets.size < 1 || offsets.size > kMaxCaches + 1) {
+    refuse_value("starts", std::to_string(offsets.size) + " entries",
                  "1 to " + std::to_string(kMaxCaches + 1));
   }
-  const std::vector<int64_t> starts(found.data, found.data + found.size);
-  check_offsets(starts.data(), found.size - 1, starts.back(), "starts");
+  const std::vector<int64_t> starts(offsets.data, offsets.data + offsets.size);
+  check_offsets(starts.data(), offsets.size - 1, starts.back(), "starts");
   check_rows("starts", starts.back());
   return starts;
 }
@@ -67,13 +67,13 @@ py::array_t<int64_t> zeros(int64_t num_caches) {
 
 // Slot look-up: a table, or RankedSlots, which own their data and are checked once on construction.
 struct SlotsOf {
-  explicit SlotsOf(const py::object& given, int64_t num_vertices = kAnySize) {
-    if (py::isinstance<RankedSlots>(given)) {
-      ranked = given.cast<const RankedSlots*>();
+  explicit SlotsOf(const py::object& value, int64_t num_vertices = kAnySize) {
+    if (py::isinstance<RankedSlots>(value)) {
+      ranked = value.cast<const RankedSlots*>();
       size = ranked->num_vertices();
       if (num_vertices != kAnySize) check_size("slots", size, num_vertices);
     } else {
-      const auto table = vector<int32_t>(given, "slots", num_vertices);
+      const auto table = vector<int32_t>(value, "slots", num_vertices);
       data = table.data;
       size = table.size;
     }
@@ -98,21 +98,21 @@ py::array_t<int64_t> gather_rows(const py::object& host, const py::object& cache
   const Matrix x = stored_matrix(host, "host");
   Caches members(caches, x.rows);
   const SlotsOf found_by(slots, x.num_rows);
-  const Ids wanted = ids(vertices, "vertices");
+  const Ids requested = ids(vertices, "vertices");
   const MutableMatrix to = mutable_matrix(out, "out");
-  check_size("out", to.num_rows, wanted.size);
+  check_size("out", to.num_rows, requested.size);
   const Rows source = decoded(x, to.rows.length, "out");
-  for (Rows& each : members.rows) each.length = source.length;
+  for (Rows& rows : members.rows) rows.length = source.length;
   const int threads = thread_count(num_threads);
   const auto num_caches = static_cast<int64_t>(members.rows.size());
-  const GatherCached task{{source, wanted.ids, wanted.size, to.rows},
+  const GatherCached task{{source, requested.ids, requested.size, to.rows},
                           members.rows.data(),
                           found_by.of(members.starts, "caches")};
   py::array_t<int64_t> counts = zeros(num_caches);
-  int64_t* const found = counts.mutable_data();
+  int64_t* const hits = counts.mutable_data();
   {
     NoGil released;
-    gather_cached(task, found, threads);
+    gather_cached(task, hits, threads);
   }
   return counts;
 }
@@ -121,17 +121,17 @@ py::array_t<int64_t> look_up(const py::object& slots, const py::object& vertices
                              const py::object& starts, const py::object& weights,
                              const py::object& num_threads) {
   const SlotsOf found_by(slots);
-  const Ids wanted = ids(vertices, "vertices");
+  const Ids requested = ids(vertices, "vertices");
   const std::vector<int64_t> firsts = starts_of(starts);
-  const auto offsets = optional_vector<int64_t>(weights, "weights", wanted.size + 1);
+  const auto offsets = optional_vector<int64_t>(weights, "weights", requested.size + 1);
   const int threads = thread_count(num_threads);
   const Slots of_caches = found_by.of(firsts, "starts");
   py::array_t<int64_t> counts = zeros(of_caches.num_caches);
-  int64_t* const found = counts.mutable_data();
+  int64_t* const hits = counts.mutable_data();
   {
     NoGil released;
     check_differences(offsets, "weights", threads);
-    count_slots(of_caches, wanted.ids, wanted.size, offsets.data, found, threads);
+    count_slots(of_caches, requested.ids, requested.size, offsets.data, hits, threads);
   }
   return counts;
 }

@@ -23,7 +23,7 @@ py::array_t<int64_t> scatter(const py::object& src, const py::object& dst,
   return for_vertices(src, "src", [&]<typename Vertex>() {
     const auto from = vector<Vertex>(src, "src");
     const auto to = vector<Vertex>(dst, "dst", from.size);
-    const auto places = vector<int32_t>(bucket_of, "bucket_of");
+    const auto buckets = vector<int32_t>(bucket_of, "bucket_of");
     const int64_t count = integer(num_buckets, "num_buckets", 1, kMaxLocal);
     const int64_t begin = integer(first, "first", 0, INT64_MAX);
     const auto bits = static_cast<int>(integer(shift, "shift", 0, 62));
@@ -33,8 +33,8 @@ py::array_t<int64_t> scatter(const py::object& src, const py::object& dst,
     py::array_t<int64_t> starts(count + 1);
     int64_t* const bounds = starts.mutable_data();
     NoGil released;
-    check_below(places.data, places.size, count, "bucket_of");
-    csc_scatter(from.data, to.data, from.size, {places.data, places.size, count, begin, bits},
+    check_below(buckets.data, buckets.size, count, "bucket_of");
+    csc_scatter(from.data, to.data, from.size, {buckets.data, buckets.size, count, begin, bits},
                 bounds, from_out.data, to_out.data, threads);
     return starts;
   });

@@ -29,11 +29,11 @@ class BoundLists {
   // vertices and edges match.
   template <typename Vertex>
   const DiskLists<Vertex>* of(const Topology<Vertex>& graph) const {
-    const auto* found = std::get_if<std::unique_ptr<DiskLists<Vertex>>>(&lists_);
-    if (found == nullptr) refuse_value("lists", "ids of another type", "those of indices");
-    check_size("lists", (*found)->graph().num_edges, graph.num_edges);
-    check_size("lists", (*found)->graph().num_vertices, graph.num_vertices);
-    return found->get();
+    const auto* typed_lists = std::get_if<std::unique_ptr<DiskLists<Vertex>>>(&lists_);
+    if (typed_lists == nullptr) refuse_value("lists", "ids of another type", "those of indices");
+    check_size("lists", (*typed_lists)->graph().num_edges, graph.num_edges);
+    check_size("lists", (*typed_lists)->graph().num_vertices, graph.num_vertices);
+    return typed_lists->get();
   }
   template <typename Use>
   auto visit(Use&& use) const {

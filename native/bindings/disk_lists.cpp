@@ -39,10 +39,10 @@ std::unique_ptr<BoundLists> opened_lists(const py::object& path, const py::objec
 }
 
 py::dict take_counters(BoundLists& bound) {
-  const ListCounters of = bound.visit([](auto& lists) { return lists.take_counters(); });
-  return py::dict("hits"_a = of.hits, "misses"_a = of.misses, "waited_s"_a = of.waited_s,
-                  "requests"_a = of.reads.requests, "bytes_read"_a = of.reads.bytes_read,
-                  "busy_s"_a = of.reads.busy_s);
+  const ListCounters counters = bound.visit([](auto& lists) { return lists.take_counters(); });
+  return py::dict("hits"_a = counters.hits, "misses"_a = counters.misses,
+                  "waited_s"_a = counters.waited_s, "requests"_a = counters.reads.requests,
+                  "bytes_read"_a = counters.reads.bytes_read, "busy_s"_a = counters.reads.busy_s);
 }
 
 }  // namespace

@@ -64,27 +64,28 @@ py::object negatives(const py::object& edges, const py::object& count,
                      const py::object& num_vertices, const py::object& seed, const py::object& step,
                      const py::object& num_threads) {
   const Ids numbers = ids(edges, "edges");
-  const int64_t each = integer(count, "count", 0, kMaxLocal);
+  const int64_t num_negatives = integer(count, "count", 0, kMaxLocal);
   const int64_t vertices = integer(num_vertices, "num_vertices", 1, kMaxBytes);
   const uint64_t key = word(seed, "seed"), at = word(step, "step");
   const int threads = thread_count(num_threads);
-  if (each > 0 && numbers.size > kMaxBytes / each) throw std::bad_alloc();
+  if (num_negatives > 0 && numbers.size > kMaxBytes / num_negatives) throw std::bad_alloc();
   return to_numpy([&] {
            NoGil released;
-           return draw_negatives(numbers.ids, numbers.size, each, vertices, key, at, threads);
+           return draw_negatives(numbers.ids, numbers.size, num_negatives, vertices, key, at,
+                                 threads);
          }())
-      .reshape({numbers.size, each});
+      .reshape({numbers.size, num_negatives});
 }
 
 py::array_t<double> of_pairs(const py::object& first, const py::object& second,
                              const py::object& seed, const py::object& num_threads) {
-  const Ids left = ids(first, "first"), right = ids(second, "second");
-  check_size("second", right.size, left.size);
+  const Ids first_ids = ids(first, "first"), second_ids = ids(second, "second");
+  check_size("second", second_ids.size, first_ids.size);
   const uint64_t key = word(seed, "seed");
   const int threads = thread_count(num_threads);
   return to_numpy([&] {
     NoGil released;
-    return draw_of_pairs(left.ids, right.ids, left.size, key, threads);
+    return draw_of_pairs(first_ids.ids, second_ids.ids, first_ids.size, key, threads);
   }());
 }
 

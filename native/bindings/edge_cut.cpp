@@ -79,17 +79,18 @@ Record lists_type, refined_type, contracted_type;
 py::object undirected(const py::object& indptr, const py::object& indices,
                       const py::object& num_threads) {
   return for_vertices(indices, "indices", [&]<typename Vertex>() {
-    const Given<Vertex> given(indptr, indices);
+    const Given<Vertex> graph_views(indptr, indices);
     const int threads = thread_count(num_threads);
-    Undirected<Vertex> made;
+    Undirected<Vertex> undirected;
     {
       NoGil released;
-      given.check(threads);
-      made = make_undirected(given.lists(), threads);
+      graph_views.check(threads);
+      undirected = make_undirected(graph_views.lists(), threads);
     }
-    if (made.unchanged) return lists_type(indptr, indices, 0, 0, 0);
-    return lists_type(to_numpy(std::move(made.indptr)), to_numpy(std::move(made.indices)),
-                      made.num_loops, made.num_duplicates, made.num_one_way);
+    if (undirected.unchanged) return lists_type(indptr, indices, 0, 0, 0);
+    return lists_type(to_numpy(std::move(undirected.indptr)),
+                      to_numpy(std::move(undirected.indices)), undirected.num_loops,
+                      undirected.num_duplicates, undirected.num_one_way);
   });
 }
 
@@ -98,21 +99,22 @@ int64_t write_text(const py::object& fd, const py::object& indptr, const py::obj
                    const py::object& num_threads) {
   return for_vertices(indices, "indices", [&]<typename Vertex>() {
     const auto file = static_cast<int>(integer(fd, "fd", 0, INT32_MAX));
-    const Given<Vertex> given(indptr, indices);
+    const Given<Vertex> graph_views(indptr, indices);
     const int threads = thread_count(num_threads);
-    MetisText<Vertex> text{given.lists(), nullptr, nullptr};
+    MetisText<Vertex> text{graph_views.lists(), nullptr, nullptr};
     if (!vertex_weights.is_none()) {
       text.vertex_weights =
-          vector<int64_t>(vertex_weights, "vertex_weights", given.num_vertices()).data;
+          vector<int64_t>(vertex_weights, "vertex_weights", graph_views.num_vertices()).data;
     }
     if (!edge_weights.is_none()) {
-      text.edge_weights = vector<int32_t>(edge_weights, "edge_weights", given.indices.size).data;
+      text.edge_weights =
+          vector<int32_t>(edge_weights, "edge_weights", graph_views.indices.size).data;
     }
     int error = 0;
     int64_t num_bytes = 0;
     {
       NoGil released;
-      given.check(threads);
+      graph_views.check(threads);
       try {
         num_bytes = write_metis(file, text, threads);
       } catch (const std::system_error& failed) {
@@ -134,30 +136,30 @@ py::object refine_parts(const py::object& indptr, const py::object& indices,
                         const py::object& labels, const py::object& num_clusters,
                         const py::object& num_rounds, const py::object& num_threads) {
   return for_vertices(indices, "indices", [&]<typename Vertex>() {
-    const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights);
-    int64_t width = given.num_weights;
-    const auto most = int64_table(max_weights, "max_weights", kAnySize, &width);
-    if (most.size < 1 || most.size > kMaxParts) {
-      refuse_value("max_weights", std::to_string(most.size) + " rows, one for each part",
+    const GivenWeighted<Vertex> graph_views(indptr, indices, edge_weights, vertex_weights);
+    int64_t width = graph_views.num_weights;
+    const auto limits = int64_table(max_weights, "max_weights", kAnySize, &width);
+    if (limits.size < 1 || limits.size > kMaxParts) {
+      refuse_value("max_weights", std::to_string(limits.size) + " rows, one for each part",
                    "1 to " + std::to_string(kMaxParts));
     }
-    const auto parts = static_cast<int32_t>(most.size);
-    const auto owners = mutable_vector<int32_t>(owner, "owner", given.num_vertices());
+    const auto parts = static_cast<int32_t>(limits.size);
+    const auto owners = mutable_vector<int32_t>(owner, "owner", graph_views.num_vertices());
     Vector<const int32_t> names;
-    if (!labels.is_none()) names = vector<int32_t>(labels, "labels", given.num_vertices());
-    const int64_t count = integer(num_clusters, "num_clusters", 0, given.num_vertices());
+    if (!labels.is_none()) names = vector<int32_t>(labels, "labels", graph_views.num_vertices());
+    const int64_t count = integer(num_clusters, "num_clusters", 0, graph_views.num_vertices());
     const int64_t rounds = integer(num_rounds, "num_rounds", 0, kMaxRounds);
     const int threads = thread_count(num_threads);
-    Refined made;
+    Refined refined;
     {
       NoGil released;
-      given.check(threads);
+      graph_views.check(threads);
       check_below(owners.data, owners.size, parts, "owner", threads);
       check_below(names.data, names.size, count, "labels", threads);
-      made = refine(given.graph(), {most.data, parts}, {names.data, count}, rounds, owners.data,
-                    threads, Signals());
+      refined = refine(graph_views.graph(), {limits.data, parts}, {names.data, count}, rounds,
+                       owners.data, threads, Signals());
     }
-    return refined_type(made.cut_before, made.cut_balanced, made.cut, made.within);
+    return refined_type(refined.cut_before, refined.cut_balanced, refined.cut, refined.within);
   });
 }
 
@@ -166,18 +168,18 @@ py::tuple clusters(const py::object& indptr, const py::object& indices,
                    const py::object& edge_weights, const py::object& owner,
                    const py::object& num_rounds) {
   return for_vertices(indices, "indices", [&]<typename Vertex>() {
-    const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights);
-    const auto most = vector<int64_t>(max_weights, "max_weights", given.num_weights);
+    const GivenWeighted<Vertex> graph_views(indptr, indices, edge_weights, vertex_weights);
+    const auto limits = vector<int64_t>(max_weights, "max_weights", graph_views.num_weights);
     const int64_t rounds = integer(num_rounds, "num_rounds", 0, kMaxRounds);
     Vector<const int32_t> owners;
-    if (!owner.is_none()) owners = vector<int32_t>(owner, "owner", given.num_vertices());
-    Array<int32_t> labels(given.num_vertices());
+    if (!owner.is_none()) owners = vector<int32_t>(owner, "owner", graph_views.num_vertices());
+    Array<int32_t> labels(graph_views.num_vertices());
     int64_t count = 0;
     {
       NoGil released;
-      given.check(1);
-      count = find_clusters(given.graph(), most.data, rounds, owners.data, labels.data.get(),
-                            Signals());
+      graph_views.check(1);
+      count = find_clusters(graph_views.graph(), limits.data, rounds, owners.data,
+                            labels.data.get(), Signals());
     }
     return py::make_tuple(to_numpy(std::move(labels)), count);
   });
@@ -188,23 +190,23 @@ py::object contracted(const py::object& indptr, const py::object& indices,
                       const py::object& labels, const py::object& num_clusters,
                       const py::object& threshold, const py::object& num_threads) {
   return for_vertices(indices, "indices", [&]<typename Vertex>() {
-    const GivenWeighted<Vertex> given(indptr, indices, edge_weights, vertex_weights);
-    const auto names = vector<int32_t>(labels, "labels", given.num_vertices());
+    const GivenWeighted<Vertex> graph_views(indptr, indices, edge_weights, vertex_weights);
+    const auto names = vector<int32_t>(labels, "labels", graph_views.num_vertices());
     // Each cluster has a vertex, so a large num_clusters cannot allocate excessive memory.
-    const int64_t count = integer(num_clusters, "num_clusters", 0, given.num_vertices());
+    const int64_t count = integer(num_clusters, "num_clusters", 0, graph_views.num_vertices());
     const int64_t least = integer(threshold, "threshold", 1, INT32_MAX);
     const int threads = thread_count(num_threads);
     Coarse coarse;
     {
       NoGil released;
-      given.check(threads);
+      graph_views.check(threads);
       check_below(names.data, names.size, count, "labels", threads);
-      coarse = contract(given.graph(), names.data, count, least, threads);
+      coarse = contract(graph_views.graph(), names.data, count, least, threads);
     }
     return contracted_type(
         to_numpy(std::move(coarse.indptr)), to_numpy(std::move(coarse.indices)),
         to_numpy(std::move(coarse.edge_weights)),
-        to_numpy(std::move(coarse.vertex_weights)).reshape({count, given.num_weights}));
+        to_numpy(std::move(coarse.vertex_weights)).reshape({count, graph_views.num_weights}));
   });
 }
 

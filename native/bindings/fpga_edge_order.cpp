@@ -7,9 +7,9 @@ namespace {
 
 Record tiles_type, block_type;
 
-py::object tiles_of(EdgeTiles&& made) {
-  return tiles_type(to_numpy(std::move(made.edges)),
-                    to_numpy(std::move(made.tiles)).reshape({-1, 3}));
+py::object tiles_of(EdgeTiles&& tiles) {
+  return tiles_type(to_numpy(std::move(tiles.edges)),
+                    to_numpy(std::move(tiles.tiles)).reshape({-1, 3}));
 }
 
 OwnRow own_row(py::handle value) {
@@ -33,14 +33,14 @@ py::object arrange(const py::object& indptr, const py::object& indices, const py
   const int64_t num_dst = num_lists(offsets, "destinations");
   if (num_dst > kMaxLocal) refuse_value("indptr", std::to_string(num_dst) + " lists", "2^31 - 1");
   const int64_t num_sources = integer(num_src, "num_src", num_dst, kMaxLocal);
-  const auto wanted = packed<int32_t>(destinations, "destinations");
+  const auto order = packed<int32_t>(destinations, "destinations");
   const auto edge_weights = optional_column(weights, "weights", neighbors.size);
   Arrange task{offsets.data,
                neighbors.data,
                num_dst,
                num_sources,
-               wanted.data,
-               wanted.size,
+               order.data,
+               order.size,
                own_row(self_term),
                integer(tile_rows, "tile_rows", 1, kMaxTileRows)};
   if (!backward_tile_rows.is_none()) {
@@ -51,17 +51,17 @@ py::object arrange(const py::object& indptr, const py::object& indices, const py
   task.weight_stride = edge_weights.stride;
   task.dst_scale = optional_vector<float>(dst_scale, "dst_scale", num_dst).data;
   task.self_scale = optional_vector<float>(self_scale, "self_scale", num_dst).data;
-  Arranged made;
+  Arranged arranged;
   {
     NoGil released;
     check_offsets(offsets.data, num_dst, neighbors.size, "indptr");
     check_below(neighbors.data, neighbors.size, num_sources, "indices");
-    check_below(wanted.data, wanted.size, num_dst, "destinations");
-    made = arrange_block(task);
+    check_below(order.data, order.size, num_dst, "destinations");
+    arranged = arrange_block(task);
   }
   const bool transposed = task.backward_tile_rows != 0;
-  return block_type(to_numpy(std::move(made.sources)), tiles_of(std::move(made.forward)),
-                    transposed ? tiles_of(std::move(made.backward)) : py::none());
+  return block_type(to_numpy(std::move(arranged.sources)), tiles_of(std::move(arranged.forward)),
+                    transposed ? tiles_of(std::move(arranged.backward)) : py::none());
 }
 
 // Returns a matrix; an array without a type name is allowed.
@@ -79,11 +79,11 @@ py::object columns(const py::object& x, const py::object& row_ids, const py::obj
   if (!out.is_none() && !num_words.is_none()) {
     refuse_value("num_columns_words", "a number beside out, whose first axis says it", "None");
   }
-  Vector<float> given;
+  Vector<float> out_rows;
   int64_t words = needed;
   if (!out.is_none()) {
-    given = mutable_blocks(out, "out", rows.size, kWordColumns);
-    words = given.size;
+    out_rows = mutable_blocks(out, "out", rows.size, kWordColumns);
+    words = out_rows.size;
     if (words < needed) {
       refuse_value("out", std::to_string(words) + " words", std::to_string(needed) + " or more");
     }
@@ -92,15 +92,15 @@ py::object columns(const py::object& x, const py::object& row_ids, const py::obj
   }
   const int threads = thread_count(num_threads);
   if (rows.size > kMaxBytes / kWordColumns / std::max<int64_t>(words, 1)) throw std::bad_alloc();
-  Array<float> made(out.is_none() ? words * rows.size * kWordColumns : 0);
-  float* to = out.is_none() ? made.data.get() : given.data;
+  Array<float> new_rows(out.is_none() ? words * rows.size * kWordColumns : 0);
+  float* to = out.is_none() ? new_rows.data.get() : out_rows.data;
   {
     NoGil released;
     rows.check(rows.size, from.num_rows, "ids", threads);
     gather_columns({from.rows, rows.ids, rows.size, words, to}, threads);
   }
   if (!out.is_none()) return out;
-  return to_numpy(std::move(made)).reshape({words, rows.size, kWordColumns});
+  return to_numpy(std::move(new_rows)).reshape({words, rows.size, kWordColumns});
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ bool holds_floats(py::handle value) {
          py::reinterpret_borrow<py::array>(value).dtype().kind() == 'f';
 }
 
-Keys keys_of(const Ids& found) {
-  return {found.ids.data, found.ids.wide ? Keys::Type::int64 : Keys::Type::int32};
+Keys keys_of(const Ids& numbers) {
+  return {numbers.ids.data, numbers.ids.wide ? Keys::Type::int64 : Keys::Type::int32};
 }
 
 // Keys of any type, with the owner of their memory.
@@ -28,31 +28,31 @@ struct Numbers {
 // Returns keys of float32, int32 or int64.
 Numbers hotness_of(py::handle value) {
   if (holds_floats(value)) {
-    const auto found = packed<float>(value, "hotness");
-    return {{found.data, Keys::Type::float32}, found.size, found.copy};
+    const auto floats = packed<float>(value, "hotness");
+    return {{floats.data, Keys::Type::float32}, floats.size, floats.copy};
   }
-  const Ids found = ids(value, "hotness");
-  return {keys_of(found), found.size, found.copy};
+  const Ids integers = ids(value, "hotness");
+  return {keys_of(integers), integers.size, integers.copy};
 }
 
 // Returns one array for each member: all float32 or all int32, with equal lengths.
 std::vector<Keys> local_of(const py::tuple& members, int64_t* size) {
   if (members.empty()) refuse_value("local", "no array", "1 to " + std::to_string(kMaxMembers));
-  std::vector<Keys> found;
+  std::vector<Keys> keys;
   const bool floats = holds_floats(members[0]);
   *size = kAnySize;
   for (const py::handle member : members) {
     if (floats) {
       const auto values = vector<float>(member, "local", *size);
       *size = values.size;
-      found.push_back({values.data, Keys::Type::float32});
+      keys.push_back({values.data, Keys::Type::float32});
     } else {
       const auto values = vector<int32_t>(member, "local", *size);
       *size = values.size;
-      found.push_back({values.data, Keys::Type::int32});
+      keys.push_back({values.data, Keys::Type::int32});
     }
   }
-  return found;
+  return keys;
 }
 
 py::object find_hottest(const py::object& hotness, const py::object& tie_break,
@@ -93,14 +93,14 @@ py::object share(const py::object& order, const py::object& local, const py::obj
   int64_t num_vertices = 0;
   const py::tuple members = sequence(local, "local", "a list of arrays", kMaxMembers);
   const std::vector<Keys> keys = local_of(members, &num_vertices);
-  const auto room = packed<int64_t>(capacities, "capacities");
-  check_size("capacities", room.size, static_cast<int64_t>(keys.size()));
+  const auto limits = packed<int64_t>(capacities, "capacities");
+  check_size("capacities", limits.size, static_cast<int64_t>(keys.size()));
   const ShareOut task{ordered.ids,
                       ordered.size,
                       keys,
                       num_vertices,
                       cache_bytes(bytes_per_vertex, offsets, bytes_per_entry, num_vertices),
-                      {room.data, room.data + room.size}};
+                      {limits.data, limits.data + limits.size}};
   for (const int64_t bytes : task.capacities) {
     if (bytes < 0) refuse_value("capacities", std::to_string(bytes), "0 or more bytes");
   }

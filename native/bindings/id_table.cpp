@@ -42,7 +42,7 @@ std::unique_ptr<TextIds> made_of_texts(const py::object& offsets, const py::obje
 
 // Calls find(out) on an array of the vertex type that can hold all positions.
 template <typename Find>
-py::tuple found(int64_t num_ids, int64_t num_wanted, Find&& find) {
+py::tuple find_all(int64_t num_ids, int64_t num_wanted, Find&& find) {
   const auto run = [&]<typename Vertex>() -> py::tuple {
     Array<Vertex> out(num_wanted);
     int64_t unknown = -1;
@@ -60,15 +60,15 @@ py::tuple find_integers(const IntegerIds& table, const py::object& wanted,
                         const py::object& num_threads) {
   const auto list = vector<int64_t>(wanted, "wanted");
   const int threads = thread_count(num_threads);
-  return found(table.size(), list.size,
-               [&](auto* out) { return table.find(list.data, list.size, out, threads); });
+  return find_all(table.size(), list.size,
+                  [&](auto* out) { return table.find(list.data, list.size, out, threads); });
 }
 
 py::tuple find_texts(const TextIds& table, const py::object& offsets, const py::object& bytes,
                      const py::object& num_threads) {
   const TextArrays arrays = text_arrays(offsets, bytes);
   const int threads = thread_count(num_threads);
-  return found(table.size(), arrays.offsets.size - 1, [&](auto* out) {
+  return find_all(table.size(), arrays.offsets.size - 1, [&](auto* out) {
     arrays.check();
     return table.find(arrays.texts(), out, threads);
   });
@@ -76,9 +76,9 @@ py::tuple find_texts(const TextIds& table, const py::object& offsets, const py::
 
 template <typename Table>
 py::object repeated(const Table& table) {
-  const Repeated places = table.repeated();
-  if (places.first < 0) return py::none();
-  return py::make_tuple(places.first, places.second);
+  const Repeated repeated_positions = table.repeated();
+  if (repeated_positions.first < 0) return py::none();
+  return py::make_tuple(repeated_positions.first, repeated_positions.second);
 }
 
 }  // namespace

@@ -7,15 +7,15 @@ namespace {
 
 // Returns the input rows of a max aggregation.
 Matrix computed_matrix(const py::object& value, const char* name) {
-  const Matrix found = matrix(value, name);
-  if (found.rows.dtype != DType::float32 && found.rows.dtype != DType::bfloat16) {
+  const Matrix rows = matrix(value, name);
+  if (rows.rows.dtype != DType::float32 && rows.rows.dtype != DType::bfloat16) {
     refuse_type(name, "another type", "float32 or bfloat16");
   }
-  return found;
+  return rows;
 }
 
-void check_type(const char* name, DType found, DType wanted, const char* allowed) {
-  if (found != wanted) refuse_type(name, "another type", allowed);
+void check_type(const char* name, DType actual, DType expected, const char* allowed) {
+  if (actual != expected) refuse_type(name, "another type", allowed);
 }
 
 py::object maxima(const py::object& x, const py::object& indptr, const py::object& indices,
@@ -49,12 +49,12 @@ py::object maxima(const py::object& x, const py::object& indptr, const py::objec
 py::object maxima_backward(const py::object& x, const py::object& largest, const py::object& shares,
                            const py::object& indptr, const py::object& indices,
                            const py::object& out, const py::object& num_threads) {
-  const Matrix from = computed_matrix(x, "x"), most = matrix(largest, "largest");
-  check_type("largest", most.rows.dtype, from.rows.dtype, "the type of x");
-  check_width("largest", most.rows.length, from.rows.length);
+  const Matrix from = computed_matrix(x, "x"), largest_rows = matrix(largest, "largest");
+  check_type("largest", largest_rows.rows.dtype, from.rows.dtype, "the type of x");
+  check_width("largest", largest_rows.rows.length, from.rows.length);
   const Matrix parts = matrix(shares, "shares");
   check_type("shares", parts.rows.dtype, DType::float32, "float32");
-  check_size("shares", parts.num_rows, most.num_rows);
+  check_size("shares", parts.num_rows, largest_rows.num_rows);
   check_width("shares", parts.rows.length, from.rows.length);
   const auto offsets = vector<int64_t>(indptr, "indptr", from.num_rows + 1);
   const auto destinations = vector<int32_t>(indices, "indices");
@@ -65,10 +65,10 @@ py::object maxima_backward(const py::object& x, const py::object& largest, const
   {
     NoGil released;
     check_offsets(offsets.data, from.num_rows, destinations.size, "indptr", threads);
-    check_below(destinations.data, destinations.size, most.num_rows, "indices", threads);
-    aggregate_max_backward(
-        {from.rows, most.rows, parts.rows, offsets.data, destinations.data, from.num_rows, to.rows},
-        threads);
+    check_below(destinations.data, destinations.size, largest_rows.num_rows, "indices", threads);
+    aggregate_max_backward({from.rows, largest_rows.rows, parts.rows, offsets.data,
+                            destinations.data, from.num_rows, to.rows},
+                           threads);
   }
   return out;
 }

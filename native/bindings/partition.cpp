@@ -12,9 +12,9 @@ constexpr int64_t kMaxHops = kUnreached - 1;
 // Checked ids of vertices, in the graph's vertex type.
 template <typename Vertex>
 Packed<Vertex> vertices_of(const Topology<Vertex>& graph, py::handle value) {
-  auto found = packed<Vertex>(value, "vertices");
-  check_below(found.data, found.size, graph.num_vertices, "vertices");
-  return found;
+  auto packed_ids = packed<Vertex>(value, "vertices");
+  check_below(packed_ids.data, packed_ids.size, graph.num_vertices, "vertices");
+  return packed_ids;
 }
 
 py::array_t<int64_t> cut(const py::object& indptr, const py::object& indices,
@@ -56,22 +56,22 @@ py::tuple stream(const py::object& indptr, const py::object& indices, const py::
   return for_vertices(indices, "indices", [&]<typename Vertex>() {
     const auto graph = topology<Vertex>(indptr, indices);
     const auto order = vertices_of(graph, vertices);
-    const TrainingStream<Vertex> given{graph,
-                                       order.data,
-                                       order.size,
-                                       integer(num_parts, "num_parts", 1, kMaxParts),
-                                       integer(num_hops, "num_hops", 1, kMaxHops),
-                                       integer(max_walked, "max_walked", 0, kMaxLocal),
-                                       integer(max_sampled, "max_sampled", 1, kMaxLocal),
-                                       word(seed, "seed")};
+    const TrainingStream<Vertex> stream_views{graph,
+                                              order.data,
+                                              order.size,
+                                              integer(num_parts, "num_parts", 1, kMaxParts),
+                                              integer(num_hops, "num_hops", 1, kMaxHops),
+                                              integer(max_walked, "max_walked", 0, kMaxLocal),
+                                              integer(max_sampled, "max_sampled", 1, kMaxLocal),
+                                              word(seed, "seed")};
     const int threads = thread_count(num_threads);
     py::array_t<int16_t> part_of(order.size);
-    py::array_t<uint8_t> hops({given.num_parts, graph.num_vertices});
+    py::array_t<uint8_t> hops({stream_views.num_parts, graph.num_vertices});
     int16_t* const to_parts = part_of.mutable_data();
     uint8_t* const to_hops = hops.mutable_data();
     const int64_t num_estimated = [&] {
       NoGil released;
-      return assign_stream(given, to_parts, to_hops, threads, Signals());
+      return assign_stream(stream_views, to_parts, to_hops, threads, Signals());
     }();
     return py::make_tuple(part_of, hops, num_estimated);
   });

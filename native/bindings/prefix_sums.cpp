@@ -7,11 +7,11 @@ namespace gnnscale {
 namespace {
 
 template <typename Sum>
-py::object sums_of(const PrefixSums& task, int64_t every, int num_threads) {
-  Array<Sum> sums(task.num_ordered / every + (task.num_ordered % every != 0) + 1);
+py::object sums_of(const PrefixSums& task, int64_t interval, int num_threads) {
+  Array<Sum> sums(task.num_ordered / interval + (task.num_ordered % interval != 0) + 1);
   {
     NoGil released;
-    running_sums(task, every, sums.data.get(), num_threads, Signals());
+    running_sums(task, interval, sums.data.get(), num_threads, Signals());
   }
   return to_numpy(std::move(sums));
 }
@@ -53,12 +53,12 @@ py::list split(const py::object& order, const py::object& member, const py::obje
     check_size("member", to.size, from.size);
     const int64_t members = integer(num_members, "num_members", 0, kMaxMembers);
     const int threads = thread_count(num_threads);
-    std::vector<Array<Vertex>> found;
+    std::vector<Array<Vertex>> lists;
     {
       NoGil released;
-      found = split_by_member(from.data, to.data, from.size, members, threads, Signals());
+      lists = split_by_member(from.data, to.data, from.size, members, threads, Signals());
     }
-    for (Array<Vertex>& each : found) split.append(to_numpy(std::move(each)));
+    for (Array<Vertex>& list : lists) split.append(to_numpy(std::move(list)));
   });
   return split;
 }

@@ -8,7 +8,7 @@
 namespace gnnscale {
 namespace {
 
-std::unique_ptr<RankedSlots> made(const py::object& num_vertices, const py::object& members) {
+std::unique_ptr<RankedSlots> make_slots(const py::object& num_vertices, const py::object& members) {
   const int64_t size = integer(num_vertices, "num_vertices", 0, kMaxBytes);
   std::vector<Ids> vertices;
   std::vector<RankedSlots::Member> lists;
@@ -32,7 +32,7 @@ std::unique_ptr<RankedSlots> made(const py::object& num_vertices, const py::obje
 
 void bind_ranked_slots(py::module_& m) {
   py::class_<RankedSlots>(m, "RankedSlots", py::module_local())
-      .def(py::init(naming<0>("num_vertices", &made)), "num_vertices"_a, "members"_a)
+      .def(py::init(naming<0>("num_vertices", &make_slots)), "num_vertices"_a, "members"_a)
       .def_property_readonly("num_bytes", &RankedSlots::num_bytes)
       .def_property_readonly("starts", [](const RankedSlots& slots) {
         return py::array_t<int64_t>(static_cast<py::ssize_t>(slots.starts().size()),

@@ -11,7 +11,7 @@ namespace {
 class BoundReplacement {
  public:
   BoundReplacement(const py::object& priority, const py::object& capacity, const py::object& match)
-      : priority_(priority), replacement_(made(priority, capacity, match)) {}
+      : priority_(priority), replacement_(make_replacement(priority, capacity, match)) {}
 
   static std::unique_ptr<BoundReplacement> empty(const py::object& priority,
                                                  const py::object& capacity,
@@ -52,15 +52,15 @@ class BoundReplacement {
 
   // Returns a read-only view that keeps its owner alive.
   static py::array_t<int32_t> slots(const py::object& self) {
-    const auto& of = self.cast<const BoundReplacement&>().replacement_;
-    py::array_t<int32_t> view({of.num_vertices()}, of.slots(), self);
+    const auto& replacement = self.cast<const BoundReplacement&>().replacement_;
+    py::array_t<int32_t> view({replacement.num_vertices()}, replacement.slots(), self);
     py::detail::array_proxy(view.ptr())->flags &= ~py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
     return view;
   }
 
  private:
-  static Replacement made(const py::object& priority, const py::object& capacity,
-                          const py::object& match) {
+  static Replacement make_replacement(const py::object& priority, const py::object& capacity,
+                                      const py::object& match) {
     const auto order = vector<int32_t>(priority, "priority");
     if (order.size > INT32_MAX) refuse_value("priority", "more than 2^31 - 1 entries", "fewer");
     const int64_t slots = integer(capacity, "capacity", 0, order.size);

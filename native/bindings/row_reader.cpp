@@ -30,8 +30,8 @@ ReadEngine engine_of(py::handle value) {
 void raise(const FileError& error, const std::string& path) {
   const auto name = py::reinterpret_steal<py::object>(
       PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<py::ssize_t>(path.size())));
-  const py::object made = py::handle(PyExc_OSError)(error.code, error.what(), name);
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+  const py::object exception = py::handle(PyExc_OSError)(error.code, error.what(), name);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   throw py::error_already_set();
 }
 
@@ -51,27 +51,27 @@ class BoundReader {
 
   int64_t submit(const py::object& rows, const py::object& pool, const py::object& slots) {
     const RowFile& file = reader_.file();
-    const Ids wanted = ids(rows, "rows");
-    auto [matrix, kept] = kept_storage(pool, "pool");
+    const Ids requested = ids(rows, "rows");
+    auto [matrix, owner] = kept_storage(pool, "pool");
     const int64_t itemsize = element_bytes(matrix.rows.dtype);
     if (matrix.rows.length * itemsize != file.row_bytes) {
       refuse_value("pool", "rows of " + std::to_string(matrix.rows.length * itemsize) + " bytes",
                    std::to_string(file.row_bytes));
     }
     if (matrix.num_rows > kMaxSlots) refuse_value("pool", "more than 2^31 rows", "fewer");
-    const auto places = vector<int32_t>(slots, "slots", wanted.size);
+    const auto targets = vector<int32_t>(slots, "slots", requested.size);
     const RowPool to{static_cast<uint8_t*>(matrix.rows.data), matrix.rows.stride * itemsize,
                      matrix.num_rows};
-    std::list<Kept> made(1);
-    made.front().pool = std::move(kept);
+    std::list<Kept> entry(1);
+    entry.front().pool = std::move(owner);
     const int64_t ticket = [&] {
       NoGil released;
-      return reader_.submit(wanted.ids, places.data, wanted.size, to);
+      return reader_.submit(requested.ids, targets.data, requested.size, to);
     }();
-    made.front().ticket = ticket;
+    entry.front().ticket = ticket;
     {
       const std::lock_guard lock(mutex_);
-      kept_.splice(kept_.end(), made);  // cannot fail
+      kept_.splice(kept_.end(), entry);  // cannot fail
     }
     drop_ended();
     return ticket;
@@ -93,10 +93,10 @@ class BoundReader {
   bool is_done(const py::object& ticket) const { return reader_.is_done(ticket_of(ticket)); }
 
   py::dict take_counters() {
-    const ReadCounters of = reader_.take_counters();
-    return py::dict("requests"_a = of.requests, "bytes_read"_a = of.bytes_read,
-                    "bytes_wanted"_a = of.bytes_wanted, "bytes_copied"_a = of.bytes_copied,
-                    "busy_s"_a = of.busy_s);
+    const ReadCounters counters = reader_.take_counters();
+    return py::dict("requests"_a = counters.requests, "bytes_read"_a = counters.bytes_read,
+                    "bytes_wanted"_a = counters.bytes_wanted,
+                    "bytes_copied"_a = counters.bytes_copied, "busy_s"_a = counters.busy_s);
   }
 
   void close() {
@@ -134,11 +134,11 @@ class BoundReader {
   std::list<Kept> kept_;
 };
 
-std::unique_ptr<BoundReader> opened(const py::object& path, const py::object& offset,
-                                    const py::object& num_rows, const py::object& row_bytes,
-                                    const py::object& depth, const py::object& max_gap_bytes,
-                                    const py::object& max_request_bytes, const py::object& engine,
-                                    const py::object& direct) {
+std::unique_ptr<BoundReader> open_reader(const py::object& path, const py::object& offset,
+                                         const py::object& num_rows, const py::object& row_bytes,
+                                         const py::object& depth, const py::object& max_gap_bytes,
+                                         const py::object& max_request_bytes,
+                                         const py::object& engine, const py::object& direct) {
   RowFile file{path_of(path), integer(offset, "offset", 0, kMaxReadOffset),
                integer(num_rows, "num_rows", 0, kMaxFileRows),
                integer(row_bytes, "row_bytes", 1, kMaxRowBytes)};
@@ -162,9 +162,9 @@ std::unique_ptr<BoundReader> opened(const py::object& path, const py::object& of
 void bind_row_reader(py::module_& m) {
   using Bound = BoundReader;
   py::class_<Bound>(m, "RowReader", py::module_local())
-      .def(py::init(naming<4>("depth", &opened)), "path"_a, py::kw_only(), "offset"_a, "num_rows"_a,
-           "row_bytes"_a, "depth"_a = 64, "max_gap_bytes"_a, "max_request_bytes"_a = 1 << 18,
-           "engine"_a = "auto", "direct"_a = true)
+      .def(py::init(naming<4>("depth", &open_reader)), "path"_a, py::kw_only(), "offset"_a,
+           "num_rows"_a, "row_bytes"_a, "depth"_a = 64, "max_gap_bytes"_a,
+           "max_request_bytes"_a = 1 << 18, "engine"_a = "auto", "direct"_a = true)
       .def("submit", &Bound::submit, "rows"_a, "pool"_a, "slots"_a)
       .def("wait", &Bound::wait, "ticket"_a)
       .def("is_done", &Bound::is_done, "ticket"_a)

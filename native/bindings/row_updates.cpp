@@ -8,14 +8,14 @@ namespace {
 
 // Returns the elements of a writable contiguous float32 matrix [num_rows, width].
 float* table(const py::object& value, const char* name, int64_t num_rows, int64_t width) {
-  const MutableMatrix found = mutable_matrix(value, name);
-  if (found.rows.dtype != DType::float32) refuse_type(name, "another type", "float32");
-  check_size(name, found.num_rows, num_rows);
-  check_width(name, found.rows.length, width);
-  if (found.rows.stride != width && found.num_rows > 1) {
+  const MutableMatrix view = mutable_matrix(value, name);
+  if (view.rows.dtype != DType::float32) refuse_type(name, "another type", "float32");
+  check_size(name, view.num_rows, num_rows);
+  check_width(name, view.rows.length, width);
+  if (view.rows.stride != width && view.num_rows > 1) {
     refuse_value(name, "rows with gaps", "contiguous arrays");
   }
-  return static_cast<float*>(found.rows.data);
+  return static_cast<float*>(view.rows.data);
 }
 
 // Arguments that all updates share, by name.
@@ -26,22 +26,22 @@ struct UpdateArguments {
 
 // Views of an update's arguments.
 struct UpdateViews {
-  explicit UpdateViews(const UpdateArguments& given)
-      : x(mutable_matrix(given.x, "x")),
-        row_ids(ids(given.row_ids, "ids")),
-        sums("gradients",
-             {given.gradients, given.indptr, given.indices, none, no, given.weights, none,
-              given.self_rows, none, given.self_scale, given.num_self, given.num_threads}) {
+  explicit UpdateViews(const UpdateArguments& arguments)
+      : x(mutable_matrix(arguments.x, "x")),
+        row_ids(ids(arguments.row_ids, "ids")),
+        sums("gradients", {arguments.gradients, arguments.indptr, arguments.indices, none, no,
+                           arguments.weights, none, arguments.self_rows, none, arguments.self_scale,
+                           arguments.num_self, arguments.num_threads}) {
     const Rows& of_gradients = sums.x.rows;
     if (!has_scale(of_gradients.dtype)) check_width("gradients", of_gradients.length, width());
     sums.take_width(width(), "x");
     check_size("ids", row_ids.size, sums.num_dst());
-    task.x = table(given.x, "x", x.num_rows, width());
+    task.x = table(arguments.x, "x", x.num_rows, width());
     task.ids = row_ids.ids;
     task.width = width();
     task.gradients = sums.task;
-    task.rate = static_cast<float>(real(given.rate, "rate", 0, 1e30));
-    task.epsilon = static_cast<float>(real(given.epsilon, "epsilon", 1e-30, 1));
+    task.rate = static_cast<float>(real(arguments.rate, "rate", 0, 1e30));
+    task.epsilon = static_cast<float>(real(arguments.epsilon, "epsilon", 1e-30, 1));
   }
 
   int64_t width() const { return x.rows.length; }

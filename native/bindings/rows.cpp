@@ -93,19 +93,19 @@ void add(const py::object& x, const py::object& row_ids, const py::object& indpt
 
 void dots(const py::object& a, const py::object& x, const py::object& indptr,
           const py::object& indices, const py::object& out, const py::object& num_threads) {
-  const Matrix left = matrix(a, "a"), right = matrix(x, "x");
-  if (left.rows.dtype != DType::float32) refuse_type("a", "another type", "float32");
-  if (right.rows.dtype != DType::float32) refuse_type("x", "another type", "float32");
-  check_width("x", right.rows.length, left.rows.length);
-  const auto offsets = vector<int64_t>(indptr, "indptr", left.num_rows + 1);
+  const Matrix target_rows = matrix(a, "a"), input_rows = matrix(x, "x");
+  if (target_rows.rows.dtype != DType::float32) refuse_type("a", "another type", "float32");
+  if (input_rows.rows.dtype != DType::float32) refuse_type("x", "another type", "float32");
+  check_width("x", input_rows.rows.length, target_rows.rows.length);
+  const auto offsets = vector<int64_t>(indptr, "indptr", target_rows.num_rows + 1);
   const auto sources = vector<int32_t>(indices, "indices");
   const auto to = mutable_column(out, "out", sources.size);
   const int threads = thread_count(num_threads);
   NoGil released;
-  check_offsets(offsets.data, left.num_rows, sources.size, "indptr", threads);
-  check_below(sources.data, sources.size, right.num_rows, "indices", threads);
-  edge_dot(left.rows, right.rows, offsets.data, sources.data, left.num_rows, to.data, to.stride,
-           threads);
+  check_offsets(offsets.data, target_rows.num_rows, sources.size, "indptr", threads);
+  check_below(sources.data, sources.size, input_rows.num_rows, "indices", threads);
+  edge_dot(target_rows.rows, input_rows.rows, offsets.data, sources.data, target_rows.num_rows,
+           to.data, to.stride, threads);
 }
 
 }  // namespace

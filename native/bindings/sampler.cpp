@@ -37,7 +37,7 @@ py::object to_python(SampledBatch<Vertex>&& batch) {
 template <typename Vertex>
 py::object to_python(ReachedBatch<Vertex>&& batch) {
   py::list indptrs;
-  for (Array<int64_t>& each : batch.indptrs) indptrs.append(to_numpy(std::move(each)));
+  for (Array<int64_t>& offsets : batch.indptrs) indptrs.append(to_numpy(std::move(offsets)));
   return py::make_tuple(to_numpy(std::move(batch.vertices)), indptrs);
 }
 
@@ -50,7 +50,7 @@ py::object to_python(HopTimes&& times) {
   return seconds;
 }
 
-Seeds seeds_of(const Ids& found) { return {found.ids.data, found.ids.wide, found.size}; }
+Seeds seeds_of(const Ids& ids) { return {ids.ids.data, ids.ids.wide, ids.size}; }
 
 std::vector<int64_t> fanouts_of(const py::object& fanouts, bool replace) {
   return integers(fanouts, "fanouts", -1, replace ? kMaxReplaced : kMaxFanout);
@@ -61,10 +61,10 @@ Labor labor_of(const py::object& layer_dependency) {
 }
 
 // Returns the exception of a damaged topology; `graph` is its path or its name.
-py::object damaged(const py::object& graph, const std::string& found) {
-  const std::string said = std::string(py::str(graph)) + ": damaged, " + found +
-                           "; gnnscale doctor store=DIR looks at all of it";
-  return py::module_::import("gnnscale.core.errors").attr("GraphError")(said);
+py::object damaged(const py::object& graph, const std::string& error) {
+  const std::string message = std::string(py::str(graph)) + ": damaged, " + error +
+                              "; gnnscale doctor store=DIR looks at all of it";
+  return py::module_::import("gnnscale.core.errors").attr("GraphError")(message);
 }
 
 template <typename Vertex>
@@ -94,18 +94,18 @@ class NativeSampler {
       refuse_type("lists", type_name(lists_), "DiskLists and None");
     }
     for_vertices(indices_, "indices", [&]<typename Vertex>() {
-      auto given = topology<Vertex>(indptr_, indices_);
+      auto graph = topology<Vertex>(indptr_, indices_);
       const DiskLists<Vertex>* disk = nullptr;
       if (!lists_.is_none()) {
-        disk = lists_.cast<const BoundLists&>().of(given);
-        given.indices = nullptr;
+        disk = lists_.cast<const BoundLists&>().of(graph);
+        graph.indices = nullptr;
       }
-      edge_weights_ = optional_vector<float>(weights_, "edge_weights", given.num_edges).data;
-      edge_rows_ = optional_vector<uint32_t>(rows_, "edge_rows", given.num_edges).data;
-      offsets_ = given.indptr;
-      num_vertices_ = given.num_vertices;
-      num_edges_ = given.num_edges;
-      pools_ = std::make_unique<Pools<Vertex>>(given, disk);
+      edge_weights_ = optional_vector<float>(weights_, "edge_weights", graph.num_edges).data;
+      edge_rows_ = optional_vector<uint32_t>(rows_, "edge_rows", graph.num_edges).data;
+      offsets_ = graph.indptr;
+      num_vertices_ = graph.num_vertices;
+      num_edges_ = graph.num_edges;
+      pools_ = std::make_unique<Pools<Vertex>>(graph, disk);
     });
   }
 
@@ -126,12 +126,13 @@ class NativeSampler {
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
     const int threads = thread_count(num_threads);
     const bool expands_new = flag(only_new, "only_new");
-    EdgeOptions ask = ask_of(flag(by_weight, "by_weight"), positions, edge_weights, edge_rows);
-    if (ask.by_weight) ask.slots = weight_slots(threads);
+    EdgeOptions edge_options =
+        ask_of(flag(by_weight, "by_weight"), positions, edge_weights, edge_rows);
+    if (edge_options.by_weight) edge_options.slots = weight_slots(threads);
     return run([&](auto& pools) {
       return pools.usual.with_sampler([&](auto& sampler) {
         return sampler.sample_neighbors(seeds_of(from), counts, replaces, run_seed, at, threads,
-                                        expands_new, ask);
+                                        expands_new, edge_options);
       });
     });
   }
@@ -159,14 +160,14 @@ class NativeSampler {
     const Ids from = ids(seeds, "seeds");
     const auto counts = fanouts_of(fanouts, false);
     refuse_on_disk("sample_labor");
-    EdgeOptions ask = ask_of(false, positions, edge_weights, edge_rows);
-    ask.labor = labor_of(layer_dependency);
+    EdgeOptions edge_options = ask_of(false, positions, edge_weights, edge_rows);
+    edge_options.labor = labor_of(layer_dependency);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
     const int threads = thread_count(num_threads);
     return run([&](auto& pools) {
       return pools.usual.with_sampler([&](auto& sampler) {
         return sampler.sample_neighbors(seeds_of(from), counts, false, run_seed, at, threads, false,
-                                        ask);
+                                        edge_options);
       });
     });
   }
@@ -177,13 +178,14 @@ class NativeSampler {
     const Ids from = ids(seeds, "seeds");
     const auto counts = fanouts_of(fanouts, false);
     refuse_on_disk("reach_labor");
-    EdgeOptions ask;
-    ask.labor = labor_of(layer_dependency);
+    EdgeOptions edge_options;
+    edge_options.labor = labor_of(layer_dependency);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
     const int threads = thread_count(num_threads);
     return run([&](auto& pools) {
       return pools.usual.with_sampler([&](auto& sampler) {
-        return sampler.reach_neighbors(seeds_of(from), counts, false, run_seed, at, threads, ask);
+        return sampler.reach_neighbors(seeds_of(from), counts, false, run_seed, at, threads,
+                                       edge_options);
       });
     });
   }
@@ -211,10 +213,10 @@ class NativeSampler {
     const Ids from = ids(seeds, "seeds");
     const auto sizes = integers(layer_sizes, "layer_sizes", 1, kMaxLocal);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
-    const EdgeOptions ask = ask_of(false, positions, edge_weights, edge_rows);
+    const EdgeOptions edge_options = ask_of(false, positions, edge_weights, edge_rows);
     return run([&](auto& pools) {
       return pools.usual.with_sampler([&](auto& sampler) {
-        return sampler.sample_layers(seeds_of(from), sizes, run_seed, at, ask);
+        return sampler.sample_layers(seeds_of(from), sizes, run_seed, at, edge_options);
       });
     });
   }
@@ -224,11 +226,11 @@ class NativeSampler {
   template <typename Use>
   py::object run(Use&& use) {
     const auto run_on = [&](auto& pools) {
-      auto found = [&] {
+      auto result = [&] {
         NoGil released;
         return use(*pools);
       }();
-      return to_python(std::move(found));
+      return to_python(std::move(result));
     };
     try {
       return std::visit(run_on, pools_);
@@ -244,20 +246,20 @@ class NativeSampler {
   EdgeOptions ask_of(bool by_weight, const py::object& positions, const py::object& edge_weights,
                      const py::object& edge_rows) const {
     const bool asks_rows = flag(edge_rows, "edge_rows");
-    const EdgeOptions ask{.weights = edge_weights_,
-                          .by_weight = by_weight,
-                          .positions = flag(positions, "edge_positions"),
-                          .edge_weights = flag(edge_weights, "edge_weights"),
-                          .rows = asks_rows ? edge_rows_ : nullptr};
-    if (ask.by_weight) {
+    const EdgeOptions edge_options{.weights = edge_weights_,
+                                   .by_weight = by_weight,
+                                   .positions = flag(positions, "edge_positions"),
+                                   .edge_weights = flag(edge_weights, "edge_weights"),
+                                   .rows = asks_rows ? edge_rows_ : nullptr};
+    if (edge_options.by_weight) {
       refuse_on_disk("by_weight");
       refuse_without_weights("by_weight");
     }
-    if (ask.edge_weights) refuse_without_weights("edge_weights");
+    if (edge_options.edge_weights) refuse_without_weights("edge_weights");
     if (asks_rows && edge_rows_ == nullptr) {
       refuse_value("edge_rows", "True", "False for a graph whose edges have no features");
     }
-    return ask;
+    return edge_options;
   }
 
   void refuse_on_disk(const char* name) const {

@@ -9,12 +9,12 @@ namespace {
 std::unique_ptr<SharedSum> made_in(const py::object& memory, const py::object& rank,
                                    const py::object& size) {
   const int64_t members = integer(size, "size", 1, SharedSum::kMaxSize);
-  const int64_t own = integer(rank, "rank", 0, members - 1);
+  const int64_t own_rank = integer(rank, "rank", 0, members - 1);
   const auto bytes = mutable_vector<uint8_t>(memory, "memory", SharedSum::num_bytes(members));
   if (reinterpret_cast<uintptr_t>(bytes.data) % SharedSum::kAlignment != 0) {
     refuse_value("memory", "an array that is not aligned", "aligned ones");
   }
-  return std::make_unique<SharedSum>(bytes.data, own, members);
+  return std::make_unique<SharedSum>(bytes.data, own_rank, members);
 }
 
 template <typename T>
@@ -29,7 +29,7 @@ void add_values(SharedSum& sums, const py::object& values, const py::object& pol
   if (PyCallable_Check(poll.ptr()) == 0) refuse_type("poll", type_name(poll), "a function");
   if (!py::isinstance<py::array>(values)) refuse_type("values", type_name(values), kAllowed);
   const auto call = [&poll] {
-    const py::gil_scoped_acquire held;
+    const py::gil_scoped_acquire gil;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     poll();
   };

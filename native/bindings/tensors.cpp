@@ -43,15 +43,15 @@ struct Torch {
 
 // Returns null until torch has been imported.
 const Torch* torch() {
-  static std::atomic<const Torch*> known{nullptr};
-  if (const Torch* found = known.load(std::memory_order_acquire)) return found;
+  static std::atomic<const Torch*> instance{nullptr};
+  if (const Torch* loaded = instance.load(std::memory_order_acquire)) return loaded;
   const auto module = py::reinterpret_steal<py::object>(PyImport_GetModule(py::str("torch").ptr()));
   if (!module) {
     PyErr_Clear();
     return nullptr;
   }
-  known.store(new Torch(module), std::memory_order_release);  // lives as long as the process
-  return known.load();
+  instance.store(new Torch(module), std::memory_order_release);  // lives as long as the process
+  return instance.load();
 }
 
 bool is_tensor(py::handle value) {
@@ -83,22 +83,24 @@ py::array array_of_type(py::handle value, const char* name, DType dtype) {
 
 // Returns the elements of a tensor, which must be dense and in host memory.
 Typed elements_of(py::handle tensor, const char* name) {
-  const Torch& of = *torch();
-  if (!tensor.attr(of.is_cpu).cast<bool>() || !py::object(tensor.attr(of.layout)).is(of.strided)) {
+  const Torch& names = *torch();
+  if (!tensor.attr(names.is_cpu).cast<bool>() ||
+      !py::object(tensor.attr(names.layout)).is(names.strided)) {
     refuse_type(name, "not dense or not on the CPU", "a dense tensor on the CPU");
   }
-  if (called(tensor, of.is_neg).cast<bool>()) {
+  if (called(tensor, names.is_neg).cast<bool>()) {
     refuse_value(name, "a view that negates", "elements as they are");
   }
-  const py::object dtype = tensor.attr(of.dtype);
-  const auto* const found = std::find_if(std::begin(of.dtypes), std::end(of.dtypes),
-                                         [&](const py::object& each) { return each.is(dtype); });
-  if (found == std::end(of.dtypes)) refuse_type(name, py::str(dtype), kStored);
-  const auto known = static_cast<DType>(found - of.dtypes);
+  const py::object dtype = tensor.attr(names.dtype);
+  const auto* const match =
+      std::find_if(std::begin(names.dtypes), std::end(names.dtypes),
+                   [&](const py::object& candidate) { return candidate.is(dtype); });
+  if (match == std::end(names.dtypes)) refuse_type(name, py::str(dtype), kStored);
+  const auto type = static_cast<DType>(match - names.dtypes);
   auto plain = py::reinterpret_borrow<py::object>(tensor);
-  if (plain.attr(of.requires_grad).cast<bool>()) plain = called(plain, of.detach);
-  if (known == DType::bfloat16) plain = plain.attr(of.view)(of.int16);
-  return {array_of_type(called(plain, of.numpy), name, known), known};
+  if (plain.attr(names.requires_grad).cast<bool>()) plain = called(plain, names.detach);
+  if (type == DType::bfloat16) plain = plain.attr(names.view)(names.int16);
+  return {array_of_type(called(plain, names.numpy), name, type), type};
 }
 
 Typed typed(py::handle value, const char* name, bool may_have_scale = false) {
@@ -186,20 +188,20 @@ MutableMatrix mutable_storage(py::handle value, const char* name) {
 }
 
 std::pair<MutableMatrix, py::object> kept_storage(py::handle value, const char* name) {
-  auto kept = py::reinterpret_borrow<py::object>(value);
-  if (is_tensor(value)) kept = called(value, torch()->detach);
-  Typed rows = typed(kept, name);
-  const MutableMatrix found = written_to(rows, name);
-  return {found, std::move(rows.array)};
+  auto owner = py::reinterpret_borrow<py::object>(value);
+  if (is_tensor(value)) owner = called(value, torch()->detach);
+  Typed rows = typed(owner, name);
+  const MutableMatrix view = written_to(rows, name);
+  return {view, std::move(rows.array)};
 }
 
 Elements elements(py::handle value, const char* name) {
-  const Typed found = typed(value, name);
-  check_computed(name, found.dtype);
-  if ((found.array.flags() & py::array::c_style) == 0) {
+  const Typed typed_elements = typed(value, name);
+  check_computed(name, typed_elements.dtype);
+  if ((typed_elements.array.flags() & py::array::c_style) == 0) {
     refuse_value(name, "an array with gaps", "contiguous arrays");
   }
-  return {found.array.data(), found.dtype, found.array.size()};
+  return {typed_elements.array.data(), typed_elements.dtype, typed_elements.array.size()};
 }
 
 namespace {
@@ -220,9 +222,9 @@ py::array table_of(py::array array, const char* name, int64_t num_rows, int64_t*
 
 Vector<const float> float_table(py::handle value, const char* name, int64_t num_rows,
                                 int64_t* width) {
-  const Typed found = typed(value, name);
-  if (found.dtype != DType::float32) refuse_type(name, "another type", "float32");
-  const py::array array = table_of(found.array, name, num_rows, width);
+  const Typed matrix_data = typed(value, name);
+  if (matrix_data.dtype != DType::float32) refuse_type(name, "another type", "float32");
+  const py::array array = table_of(matrix_data.array, name, num_rows, width);
   return {static_cast<const float*>(array.data()), array.shape(0)};
 }
 
@@ -245,12 +247,12 @@ Vector<float> mutable_blocks(py::handle value, const char* name, int64_t num_row
 }
 
 NewTensor new_tensor(const py::tuple& shape, py::handle dtype) {
-  const Torch* const of = torch();
-  if (of == nullptr || !py::isinstance(dtype, of->dtype_type)) {
+  const Torch* const names = torch();
+  if (names == nullptr || !py::isinstance(dtype, names->dtype_type)) {
     refuse_type("dtype", type_name(dtype), "one of torch's");
   }
   // A size beyond memory is rejected even next to a size of 0: strides would overflow.
-  const auto width = dtype.attr(of->itemsize).cast<int64_t>();
+  const auto width = dtype.attr(names->itemsize).cast<int64_t>();
   int64_t num_bytes = width, limit = kMaxBytes / width;
   for (const py::handle item : shape) {
     if (!PyLong_CheckExact(item.ptr())) {
@@ -262,8 +264,8 @@ NewTensor new_tensor(const py::tuple& shape, py::handle dtype) {
   }
   Array<uint8_t> memory(num_bytes);
   void* const data = memory.data.get();
-  const py::object bytes = of->from_numpy(to_numpy(std::move(memory)));
-  return {bytes.attr(of->view)(dtype).attr(of->view)(shape), data};
+  const py::object bytes = names->from_numpy(to_numpy(std::move(memory)));
+  return {bytes.attr(names->view)(dtype).attr(names->view)(shape), data};
 }
 
 NewTensor new_tensor_like(py::handle tensor, const char* name) {

@@ -171,7 +171,8 @@ class RowAddress {
  public:
   RowAddress(const void* data, DType dtype, int64_t stride, int64_t first = 0)
       : row_bytes_(static_cast<uintptr_t>(stride * element_bytes(dtype))),
-        first_row_(reinterpret_cast<uintptr_t>(data) - static_cast<uintptr_t>(first) * row_bytes_) {}
+        first_row_(reinterpret_cast<uintptr_t>(data) - static_cast<uintptr_t>(first) * row_bytes_) {
+  }
 
   void* row(int64_t i) const {
     return reinterpret_cast<void*>(first_row_ + static_cast<uintptr_t>(i) * row_bytes_);
@@ -224,7 +225,8 @@ void gather_cached(const GatherCached& task, int64_t* counts, int num_threads) {
   }
   const Gather& host = task.from_host;
   addresses.emplace_back(host.x.data, host.x.dtype, host.x.stride);
-  for_chunks(task.slots, host.ids, host.num_rows, counts, num_threads, GatherChunks(task, addresses));
+  for_chunks(task.slots, host.ids, host.num_rows, counts, num_threads,
+             GatherChunks(task, addresses));
 }
 
 void count_slots(const Slots& slots, const RowIds& vertices, int64_t size, const int64_t* weights,

@@ -206,8 +206,8 @@ void for_clusters(const WeightedGraph<Vertex>& graph, const int32_t* labels, con
 }  // namespace
 
 template <typename Vertex>
-int64_t find_clusters(const WeightedGraph<Vertex>& graph, const int64_t* max_weights, int64_t num_rounds,
-                      const int32_t* owner, int32_t* labels, const Poll& poll) {
+int64_t find_clusters(const WeightedGraph<Vertex>& graph, const int64_t* max_weights,
+                      int64_t num_rounds, const int32_t* owner, int32_t* labels, const Poll& poll) {
   Clustering<Vertex> clustering(graph, max_weights, owner, labels, poll);
   const std::vector<int32_t> order = low_degrees_first(graph.lists);
   for (int64_t round = 0; round < num_rounds; ++round) {
@@ -234,7 +234,8 @@ Coarse contract(const WeightedGraph<Vertex>& graph, const int32_t* labels, int64
   indptr[0] = 0;
   for_clusters(graph, labels, members, num_threads, [&](int64_t i, const Sums& sums) {
     indptr[i + 1] = 0;
-    for (const int32_t other : sums.keys()) indptr[i + 1] += sampled_weight(i, other, sums[other]) > 0;
+    for (const int32_t other : sums.keys())
+      indptr[i + 1] += sampled_weight(i, other, sums[other]) > 0;
   });
   for (int64_t i = 0; i < num_clusters; ++i) indptr[i + 1] += indptr[i];
   coarse.indices = Array<int32_t>(indptr[num_clusters]);

@@ -70,7 +70,8 @@ void csc_scatter(const Vertex* src, const Vertex* dst, int64_t num_edges,
     for (int64_t edge = first_of(chunk); edge < first_of(chunk + 1); ++edge) {
       const int64_t vertex = dst[edge];
       // `first` is at least 0, so nothing overflows after the first check.
-      const int64_t bucket_index = vertex < buckets.first ? -1 : (vertex - buckets.first) >> buckets.shift;
+      const int64_t bucket_index =
+          vertex < buckets.first ? -1 : (vertex - buckets.first) >> buckets.shift;
       if (bucket_index < 0 || bucket_index >= buckets.num_places) {
         throw std::invalid_argument("dst: " + std::to_string(dst[edge]) + " has no bucket");
       }

@@ -141,7 +141,7 @@ class Tiles {
     const int64_t num_tiles = num_rows / tile_rows + (num_rows % tile_rows != 0);
     const int64_t entries = num_entries + num_tiles * num_sources;
     lists_.edges = Array<uint64_t>(entries + (several_banks ? max_left_out(entries) : 0) +
-                                  num_tiles * kWordEdges);
+                                   num_tiles * kWordEdges);
     lists_.tiles = Array<int64_t>(num_tiles * 3);
   }
 
@@ -269,7 +269,7 @@ class Arranger {
       if (ones == 0 || (taken_many < many.size() && edges * count <= total * position)) {
         chosen = many[taken_many++];
       } else {
-        int64_t bank = dealer.place() % task_.num_banks;
+        int64_t bank = dealer.num_dealt() % task_.num_banks;
         for (int64_t other = task_.num_banks; remaining(bank) == 0; --other) bank = other;
         chosen = one[bank][num_taken[bank]++];
         --ones;
@@ -435,7 +435,8 @@ class Arranger {
     for (int64_t k = 0; k < forward.tiles.size; k += 3) {
       const int64_t* tile = forward.tiles.data.get() + k;
       const uint64_t* edges = forward.edges.data.get() + tile[0] * kWordEdges;
-      tile_readers.push_back({edges, edges + tile[1] * kWordEdges, -1, first, slot_stride(tile[2])});
+      tile_readers.push_back(
+          {edges, edges + tile[1] * kWordEdges, -1, first, slot_stride(tile[2])});
       first += tile[2];
     }
     return tile_readers;

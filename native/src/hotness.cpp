@@ -112,15 +112,16 @@ Candidates candidates_of(const Census& census, const HotVertices& task) {
   Candidates candidates;
   const auto capacity = static_cast<uint64_t>(task.capacity);
   const int64_t num_buckets = census.num_buckets - (task.only_hot ? 1 : 0);  // last bucket: 0
-  for (; candidates.num_buckets < num_buckets && candidates.num_bytes < capacity; ++candidates.num_buckets) {
+  for (; candidates.num_buckets < num_buckets && candidates.num_bytes < capacity;
+       ++candidates.num_buckets) {
     candidates.last_begin = candidates.num_vertices;
     candidates.last_bytes = candidates.num_bytes;
     for (int64_t range = 0; range < census.num_ranges; ++range) {
       const int64_t index = range * census.num_buckets + candidates.num_buckets;
       candidates.num_vertices += census.counts[index];
-      candidates.num_bytes += census.bytes.empty()
-                             ? static_cast<uint64_t>(census.counts[index]) * task.bytes.per_vertex
-                             : census.bytes[index];
+      candidates.num_bytes +=
+          census.bytes.empty() ? static_cast<uint64_t>(census.counts[index]) * task.bytes.per_vertex
+                               : census.bytes[index];
     }
   }
   return candidates;
@@ -168,7 +169,7 @@ void collect(const Value* hotness, const HotVertices& task, Census& census,
       const int64_t after = range + 1 < census.num_ranges
                                 ? starts[(range + 1) * census.num_buckets + bucket]
                             : bucket + 1 < candidates.num_buckets ? starts[bucket + 1]
-                                                                 : candidates.num_vertices;
+                                                                  : candidates.num_vertices;
       if (census.counts[range * census.num_buckets + bucket] != after) refuse_changed();
     }
   }
@@ -176,8 +177,8 @@ void collect(const Value* hotness, const HotVertices& task, Census& census,
 
 // Returns the number of `vertices` that begin below `capacity`; the first vertex begins at `bytes`.
 template <typename Vertex>
-int64_t count_fitting(const Vertex* vertices, int64_t size, const CacheBytes& bytes_of, uint64_t bytes,
-                      uint64_t capacity, int num_threads) {
+int64_t count_fitting(const Vertex* vertices, int64_t size, const CacheBytes& bytes_of,
+                      uint64_t bytes, uint64_t capacity, int num_threads) {
   std::vector<uint64_t> of_chunk((size + kGrain - 1) / kGrain);
   parallel_for(static_cast<int64_t>(of_chunk.size()), 1, num_threads, [&](int64_t a, int64_t b) {
     for (int64_t i = a * kGrain; i < std::min(size, b * kGrain); ++i) {

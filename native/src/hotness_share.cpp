@@ -45,7 +45,8 @@ class Sharing {
         }
       });
     }
-    for (int64_t k = 0; k < num_members_; ++k) shared_.bytes[k] = task_.capacities[k] - free_bytes_[k];
+    for (int64_t k = 0; k < num_members_; ++k)
+      shared_.bytes[k] = task_.capacities[k] - free_bytes_[k];
   }
 
  private:
@@ -112,7 +113,8 @@ class Sharing {
     for (int64_t k = 0; k < num_members_; ++k) {
       const int64_t free_bytes = free_bytes_[k];
       const bool fits = static_cast<uint64_t>(free_bytes) >= bytes;
-      const bool better = (hotness[k] > hottest) | ((hotness[k] == hottest) & (free_bytes > most_left));
+      const bool better =
+          (hotness[k] > hottest) | ((hotness[k] == hottest) & (free_bytes > most_left));
       const bool takes = fits & better;
       best = takes ? k : best;
       hottest = takes ? hotness[k] : hottest;

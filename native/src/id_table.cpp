@@ -103,7 +103,8 @@ int64_t PackedTable::insert(uint64_t key, int64_t position) {
   const uint64_t position_mask = (uint64_t{1} << place_bits_) - 1;
   uint64_t slot = first(key);
   for (; words[slot] != 0; slot = (slot + 1) & mask_) {
-    if (words[slot] >> place_bits_ == key) return static_cast<int64_t>(words[slot] & position_mask) - 1;
+    if (words[slot] >> place_bits_ == key)
+      return static_cast<int64_t>(words[slot] & position_mask) - 1;
   }
   words[slot] = key << place_bits_ | static_cast<uint64_t>(position + 1);
   return -1;

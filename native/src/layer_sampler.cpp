@@ -84,7 +84,8 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key,
   block.indptr = Array<int64_t>(num_dst + 1);
   std::vector<int32_t> local;
   std::vector<float> scales;
-  const bool needs_positions = edge_options.positions || edge_options.edge_weights || edge_options.rows != nullptr;
+  const bool needs_positions =
+      edge_options.positions || edge_options.edge_weights || edge_options.rows != nullptr;
   grow(static_cast<int64_t>(candidates.size()));
   block.indptr.data[0] = 0;
   for (int64_t dst = 0; dst < num_dst; ++dst) {

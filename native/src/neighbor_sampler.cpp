@@ -61,7 +61,8 @@ bool copy(const Pick<int64_t>& hop, int64_t dst, int64_t first, int64_t last) {
 uint64_t hop_key(const EdgeOptions& edge_options, uint64_t seed, uint64_t step, uint64_t hop) {
   switch (edge_options.labor) {
     case Labor::no:
-      return stream_key(edge_options.by_weight ? Stream::weighted : Stream::neighbors, seed, step, hop);
+      return stream_key(edge_options.by_weight ? Stream::weighted : Stream::neighbors, seed, step,
+                        hop);
     case Labor::hop: return stream_key(Stream::labor, seed, step, hop);
     case Labor::batch: return stream_key(Stream::labor, seed, step, 0);
   }
@@ -167,7 +168,8 @@ typename Sampler<Vertex>::Counted Sampler<Vertex>::count_lists(Hop& hop, int64_t
   for (int64_t dst = first; dst < last; ++dst) {
     __builtin_prefetch(hop.ask.weights + begins[std::min(dst + kListsAhead, last - 1)]);
     const int64_t max_count = hop.fanout < 0 ? degrees[dst] : hop.replace ? 1 : hop.fanout;
-    const int64_t num_positive = num_weighted(hop.ask.weights + begins[dst], degrees[dst], max_count);
+    const int64_t num_positive =
+        num_weighted(hop.ask.weights + begins[dst], degrees[dst], max_count);
     counted.kept += hop.replace && hop.fanout >= 0 && num_positive > 0 ? hop.fanout : num_positive;
     hop.indptr.data[dst + 1] = counted.kept;
   }
@@ -500,8 +502,8 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds,
     const int64_t first_dst = only_new ? num_expanded : 0;
     num_expanded = map_.size();
     const uint64_t key = hop_key(edge_options, seed, step, hop);
-    batch.blocks.push_back(sample_hop({first_dst, fanouts[hop], replace, key, edge_options}, num_threads,
-                                      hop + 1 == fanouts.size(), batch));
+    batch.blocks.push_back(sample_hop({first_dst, fanouts[hop], replace, key, edge_options},
+                                      num_threads, hop + 1 == fanouts.size(), batch));
   }
   take_vertices(batch);
   return batch;
@@ -511,7 +513,8 @@ template <typename Vertex>
 ReachedBatch<Vertex> Sampler<Vertex>::reach_neighbors(const Seeds& seeds,
                                                       const std::vector<int64_t>& fanouts,
                                                       bool replace, uint64_t seed, uint64_t step,
-                                                      int num_threads, const EdgeOptions& edge_options) {
+                                                      int num_threads,
+                                                      const EdgeOptions& edge_options) {
   start(seeds);
   ReachedBatch<Vertex> batch;
   SampledBatch<Vertex> timed_batch;

@@ -19,7 +19,7 @@ namespace {
 // One request; guarded by Pool::mutex.
 struct Job {
   const std::function<void()>* body;
-  int num_joinable;                      // threads that may still join
+  int num_joinable;                // threads that may still join
   int running = 0;                 // pool threads inside body
   std::exception_ptr thrown = {};  // first exception of body
   std::condition_variable finished = {};

@@ -81,8 +81,8 @@ class Reader {
 
 // Writes the sums of every chunk, then adds the total of all preceding chunks.
 template <typename Sum, typename Out, typename Value>
-void add_up(const PrefixSums& task, const Value* values, int64_t interval, Out* sums, int num_threads,
-            const Poll& poll) {
+void add_up(const PrefixSums& task, const Value* values, int64_t interval, Out* sums,
+            int num_threads, const Poll& poll) {
   const auto chunks = [&](const auto& reader) {
     for_chunks(task.num_ordered, interval, num_threads, poll,
                [&](int64_t i, int64_t begin, int64_t end) {

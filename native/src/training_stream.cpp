@@ -49,7 +49,8 @@ class Growing {
       return static_cast<__int128>(overlaps[i]) * (total_ - num_parts() * num_training_[i]);
     };
     const auto denominator = [&](int64_t i) { return std::max<int64_t>(num_vertices_[i], 1); };
-    const __int128 part_score = numerator(part) * denominator(other), other_score = numerator(other) * denominator(part);
+    const __int128 part_score = numerator(part) * denominator(other),
+                   other_score = numerator(other) * denominator(part);
     if (part_score != other_score) return part_score > other_score;
     return std::pair(num_training_[part], num_vertices_[part]) <
            std::pair(num_training_[other], num_vertices_[other]);

@@ -139,10 +139,10 @@ int64_t distinct_of_many(const WeightedPick& pick, int64_t max_count, int64_t* o
 // edges.
 void finish_drawn(const WeightedPick& pick, int64_t* out) {
   const int64_t max_count = max_draws(pick.degree(), pick.k);
-  const int64_t count =
-      pick.k <= kCompared
-          ? GNNSCALE_FOR_ISA(weighted_kernels).distinct_in(pick.list, pick.key, pick.k, max_count, out)
-          : distinct_of_many(pick, max_count, out);
+  const int64_t count = pick.k <= kCompared
+                            ? GNNSCALE_FOR_ISA(weighted_kernels)
+                                  .distinct_in(pick.list, pick.key, pick.k, max_count, out)
+                            : distinct_of_many(pick, max_count, out);
   if (count == pick.k) return;
   const auto is_drawn = [&](int64_t edge) {
     return std::find(out, out + count, edge) != out + count;

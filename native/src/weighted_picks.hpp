@@ -8,8 +8,8 @@
 
 namespace gnnscale {
 
-// Returns the number of positive weights among n, at most `max_count`. All other edges are never picked:
-// weight 0, or NaN and negative weights in a damaged store.
+// Returns the number of positive weights among n, at most `max_count`. All other edges are never
+// picked: weight 0, or NaN and negative weights in a damaged store.
 int64_t num_weighted(const float* weights, int64_t n, int64_t max_count);
 
 // Weighted pick from one list: k of its neighbors, one after the other with probability

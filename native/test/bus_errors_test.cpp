@@ -42,8 +42,8 @@ struct Shortened {
 void test_a_mapped_file_is_named() {
   const Shortened file(" (a name, with blanks)");
   char name[4096];
-  for (const size_t place : {size_t{0}, kPage, 2 * kPage - 1}) {
-    const size_t length = mapped_file(file.data + place, name, sizeof(name));
+  for (const size_t offset : {size_t{0}, kPage, 2 * kPage - 1}) {
+    const size_t length = mapped_file(file.data + offset, name, sizeof(name));
     CHECK(std::string(name, length) == file.name);
   }
   CHECK(mapped_file(file.data, name, 4) == 4);
@@ -60,7 +60,7 @@ struct Ended {
 
 // Runs `work` in a child. Returns its exit status and output.
 template <typename Work>
-Ended ended(Work&& work) {
+Ended run_child(Work&& work) {
   int line[2];
   CHECK(pipe(line) == 0);
   const pid_t child = fork();
@@ -70,33 +70,34 @@ Ended ended(Work&& work) {
     _exit(0);
   }
   close(line[1]);
-  Ended found{};
+  Ended result{};
   char buffer[4096];
   for (ssize_t count; (count = read(line[0], buffer, sizeof(buffer))) > 0;) {
-    found.text.append(buffer, static_cast<size_t>(count));
+    result.text.append(buffer, static_cast<size_t>(count));
   }
   close(line[0]);
-  waitpid(child, &found.status, 0);
-  return found;
+  waitpid(child, &result.status, 0);
+  return result;
 }
 
-void test_a_page_that_is_gone_ends_the_process_with_a_line() {
+void test_a_lost_page_ends_the_process_with_a_line() {
   const Shortened file;
-  const Ended first = ended([&] { static_cast<void>(*static_cast<volatile char*>(file.data)); });
+  const Ended first =
+      run_child([&] { static_cast<void>(*static_cast<volatile char*>(file.data)); });
   CHECK(WIFEXITED(first.status) && WEXITSTATUS(first.status) == 0 && first.text.empty());
   const Ended second =
-      ended([&] { static_cast<void>(*static_cast<volatile char*>(file.data + kPage)); });
+      run_child([&] { static_cast<void>(*static_cast<volatile char*>(file.data + kPage)); });
   CHECK(WIFEXITED(second.status) && WEXITSTATUS(second.status) == 77);
   CHECK(second.text == file.name + ": is gone\n");
 }
 
-void test_a_signal_that_is_sent_kills() {
-  const Ended found = ended([] { kill(getpid(), SIGBUS); });
-  CHECK(WIFSIGNALED(found.status) && WTERMSIG(found.status) == SIGBUS);
-  CHECK(found.text.empty());
+void test_a_sent_signal_kills() {
+  const Ended result = run_child([] { kill(getpid(), SIGBUS); });
+  CHECK(WIFSIGNALED(result.status) && WTERMSIG(result.status) == SIGBUS);
+  CHECK(result.text.empty());
 }
 
-void test_flushed_lines_keep_what_they_hold() {
+void test_flushed_lines_keep_their_data() {
   std::vector<unsigned char> data(100'003);
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<unsigned char>(i * 7);
   for (const size_t first : {size_t{0}, size_t{1}, size_t{63}}) {
@@ -112,11 +113,11 @@ void test_flushed_lines_keep_what_they_hold() {
 
 int main() {
   test_a_mapped_file_is_named();
-  test_flushed_lines_keep_what_they_hold();
+  test_flushed_lines_keep_their_data();
   // Sanitizers install handlers.
   if (kCanFork && !kSanitized) {
-    test_a_page_that_is_gone_ends_the_process_with_a_line();
-    test_a_signal_that_is_sent_kills();
+    test_a_lost_page_ends_the_process_with_a_line();
+    test_a_sent_signal_kills();
   }
   return check_result();
 }

@@ -107,11 +107,11 @@ void test_gather_and_counts() {
                                    vertices,
                                    size,
                                    {out.data(), DType::float32, kLength, kLength}};
-            std::vector<int64_t> counts(sizes.size() + 1), seen = counts, reads = counts;
+            std::vector<int64_t> counts(sizes.size() + 1), slot_counts = counts, reads = counts;
             gather_cached({from_host, store.caches.data(), slots}, counts.data(), threads);
-            count_slots(slots, vertices, size, nullptr, seen.data(), threads);
+            count_slots(slots, vertices, size, nullptr, slot_counts.data(), threads);
             count_slots(slots, vertices, size, offsets.data(), reads.data(), threads);
-            CHECK(counts == expected && seen == expected && reads == expected_reads);
+            CHECK(counts == expected && slot_counts == expected && reads == expected_reads);
             int64_t num_wrong = 0;
             for (int64_t i = 0; i < size * kLength; ++i) {
               const int32_t slot = store.slots[wide[i / kLength]];
@@ -127,7 +127,7 @@ void test_gather_and_counts() {
   }
 }
 
-void test_what_is_none() {
+void test_invalid_ids_and_slots() {
   Store store({10, 20});
   std::vector<int64_t> vertices = some_vertices(1000), counts(3);
   const RowIds ids{vertices.data(), true};
@@ -171,7 +171,7 @@ void test_ranks() {
   }
 }
 
-void test_uses_of_several_threads() {
+void test_uses_counted_by_several_threads() {
   const std::vector<int64_t> vertices = some_vertices(20000);
   std::vector<int64_t> offsets{0};
   std::vector<int32_t> expected(kNumVertices), counts(kNumVertices);
@@ -186,7 +186,7 @@ void test_uses_of_several_threads() {
   CHECK(counts == expected);
 }
 
-void test_counts_stay_at_the_largest_number() {
+void test_counts_saturate() {
   const std::vector<int32_t> vertices{0, 1, 2, 2, 2};
   const std::vector<int64_t> offsets{
       0, INT64_MAX - 4, INT64_MAX - 3, INT64_MAX - 2, INT64_MAX - 1, INT64_MAX};
@@ -236,10 +236,10 @@ void test_copies() {
 
 int main() {
   test_gather_and_counts();
-  test_what_is_none();
+  test_invalid_ids_and_slots();
   test_ranks();
-  test_uses_of_several_threads();
-  test_counts_stay_at_the_largest_number();
+  test_uses_counted_by_several_threads();
+  test_counts_saturate();
   test_copies();
   return check_result();
 }

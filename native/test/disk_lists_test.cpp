@@ -45,7 +45,7 @@ struct OnDisk {
 
 // Vertex 0 has more neighbors than a block, every seventh vertex has none.
 template <typename Vertex>
-OnDisk<Vertex> made(int64_t num_vertices, int64_t offset) {
+OnDisk<Vertex> make_on_disk(int64_t num_vertices, int64_t offset) {
   std::mt19937_64 random(1);
   std::vector<int64_t> indptr{0};
   std::vector<Vertex> indices;
@@ -82,35 +82,35 @@ void check_same(Sampler<Vertex>& one, Sampler<Vertex>& other, uint64_t step, int
         CHECK(values(a.blocks[i].indices) == values(b.blocks[i].indices));
         CHECK(values(a.blocks[i].positions) == values(b.blocks[i].positions));
       }
-      const auto reached = one.reach_neighbors(from, fanouts, replace, 7, step, threads);
-      CHECK(values(reached.vertices) == values(b.input_vertices));
+      const auto frontier = one.reach_neighbors(from, fanouts, replace, 7, step, threads);
+      CHECK(values(frontier.vertices) == values(b.input_vertices));
     }
   }
 }
 
 template <typename Vertex>
-void test_samples_are_those_of_memory(ReadEngine engine) {
-  const OnDisk<Vertex> data = made<Vertex>(3000, 128);
+void test_samples_equal_those_from_memory(ReadEngine engine) {
+  const OnDisk<Vertex> data = make_on_disk<Vertex>(3000, 128);
   Sampler<Vertex> memory(data.topology());
-  std::vector<int64_t> all(3000), some{0, 1, 5, 700, 2999};
+  std::vector<int64_t> all(3000), few{0, 1, 5, 700, 2999};
   std::iota(all.begin(), all.end(), 0);
-  for (const auto& held : {std::vector<int64_t>{}, some, all}) {
+  for (const auto& cached : {std::vector<int64_t>{}, few, all}) {
     for (const int64_t gap : {0, 4096, 1 << 20}) {
       DiskLists<Vertex> lists(data.offsets(), data.file(),
-                              {.depth = 4, .max_gap_bytes = gap, .engine = engine}, held);
+                              {.depth = 4, .max_gap_bytes = gap, .engine = engine}, cached);
       Sampler<Vertex> disk(data.offsets(), {.at_once_from = 1}, &lists);
       for (const int threads : {1, 4}) check_same(disk, memory, 1, threads);
-      const ListCounters of = lists.take_counters();
-      CHECK((of.hits == 0) == held.empty());
-      CHECK((of.misses == 0) == (std::ssize(held) == data.num_vertices()));
-      CHECK((of.reads.requests == 0) == (of.misses == 0));
+      const ListCounters counters = lists.take_counters();
+      CHECK((counters.hits == 0) == cached.empty());
+      CHECK((counters.misses == 0) == (std::ssize(cached) == data.num_vertices()));
+      CHECK((counters.reads.requests == 0) == (counters.misses == 0));
       CHECK(lists.take_counters().hits == 0);
     }
   }
 }
 
 void test_several_threads_sample(ReadEngine engine) {
-  const OnDisk<int32_t> data = made<int32_t>(3000, 0);
+  const OnDisk<int32_t> data = make_on_disk<int32_t>(3000, 0);
   DiskLists<int32_t> lists(data.offsets(), data.file(), {.engine = engine}, {0, 3});
   SamplerPool<int32_t> pool(data.offsets(), {}, &lists);
   std::vector<std::thread> callers;
@@ -125,34 +125,34 @@ void test_several_threads_sample(ReadEngine engine) {
       }
     });
   }
-  for (std::thread& each : callers) each.join();
+  for (std::thread& thread : callers) thread.join();
 }
 
-void test_damage_is_refused(ReadEngine engine) {
-  const auto sample = [&](const OnDisk<int32_t>& data, const std::vector<int64_t>& held) {
-    DiskLists<int32_t> lists(data.offsets(), data.file(), {.engine = engine}, held);
+void test_damage_is_rejected(ReadEngine engine) {
+  const auto sample = [&](const OnDisk<int32_t>& data, const std::vector<int64_t>& cached) {
+    DiskLists<int32_t> lists(data.offsets(), data.file(), {.engine = engine}, cached);
     Sampler<int32_t> sampler(data.offsets(), {}, &lists);
     const std::vector<int64_t> seeds{0};
     sampler.sample_neighbors({seeds.data(), true, 1}, {-1}, false, 0, 0, 1);
   };
-  for (const std::vector<int64_t>& held : {std::vector<int64_t>{}, {0}}) {
-    sample({{0, 2, 2, 2}, {1, 2}, 8}, held);
+  for (const std::vector<int64_t>& cached : {std::vector<int64_t>{}, {0}}) {
+    sample({{0, 2, 2, 2}, {1, 2}, 8}, cached);
     for (const int32_t bad : {3, -1, INT32_MIN, INT32_MAX}) {
-      CHECK_THROWS(sample({{0, 2, 2, 2}, {1, bad}, 8}, held), TopologyError);
+      CHECK_THROWS(sample({{0, 2, 2, 2}, {1, bad}, 8}, cached), TopologyError);
     }
-    CHECK_THROWS(sample({{0, 3, 2, 2}, {1, 2}, 8}, held), TopologyError);
+    CHECK_THROWS(sample({{0, 3, 2, 2}, {1, 2}, 8}, cached), TopologyError);
   }
   const OnDisk<int32_t> data({0, 2, 2, 2}, {1, 2}, 8);
-  const auto open = [&](const std::vector<int64_t>& held) {
-    DiskLists<int32_t>(data.offsets(), data.file(), {.engine = engine}, held);
+  const auto open = [&](const std::vector<int64_t>& cached) {
+    DiskLists<int32_t>(data.offsets(), data.file(), {.engine = engine}, cached);
   };
-  for (const std::vector<int64_t>& held : {std::vector<int64_t>{1, 0}, {1, 1}, {3}, {-1}}) {
-    CHECK_THROWS(open(held), std::invalid_argument);
+  for (const std::vector<int64_t>& cached : {std::vector<int64_t>{1, 0}, {1, 1}, {3}, {-1}}) {
+    CHECK_THROWS(open(cached), std::invalid_argument);
   }
 }
 
-void test_a_file_that_becomes_shorter(ReadEngine engine) {
-  const OnDisk<int32_t> data = made<int32_t>(3000, 0);
+void test_truncated_file(ReadEngine engine) {
+  const OnDisk<int32_t> data = make_on_disk<int32_t>(3000, 0);
   DiskLists<int32_t> lists(data.offsets(), data.file(), {.engine = engine}, {});
   Sampler<int32_t> sampler(data.offsets(), {}, &lists);
   CHECK(truncate(data.path.c_str(), 4096) == 0);
@@ -161,7 +161,7 @@ void test_a_file_that_becomes_shorter(ReadEngine engine) {
 }
 
 // A list whose offsets change after it was copied is read from the file.
-void test_a_list_that_changes_its_length(ReadEngine engine) {
+void test_list_with_changed_length(ReadEngine engine) {
   OnDisk<int32_t> data({0, 1, 3, 3}, {1, 2, 0}, 0);
   DiskLists<int32_t> lists(data.offsets(), data.file(), {.engine = engine}, {0});
   Sampler<int32_t> disk(data.offsets(), {}, &lists), memory(data.topology());
@@ -189,12 +189,12 @@ int main() {
   using namespace gnnscale;
   for (const ReadEngine engine : {ReadEngine::threads, ReadEngine::io_uring}) {
     if (!works(engine)) continue;  // containers may forbid io_uring
-    test_samples_are_those_of_memory<int32_t>(engine);
-    test_samples_are_those_of_memory<int64_t>(engine);
+    test_samples_equal_those_from_memory<int32_t>(engine);
+    test_samples_equal_those_from_memory<int64_t>(engine);
     test_several_threads_sample(engine);
-    test_damage_is_refused(engine);
-    test_a_file_that_becomes_shorter(engine);
-    test_a_list_that_changes_its_length(engine);
+    test_damage_is_rejected(engine);
+    test_truncated_file(engine);
+    test_list_with_changed_length(engine);
   }
   return check_result();
 }

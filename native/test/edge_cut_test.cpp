@@ -44,12 +44,12 @@ void test_undirected_by_hand() {
   const std::vector<int64_t> indptr{0, 3, 5, 5, 5};
   const std::vector<Vertex> indices{1, 1, 0, 2, 0};
   for (const int threads : {1, 2}) {
-    const Undirected<Vertex> made =
+    const Undirected<Vertex> result =
         make_undirected<Vertex>({indptr.data(), indices.data(), 4}, threads);
-    CHECK(!made.unchanged);
-    CHECK((to_vector(made.indptr) == std::vector<int64_t>{0, 1, 3, 4, 4}));
-    CHECK((to_vector(made.indices) == std::vector<Vertex>{1, 0, 2, 1}));
-    CHECK(made.num_loops == 1 && made.num_duplicates == 1 && made.num_one_way == 1);
+    CHECK(!result.unchanged);
+    CHECK((to_vector(result.indptr) == std::vector<int64_t>{0, 1, 3, 4, 4}));
+    CHECK((to_vector(result.indices) == std::vector<Vertex>{1, 0, 2, 1}));
+    CHECK(result.num_loops == 1 && result.num_duplicates == 1 && result.num_one_way == 1);
   }
 }
 
@@ -69,12 +69,13 @@ void test_undirected_against_sets() {
     indptr.push_back(std::ssize(indices));
   }
   for (const int threads : {1, 4}) {
-    const auto made = make_undirected<int32_t>({indptr.data(), indices.data(), kVertices}, threads);
-    CHECK(made.indices.size == std::ssize(expected));
+    const auto result =
+        make_undirected<int32_t>({indptr.data(), indices.data(), kVertices}, threads);
+    CHECK(result.indices.size == std::ssize(expected));
     auto next = expected.begin();
     for (int64_t v = 0; v < kVertices; ++v) {
-      for (int64_t e = made.indptr.data[v]; e < made.indptr.data[v + 1]; ++e, ++next) {
-        CHECK(next->first == v && next->second == made.indices.data[e]);
+      for (int64_t e = result.indptr.data[v]; e < result.indptr.data[v + 1]; ++e, ++next) {
+        CHECK(next->first == v && next->second == result.indices.data[e]);
       }
     }
   }
@@ -97,32 +98,32 @@ void test_text_by_hand() {
 template <typename Vertex>
 void test_refinement_by_hand() {
   const Bridge<Vertex> bridge;
-  const std::vector<int64_t> most{4, 4};
+  const std::vector<int64_t> limits{4, 4};
   for (const int threads : {1, 2}) {
     std::vector<int32_t> owner{0, 1, 0, 1, 0, 1};
-    const Refined found =
-        refine(bridge.weighted(), {most.data(), 2}, {nullptr, 0}, 10, owner.data(), threads);
-    CHECK(found.cut_before == 5 && found.cut == 1 && found.within);
+    const Refined result =
+        refine(bridge.weighted(), {limits.data(), 2}, {nullptr, 0}, 10, owner.data(), threads);
+    CHECK(result.cut_before == 5 && result.cut == 1 && result.within);
     CHECK(owner[0] == owner[1] && owner[1] == owner[2] && owner[2] != owner[3]);
     CHECK(owner[3] == owner[4] && owner[4] == owner[5]);
   }
   // All vertices start in one part: a triangle leaves it.
   const std::vector<int64_t> half{3, 3};
   std::vector<int32_t> owner(6);
-  const Refined found =
+  const Refined result =
       refine(bridge.weighted(), {half.data(), 2}, {nullptr, 0}, 10, owner.data(), 1);
-  CHECK(found.cut_before == 0 && found.within);
+  CHECK(result.cut_before == 0 && result.within);
   CHECK(std::count(owner.begin(), owner.end(), 0) == 3);
 }
 
-void test_clusters_move_as_wholes() {
+void test_clusters_move_as_units() {
   const Bridge<int32_t> bridge;
   const std::vector<int32_t> labels{0, 0, 0, 2, 2, 2};  // cluster 1 is empty
   const std::vector<int64_t> half{3, 3};
   std::vector<int32_t> owner(6);
-  const Refined found =
+  const Refined result =
       refine(bridge.weighted(), {half.data(), 2}, {labels.data(), 3}, 3, owner.data(), 2);
-  CHECK(found.within && found.cut == 1);
+  CHECK(result.within && result.cut == 1);
   CHECK(owner[0] == owner[2] && owner[3] == owner[5] && owner[0] != owner[5]);
   owner = {0, 1, 0, 0, 0, 0};
   CHECK_THROWS(refine(bridge.weighted(), {half.data(), 2}, {labels.data(), 3}, 3, owner.data(), 1),
@@ -131,9 +132,9 @@ void test_clusters_move_as_wholes() {
 
 void test_triangles_are_clusters_and_contract() {
   const Bridge<int64_t> bridge;
-  const std::vector<int64_t> most{3};
+  const std::vector<int64_t> limits{3};
   std::vector<int32_t> labels(6);
-  CHECK(find_clusters(bridge.weighted(), most.data(), 5, nullptr, labels.data()) == 2);
+  CHECK(find_clusters(bridge.weighted(), limits.data(), 5, nullptr, labels.data()) == 2);
   CHECK((labels == std::vector<int32_t>{0, 0, 0, 1, 1, 1}));
   for (const int threads : {1, 3}) {
     const Coarse coarse = contract(bridge.weighted(), labels.data(), 2, 1, threads);
@@ -172,13 +173,13 @@ struct Rings {
 
 void test_threads_agree() {
   const Rings rings;
-  const std::vector<int64_t> most(8, Rings::kVertices * 2 / 3);
+  const std::vector<int64_t> limits(8, Rings::kVertices * 2 / 3);
   std::vector<int32_t> first;
   for (const int threads : {1, 2, 4}) {
     std::vector<int32_t> owner = Rings::parts_in_turn(4);
-    const Refined found =
-        refine(rings.graph(), {most.data(), 4}, {nullptr, 0}, 5, owner.data(), threads);
-    CHECK(found.cut <= found.cut_balanced && found.cut < found.cut_before);
+    const Refined result =
+        refine(rings.graph(), {limits.data(), 4}, {nullptr, 0}, 5, owner.data(), threads);
+    CHECK(result.cut <= result.cut_balanced && result.cut < result.cut_before);
     if (first.empty()) first = owner;
     CHECK(owner == first);
   }
@@ -187,15 +188,15 @@ void test_threads_agree() {
 // Throws from the poll in every pass.
 void test_interrupted() {
   const Rings rings;
-  const std::vector<int64_t> most(8, Rings::kVertices * 2 / 3);
+  const std::vector<int64_t> limits(8, Rings::kVertices * 2 / 3);
   const auto polls_until = [&](int64_t last, int threads) {
     int64_t num_polls = 0;
     const Poll poll = [&] {
       if (++num_polls == last) throw std::bad_alloc();
     };
     std::vector<int32_t> labels(Rings::kVertices), owner = Rings::parts_in_turn(4);
-    find_clusters(rings.graph(), most.data(), 2, nullptr, labels.data(), poll);
-    refine(rings.graph(), {most.data(), 4}, {nullptr, 0}, 5, owner.data(), threads, poll);
+    find_clusters(rings.graph(), limits.data(), 2, nullptr, labels.data(), poll);
+    refine(rings.graph(), {limits.data(), 4}, {nullptr, 0}, 5, owner.data(), threads, poll);
     return num_polls;
   };
   for (const int threads : {1, 4}) {
@@ -217,7 +218,7 @@ int main() {
   test_text_by_hand<int64_t>();
   test_refinement_by_hand<int32_t>();
   test_refinement_by_hand<int64_t>();
-  test_clusters_move_as_wholes();
+  test_clusters_move_as_units();
   test_triangles_are_clusters_and_contract();
   test_threads_agree();
   test_interrupted();

@@ -46,44 +46,45 @@ Arrange tiny(const std::vector<int32_t>& destinations, OwnRow own_row, int64_t t
 }
 
 void test_by_hand() {
-  const std::vector<int32_t> wanted{0, 1};
+  const std::vector<int32_t> order{0, 1};
   const std::vector<float> dst_scale{10, 1, 1}, self_scale{0.5, 0.25, 1};
-  Arrange task = tiny(wanted, OwnRow::add, 8);
+  Arrange task = tiny(order, OwnRow::add, 8);
   task.dst_scale = dst_scale.data();
   task.self_scale = self_scale.data();
   task.backward_tile_rows = 3;
-  const Arranged made = arrange_block(task);
-  CHECK((all(made.sources) == std::vector<int32_t>{0, 1, 2, 3}));
-  CHECK((all(made.forward.tiles) == std::vector<int64_t>{0, 1, 2}));
-  CHECK((all(made.forward.edges) == std::vector<uint64_t>{edge(0.5, 0, true), edge(0.25, 1, true),
-                                                          edge(10, 0, true), edge(30, 0, false),
-                                                          edge(20, 0, true), kNull, kNull, kNull}));
-  CHECK((all(made.backward.tiles) == std::vector<int64_t>{0, 1, 3, 1, 1, 1}));
-  CHECK((all(made.backward.edges) ==
+  const Arranged arranged = arrange_block(task);
+  CHECK((all(arranged.sources) == std::vector<int32_t>{0, 1, 2, 3}));
+  CHECK((all(arranged.forward.tiles) == std::vector<int64_t>{0, 1, 2}));
+  CHECK((all(arranged.forward.edges) ==
+         std::vector<uint64_t>{edge(0.5, 0, true), edge(0.25, 1, true), edge(10, 0, true),
+                               edge(30, 0, false), edge(20, 0, true), kNull, kNull, kNull}));
+  CHECK((all(arranged.backward.tiles) == std::vector<int64_t>{0, 1, 3, 1, 1, 1}));
+  CHECK((all(arranged.backward.edges) ==
          std::vector<uint64_t>{edge(0.5, 0, true), edge(10, 2, false), edge(30, 2, false),
                                edge(0.25, 1, true), kNull, kNull, kNull, kNull, edge(20, 0, true),
                                kNull | kFirstEntry, kNull, kNull, kNull, kNull, kNull, kNull}));
 }
 
 void test_slots_and_tiles_by_hand() {
-  const std::vector<int32_t> wanted{2, 0};
-  const Arranged made = arrange_block(tiny(wanted, OwnRow::concat, 1));
+  const std::vector<int32_t> order{2, 0};
+  const Arranged arranged = arrange_block(tiny(order, OwnRow::concat, 1));
   // Source 3 is the first neighbor of destination 2, source 2 of destination 0.
-  CHECK((all(made.sources) == std::vector<int32_t>{2, 0, 3}));
-  CHECK((all(made.forward.tiles) == std::vector<int64_t>{0, 1, 1, 1, 1, 1}));
+  CHECK((all(arranged.sources) == std::vector<int32_t>{2, 0, 3}));
+  CHECK((all(arranged.forward.tiles) == std::vector<int64_t>{0, 1, 1, 1, 1, 1}));
   const uint64_t none = kNull | kFirstEntry;
-  CHECK((all(made.forward.edges) ==
+  CHECK((all(arranged.forward.edges) ==
          std::vector<uint64_t>{edge(1, 0, true), none, edge(4, 16, true), kNull, kNull, kNull,
                                kNull, kNull, edge(1, 16, true), edge(3, 16, false),
                                edge(1, 0, true), edge(2, 16, true), kNull, kNull, kNull, kNull}));
-  CHECK(made.backward.edges.size == 0 && made.backward.tiles.size == 0);
+  CHECK(arranged.backward.edges.size == 0 && arranged.backward.tiles.size == 0);
 }
 
-void test_no_destinations_and_repeated_ones() {
+void test_no_destinations_and_repeated_destinations() {
   Arrange task = tiny({}, OwnRow::add, 1);
   task.backward_tile_rows = 1;
-  const Arranged made = arrange_block(task);
-  CHECK(made.sources.size == 0 && made.forward.edges.size == 0 && made.backward.tiles.size == 0);
+  const Arranged arranged = arrange_block(task);
+  CHECK(arranged.sources.size == 0 && arranged.forward.edges.size == 0 &&
+        arranged.backward.tiles.size == 0);
   const std::vector<int32_t> twice{1, 0, 1};
   CHECK_THROWS(arrange_block(tiny(twice, OwnRow::add, 1)), std::invalid_argument);
   const std::vector<int32_t> many{0, 1, 2};
@@ -96,32 +97,33 @@ using Entry = std::tuple<int64_t, int64_t, float>;  // slot * V + v, position of
 
 // Reads the lists of all tiles as a kernel does. Rows of a slot have the stride `stride(rows)`.
 template <typename Stride, typename Use>
-void read(const EdgeTiles& made, int64_t num_sources, const Stride& stride, const Use& use) {
+void read(const EdgeTiles& tiles, int64_t num_sources, const Stride& stride, const Use& use) {
   int64_t first = 0, words = 0;
-  for (int64_t k = 0; k < made.tiles.size; k += 3) {
-    const int64_t* tile = made.tiles.data.get() + k;
+  for (int64_t k = 0; k < tiles.tiles.size; k += 3) {
+    const int64_t* tile = tiles.tiles.data.get() + k;
     CHECK(tile[0] == words);
     words += tile[1];
     int64_t source = -1;
     for (int64_t i = tile[0] * kWordEdges; i < words * kWordEdges; ++i) {
-      const uint64_t found = made.edges.data[i];
-      source += (found & kFirstEntry) != 0;
-      const auto index = static_cast<int64_t>(found & kNullEdge);
+      const uint64_t entry = tiles.edges.data[i];
+      source += (entry & kFirstEntry) != 0;
+      const auto index = static_cast<int64_t>(entry & kNullEdge);
       if (index == static_cast<int64_t>(kNullEdge)) {
-        CHECK(found >> 32 == 0);
+        CHECK(entry >> 32 == 0);
         continue;
       }
       const int64_t slot = index / stride(tile[2]);
       use(slot, first + index % stride(tile[2]), source,
-          std::bit_cast<float>(static_cast<uint32_t>(found >> 32)));
+          std::bit_cast<float>(static_cast<uint32_t>(entry >> 32)));
     }
     CHECK(source == num_sources - 1);
     first += tile[2];
   }
-  CHECK(made.edges.size == words * kWordEdges);
+  CHECK(tiles.edges.size == words * kWordEdges);
 }
 
-void test_any(uint64_t key, OwnRow own_row, int64_t tile_rows, int64_t backward_tile_rows) {
+void test_random_blocks(uint64_t key, OwnRow own_row, int64_t tile_rows,
+                        int64_t backward_tile_rows) {
   const int64_t num_dst = 300, num_src = 900;
   std::vector<int64_t> indptr{0};
   std::vector<int32_t> indices, destinations;
@@ -129,41 +131,41 @@ void test_any(uint64_t key, OwnRow own_row, int64_t tile_rows, int64_t backward_
   for (int64_t dst = 0; dst < num_dst; ++dst) {
     const auto degree = dst == 7 ? 5000 : static_cast<int64_t>(below(draw(key, dst), 6));
     for (int64_t i = 0; i < degree; ++i) {
-      const uint64_t drawn = draw(key + 1, dst * 10'000 + i);
-      indices.push_back(static_cast<int32_t>(below(drawn, num_src)));
+      const uint64_t random = draw(key + 1, dst * 10'000 + i);
+      indices.push_back(static_cast<int32_t>(below(random, num_src)));
       weights.push_back(static_cast<float>(weights.size()));  // distinct: they identify the edges
     }
     indptr.push_back(static_cast<int64_t>(indices.size()));
     if (dst % 3 != 0) destinations.push_back(static_cast<int32_t>(dst));
   }
-  const auto wanted = static_cast<int64_t>(destinations.size());
-  Arrange task{indptr.data(),       indices.data(), num_dst, num_src,
-               destinations.data(), wanted,         own_row, tile_rows};
+  const auto num_destinations = static_cast<int64_t>(destinations.size());
+  Arrange task{indptr.data(),       indices.data(),   num_dst, num_src,
+               destinations.data(), num_destinations, own_row, tile_rows};
   task.backward_tile_rows = backward_tile_rows;
   task.weights = weights.data();
-  const Arranged made = arrange_block(task);
+  const Arranged arranged = arrange_block(task);
 
-  std::map<int32_t, int64_t> places;
-  for (int64_t p = 0; p < made.sources.size; ++p) {
-    CHECK(places.emplace(made.sources.data[p], p).second);
+  std::map<int32_t, int64_t> positions;
+  for (int64_t p = 0; p < arranged.sources.size; ++p) {
+    CHECK(positions.emplace(arranged.sources.data[p], p).second);
   }
   std::multiset<Entry> expected;
-  const int64_t neighbors = own_row == OwnRow::concat ? wanted : 0;
-  for (int64_t v = 0; v < wanted; ++v) {
-    CHECK(made.sources.data[v] == destinations[v]);
+  const int64_t neighbors = own_row == OwnRow::concat ? num_destinations : 0;
+  for (int64_t v = 0; v < num_destinations; ++v) {
+    CHECK(arranged.sources.data[v] == destinations[v]);
     if (own_row != OwnRow::none) expected.emplace(v, v, 1.0F);
     for (int64_t e = indptr[destinations[v]]; e < indptr[destinations[v] + 1]; ++e) {
-      expected.emplace(neighbors + v, places.at(indices[e]), weights[e]);
+      expected.emplace(neighbors + v, positions.at(indices[e]), weights[e]);
     }
   }
   std::multiset<Entry> forward, backward;
   const auto aligned = [](int64_t rows) { return (rows + 15) / 16 * 16; };
-  read(made.forward, made.sources.size, aligned,
+  read(arranged.forward, arranged.sources.size, aligned,
        [&](int64_t slot, int64_t v, int64_t source, float weight) {
-         forward.emplace(slot * wanted + v, source, weight);
+         forward.emplace(slot * num_destinations + v, source, weight);
        });
   const auto whole = [](int64_t) { return int64_t{1} << 40; };
-  read(made.backward, wanted + neighbors, whole,
+  read(arranged.backward, num_destinations + neighbors, whole,
        [&](int64_t, int64_t p, int64_t row, float weight) { backward.emplace(row, p, weight); });
   CHECK(forward == expected);
   CHECK(backward == expected);
@@ -174,9 +176,9 @@ void test_any(uint64_t key, OwnRow own_row, int64_t tile_rows, int64_t backward_
 int main() {
   test_by_hand();
   test_slots_and_tiles_by_hand();
-  test_no_destinations_and_repeated_ones();
+  test_no_destinations_and_repeated_destinations();
   for (const OwnRow own_row : {OwnRow::none, OwnRow::add, OwnRow::concat}) {
-    for (const int64_t rows : {1, 17, 1000}) test_any(rows, own_row, rows, 2000 / rows);
+    for (const int64_t rows : {1, 17, 1000}) test_random_blocks(rows, own_row, rows, 2000 / rows);
   }
   return check_result();
 }

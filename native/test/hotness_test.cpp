@@ -19,7 +19,7 @@ Keys keys(const std::vector<int64_t>& values) { return {values.data(), Keys::Typ
 Keys keys(const std::vector<float>& values) { return {values.data(), Keys::Type::float32}; }
 
 template <typename Vertex>
-std::vector<Vertex> found(const HotVertices& task, int num_threads) {
+std::vector<Vertex> hottest_vertices(const HotVertices& task, int num_threads) {
   const Array<Vertex> order = hottest<Vertex>(task, num_threads);
   return {order.data.get(), order.data.get() + order.size};
 }
@@ -29,18 +29,18 @@ void test_hottest_by_hand() {
   const std::vector<Value> hotness{3, 0, 7, 3, 0, 3};
   const std::vector<int32_t> degrees{1, 5, 0, 9, 5, 1};
   for (const int threads : {1, 4}) {
-    const auto of = [&](int64_t capacity, Keys tie_break) {
-      return found<Vertex>({keys(hotness), tie_break, 6, {10}, capacity}, threads);
+    const auto hottest_of = [&](int64_t capacity, Keys tie_break) {
+      return hottest_vertices<Vertex>({keys(hotness), tie_break, 6, {10}, capacity}, threads);
     };
-    CHECK((of(60, {}) == std::vector<Vertex>{2, 0, 3, 5, 1, 4}));
-    CHECK((of(60, keys(degrees)) == std::vector<Vertex>{2, 3, 0, 5, 1, 4}));
-    CHECK((of(int64_t{1} << 62, {}).size() == 6));
+    CHECK((hottest_of(60, {}) == std::vector<Vertex>{2, 0, 3, 5, 1, 4}));
+    CHECK((hottest_of(60, keys(degrees)) == std::vector<Vertex>{2, 3, 0, 5, 1, 4}));
+    CHECK((hottest_of(int64_t{1} << 62, {}).size() == 6));
     // The third vertex begins at 20, below 21; the fourth does not.
-    CHECK((of(21, keys(degrees)) == std::vector<Vertex>{2, 3, 0}));
-    CHECK((of(20, keys(degrees)) == std::vector<Vertex>{2, 3}));
-    CHECK(of(0, {}).empty());
+    CHECK((hottest_of(21, keys(degrees)) == std::vector<Vertex>{2, 3, 0}));
+    CHECK((hottest_of(20, keys(degrees)) == std::vector<Vertex>{2, 3}));
+    CHECK(hottest_of(0, {}).empty());
   }
-  CHECK(found<Vertex>({keys(hotness), {}, 0, {10}, 100}, 1).empty());
+  CHECK(hottest_vertices<Vertex>({keys(hotness), {}, 0, {10}, 100}, 1).empty());
 }
 
 void test_bytes_of_lists() {
@@ -50,10 +50,11 @@ void test_bytes_of_lists() {
   CHECK(bytes.of(0) == 20 && bytes.of(1) == 8 && bytes.of(2) == 36);
   for (const int threads : {1, 4}) {
     // Vertex 1 takes 8 bytes, then vertex 2 takes 36.
-    CHECK((found<int32_t>({keys(hotness), {}, 3, bytes, 8}, threads) == std::vector<int32_t>{1}));
-    CHECK(
-        (found<int32_t>({keys(hotness), {}, 3, bytes, 44}, threads) == std::vector<int32_t>{1, 2}));
-    CHECK((found<int32_t>({keys(hotness), {}, 3, bytes, 45}, threads).size() == 3));
+    CHECK((hottest_vertices<int32_t>({keys(hotness), {}, 3, bytes, 8}, threads) ==
+           std::vector<int32_t>{1}));
+    CHECK((hottest_vertices<int32_t>({keys(hotness), {}, 3, bytes, 44}, threads) ==
+           std::vector<int32_t>{1, 2}));
+    CHECK((hottest_vertices<int32_t>({keys(hotness), {}, 3, bytes, 45}, threads).size() == 3));
   }
   for (const int64_t bad : {-1, 11, 2}) {
     const std::vector<int64_t> wrong{0, 3, bad, 10};
@@ -62,19 +63,19 @@ void test_bytes_of_lists() {
   }
 }
 
-void test_cold_and_large_ones_are_left_out() {
+void test_cold_and_large_vertices_are_excluded() {
   const std::vector<int32_t> hotness{1, 0, 9, 4};
   const std::vector<float> as_floats{1, 0, 9, 1e-45F};
   const std::vector<int64_t> offsets{0, 3, 3, 10, 12};
   const CacheBytes bytes{8, 4, offsets.data(), 12};  // 20, 8, 36 and 16 bytes
   for (const int threads : {1, 4}) {
-    const auto of = [&](Keys values, int64_t max_bytes, bool only_hot) {
-      return found<int32_t>({values, {}, 4, bytes, 99, max_bytes, only_hot}, threads);
+    const auto hottest_of = [&](Keys values, int64_t max_bytes, bool only_hot) {
+      return hottest_vertices<int32_t>({values, {}, 4, bytes, 99, max_bytes, only_hot}, threads);
     };
-    CHECK((of(keys(hotness), 36, false) == std::vector<int32_t>{2, 3, 0, 1}));
-    CHECK((of(keys(hotness), 35, true) == std::vector<int32_t>{3, 0}));
-    CHECK((of(keys(as_floats), INT64_MAX, true) == std::vector<int32_t>{2, 0, 3}));
-    CHECK(of(keys(hotness), 7, false).empty());
+    CHECK((hottest_of(keys(hotness), 36, false) == std::vector<int32_t>{2, 3, 0, 1}));
+    CHECK((hottest_of(keys(hotness), 35, true) == std::vector<int32_t>{3, 0}));
+    CHECK((hottest_of(keys(as_floats), INT64_MAX, true) == std::vector<int32_t>{2, 0, 3}));
+    CHECK(hottest_of(keys(hotness), 7, false).empty());
   }
 }
 
@@ -107,19 +108,20 @@ void test_hottest_of_many(int64_t num_vertices, int64_t num_values, int64_t num_
     }
     for (const int threads : {1, 3}) {
       const HotVertices task{keys(hotness), keys(degrees), num_vertices, bytes, capacity};
-      CHECK(found<int32_t>(task, threads) == expected);
+      CHECK(hottest_vertices<int32_t>(task, threads) == expected);
     }
   }
 }
 
-void test_bad_hotness() {
+void test_invalid_hotness() {
   for (const float bad :
        {-1.0F, -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     const std::vector<float> hotness{0, bad, 1};
     CHECK_THROWS(hottest<int32_t>({keys(hotness), {}, 3, {1}, 1}, 2), std::invalid_argument);
   }
   const std::vector<float> zeros{-0.0F, 0.0F, std::numeric_limits<float>::infinity()};
-  CHECK((found<int32_t>({keys(zeros), {}, 3, {1}, 9}, 1) == std::vector<int32_t>{2, 0, 1}));
+  CHECK((hottest_vertices<int32_t>({keys(zeros), {}, 3, {1}, 9}, 1) ==
+         std::vector<int32_t>{2, 0, 1}));
   const std::vector<int32_t> negative{0, INT32_MIN, 1}, fine{1, 2, 3};
   CHECK_THROWS(hottest<int32_t>({keys(negative), {}, 3, {1}, 1}, 2), std::invalid_argument);
   CHECK_THROWS(hottest<int32_t>({keys(fine), keys(negative), 3, {1}, 1}, 2), std::invalid_argument);
@@ -129,34 +131,36 @@ void test_share_out_by_hand() {
   const std::vector<int32_t> order{3, 0, 2, 1};
   const std::vector<int64_t> offsets{0, 1, 1, 3, 3};
   const std::vector<int32_t> first{5, 1, 2, 0}, second{4, 1, 2, 0};
-  std::vector<int64_t> taken(2), reads(4);
-  const auto of = [&](std::vector<int64_t> capacities, CacheBytes bytes, int threads) {
+  std::vector<int64_t> bytes_taken(2), reads(4);
+  const auto shares_of = [&](std::vector<int64_t> capacities, CacheBytes bytes, int threads) {
     std::vector<int16_t> member(4);
     const ShareOut task{
         {order.data(), false}, 4, {keys(first), keys(second)}, 4, bytes, capacities};
-    share_out(task, {member.data(), taken.data(), reads.data()}, threads);
+    share_out(task, {member.data(), bytes_taken.data(), reads.data()}, threads);
     return member;
   };
   for (const int threads : {1, 3}) {
     // Vertex 3 is equally hot to both, and member 1 has more free bytes; 0 is hotter to member 0; 2
     // goes to the member with free bytes.
-    CHECK((of({10, 11}, {1}, threads) == std::vector<int16_t>{1, 0, 1, 0}));
+    CHECK((shares_of({10, 11}, {1}, threads) == std::vector<int16_t>{1, 0, 1, 0}));
     // Member 0 has capacity for one vertex, member 1 for none.
-    CHECK((of({1, 0}, {1}, threads) == std::vector<int16_t>{0, -1, -1, -1}));
+    CHECK((shares_of({1, 0}, {1}, threads) == std::vector<int16_t>{0, -1, -1, -1}));
     // Vertices of 4, 8, 12 and 4 bytes: 2 does not fit, but 1, which is smaller, does.
-    CHECK((of({12, 4}, {4, 4, offsets.data(), 3}, threads) == std::vector<int16_t>{0, 0, -1, 1}));
+    CHECK((shares_of({12, 4}, {4, 4, offsets.data(), 3}, threads) ==
+           std::vector<int16_t>{0, 0, -1, 1}));
     // Member 0 takes vertices 3 and 0, member 1 takes 1.
-    CHECK((taken == std::vector<int64_t>{12, 4} && reads == std::vector<int64_t>{5, 1, 4, 1}));
+    CHECK(
+        (bytes_taken == std::vector<int64_t>{12, 4} && reads == std::vector<int64_t>{5, 1, 4, 1}));
   }
 }
 
-void test_bad_orders() {
+void test_invalid_orders() {
   const std::vector<int32_t> local{1, -1};
   std::vector<int16_t> member(2);
-  int64_t taken;
+  int64_t bytes_taken;
   for (const auto& order : {std::vector<int64_t>{0, 2}, {-1, 0}, {0, 1}, {int64_t{1} << 40, 0}}) {
     const ShareOut task{{order.data(), true}, 2, {keys(local)}, 2, {1}, {9}};
-    CHECK_THROWS(share_out(task, {member.data(), &taken, nullptr}, 1), std::invalid_argument);
+    CHECK_THROWS(share_out(task, {member.data(), &bytes_taken, nullptr}, 1), std::invalid_argument);
   }
 }
 
@@ -208,14 +212,14 @@ int main() {
   test_hottest_by_hand<int64_t, int64_t>();
   test_hottest_by_hand<float, int32_t>();
   test_bytes_of_lists();
-  test_cold_and_large_ones_are_left_out();
+  test_cold_and_large_vertices_are_excluded();
   test_hottest_of_many<int32_t>(3'000'000, 3, 4);
   test_hottest_of_many<int32_t>(300'000, 1'000'000'000, 10);
   test_hottest_of_many<int64_t>(300'000, int64_t{1} << 60, 1 << 20);
   test_hottest_of_many<float>(600'000, 1'000, 1 << 20);
-  test_bad_hotness();
+  test_invalid_hotness();
   test_share_out_by_hand();
-  test_bad_orders();
+  test_invalid_orders();
   test_scatter<int32_t, float>(100'000);
   test_scatter<int64_t, double>(3'000);
   test_no_vertices();

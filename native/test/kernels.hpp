@@ -24,24 +24,24 @@ struct Kernels {
 };
 
 inline std::vector<Kernels> available_kernels() {
-  std::vector<Kernels> found{
+  std::vector<Kernels> kernels{
       {&gnnscale::baseline::row_kernels, &gnnscale::baseline::pick_kernels,
        &gnnscale::baseline::activation_kernels, &gnnscale::baseline::labor_kernels,
        &gnnscale::baseline::weighted_kernels, &gnnscale::baseline::update_kernels,
        &gnnscale::baseline::maxima_kernels, &gnnscale::baseline::pair_kernels}};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("x86-64-v3")) {
-    found.push_back({&gnnscale::v3::row_kernels, &gnnscale::v3::pick_kernels,
-                     &gnnscale::v3::activation_kernels, &gnnscale::v3::labor_kernels,
-                     &gnnscale::v3::weighted_kernels, &gnnscale::v3::update_kernels,
-                     &gnnscale::v3::maxima_kernels, &gnnscale::v3::pair_kernels});
+    kernels.push_back({&gnnscale::v3::row_kernels, &gnnscale::v3::pick_kernels,
+                       &gnnscale::v3::activation_kernels, &gnnscale::v3::labor_kernels,
+                       &gnnscale::v3::weighted_kernels, &gnnscale::v3::update_kernels,
+                       &gnnscale::v3::maxima_kernels, &gnnscale::v3::pair_kernels});
   }
   if (__builtin_cpu_supports("x86-64-v4")) {
-    found.push_back({&gnnscale::v4::row_kernels, &gnnscale::v4::pick_kernels,
-                     &gnnscale::v4::activation_kernels, &gnnscale::v4::labor_kernels,
-                     &gnnscale::v4::weighted_kernels, &gnnscale::v4::update_kernels,
-                     &gnnscale::v4::maxima_kernels, &gnnscale::v4::pair_kernels});
+    kernels.push_back({&gnnscale::v4::row_kernels, &gnnscale::v4::pick_kernels,
+                       &gnnscale::v4::activation_kernels, &gnnscale::v4::labor_kernels,
+                       &gnnscale::v4::weighted_kernels, &gnnscale::v4::update_kernels,
+                       &gnnscale::v4::maxima_kernels, &gnnscale::v4::pair_kernels});
   }
 #endif
-  return found;
+  return kernels;
 }

@@ -20,31 +20,31 @@ void* filled(size_t num_bytes, int value) {
   return block;
 }
 
-void test_blocks_of_a_size_are_used_again() {
+void test_blocks_are_reused_by_size_class() {
   for (const size_t size : {size_t{10'000}, 5 * kMiB, 200 * kMiB, 700 * kMiB}) {
     void* first = filled(size, 1);
     CHECK(reinterpret_cast<uintptr_t>(first) % 64 == 0);
     return_block(first);
-    const size_t kept = idle_bytes();
-    CHECK(kept >= size);
+    const size_t num_idle = idle_bytes();
+    CHECK(num_idle >= size);
     void* other = take_block(3 * size);
-    CHECK(other != first && idle_bytes() == kept);
+    CHECK(other != first && idle_bytes() == num_idle);
     void* second = take_block(size + size / 100);  // in the size class of `first`
     CHECK(second == first);
-    CHECK(idle_bytes() < kept);
+    CHECK(idle_bytes() < num_idle);
     return_block(second);
     return_block(other);
   }
 }
 
-void test_the_oldest_go_first() {
+void test_oldest_blocks_are_evicted_first() {
   // Fills the pool with blocks of up to 256 MiB, which evicts all earlier blocks.
   std::vector<void*> blocks;
   for (int i = 0; i < 6; ++i) blocks.push_back(take_block(200 * kMiB));
   for (void* block : blocks) return_block(block);
   CHECK(idle_bytes() <= kMaxIdleBytes && idle_bytes() > kMaxIdleBytes / 2);
-  const size_t each = idle_bytes() / 4;  // 200 MiB and a header are in the class of 224 MiB
-  CHECK(idle_bytes() == 4 * each);
+  const size_t block_bytes = idle_bytes() / 4;  // 200 MiB and a header are in the class of 224 MiB
+  CHECK(idle_bytes() == 4 * block_bytes);
   for (size_t i = 5; i > 1; --i) CHECK(take_block(200 * kMiB) == blocks[i]);
   CHECK(idle_bytes() == 0);
   // Reusing a block makes it the youngest: the older one is evicted.
@@ -53,19 +53,19 @@ void test_the_oldest_go_first() {
   return_block(other);
   CHECK(take_block(200 * kMiB) == blocks[2]);
   return_block(blocks[2]);
-  const size_t before = idle_bytes();
+  const size_t old_bytes = idle_bytes();
   void* large = take_block(700 * kMiB);
   return_block(large);
-  CHECK(idle_bytes() <= kMaxIdleBytes && idle_bytes() > before);
+  CHECK(idle_bytes() <= kMaxIdleBytes && idle_bytes() > old_bytes);
   CHECK(take_block(200 * kMiB) == blocks[2]);
   CHECK(idle_bytes() < 800 * kMiB);  // the block of 100 MiB was evicted
   for (size_t i = 2; i < 6; ++i) return_block(blocks[i]);
 }
 
-void test_a_block_beyond_the_bound_is_not_kept() {
-  const size_t before = idle_bytes();
+void test_blocks_beyond_the_bound_are_freed() {
+  const size_t old_bytes = idle_bytes();
   return_block(take_block(kMaxIdleBytes + 1));
-  CHECK(idle_bytes() == before);
+  CHECK(idle_bytes() == old_bytes);
   return_block(nullptr);
 }
 
@@ -81,7 +81,7 @@ int old_glibc(int setting, int value) {
 
 int refuses(int, int) { return 0; }
 
-void test_malloc_keeps_what_it_can() {
+void test_malloc_retains_freed_memory() {
   CHECK(keep_freed_memory(old_glibc) == 32 << 20);
   CHECK(threshold == 32 << 20);
   CHECK(keep_freed_memory(refuses) == 0);
@@ -94,11 +94,11 @@ void test_malloc_keeps_what_it_can() {
 }  // namespace
 
 int main() {
-  test_blocks_of_a_size_are_used_again();
-  test_the_oldest_go_first();
-  test_a_block_beyond_the_bound_is_not_kept();
+  test_blocks_are_reused_by_size_class();
+  test_oldest_blocks_are_evicted_first();
+  test_blocks_beyond_the_bound_are_freed();
 #ifdef __GLIBC__
-  test_malloc_keeps_what_it_can();
+  test_malloc_retains_freed_memory();
 #endif
   return check_result();
 }

@@ -27,9 +27,9 @@ const std::vector<int64_t> kPlaces{3, 1, 2, 4, 5, 0, 6};
 
 // Returns integers from -3 to 3, which every type represents and many of which are equal.
 std::vector<float> numbers(int64_t size, uint64_t key) {
-  std::vector<float> made(size);
-  for (int64_t i = 0; i < size; ++i) made[i] = static_cast<float>(below(draw(key, i), 7)) - 3.0F;
-  return made;
+  std::vector<float> result(size);
+  for (int64_t i = 0; i < size; ++i) result[i] = static_cast<float>(below(draw(key, i), 7)) - 3.0F;
+  return result;
 }
 
 // Converts values to another type and back.
@@ -60,15 +60,15 @@ void test_maxima_of(const MaximaKernels& kernels, DType dtype, int64_t length) {
   std::vector<float> grad(kSrc * length, 0.0F), counts(kDst * length, -1.0F);
   for (int64_t dst = 0; dst < kDst; ++dst) {
     for (int64_t j = 0; j < length; ++j) {
-      float& most = largest[dst * length + j];
+      float& maximum = largest[dst * length + j];
       for (int64_t edge = kIndptr[dst]; edge < kIndptr[dst + 1]; ++edge) {
         const float value = x[kIndices[edge] * length + j];
-        most = edge == kIndptr[dst] ? value : std::max(most, value);
+        maximum = edge == kIndptr[dst] ? value : std::max(maximum, value);
       }
       for (int64_t edge = kIndptr[dst]; edge < kIndptr[dst + 1]; ++edge) {
         const int64_t at = kIndices[edge] * length + j;
-        times[dst * length + j] += x[at] == most;
-        if (x[at] == most) grad[at] += shares[dst * length + j];
+        times[dst * length + j] += x[at] == maximum;
+        if (x[at] == maximum) grad[at] += shares[dst * length + j];
       }
     }
   }
@@ -84,17 +84,17 @@ void test_maxima_of(const MaximaKernels& kernels, DType dtype, int64_t length) {
   kernels.aggregate_max(task, 1, kDst);
   CHECK(read(out, dtype) == largest);
   CHECK(counts == times);
-  std::vector<float> found(kSrc * length, -1.0F);
+  std::vector<float> result(kSrc * length, -1.0F);
   const AggregateMaxBackward back{{rows.data(), dtype, length, length},
                                   {out.data(), dtype, length, length},
                                   {shares.data(), DType::float32, length, length},
                                   kBySource.data(),
                                   kDestinations.data(),
                                   kSrc,
-                                  {found.data(), DType::float32, length, length}};
+                                  {result.data(), DType::float32, length, length}};
   kernels.aggregate_max_backward(back, 0, 2);
   kernels.aggregate_max_backward(back, 2, kSrc);
-  CHECK(found == grad);
+  CHECK(result == grad);
 }
 
 void test_maxima() {
@@ -113,7 +113,7 @@ struct Scored {
 // Integers and a slope of one half: plain loops are exact in any order.
 void test_pairs_of(const PairKernels& kernels, int64_t heads, int64_t width) {
   const int64_t length = heads * width, num_edges = kIndptr.back();
-  const std::vector<float> own = numbers(kDst * length, 1), z = numbers(kSrc * length, 2),
+  const std::vector<float> own_rows = numbers(kDst * length, 1), z = numbers(kSrc * length, 2),
                            attention = numbers(length, 3), grad = numbers(num_edges * heads, 4);
   const auto zeros = [](int64_t size) { return std::vector<float>(size, 0.0F); };
   Scored right{zeros(num_edges * heads), zeros(kDst * length), zeros(kSrc * length), zeros(length)};
@@ -121,7 +121,7 @@ void test_pairs_of(const PairKernels& kernels, int64_t heads, int64_t width) {
     for (int64_t edge = kIndptr[dst]; edge < kIndptr[dst + 1]; ++edge) {
       for (int64_t j = 0; j < length; ++j) {
         const int64_t at = edge * heads + j / width, src = kIndices[edge];
-        const float pair = own[dst * length + j] + z[src * length + j];
+        const float pair = own_rows[dst * length + j] + z[src * length + j];
         const float slope = pair > 0 ? 1.0F : 0.5F;
         right.scores[at] += attention[j] * slope * pair;
         right.own[dst * length + j] += grad[at] * slope * attention[j];
@@ -130,17 +130,25 @@ void test_pairs_of(const PairKernels& kernels, int64_t heads, int64_t width) {
       }
     }
   }
-  const PairScores task{
-      own.data(), z.data(), attention.data(), kIndptr.data(), kIndices.data(), kDst, kSrc, heads,
-      width,      0.5F};
-  Scored found{zeros(num_edges * heads), zeros(kDst * length), zeros(kSrc * length), zeros(length)};
-  const MutableRows scores{found.scores.data(), DType::float32, heads, heads};
+  const PairScores task{own_rows.data(),
+                        z.data(),
+                        attention.data(),
+                        kIndptr.data(),
+                        kIndices.data(),
+                        kDst,
+                        kSrc,
+                        heads,
+                        width,
+                        0.5F};
+  Scored result{zeros(num_edges * heads), zeros(kDst * length), zeros(kSrc * length),
+                zeros(length)};
+  const MutableRows scores{result.scores.data(), DType::float32, heads, heads};
   kernels.scores(task, 0, 1, scores);
   kernels.scores(task, 1, kDst, scores);
-  kernels.backward_of_dst(task, grad.data(), 0, kDst, found.own.data(), found.attention.data());
+  kernels.backward_of_dst(task, grad.data(), 0, kDst, result.own.data(), result.attention.data());
   const EdgesOfSources by_source{kBySource.data(), kDestinations.data(), kPlaces.data()};
-  kernels.backward_of_src(task, grad.data(), by_source, 0, kSrc, found.z.data());
-  CHECK(found == right);
+  kernels.backward_of_src(task, grad.data(), by_source, 0, kSrc, result.z.data());
+  CHECK(result == right);
   Scored whole{zeros(num_edges * heads), zeros(kDst * length), zeros(kSrc * length), zeros(length)};
   pair_scores(task, {whole.scores.data(), DType::float32, heads, heads}, 2);
   pair_scores_backward(task, grad.data(),

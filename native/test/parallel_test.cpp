@@ -43,18 +43,18 @@ void test_parallel_for() {
 
 void test_run_threads() {
   for (int repeat = 0; repeat < 200; ++repeat) {
-    std::atomic<int> entered{0}, left{0};
+    std::atomic<int> entered{0}, finished{0};
     run_threads(4, [&] {
       ++entered;
-      ++left;
+      ++finished;
     });
     const int count = entered;
     CHECK(count >= 1 && count <= 4);
-    CHECK(left == count);  // all threads have finished
+    CHECK(finished == count);  // all threads have finished
   }
 }
 
-void test_callers_at_once() {
+void test_concurrent_callers() {
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 4; ++caller) {
     callers.emplace_back([] {
@@ -126,7 +126,7 @@ void test_fork() {
 }
 
 // If a body forks, the child has only the forking thread: it gets an error, and can continue.
-void test_fork_inside() {
+void test_fork_inside_body() {
   for (int repeat = 0; repeat < 5; ++repeat) {
     const auto caller = std::this_thread::get_id();
     pid_t child = -1;
@@ -161,7 +161,7 @@ void test_blocks_from_several_threads() {
 }
 
 // An exception of a body in any thread reaches the caller, and the pool keeps working.
-void test_bodies_that_throw() {
+void test_exceptions_in_bodies() {
   for (int repeat = 0; repeat < 50; ++repeat) {
     CHECK_THROWS(parallel_for(1000, 10, 4,
                               [&](int64_t begin, int64_t) {
@@ -202,7 +202,7 @@ void test_phases() {
 }
 
 // An exception in a phase's preparation or chunk ends it, and later phases are skipped.
-void test_phases_that_throw() {
+void test_exceptions_in_phases() {
   const auto refuse = [](bool really) {
     if (really) throw std::bad_alloc();
   };
@@ -261,15 +261,15 @@ void test_polls() {
 int main() {
   test_parallel_for();
   test_polls();
-  test_bodies_that_throw();
+  test_exceptions_in_bodies();
   test_run_threads();
   test_phases();
-  test_phases_that_throw();
-  test_callers_at_once();
+  test_exceptions_in_phases();
+  test_concurrent_callers();
   test_requests_add_up();
   test_nested();
   test_blocks_from_several_threads();
   if (kCanFork) test_fork();
-  if (kCanFork) test_fork_inside();
+  if (kCanFork) test_fork_inside_body();
   return check_result();
 }

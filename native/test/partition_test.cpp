@@ -91,7 +91,7 @@ void test_hops_by_hand() {
 }
 
 // In one call, vertex by vertex, and with several threads.
-void test_hops_at_once_and_one_by_one() {
+void test_hops_in_one_call_and_by_vertex() {
   constexpr int64_t kVertices = 20000;
   const auto lists = large(kVertices);
   std::vector<int32_t> starts;
@@ -99,14 +99,15 @@ void test_hops_at_once_and_one_by_one() {
   for (const int64_t num_hops : {1, 2, 4}) {
     std::vector<uint8_t> single(kVertices, kUnreached), many = single, one_by_one = single;
     const auto size = static_cast<int64_t>(starts.size());
-    const int64_t reached =
+    const int64_t num_reached =
         hops_from(lists.topology(), starts.data(), size, num_hops, single.data(), 1);
-    CHECK(reached == hops_from(lists.topology(), starts.data(), size, num_hops, many.data(), 4));
+    CHECK(num_reached ==
+          hops_from(lists.topology(), starts.data(), size, num_hops, many.data(), 4));
     int64_t total = 0;
     for (const int32_t v : starts) {
       total += hops_from(lists.topology(), &v, 1, num_hops, one_by_one.data(), 1);
     }
-    CHECK(total == reached);
+    CHECK(total == num_reached);
     CHECK(single == many);
     CHECK(single == one_by_one);
   }
@@ -227,7 +228,7 @@ int main() {
   test_cut_by_hand<int64_t>();
   test_hops_by_hand<int32_t>();
   test_hops_by_hand<int64_t>();
-  test_hops_at_once_and_one_by_one();
+  test_hops_in_one_call_and_by_vertex();
   test_stream_by_hand<int32_t>();
   test_stream_by_hand<int64_t>();
   test_streams_agree();

@@ -10,9 +10,9 @@ using namespace gnnscale;
 
 namespace {
 
-std::vector<int64_t> sums_of(const PrefixSums& task, int64_t every, int num_threads) {
-  std::vector<int64_t> sums(task.num_ordered / every + (task.num_ordered % every != 0) + 1);
-  running_sums(task, every, sums.data(), num_threads);
+std::vector<int64_t> sums_of(const PrefixSums& task, int64_t interval, int num_threads) {
+  std::vector<int64_t> sums(task.num_ordered / interval + (task.num_ordered % interval != 0) + 1);
+  running_sums(task, interval, sums.data(), num_threads);
   return sums;
 }
 
@@ -42,7 +42,7 @@ void test_sums_by_hand() {
 }
 
 // More vertices than one work item.
-void test_many(int64_t num_vertices) {
+void test_many_vertices(int64_t num_vertices) {
   std::vector<int32_t> order, values;
   std::vector<int16_t> member;
   std::vector<std::vector<int32_t>> expected(3);
@@ -79,6 +79,6 @@ void test_many(int64_t num_vertices) {
 
 int main() {
   test_sums_by_hand();
-  test_many(300'000);
+  test_many_vertices(300'000);
   return check_result();
 }

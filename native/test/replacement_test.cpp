@@ -27,7 +27,7 @@ constexpr size_t kLarge = 512;
 [[gnu::noinline]] void* operator new(size_t size) {
   if (size >= kLarge && until_out_of_memory >= 0 && until_out_of_memory-- == 0)
     throw std::bad_alloc();
-  if (void* found = std::malloc(std::max<size_t>(size, 1))) return found;
+  if (void* memory = std::malloc(std::max<size_t>(size, 1))) return memory;
   throw std::bad_alloc();
 }
 // The standard library allocates temporary buffers by this overload.
@@ -53,9 +53,9 @@ Vertices slots(const Replacement& replacement) {
   return {replacement.slots(), replacement.slots() + replacement.num_vertices()};
 }
 
-bool served(const Replaced& found, int64_t num_hits, int64_t num_previous, int64_t num_misses) {
-  return found.num_hits == num_hits && found.num_previous == num_previous &&
-         found.num_misses == num_misses;
+bool served(const Replaced& result, int64_t num_hits, int64_t num_previous, int64_t num_misses) {
+  return result.num_hits == num_hits && result.num_previous == num_previous &&
+         result.num_misses == num_misses;
 }
 
 // 0 has the nearest next use, then 2; 1 has none.
@@ -64,14 +64,14 @@ void test_nearest_use_by_hand() {
   Replacement replacement(priority.data(), 4, 2, false);
   for (const Vertices& batch : {Vertices{0, 1, 2}, {0, 3}, {2, 0}}) expect(replacement, batch);
   CHECK((values(replacement.look_up(1)) == Vertices{-1, -1, -1}));
-  Replaced found = replacement.advance(1);
-  CHECK(served(found, 0, 0, 3));
-  CHECK((values(found.positions) == Vertices{0, 2}));
-  CHECK((values(found.slots) == Vertices{0, 1}));
+  Replaced result = replacement.advance(1);
+  CHECK(served(result, 0, 0, 3));
+  CHECK((values(result.positions) == Vertices{0, 2}));
+  CHECK((values(result.slots) == Vertices{0, 1}));
   CHECK((slots(replacement) == Vertices{0, -1, 1, -1}));
-  found = replacement.advance(2);
-  CHECK(served(found, 1, 0, 1));
-  CHECK(found.positions.size == 0);  // 3 bypasses the cache
+  result = replacement.advance(2);
+  CHECK(served(result, 1, 0, 1));
+  CHECK(result.positions.size == 0);  // 3 bypasses the cache
   CHECK((values(replacement.look_up(2)) == Vertices{1, 0}));
   CHECK(served(replacement.advance(1), 2, 0, 0));
   CHECK_THROWS(replacement.advance(1), std::invalid_argument);
@@ -85,8 +85,8 @@ void test_priority_by_hand() {
   expect(replacement, {2, 3, 0, 1});
   CHECK((values(replacement.advance(1).positions) == Vertices{1, 3}));
   expect(replacement, {4});
-  const Replaced found = replacement.advance(1);
-  CHECK((values(found.slots) == Vertices{0}));  // the slot of 3
+  const Replaced result = replacement.advance(1);
+  CHECK((values(result.slots) == Vertices{0}));  // the slot of 3
   CHECK((slots(replacement) == Vertices{-1, 1, -1, -1, 0}));
 }
 
@@ -102,7 +102,7 @@ void test_match_by_hand() {
   CHECK(served(replacement.advance(1), 1, 1, 0));
 }
 
-void test_what_is_refused_changes_nothing() {
+void test_rejected_batches_change_nothing() {
   const Vertices priority{0, 0, 0};
   Replacement replacement(priority.data(), 3, 1, false);
   expect(replacement, {0, 1});
@@ -141,21 +141,21 @@ void test_threads_agree(bool match) {
     expect(four, batches[step], 4);
     if (step < kAhead) continue;
     const Vertices& batch = batches[step - kAhead];
-    const Vertices places = values(four.look_up(4));
+    const Vertices found_slots = values(four.look_up(4));
     int64_t num_hits = 0;
     for (size_t i = 0; i < batch.size(); ++i) {
-      const bool hit = places[i] >= 0 && places[i] < 9000;
+      const bool hit = found_slots[i] >= 0 && found_slots[i] < 9000;
       num_hits += hit;
-      if (hit) CHECK(cache[places[i]] == batch[i]);
+      if (hit) CHECK(cache[found_slots[i]] == batch[i]);
     }
-    const Replaced found = one.advance(1), again = four.advance(4);
-    CHECK(found.num_hits == num_hits);
-    CHECK(served(again, found.num_hits, found.num_previous, found.num_misses));
-    CHECK(values(found.positions) == values(again.positions));
-    CHECK(values(found.slots) == values(again.slots));
+    const Replaced result = one.advance(1), again = four.advance(4);
+    CHECK(result.num_hits == num_hits);
+    CHECK(served(again, result.num_hits, result.num_previous, result.num_misses));
+    CHECK(values(result.positions) == values(again.positions));
+    CHECK(values(result.slots) == values(again.slots));
     CHECK(slots(one) == slots(four));
-    for (int64_t k = 0; k < found.slots.size; ++k) {
-      cache[found.slots.data[k]] = batch[found.positions.data[k]];
+    for (int64_t k = 0; k < result.slots.size; ++k) {
+      cache[result.slots.data[k]] = batch[result.positions.data[k]];
     }
   }
 }
@@ -164,15 +164,15 @@ void test_threads_agree(bool match) {
 Vertices skewed_batch(int64_t num_vertices, int64_t size, uint64_t seed) {
   std::set<int32_t> batch;
   for (int64_t i = 0; i < size; ++i) {
-    const int64_t most = below(draw(seed, 2 * i), num_vertices) + 1;
-    batch.insert(static_cast<int32_t>(below(draw(seed, 2 * i + 1), most)));
+    const int64_t bound = below(draw(seed, 2 * i), num_vertices) + 1;
+    batch.insert(static_cast<int32_t>(below(draw(seed, 2 * i + 1), bound)));
   }
   return {batch.begin(), batch.end()};
 }
 
 // Returns the cache's contents after the first batch, by a plain implementation of the rule.
-Vertices kept(const std::vector<Vertices>& batches, size_t first, size_t last,
-              const Vertices& content, const Vertices& priority, size_t capacity) {
+Vertices expected_content(const std::vector<Vertices>& batches, size_t first, size_t last,
+                          const Vertices& content, const Vertices& priority, size_t capacity) {
   std::vector<size_t> next(priority.size(), last);
   for (size_t step = last; step-- > first + 1;) {
     for (const int32_t vertex : batches[step]) next[vertex] = step;
@@ -190,7 +190,7 @@ Vertices kept(const std::vector<Vertices>& batches, size_t first, size_t last,
 
 // With a short window most cached rows are idle; with a long one, some expected rows are evicted.
 // The batches run out, and start again.
-void test_large_caches_keep_what_the_rule_says(int64_t capacity, size_t window) {
+void test_large_caches_follow_the_rule(int64_t capacity, size_t window) {
   constexpr int64_t kVertices = 100000;
   constexpr size_t kSteps = 60, kPause = 30;
   Vertices priority(kVertices);
@@ -206,12 +206,12 @@ void test_large_caches_keep_what_the_rule_says(int64_t capacity, size_t window) 
     const size_t last = std::min(step + 1 + window, step < kPause ? kPause : kSteps);
     for (; num_expected < last; ++num_expected) expect(replacement, batches[num_expected]);
     replacement.advance(1);
-    content = kept(batches, step, last, content, priority, capacity);
-    Vertices found;
+    content = expected_content(batches, step, last, content, priority, capacity);
+    Vertices content_now;
     for (int32_t v = 0; v < kVertices; ++v) {
-      if (replacement.slots()[v] >= 0) found.push_back(v);
+      if (replacement.slots()[v] >= 0) content_now.push_back(v);
     }
-    CHECK(found == content);
+    CHECK(content_now == content);
   }
 }
 
@@ -226,7 +226,7 @@ void test_out_of_memory(int64_t capacity) {
     expect(one, batch);
     expect(other, batch);
     if (step < kAhead) continue;
-    const Replaced found = one.advance(1);
+    const Replaced result = one.advance(1);
     Replaced again;
     for (int calls = 0;; ++calls) {
       until_out_of_memory = calls;
@@ -237,13 +237,13 @@ void test_out_of_memory(int64_t capacity) {
       }
     }
     until_out_of_memory = -1;
-    CHECK(values(found.positions) == values(again.positions));
-    CHECK(values(found.slots) == values(again.slots));
+    CHECK(values(result.positions) == values(again.positions));
+    CHECK(values(result.slots) == values(again.slots));
     CHECK(slots(one) == slots(other));
   }
 }
 
-void test_twice_with_threads() {
+void test_repeated_vertex_with_threads() {
   constexpr int32_t kVertices = 100000;
   const Vertices priority(kVertices);
   Replacement replacement(priority.data(), kVertices, 10, false);
@@ -264,13 +264,13 @@ int main() {
   test_nearest_use_by_hand();
   test_priority_by_hand();
   test_match_by_hand();
-  test_what_is_refused_changes_nothing();
+  test_rejected_batches_change_nothing();
   test_threads_agree(false);
   test_threads_agree(true);
-  test_twice_with_threads();
-  test_large_caches_keep_what_the_rule_says(40000, 2);
-  test_large_caches_keep_what_the_rule_says(20000, 8);
-  test_large_caches_keep_what_the_rule_says(4000, 20);
+  test_repeated_vertex_with_threads();
+  test_large_caches_follow_the_rule(40000, 2);
+  test_large_caches_follow_the_rule(20000, 8);
+  test_large_caches_follow_the_rule(4000, 20);
   test_out_of_memory(8000);
   test_out_of_memory(1000);
   return check_result();

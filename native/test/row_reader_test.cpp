@@ -47,25 +47,25 @@ struct Wanted {
 };
 
 Wanted some_rows(const RowFile& file, int64_t size, uint64_t seed) {
-  Wanted made{{}, {}, Bytes(size * file.row_bytes)};
+  Wanted request{{}, {}, Bytes(size * file.row_bytes)};
   for (int64_t i = 0; i < size; ++i) {
-    made.rows.push_back(static_cast<int64_t>(below(draw(seed, i), file.num_rows)));
-    made.slots.push_back(static_cast<int32_t>(size - 1 - i));
+    request.rows.push_back(static_cast<int64_t>(below(draw(seed, i), file.num_rows)));
+    request.slots.push_back(static_cast<int32_t>(size - 1 - i));
   }
-  return made;
+  return request;
 }
 
-int64_t submit(RowReader& reader, Wanted& of) {
-  const auto size = static_cast<int64_t>(of.rows.size());
-  return reader.submit({of.rows.data(), true}, of.slots.data(), size,
-                       {of.pool.data(), reader.file().row_bytes, size});
+int64_t submit(RowReader& reader, Wanted& request) {
+  const auto size = static_cast<int64_t>(request.rows.size());
+  return reader.submit({request.rows.data(), true}, request.slots.data(), size,
+                       {request.pool.data(), reader.file().row_bytes, size});
 }
 
-bool has_rows(const Wanted& of, const RowFile& file) {
-  for (size_t i = 0; i < of.rows.size(); ++i) {
+bool has_rows(const Wanted& request, const RowFile& file) {
+  for (size_t i = 0; i < request.rows.size(); ++i) {
     for (int64_t j = 0; j < file.row_bytes; ++j) {
-      const uint8_t found = of.pool[of.slots[i] * file.row_bytes + j];
-      if (found != byte_at(file.offset + of.rows[i] * file.row_bytes + j)) return false;
+      const uint8_t byte = request.pool[request.slots[i] * file.row_bytes + j];
+      if (byte != byte_at(file.offset + request.rows[i] * file.row_bytes + j)) return false;
     }
   }
   return true;
@@ -87,12 +87,12 @@ void test_requests_by_hand() {
   // Bytes 128 to 1128, 1128 to 2128, then 4128 to 5128 after a gap of 3 blocks.
   std::vector<RowKey> keys;
   for (const int row : {0, 0, 1, 4, 6}) keys.push_back(RowKey::of(row, 0));
-  Request found = requests.next(keys.data(), 0, 5);
-  CHECK(found.begin == 0 && found.length == 2560 && found.needed == 2128);
-  CHECK(found.first == 0 && found.last == 3 && found.distinct == 2);
+  Request request = requests.next(keys.data(), 0, 5);
+  CHECK(request.begin == 0 && request.length == 2560 && request.needed == 2128);
+  CHECK(request.first == 0 && request.last == 3 && request.distinct == 2);
   // The last row begins in the next block, and would exceed the longest request.
-  found = requests.next(keys.data(), 3, 5);
-  CHECK(found.begin == 4096 && found.length == 1536 && found.last == 4);
+  request = requests.next(keys.data(), 3, 5);
+  CHECK(request.begin == 4096 && request.length == 1536 && request.last == 4);
   CHECK(requests.next(keys.data(), 4, 5).begin == 6128 / 512 * 512);
   // A row longer than the maximum request is one request, wherever it begins.
   const Requests small({"", 511, 100, 1000}, {.max_request_bytes = 1}, 512);
@@ -126,24 +126,25 @@ void test_rows(const ReaderOptions& options, int64_t row_bytes) {
   const TestFile data(128 + 3001 * row_bytes);  // not a whole number of blocks
   const RowFile file{data.path, 128, 3001, row_bytes};
   RowReader reader(file, options);
-  std::vector<Wanted> wanted;
+  std::vector<Wanted> requests;
   std::vector<int64_t> tickets;
   for (const int64_t size : {3000, 0, 1, 700, 2500}) {
-    wanted.push_back(some_rows(file, size, wanted.size()));
-    if (size > 0) wanted.back().rows[0] = 3000;  // end of the file
+    requests.push_back(some_rows(file, size, requests.size()));
+    if (size > 0) requests.back().rows[0] = 3000;  // end of the file
   }
-  for (Wanted& each : wanted) tickets.push_back(submit(reader, each));
+  for (Wanted& request : requests) tickets.push_back(submit(reader, request));
   int64_t num_rows = 0;
-  for (size_t i = wanted.size(); i-- > 0;) {
+  for (size_t i = requests.size(); i-- > 0;) {
     CHECK(reader.wait(tickets[i], kSoon));
     CHECK(!reader.holds(tickets[i]));
-    CHECK(has_rows(wanted[i], file));
-    num_rows += static_cast<int64_t>(wanted[i].rows.size());
+    CHECK(has_rows(requests[i], file));
+    num_rows += static_cast<int64_t>(requests[i].rows.size());
   }
-  const ReadCounters found = reader.take_counters();
-  CHECK(found.bytes_copied == num_rows * row_bytes);
-  CHECK(found.bytes_wanted < found.bytes_copied && found.bytes_read >= found.bytes_wanted);
-  CHECK(found.requests >= 4 && found.busy_s > 0);
+  const ReadCounters counters = reader.take_counters();
+  CHECK(counters.bytes_copied == num_rows * row_bytes);
+  CHECK(counters.bytes_wanted < counters.bytes_copied &&
+        counters.bytes_read >= counters.bytes_wanted);
+  CHECK(counters.requests >= 4 && counters.busy_s > 0);
   CHECK(reader.take_counters().requests == 0);
 }
 
@@ -155,17 +156,17 @@ void test_submissions_of_several_threads(ReadEngine engine) {
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 20; ++i) {
-        Wanted wanted = some_rows(file, 100 + i, 100 * t + i);
-        const int64_t ticket = submit(reader, wanted);
+        Wanted request = some_rows(file, 100 + i, 100 * t + i);
+        const int64_t ticket = submit(reader, request);
         while (!reader.wait(ticket, std::chrono::milliseconds(1))) reader.take_counters();
-        CHECK(has_rows(wanted, file));
+        CHECK(has_rows(request, file));
       }
     });
   }
-  for (std::thread& each : threads) each.join();
+  for (std::thread& thread : threads) thread.join();
 }
 
-void test_refusals(ReadEngine engine) {
+void test_rejected_arguments(ReadEngine engine) {
   const TestFile data(1000);
   const RowFile file{data.path, 8, 31, 32};
   CHECK_THROWS(RowReader({data.path, 9, 31, 32}, {.engine = engine}), std::invalid_argument);
@@ -184,33 +185,34 @@ void test_refusals(ReadEngine engine) {
   CHECK_THROWS(reader.is_done(0), std::invalid_argument);
   reader.close();
   reader.close();
-  Wanted wanted = some_rows(file, 1, 0);
-  CHECK_THROWS(submit(reader, wanted), std::invalid_argument);
+  Wanted request = some_rows(file, 1, 0);
+  CHECK_THROWS(submit(reader, request), std::invalid_argument);
 }
 
 // Only reads beyond the new end fail.
-void test_file_that_became_shorter(const ReaderOptions& options) {
+void test_truncated_file(const ReaderOptions& options) {
   const TestFile data(2000 * 100);
   const RowFile file{data.path, 0, 2000, 100};
   RowReader reader(file, options);
   CHECK(truncate(data.path.c_str(), 1000 * 100 + 50) == 0);
-  Wanted before = some_rows({data.path, 0, 1000, 100}, 500, 1);
-  Wanted across = some_rows(file, 500, 2), after = before;
-  const int64_t tickets[] = {submit(reader, before), submit(reader, across), submit(reader, after)};
+  Wanted valid = some_rows({data.path, 0, 1000, 100}, 500, 1);
+  Wanted across_end = some_rows(file, 500, 2), after = valid;
+  const int64_t tickets[] = {submit(reader, valid), submit(reader, across_end),
+                             submit(reader, after)};
   CHECK(reader.wait(tickets[0], kSoon));
   CHECK_THROWS(reader.wait(tickets[1], kSoon), FileError);
   CHECK(reader.wait(tickets[2], kSoon));
-  CHECK(has_rows(before, file) && has_rows(after, file));
+  CHECK(has_rows(valid, file) && has_rows(after, file));
 }
 
 void test_closing_early(ReadEngine engine) {
   const TestFile data(20000 * 512);
   const RowFile file{data.path, 0, 20000, 512};
   for (const bool explicitly : {false, true}) {
-    std::vector<Wanted> wanted;  // the reader writes to it until it is closed
+    std::vector<Wanted> requests;  // the reader writes to it until it is closed
     RowReader reader(file, {.depth = 3, .max_request_bytes = 512, .engine = engine});
-    for (int i = 0; i < 4; ++i) wanted.push_back(some_rows(file, 5000, i));
-    for (Wanted& each : wanted) submit(reader, each);
+    for (int i = 0; i < 4; ++i) requests.push_back(some_rows(file, 5000, i));
+    for (Wanted& request : requests) submit(reader, request);
     if (!explicitly) continue;
     std::thread waits([&] { CHECK_THROWS(reader.wait(3, kSoon), FileError); });
     reader.close();
@@ -226,7 +228,7 @@ void test_closing_early(ReadEngine engine) {
   }
 }
 
-void test_children_cannot_use_it(ReadEngine engine) {
+void test_forked_children_are_rejected(ReadEngine engine) {
   if (!kCanFork || kSanitized) return;
   const TestFile data(1000);
   auto reader =
@@ -240,9 +242,9 @@ void test_children_cannot_use_it(ReadEngine engine) {
   }
   int status = 0;
   CHECK(waitpid(child, &status, 0) == child && status == 0);
-  Wanted wanted = some_rows(reader->file(), 10, 0);
-  CHECK(reader->wait(submit(*reader, wanted), kSoon));
-  CHECK(has_rows(wanted, reader->file()));
+  Wanted request = some_rows(reader->file(), 10, 0);
+  CHECK(reader->wait(submit(*reader, request), kSoon));
+  CHECK(has_rows(request, reader->file()));
 }
 
 }  // namespace
@@ -265,13 +267,13 @@ int main() {
             {.max_gap_bytes = 5000, .max_request_bytes = 10000, .engine = engine, .direct = direct},
             row_bytes);
       }
-      test_file_that_became_shorter({.engine = engine, .direct = direct});
-      test_file_that_became_shorter({.max_request_bytes = 512, .engine = engine, .direct = direct});
+      test_truncated_file({.engine = engine, .direct = direct});
+      test_truncated_file({.max_request_bytes = 512, .engine = engine, .direct = direct});
     }
     test_submissions_of_several_threads(engine);
-    test_refusals(engine);
+    test_rejected_arguments(engine);
     test_closing_early(engine);
-    test_children_cannot_use_it(engine);
+    test_forked_children_are_rejected(engine);
   }
   return check_result();
 }

@@ -33,14 +33,14 @@ struct Tables {
 };
 
 // Adam by plain loops, in the documented order of operations.
-void adam_slowly(Tables& t) {
+void adam_by_definition(Tables& t) {
   for (int64_t i = 0; i < 3; ++i) {
     for (int64_t j = 0; j < t.width; ++j) {
-      const int64_t place = t.ids[i] * t.width + j;
+      const int64_t index = t.ids[i] * t.width + j;
       const float g = t.gradients[i * t.width + j];
-      t.means[place] += (g - t.means[place]) * (1.0F - 0.9F);
-      t.squares[place] += (g * g - t.squares[place]) * (1.0F - 0.999F);
-      t.x[place] -= 0.03F * t.means[place] / (std::sqrt(t.squares[place]) + 1e-8F);
+      t.means[index] += (g - t.means[index]) * (1.0F - 0.9F);
+      t.squares[index] += (g * g - t.squares[index]) * (1.0F - 0.999F);
+      t.x[index] -= 0.03F * t.means[index] / (std::sqrt(t.squares[index]) + 1e-8F);
     }
   }
 }
@@ -48,44 +48,44 @@ void adam_slowly(Tables& t) {
 void test_adam() {
   for (const Kernels& kernels : available_kernels()) {
     for (const int64_t width : {1, 7, 16, 37, 128}) {
-      Tables found(width), expected(width);
-      AdamRows task{found.updates()};
-      task.means = found.means.data();
-      task.squares = found.squares.data();
+      Tables tables(width), expected(width);
+      AdamRows task{tables.updates()};
+      task.means = tables.means.data();
+      task.squares = tables.squares.data();
       task.beta1 = 0.9F;
       task.beta2 = 0.999F;
-      kernels.update->adam(task, found.gradients.data(), 0, 2);
-      kernels.update->adam(task, found.gradients.data() + 2 * width, 2, 3);
-      adam_slowly(expected);
-      CHECK(found.x == expected.x);
-      CHECK(found.means == expected.means);
-      CHECK(found.squares == expected.squares);
+      kernels.update->adam(task, tables.gradients.data(), 0, 2);
+      kernels.update->adam(task, tables.gradients.data() + 2 * width, 2, 3);
+      adam_by_definition(expected);
+      CHECK(tables.x == expected.x);
+      CHECK(tables.means == expected.means);
+      CHECK(tables.squares == expected.squares);
     }
   }
 }
 
 void test_adagrad() {
-  const std::vector<Kernels> every = available_kernels();
+  const std::vector<Kernels> all_kernels = available_kernels();
   for (const int64_t width : {1, 7, 16, 37, 128}) {
-    std::vector<Tables> found(every.size(), Tables(width));
-    for (size_t level = 0; level < every.size(); ++level) {
-      AdagradRows task{found[level].updates()};
-      task.sums = found[level].sums.data();
-      every[level].update->adagrad(task, found[level].gradients.data(), 0, 3);
-      CHECK(found[level].sums == found[0].sums);
-      CHECK(found[level].x == found[0].x);
+    std::vector<Tables> tables(all_kernels.size(), Tables(width));
+    for (size_t level = 0; level < all_kernels.size(); ++level) {
+      AdagradRows task{tables[level].updates()};
+      task.sums = tables[level].sums.data();
+      all_kernels[level].update->adagrad(task, tables[level].gradients.data(), 0, 3);
+      CHECK(tables[level].sums == tables[0].sums);
+      CHECK(tables[level].x == tables[0].x);
     }
-    const Tables before(width);
-    CHECK(found[0].sums[1] == 0.2F && found[0].sums[2] == 0.3F);
+    const Tables initial(width);
+    CHECK(tables[0].sums[1] == 0.2F && tables[0].sums[2] == 0.3F);
     for (int64_t i = 0; i < 3; ++i) {
       double square = 0;
-      for (int64_t j = 0; j < width; ++j) square += std::pow(before.gradients[i * width + j], 2.0);
-      const double sum = before.sums[before.ids[i]] + square / static_cast<double>(width);
-      CHECK(std::abs(found[0].sums[before.ids[i]] - sum) < 1e-6);
+      for (int64_t j = 0; j < width; ++j) square += std::pow(initial.gradients[i * width + j], 2.0);
+      const double sum = initial.sums[initial.ids[i]] + square / static_cast<double>(width);
+      CHECK(std::abs(tables[0].sums[initial.ids[i]] - sum) < 1e-6);
       for (int64_t j = 0; j < width; ++j) {
-        const int64_t place = before.ids[i] * width + j;
-        const double step = 0.03 / std::sqrt(sum) * before.gradients[i * width + j];
-        CHECK(std::abs(found[0].x[place] - (before.x[place] - step)) < 1e-5);
+        const int64_t index = initial.ids[i] * width + j;
+        const double step = 0.03 / std::sqrt(sum) * initial.gradients[i * width + j];
+        CHECK(std::abs(tables[0].x[index] - (initial.x[index] - step)) < 1e-5);
       }
     }
   }

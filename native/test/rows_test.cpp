@@ -53,8 +53,8 @@ float bfloat16_value(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits}
 // Returns the nearest bfloat16; ties to even.
 uint16_t nearest_bfloat16(float value) {
   const auto below = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
-  const uint32_t rest = std::bit_cast<uint32_t>(value) & 0xffff;
-  return rest > 0x8000 || (rest == 0x8000 && below % 2 == 1) ? below + 1 : below;
+  const uint32_t low_bits = std::bit_cast<uint32_t>(value) & 0xffff;
+  return low_bits > 0x8000 || (low_bits == 0x8000 && below % 2 == 1) ? below + 1 : below;
 }
 
 // Rows with random contents, stored as bytes of their type. The padding between rows with a scale
@@ -64,11 +64,11 @@ struct Matrix {
   int64_t num_rows, length, stride;
   std::vector<unsigned char> bytes;
 
-  Matrix(DType type, int64_t rows, int64_t columns, int64_t apart, uint64_t key)
+  Matrix(DType type, int64_t rows, int64_t columns, int64_t gap, uint64_t key)
       : dtype(type),
         num_rows(rows),
         length(columns),
-        stride(has_scale(type) ? row_bytes(type, columns) - columns + apart : apart),
+        stride(has_scale(type) ? row_bytes(type, columns) - columns + gap : gap),
         bytes((rows - 1) * stride * width_of(type) + row_bytes(type, columns)) {
     if (has_scale(type)) {
       set_scaled(key);
@@ -110,15 +110,15 @@ struct Matrix {
   }
   float at(int64_t row, int64_t column) const {
     if (has_scale(dtype)) return scaled_at(&bytes[row * stride], column);
-    const int64_t place = row * stride + column;
-    if (dtype == DType::uint8) return bytes[place];
+    const int64_t offset = row * stride + column;
+    if (dtype == DType::uint8) return bytes[offset];
     if (dtype == DType::float32) {
       float value;
-      std::memcpy(&value, &bytes[place * 4], 4);
+      std::memcpy(&value, &bytes[offset * 4], 4);
       return value;
     }
     uint16_t half;
-    std::memcpy(&half, &bytes[place * 2], 2);
+    std::memcpy(&half, &bytes[offset * 2], 2);
     return dtype == DType::bfloat16 ? bfloat16_value(half) : half_value(half);
   }
   float scaled_at(const unsigned char* row, int64_t column) const {
@@ -139,33 +139,33 @@ struct Output {
   int64_t num_rows, length, stride;
   std::vector<unsigned char> bytes;
 
-  Output(DType type, int64_t rows, int64_t columns, int64_t apart)
+  Output(DType type, int64_t rows, int64_t columns, int64_t row_stride)
       : dtype(type),
         num_rows(rows),
         length(columns),
-        stride(apart),
-        bytes(((rows - 1) * apart + columns) * width_of(type), kUntouched) {}
+        stride(row_stride),
+        bytes(((rows - 1) * row_stride + columns) * width_of(type), kUntouched) {}
   MutableRows rows() { return {bytes.data(), dtype, length, stride}; }
 
   // Returns whether row i, column j is expected(i, j) rounded to the type, bit for bit.
   template <typename Expected>
   bool is(const Expected& expected) const {
-    std::vector<unsigned char> wanted(bytes.size(), kUntouched);
+    std::vector<unsigned char> expected_bytes(bytes.size(), kUntouched);
     for (int64_t i = 0; i < num_rows; ++i) {
       for (int64_t j = 0; j < length; ++j) {
         const float value = expected(i, j);
         const uint16_t half = nearest_bfloat16(value);
         const void* from = dtype == DType::float32 ? static_cast<const void*>(&value) : &half;
-        std::memcpy(&wanted[(i * stride + j) * width_of(dtype)], from, width_of(dtype));
+        std::memcpy(&expected_bytes[(i * stride + j) * width_of(dtype)], from, width_of(dtype));
       }
     }
-    return wanted == bytes;
+    return expected_bytes == bytes;
   }
 };
 
 // All 65,536 patterns of the half types, in rows that are vectorized and in rows too short for
 // vectors.
-void test_every_half() {
+void test_every_half_float() {
   std::vector<uint16_t> patterns(1 << 16);
   for (size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<uint16_t>(i);
   std::vector<float> out(1 << 16);
@@ -295,8 +295,8 @@ float reference(const Aggregate& task, const Matrix& x, const Matrix* self, cons
   }
   if (task.dst_scale != nullptr) sum *= task.dst_scale[dst];
   if (dst < task.num_self) {
-    const float own = self->at(task.self_ids[dst], column);
-    const float scaled = task.self_scale != nullptr ? own * task.self_scale[dst] : own;
+    const float own_value = self->at(task.self_ids[dst], column);
+    const float scaled = task.self_scale != nullptr ? own_value * task.self_scale[dst] : own_value;
     sum += scaled;
   }
   return gate != nullptr && !(gate->at(dst, column) > 0) ? 0.0F : sum;
@@ -355,7 +355,7 @@ void test_aggregate() {
 }
 
 // A NaN gate closes, in rows of any length.
-void test_gate_that_is_no_number() {
+void test_nan_gate() {
   const std::vector<int64_t> indptr{0, 1};
   const std::vector<int32_t> indices{0};
   for (const Kernels& kernels : available_kernels()) {
@@ -431,11 +431,11 @@ void test_hubs() {
 }
 
 // Sums continued over several calls equal the sums of one call.
-void test_sums_that_go_on() {
+void test_continued_sums() {
   const Block block;
   constexpr int64_t kLength = 144;
   const std::vector<float> x = rounded_floats(12 * kLength, 5);
-  std::vector<std::vector<float>> found;
+  std::vector<std::vector<float>> results;
   for (const Kernels& kernels : available_kernels()) {
     std::vector<float> whole(5 * kLength), parts(5 * kLength);
     Aggregate task{{x.data(), DType::float32, kLength, kLength},
@@ -461,8 +461,8 @@ void test_sums_that_go_on() {
     task.num_dst = 1;
     kernels.rows->aggregate(task, 0, 1);
     CHECK(same_bits(whole, parts));
-    found.push_back(parts);
-    CHECK(same_bits(found.front(), parts));
+    results.push_back(parts);
+    CHECK(same_bits(results.front(), parts));
   }
 }
 
@@ -475,9 +475,9 @@ void test_dot() {
         expected += static_cast<double>(a.at(0, j)) * static_cast<double>(b.at(0, j));
       }
       // Sums of quarters below 2^22 are exact in float32.
-      const auto* left = reinterpret_cast<const float*>(a.bytes.data());
-      const auto* right = reinterpret_cast<const float*>(b.bytes.data());
-      CHECK(static_cast<double>(kernels.rows->dot(left, right, length)) == expected);
+      const auto* a_row = reinterpret_cast<const float*>(a.bytes.data());
+      const auto* x_row = reinterpret_cast<const float*>(b.bytes.data());
+      CHECK(static_cast<double>(kernels.rows->dot(a_row, x_row, length)) == expected);
     }
   }
   // Two destinations, three edges, a head of two columns.
@@ -526,8 +526,8 @@ void test_instruction_sets_give_the_same_bits() {
       task.out = {sums.back().data(), DType::float32, length, length};
       kernels.rows->aggregate(task, 0, 5);
       const std::vector<int32_t> vertices{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-      std::vector<float>& kept = dropped.emplace_back(x);
-      kernels.activation->relu_dropout({{kept.data(), DType::float32, length, length},
+      std::vector<float>& output = dropped.emplace_back(x);
+      kernels.activation->relu_dropout({{output.data(), DType::float32, length, length},
                                         {vertices.data(), false},
                                         12,
                                         42,
@@ -616,12 +616,12 @@ void test_threads_of_relu_dropout() {
                      [](float a, float b) { return a == (b > 0 ? 3.0F : 0.0F); }));
   }
   // 200,000 positive elements, a quarter dropped: the standard deviation is 194.
-  const auto kept = std::count(expected.begin(), expected.end(), 3.0F);
-  CHECK(std::abs(kept - 150000) < 800);
-  CHECK(std::count(expected.begin(), expected.end(), 0.0F) == kSize - kept);
+  const auto num_kept = std::count(expected.begin(), expected.end(), 3.0F);
+  CHECK(std::abs(num_kept - 150000) < 800);
+  CHECK(std::count(expected.begin(), expected.end(), 0.0F) == kSize - num_kept);
 }
 
-bool near(float a, double b) { return std::abs(static_cast<double>(a) - b) < 1e-6; }
+bool is_near(float a, double b) { return std::abs(static_cast<double>(a) - b) < 1e-6; }
 
 void test_edge_softmax() {
   // Destination 0 has two edges, 1 none, 2 one; two heads.
@@ -630,14 +630,14 @@ void test_edge_softmax() {
   std::vector<float> alpha(6), grad_scores(6);
   edge_softmax(indptr.data(), 3, 2, scores.data(), nullptr, alpha.data(), 2);
   const std::vector<double> expected{0.25, 0.5, 0.75, 0.5, 1, 1};
-  for (size_t i = 0; i < 6; ++i) CHECK(near(alpha[i], expected[i]));
+  for (size_t i = 0; i < 6; ++i) CHECK(is_near(alpha[i], expected[i]));
   const std::vector<float> grad{1, 2, 0, 4, 5, 5};
   edge_softmax_backward(indptr.data(), 3, 2, alpha.data(), grad.data(), grad_scores.data(), 2);
   const std::vector<double> expected_grad{0.1875, -0.5, -0.1875, 0.5, 0, 0};
-  for (size_t i = 0; i < 6; ++i) CHECK(near(grad_scores[i], expected_grad[i]));
+  for (size_t i = 0; i < 6; ++i) CHECK(is_near(grad_scores[i], expected_grad[i]));
   const std::vector<float> bias{3, 1, 2};
   edge_softmax(indptr.data(), 3, 2, scores.data(), bias.data(), alpha.data(), 1);
-  CHECK(near(alpha[0], 0.5) && near(alpha[1], 0.75) && near(alpha[4], 1));
+  CHECK(is_near(alpha[0], 0.5) && is_near(alpha[1], 0.75) && is_near(alpha[4], 1));
 }
 
 // The exponential rounds correctly over the range of score differences: of two edges, the first
@@ -678,17 +678,17 @@ void test_gather_columns() {
         const GatherColumns task{x.rows(), {ids, false}, 5, num_words, out.data()};
         kernels.rows->gather_columns(task, 0, 2);
         kernels.rows->gather_columns(task, 2, 5);
-        bool right = true;
+        bool x_row = true;
         for (int64_t c = 0; c < num_words; ++c) {
           for (int64_t i = 0; i < 5; ++i) {
             for (int64_t lane = 0; lane < kWordColumns; ++lane) {
               const int64_t j = c * kWordColumns + lane;
-              right &=
+              x_row &=
                   out[(c * 5 + i) * kWordColumns + lane] == (j < length ? x.at(ids[i], j) : 0.0F);
             }
           }
         }
-        CHECK(right);
+        CHECK(x_row);
       }
     }
   }
@@ -700,15 +700,15 @@ int main() {
   const char* level = name_of(isa());
   std::printf("kernels in use: %s\n", level);
   CHECK(std::string_view(level) == available_kernels().back().rows->name);
-  test_every_half();
+  test_every_half_float();
   test_rounding();
   test_gather();
   test_gather_columns();
   test_aggregate();
-  test_gate_that_is_no_number();
+  test_nan_gate();
   test_threads();
   test_hubs();
-  test_sums_that_go_on();
+  test_continued_sums();
   test_dot();
   test_instruction_sets_give_the_same_bits();
   test_relu_dropout();

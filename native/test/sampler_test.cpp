@@ -47,7 +47,7 @@ struct Graph {
 };
 
 template <typename Vertex>
-Seeds of(const std::vector<Vertex>& seeds) {
+Seeds seeds_of(const std::vector<Vertex>& seeds) {
   return {seeds.data(), sizeof(Vertex) == 8, static_cast<int64_t>(seeds.size())};
 }
 
@@ -116,7 +116,7 @@ void test_relabel() {
 
 // Stamps run out between batches and within them: batches before, during and after the reset equal
 // the batches of a new map.
-void test_relabel_starts_over() {
+void test_relabel_stamps_run_out() {
   constexpr uint32_t kLast = std::numeric_limits<uint32_t>::max();
   for (const int64_t dense_bytes : {kDense, kHashed}) {
     for (const uint32_t first : {kLast - 50, kLast - 51, kLast - 3, kLast}) {
@@ -315,7 +315,7 @@ void test_picks_of(const PickKernels& kernels, const std::vector<std::array<int6
 
 // Full lists, in chunks with arbitrary boundaries.
 template <typename Vertex>
-void test_copies_of(const PickKernels& kernels) {
+void test_full_copies_of(const PickKernels& kernels) {
   std::vector<int64_t> begins, degrees, indptr{0};
   std::vector<Vertex> expected;
   int64_t begin = 3;
@@ -375,8 +375,8 @@ void test_picks() {
     test_picks_of<int64_t>(*kernels.pick, without, false);
     test_picks_of<int32_t>(*kernels.pick, with, true);
     test_picks_of<int64_t>(*kernels.pick, with, true);
-    test_copies_of<int32_t>(*kernels.pick);
-    test_copies_of<int64_t>(*kernels.pick);
+    test_full_copies_of<int32_t>(*kernels.pick);
+    test_full_copies_of<int64_t>(*kernels.pick);
   }
 }
 
@@ -392,7 +392,8 @@ void test_uniform(int64_t degree, int64_t fanout, bool replace) {
   std::vector<int64_t> count(degree + 1);
   const std::vector<int32_t> seed_vertex{0};
   for (int64_t step = 0; step < num_steps; ++step) {
-    const auto batch = sampler.sample_neighbors(of(seed_vertex), {fanout}, replace, 1, step, 1);
+    const auto batch =
+        sampler.sample_neighbors(seeds_of(seed_vertex), {fanout}, replace, 1, step, 1);
     CHECK(batch.blocks[0].indices.size == fanout);
     if (!replace) CHECK(batch.input_vertices.size == fanout + 1);
     for (const int32_t local : values(batch.blocks[0].indices)) {
@@ -425,7 +426,7 @@ void test_uniform_sets() {
   Sampler<int64_t> sampler(graph.topology());
   std::map<std::set<int64_t>, int64_t> count;
   for (int64_t step = 0; step < kNumSteps; ++step) {
-    const auto batch = sampler.sample_neighbors(of(seeds), {3}, false, 2, step, 1);
+    const auto batch = sampler.sample_neighbors(seeds_of(seeds), {3}, false, 2, step, 1);
     for (int64_t v = 0; v < kNumSeeds; ++v) {
       std::set<int64_t> chosen;
       for (int64_t edge = 3 * v; edge < 3 * v + 3; ++edge) {
@@ -472,19 +473,20 @@ void test_labor_of(const LaborKernels& kernels) {
       std::sort(list.begin(), list.end());
       const std::vector<uint64_t> expected = reference_numbers(kKey, list);
       for (const uint64_t bound : {~uint64_t{0}, uint64_t{1} << 63, uint64_t{1} << 56}) {
-        const int64_t room = size % 2 == 0 ? 2 * kCandidates : 512;
-        std::vector<uint64_t> numbers(room), all;
-        std::vector<int64_t> places(room), places_of_all;
-        Candidates found{numbers.data(), places.data(), 0, room, 0, 0};
-        while (found.next < size) {
-          found.size = 0;
+        const int64_t capacity = size % 2 == 0 ? 2 * kCandidates : 512;
+        std::vector<uint64_t> numbers(capacity), all;
+        std::vector<int64_t> positions_found(capacity), places_of_all;
+        Candidates candidates{numbers.data(), positions_found.data(), 0, capacity, 0, 0};
+        while (candidates.next < size) {
+          candidates.size = 0;
           if constexpr (sizeof(Vertex) == 4) {
-            kernels.search32(kKey, list.data(), size, bound, found);
+            kernels.search32(kKey, list.data(), size, bound, candidates);
           } else {
-            kernels.search64(kKey, list.data(), size, bound, found);
+            kernels.search64(kKey, list.data(), size, bound, candidates);
           }
-          all.insert(all.end(), numbers.begin(), numbers.begin() + found.size);
-          places_of_all.insert(places_of_all.end(), places.begin(), places.begin() + found.size);
+          all.insert(all.end(), numbers.begin(), numbers.begin() + candidates.size);
+          places_of_all.insert(places_of_all.end(), positions_found.begin(),
+                               positions_found.begin() + candidates.size);
         }
         size_t next = 0;
         for (int64_t i = 0; i < size; ++i) {
@@ -501,10 +503,10 @@ void test_labor_of(const LaborKernels& kernels) {
 void test_labor_keeps_few(const LaborKernels& kernels) {
   for (int64_t size = 1; size <= 64; ++size) {
     std::vector<uint64_t> numbers(128);
-    std::vector<int64_t> places(128);
+    std::vector<int64_t> positions_found(128);
     for (int64_t i = 0; i < size; ++i) {
       numbers[i] = draw(3, static_cast<uint64_t>(i));
-      places[i] = 10 * i;
+      positions_found[i] = 10 * i;
     }
     std::vector<uint64_t> order(numbers.begin(), numbers.begin() + size);
     std::sort(order.begin(), order.end());
@@ -513,7 +515,7 @@ void test_labor_keeps_few(const LaborKernels& kernels) {
       for (int64_t i = 0; i < size; ++i) {
         if (numbers[i] <= order[k - 1]) expected.push_back(5 + 10 * i);
       }
-      kernels.keep_few(numbers.data(), places.data(), size, k, 5, out.data());
+      kernels.keep_few(numbers.data(), positions_found.data(), size, k, 5, out.data());
       out.pop_back();
       CHECK(out == expected);
     }
@@ -522,7 +524,7 @@ void test_labor_keeps_few(const LaborKernels& kernels) {
 
 // Batches are equal for any number of threads and every table, and contain the input frontier.
 template <typename Vertex>
-void test_labor_everywhere() {
+void test_labor_batches() {
   const auto graph = random_graph<Vertex>(3000);
   std::vector<Vertex> seeds;
   for (Vertex v = 0; v < 3000; v += 7) seeds.push_back(v);
@@ -531,15 +533,15 @@ void test_labor_everywhere() {
     edges.labor = labor;
     Sampler<Vertex> first(graph.topology(), kDenseInTurn);
     const auto expected =
-        first.sample_neighbors(of(seeds), {5, 40, 3}, false, 9, 5, 1, false, edges);
-    const auto reached = first.reach_neighbors(of(seeds), {5, 40, 3}, false, 9, 5, 2, edges);
-    CHECK(values(reached.vertices) == values(expected.input_vertices));
+        first.sample_neighbors(seeds_of(seeds), {5, 40, 3}, false, 9, 5, 1, false, edges);
+    const auto frontier = first.reach_neighbors(seeds_of(seeds), {5, 40, 3}, false, 9, 5, 2, edges);
+    CHECK(values(frontier.vertices) == values(expected.input_vertices));
     for (const Relabelling& how : {kDenseAtOnce, kDenseInTurn, kHashedAtOnce, kHashedInTurn}) {
       Sampler<Vertex> sampler(graph.topology(), how);
       for (const int threads : {1, 2, 8}) {
-        CHECK(same(
-            sampler.sample_neighbors(of(seeds), {5, 40, 3}, false, 9, 5, threads, false, edges),
-            expected));
+        CHECK(same(sampler.sample_neighbors(seeds_of(seeds), {5, 40, 3}, false, 9, 5, threads,
+                                            false, edges),
+                   expected));
       }
     }
   }
@@ -551,8 +553,8 @@ void test_labor() {
     test_labor_of<int64_t>(*kernels.labor);
     test_labor_keeps_few(*kernels.labor);
   }
-  test_labor_everywhere<int32_t>();
-  test_labor_everywhere<int64_t>();
+  test_labor_batches<int32_t>();
+  test_labor_batches<int64_t>();
 }
 
 template <typename Vertex>
@@ -561,7 +563,7 @@ void test_full_neighbors_by_hand() {
   Sampler<Vertex> sampler(graph.topology());
   const std::vector<Vertex> seeds{4, 0};
   for (const int threads : {1, 4}) {
-    const auto batch = sampler.sample_neighbors(of(seeds), {-1, 5}, false, 0, 0, threads);
+    const auto batch = sampler.sample_neighbors(seeds_of(seeds), {-1, 5}, false, 0, 0, threads);
     CHECK((values(batch.input_vertices) == std::vector<Vertex>{4, 0, 1, 2, 3}));
     CHECK((values(batch.blocks[0].indptr) == std::vector<int64_t>{0, 1, 3}));
     CHECK((values(batch.blocks[0].indices) == std::vector<int32_t>{0, 2, 3}));
@@ -572,12 +574,13 @@ void test_full_neighbors_by_hand() {
     CHECK(batch.blocks[0].importance.size == 0);
   }
   // The second hop expands only 1 and 2, first reached by the first hop.
-  const auto new_ones = sampler.sample_neighbors(of(seeds), {-1, -1}, false, 0, 0, 2, true);
+  const auto new_ones = sampler.sample_neighbors(seeds_of(seeds), {-1, -1}, false, 0, 0, 2, true);
   CHECK((values(new_ones.input_vertices) == std::vector<Vertex>{4, 0, 1, 2, 3}));
   CHECK((values(new_ones.blocks[0].indptr) == std::vector<int64_t>{0, 1, 3}));
   CHECK((values(new_ones.blocks[1].indptr) == std::vector<int64_t>{0, 1, 3}));
   CHECK((values(new_ones.blocks[1].indices) == std::vector<int32_t>{4, 1, 4}));
-  const auto nobody = sampler.sample_neighbors(of(std::vector<Vertex>{}), {3, 3}, false, 0, 0, 2);
+  const auto nobody =
+      sampler.sample_neighbors(seeds_of(std::vector<Vertex>{}), {3, 3}, false, 0, 0, 2);
   CHECK(nobody.input_vertices.size == 0 && nobody.blocks.size() == 2);
   CHECK((values(nobody.blocks[1].indptr) == std::vector<int64_t>{0}));
 }
@@ -586,18 +589,18 @@ void test_replacement_by_hand() {
   const Graph<int32_t> graph(std::vector<std::vector<int32_t>>{{1}, {}});
   Sampler<int32_t> sampler(graph.topology());
   const std::vector<int32_t> seeds{0, 1};
-  const auto batch = sampler.sample_neighbors(of(seeds), {3}, true, 0, 0, 1);
+  const auto batch = sampler.sample_neighbors(seeds_of(seeds), {3}, true, 0, 0, 1);
   CHECK((values(batch.blocks[0].indptr) == std::vector<int64_t>{0, 3, 3}));
   CHECK((values(batch.blocks[0].indices) == std::vector<int32_t>{1, 1, 1}));
-  const auto all = sampler.sample_neighbors(of(seeds), {-1}, true, 0, 0, 1);
+  const auto all = sampler.sample_neighbors(seeds_of(seeds), {-1}, true, 0, 0, 1);
   CHECK((values(all.blocks[0].indptr) == std::vector<int64_t>{0, 1, 1}));
 }
 
-void test_seeds_that_are_none() {
+void test_invalid_seeds() {
   const Graph<int32_t> graph(std::vector<std::vector<int32_t>>{{1}, {0}});
   Sampler<int32_t> sampler(graph.topology());
   const auto sample = [&](std::vector<int32_t> seeds) {
-    return sampler.sample_neighbors(of(seeds), {2}, false, 0, 0, 1);
+    return sampler.sample_neighbors(seeds_of(seeds), {2}, false, 0, 0, 1);
   };
   CHECK_THROWS(sample({0, 2}), std::invalid_argument);
   CHECK_THROWS(sample({-1}), std::invalid_argument);
@@ -615,30 +618,30 @@ void test_damaged_topology(const Relabelling& how) {
     std::vector<Vertex> seeds;
     for (Vertex v = 0; v < 2000; ++v) seeds.push_back(v);
     for (const int threads : {1, 2, 4}) {
-      CHECK_THROWS(sampler.sample_neighbors(of(seeds), {-1, 5}, false, 0, 0, threads),
+      CHECK_THROWS(sampler.sample_neighbors(seeds_of(seeds), {-1, 5}, false, 0, 0, threads),
                    TopologyError);
-      CHECK_THROWS(sampler.sample_neighbors(of(seeds), {-1}, true, 0, 0, threads, true),
+      CHECK_THROWS(sampler.sample_neighbors(seeds_of(seeds), {-1}, true, 0, 0, threads, true),
                    TopologyError);
-      CHECK_THROWS(sampler.reach_neighbors(of(seeds), {-1, 5}, false, 0, 0, threads),
+      CHECK_THROWS(sampler.reach_neighbors(seeds_of(seeds), {-1, 5}, false, 0, 0, threads),
                    TopologyError);
     }
-    CHECK_THROWS(sampler.sample_layers(of(seeds), {100, 100}, 0, 0), TopologyError);
+    CHECK_THROWS(sampler.sample_layers(seeds_of(seeds), {100, 100}, 0, 0), TopologyError);
   };
   const auto good = random_graph<Vertex>(2000);
   const auto max = std::numeric_limits<Vertex>::max(), min = std::numeric_limits<Vertex>::min();
   for (const Vertex id : {Vertex{2000}, Vertex{1 << 30}, Vertex{-1}, max, min}) {
-    for (const size_t place : {size_t{0}, good.indices.size() / 2, good.indices.size() - 1}) {
+    for (const size_t index : {size_t{0}, good.indices.size() / 2, good.indices.size() - 1}) {
       Graph<Vertex> graph = good;
-      graph.indices[place] = id;
+      graph.indices[index] = id;
       refused(graph);
     }
   }
   const auto last = static_cast<int64_t>(good.indices.size());
   const int64_t huge = std::numeric_limits<int64_t>::max();
   for (const int64_t offset : {int64_t{-1}, last + 1, huge, -huge - 1, int64_t{1} << 31}) {
-    for (const size_t place : {0, 1, 1000, 2000}) {
+    for (const size_t index : {0, 1, 1000, 2000}) {
       Graph<Vertex> graph = good;
-      graph.indptr[place] = offset;
+      graph.indptr[index] = offset;
       refused(graph);
     }
   }
@@ -650,17 +653,19 @@ void test_sizes_have_limits(const Relabelling& how) {
   std::vector<int32_t> seeds;
   for (int32_t v = 0; v < 40; ++v) seeds.push_back(v);
   const int64_t huge = std::numeric_limits<int32_t>::max();
-  CHECK_THROWS(sampler.sample_neighbors(of(seeds), {huge, 5}, true, 0, 0, 1), std::length_error);
-  CHECK_THROWS(sampler.reach_neighbors(of(seeds), {5, huge}, true, 0, 0, 1), std::length_error);
+  CHECK_THROWS(sampler.sample_neighbors(seeds_of(seeds), {huge, 5}, true, 0, 0, 1),
+               std::length_error);
+  CHECK_THROWS(sampler.reach_neighbors(seeds_of(seeds), {5, huge}, true, 0, 0, 1),
+               std::length_error);
   // An interrupted batch leaves no state.
-  CHECK(sampler.reach_neighbors(of(seeds), {huge}, false, 0, 0, 1).vertices.size == 40);
-  const auto batch = sampler.sample_neighbors(of(seeds), {huge}, false, 0, 0, 1);
+  CHECK(sampler.reach_neighbors(seeds_of(seeds), {huge}, false, 0, 0, 1).vertices.size == 40);
+  const auto batch = sampler.sample_neighbors(seeds_of(seeds), {huge}, false, 0, 0, 1);
   CHECK(batch.blocks[0].indices.size == 120 && batch.input_vertices.size == 40);
 }
 
 // Results do not depend on hops, fan-outs and earlier batches, including rejected ones.
 template <typename Vertex>
-void test_what_is_reached_is_what_is_sampled(const Relabelling& how) {
+void test_input_frontier_equals_sampled_inputs(const Relabelling& how) {
   const auto graph = random_graph<Vertex>(5000);
   Sampler<Vertex> sampler(graph.topology(), how);
   std::vector<Vertex> seeds;
@@ -671,15 +676,16 @@ void test_what_is_reached_is_what_is_sampled(const Relabelling& how) {
     for (const bool replace : {false, true}) {
       for (const int threads : {1, 3}) {
         const auto sampled =
-            sampler.sample_neighbors(of(seeds), fanouts, replace, 4, ++step, threads);
-        const auto reached = sampler.reach_neighbors(of(seeds), fanouts, replace, 4, step, threads);
-        CHECK(values(reached.vertices) == values(sampled.input_vertices));
-        CHECK(reached.indptrs.size() == fanouts.size());
+            sampler.sample_neighbors(seeds_of(seeds), fanouts, replace, 4, ++step, threads);
+        const auto frontier =
+            sampler.reach_neighbors(seeds_of(seeds), fanouts, replace, 4, step, threads);
+        CHECK(values(frontier.vertices) == values(sampled.input_vertices));
+        CHECK(frontier.indptrs.size() == fanouts.size());
         for (size_t hop = 0; hop < fanouts.size(); ++hop) {
-          CHECK(values(reached.indptrs[hop]) == values(sampled.blocks[hop].indptr));
+          CHECK(values(frontier.indptrs[hop]) == values(sampled.blocks[hop].indptr));
         }
         const std::vector<Vertex> twice{1, 1};
-        CHECK_THROWS(sampler.reach_neighbors(of(twice), fanouts, replace, 4, step, threads),
+        CHECK_THROWS(sampler.reach_neighbors(seeds_of(twice), fanouts, replace, 4, step, threads),
                      std::invalid_argument);
       }
     }
@@ -687,7 +693,7 @@ void test_what_is_reached_is_what_is_sampled(const Relabelling& how) {
 }
 
 // Results do not depend on threads, id width and the number of concurrent samplers.
-void test_same_answer_everywhere() {
+void test_results_do_not_depend_on_threads() {
   const auto narrow = random_graph<int32_t>(20000);
   const auto wide = random_graph<int64_t>(20000);
   std::vector<int32_t> seeds32;
@@ -702,12 +708,13 @@ void test_same_answer_everywhere() {
   for (const bool replace : {false, true}) {
     const std::vector<int64_t> fanouts{20, 40, -1};
     const auto sample = [&](Sampler<int32_t>& sampler, uint64_t step, int threads) {
-      return sampler.sample_neighbors(of(seeds32), fanouts, replace, 3, step, threads);
+      return sampler.sample_neighbors(seeds_of(seeds32), fanouts, replace, 3, step, threads);
     };
     for (uint64_t step = 0; step < 3; ++step) {
       const auto expected = sample(sampler32, step, 1);
       for (const int threads : {2, 3, 4}) CHECK(same(expected, sample(sampler32, step, threads)));
-      const auto other = sampler64.sample_neighbors(of(seeds64), fanouts, replace, 3, step, 2);
+      const auto other =
+          sampler64.sample_neighbors(seeds_of(seeds64), fanouts, replace, 3, step, 2);
       const auto ids = values(expected.input_vertices);
       CHECK((values(other.input_vertices) == std::vector<int64_t>(ids.begin(), ids.end())));
       CHECK(values(expected.blocks[2].indices) == values(other.blocks[2].indices));
@@ -731,7 +738,7 @@ void test_same_answer_everywhere() {
 // Results do not depend on tables, threads, parallel or serial relabeling, or earlier batches, on a
 // graph of a few hubs and many leaves.
 template <typename Vertex>
-void test_same_answer_every_way() {
+void test_results_do_not_depend_on_relabeling() {
   constexpr int64_t kSize = 30000;
   std::vector<std::vector<Vertex>> neighbors(kSize);
   for (int64_t v = 0; v < kSize; ++v) {
@@ -753,13 +760,14 @@ void test_same_answer_every_way() {
         for (const bool replace : {false, true}) {
           if (replace && fanouts[0] > 1000) continue;
           const auto sample = [&](Sampler<Vertex>& from, int threads) {
-            return from.sample_neighbors(of(seeds), fanouts, replace, 3, step, threads, only_new);
+            return from.sample_neighbors(seeds_of(seeds), fanouts, replace, 3, step, threads,
+                                         only_new);
           };
           const auto expected = sample(reference, 1);
           for (const int threads : {1, 2, 4, 8, 16}) {
-            const auto found = sample(sampler, threads);
-            CHECK(same(expected, found));
-            CHECK(values(expected.edge_vertices) == values(found.edge_vertices));
+            const auto batch = sample(sampler, threads);
+            CHECK(same(expected, batch));
+            CHECK(values(expected.edge_vertices) == values(batch.edge_vertices));
           }
           ++step;
         }
@@ -788,9 +796,9 @@ void test_exponentials() {
   }
   for (const Kernels& kernels : available_kernels()) {
     for (const int64_t size : {int64_t{1}, int64_t{17}, kSize}) {
-      std::vector<double> found(size);
-      kernels.pick->exponentials(5, 2, weights.data(), size, found.data());
-      CHECK(std::equal(found.begin(), found.end(), expected.begin()));
+      std::vector<double> times(size);
+      kernels.pick->exponentials(5, 2, weights.data(), size, times.data());
+      CHECK(std::equal(times.begin(), times.end(), expected.begin()));
     }
   }
 }
@@ -798,7 +806,7 @@ void test_exponentials() {
 // Positions, weights and rows match the edges, and requesting them does not change the sample.
 // Weighted samples do not depend on the number of threads and never have an edge of weight 0.
 template <typename Vertex>
-void test_places_and_weights() {
+void test_positions_and_weights() {
   const auto graph = random_graph<Vertex>(5000);
   const auto num_edges = static_cast<int64_t>(graph.indices.size());
   std::vector<float> weights(num_edges);
@@ -820,18 +828,19 @@ void test_places_and_weights() {
         const EdgeOptions plain{weights.data(), &slots, by_weight, false, false};
         const EdgeOptions all{weights.data(), &slots, by_weight, true, true, rows.data()};
         const auto expected =
-            reference.sample_neighbors(of(seeds), fanouts, replace, 3, 4, 1, false, plain);
+            reference.sample_neighbors(seeds_of(seeds), fanouts, replace, 3, 4, 1, false, plain);
         CHECK(expected.blocks[0].positions.size == 0);
         CHECK(expected.blocks[0].edge_rows.size == 0);
         if (!by_weight) {
-          CHECK(same(expected, reference.sample_neighbors(of(seeds), fanouts, replace, 3, 4, 1)));
+          CHECK(same(expected,
+                     reference.sample_neighbors(seeds_of(seeds), fanouts, replace, 3, 4, 1)));
         }
         for (const int threads : {1, 2, 8}) {
-          const auto found =
-              sampler.sample_neighbors(of(seeds), fanouts, replace, 3, 4, threads, false, all);
-          CHECK(same(expected, found));
-          for (const BlockArrays& block : found.blocks) {
-            const Vertex* ids = found.input_vertices.data.get();
+          const auto batch = sampler.sample_neighbors(seeds_of(seeds), fanouts, replace, 3, 4,
+                                                      threads, false, all);
+          CHECK(same(expected, batch));
+          for (const BlockArrays& block : batch.blocks) {
+            const Vertex* ids = batch.input_vertices.data.get();
             for (int64_t dst = 0; dst + 1 < block.indptr.size; ++dst) {
               const auto [begin, degree] = in_graph.list(ids[dst]);
               for (int64_t e = block.indptr.data[dst]; e < block.indptr.data[dst + 1]; ++e) {
@@ -842,8 +851,8 @@ void test_places_and_weights() {
                 CHECK(rows[position] == block.edge_rows.data[e]);
                 CHECK(!by_weight || weights[position] > 0);
                 const auto* first = block.positions.data.get() + block.indptr.data[dst];
-                const auto* here = block.positions.data.get() + e;
-                if (by_weight && !replace) CHECK(std::find(first, here, position) == here);
+                const auto* end = block.positions.data.get() + e;
+                if (by_weight && !replace) CHECK(std::find(first, end, position) == end);
               }
             }
           }
@@ -852,7 +861,7 @@ void test_places_and_weights() {
     }
   }
   const EdgeOptions everything{weights.data(), nullptr, false, true, true, rows.data()};
-  const auto layers = reference.sample_layers(of(seeds), {50, 60}, 3, 4, everything);
+  const auto layers = reference.sample_layers(seeds_of(seeds), {50, 60}, 3, 4, everything);
   for (const BlockArrays& block : layers.blocks) {
     for (int64_t e = 0; e < block.indices.size; ++e) {
       const int64_t position = block.positions.data[e];
@@ -866,14 +875,14 @@ void test_places_and_weights() {
 // Returns the probability of each edge of a list according to its slots.
 std::vector<double> probabilities(const WeightedList& list) {
   const int64_t size = list.num_blocks();
-  std::vector<double> of_slots(size), found(list.end - list.begin);
+  std::vector<double> of_slots(size), result(list.end - list.begin);
   for (int64_t i = 0; i < size; ++i) {
     const uint64_t alias = list.slots[i].alias;
-    const double own = static_cast<double>(alias & kSlotMask) * 0x1.0p-32;
+    const double own_share = static_cast<double>(alias & kSlotMask) * 0x1.0p-32;
     const auto other = static_cast<int64_t>((alias & ~kSlotFilled) >> kSlotBits);
     CHECK((alias & kSlotFilled) != 0 && other < size);
-    of_slots[i] += own / static_cast<double>(size);
-    of_slots[other] += (1 - own) / static_cast<double>(size);
+    of_slots[i] += own_share / static_cast<double>(size);
+    of_slots[other] += (1 - own_share) / static_cast<double>(size);
   }
   for (int64_t i = 0; i < size; ++i) {
     const WeightSlot& slot = list.slots[i];
@@ -887,10 +896,10 @@ std::vector<double> probabilities(const WeightedList& list) {
       sum += list.weights[edge];
     }
     for (int64_t edge = list.begin_of(i); edge < list.end_of(i); ++edge) {
-      if (sum > 0) found[edge - list.begin] = of_slots[i] * list.weights[edge] / sum;
+      if (sum > 0) result[edge - list.begin] = of_slots[i] * list.weights[edge] / sum;
     }
   }
-  return found;
+  return result;
 }
 
 // Slots give every edge the probability weight / sum; any number of threads fills equal slots, and
@@ -931,10 +940,10 @@ void test_weight_slots() {
   const WeightedList list = weighted_list(weights.data(), slots.data(), 3, 40, 8);
   const WeightedList moved{weights.data(), slots.data() + 20, 40, 48};
   for (uint64_t i = 0; i < 1000; ++i) {
-    for (const WeightedList& each : {list, moved}) {
-      const int64_t slot = each.aliased_at(block_random(1, i));
-      CHECK(0 <= slot && slot < each.num_blocks());
-      const int64_t edge = each.edge_in(slot, edge_random(1, i));
+    for (const WeightedList& candidate : {list, moved}) {
+      const int64_t slot = candidate.aliased_at(block_random(1, i));
+      CHECK(0 <= slot && slot < candidate.num_blocks());
+      const int64_t edge = candidate.edge_in(slot, edge_random(1, i));
       CHECK(edge == -1 || (40 <= edge && edge < 48 && weights[edge] > 0));
     }
   }
@@ -958,21 +967,22 @@ void test_weighted_kernels(const Kernels& kernels) {
         weighted_list(weights.data(), slots.data(), v, indptr[v], indptr[v + 1] - indptr[v]);
     for (uint64_t key = 0; key < 50; ++key) {
       for (const int64_t k : {1, 3, 16, 17, 32}) {
-        std::vector<int64_t> drawn(k), expected;
-        for (int64_t i = 0; i < k; ++i) drawn[i] = list.aliased_at(block_random(key, i));
-        std::vector<int64_t> each = drawn;
-        const int64_t most = 2 * k;
-        const int64_t size = kernels.weighted->distinct_in(list, key, k, most, drawn.data());
-        kernels.weighted->edges_in(list, key, k, each.data());
-        for (int64_t i = 0; i < most && static_cast<int64_t>(expected.size()) < k; ++i) {
+        std::vector<int64_t> picked_slots(k), expected;
+        for (int64_t i = 0; i < k; ++i) picked_slots[i] = list.aliased_at(block_random(key, i));
+        std::vector<int64_t> edges = picked_slots;
+        const int64_t max_count = 2 * k;
+        const int64_t size =
+            kernels.weighted->distinct_in(list, key, k, max_count, picked_slots.data());
+        kernels.weighted->edges_in(list, key, k, edges.data());
+        for (int64_t i = 0; i < max_count && static_cast<int64_t>(expected.size()) < k; ++i) {
           const int64_t slot = list.aliased_at(block_random(key, i));
           const int64_t edge = list.edge_in(slot, edge_random(key, i));
-          if (i < k) CHECK(each[i] == edge);
+          if (i < k) CHECK(edges[i] == edge);
           const bool is_new = std::find(expected.begin(), expected.end(), edge) == expected.end();
           if (edge >= 0 && is_new) expected.push_back(edge);
         }
-        drawn.resize(size);
-        CHECK(drawn == expected);
+        picked_slots.resize(size);
+        CHECK(picked_slots == expected);
       }
     }
   }
@@ -986,7 +996,7 @@ int64_t resident_bytes() {
 }
 
 // On a graph of 111 million vertices, a batch uses memory for its own vertices only.
-void test_memory_is_that_of_the_batch() {
+void test_memory_is_proportional_to_the_batch() {
   constexpr int64_t kSize = 111'000'000, kSeeds = 1024, kDegree = 128;
   // Except for the seeds, the untouched offsets are 0 and use no memory.
   void* offsets = mmap(nullptr, (kSize + 1) * sizeof(int64_t), PROT_READ | PROT_WRITE,
@@ -1003,31 +1013,31 @@ void test_memory_is_that_of_the_batch() {
       indices.push_back(static_cast<int32_t>(below(draw(i, j), kSize)));
     }
   }
-  const int64_t before = resident_bytes();
+  const int64_t old_bytes = resident_bytes();
   Sampler<int32_t> sampler({kSize, std::ssize(indices), indptr, indices.data()});
   for (const int threads : {1, 8}) {
-    const auto batch = sampler.sample_neighbors(of(seeds), {-1}, false, 0, 0, threads);
+    const auto batch = sampler.sample_neighbors(seeds_of(seeds), {-1}, false, 0, 0, threads);
     CHECK(batch.blocks[0].indices.size == kSeeds * kDegree);
     CHECK(batch.input_vertices.size > 120'000);
   }
-  if (!kSanitized) CHECK(resident_bytes() - before < 32 << 20);
+  if (!kSanitized) CHECK(resident_bytes() - old_bytes < 32 << 20);
   munmap(offsets, (kSize + 1) * sizeof(int64_t));
 }
 
 // The process forks while samplers are taken and returned; the child can sample.
-void test_fork_while_others_sample() {
+void test_fork_during_sampling() {
   const auto graph = random_graph<int32_t>(100);
   SamplerPool<int32_t> pool(graph.topology());
   const std::vector<int32_t> none, one{1};
   const auto sample = [&](const std::vector<int32_t>& seeds) {
     return pool.with_sampler([&](Sampler<int32_t>& sampler) {
-      return sampler.sample_neighbors(of(seeds), {}, false, 0, 0, 1).input_vertices.size;
+      return sampler.sample_neighbors(seeds_of(seeds), {}, false, 0, 0, 1).input_vertices.size;
     });
   };
   std::atomic<bool> stop{false};
-  std::vector<std::thread> others;
+  std::vector<std::thread> samplers;
   for (int i = 0; i < (kSanitized ? 0 : 2); ++i) {
-    others.emplace_back([&] {
+    samplers.emplace_back([&] {
       while (!stop) sample(none);
     });
   }
@@ -1043,7 +1053,7 @@ void test_fork_while_others_sample() {
     if (!WIFEXITED(status)) break;
   }
   stop = true;
-  for (std::thread& other : others) other.join();
+  for (std::thread& thread : samplers) thread.join();
 }
 
 // Two layers of at most two vertices: all edges are the graph's, and each edge's mean importance
@@ -1056,11 +1066,11 @@ void test_layers() {
   constexpr int64_t kNumSteps = 40000;
   std::map<std::array<int32_t, 2>, double> importance;
   for (int64_t step = 0; step < kNumSteps; ++step) {
-    const auto batch = sampler.sample_layers(of(seeds), {2, 2}, 0, step);
+    const auto batch = sampler.sample_layers(seeds_of(seeds), {2, 2}, 0, step);
     const auto vertices = values(batch.input_vertices);
     CHECK(vertices[0] == 0 && vertices[1] == 1);
     for (const BlockArrays& block : batch.blocks) {
-      std::set<int32_t> kept;
+      std::set<int32_t> kept_vertices;
       for (int64_t dst = 0; dst + 1 < block.indptr.size; ++dst) {
         for (int64_t e = block.indptr.data[dst]; e < block.indptr.data[dst + 1]; ++e) {
           const int32_t u = vertices[block.indices.data[e]];
@@ -1068,18 +1078,18 @@ void test_layers() {
                      *to = from + graph.topology().list(vertices[dst]).degree;
           CHECK(std::find(from, to, u) != to);
           CHECK(block.importance.data[e] >= 1);
-          kept.insert(u);
+          kept_vertices.insert(u);
           if (&block == &batch.blocks[0])
             importance[{vertices[dst], u}] += block.importance.data[e];
         }
       }
-      CHECK(kept.size() <= 2);
+      CHECK(kept_vertices.size() <= 2);
     }
   }
   CHECK(importance.size() == 5);
   for (const auto& [edge, sum] : importance) CHECK(std::abs(sum / kNumSteps - 1) < 0.03);
 
-  const auto all = sampler.sample_layers(of(seeds), {4}, 0, 0);
+  const auto all = sampler.sample_layers(seeds_of(seeds), {4}, 0, 0);
   CHECK((values(all.blocks[0].importance) == std::vector<float>(5, 1.0F)));
   CHECK((values(all.input_vertices) == std::vector<int32_t>{0, 1, 2, 3, 4}));
 }
@@ -1088,7 +1098,7 @@ void test_layers() {
 
 int main() {
   test_relabel();
-  test_relabel_starts_over();
+  test_relabel_stamps_run_out();
   test_relabel_grows();
   test_relabel_wide_ids();
   test_relabel_at_once();
@@ -1107,24 +1117,24 @@ int main() {
   test_full_neighbors_by_hand<int32_t>();
   test_full_neighbors_by_hand<int64_t>();
   test_replacement_by_hand();
-  test_seeds_that_are_none();
+  test_invalid_seeds();
   for (const Relabelling& how : {kDenseInTurn, kHashedAtOnce}) {
     test_damaged_topology<int32_t>(how);
     test_damaged_topology<int64_t>(how);
     test_sizes_have_limits(how);
-    test_what_is_reached_is_what_is_sampled<int32_t>(how);
-    test_what_is_reached_is_what_is_sampled<int64_t>(how);
+    test_input_frontier_equals_sampled_inputs<int32_t>(how);
+    test_input_frontier_equals_sampled_inputs<int64_t>(how);
   }
-  test_same_answer_everywhere();
-  test_same_answer_every_way<int32_t>();
-  test_same_answer_every_way<int64_t>();
+  test_results_do_not_depend_on_threads();
+  test_results_do_not_depend_on_relabeling<int32_t>();
+  test_results_do_not_depend_on_relabeling<int64_t>();
   test_exponentials();
   test_weight_slots();
   for (const Kernels& kernels : available_kernels()) test_weighted_kernels(kernels);
-  test_places_and_weights<int32_t>();
-  test_places_and_weights<int64_t>();
-  test_memory_is_that_of_the_batch();
-  if (kCanFork) test_fork_while_others_sample();
+  test_positions_and_weights<int32_t>();
+  test_positions_and_weights<int64_t>();
+  test_memory_is_proportional_to_the_batch();
+  if (kCanFork) test_fork_during_sampling();
   test_layers();
   return check_result();
 }

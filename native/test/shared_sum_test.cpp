@@ -42,7 +42,7 @@ const SharedSum::Poll nothing = [] {};
 
 // Calls work(rank, sums) in a thread for each rank, and returns the exception of each.
 template <typename Work>
-std::vector<std::string> together(int64_t size, Work&& work) {
+std::vector<std::string> run_ranks(int64_t size, Work&& work) {
   const Memory memory(size);
   std::vector<std::string> errors(size);
   std::vector<std::thread> threads;
@@ -70,19 +70,19 @@ T value_of(int64_t rank, int64_t i) {
 
 template <typename T>
 bool sums_in_rank_order(int64_t size, int64_t count) {
-  std::vector<std::vector<T>> found(size);
-  const auto errors = together(size, [&](int64_t rank, SharedSum& sums) {
+  std::vector<std::vector<T>> results(size);
+  const auto errors = run_ranks(size, [&](int64_t rank, SharedSum& sums) {
     for (int repeat = 0; repeat < 3; ++repeat) {
-      found[rank].resize(count);
-      for (int64_t i = 0; i < count; ++i) found[rank][i] = value_of<T>(rank, i + repeat);
-      sums.add(found[rank].data(), count, nothing);
+      results[rank].resize(count);
+      for (int64_t i = 0; i < count; ++i) results[rank][i] = value_of<T>(rank, i + repeat);
+      sums.add(results[rank].data(), count, nothing);
     }
   });
   bool same = true;
   for (int64_t i = 0; i < count; ++i) {
     T expected = value_of<T>(0, i + 2);
     for (int64_t rank = 1; rank < size; ++rank) expected += value_of<T>(rank, i + 2);
-    for (const auto& each : found) same = same && each[i] == expected;
+    for (const auto& values : results) same = same && values[i] == expected;
   }
   for (const std::string& error : errors) same = same && error.empty();
   return same;
@@ -99,18 +99,18 @@ void test_sums() {
   }
 }
 
-void test_whole_numbers_wrap_around() {
-  int64_t found = 0;
-  together(2, [&](int64_t rank, SharedSum& sums) {
+void test_integers_wrap_around() {
+  int64_t result = 0;
+  run_ranks(2, [&](int64_t rank, SharedSum& sums) {
     int64_t value = rank == 0 ? std::numeric_limits<int64_t>::max() : 1;
     sums.add(&value, 1, nothing);
-    if (rank == 0) found = value;
+    if (rank == 0) result = value;
   });
-  CHECK(found == std::numeric_limits<int64_t>::min());
+  CHECK(result == std::numeric_limits<int64_t>::min());
 }
 
-void test_who_leaves_ends_the_sums_of_others() {
-  const auto errors = together(3, [&](int64_t rank, SharedSum& sums) {
+void test_leaving_ends_the_sums_of_peers() {
+  const auto errors = run_ranks(3, [&](int64_t rank, SharedSum& sums) {
     float value = 1;
     sums.add(&value, 1, nothing);
     CHECK(value == 3);
@@ -123,14 +123,14 @@ void test_who_leaves_ends_the_sums_of_others() {
   for (const std::string& error : errors) CHECK(error == "rank 1 has left");
 }
 
-void test_other_values_end_the_sums() {
-  auto errors = together(2, [&](int64_t rank, SharedSum& sums) {
+void test_mismatched_values_end_the_sums() {
+  auto errors = run_ranks(2, [&](int64_t rank, SharedSum& sums) {
     std::vector<float> values(10);
     sums.add(values.data(), 10 - rank, nothing);
   });
   CHECK(errors[0] == "rank 1 sums other values than rank 0");
   CHECK(errors[1] == "rank 0 sums other values than rank 1");
-  errors = together(2, [&](int64_t rank, SharedSum& sums) {
+  errors = run_ranks(2, [&](int64_t rank, SharedSum& sums) {
     double real = 1;
     int64_t whole = 1;
     rank == 0 ? sums.add(&real, 1, nothing) : sums.add(&whole, 1, nothing);
@@ -138,7 +138,7 @@ void test_other_values_end_the_sums() {
   CHECK(!errors[0].empty() && !errors[1].empty());
 }
 
-void test_a_poll_ends_the_sum() {
+void test_a_poll_exception_ends_the_sum() {
   const Memory memory(2);
   SharedSum sums(memory.data, 0, 2), other(memory.data, 1, 2);
   float value = 1;
@@ -161,7 +161,7 @@ void test_a_poll_ends_the_sum() {
 }
 
 // A process is killed during a sum: its peer, which polls, detects it.
-void test_a_process_that_dies() {
+void test_a_killed_process() {
   const Memory memory(2);
   const pid_t child = fork();
   if (child == 0) {
@@ -186,7 +186,7 @@ void test_a_process_that_dies() {
 }
 
 // Garbage written by a faulty process corrupts sums only.
-void test_nonsense_in_the_memory() {
+void test_garbage_in_shared_memory() {
   const Memory memory(3);
   std::memset(memory.data, 0xab, memory.num_bytes);
   SharedSum sums(memory.data, 2, 3);
@@ -202,11 +202,11 @@ void test_nonsense_in_the_memory() {
 
 int main() {
   test_sums();
-  test_whole_numbers_wrap_around();
-  test_who_leaves_ends_the_sums_of_others();
-  test_other_values_end_the_sums();
-  test_a_poll_ends_the_sum();
-  if (kCanFork) test_a_process_that_dies();
-  test_nonsense_in_the_memory();
+  test_integers_wrap_around();
+  test_leaving_ends_the_sums_of_peers();
+  test_mismatched_values_end_the_sums();
+  test_a_poll_exception_ends_the_sum();
+  if (kCanFork) test_a_killed_process();
+  test_garbage_in_shared_memory();
   return check_result();
 }

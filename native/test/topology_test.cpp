@@ -52,7 +52,7 @@ void test_build_by_hand() {
 
 // Ids and cursors outside of the arrays.
 template <typename Vertex>
-void test_ids_that_lead_outside() {
+void test_ids_out_of_range() {
   std::vector<int64_t> counts(4);
   for (const Vertex id : {Vertex{4}, Vertex{-1}, std::numeric_limits<Vertex>::max(),
                           std::numeric_limits<Vertex>::min()}) {
@@ -83,19 +83,19 @@ void test_checks() {
                  std::invalid_argument);
     CHECK_THROWS(check_offsets(offsets.data() + 1, 199999, 400000, "indptr", threads),
                  std::invalid_argument);
-    for (const int64_t place : {0, 1, 31, 100000, 199999}) {
+    for (const int64_t index : {0, 1, 31, 100000, 199999}) {
       for (const int32_t id : {8, -1, INT32_MAX, INT32_MIN}) {
-        ids[place] = id;
-        wide[place] = int64_t{id} << 20;
+        ids[index] = id;
+        wide[index] = int64_t{id} << 20;
         CHECK_THROWS(check_below(ids.data(), 200000, 8, "ids", threads), std::invalid_argument);
         CHECK_THROWS(check_below(wide.data(), 200000, 8, "ids", threads), std::invalid_argument);
-        ids[place] = 7;
-        wide[place] = 7;
+        ids[index] = 7;
+        wide[index] = 7;
       }
-      const int64_t before = std::exchange(offsets[place], int64_t{1} << 40);
+      const int64_t old_offset = std::exchange(offsets[index], int64_t{1} << 40);
       CHECK_THROWS(check_offsets(offsets.data(), 200000, 400000, "indptr", threads),
                    std::invalid_argument);
-      offsets[place] = before;
+      offsets[index] = old_offset;
     }
   }
 }
@@ -251,8 +251,8 @@ void test_memory() {
 int main() {
   test_build_by_hand<int32_t>();
   test_build_by_hand<int64_t>();
-  test_ids_that_lead_outside<int32_t>();
-  test_ids_that_lead_outside<int64_t>();
+  test_ids_out_of_range<int32_t>();
+  test_ids_out_of_range<int64_t>();
   test_checks();
   test_sort_against_sets();
   test_transpose_by_hand();

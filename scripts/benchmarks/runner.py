@@ -164,18 +164,6 @@ def composed(*overrides: str) -> tuple[Any, dict[str, Any]]:
     return typed(node, RunConfig), plain
 
 
-def train_here(config: Any, observer: Any, options: dict[str, Any], group: Any = None) -> Any:
-    """Train in this process, as one of ``group`` if any; ``options`` are ``config``'s values."""
-    from gnnscale.distributed.process_group import SINGLE_PROCESS
-    from gnnscale.training.setup import open_run
-    from gnnscale.training.train import train
-
-    group = SINGLE_PROCESS if group is None else group
-    with tempfile.TemporaryDirectory() as folder:
-        run = open_run(config, Path(folder), options | {"resume": None}, group)
-        return train(run, observer, group)
-
-
 # --- processes --------------------------------------------------------------------------------
 
 

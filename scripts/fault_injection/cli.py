@@ -72,8 +72,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
     columns = ["device plan", "fault", "runs", "ended after, median and longest", "its last line"]
     columns += ["largest difference of resumed weights", "passed"]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    groups = dict.fromkeys((outcome.plan, outcome.fault) for outcome in outcomes)
-    for plan, fault in groups:
+    for plan, fault in dict.fromkeys((outcome.plan, outcome.fault) for outcome in outcomes):
         group = [each for each in outcomes if (each.plan, each.fault) == (plan, fault)]
         lines.append(row(plan, fault, group))
     met = Counter(each.doing for each in outcomes if each.doing)

@@ -147,8 +147,7 @@ def check_static(function: Cursor) -> Found:
 
 
 def has_region(function: Cursor) -> bool:
-    body = source(function)
-    return re.match(r"[^{]*\{\s*#pragma HLS dataflow", body) is not None
+    return re.match(r"[^{]*\{\s*#pragma HLS dataflow", source(function)) is not None
 
 
 def check_region(function: Cursor) -> Found:
@@ -244,8 +243,7 @@ def check_divisions(function: Cursor) -> Found:
 
     Floats are divided by the operator whose latency ``bind_op`` gives.
     """
-    parts = [function] if function.kind == CursorKind.CXX_METHOD else walk(function, _LOOPS)
-    for part in parts:
+    for part in [function] if function.kind == CursorKind.CXX_METHOD else walk(function, _LOOPS):
         if part.kind in _LOOPS and not pipelined(part):
             continue
         lines = [line.split("//")[0] for line in source(part).splitlines()]

@@ -289,14 +289,14 @@ def large(store, num_vertices):
 
 
 def test_store_replaced_while_it_is_opened(store, monkeypatch):
-    real = graph_module.map_arrays
+    real = graph_module.store_format.map_arrays
 
     def late(path, meta):
         arrays = real(path, meta)
         put(store, "features", ARRAYS["features"] + 1)
         return arrays
 
-    monkeypatch.setattr(graph_module, "map_arrays", late)
+    monkeypatch.setattr(graph_module.store_format, "map_arrays", late)
     assert "was prepared anew while it was opened; try again" in refused(store)
 
 

@@ -17,6 +17,7 @@ from gnnscale.run.checkpoint.file import load_checkpoint, save_checkpoint
 from gnnscale.run.commands import EvaluateConfig
 from gnnscale.run.config import RunConfig
 from gnnscale.run.records import TrainResult
+from gnnscale.training.setup import open_run
 from gnnscale.training.train import train
 
 
@@ -28,7 +29,7 @@ def finished(options, tmp_path, observer) -> Callable[..., TrainResult]:
         node = options(*overrides)
         plain: Any = OmegaConf.to_container(node, resolve=True)
         OmegaConf.save(plain, tmp_path / "config.yaml")
-        return train(typed(node, RunConfig), tmp_path, observer, options=plain)
+        return train(open_run(typed(node, RunConfig), tmp_path, plain), observer)
 
     return run
 

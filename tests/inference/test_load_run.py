@@ -15,6 +15,7 @@ from gnnscale.inference.load_run import load_run, load_trained, open_run_task
 from gnnscale.run.checkpoint import INPUT_SCHEMA
 from gnnscale.run.checkpoint.input_schema import InputSchema
 from gnnscale.run.config import RunConfig
+from gnnscale.training.setup import open_run
 from gnnscale.training.train import train
 
 Trained = Callable[..., Path]
@@ -26,7 +27,7 @@ def trained(options: Any, tmp_path: Path, observer: Any) -> Trained:
         node = options("epochs=1", *overrides)
         plain: Any = OmegaConf.to_container(node, resolve=True)
         OmegaConf.save(plain, tmp_path / "config.yaml")
-        train(typed(node, RunConfig), tmp_path, observer, options=plain)
+        train(open_run(typed(node, RunConfig), tmp_path, plain), observer)
         return tmp_path
 
     return run

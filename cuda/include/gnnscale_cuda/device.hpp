@@ -8,22 +8,22 @@
 namespace gnnscale {
 
 // Acquire loads and release stores between blocks.
-__device__ inline uint64_t load_acquire(const uint64_t* place) {
+__device__ inline uint64_t load_acquire(const uint64_t* address) {
   uint64_t value;
-  asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(value) : "l"(place) : "memory");
+  asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
   return value;
 }
-__device__ inline void store_release(uint64_t* place, uint64_t value) {
-  asm volatile("st.release.gpu.u64 [%0], %1;" ::"l"(place), "l"(value) : "memory");
+__device__ inline void store_release(uint64_t* address, uint64_t value) {
+  asm volatile("st.release.gpu.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 // Relaxed loads and stores that may race with other threads.
 template <typename T>
-__device__ inline T load_relaxed(const T* place) {
-  return *static_cast<const volatile T*>(place);
+__device__ inline T load_relaxed(const T* address) {
+  return *static_cast<const volatile T*>(address);
 }
 template <typename T>
-__device__ inline void store_relaxed(T* place, T value) {
-  *static_cast<volatile T*>(place) = value;
+__device__ inline void store_relaxed(T* address, T value) {
+  *static_cast<volatile T*>(address) = value;
 }
 // Called while waiting for another block.
 __device__ inline void spin() { __nanosleep(20); }

@@ -119,10 +119,10 @@ __device__ inline uint32_t next_base(const SamplePlan& plan) {
 }
 
 // Records an error; the first of several errors is kept.
-__device__ inline void note(SampleState& state, int hop, SampleError error, int64_t place) {
+__device__ inline void note(SampleState& state, int hop, SampleError error, int64_t location) {
   const uint64_t kind = uint64_t(hop) * 8 + uint64_t(error);
   atomicMin(reinterpret_cast<unsigned long long*>(&state.error),
-            static_cast<unsigned long long>(kind << 48 | uint64_t(place)));
+            static_cast<unsigned long long>(kind << 48 | uint64_t(location)));
 }
 
 struct List {
@@ -189,11 +189,11 @@ template <typename Vertex>
 __device__ inline void take(const SamplePlan& plan, SampleState& state, int hop, int64_t edge,
                             int64_t dst, int64_t position) {
   const Vertex u = neighbor_at<Vertex>(plan, dst, position);
-  const int64_t place = plan.begins[dst] + position;
+  const int64_t position_in_graph = plan.begins[dst] + position;
   static_cast<Vertex*>(plan.picked)[edge] = u;
   const SampleHop& out = plan.hops[hop];
-  if (out.positions != nullptr) out.positions[edge] = place;
-  if (out.edge_weights != nullptr) out.edge_weights[edge] = plan.weights[place];
+  if (out.positions != nullptr) out.positions[edge] = position_in_graph;
+  if (out.edge_weights != nullptr) out.edge_weights[edge] = plan.weights[position_in_graph];
   if (is_vertex(plan, u)) {
     atomicMin(&plan.stamps[u], uint32_t(state.base + plan.max_vertices + edge));
   } else {

@@ -38,25 +38,25 @@ __device__ inline int64_t warp_sum_up_to(int64_t value) {
 __device__ inline int64_t look_back(uint64_t* tiles, int64_t tile, int64_t total) {
   const unsigned lane = threadIdx.x;
   if (tile > 0 && lane == 0) store_release(&tiles[tile], kOwn | static_cast<uint64_t>(total));
-  int64_t before = 0;
+  int64_t sum_before = 0;
   for (int64_t end = tile; end > 0;) {
     const int64_t other = end - 1 - lane;
     const uint64_t word = other < 0 ? kUpTo : load_acquire(&tiles[other]);
-    const unsigned known = __ballot_sync(kAllLanes, word != 0);
+    const unsigned ready = __ballot_sync(kAllLanes, word != 0);
     const unsigned ends = __ballot_sync(kAllLanes, (word & kUpTo) != 0);
     // Up to the first tile that has its inclusive prefix.
     const unsigned needed = ends == 0 ? kAllLanes : (ends & (0 - ends)) * 2 - 1;
-    if ((needed & ~known) != 0) {
+    if ((needed & ~ready) != 0) {
       spin();
       continue;
     }
     const bool counts = (needed >> lane & 1) != 0;
     const int64_t sum = warp_sum_up_to(counts ? static_cast<int64_t>(word & (kOwn - 1)) : 0);
-    before += __shfl_sync(kAllLanes, sum, 31);
+    sum_before += __shfl_sync(kAllLanes, sum, 31);
     end = ends == 0 ? end - 32 : 0;
   }
-  if (lane == 0) store_release(&tiles[tile], kUpTo | static_cast<uint64_t>(before + total));
-  return before;
+  if (lane == 0) store_release(&tiles[tile], kUpTo | static_cast<uint64_t>(sum_before + total));
+  return sum_before;
 }
 
 // Scans n non-negative numbers, kItems a thread. Calls use(i, sum before i, value(i)) for each
@@ -81,29 +81,29 @@ __device__ inline void scan_tiles(uint64_t* tiles, int64_t* ticket, int64_t n, V
     const int64_t tile = shared_tile;
     if (tile * kTile >= n) return;
     const int64_t first = tile * kTile + threadIdx.x * int64_t{kItems};
-    int64_t own[kItems], sum = 0;
+    int64_t values[kItems], sum = 0;
     for (int item = 0; item < kItems; ++item) {
-      own[item] = first + item < n ? value(first + item) : 0;
-      sum += own[item];
+      values[item] = first + item < n ? value(first + item) : 0;
+      sum += values[item];
     }
     const int64_t up_to = warp_sum_up_to(sum);
     if (lane == 31) sums[warp] = up_to;
     __syncthreads();
-    int64_t before = up_to - sum, total = 0;
+    int64_t sum_before = up_to - sum, total = 0;
     for (unsigned other = 0; other < kWarps; ++other) {
-      if (other < warp) before += sums[other];
+      if (other < warp) sum_before += sums[other];
       total += sums[other];
     }
     if (warp == 0) {
-      const int64_t found = look_back(tiles, tile, total);
-      if (lane == 0) shared_before = found;
+      const int64_t tile_sum = look_back(tiles, tile, total);
+      if (lane == 0) shared_before = tile_sum;
     }
     __syncthreads();
-    before += shared_before;
+    sum_before += shared_before;
     for (int item = 0; item < kItems && first + item < n; ++item) {
-      use(first + item, before, own[item]);
-      before += own[item];
-      if (first + item == n - 1) done(before);
+      use(first + item, sum_before, values[item]);
+      sum_before += values[item];
+      if (first + item == n - 1) done(sum_before);
     }
     __syncthreads();  // the next tile overwrites shared memory
   }

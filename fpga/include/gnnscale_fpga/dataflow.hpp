@@ -107,7 +107,7 @@ template <int count>
 class SumWindow {
  public:
   SumWindow() {
-    for (int64_t& each : free_at_) each = 0;
+    for (int64_t& cycle : free_at_) cycle = 0;
   }
   void use(int sum, bool reads) {
     const int64_t now = csim::Simulation::current().now();

@@ -5,7 +5,7 @@ import io
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,13 @@ import safetensors.torch
 import torch
 from omegaconf import OmegaConf
 
-from gnnscale.api.hitgnn.design import (
-    OptionGroup,
-    OwnerFunction,
-    check_option_group,
-    choose,
-    class_path,
-    compose_run,
-)
+from gnnscale.api.hitgnn import design
+from gnnscale.api.hitgnn.design import OptionGroup, OwnerFunction, check_option_group, choose
 from gnnscale.api.hitgnn.hardware import Runtime
+from gnnscale.api.trained_run import TrainedRun
 from gnnscale.core import ConfigError, brief, home, standard_arithmetic, write_atomically
 from gnnscale.core.config.compose import separate_hydra
 from gnnscale.core.config.run_directory import create_run_directory, read_run
-from gnnscale.core.config.typed import typed
 from gnnscale.core.process import SharedSetting
 from gnnscale.data import GraphSource
 from gnnscale.features import FeatureStoreConfig
@@ -38,7 +32,7 @@ from gnnscale.planner import DevicePlanConfig
 from gnnscale.report.formatting import least_real
 from gnnscale.report.run_report import train_and_report
 from gnnscale.run.callbacks import ObserverError
-from gnnscale.run.config import RunConfig
+from gnnscale.run.config import parse_run_options, run_option_names
 from gnnscale.run.records import Observer, TrainResult
 from gnnscale.training.launcher.launch import launch
 from gnnscale.training.launcher.serialization import refuse_while_imported
@@ -165,12 +159,12 @@ def start_training(
     elif partition is not None:
         groups.append(partition)
     options = dict(options or {}) | ({} if epochs is None else {"epochs": epochs})
-    config, folder, result = run(
+    trained_run, result = run(
         groups, options, directory=directory, resume=resume, observers=observers
     )
     with standard_arithmetic(), torch.random.fork_rng(devices=[]):
-        trained = load_trained(folder, config)
-    return Training(model=trained.model.eval(), directory=folder, result=result)
+        trained = load_trained(trained_run.directory, trained_run.config)
+    return Training(model=trained.model.eval(), directory=trained_run.directory, result=result)
 
 
 def _check_groups(
@@ -194,8 +188,8 @@ def run(
     directory: str | Path | None,
     resume: str | Path | None,
     observers: Sequence[Observer] = (),
-) -> tuple[RunConfig, Path, TrainResult]:
-    """Train as ``start_training`` does; return the options, the run directory and the result.
+) -> tuple[TrainedRun, TrainResult]:
+    """Train as ``start_training`` does; return the run and its result.
 
     ``groups`` have all their options, ``options`` are named as on the command line.
     """
@@ -203,11 +197,11 @@ def run(
     options = dict(options)
     if resume is not None:
         # The options are those of this call; training refuses a checkpoint with other options.
-        read_run(Path(resume), {option.name for option in fields(RunConfig)}, option="resume")
+        read_run(Path(resume), run_option_names(), option="resume")
         options["resume"] = str(Path(resume).absolute())
     with separate_hydra():
-        node, hydra = compose_run(groups, options)
-        config = typed(node, RunConfig)
+        node, hydra = design.compose_run(groups, options)
+        config = parse_run_options(node)
         values: Any = OmegaConf.to_container(node, resolve=True)
         run_directory = resume or directory or hydra.run.dir
     config = replace(config, **{group.group: group.config for group in groups})
@@ -231,7 +225,7 @@ def run(
             raised = error.raised
         if raised is not None:  # outside of the except block, so that the exception gets no context
             raise raised
-    return config, folder, result
+    return TrainedRun(directory=folder, config=config), result
 
 
 def save_model(training: Training, path: str | Path) -> None:
@@ -266,6 +260,6 @@ def _save_owners(
     digest = hashlib.blake2b(content.getvalue(), digest_size=16).hexdigest()
     file = folder / f"{digest}.npy"
     write_atomically(file, content.getvalue(), shared=True)
-    target = {"_target_": class_path(FromFile)}
+    target = {"_target_": design.class_path(FromFile)}
     values = {**target, "num_parts": None, "store": None, "owners": str(file)}
     return OptionGroup(group="partitioner", config=FromFile(owners=str(file)), values=values)

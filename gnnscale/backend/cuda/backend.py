@@ -11,7 +11,6 @@ import torch
 
 from gnnscale.backend import base
 from gnnscale.backend.cuda.batch import CudaBatch
-from gnnscale.backend.cuda.capacity import SampleSizes
 from gnnscale.backend.cuda.device_cache import ResidentCache
 from gnnscale.backend.cuda.device_model import DeviceModel
 from gnnscale.backend.cuda.device_step import DeviceStepHandle, HostDrivenSteps
@@ -49,8 +48,7 @@ def open_cuda(device: Device, host: base.BackendInputs) -> CudaBackend:
 class CudaBackend:
     """GPU backend with device-driven steps, or host-driven steps next to other kinds of devices.
 
-    Two streams overlap: one samples and reads the next mini-batch, the other trains the current
-    one. Device-driven steps return before the GPU has finished:
+    One stream reads the next mini-batch while another trains. Device-driven steps return at once:
 
         pending = backend.train(seeds, step, num_seeds=1024, rate=0.003, updates=True)
         outcome = pending.read()  # waits for the step
@@ -77,8 +75,8 @@ class CudaBackend:
     def _open(self) -> None:
         """Copy model and graph to the device, once the caches of peers are open."""
         host, engine, cache = self._host, self._engine, self._cache
-        kept = BYTES_PER_PARAMETER * sum(weights.numel() for weights in host.model.parameters())
-        placed = place_graph(host.graph, self.device, engine, kept_bytes=kept, cache=cache)
+        weights = BYTES_PER_PARAMETER * sum(p.numel() for p in host.model.parameters())
+        placed = place_graph(host.graph, self.device, engine, kept_bytes=weights, cache=cache)
         self._placed, self._queue = placed, None
         if host.step_inputs is None:
             self._learner = DeviceModel(host, engine)
@@ -122,10 +120,11 @@ class CudaBackend:
         """Wait for a device-driven step, and return its outcome."""
         with self._naming(_STEP + ", or just before it", step.number, step.seeds.count):
             reported, sizes, counts = self._own_steps.reported(step)
-        size, seconds = _batch_size(sizes), reported.seconds()
+        size = BatchSize(vertices=sizes.num_vertices[::-1], edges=sizes.num_edges[::-1])
+        loss, seconds = reported.loss, reported.seconds()
         traffic, counters = self._traffic(size, counts), self._counters(counts.rows)
         return base.BatchOutcome(
-            loss=reported.loss, size=size, traffic=traffic, seconds=seconds, counters=counters
+            loss=loss, size=size, traffic=traffic, seconds=seconds, counters=counters
         )
 
     @property
@@ -257,11 +256,6 @@ def _check_use(device: Cuda, engine: Engine) -> None:
             f"{size(budget)} budget; a larger mini-batch may not fit; a smaller "
             "batch_size, fewer neighbors (sampler.fanouts) or features=host take less"
         )
-
-
-def _batch_size(sizes: SampleSizes) -> BatchSize:
-    """Return the sizes of a mini-batch, inputs first."""
-    return BatchSize(vertices=sizes.num_vertices[::-1], edges=sizes.num_edges[::-1])
 
 
 class CudaErrorContext:

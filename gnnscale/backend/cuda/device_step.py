@@ -46,8 +46,7 @@ class StepSlot:
         self._learner = learner
         self._kernels = kernels
         self._replaced = replaced
-        #: slot of the previous and of the next step
-        self.other: StepSlot | None = None
+        self.other: StepSlot | None = None  #: slot of the previous and of the next step
         self._sample: DeviceSample | None = None
         #: last batch read, and the batch of the recording for each number of seeds
         self._read: tuple[CudaBatch, Inputs] | None = None

@@ -70,8 +70,8 @@ class DynamicCache:
         """
         wide, num_rows = np.int32(sample.vertices.dtype == torch.int64), len(self.rows)
         if self.match and previous is not None:
-            left = (previous.vertices, wide, previous.num_vertices[-1:])
-            kernels.launch("rows_forget", *left, self._slot_of, np.int64(num_rows))
+            departing = (previous.vertices, wide, previous.num_vertices[-1:])
+            kernels.launch("rows_forget", *departing, self._slot_of, np.int64(num_rows))
         size, capacity = np.int64(replaced.records.shape[1]), np.int64(replaced.capacity)
         record = (replaced.records, size, capacity, record_index)
         slots, vertices = self._slot_of, (sample.vertices, wide, sample.num_vertices[-1:])

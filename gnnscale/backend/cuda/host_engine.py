@@ -228,7 +228,10 @@ class HostEngine:
 
     def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
         """Return ``array`` as a tensor without a copy."""
-        return host_tensor(array, dtype)
+        array = np.ascontiguousarray(array)
+        with warnings.catch_warnings():  # torch warns of arrays that must not be written
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.from_numpy(np.asarray(array)).view(dtype)
 
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return uninitialized memory."""
@@ -276,12 +279,3 @@ class HostEngine:
 
 def _bytes_of(memory: SharedMemory, num_bytes: int) -> torch.Tensor:
     return torch.frombuffer(memory.map, dtype=torch.uint8)[:num_bytes]
-
-
-def host_tensor(array: Array, dtype: torch.dtype) -> torch.Tensor:
-    """Return ``array`` as a tensor without a copy; a read-only array must not be written."""
-    array = np.ascontiguousarray(array)
-    with warnings.catch_warnings():  # torch warns of arrays that must not be written
-        warnings.simplefilter("ignore", UserWarning)
-        tensor = torch.from_numpy(np.asarray(array))
-    return tensor.view(dtype)

@@ -64,32 +64,14 @@ class ResidentGraph:
         """Return the traffic of reading distinct rows; ``counts`` are reads by location."""
         if self.rows_on_device:
             return NO_ACCESS
-        hits, peer_hits, misses = self._hits_and_misses(counts, num_rows)
-        num_bytes = misses * self.row_bytes
-        return Access(
-            hits=hits,
-            peer_hits=peer_hits,
-            misses=0 if self.member is None else misses,
-            host_bytes=num_bytes,
-            link_bytes=num_bytes,
-            link_requests=round(misses * self.requests_per_row),
-            peer_bytes=peer_hits * self.row_bytes,
-        )
+        requests_per_row = self.requests_per_row
+        return self._access(num_rows, counts, self.row_bytes, self.row_bytes, requests_per_row)
 
     def list_access(self, num_reads: int, request_bytes: int, counts: Sequence[int] = ()) -> Access:
         """Return the traffic of sampling that reads ``num_reads`` neighbors and list offsets."""
         if self.lists_on_device:
             return NO_ACCESS
-        hits, peer_hits, misses = self._hits_and_misses(counts, num_reads)
-        return Access(
-            hits=hits,
-            peer_hits=peer_hits,
-            misses=0 if self.member is None else misses,
-            host_bytes=misses * _ID_BYTES,
-            link_bytes=misses * request_bytes,
-            link_requests=misses,
-            peer_bytes=peer_hits * _ID_BYTES,
-        )
+        return self._access(num_reads, counts, _ID_BYTES, request_bytes, 1)
 
     def degrees_of(
         self, kernels: Kernels, vertices: torch.Tensor, count: torch.Tensor
@@ -119,12 +101,28 @@ class ResidentGraph:
         reads = size.num_edges + sum(size.vertices[1:])
         return replace(traffic, lists=self.list_access(int(reads), request_bytes, counts.lists))
 
-    def _hits_and_misses(self, counts: Sequence[int], count: int) -> tuple[int, int, int]:
-        """Return the hits, peer hits and misses of ``count`` reads."""
-        if not counts or self.member is None:
-            return 0, 0, count
-        hits, misses = counts[self.member], counts[-1]
-        return hits, sum(counts) - hits - misses, misses
+    def _access(
+        self,
+        num_reads: int,
+        counts: Sequence[int],
+        num_bytes: int,
+        link_bytes: int,
+        requests: float,
+    ) -> Access:
+        """Return the traffic of reads of ``num_bytes`` each, of ``link_bytes`` over the link."""
+        hits, peer_hits, misses = 0, 0, num_reads
+        if counts and self.member is not None:
+            hits, misses = counts[self.member], counts[-1]
+            peer_hits = sum(counts) - hits - misses
+        return Access(
+            hits=hits,
+            peer_hits=peer_hits,
+            misses=0 if self.member is None else misses,
+            host_bytes=misses * num_bytes,
+            link_bytes=misses * link_bytes,
+            link_requests=round(misses * requests),
+            peer_bytes=peer_hits * num_bytes,
+        )
 
     @cached_property
     def requests_per_row(self) -> float:

@@ -102,11 +102,9 @@ class StepQueue:
         #: marks after the training of the last steps; a slot is free once its mark is done
         self._trained: deque[Event] = deque(maxlen=NUM_SLOTS)
         self._num_started = 0
-        #: steps with unread outcomes, in order
-        self._unread: deque[DeviceStepHandle] = deque()
+        self._unread: deque[DeviceStepHandle] = deque()  #: steps with unread outcomes, in order
         self._accumulated = DeviceGradientAccumulator()
-        #: seeds of the largest slice, the size of most slices
-        self._usual_seeds = 1
+        self._usual_seeds = 1  #: seeds of the largest slice, the size of most slices
 
     def start(
         self,

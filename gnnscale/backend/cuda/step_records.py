@@ -53,8 +53,7 @@ class StepRecords:
     def __init__(self, engine: Engine, max_seeds: int) -> None:
         self._engine = engine
         self._kernels = engine.kernels
-        #: updates of a dynamic cache; set by ``follow``
-        self.replaced: CacheUpdates | None = None
+        self.replaced: CacheUpdates | None = None  #: updates of a dynamic cache; set by ``follow``
         self._records = engine.shared((NUM_RECORDS, _SEEDS + max_seeds), torch.int64)
         self._reports = engine.shared((NUM_RECORDS, _FIRST_COUNT + _NUM_COUNTS), torch.int64)
         # NumPy views are cached, since creating one takes as long as a launch.

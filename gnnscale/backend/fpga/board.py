@@ -68,13 +68,12 @@ class OpenBoard:
     A compute unit has ``weights``, ``gradients`` and ``scratch``, and for each slot (a mini-batch
     in flight) ``batch``, ``edges``, ``features`` and ``result``. One thread may ``allocate`` and
     ``send`` to a slot while another starts and waits for runs of other slots. Runs of a compute
-    unit end in the order of their start.
+    unit end in the order of their start. A ``BoardError`` of one line names board, operation and
+    remedy.
 
         board.send(0, 3, batch, edges, features)  # compute unit 0, slot 3
         board.start(0, 3, scalars)
         words = board.wait(0, timeout_s=60.0)
-
-    All methods raise a ``BoardError`` of one line with the board, the operation and a remedy.
     """
 
     def __init__(

@@ -61,9 +61,7 @@ def pack_step(limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch) ->
     scale = int(np.float32(1 / batch.num_seeds).view(np.int32))
     return PackedStep(
         inputs={
-            "batch": packed.batch,
-            "edges": packed.edges,
-            "features": packed.features,
+            **{name: getattr(packed, name) for name in ("batch", "edges", "features")},
             "weights": weights.pack(),
         },
         num_bytes={

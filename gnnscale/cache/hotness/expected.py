@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from gnnscale.cache.hotness import degree
-from gnnscale.cache.hotness.inclusion import Inclusion
+from gnnscale.cache.hotness.degree import Inclusion
 from gnnscale.cache.hotness.presampled import Presampled, add_counts, credible
 from gnnscale.core import Array, Float32Array, Int32Array
 
@@ -24,11 +24,9 @@ class LaterEpochs:
         *,
         max_count: float | None = None,
     ) -> None:
-        """Prepare to estimate.
+        """Prepare to estimate from ``counts`` of devices and ``expected`` reads of a model.
 
-        ``counts`` and ``expected`` are ``[num_vertices]`` reads in the first epoch by device, and
-        by a model of the group. ``first_half`` are reads of ``compared_vertices`` in the ``share``
-        of the first epoch's batches. ``max_count`` is the largest possible count.
+        ``first_half`` are reads of ``compared_vertices`` in the ``share`` of the first batches.
         """
         self._max_count = max_count
         self._counts, self._expected = counts, expected
@@ -95,11 +93,9 @@ def expect_reads(
     *,
     num_epochs: int,
 ) -> ExpectedReads:
-    """Estimate the reads of a run's epochs from its first epoch.
+    """Estimate the reads of a run's epochs from its first epoch, by groups of devices.
 
-    Devices of a group are estimated together, since they train vertices of one set. Without groups,
-    later epochs are taken to equal the first. ``include`` returns a model's expected reads of a
-    batch of some devices, given its seeds.
+    Without groups, later epochs equal the first. ``include`` models a batch of some devices.
     """
     rows: dict[int, LaterEpochs] = {}
     lists: dict[int, LaterEpochs] = {}

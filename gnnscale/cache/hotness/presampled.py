@@ -172,8 +172,7 @@ class DeviceReads:
 
     #: ``[num_vertices]`` int32, a row of H_F: batches with the vertex as an input vertex
     rows: Int32Array
-    #: ``[num_vertices]`` int32, a row of H_T: reads of the vertex's list, one per traversed edge,
-    #: and one per visit for the offsets, also of an empty list
+    #: ``[num_vertices]`` int32, a row of H_T: reads of lists, one per traversed edge and per visit
     lists: Int32Array
     num_rows: int = 0  #: rows that were read, the sum of H_F
     num_list_reads: int = 0  #: N_TSUM, the transactions of sampling: the sum of H_T
@@ -266,9 +265,8 @@ def presample(
 ) -> Presampled:
     """Sample the first ``num_steps`` (None: all) of ``epochs``, and count the reads of ``devices``.
 
-    Several batches are sampled at a time; the counts do not depend on their order. Takes about 16
-    bytes per device and vertex. ``epochs`` may exceed the run's. ``advance`` is called with 1 after
-    each batch.
+    Several batches are sampled at a time; their order is irrelevant. Takes about 16 bytes per
+    device and vertex.
     """
     num_vertices, num_epochs = draws.graph.num_vertices, 0
     reads_by_device = {

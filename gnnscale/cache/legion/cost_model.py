@@ -102,8 +102,7 @@ class CliqueCost:
 
     def n_t(self, list_hotness: Any) -> Any:
         """Return the sampling transactions with cached lists of ``list_hotness``, eq. 4 and 5."""
-        cached = list_hotness / max(self.total_list_hotness, 1)
-        return self.n_tsum * (1 - cached)
+        return self.n_tsum * (1 - list_hotness / max(self.total_list_hotness, 1))
 
     def rows_missed(self, row_hotness: Any) -> Any:
         """Return U_F, the rows over the link if the cached rows have ``row_hotness``, eq. 7."""
@@ -121,8 +120,7 @@ class CliqueCost:
     def point(self, alpha: float) -> CurvePoint:
         """Return the transactions if lists get at most the share ``alpha`` of the memory, eq. 2.
 
-        Rows get all memory without lists, as in the filled caches. In eq. 6 rows get the share 1 -
-        ``alpha``, which is less if all lists fit into a part of their share.
+        Rows get all memory without lists, as in the filled caches; in eq. 6, 1 - ``alpha``.
         """
         num_lists = self.num_lists(self.topology_bytes(alpha))
         n_t = float(self.n_t(self.list_hotness.at(num_lists)))

@@ -32,8 +32,7 @@ class CliqueContent:
 
     vertices: list[Array]  #: vertices of each device, hottest first
     bytes: Int64Array  #: ``[K]`` int64 cached bytes
-    #: ``[K, K]`` int64; at ``[j, k]`` the reads of device ``j`` from device ``k`` in the presampled
-    #: epoch
+    #: ``[K, K]`` int64; at ``[j, k]`` device ``j``'s reads from ``k`` in the presampled epoch
     reads: Int64Array
 
 

@@ -16,7 +16,6 @@ from gnnscale.cli.commands import output
 from gnnscale.cli.commands.tasks import format_metric
 from gnnscale.core import explain, hardware
 from gnnscale.core.config import run_directory
-from gnnscale.core.config.typed import typed
 from gnnscale.core.locks import RESTART_WAIT_S, sole_writer
 from gnnscale.core.process import process_age_s
 
@@ -48,11 +47,11 @@ def _train(options: DictConfig, began: float) -> float | None:
 
     from gnnscale.report.formatting import network_line
     from gnnscale.report.run_report import train_and_report
-    from gnnscale.run.config import RunConfig
+    from gnnscale.run.config import parse_run_options
     from gnnscale.run.records import Observer
     from gnnscale.training.launcher.launch import launch
 
-    config = typed(options, RunConfig)
+    config = parse_run_options(options)
     values: dict[str, Any] = OmegaConf.to_container(options, resolve=True) | {"resume": None}  # type: ignore[operator, assignment]
     command, run = _repeat_command(config.resume), hardware.restarting_run()
     if run is not None:

@@ -10,17 +10,8 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path
 
-from gnnscale.core import (
-    ConfigError,
-    GraphError,
-    brief,
-    errors,
-    hardware,
-    home,
-    locks,
-    unfinished_folder,
-)
-from gnnscale.core.files import expanded
+from gnnscale.core import ConfigError, GraphError, brief, errors, hardware, home, locks
+from gnnscale.core.files import expanded, unfinished_folder
 
 _MAX_BYTES = 2 << 30
 #: Upper bound in seconds for the two renames that replace a directory.

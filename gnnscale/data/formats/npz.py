@@ -15,8 +15,7 @@ from gnnscale.core.artifact import npy
 from gnnscale.core.artifact.npy import SLICE_BYTES, NpyHeader, check_array, map_npy, row_slices
 from gnnscale.data.formats.archive import Archive
 
-#: Limit of a full array in memory: allowance plus ratio times its size in the archive. Sorted web
-#: links compress to a seventeenth.
+#: Limit of a full array in memory: allowance plus ratio times its size (sorted links: a 17th).
 _WHOLE_ALLOWANCE, _WHOLE_RATIO = 64 << 20, 40
 #: Limits of arrays that are read in slices: sparse features in dense form, and edges.
 _ROWS_ALLOWANCE, _ROWS_RATIO = 1 << 30, 200

@@ -60,10 +60,9 @@ def csv_table(
     max_rows: int | None = None,
     allowance: int = _TABLE_ALLOWANCE,
 ) -> Array:
-    """Return a text file without a header as one array ``[rows, len(types)]``; all types are equal.
+    """Return a text file without a header as one array ``[rows, len(types)]``.
 
-    The array has up to ``max_rows`` rows, and ``allowance`` bytes beyond a multiple of the file's
-    size.
+    The array has up to ``max_rows``, and ``allowance`` bytes beyond a multiple of the file's size.
     """
     limit = allowance + _TABLE_RATIO * file_bytes(file)
     blocks: list[Array] = []

@@ -175,10 +175,9 @@ class _Sorter:
 def write_topology(
     spool: edge_spool.EdgeSpool, path: Path, *, drop_duplicates: bool
 ) -> dict[str, ArrayEntry]:
-    """Write ``indptr.npy``, ``indices.npy`` and, if present, edge weights and edge rows.
+    """Write ``indptr.npy``, ``indices.npy``, edge weights and edge rows; return their entries.
 
-    Threads sort the blocks of the spool; a block that exceeds the memory is split into ranges
-    first. Every edge is written and read twice at most. Returns the entries of ``meta.json``.
+    A block that exceeds the memory is split into ranges; an edge is written twice at most.
     """
     dtypes = {"indptr": np.dtype(np.int64), "indices": vertex_dtype(spool.num_vertices)}
     if spool.weighted:
@@ -208,8 +207,7 @@ def merged(
 ) -> tuple[Int64Array, Int32Array, edge_spool.EdgePayload]:
     """Merge repeated neighbors into one with the first row and the sum of the weights.
 
-    Sums (GraphError beyond float32) are in float64 in the order of ``lists`` ``[num_edges]``, so
-    that they are independent of the threads. ``first`` is the vertex of the first list.
+    Sums are in float64 in the order of ``lists``, so that they are independent of the threads.
     """
     begins = np.empty(len(lists), np.bool_)  # edges that start a neighbor or a list
     begins[:1] = True

@@ -232,10 +232,9 @@ class EdgeSpool:
     def add(
         self, src: Array, dst: Array, weights: Float32Array | None = None, has_rows: bool = False
     ) -> None:
-        """Append edges ``[num_edges]``; GraphError beyond 2^31 - 1 vertices with edge data.
+        """Append edges ``[num_edges]`` of up to 2^31 - 1 vertices if they have data.
 
-        Weights are finite and not negative. They, and ``has_rows`` (each edge has the next row of
-        features), are in all calls or in none.
+        ``weights`` and ``has_rows`` (the next rows of features) are in all calls or in none.
         """
         if self.weighted is None:
             self._open(weights is not None, has_rows)

@@ -35,8 +35,7 @@ class EdgeWriter:
         self, path: Path, options: StoreOptions, notes: dict[str, Any], *, advises: bool
     ) -> None:
         self.arrays: dict[str, ArrayEntry] = {}  #: entries of ``meta.json``
-        #: whether the store lists the ends of all edges in input order, as edge labels need; set
-        #: before the first edge
+        #: whether the store lists the ends of all edges, for labels; set before the first edge
         self.lists_edges = False
         #: whether to log the number of repeated edges, for a graph that the user brings
         self.counts_repeated = False
@@ -110,8 +109,7 @@ class EdgeWriter:
             self.arrays |= self._published.finish(num_zeros=int(spool.adds_loops))
             if self._advises and not self._options.standardize:
                 spread, source = self._published.spread, self._published.source
-                columns = self._notes.get("edge_columns", ())
-                warn_of_columns(spread, source, columns, of_edges=True)
+                warn_of_columns(spread, source, self._notes.get("edge_columns", ()), of_edges=True)
         if self.counts_repeated:
             self._log_repeated(spool)
         spool.close()
@@ -195,8 +193,7 @@ _SCALED = "scaled.npy"
 class PublishedEdges:
     """Writer of ``edge_ends.npy`` and, for edges with features, ``edge_features.npy``.
 
-    ``first`` are features ``[n, num_edge_features]``, which determine the width and are not written
-    yet. None: edges have no features.
+    ``first`` features ``[n, num_edge_features]`` determine the width. None: no features.
     """
 
     def __init__(
@@ -245,8 +242,7 @@ class PublishedEdges:
         """Append rows of zeros to the features; return the entries of ``meta.json``."""
         self._num_zeros = num_zeros
         if self.num_features:
-            zeros = np.zeros((num_zeros, self.num_features), np.float32)
-            self._files[EDGE_FEATURES].append(zeros)
+            self._files[EDGE_FEATURES].append(np.zeros((num_zeros, self.num_features), np.float32))
         entries = {name: file.close() for name, file in self._files.items()}
         self.close()
         return entries

@@ -74,8 +74,7 @@ class FeatureWriter:
             if value is not None:
                 shown_value = str(value).lower() if value is True else value
                 raise ConfigError(f"dataset.{name}={shown_value}: {source} has no features")
-        rows = np.zeros((num_vertices, 0), np.float32)
-        self.entry = write_array(self._path / _FEATURES, rows)
+        self.entry = write_array(self._path / _FEATURES, np.zeros((num_vertices, 0), np.float32))
         self.dtype = "float32"
         _LOG.info(
             "%s: has no features; features=learned, degrees or projections trains without", source
@@ -154,11 +153,7 @@ def write_features(
     encoding: FeatureEncoding,
     source: object,
 ) -> tuple[ArrayEntry, float]:
-    """Write feature rows ``chunks`` of all vertices to ``path``, checked.
-
-    Returns the entry of ``meta.json``, and the largest magnitude before the conversion. Raises
-    ConfigError if the type that the user chose cannot hold a value.
-    """
+    """Write feature rows of all vertices; return their entry and their largest magnitude."""
     num_vertices, num_features = shape
     first, largest = 0, 0.0
     with (

@@ -100,8 +100,7 @@ def _list_files(
 
 def _version(entry: Mapping[str, Any]) -> dict[str, Any]:
     keys = (key for key in (*_TAGS, *_TIMES) if entry.get(key) is not None)
-    stamp = next((str(entry[key]) for key in keys), None)
-    return {"bytes": entry["size"], "stamp": stamp}
+    return {"bytes": entry["size"], "stamp": next((str(entry[key]) for key in keys), None)}
 
 
 def _recorded_versions(path: Path) -> Any:

@@ -60,9 +60,8 @@ def changed_file(
 ) -> Path | None:
     """Return the first of ``files`` whose content changed since ``store`` was written, or None.
 
-    Names are relative to ``root``. A file with the recorded size and time is unchanged; otherwise
-    the file is hashed. If only the time differs, the new time is recorded if possible, so that the
-    next check needs no hash.
+    A file with the recorded size and time is unchanged; otherwise the file is hashed. If only the
+    time differs, it is recorded if possible, so that the next check needs no hash.
     """
     entry = store_format.GRAPH_STORE.record(_Recorded, meta.entries, store)
     recorded = {file.name: file for file in entry.raw}

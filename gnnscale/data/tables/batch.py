@@ -61,11 +61,7 @@ ENDINGS = (".parquet", ".csv", ".csv.gz")
 
 
 def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
-    """Return the files of a table, all Parquet or all CSV, none empty.
-
-    ``table`` is ``vertices`` or ``edges``: the default of ``name``, and the option that replaces
-    it.
-    """
+    """Return the files of ``table``, ``vertices`` or ``edges``: all Parquet or all CSV."""
     if name is not None:
         path = folder / name
         if not path.exists():
@@ -136,10 +132,9 @@ def is_binary(kind: Any) -> bool:
 
 
 def with_texts(batch: Batch) -> Batch:
-    """Return the batch with its texts as large_string arrays without a dictionary.
+    """Return the batch with valid texts as large_string arrays without a dictionary.
 
-    Raises GraphError, naming the row, for a text longer than ``MAX_TEXT_BYTES`` or not UTF-8, which
-    neither Parquet nor Arrow checks.
+    Neither Parquet nor Arrow checks that texts are UTF-8; errors name the row.
     """
     columns = dict(batch.columns)
     for column, array in batch.columns.items():

@@ -57,10 +57,9 @@ def holds_texts(kind: Any) -> bool:
 def find_categories(
     table: Table, columns: Sequence[str], *, option: str = "features"
 ) -> dict[str, tuple[str, ...]]:
-    """Return the sorted distinct values of each column, without empty cells.
+    """Return the sorted distinct values of each column of texts or integers, if any.
 
-    ``option`` selects the columns, for errors. Raises GraphError if a column has over
-    ``MAX_CATEGORIES`` values, only empty cells, or a type other than texts and integers.
+    Raises GraphError, naming ``option``, for over ``MAX_CATEGORIES`` values or none.
     """
     import pyarrow
 
@@ -148,8 +147,7 @@ def feature_mapping(
 ) -> Int64Array | None:
     """Return the source feature of each expected feature, -1 for a category without vertices.
 
-    The result is ``[num_expected_features]`` int64. None: the features are equal. Both sequences
-    have the same names in order. ConfigError: the run was not trained on a category of the graph.
+    None: the features are equal. ConfigError: training had no such category.
     """
     if columns == expected_columns or all(
         a.categories == b.categories for a, b in zip(columns, expected_columns, strict=True)

@@ -76,11 +76,6 @@ class EdgeTable:
     labels: EdgeLabelColumns | None = None  #: None: edges have no labels
     id_type: str = field(default="auto")  #: one of ``ID_TYPES``
 
-    @property
-    def in_order(self) -> bool:
-        """Whether edges are decoded in table order, which feature rows and labels require."""
-        return self.features is not None or self.labels is not None
-
     def mapped(self, ids: vertex_ids.IdMap) -> Iterator[MappedEdges]:
         """Yield batches of edges that threads decode; append their labels; errors name the row."""
         num_threads = min(hardware.usable_cores(), _MAX_THREADS)
@@ -102,7 +97,7 @@ class EdgeTable:
     def _batches(self, ids: vertex_ids.IdMap, num_threads: int) -> "Iterator[_DecodedEdges]":
         types = self._csv_types(ids)
         row_bytes = _ROW_BYTES + 8 * (self.features.num_features if self.features else 0)
-        if self.in_order:
+        if self.features is not None or self.labels is not None:  # their rows are in table order
             return (
                 _DecodedEdges(_Share(iter([batch])))
                 for batch in self.table.batches(list(types), types, row_bytes)

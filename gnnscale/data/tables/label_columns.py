@@ -165,8 +165,7 @@ class LabelColumn:
                 f"{_MAX_NAME_BYTES} bytes, number them"
             )
         number = {name: number for number, name in enumerate(names)}
-        number_of = np.array([*(number[name] for name in self._codes), -1], np.int64)
-        return number_of[codes], names
+        return np.array([*(number[name] for name in self._codes), -1], np.int64)[codes], names
 
 
 class SplitColumn:

@@ -208,11 +208,7 @@ def _read_header(
 def _read_struct(
     data: bytes, offset: int, depth: int, schema: Mapping[int, Any]
 ) -> tuple[dict[int, Any], int]:
-    """Return the fields of a Thrift structure by number, and its end.
-
-    Fields outside ``schema`` are skipped, so a footer of megabytes takes little memory. It maps a
-    field number to None, or to the schema of a structure or of a list of structures.
-    """
+    """Return the fields of a Thrift structure in ``schema`` by number, and its end."""
     if depth < 0:
         raise ValueError("nested too deeply")
     fields: dict[int, Any] = {}

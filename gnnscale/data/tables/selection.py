@@ -110,8 +110,7 @@ def _read_selection(
         if array.ndim == 2 and array.shape[1] != 2:
             raise ConfigError(f"{option}: has {array.shape[1]} columns, must be source and target")
         return option, [array] if array.ndim == 1 else list(array.T)
-    kind = _csv_id_type(vertex_ids)
-    return option, _table_columns(Path(selection), dict.fromkeys(columns, kind))
+    return option, _table_columns(Path(selection), dict.fromkeys(columns, _csv_id_type(vertex_ids)))
 
 
 def _listed_ids(

@@ -199,8 +199,7 @@ def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
 
     if pyarrow.types.is_integer(ids.type):
         path = folder / ID_FILES[0]
-        numbers = ids.to_numpy()
-        write_array(path, numbers)
+        write_array(path, ids.to_numpy())
     else:
         path = folder / ID_FILES[1]
         parquet.write_table(pyarrow.table({"id": ids}), path)

@@ -141,12 +141,10 @@ class ShardExchange:
     ) -> None:
         """Exchange the rows of ``features``, this machine's shard, which ``shard`` reads.
 
-        Args:
-            group: all processes; the requests use its connections.
-            rows_groups: all processes, over one or more sets of connections. Exchanges use the sets
-                in turn, so that the rows of several exchanges overlap.
-            indices: ``[num_vertices]`` the row of each vertex in ``shard``, -1 for remote rows.
-            owners: ``[num_parts]`` the rank from which this process requests each shard's rows.
+        Requests use the connections of ``group``; rows use those of ``rows_groups`` in turn, so
+        that several exchanges overlap. ``indices`` is ``[num_vertices]`` the row of each vertex in
+        ``shard``, -1 for remote rows; ``owners`` ``[num_parts]`` the rank from which this process
+        requests each shard's rows.
         """
         self._group, self._rows_groups = group, cycle(rows_groups)
         self._features, self._shard = features, shard

@@ -75,10 +75,9 @@ class TierPlanner:
     def __init__(
         self, policy: Policy, *, num_kept: int, num_staged: int, window: int, num_fixed: int = 0
     ) -> None:
-        """Start with an empty cache.
+        """Start with an empty cache of ``num_kept`` rows, the capacity of the policy.
 
         Args:
-            num_kept: capacity of the policy, in rows.
             num_staged: additional slots, for rows that are prefetched or not cached.
             window: batches after the planned batch that the policy must know.
             num_fixed: first slots of the buffer, whose rows never change. The policy's slot of a

@@ -70,11 +70,8 @@ def open_buffer(
     """Open the buffer of this machine's workers; all processes call this at the same time.
 
     ``sample`` has the first batches of this worker; the worker of local rank 0 calls ``plan``,
-    which may map ``file`` onto the first slots.
-
-    Raises:
-        ConfigError: the rows of a step exceed the memory; raised in each worker of the machine.
-        PeerLostError: another worker is gone.
+    which may map ``file`` onto the first slots. ConfigError, in each worker: the rows of a step
+    exceed the memory. PeerLostError: another worker is gone.
     """
     if group.local_size == 1:
         return _open_for_one(plan([sample]))

@@ -70,15 +70,16 @@ def make_goal(
 
     @cache
     def slices(parts: int) -> tuple[BatchWorkload, ...]:
-        return tuple(_mini_batch(task, local, batch_size / parts) for task, local in tasks)
+        batches = []
+        for task, local in tasks:
+            size = task.size(batch_size / parts)
+            layers = layer_sizes(size, task.workload.layers)
+            batches.append(
+                BatchWorkload(name=task.name, size=size, layers=layers, local_share=local)
+            )
+        return tuple(batches)
 
     return Goal(batches=slices(1), slices=slices, link_bandwidth=link_bandwidth)
-
-
-def _mini_batch(task: SimulatedTask, local: float, num_seeds: float) -> BatchWorkload:
-    size = task.size(num_seeds)
-    layers = layer_sizes(size, task.workload.layers)
-    return BatchWorkload(name=task.name, size=size, layers=layers, local_share=local)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +91,7 @@ class Point:
     dies: tuple[str, ...]  #: names of the dies with a compute unit
     nvtps: float  #: vertices per second of the card, mean over the goal's mini-batches (eq. 3)
     bottleneck: str  #: task that limits a step for the longest time
-    #: largest used fraction over the dies, by resource
-    shares: dict[str, float]
+    shares: dict[str, float]  #: largest used fraction over the dies, by resource
     limit: str  #: fullest resource and its die, such as ``luts of SLR0``
     #: row memory of a compute unit in words. None: HitGNN's model has none
     row_words: int | None = None

@@ -90,14 +90,13 @@ def groups_of(goal: Goal, units: int, row_words: int) -> tuple[int, list[BatchWo
     groups, max_groups = 1, goal.batches[0].size.num_seeds / units
     while True:
         batches = [in_words(batch) for batch in goal.slices(units * groups)]
-        words = max(_row_words(batch) for batch in batches)
+        words = max(
+            sum(layer.rows * layer.width_out / PE_SIMD for layer in batch.layers)
+            for batch in batches
+        )
         if words <= row_words or groups >= max_groups:
             return groups, batches
         groups *= 2
-
-
-def _row_words(batch: BatchWorkload) -> float:
-    return sum(layer.rows * layer.width_out / PE_SIMD for layer in batch.layers)
 
 
 def unit_bandwidth(board: Board, dies: Sequence[Die]) -> float:

@@ -91,8 +91,7 @@ class Tool:
     divide_integers: Resources  #: 32-bit integers, one bit per cycle, outside of loops
     #: Whether stalled results wait in a memory behind the pipeline, instead of its stages.
     holds_in_memory: bool = False
-    #: Whether the last columns of deep memories share URAM blocks.
-    folds_memories: bool = False
+    folds_memories: bool = False  #: Whether the last columns of deep memories share URAM blocks
 
 
 #: Values from Vitis HLS reports for UltraScale+ at 300 MHz, with the operator forms of the kernels

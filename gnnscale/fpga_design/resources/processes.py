@@ -134,17 +134,9 @@ class Processes:
         written = 2 * logic(WORD)  # a sum, or zero
         complete = LANES * (logic(1, 31) + logic(1))
         leaves = delays(WORD, ADD + 1) + 3 * self._ends(WORD, GATHER_WINDOW + 1)
-        parts = (
-            inputs,
-            recent,
-            addresses,
-            read,
-            written,
-            complete,
-            leaves,
-            counters(4, address_bits),
-        )
-        return _lanes(self.tool.add) + sums + total(parts) + _loop(GATHER_WINDOW + 1)
+        parts = (inputs, recent, addresses, read, written, complete, leaves)
+        control = counters(4, address_bits) + _loop(GATHER_WINDOW + 1)
+        return _lanes(self.tool.add) + sums + total(parts) + control
 
     def fill_left(self) -> Resources:
         """Return the left input of the array: words from gather PEs, banks or device memory."""

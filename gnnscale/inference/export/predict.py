@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,8 @@ from gnnscale.inference.load_run import (
     load_run,
     load_trained,
     open_other,
-    open_run_task,
+    open_trained,
+    with_inference,
 )
 from gnnscale.inference.pair_scoring import EdgePredictor, PairScorer
 from gnnscale.inference.predictor import Predictor
@@ -50,7 +51,7 @@ from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run.checkpoint.input_schema import InputSchema
 from gnnscale.run.commands import SavedRunOptions
-from gnnscale.run.config import RunConfig
+from gnnscale.run.inputs import EvaluationOptions
 from gnnscale.run.runtime_config import INFERENCE
 
 #: Parts of the labeled edges.
@@ -150,17 +151,19 @@ def predict(config: PredictConfig) -> Path:
     """
     check_file(config.out, force=config.force)
     run = load_run(config.run, config.given, own_graph=config.graph is None)
-    run = replace(
-        run,
-        num_threads=config.num_threads,
-        runtime=replace(run.runtime, inference=config.inference),
-    )
+    run = with_inference(run, config.inference, config.num_threads)
     torch.set_num_threads(config.num_threads)
-    graph, trained = _open_graph(config, run)
-    model, signature = trained.model, trained.signature
-    if isinstance(model, EdgeGNN) and config.layer == -1:
+    if config.graph is None:
+        task, trained = open_trained(config.run, run)
+        graph = task.graph
+    else:
+        trained = load_trained(config.run, run)
+        check_predicts_others(run, trained.signature)
+        graph = open_other(run, trained, _other_graph(config, trained.signature))
+    options = run.evaluation_options
+    if isinstance(trained.model, EdgeGNN) and config.layer == -1:
         if config.vertices == "all":
-            _predict_edges(config, run, graph, trained)
+            _predict_edges(config, options, graph, trained)
             return config.out
         if isinstance(config.vertices, str) and config.vertices in EDGES:
             raise ConfigError(
@@ -172,8 +175,31 @@ def predict(config: PredictConfig) -> Path:
             f"edges={config.edges}: expected all for a run that predicts no edge labels"
         )
     if config.compares:
-        _compare(config, run, graph, trained)
-        return config.out
+        _compare(config, options, graph, trained)
+    else:
+        _predict_vertices(config, options, graph, trained, links=run.task.compares_rows)
+    return config.out
+
+
+def _other_graph(config: PredictConfig, signature: InputSchema) -> Graph:
+    """Open the graph of the options, with the features that the model reads."""
+    assert config.graph is not None
+    parts = (config.vertices, config.candidates, config.edges)
+    splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
+    source = config.graph.to_predict(signature.columns, signature.edge_columns, splits=splits)
+    return source.open()
+
+
+def _predict_vertices(
+    config: PredictConfig,
+    options: EvaluationOptions,
+    graph: Graph,
+    trained: TrainedModel,
+    *,
+    links: bool,
+) -> None:
+    """Write the outputs of vertices."""
+    model, signature = trained.model, trained.signature
     num_layers = check_layer(
         config.layer, num_layers_of(model), inference=config.inference, what=config.what
     )
@@ -183,7 +209,7 @@ def predict(config: PredictConfig) -> Path:
     layout = Layout(
         num_rows=graph.num_vertices if vertices is None else len(vertices),
         width=width_of(model, signature, num_layers),
-        answers=config.answers(signature, links=run.task.compares_rows),
+        answers=config.answers(signature, links=links),
         multilabel=signature.multilabel,
         ids=RowIds(vertices=vertices, own=user_ids),
         classes=signature.classes,
@@ -191,16 +217,15 @@ def predict(config: PredictConfig) -> Path:
     check_ids(config.out, layout)
     disk = layout.num_rows * row_bytes(config.out, layout)
     check_space(f"out={brief(config.out)}", config.out.parent, disk=disk)
-    predictor = Predictor(model, graph, run.evaluation_options, num_layers=num_layers)
+    predictor = Predictor(model, graph, options, num_layers=num_layers)
     predictor.prepare(vertices)
     with open_table(config.out, layout) as table:
         for rows in predictor.rows(vertices):
             table.write(rows)
-    return config.out
 
 
 def _predict_edges(
-    config: PredictConfig, run: RunConfig, graph: Graph, trained: TrainedModel
+    config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: TrainedModel
 ) -> None:
     """Write the outputs of edges or pairs."""
     model, signature, user_ids = trained.model, trained.signature, read_ids(graph)
@@ -220,7 +245,7 @@ def _predict_edges(
     check_ids(config.out, layout)
     disk = layout.num_rows * row_bytes(config.out, layout)
     check_space(f"out={brief(config.out)}", config.out.parent, disk=disk)
-    predictor = EdgePredictor(model, Predictor(model, graph, run.evaluation_options))
+    predictor = EdgePredictor(model, Predictor(model, graph, options))
     with open_table(config.out, layout) as table:
         for outputs in predictor.outputs(ends, rows, graph.edge_features):
             table.write(outputs)
@@ -231,14 +256,9 @@ def find_edges(
 ) -> tuple[IntArray, IntArray]:
     """Return ends ``[n, 2]`` of edges to predict, and rows ``[n]`` of their features.
 
-    Args:
-        part: ``all``, or a part of the edge split.
-        pairs: pairs to predict instead of edges, as in ``find_pairs``; None: edges of the graph.
-        user_ids: user ids of the vertices; None: ids are vertices.
-
-    Raises:
-        ConfigError: the part has no edge, or the model reads features that pairs lack.
-        GraphError: a file of pairs is damaged.
+    ``part`` is ``all``, or a part of the edge split. ``pairs``, as in ``find_pairs``, are predicted
+    instead of edges of the graph. ConfigError: the part has no edge, or the model reads features
+    that pairs lack. GraphError: a file of pairs is damaged.
     """
     if pairs is not None:
         if signature.num_edge_features:
@@ -263,7 +283,9 @@ def find_edges(
     return np.asarray(ends[rows]), rows
 
 
-def _compare(config: PredictConfig, run: RunConfig, graph: Graph, trained: TrainedModel) -> None:
+def _compare(
+    config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: TrainedModel
+) -> None:
     """Write the scores of pairs, or the best partners of vertices."""
     user_ids, model = read_ids(graph), trained.model
     if config.layer != -1 or config.what is not None:
@@ -273,7 +295,7 @@ def _compare(config: PredictConfig, run: RunConfig, graph: Graph, trained: Train
         raise ConfigError(
             f"{option}: expected a run of task=links, got a run that predicts vertices"
         )
-    scorer = PairScorer(model, Predictor(model, graph, run.evaluation_options), graph)
+    scorer = PairScorer(model, Predictor(model, graph, options), graph)
     if config.top is None:
         pairs = find_pairs(config.pairs, graph, user_ids)
         write_scores(config.out, pairs, scorer.scores(pairs), user_ids)
@@ -309,17 +331,3 @@ def find_candidates(
             f"{option}={top}: expected at most {count - overlaps} of {count} candidates{hint}"
         )
     return None if candidates is None else np.sort(candidates)
-
-
-def _open_graph(config: PredictConfig, run: RunConfig) -> tuple[Graph, TrainedModel]:
-    """Return the graph to predict and the model."""
-    if config.graph is None:
-        graph = open_run_task(run, config.run).graph
-        return graph, load_trained(config.run, run, graph)
-    trained = load_trained(config.run, run)
-    signature = trained.signature
-    check_predicts_others(run, signature)
-    parts = (config.vertices, config.candidates, config.edges)
-    splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
-    source = config.graph.to_predict(signature.columns, signature.edge_columns, splits=splits)
-    return open_other(run, trained, source.open()), trained

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from gnnscale.nn.attention_ops import attend, edge_scores, pair_scores, with_self_edges
@@ -36,12 +36,10 @@ class AttentionLayer(GraphLayer):
     linear: nn.Linear  #: projects sources, ``[num_heads * width, num_in]``
 
     def __init__(self, num_out: int, num_heads: int, *, average: bool, edge_dim: int) -> None:
-        """Build a layer.
+        """Build a layer whose scores read ``edge_dim`` features of an edge, 0: none.
 
-        Args:
-            average: whether heads are averaged, each of ``num_out`` features; otherwise they are
-                concatenated, each of ``num_out / num_heads`` features.
-            edge_dim: features of an edge that scores read; 0: none.
+        With ``average``, heads of ``num_out`` features are averaged; otherwise heads of ``num_out /
+        num_heads`` features are concatenated.
         """
         super().__init__()
         self.edge_dim = edge_dim
@@ -58,12 +56,12 @@ class AttentionLayer(GraphLayer):
 
     def scores(
         self,
-        dst_rows: torch.Tensor,
-        z: torch.Tensor,
+        dst_rows: Tensor,
+        z: Tensor,
         block: Block,
-        attr: torch.Tensor | None = None,
+        attr: Tensor | None = None,
         heads: slice = _ALL,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Return the score of each edge before the softmax, ``[num_edges, num_heads]`` float32.
 
         Args:
@@ -79,7 +77,7 @@ class AttentionLayer(GraphLayer):
         cost = super().cost(width_in, width_out)
         return replace(cost, attention=self.num_heads)
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Project, attend, and concatenate or average the heads."""
         if block.edge_weights is not None:
             warn_unweighted(self.option_name)
@@ -92,12 +90,12 @@ class AttentionLayer(GraphLayer):
         out = attend(self.scores(dst_rows, z, block, attr), z, block)
         return self.merge(out).to(x.dtype)
 
-    def merge(self, out: torch.Tensor) -> torch.Tensor:
+    def merge(self, out: Tensor) -> Tensor:
         """Concatenate or average the heads of ``out`` ``[num_dst, num_heads, width]``."""
         return (out.mean(1) if self.average else out.flatten(1)) + self.bias
 
 
-def _attr_with_self_edges(block: Block, degrees: Degrees) -> torch.Tensor:
+def _attr_with_self_edges(block: Block, degrees: Degrees) -> Tensor:
     """Return the edge features of ``with_self_edges(block)``; self-edges have in-edges' means."""
     attr = edge_attr_of(block)
     means = Segments(block, degrees).mean(attr)
@@ -138,12 +136,12 @@ class GATLayer(AttentionLayer):
 
     def scores(
         self,
-        dst_rows: torch.Tensor,
-        z: torch.Tensor,
+        dst_rows: Tensor,
+        z: Tensor,
         block: Block,
-        attr: torch.Tensor | None = None,
+        attr: Tensor | None = None,
         heads: slice = _ALL,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Return the LeakyReLU of the sum of both ends' and the edge's terms."""
         src = (z * self.attention_src[heads]).sum(-1)
         dst = (dst_rows * self.attention_dst[heads]).sum(-1)
@@ -195,12 +193,12 @@ class GATv2Layer(AttentionLayer):
 
     def scores(
         self,
-        dst_rows: torch.Tensor,
-        z: torch.Tensor,
+        dst_rows: Tensor,
+        z: Tensor,
         block: Block,
-        attr: torch.Tensor | None = None,
+        attr: Tensor | None = None,
         heads: slice = _ALL,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Return the attention vector's product with the LeakyReLU of the summed terms."""
         attention = self.attention[heads]
         if attr is None and not isinstance(block, DeviceBlock):

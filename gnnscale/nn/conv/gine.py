@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gnnscale.nn.conv.linear import Degrees, GraphLayer, edge_attr_of, linear
 from gnnscale.nn.cost import LayerCost
@@ -45,7 +45,7 @@ class GINELayer(GraphLayer):
             messages_per_edge=True,
         )
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Sum the messages, and apply the two-layer perceptron."""
         totals = None if degrees is None else sampling_totals(block, degrees)
         size = block.num_edges if torch.is_grad_enabled() else _SLICE_EDGES
@@ -56,7 +56,7 @@ class GINELayer(GraphLayer):
         h = x[: block.num_dst] + (torch.cat(sums) if len(sums) > 1 else sums[0])
         return linear(self.second, linear(self.first, h).relu())
 
-    def _sum(self, x: torch.Tensor, block: Block, totals: Degrees) -> torch.Tensor:
+    def _sum(self, x: Tensor, block: Block, totals: Degrees) -> Tensor:
         """Return the sum of the messages of each destination, ``[num_dst, num_in]``."""
         edge_rows = linear(self.edge_linear, edge_attr_of(block).to(x.dtype))
         messages = (take(x, block.indices) + edge_rows).relu_()

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gnnscale.core import Array, Float32Array, GraphError, Traffic
 from gnnscale.features import Aggregation, FeatureStore
@@ -56,7 +56,7 @@ class GraphLayer(nn.Module):
         *,
         dtype: torch.dtype,
         num_threads: int,
-    ) -> tuple[torch.Tensor, Traffic]:
+    ) -> tuple[Tensor, Traffic]:
         """Return the rows of ``vertices`` in ``store``, aggregated if the layer does so on load."""
         return store.gather(vertices, dtype=dtype, num_threads=num_threads)
 
@@ -66,13 +66,11 @@ class GraphLayer(nn.Module):
         products = tuple((layer.in_features, layer.out_features) for layer in linears)
         return LayerCost(width_in=width_in, width_out=width_out, products=products)
 
-    def prepare(
-        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
-    ) -> torch.Tensor:
+    def prepare(self, h: Tensor, block: Block, degrees: Degrees, act: Activation | None) -> Tensor:
         """Activate ``h`` ``[num_src, f]``, and return the ``x`` of ``update``, with gradient."""
         return h if act is None else relu_dropout(h, act)
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Return the output rows ``[num_dst, f_out]``, given the result of ``load`` or ``prepare``.
 
         ``degrees`` is None if the block has all neighbors, or the layer uses no degrees.
@@ -96,7 +94,7 @@ class LinearAggregationLayer(GraphLayer):
         """
         return None
 
-    def finish(self, h: torch.Tensor) -> torch.Tensor:
+    def finish(self, h: Tensor) -> Tensor:
         """Return the output rows, given the result ``h`` of ``product``."""
         return h
 
@@ -113,21 +111,19 @@ class LinearAggregationLayer(GraphLayer):
         *,
         dtype: torch.dtype,
         num_threads: int,
-    ) -> tuple[torch.Tensor, Traffic]:
+    ) -> tuple[Tensor, Traffic]:
         """Return the rows of ``vertices`` in ``store``, aggregated while they are read."""
         aggregation = self.aggregation(block, degrees)
         return store.aggregate(vertices, block, aggregation, dtype=dtype, num_threads=num_threads)
 
-    def prepare(
-        self, h: torch.Tensor, block: Block, degrees: Degrees, act: Activation | None
-    ) -> torch.Tensor:
+    def prepare(self, h: Tensor, block: Block, degrees: Degrees, act: Activation | None) -> Tensor:
         """Activate and aggregate ``h``."""
         if isinstance(block, DeviceBlock):
             return block.aggregate(h, self.rule, degrees, act)  # type: ignore[arg-type]
         return aggregate(h, block, self.aggregation(block, degrees), act)
 
 
-def edge_attr_of(block: Block) -> torch.Tensor:
+def edge_attr_of(block: Block) -> Tensor:
     """Return the edge features of ``block``, ``[num_edges, num_edge_features]``."""
     assert block.edge_attr is not None, "loading has checked that edges have features"
     return torch.from_numpy(block.edge_attr)
@@ -139,7 +135,7 @@ def warn_unweighted(model: str) -> None:
     _LOG.warning(f"{model} ignores edge weights: all edges count the same")
 
 
-def linear(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+def linear(layer: nn.Linear, x: Tensor) -> Tensor:
     """Return the product of rows ``x`` with ``layer``, computed in the type of ``x``."""
     if x.dtype == torch.float32:
         return product(layer, x)
@@ -212,7 +208,7 @@ class GCNLayer(LinearAggregationLayer):
         """Return the coefficients of symmetric normalization with full-graph degrees."""
         return symmetric(block, degrees)
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Multiply with the weights."""
         return linear(self.linear, x)
 
@@ -232,7 +228,7 @@ class HopLayer(LinearAggregationLayer):
         """Return the coefficients of symmetric normalization with full-graph degrees."""
         return symmetric(block, degrees)
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Add the bias, if there is one."""
         return x if self.bias is None else x + self.bias.to(x.dtype)
 
@@ -283,7 +279,7 @@ class SAGELayer(LinearAggregationLayer):
         positive: Float32Array = np.maximum(total, least)
         return positive
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Multiply the concatenation of own and aggregated rows with the weights."""
         return linear(self.linear, x)
 
@@ -308,7 +304,7 @@ class GINLayer(LinearAggregationLayer):
         """First product of the perceptron."""
         return self.first
 
-    def finish(self, h: torch.Tensor) -> torch.Tensor:
+    def finish(self, h: Tensor) -> Tensor:
         """Apply the perceptron's ReLU and second product to ``h`` ``[n, num_hidden]``."""
         return linear(self.second, h.relu())
 
@@ -318,6 +314,6 @@ class GINLayer(LinearAggregationLayer):
         scale = sum_scale(block, sampling_totals(block, degrees))
         return Aggregation(self_term="add", weights=block.edge_factors, dst_scale=scale)
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Apply the two-layer perceptron."""
         return self.finish(linear(self.first, x))

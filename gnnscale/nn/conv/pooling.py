@@ -1,7 +1,7 @@
 """GraphSAGE with the pooling aggregator (Hamilton et al. 2017, eq. 3)."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gnnscale.nn.conv.linear import Degrees, GraphLayer, linear, warn_unweighted
 from gnnscale.nn.cost import LayerCost
@@ -38,7 +38,7 @@ class PoolingLayer(GraphLayer):
             host_makes_edge_rows=False,
         )
 
-    def update(self, x: torch.Tensor, block: Block, degrees: Degrees = None) -> torch.Tensor:
+    def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Pool, and multiply the concatenation ``h_v ‖ pooled row`` with the weights."""
         if block.edge_weights is not None:
             warn_unweighted("model=sage model.aggregator=pool")

@@ -23,8 +23,7 @@ _SCRATCH_BYTES = 130
 #: Total size of the coarse graphs, over the largest; two 8-byte entries per edge.
 _COARSE = 3
 _COARSE_BYTES = 16
-#: Bytes of Mt-KaHyPar's process per square root of undirected edges, fitted to graphs of up to
-#: ``SMALL_EDGES``.
+#: Bytes of Mt-KaHyPar's process per square root of undirected edges, up to ``SMALL_EDGES``.
 _MTKAHYPAR_BYTES = 140_000
 #: Bytes of METIS's process per vertex and undirected edge. pymetis has 64-bit counts; graphs with
 #: strong communities take half as much.
@@ -141,8 +140,7 @@ def cut_by_metis(
         # The constraints of DGL's METIS for a training mask and edges, ``[num_vertices, 4]``.
         _, degrees, is_train = weights.T
         is_other = 1 - is_train
-        columns = [is_other, is_train, degrees * is_other, degrees * is_train]
-        weights = np.stack(columns, axis=1)
+        weights = np.stack([is_other, is_train, degrees * is_other, degrees * is_train], axis=1)
     answer = run_tool(
         *(tool, undirected.indptr, undirected.indices),
         vertex_weights=weights,

@@ -1,9 +1,8 @@
 """Multilevel partitioning: coarsen a graph, cut the coarsest graph, and refine on the way back.
 
-Coarsening is size-constrained label propagation (Meyerhenke, Sanders and Schulz, SEA 2014), with
-three weights per vertex. Graphs that do not become sparser, such as social networks, are sampled:
-heavy edges are kept, and light edges are sampled with equal expected weight. So a coarse graph
-takes a fraction of the topology's memory.
+Coarsening is size-constrained label propagation (Meyerhenke, Sanders and Schulz, SEA 2014). Graphs
+that do not become sparser, such as social networks, are sampled: heavy edges are kept, and light
+edges are sampled with equal expected weight.
 """
 
 from collections.abc import Callable
@@ -25,8 +24,7 @@ class Undirected:
     indptr: Int64Array  #: ``[num_vertices + 1]`` int64
     #: neighbors of each vertex, ascending; the graph's own array if it is unchanged
     indices: IntArray
-    #: ``[num_vertices, 3]`` int64, weights to balance: 1, the vertex's in-degree in the original
-    #: graph, and 1 for a training vertex
+    #: ``[num_vertices, 3]`` int64 weights to balance: 1, the in-degree, 1 for a training vertex
     weights: Int64Array
     notes: tuple[str, ...]  #: dropped and added edges, a line each
 
@@ -80,10 +78,9 @@ class RefinedParts:
 def max_weights(
     weights: Int64Array, shares: Float64Array, limits: tuple[float, ...] = LIMITS
 ) -> Int64Array:
-    """Return ``[num_parts, num_weights]`` largest weights of each part: its share times ``limits``.
+    """Return the largest weights of each part, ``[num_parts, num_weights]``.
 
-    ``weights`` are ``[num_vertices, num_weights]``, ``shares`` ``[num_parts]`` relative sizes. The
-    result is at least the share, rounded up.
+    A part gets its share of the weights, rounded up, or ``limits`` times the share.
     """
     fair = shares[:, None] / shares.sum() * weights.sum(axis=0)
     # Rounding removes the error of a product that should be an integer.
@@ -125,8 +122,7 @@ def improve(
 
 #: Undirected edges up to which a graph is cut without coarsening.
 SMALL_EDGES = 3_000_000
-#: Vertices of a level per vertex of the next coarser level; and the largest weight of a cluster
-#: over the mean.
+#: Vertices per vertex of the next coarser level; largest weight of a cluster over the mean.
 _SHRINK = 8
 _HEAVIEST = 2
 #: Largest weight of a cluster, as a share of a part.
@@ -150,8 +146,7 @@ _MAX_CYCLES = 8
 #: the better start varies: parts of equal degrees are often nearly balanced in all weights.
 _STARTS = ([0, 1, 2], [1])
 NUM_STARTS = len(_STARTS)
-#: Cuts a small graph into parts that balance one weight, an integer column: ``[num_vertices]``
-#: int32.
+#: Cuts a small graph into parts ``[num_vertices]`` int32 that balance one integer weight.
 Cut = Callable[["Level", Int64Array], Int32Array]
 
 

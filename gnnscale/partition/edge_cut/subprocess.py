@@ -253,8 +253,7 @@ def main(arguments: list[str]) -> None:
         owner = _CALLS[tool](folder, int(num_parts), int(num_threads))
         np.save(folder / "owner.npy", owner.astype(np.int32, copy=False))
         # ru_maxrss would include the parent's memory before exec.
-        status = Path("/proc/self/status").read_text()
-        peak = re.search(r"VmHWM:\s*(\d+) kB", status)
+        peak = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
         (folder / "peak").write_text(str(int(peak[1]) * 1024 if peak else 0))
     except Exception as error:
         raise SystemExit(one_line(f"{type(error).__name__}: {error}")) from None

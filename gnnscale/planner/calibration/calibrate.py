@@ -146,26 +146,22 @@ def _measure(effort: _Effort, *, name: str, doing: str) -> Platform:
     per_run: dict[str, Any] = {
         key: statistics.fmean(of_count.pop(key) for of_count in rates) for key in _PER_RUN
     }
+    layer_s = [of_count.pop("layer_s") for of_count in rates]
+    # Useless threads can be left idle, so that a decreasing rate is a measuring error.
     per_threads: dict[str, Any] = {
-        key: _growing([of_count[key] for of_count in rates], falls=key == "layer_s")
-        for key in rates[0]
+        key: list(accumulate((of_count[key] for of_count in rates), max)) for key in rates[0]
     }
     processor = Processor(
         name=find_machine().processor,
         cores=cores,
         cache_bytes=cache_bytes(),
         threads=counts,
-        layer_s=per_threads.pop("layer_s"),
+        layer_s=layer_s,
         rates=Rates(**per_threads),
         sharing=sharing,
         **per_run,
     )
     return Platform(name=name, processor=processor, measured_on=MachineIdentity.here())
-
-
-def _growing(rates: Sequence[float], *, falls: bool) -> list[float]:
-    """Return rates that never decrease with more threads, or the values themselves if ``falls``."""
-    return list(rates) if falls else list(accumulate(rates, max))
 
 
 def thread_counts(cores: int) -> list[int]:
@@ -335,16 +331,15 @@ def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:
     if not effort.processes or counts[-1] < 2:
         return _PAIR_ESTIMATE
     half = max(i for i, count in enumerate(counts) if 2 * count <= counts[-1])
-    pair = time_pair(
-        PairTask(
-            num_values=_WEIGHTS,
-            reduces=_REDUCES,
-            probes=probes.STEP_PROBES,
-            graph_sizes=_graph_sizes(effort),
-            threads=counts[half],
-            repeats=4 * effort.repeats,
-        )
+    task = PairTask(
+        num_values=_WEIGHTS,
+        reduces=_REDUCES,
+        probes=probes.STEP_PROBES,
+        graph_sizes=_graph_sizes(effort),
+        threads=counts[half],
+        repeats=4 * effort.repeats,
     )
+    pair = time_pair(task)
     per_byte = _seconds_per_byte(pair.sum_s)
     both = list(zip(pair.steps, pair.solo_steps, strict=True))
     return {

@@ -29,10 +29,8 @@ _END_S = 5.0
 class PairTimes:
     """Measurements of two concurrent processes on this machine."""
 
-    #: seconds of an all-reduce by gloo, for each size, back to back
-    reduce_s: tuple[float, ...]
-    #: seconds of an all-reduce in shared memory, for each size
-    sum_s: tuple[float, ...]
+    reduce_s: tuple[float, ...]  #: seconds of an all-reduce by gloo, for each size, back to back
+    sum_s: tuple[float, ...]  #: seconds of an all-reduce in shared memory, for each size
     #: a training step of each probe, in the first process while the second waits
     solo_steps: tuple[probes.StepTimes, ...]
     #: a training step of each probe in both processes, measured right after the solo step so that a

@@ -24,8 +24,7 @@ class LoadWork:
     rows: float  #: feature rows read, including repeated reads
     missed_rows: float  #: feature rows read from memory instead of the cache
     cached_bytes: float  #: bytes read from the cache
-    #: bytes read from memory in whole cache lines, the numerator of eq. 7
-    memory_bytes: float
+    memory_bytes: float  #: bytes read from memory in whole cache lines, the numerator of eq. 7
     widened: float  #: values converted to float32 from a narrower stored type
     written_bytes: float  #: bytes of the loaded rows, aggregated or raw
     lookups: float  #: degrees looked up

@@ -55,10 +55,8 @@ class KnownSlices:
 
     num_seeds: tuple[int, ...] = ()  #: ascending seeds of the slices
     sizes: tuple[BatchSize, ...] = ()  #: size of each slice's mini-batch
-    #: numbers of threads of timed sampling; empty if untimed
-    sample_threads: tuple[int, ...] = ()
-    #: ``[threads][slices]`` seconds of sampling
-    sample_s: tuple[tuple[float, ...], ...] = ()
+    sample_threads: tuple[int, ...] = ()  #: numbers of threads of timed sampling; empty if untimed
+    sample_s: tuple[tuple[float, ...], ...] = ()  #: ``[threads][slices]`` seconds of sampling
 
     def size(self, num_seeds: int) -> BatchSize:
         """Return the mini-batch of a slice, interpolated between known slices in logarithms."""

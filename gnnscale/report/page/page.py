@@ -12,15 +12,8 @@ from gnnscale.core import STAGES, Float64Array, StructArray, one_line
 from gnnscale.planner import DevicePlan
 from gnnscale.report import formatting, fpga
 from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, fixed, gib
-from gnnscale.report.page import charts
+from gnnscale.report.page import charts, devices
 from gnnscale.report.page.classes import classes
-from gnnscale.report.page.devices import (
-    decision_marks,
-    devices,
-    shares_and_threads,
-    steps_axis,
-    traffic,
-)
 from gnnscale.report.page.document import (
     NOTHING,
     badge,
@@ -51,7 +44,7 @@ def learning(epochs: Sequence[EpochRecord], steps: Steps, summary: dict[str, Any
             y = np.array([epoch.train_loss for _, epoch in ended])
             curves.append(charts.Curve(label="mean of its epoch", css="d-6", x=x, y=y, dots=True))
         chart = charts.line_chart(
-            curves, x=steps_axis(steps), y=Axis(title="loss", low=0, high=top)
+            curves, x=devices.steps_axis(steps), y=Axis(title="loss", low=0, high=top)
         )
         key = charts.legend([(epoch.css, epoch.label) for epoch in curves])
         cards.append(card("Training loss", key + chart))
@@ -106,9 +99,9 @@ def stage_times(plan: DevicePlan, steps: Steps) -> str:
         ]
         chart = charts.line_chart(
             curves,
-            x=steps_axis(steps),
+            x=devices.steps_axis(steps),
             y=Axis(title="ms per step", low=0, high=top),
-            marks=decision_marks(steps),
+            marks=devices.decision_marks(steps),
         )
         key = charts.legend([(curve.css, curve.label) for curve in curves])
         note = _cut_note(top, steps.stages[:, rank])
@@ -239,11 +232,11 @@ def render(
     """Return the page of a run; ``spans`` are those of the first steps, ``options`` the run's."""
     parts = {
         "Classes": classes(summary),
-        "Devices": devices(summary),
+        "Devices": devices.devices(summary),
         "Loss and metric": learning(run.history, steps, summary),
         "Stage times": stage_times(run.plan, steps),
-        "Traffic": traffic(run.plan, steps, summary),
-        "Batch shares and threads": shares_and_threads(run.plan, steps),
+        "Traffic": devices.traffic(run.plan, steps, summary),
+        "Batch shares and threads": devices.shares_and_threads(run.plan, steps),
         "Predicted and measured": prediction(summary["predicted"]),
         "Pipeline": pipeline(run.plan, steps, spans),
         "Memory": memory(run),

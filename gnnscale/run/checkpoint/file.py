@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gnnscale.core import ConfigError, brief, files, one_line
 from gnnscale.core.config.typed import differences
 from gnnscale.core.config.yaml_file import read_regular
+from gnnscale.nn.learned_embeddings import LearnedEmbedding
 
 if TYPE_CHECKING:
     from torch import nn
-
-
 log = logging.getLogger(__name__)
 
 _VALUES, _CHECKSUM = "values", "crc32"
@@ -64,10 +63,7 @@ def pack(content: Any) -> bytes:
 
 
 def packed(content: Any, *, checksum: bool = False) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of ``pack`` in parts; ``checksum``: and the CRC-32 of all bytes.
-
-    Tensors in host memory are not copied: a copy would hold the GIL, for which training would wait.
-    """
+    """Yield the bytes of ``pack`` in parts, without copies, for which training would wait."""
     parts = _packed(content, checksum=checksum)
     if not checksum:
         yield from parts
@@ -121,10 +117,7 @@ def _packed(content: Any, *, checksum: bool) -> Iterator[bytes | memoryview]:
 
 
 def unpack(content: bytes) -> Any:
-    """Return the content of ``pack`` as in JSON: lists for tuples, dicts with text keys.
-
-    TensorFileError if the bytes are truncated, damaged, or not written by ``pack``.
-    """
+    """Return the content of ``pack`` as in JSON: lists, text keys; TensorFileError if damaged."""
     return _unpack(content)[0]
 
 
@@ -192,11 +185,7 @@ _MAX_VALUES_BYTES = 1 << 30
 
 
 def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
-    """Write ``content`` (tensors and plain values) to ``file`` atomically.
-
-    Raises:
-        OSError: the disk is full, or the directory is not writable; ``file`` is unchanged.
-    """
+    """Write ``content`` (tensors and plain values) to ``file`` atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     parts = packed({"format_version": FORMAT_VERSION, **content}, checksum=True)
     files.write_atomically(file, parts, durable=True)
@@ -210,12 +199,7 @@ def max_bytes(model: nn.Module) -> int:
 
 
 def read_checkpoint(file: Path, *, limit: int) -> bytes:
-    """Return the unchecked bytes of a checkpoint.
-
-    Raises:
-        ConfigError: the file is missing, not a regular file, not readable, or larger than
-            ``limit`` bytes.
-    """
+    """Return the unchecked bytes of a regular file of at most ``limit`` bytes; else ConfigError."""
     try:
         return read_regular(file, limit=limit)
     except FileNotFoundError:
@@ -240,7 +224,10 @@ def load_checkpoint(file: Path, content: bytes | None = None) -> dict[Any, Any]:
     version = saved.get("format_version") if isinstance(saved, dict) else None
     intact = is_whole(content) if has_checksum else version != FORMAT_VERSION
     if not intact:
-        raise _damaged(file)
+        raise ConfigError(
+            f"{file}: not a readable checkpoint, its bytes are not those of its checksum; the file "
+            "is damaged, restore it from a copy"
+        )
     if not isinstance(saved, dict) or version not in (FORMAT_VERSION, UNCHECKED_VERSION):
         raise ConfigError(
             f"{file}: expected checkpoint format {UNCHECKED_VERSION} or {FORMAT_VERSION}, got "
@@ -259,13 +246,6 @@ _DIVIDED = (
 )
 
 
-def _damaged(file: Path) -> ConfigError:
-    return ConfigError(
-        f"{file}: not a readable checkpoint, its bytes are not those of its checksum; the file is "
-        "damaged, restore it from a copy"
-    )
-
-
 def check_same_graph(
     file: Path,
     saved: Mapping[str, Any],
@@ -274,17 +254,10 @@ def check_same_graph(
     option: str,
     divided: bool = False,
 ) -> None:
-    """Refuse weights of another graph.
+    """Raise ConfigError if weights are of another graph, naming the first difference.
 
-    Args:
-        file: name of the checkpoint in errors.
-        saved: identity of the checkpoint's graph.
-        graph: identity of the run's graph: name, sizes and content hash.
-        option: option that named the run.
-        divided: whether the graph lacks the edges that link prediction holds out.
-
-    Raises:
-        ConfigError: naming the first difference, and both values.
+    ``saved`` and ``graph`` identify the graphs of checkpoint and run: name, sizes and content hash.
+    ``divided``: the graph lacks the edges that link prediction holds out.
     """
     for field, new, old in differences(graph, saved):
         hint = _DIVIDED if divided and field in ("num_edges", "content") else ""
@@ -292,3 +265,59 @@ def check_same_graph(
             f"{option}: the graph's {brief(field)} is {brief(new)}, "
             f"but {file} was written with {brief(old)}{hint}"
         )
+
+
+def check_weights(file: Path, weights: Any, model: nn.Module) -> dict[str, Tensor]:
+    """Return ``weights`` as a dict; ConfigError if they do not fit ``model``."""
+    expected = model.state_dict()
+    if not isinstance(weights, Mapping) or weights.keys() != expected.keys():
+        raise ConfigError(f"{file}: not weights of this model (parameter names differ)")
+    for name, tensor in expected.items():
+        stored = weights[name]
+        if not isinstance(stored, Tensor):
+            value = brief(stored)
+        elif (stored.shape, stored.dtype) != (tensor.shape, tensor.dtype):
+            value = _describe(stored, other=tensor)
+        else:
+            continue
+        raise ConfigError(
+            f"{file}: not weights of this model ({name}: expected "
+            f"{_describe(tensor, other=stored)}, got {value})"
+        )
+    return dict(weights)
+
+
+def _describe(tensor: Tensor, *, other: Any) -> str:
+    """Return the shape of ``tensor``, and its dtype if that of ``other`` differs."""
+    shape = str(list(tensor.shape))
+    if isinstance(other, Tensor) and other.dtype != tensor.dtype:
+        return f"{shape} {str(tensor.dtype).removeprefix('torch.')}"
+    return shape
+
+
+def check_optimizer_state(
+    state: Mapping[int, Mapping[str, Tensor]],
+    optimizer: torch.optim.Optimizer,
+    names: frozenset[str],
+    embedding: LearnedEmbedding | None,
+) -> None:
+    """Raise ValueError for an optimizer state of other names, shapes or dtypes.
+
+    ``state`` is by parameter index, ``names`` are those of a parameter's state. Learned rows
+    (``embedding``) have a state of their own.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, tensors in state.items():
+        if not 0 <= number < len(parameters):
+            raise ValueError("the optimizer's state is another's")
+        parameter = parameters[number]
+        if embedding is not None and parameter is embedding.weight:
+            shapes = embedding.state_shapes
+        else:
+            shapes = {name: () if name == "step" else tuple(parameter.shape) for name in names}
+        if tensors and tensors.keys() != shapes.keys():
+            raise ValueError("the optimizer's state is another's")
+        for name, tensor in tensors.items():
+            dtype = torch.float32 if name == "step" else parameter.dtype
+            if (tuple(tensor.shape), tensor.dtype) != (shapes[name], dtype):
+                raise ValueError(f"the optimizer's {name} is {list(tensor.shape)}")

@@ -64,12 +64,9 @@ class InputSchema:
     scaling: ColumnScaling | None = None  #: standardization of the features; None without it.
     #: edge features that the model reads; 0 for none.
     num_edge_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)] = 0
-    #: columns of the edge features in order; None without names.
-    edge_columns: tuple[Column, ...] | None = None
-    #: standardization of the edge features; None without it.
-    edge_scaling: ColumnScaling | None = None
-    #: whether edges have weights; None in files of earlier releases.
-    edge_weights: bool | None = None
+    edge_columns: tuple[Column, ...] | None = None  #: columns of the edge features, in order
+    edge_scaling: ColumnScaling | None = None  #: standardization of edge features; None without
+    edge_weights: bool | None = None  #: whether edges have weights; None: earlier release
 
     def __post_init__(self) -> None:
         if self.scaling is not None and len(self.scaling.mean) != self.num_features:
@@ -82,15 +79,7 @@ class InputSchema:
 
     @classmethod
     def of(cls, graph: Graph, labels: SplitLabels | None = None) -> InputSchema:
-        """Return the schema of a model that is trained on ``graph``.
-
-        Args:
-            graph: the training graph.
-            labels: labels to predict; None: the labels of the vertices.
-
-        Raises:
-            GraphError: the graph store has damaged names.
-        """
+        """Return the schema of a model trained on ``graph``, by default for its vertex labels."""
         labels = labels or graph
         return cls(
             graph=graph.name,
@@ -123,14 +112,11 @@ class InputSchema:
         vertices or edges differ in number, names or order, a category is unknown, or the scaling
         differs.
         """
-        graph = self._fit_edges(graph)
-        positions = self._feature_positions(graph)
-        scaling = read_scaling(graph)
-        _check_scaling(graph.name, scaling, self.scaling, arranged=positions is not None)
-        arranged = graph if positions is None else remap_features(graph, positions)
-        if scaling is None and self.scaling is not None:
-            return scale_features(arranged, self.scaling)
-        return arranged
+        if self.num_edge_features:
+            graph = self._fit(graph, of="edges")
+        elif graph.num_edge_features:
+            graph = graph.without_edge_features()
+        return self._fit(graph)
 
     def check_weights(self, graph: Graph) -> None:
         """Raise ConfigError if only one of ``graph`` and the training graph has edge weights."""
@@ -147,48 +133,40 @@ class InputSchema:
             f"those of {self.graph}; name their column in a table by dataset.weight=COLUMN"
         )
 
-    def _fit_edges(self, graph: Graph) -> Graph:
-        """Return ``graph`` with edge features as in training, or without edge features."""
-        if not self.num_edge_features:
-            return graph.without_edge_features() if graph.num_edge_features else graph
-        positions = self._edge_feature_positions(graph)
-        scaling = read_edge_scaling(graph)
-        _check_scaling(graph.name, scaling, self.edge_scaling, arranged=positions is not None)
-        arranged = graph if positions is None else remap_edge_features(graph, positions)
-        if scaling is None and self.edge_scaling is not None:
-            return scale_edge_features(arranged, self.edge_scaling)
-        return arranged
+    def _fit(self, graph: Graph, *, of: str = "") -> Graph:
+        """Return ``graph`` with features of vertices, or ``of`` edges, as in training."""
+        remap, scale = remap_features, scale_features
+        scaling, trained = read_scaling(graph), self.scaling
+        if of:
+            remap, scale = remap_edge_features, scale_edge_features
+            scaling, trained = read_edge_scaling(graph), self.edge_scaling
+        positions = self._positions(graph, of=of)
+        _check_scaling(graph.name, scaling, trained, arranged=positions is not None)
+        if positions is not None:
+            graph = remap(graph, positions)
+        return scale(graph, trained) if scaling is None and trained is not None else graph
 
-    def _feature_positions(self, graph: Graph) -> Int64Array | None:
+    def _positions(self, graph: Graph, *, of: str) -> Int64Array | None:
         """Return for ``[num_features]`` model features the graph's feature; None if equal."""
-        columns, positions = read_columns(graph), None
-        if columns is not None and self.columns is not None:
-            _check_columns(graph.name, columns, self.columns)
-            positions = feature_mapping(graph.name, columns, self.columns)
-        num_features = graph.num_features if positions is None else len(positions)
-        if num_features != self.num_features:
-            raise ConfigError(
-                f"dataset: {_describe(graph)} has {num_features} features, and the run was trained "
-                f"on {self.num_features} of {self.graph}"
-            )
-        _warn_without_names(graph, columns, self.graph, self.columns)
-        return positions
-
-    def _edge_feature_positions(self, graph: Graph) -> Int64Array | None:
-        """Return for ``[num_edge_features]`` model features the graph's; None if equal."""
-        columns, positions = read_edge_columns(graph), None
-        if columns is not None and self.edge_columns is not None:
-            _check_columns(graph.name, columns, self.edge_columns, of="edges")
-            positions = feature_mapping(graph.name, columns, self.edge_columns)
-        num_features = graph.num_edge_features if positions is None else len(positions)
-        if num_features != self.num_edge_features:
-            names = [column.name for column in self.edge_columns or ()]
+        columns, trained = read_columns(graph), self.columns
+        num_features, num_trained, hint = graph.num_features, self.num_features, ""
+        if of:
+            columns, trained = read_edge_columns(graph), self.edge_columns
+            num_features, num_trained = graph.num_edge_features, self.num_edge_features
+            names = [column.name for column in trained or ()]
             hint = f"; set dataset.edge_features=[{_join(names)}]" if names else ""
+        positions = None
+        if columns is not None and trained is not None:
+            _check_columns(graph.name, columns, trained, of=of)
+            positions = feature_mapping(graph.name, columns, trained)
+            num_features = num_features if positions is None else len(positions)
+        if num_features != num_trained:
+            unit = " of each edge" if of else ""
             raise ConfigError(
-                f"dataset: {_describe(graph)} has {num_features} features of each edge, and "
-                f"the run was trained on {self.num_edge_features} of {self.graph}{hint}"
+                f"dataset: {_describe(graph)} has {num_features} features{unit}, and the run was "
+                f"trained on {num_trained} of {self.graph}{hint}"
             )
-        _warn_without_names(graph, columns, self.graph, self.edge_columns, of=" of edges")
+        _warn_without_names(graph, columns, self.graph, trained, of=f" of {of}" if of else "")
         return positions
 
 
@@ -233,11 +211,7 @@ def _check_scaling(
 
 
 def _check_columns(
-    name: str,
-    columns: tuple[Column, ...],
-    trained: tuple[Column, ...],
-    *,
-    of: str = "",
+    name: str, columns: tuple[Column, ...], trained: tuple[Column, ...], *, of: str = ""
 ) -> None:
     """Refuse columns that differ from the training columns; ``of``: ``edges`` for edge features."""
     key, categories = ("edge_features", "edge_categories") if of else ("features", "categories")
@@ -298,10 +272,7 @@ def _check_crc(content: bytes) -> bytes:
 
 
 def read_input_schema(directory: Path) -> InputSchema | None:
-    """Return the schema in an untrusted run directory; None without one.
-
-    ConfigError if the file cannot be read, is damaged, or is not a schema.
-    """
+    """Return the schema in an untrusted run directory, or None; ConfigError if it is damaged."""
     file = directory / INPUT_SCHEMA
     try:
         content = _check_crc(read_regular(file, limit=_MAX_BYTES))

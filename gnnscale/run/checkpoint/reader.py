@@ -21,8 +21,7 @@ from gnnscale.nn import TrainableModel
 from gnnscale.nn.optim.dense import restore_optimizer
 from gnnscale.planner import Device, DevicePlan
 from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA
-from gnnscale.run.checkpoint.file import load_checkpoint, pack
-from gnnscale.run.checkpoint.tensor_checks import check_optimizer_state, check_weights
+from gnnscale.run.checkpoint.file import check_optimizer_state, check_weights, load_checkpoint, pack
 from gnnscale.run.records import EpochRecord, EpochSums
 
 #: Maximum bytes of a line of a run.
@@ -35,10 +34,7 @@ _THREADS = {"sample", "load", "propagate"}
 
 
 def read_history(directory: Path) -> Iterator[EpochRecord]:
-    """Yield the epochs in ``metrics.jsonl``, from epoch 1 up to a gap or a damaged line.
-
-    ConfigError if the file is not a regular file, or cannot be read.
-    """
+    """Yield the epochs in ``metrics.jsonl``, from epoch 1 up to a gap or a damaged line."""
     lines = _open(directory / METRICS_FILE)
     if lines is None:
         return
@@ -55,15 +51,8 @@ def read_history(directory: Path) -> Iterator[EpochRecord]:
 def find_progress(directory: Path, *, in_records: bool) -> str | None:
     """Return a file of the run directory that shows a finished epoch, as text for an error.
 
-    Best weights are written after a checkpoint, and so are lines of ``metrics.jsonl``, unless the
-    first write takes over 1 s. A directory with such a file has lost its checkpoint.
-
-    Args:
-        directory: the run directory.
-        in_records: also look for records of epochs.
-
-    Returns:
-        None without a finished epoch.
+    A directory with such a file has lost its checkpoint: best weights are written after it, and so
+    are records of epochs (also searched if ``in_records``), unless the first write takes over 1 s.
     """
     for file in (BEST, INPUT_SCHEMA):
         if os.path.lexists(directory / file):
@@ -213,8 +202,7 @@ class TrainedState:
     """State that every step changes."""
 
     model: dict[str, Tensor]  #: weights, by name
-    #: weights of the best validated epoch; empty before the first validation
-    best_model: dict[str, Tensor]
+    best_model: dict[str, Tensor]  #: weights of the best validated epoch; empty before validation
     optimizer: dict[int, dict[str, Tensor]]  #: state of each parameter, by index
     torch_rng: Tensor  #: state of torch's random generator
 
@@ -237,18 +225,15 @@ class SavedRun:
 
     epoch: Count  #: finished epochs
     step: Positive  #: finished steps, over all epochs
-    #: state that training changes; its entries are top-level entries of the file
-    learnt: TrainedState
+    learnt: TrainedState  #: state that training changes, as top-level entries of the file
     #: last epochs that ``metrics.jsonl`` may lack; after an epoch, the last is not validated
     records: list[EpochRecord]
     workers: list[WorkerPart]  #: state of each worker inside an epoch; empty after an epoch
     config: dict[str, Any]  #: the run's options as plain values
     graph: dict[str, Any]  #: identity of the run's graph
     sums: EpochSums | None = None  #: sums of the unfinished epoch; None after an epoch
-    #: device plan of the next step as plain values; None if not stored
-    plan: list[Any] | None = None
-    #: state of resource management as plain values; None if not stored
-    management: dict[str, Any] | None = None
+    plan: list[Any] | None = None  #: device plan of the next step as plain values, if stored
+    management: dict[str, Any] | None = None  #: state of resource management, if stored
 
     def __post_init__(self) -> None:
         """Check everything that depends neither on the model nor on the run."""
@@ -287,16 +272,9 @@ class SavedRun:
         optimizer: torch.optim.Optimizer,
         state_names: frozenset[str],
     ) -> None:
-        """Refuse tensors that do not fit the model and its optimizer.
+        """Raise ConfigError for tensors whose names, shapes or dtypes do not fit the model.
 
-        Args:
-            file: name of the checkpoint in errors.
-            model: the model to restore.
-            optimizer: the optimizer to restore.
-            state_names: names of the optimizer's state of a parameter.
-
-        Raises:
-            ConfigError: a name, a shape or a dtype differs.
+        ``state_names`` are the names of the optimizer's state of a parameter.
         """
         check_weights(file, self.learnt.model, model)
         if self.learnt.best_model or self.epoch > (1 if self.sums is None else 0):
@@ -323,19 +301,7 @@ class SavedRun:
         *,
         steps_per_epoch: int,
     ) -> None:
-        """Refuse a step or a plan that is impossible in the run.
-
-        Args:
-            file: name of the checkpoint in errors.
-            options: options of the resumed run as plain values.
-            devices: devices of the resumed run.
-            batch_size: seeds of its mini-batches.
-            steps_per_epoch: steps of an epoch of the resumed run.
-
-        Raises:
-            ConfigError: the step does not fit the epochs, or the plan does not fit batch size and
-                devices.
-        """
+        """Raise ConfigError for a step or a plan that is impossible in the resumed run."""
         done = 0 if self.sums is None else self.sums.num_batches
         if self.step != self.epoch * steps_per_epoch + done or done >= steps_per_epoch:
             raise not_of_this_run(file, f"{self.step} steps in {self.epoch} epochs")

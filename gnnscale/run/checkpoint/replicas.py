@@ -53,21 +53,10 @@ def newest(machines: Sequence[CheckpointInfo | None]) -> int | None:
 
 
 def read_newest(group: Group, directory: Path, *, limit: int) -> bytes:
-    """Return the newest checkpoint of all machines and store it on machines that lack it.
+    """Return in every process the newest checkpoint, and store it on machines that lack it.
 
-    Every process calls this.
-
-    Args:
-        group: processes of the run.
-        directory: the run directory, read by local rank 0 of each machine.
-        limit: maximum bytes of a checkpoint.
-
-    Returns:
-        The same bytes in every process; empty without a checkpoint.
-
-    Raises:
-        ConfigError: all checkpoints are damaged.
-        PeerLostError: another process is gone.
+    Every process calls this. Local rank 0 of each machine reads at most ``limit`` bytes of its run
+    directory. The result is empty without a checkpoint; ConfigError if all are damaged.
     """
     content, local, damage = b"", None, None
     if group.local_rank == 0:
@@ -95,7 +84,7 @@ def read_newest(group: Group, directory: Path, *, limit: int) -> bytes:
 
 
 def _read_intact(file: Path, limit: int) -> tuple[bytes, CheckpointInfo | None]:
-    """Return the bytes and the description of an intact checkpoint; no bytes and None if missing."""
+    """Return bytes and description of an intact checkpoint; no bytes and None if missing."""
     if not os.path.lexists(file):
         return b"", None
     content = read_checkpoint(file, limit=limit)
@@ -131,10 +120,7 @@ def _store(directory: Path, content: bytes) -> None:
 
 @dataclass(kw_only=True)
 class CheckpointReplicas:
-    """Replication of checkpoints to machines without access to the disk of rank 0.
-
-    The writer thread of rank 0 sends; a thread of each receiving machine stores.
-    """
+    """Replication of checkpoints, which rank 0 sends, to machines without access to its disk."""
 
     directory: Path  #: the run directory
     links: Group  #: process group with connections for replication only
@@ -168,11 +154,7 @@ class CheckpointReplicas:
         return copies
 
     def _lock_directory(self, group: Group) -> None:
-        """Lock the run directories of all receiving machines; rank 0 has locked its own.
-
-        Raises:
-            ConfigError: in every process, if one directory is locked.
-        """
+        """Lock all receiving machines' run directories, or raise ConfigError in every process."""
         problem = None
         if group.rank in self.keepers:
             try:

@@ -1,14 +1,18 @@
 """Conditions under which a run resumes from a checkpoint, and the epochs that it continues."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from gnnscale.core import ConfigError, brief
 from gnnscale.core.config.renamed import current_path
 from gnnscale.core.config.run_directory import METRICS_FILE
 from gnnscale.core.config.typed import differences
+from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.features import (
     DiskFeaturesConfig,
     HostFeaturesConfig,
@@ -16,15 +20,77 @@ from gnnscale.features import (
     SharedFeaturesConfig,
 )
 from gnnscale.graph import Graph
+from gnnscale.nn import TrainableModel
+from gnnscale.nn.optim import OptimizerConfig
+from gnnscale.planner import DevicePlanConfig
 from gnnscale.run.checkpoint import LAST
-from gnnscale.run.checkpoint.file import (
-    ADDED_OPTIONS,
-    FREE_OPTIONS,
-    PLAN_OPTIONS,
-    check_same_graph,
+from gnnscale.run.checkpoint.file import ADDED_OPTIONS, FREE_OPTIONS, PLAN_OPTIONS, check_same_graph
+from gnnscale.run.checkpoint.reader import (
+    SavedRun,
+    find_progress,
+    is_validation_of,
+    read_history,
 )
-from gnnscale.run.checkpoint.reader import SavedRun, is_validation_of, read_history
 from gnnscale.run.records import EpochRecord
+
+#: Stores of the graph's own features.
+_GRAPH_FEATURES = (
+    *(DiskFeaturesConfig, HostFeaturesConfig),
+    *(PreaggregatedFeaturesConfig, SharedFeaturesConfig),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunIdentity:
+    """Options and graph of a run, to which its checkpoint must belong."""
+
+    options: Mapping[str, Any]  #: the run's options as plain values
+    optimizer: OptimizerConfig
+    device_plan: DevicePlanConfig
+    batch_size: int  #: seeds of a mini-batch, summed over the devices
+    graph: Graph  #: the training graph
+    partition: str | None = None  #: hash of the partition, if it determines the order of seeds
+    candidates: str | None = None  #: hash of the candidates of link prediction; None: all vertices
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Identity of the graph, its partition, and the candidates of its edges."""
+        candidates = {} if self.candidates is None else {"candidates": self.candidates}
+        return {**graph_identity(self.graph), "partition": self.partition, **candidates}
+
+    def load(
+        self,
+        file: Path,
+        content: bytes,
+        model: TrainableModel,
+        optimizer: torch.optim.Optimizer,
+        steps_per_epoch: int,
+    ) -> SavedRun:
+        """Read the checkpoint in ``content``; ConfigError if it does not belong to this run."""
+        saved = SavedRun.load(file, content)
+        check_same_run(file, saved, config=self.options, graph=self.data)
+        saved.check_tensors(file, model, optimizer, self.optimizer.state_names)
+        devices, size = self.device_plan.parsed(), self.batch_size
+        saved.check_progress(file, self.options, devices, size, steps_per_epoch=steps_per_epoch)
+        return saved
+
+
+def check_not_begun(directory: Path, group: Group, *, restarts: bool, writes: bool) -> None:
+    """Raise ConfigError in every process if a machine's directory shows a finished epoch."""
+    progress = None
+    if group.local_rank == 0:
+        # A restart may follow the loss of the machine with the only checkpoint.
+        progress = find_progress(directory, in_records=not restarts)
+    progresses = [file for file in all_gather_object(progress, group) if file is not None]
+    if not progresses:
+        return
+    if writes:
+        missing = f"{LAST} is missing; copy it to {LAST.parent} of this folder"
+    else:
+        missing = "runtime.checkpoint=false wrote no checkpoint; leave it as it is"
+    raise ConfigError(
+        f"resume={directory}: {progresses[0]}, and {missing}, or train in another folder"
+    )
 
 
 def check_same_run(
@@ -64,13 +130,7 @@ def _replaces_features(options: Mapping[str, Any]) -> bool:
     features = options.get("features")
     target = features.get("_target_", "") if isinstance(features, Mapping) else ""
     name = current_path(str(target)).rpartition(".")[2]
-    stores = (
-        DiskFeaturesConfig,
-        HostFeaturesConfig,
-        PreaggregatedFeaturesConfig,
-        SharedFeaturesConfig,
-    )
-    return bool(name) and name not in {store.__name__ for store in stores}
+    return bool(name) and name not in {store.__name__ for store in _GRAPH_FEATURES}
 
 
 def epochs_before(directory: Path, saved: SavedRun) -> tuple[list[EpochRecord], EpochRecord | None]:

@@ -14,23 +14,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnnscale.core import ConfigError
 from gnnscale.core.locks import KnownFolder
 from gnnscale.distributed.heartbeat import activity
-from gnnscale.distributed.process_group import Group, all_gather_object
-from gnnscale.graph import Graph
+from gnnscale.distributed.process_group import Group
 from gnnscale.nn import TrainableModel
-from gnnscale.nn.optim import OptimizerConfig
-from gnnscale.planner import DevicePlan, DevicePlanConfig
+from gnnscale.planner import DevicePlan
 from gnnscale.run.checkpoint import BEST, FILES, INPUT_SCHEMA, LAST, remove_unfinished_files
 from gnnscale.run.checkpoint.file import max_bytes, read_checkpoint, save_checkpoint, unpack
 from gnnscale.run.checkpoint.input_schema import InputSchema, write_input_schema
-from gnnscale.run.checkpoint.reader import SavedRun, find_progress, num_recorded
+from gnnscale.run.checkpoint.reader import SavedRun, num_recorded
 from gnnscale.run.checkpoint.replicas import CheckpointReplicas, read_newest
 from gnnscale.run.checkpoint.resume import (
-    check_same_run,
+    RunIdentity,
+    check_not_begun,
     describe_position,
-    epochs_before,
     graph_identity,
 )
 from gnnscale.run.records import EpochRecord, EpochSums
@@ -113,19 +110,11 @@ class RunCheckpoint:
     """
 
     directory: Path  #: the run directory
-    options: Mapping[str, Any]  #: the run's options as plain values
+    run: RunIdentity  #: options and graph to which checkpoints belong
     runtime: RuntimeConfig  #: whether and when checkpoints are written
     task: TaskConfig
-    optimizer: OptimizerConfig
-    device_plan: DevicePlanConfig
     epochs: int  #: epochs of the run
-    batch_size: int  #: seeds of a mini-batch, summed over the devices
-    graph: Graph  #: the training graph
-    #: hash of the partition that determines the order of seeds; None without a partition
-    partition: str | None = None
-    candidates: str | None = None  #: hash of the candidates of link prediction; None: all vertices
-    #: whether torchrun restarts the run after a failure, perhaps on another machine
-    restarts: bool = False
+    restarts: bool = False  #: whether torchrun restarts the run after a failure
     copies: CheckpointReplicas | None = None  #: None without replicas on other machines
     #: start of the last checkpoint, or of the run, by ``time.perf_counter``
     saved_at: float = field(default_factory=lambda: time.perf_counter())
@@ -219,8 +208,8 @@ class RunCheckpoint:
             "sums": None if sums is None else replace(sums, counters={}),
             "plan": plan.to_values(),
             "management": management,
-            "config": dict(self.options),
-            "graph": self._identity,
+            "config": dict(self.run.options),
+            "graph": self.run.data,
         }
         self._writer.begin(partial(self._write, content, history, trained, tuple(workers), best))
 
@@ -259,12 +248,10 @@ class RunCheckpoint:
             return
         self._folder.check()
         if self.saved_best is None:
-            labels = self.task.labels(self.graph)
-            write_input_schema(self.directory, InputSchema.of(self.graph, labels))
-        save_checkpoint(
-            self.directory / BEST,
-            {"epoch": epoch, "model": dict(weights), "graph": graph_identity(self.graph)},
-        )
+            labels = self.task.labels(self.run.graph)
+            write_input_schema(self.directory, InputSchema.of(self.run.graph, labels))
+        content = {"epoch": epoch, "model": dict(weights), "graph": graph_identity(self.run.graph)}
+        save_checkpoint(self.directory / BEST, content)
         self.saved_best = epoch
 
     def begin(self) -> None:
@@ -295,64 +282,20 @@ class RunCheckpoint:
         else:
             if group.is_rank0 and os.path.lexists(file):
                 content = read_checkpoint(file, limit=limit)
-                self._load(file, content, model, optimizer, steps_per_epoch)
+                self.run.load(file, content, model, optimizer, steps_per_epoch)
             content = group.broadcast(content if group.is_rank0 else None)
         if not content:
-            self._check_not_begun(group)
+            writes = self.runtime.checkpoint
+            check_not_begun(self.directory, group, restarts=self.restarts, writes=writes)
             if group.is_rank0 and not self.restarts:
                 log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
             return None
-        saved = self._load(file, content, model, optimizer, steps_per_epoch)
+        saved = self.run.load(file, content, model, optimizer, steps_per_epoch)
         saved.learnt.restore(model, optimizer)
         self.saved_step = saved.step
         if group.is_rank0:
             position = describe_position(saved, steps_per_epoch, self.epochs)
             log.info(f"{file}: resuming {position}")
-        return saved
-
-    def _check_not_begun(self, group: Group) -> None:
-        """Raise ConfigError in every process if a machine's directory shows a finished epoch."""
-        progress = None
-        if group.local_rank == 0:
-            # A restart may follow the loss of the machine with the only checkpoint.
-            progress = find_progress(self.directory, in_records=not self.restarts)
-        progresses = [file for file in all_gather_object(progress, group) if file is not None]
-        if not progresses:
-            return
-        if self.runtime.checkpoint:
-            missing = f"{LAST} is missing; copy it to {LAST.parent} of this folder"
-        else:
-            missing = "runtime.checkpoint=false wrote no checkpoint; leave it as it is"
-        raise ConfigError(
-            f"resume={self.directory}: {progresses[0]}, and {missing}, or train in another folder"
-        )
-
-    def epochs_before(self, saved: SavedRun) -> tuple[list[EpochRecord], EpochRecord | None]:
-        """Return the result of ``resume.epochs_before`` for the run directory."""
-        return epochs_before(self.directory, saved)
-
-    @property
-    def _identity(self) -> dict[str, Any]:
-        """Identity of the graph, its partition, and the candidates of its edges."""
-        candidates = {} if self.candidates is None else {"candidates": self.candidates}
-        return {**graph_identity(self.graph), "partition": self.partition, **candidates}
-
-    def _load(
-        self,
-        file: Path,
-        content: bytes,
-        model: TrainableModel,
-        optimizer: torch.optim.Optimizer,
-        steps_per_epoch: int,
-    ) -> SavedRun:
-        """Read a checkpoint and check that it belongs to this run."""
-        saved = SavedRun.load(file, content)
-        check_same_run(file, saved, config=self.options, graph=self._identity)
-        saved.check_tensors(file, model, optimizer, self.optimizer.state_names)
-        devices = self.device_plan.parsed()
-        saved.check_progress(
-            file, self.options, devices, self.batch_size, steps_per_epoch=steps_per_epoch
-        )
         return saved
 
 

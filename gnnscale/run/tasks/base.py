@@ -26,59 +26,38 @@ class Task(Protocol):
     @property
     def graph(self) -> Graph:
         """Graph whose edges carry messages in training."""
-        ...
 
     def over(self, graph: Graph) -> Task:
         """Return the task over ``graph``, which has equal content and may be stored elsewhere."""
-        ...
 
     @property
     def seeds(self) -> Array:
         """``[n]`` seeds of an epoch: vertices, or indices of edges."""
-        ...
 
     def log_split(self) -> None:
         """Warn of problems of labels and split, once at the start of a run."""
-        ...
 
     @property
     def measures(self) -> tuple[str, ...]:
         """Names of the metrics; the first one selects the best epoch."""
-        ...
 
     @property
     def objective(self) -> trainable.Objective:
         """Loss of a mini-batch."""
-        ...
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return the sampler of mini-batches of seeds.
-
-        Args:
-            vertices: sampler of the neighborhood of vertices.
-            order: order of the seeds.
-        """
-        ...
+        """Return the sampler of mini-batches of seeds, around which ``vertices`` samples."""
 
     def build(self, model: ModelConfig) -> TrainableModel:
         """Build the model to train."""
-        ...
 
 
 def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
-    """Return the names of a run's metrics in reports.
+    """Return the names of a run's metrics in reports; custom functions lack their files.
 
-    Args:
-        names: names in ``gnnscale.core.metrics.QUALITY``, and of custom functions; empty selects
-            the graph's own metric.
-        graph: labels to measure.
-
-    Returns:
-        ``names``, in which the name of a custom function lacks its file.
-
-    Raises:
-        ConfigError: a metric is not defined for the graph's labels, or a function cannot be
-            imported.
+    ``names`` are in ``gnnscale.core.metrics.QUALITY``, or name custom functions; empty selects the
+    graph's own metric. ConfigError if a metric is not defined for the labels, or cannot be
+    imported.
     """
     kind = losses.label_kind(graph.labels)
     for name in names:
@@ -116,8 +95,7 @@ class LabelTask:
     loss: losses.LossConfig = field(default_factory=losses.AutoLoss)
     metrics: Sequence[str] = ()  #: names of metrics; empty selects the metric of the labels
 
-    #: Labeled elements: ``vertices`` or ``edges``.
-    labelled: ClassVar[str] = "vertices"
+    labelled: ClassVar[str] = "vertices"  #: labeled elements: ``vertices`` or ``edges``
 
     def over(self: T, graph: Graph) -> T:
         """Return the task over ``graph``, which has equal content and may be stored elsewhere."""
@@ -144,7 +122,7 @@ class LabelTask:
                 )
 
     def rows(self, split: str) -> Array:
-        """Return the labeled vertices or edges of ``split`` (train, valid, test), ``[n]``, if any."""
+        """Return the labeled vertices or edges of ``split`` (train, valid, test), ``[n]``."""
         return seed_order.labeled_vertices(self.labels, split, what=self.labelled)
 
     @property
@@ -158,11 +136,7 @@ class LabelTask:
         return chosen_metrics(self.metrics, self.labels)
 
     def try_metrics(self) -> None:
-        """Call the user's metrics with random outputs for the validation set.
-
-        Raises:
-            ConfigError: a function cannot be imported, fails, or returns no number.
-        """
+        """Call the user's metrics with random outputs; ConfigError if one cannot be used."""
         functions = [short_name(name) for name in self.metrics if is_name(name)]
         if not functions:
             return
@@ -173,10 +147,7 @@ class LabelTask:
             self.score(measure, outputs, labels)
 
     def score(self, measure: str, outputs: Float32Array, labels: Array) -> float:
-        """Return the metric ``measure`` of outputs ``[n, width]``; NaN if it is not defined.
-
-        ConfigError if the user's function fails, or returns no number.
-        """
+        """Return the metric ``measure`` of outputs ``[n, width]``; NaN if it is not defined."""
         for name in self.metrics:
             if is_name(name) and short_name(name) == measure:
                 return _user_score(name, outputs, labels)

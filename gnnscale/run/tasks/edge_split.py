@@ -17,15 +17,7 @@ from gnnscale.data.validation import check_ids, check_weights
 from gnnscale.graph import EdgeData, Graph, Origin
 from gnnscale.graph import store_format as graph_store
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
-from gnnscale.run.tasks.edge_structure import (
-    NO_EDGE,
-    MutualCounts,
-    edge_slices,
-    has_reverse,
-    is_bipartite,
-    is_no_copy,
-    is_undirected,
-)
+from gnnscale.run.tasks import edge_structure as structure
 
 _LOG = logging.getLogger(__name__)
 LINKS = artifact_type.ArtifactType(
@@ -86,10 +78,7 @@ class _EdgeSplitHeader:
 def identify_split(
     graph: Graph, *, valid_fraction: float, test_fraction: float, seed: int, directed: bool = False
 ) -> SplitIdentity:
-    """Return the identity of a split of ``graph``, which is in a store.
-
-    ``directed``: whether an edge and its reverse are split independently.
-    """
+    """Return the identity of a split of ``graph``, which is in a store."""
     if graph.content is None:
         raise GraphError(f"{graph.name}: expected a stored graph for task=links, got one in memory")
     return SplitIdentity(
@@ -113,13 +102,13 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
     path = LINKS.place(None, graph.name, "split", _entries(identity) | _RULE)
     with LINKS.making(path, fits=lambda: _check_fits(path, graph, identity)) as folder:
         if folder is not None:
-            undirected = not identity.directed and is_undirected(graph)
+            undirected = not identity.directed and structure.is_undirected(graph)
             arrays, counts = _write(folder, graph, identity, undirected)
             _LOG.info(counts.describe(graph, directed=identity.directed))
             entries = {
                 "identity": _entries(identity),
                 "undirected": undirected,
-                "bipartite": is_bipartite(graph),
+                "bipartite": structure.is_bipartite(graph),
                 "arrays": arrays,
             }
             LINKS.write_header(folder, entries)
@@ -149,11 +138,7 @@ def _content(header: _EdgeSplitHeader) -> str:
 
 
 def open_split(path: Path, graph: Graph) -> EdgeSplit:
-    """Map the split of ``graph`` in the directory ``path``.
-
-    Raises:
-        GraphError: the split is damaged, or belongs to another graph.
-    """
+    """Map the split of ``graph`` in ``path``; GraphError if damaged or of another graph."""
     header = LINKS.record(_EdgeSplitHeader, LINKS.read_header(path), path)
     check_graph(LINKS, path, header.identity.graph, graph)
     forms: dict[str, artifact_type.Form] = {
@@ -193,7 +178,7 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
 
 def _write(
     folder: Path, graph: Graph, identity: SplitIdentity, undirected: bool
-) -> tuple[dict[str, ArrayEntry], MutualCounts]:
+) -> tuple[dict[str, ArrayEntry], structure.MutualCounts]:
     """Write all arrays; return their entries, and the counts of mutual and repeated edges."""
     action = f"dividing the edges of {graph.name}"
     edge_bytes = 3 * graph.indices.itemsize + 4 * (graph.edge_weights is not None)
@@ -237,15 +222,15 @@ def _fill(
     identity: SplitIdentity,
     undirected: bool,
     action: str,
-) -> MutualCounts:
+) -> structure.MutualCounts:
     """Append every edge to the arrays of its part; return the counts of its edges."""
     indptr = np.zeros(graph.num_vertices + 1, np.int64)
     bounds = np.cumsum([identity.test_fraction, identity.valid_fraction])
-    last, counts = NO_EDGE, MutualCounts()
-    for src, dst, edge_slice in edge_slices(graph, action):
+    last, counts = structure.NO_EDGE, structure.MutualCounts()
+    for src, dst, edge_slice in structure.edge_slices(graph, action):
         loop = src == dst
-        mutual = np.ones_like(loop) if undirected else has_reverse(graph, src, dst)
-        unique = is_no_copy(src, dst, last)
+        mutual = np.ones_like(loop) if undirected else structure.has_reverse(graph, src, dst)
+        unique = structure.is_no_copy(src, dst, last)
         last = src[-1], dst[-1]
         counts = counts.plus(~loop, unique, mutual)
         paired = mutual & (not identity.directed)

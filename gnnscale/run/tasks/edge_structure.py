@@ -53,10 +53,7 @@ class MutualCounts:
 
 
 def is_undirected(graph: Graph) -> bool:
-    """Whether every edge has its reverse, ignoring copies.
-
-    The test compares sums of hashes, whose chance of a false positive is about 2^-50.
-    """
+    """Whether every edge has its reverse, by sums of hashes (false with a chance of 2^-50)."""
     forth = back = 0
     last = NO_EDGE
     for src, dst, _ in edge_slices(graph, "looking for reverse edges"):
@@ -113,7 +110,7 @@ def _two_colorable(graph: Graph) -> bool:
 def _num_components(
     src: Int64Array, dst: Int64Array, num_vertices: int, *, mirrored: int | None = None
 ) -> int:
-    """Return the number of weakly connected components; ``mirrored``: with the edges of the mirror."""
+    """Return the number of weakly connected components, with the edges of a mirror or not."""
     from scipy import sparse  # a slow import, which workers do not need
     from scipy.sparse import csgraph
 
@@ -126,10 +123,7 @@ def _num_components(
 
 
 def has_reverse(graph: Graph, src: Int64Array, dst: Int64Array) -> BoolArray:
-    """Return for ``[n]`` edges from ``src`` to ``dst`` whether ``graph`` has the reverse, ``[n]``.
-
-    Adjacency lists are sorted: a binary search in the list of ``src`` looks for ``dst``.
-    """
+    """Return for ``[n]`` edges whether ``graph``, with sorted lists, has their reverse, ``[n]``."""
     first = graph.indptr[src].astype(np.int64)
     end = graph.indptr[src + 1].astype(np.int64)
     last = end.copy()

@@ -28,22 +28,16 @@ _MAX_CANDIDATES = 1 << 16
 class TaskConfig(ABC):
     """Base of the configuration group ``task``."""
 
-    #: Whether edges are split before a run.
-    divides_edges: ClassVar[bool] = False
+    divides_edges: ClassVar[bool] = False  #: whether edges are split before a run
     #: Whether predictions are computed from the output rows of an edge's two ends.
     compares_rows: ClassVar[bool] = False
     #: Whether the decoder reads features of the predicted edge, even if layers read none.
     reads_edge_features: ClassVar[bool] = False
 
     def make(self, graph: Graph) -> Path | None:
-        """Write the edge split of the task unless it exists; return its directory.
+        """Write the edge split of the task unless it exists; return its directory, if it needs one.
 
-        Returns:
-            None if the task needs no edge split.
-
-        Raises:
-            ConfigError: the graph has too few edges.
-            GraphError: the split cannot be written.
+        ConfigError if the graph has too few edges, GraphError if the split cannot be written.
         """
         return None
 
@@ -61,12 +55,7 @@ class TaskConfig(ABC):
 
     @abstractmethod
     def build(
-        self,
-        model: ModelConfig,
-        *,
-        num_features: int,
-        num_classes: int,
-        num_edge_features: int = 0,
+        self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
         """Build the model to train, with initial weights from torch's global generator."""
 
@@ -90,12 +79,7 @@ class VertexPrediction(TaskConfig):
         return task
 
     def build(
-        self,
-        model: ModelConfig,
-        *,
-        num_features: int,
-        num_classes: int,
-        num_edge_features: int = 0,
+        self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
         """Build a model with an output for each class."""
         return model.build(
@@ -135,12 +119,7 @@ class EdgePrediction(TaskConfig):
         return task
 
     def build(
-        self,
-        model: ModelConfig,
-        *,
-        num_features: int,
-        num_classes: int,
-        num_edge_features: int = 0,
+        self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
         """Build a model with an MLP over the rows of both ends."""
         from gnnscale.run.tasks.edges import build_model
@@ -228,9 +207,8 @@ class LinkPrediction(TaskConfig):
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
         """Open the edge split and the candidates."""
-        from gnnscale.run.tasks.candidates import read_candidates, with_candidate_destinations
         from gnnscale.run.tasks.edge_split import open_split
-        from gnnscale.run.tasks.links import LinkTask
+        from gnnscale.run.tasks.links import LinkTask, read_candidates, with_candidate_destinations
 
         assert split_path is not None
         split, candidates = open_split(split_path, graph), None
@@ -248,12 +226,7 @@ class LinkPrediction(TaskConfig):
         )
 
     def build(
-        self,
-        model: ModelConfig,
-        *,
-        num_features: int,
-        num_classes: int,
-        num_edge_features: int = 0,
+        self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
         """Build a model with output rows of ``model.hidden`` features, and the decoder."""
         from gnnscale.run.tasks.links import build_model

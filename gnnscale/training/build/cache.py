@@ -36,16 +36,10 @@ def shared_rows(
 ) -> Iterator[MapRows]:
     """Let workers of one machine map each other's rows within the ``with`` block.
 
-    Each worker fills its own rows within the block, and reads its peers' rows after it. At the end
-    of the block all workers wait for each other. Mapped rows stay mapped, and take memory until no
-    process maps them.
-
-    Args:
-        num_rows: number of this worker's rows, initially zeros; None: this worker shares none.
-        group: the workers, which all enter the block at the same time.
-
-    Yields:
-        A function that returns the rows of the worker of a rank, including this worker.
+    All workers enter the block at the same time. Each has ``num_rows`` rows, initially zeros (None:
+    none), fills them within the block, and reads its peers' rows after it; the end of the block is
+    a barrier. The yielded function returns the rows of the worker of a rank. Mapped rows stay
+    mapped, and take memory until no process maps them.
     """
     address, own_rows = None, np.empty((0, width), dtype)
     if num_rows is not None:
@@ -80,8 +74,7 @@ class OpenedCache:
     #: cached rows of the device's clique, if the device fills its own cache; ``store`` then reads
     #: host memory
     clique: CliqueCache | None = None
-    #: host replay of a dynamic cache; None: the cache is static
-    replay: LookAheadReplay | None = None
+    replay: LookAheadReplay | None = None  #: host replay of a dynamic cache; None: it is static
 
     def counters(self) -> Mapping[str, float]:
         """Return the numbers of hits and misses since the last call."""
@@ -102,10 +95,7 @@ class OpenedCache:
 
 
 def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tuple[Device, ...]:
-    """Return the devices of a run, with ``host_aggregates`` as the cache plan has it.
-
-    A device caches either raw rows or rows that the host has aggregated.
-    """
+    """Return the devices, each with the kind of rows (raw or aggregated) that the plan caches."""
     if plan is None:
         return tuple(devices)
     return tuple(
@@ -117,12 +107,7 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
 
 
 def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None:
-    """Return the devices that cache nothing although options request caches; None: there are none.
-
-    Args:
-        plan: cache plan of the run; None: no device holds a cache, or no cache is requested.
-        requested: whether options request caches.
-    """
+    """Return the devices that cache nothing although options request caches, or None."""
     if plan is not None:
         return plan.uncached
     if not requested:
@@ -156,24 +141,12 @@ def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]
 
 
 def open_caches(
-    plan: CachePlan,
-    graph: Graph,
-    device: Device,
-    group: Group,
-    *,
-    tier: TieredStore | None = None,
+    plan: CachePlan, graph: Graph, device: Device, group: Group, *, tier: TieredStore | None = None
 ) -> OpenedCache | None:
     """Fill this worker's cache, and map the caches of its peers; every worker calls this.
 
-    Args:
-        tier: tiered store below the cache. None: host memory has all rows.
-
-    Returns:
-        The cache; None: the device has no cache.
-
-    Raises:
-        ConfigError: the devices of a clique are on different machines.
-        MemoryError: the host that emulates the device has too little memory.
+    The result is None if the device has no cache. ConfigError if the devices of a clique are on
+    different machines, MemoryError if the host that emulates the device has too little memory.
     """
     source = CachedRowSource.from_tier(graph, None if tier is None else tier.rows)
     static_rows = _static_rows(plan, source, group, holds_rows=device.holds_rows)
@@ -271,10 +244,7 @@ class _StaticRows:
 def _static_rows(
     plan: CachePlan, source: CachedRowSource, group: Group, *, holds_rows: bool
 ) -> _StaticRows | None:
-    """Return the rows of each device of this worker's clique.
-
-    None: the device has no cache, a dynamic cache, or a cache that it fills itself.
-    """
+    """Return the rows of each device of this worker's clique; None without static host rows."""
     entry = plan.of(group.rank) if plan.has(group.rank) and not holds_rows else None
     if not plan.has_peers:
         if entry is None:
@@ -328,10 +298,7 @@ def _device_rows(
 
 
 def _in_order(vertices: Array) -> Array:
-    """Return ``vertices`` in the order of a device's rows, equal for all peers.
-
-    Ascending vertices need the least memory to find their rows.
-    """
+    """Return ``vertices`` in the order of a device's rows: ascending, the smallest to index."""
     return np.sort(vertices)
 
 

@@ -31,18 +31,12 @@ def cache_budget(
     first: equations.BatchSize | None,
     in_flight: int,
 ) -> int:
-    """Return the bytes that the cache of ``device`` may take.
+    """Return the bytes that the cache of ``device`` may take; ConfigError if no memory is left.
 
     Without a budget or ratio in ``planner``, it is the memory that the device has left: total
     memory, minus a reserve, minus the model, minus the peak memory of the mini-batches in flight,
-    by the first mini-batch. If these do not fit, fewer mini-batches are in flight.
-
-    Args:
-        first: size of the device's first mini-batch; None: unknown.
-        in_flight: maximum number of mini-batches in flight.
-
-    Raises:
-        ConfigError: no memory is left.
+    by the ``first`` mini-batch. If these do not fit, fewer than ``in_flight`` mini-batches are in
+    flight.
     """
     if planner.budget_bytes is not None:
         return planner.budget_bytes
@@ -69,13 +63,8 @@ def plan_caches(
 ) -> Path:
     """Plan the caches of a run, unless a plan is stored, and return the plan's directory.
 
-    Args:
-        partition: partition of the graph; None: it is not partitioned.
-        force: whether to replace a stored plan.
-
-    Raises:
-        ConfigError: the policy does not fit the run.
-        GraphError: the plan cannot be written, or its directory has another plan.
+    ``force`` replaces a stored plan. ConfigError if the policy does not fit the run, GraphError if
+    the plan cannot be written, or its directory has another plan.
     """
     return cache.make_plan(
         config.cache_planner,
@@ -89,12 +78,7 @@ def plan_caches(
 def check_cache_plan(
     devices: Sequence[Device], graph: Graph, partition: Partition | None, path: Path
 ) -> None:
-    """Raise if the plan at ``path`` does not fit the graph, its partition, or the devices.
-
-    Raises:
-        GraphError: the plan is for another graph, another partition, or another feature type.
-        ConfigError: the plan has a cache for a device without a memory of its own.
-    """
+    """Raise if the plan at ``path`` does not fit the graph, its partition, or the devices."""
     stored = cache.read_plan(path, graph)
     cache.check_partition(stored, None if partition is None else partition.content)
     positions = {i for i, device in enumerate(devices) if has_memory(device)}
@@ -112,9 +96,8 @@ def check_cache_plan(
 def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -> cache.CacheTask:
     """Return the task of the cache planner for a run.
 
-    Raises:
-        ConfigError: the NVLink machine has fewer devices than the plan, or devices of a clique
-            cannot read each other's memory.
+    ConfigError if the NVLink machine has fewer devices than the plan, or devices of a clique cannot
+    read each other's memory.
     """
     graph.check_features()
     parts = None if partition is None else partition.parts

@@ -1,7 +1,7 @@
 """Size of a GPU's cache: the memory that a profiling run leaves unused (PaGraph, section 3.3).
 
-PaGraph's cache takes the memory of the device, minus the peak of the first mini-batch, minus a
-reserve. The allocator of the GPU reports this peak after some steps without a cache.
+PaGraph's cache takes the memory of the device, minus the peak of the first mini-batch as the
+allocator reports it after some steps without a cache, minus a reserve.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ _NUM_BUDGETS = 128
 class MemoryLeft:
     """Memory of each device that profiled steps without a cache left unused."""
 
-    #: bytes by position in the plan; None: the device caches no rows
-    unused_bytes: tuple[int | None, ...]
+    unused_bytes: tuple[int | None, ...]  #: bytes by position; None: the device caches no rows
 
 
 def is_profiled(planner: CachePlannerConfig, devices: Sequence[Device]) -> bool:
@@ -55,12 +54,9 @@ def _entry(device: Device) -> dict[str, Any]:
 def with_cache_budget(
     planner: CachePlannerConfig, devices: Sequence[Device], memory_left: MemoryLeft
 ) -> CachePlannerConfig:
-    """Return the options of caches that take ``memory_left``, minus the reserve.
+    """Return the options of caches that take ``memory_left``, minus the reserve, if any.
 
     All GPUs get the same budget, determined by the GPU with the least unused memory.
-
-    Raises:
-        ConfigError: no memory is left for a cache.
     """
     reserve = planner.reserve
     budgets = {

@@ -65,14 +65,7 @@ class CacheReplanner:
         seed: int,
         num_threads: int,
     ) -> None:
-        """Start with the opened caches and their plan.
-
-        Args:
-            sampler: sampler of the run.
-            epochs: epochs of the run.
-            seed: seed of the samples.
-            num_threads: threads of this machine that sample.
-        """
+        """Start with the opened caches and their plan; ``num_threads`` of this machine sample."""
         self._graph = graph
         self._sampler = sampler
         self._num_epochs = epochs

@@ -26,7 +26,6 @@ from gnnscale.features.sharded.disk_shard import (
 from gnnscale.features.sharded.exchange import owners_of
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.buffer import MappedRows, RowSource, slots_of_file
-from gnnscale.features.tiered.planner import TierPlanner
 from gnnscale.features.tiered.policies import RemoteOnlyPolicy
 from gnnscale.features.tiered.setup import BufferPlan, open_buffer
 from gnnscale.features.tiered.sizing import Horizon, SampledBatches, TierSizes, size_tier
@@ -35,7 +34,7 @@ from gnnscale.graph import Graph
 from gnnscale.graph.sharded import ShardedFeatures
 from gnnscale.graph.store_format import read_meta
 from gnnscale.planner.cost_model.workload import SourceEffect
-from gnnscale.training.build.tiered_features import OpenedTier, TierInputs
+from gnnscale.training.build.tiered_features import OpenedTier, TierInputs, tier_planner
 
 log = logging.getLogger(__name__)
 
@@ -93,11 +92,8 @@ class _MachineStore:
 def open_rows(features: FeatureStoreConfig, graph: Graph, group: Group) -> ShardedStore | None:
     """Open the rows that are sharded over machines; None unless ``features=shared``.
 
-    All processes call this at the same time, and raise equal errors.
-
-    Raises:
-        ConfigError: there is a single machine, or the machines' stores are not the parts of one
-            partition, each on one machine.
+    All processes call this at the same time, and raise equal errors: ConfigError if there is a
+    single machine, or the stores are not the parts of one partition, each on one machine.
     """
     if not isinstance(features, SharedFeaturesConfig):
         return None
@@ -137,14 +133,7 @@ def open_rows(features: FeatureStoreConfig, graph: Graph, group: Group) -> Shard
 
 
 def check_parts(machines: Sequence[_MachineStore]) -> None:
-    """Raise unless the machines have the parts of one partition, each part once.
-
-    Args:
-        machines: description by each process, in the order of ranks.
-
-    Raises:
-        ConfigError: names the missing or repeated part, or both partitions.
-    """
+    """Raise ConfigError unless the machines have the parts of one partition, each part once."""
     first = machines[0]
     for rank, store in enumerate(machines):
         for name, value, value0 in (
@@ -179,11 +168,7 @@ def check_parts(machines: Sequence[_MachineStore]) -> None:
 def open_sharded_tier(
     rows: ShardedStore, options: SharedFeaturesConfig, inputs: TierInputs
 ) -> OpenedTier:
-    """Open the tiered store of this worker above ``rows``, which are sharded over the machines.
-
-    Raises:
-        ConfigError: the rows of a step exceed the memory.
-    """
+    """Open the tiered store of this worker above ``rows``, which are sharded over the machines."""
     group, sample = inputs.group, inputs.sample()
 
     def plan(samples: Sequence[SampledBatches]) -> BufferPlan:
@@ -223,11 +208,7 @@ def _effect(rows: ShardedStore, values: Any, sample: SampledBatches) -> SourceEf
 def _plan_remote_rows(
     rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> BufferPlan | None:
-    """Plan a buffer for remote rows, next to this machine's shard; None: a step does not fit.
-
-    Raises:
-        ConfigError: this machine has no rows, and the remote rows of a step exceed the memory.
-    """
+    """Plan a buffer for remote rows, next to this machine's shard; None: a step does not fit."""
     free = memory_bytes - rows.num_own * rows.row_bytes
     try:
         sizes = _sizes(rows, sample, free, horizon)
@@ -237,13 +218,9 @@ def _plan_remote_rows(
         return None
     file = _mapped_shard(rows)
     policy = horizon.policy(sizes, sample.num_workers)
-    planner = TierPlanner(
-        RemoteOnlyPolicy(policy, rows.local_indices, num_kept=sizes.num_kept),
-        num_kept=sizes.num_kept,
-        num_staged=sizes.num_staged,
-        window=sizes.window * sample.num_workers,
-        num_fixed=0 if file is None else slots_of_file(file),
-    )
+    remote_policy = RemoteOnlyPolicy(policy, rows.local_indices, num_kept=sizes.num_kept)
+    num_fixed = 0 if file is None else slots_of_file(file)
+    planner = tier_planner(remote_policy, sizes, sample, num_fixed=num_fixed)
     values = {"over_disk": False, "own_share": 0.0, "own_s": 0.0}
     return BufferPlan(
         source=rows,
@@ -258,19 +235,10 @@ def _plan_remote_rows(
 def _plan_over_disk(
     rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> BufferPlan:
-    """Plan a buffer for rows of all machines, with this machine's shard on disk.
-
-    Raises:
-        ConfigError: the rows of a step exceed the memory.
-    """
+    """Plan a buffer for rows of all machines, with this machine's shard on disk."""
     sizes = _sizes_with_exchange(sample, rows.num_rows, rows.row_bytes, memory_bytes, horizon)
     disk = DiskShardInfo.of(rows)
-    planner = TierPlanner(
-        horizon.policy(sizes, sample.num_workers),
-        num_kept=sizes.num_kept,
-        num_staged=sizes.num_staged,
-        window=sizes.window * sample.num_workers,
-    )
+    planner = tier_planner(horizon.policy(sizes, sample.num_workers), sizes, sample)
     own_share, own_s = disk.local_share(rows, sizes.misses, sample.num_workers)
     values = {"over_disk": True, "own_share": own_share, "own_s": own_s}
     return BufferPlan(

@@ -60,11 +60,7 @@ _DETERMINISTIC_WINDOW = 8
 def chosen_tier(
     features: FeatureStoreConfig, graph: Graph, *, may_choose: bool
 ) -> DiskFeaturesConfig | None:
-    """Return how rows are read from disk; None: rows are read in memory.
-
-    With ``features=host``, rows are read from disk if they exceed the memory and ``may_choose``
-    allows it.
-    """
+    """Return how rows are read from disk, by option or as they exceed memory; None if not."""
     if isinstance(features, DiskFeaturesConfig):
         return features
     may_choose = may_choose and type(features) is HostFeaturesConfig
@@ -115,10 +111,7 @@ class TierInputs:
         return sample, memory, self.horizon(options.window)
 
     def horizon(self, window: int | None) -> Horizon:
-        """Return how far the store looks ahead: ``window`` steps, or None for the maximum.
-
-        Resource management decides as many steps ahead.
-        """
+        """Return how far the store, and resource management, look ahead; None for the maximum."""
         if window is None and self.deterministic:
             window = _DETERMINISTIC_WINDOW
         return Horizon(
@@ -166,9 +159,7 @@ class TierInputs:
 def open_disk_tier(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTier:
     """Open the tiered store of this worker, which the workers of a machine share.
 
-    Raises:
-        ConfigError: the features are in no file, or the rows of a step exceed the memory.
-        OSError: the file cannot be read.
+    ConfigError if the features are in no file, or the rows of a step exceed the memory.
     """
     graph, group, sample = inputs.graph, inputs.group, inputs.sample()
 
@@ -193,12 +184,7 @@ def _plan_buffer(
     memory_bytes: int,
     group: Group,
 ) -> BufferPlan:
-    """Size the buffer of a machine's workers for ``sample``, and choose its policy and rows.
-
-    Raises:
-        ConfigError: the rows of a step exceed the memory.
-        OSError: the file cannot be read.
-    """
+    """Size the buffer of a machine's workers for ``sample``, and choose its policy and rows."""
     file = features_file(graph)
     source = DiskRows.of(graph, max_gap_bytes=max_read_gap(file))
     row_bytes = source.width * source.dtype.itemsize
@@ -211,17 +197,25 @@ def _plan_buffer(
         ordered = np.argsort(-horizon.priority, kind="stable")
         static_rows = ordered[: sizes.num_kept].astype(graph.indices.dtype)
         policy = StaticPolicy(len(ordered), static_rows)
-    planner = TierPlanner(
-        policy,
-        num_kept=sizes.num_kept,
-        num_staged=sizes.num_staged,
-        window=sizes.window * sample.num_workers,
-    )
+    planner = tier_planner(policy, sizes, sample)
     if group.is_rank0:
         log.info(_describe(options, graph, sizes, row_bytes))
     effect = _effect(sizes.misses, row_bytes, cached_disk_rates(file), group)
     values = {"effect": asdict(effect), "max_gap_bytes": max_read_gap(file)}
     return BufferPlan(source=source, planner=planner, sizes=sizes, kept=static_rows, values=values)
+
+
+def tier_planner(
+    policy: Policy, sizes: TierSizes, sample: SampledBatches, *, num_fixed: int = 0
+) -> TierPlanner:
+    """Return the planner of a buffer of these sizes, with ``num_fixed`` slots that never change."""
+    return TierPlanner(
+        policy,
+        num_kept=sizes.num_kept,
+        num_staged=sizes.num_staged,
+        window=sizes.window * sample.num_workers,
+        num_fixed=num_fixed,
+    )
 
 
 def host_priority(caches: CachePlan | None, graph: Graph, group: Group) -> Int32Array:
@@ -258,18 +252,10 @@ def memory_left(
     name: str = "disk",
     cached_bytes: int = 0,
 ) -> int:
-    """Return the bytes that rows may take, over all workers of this machine.
+    """Return the bytes that rows may take, over all workers of this machine, or raise ConfigError.
 
     It is the available memory minus the topology that sampling reads in memory, mini-batches in
     flight, a reserve, and ``cached_bytes`` of rows that are in memory already.
-
-    Args:
-        sample: sampled mini-batches of the workers.
-        name: value of ``features``, for messages.
-        cached_bytes: bytes of rows in memory.
-
-    Raises:
-        ConfigError: no memory is left.
     """
     memory = read_memory()
     num_in_flight = MAX_WINDOW + MAX_IN_FLIGHT + prefetch_depth + sample.device_window

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gnnscale.cache.hotness.inclusion import inclusion
+from gnnscale.cache.hotness.degree import inclusion
 from gnnscale.core import Array, ConfigError, progress, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
@@ -40,16 +40,9 @@ def open_topology(
 ) -> Graph:
     """Return ``graph`` for sampling: unchanged, or with adjacency lists on disk.
 
-    Lists are read from disk in two cases: ``sampler.memory_bytes`` is set, or the topology exceeds
-    the memory and ``may_choose`` allows it. Every worker calls this at the same time.
-
-    Args:
-        samples_any: whether any vertex may be a seed, and not only training vertices.
-        may_choose: whether free memory may decide where lists are.
-
-    Raises:
-        ConfigError: the lists are in no file.
-        OSError: the file of the lists cannot be read.
+    Lists are read from disk if ``sampler.memory_bytes`` is set, or if the topology exceeds the
+    memory and ``may_choose`` allows it. Every worker calls this at the same time. ``samples_any``:
+    any vertex may be a seed, and not only training vertices.
     """
     if not isinstance(sampler, NeighborSampling):
         return graph

@@ -1,8 +1,4 @@
-"""``balance_work`` and ``balance_thread`` (HyScale-GNN, section IV-A).
-
-``balance_work`` moves seeds until all devices take equally long; ``balance_thread`` moves host
-threads.
-"""
+"""``balance_work`` moves seeds, ``balance_thread`` host threads (HyScale-GNN, section IV-A)."""
 
 from __future__ import annotations
 
@@ -15,8 +11,16 @@ from gnnscale.core import Count, StageTimes
 from gnnscale.planner import DevicePlan, DeviceShare, device_plan
 from gnnscale.planner.device_plan import SAMPLED_IN_TURN
 from gnnscale.training.drm.damping import Damping
-from gnnscale.training.drm.move import HostTask, Move, ThreadMove, num_threads
-from gnnscale.training.drm.task_times import T_SA, T_SC, SampleTimes, sampling_tasks
+from gnnscale.training.drm.task_times import (
+    T_SA,
+    T_SC,
+    HostTask,
+    Move,
+    SampleTimes,
+    ThreadMove,
+    num_threads,
+    sampling_tasks,
+)
 
 #: Fraction of an equal share that an idle device gets, to measure its speed.
 _PROBE_SHARE = 1 / 8
@@ -49,17 +53,13 @@ def balance_work(
     among each other, and plans with one side only. The speed of a device without seeds is unknown,
     so it gets a small share to measure it.
 
-    ``balance_work([60, 40], [2.0, 1.0])`` returns about ``(43, 57)``: 30 and 40 seeds a second.
+    ``balance_work([60, 40], [2.0, 1.0])`` returns about ``(43, 57)``: 30 and 40 seeds a second. The
+    sum of seeds is unchanged.
 
     Args:
-        split: seeds of each device.
-        seconds: time of each device.
         fixed: part of ``seconds`` that does not depend on seeds; empty for zeros.
         gain: fraction of the way to equal times to move, above 0 and at most 1.
         excluded_devices: devices that stay without seeds.
-
-    Returns:
-        Seeds of each device; their sum equals the sum of ``split``.
     """
     total = sum(split)
     idle = [i for i, count in enumerate(split) if count == 0 and i not in excluded_devices]
@@ -85,10 +85,7 @@ def expected_seconds(
     *,
     fixed: Sequence[float] = (),
 ) -> float:
-    """Return the expected time of the slowest device under ``new_split``.
-
-    Devices without seeds in ``split`` are ignored.
-    """
+    """Return the time of the slowest device under ``new_split``; seeds in ``split`` are needed."""
     models = _linear_times(split, seconds, fixed).items()
     return max(intercept + slope * new_split[i] for i, (intercept, slope) in models if new_split[i])
 
@@ -97,8 +94,7 @@ def propose_work(plan: DevicePlan, damping: Damping) -> Move:
     """Return the move of seeds that ``damping`` allows.
 
     It promises the fraction of a step that equal times would save, or the full step if a device's
-    speed is unknown. It uses mean times under the plan, whose noise averages out while nothing
-    moves.
+    speed is unknown, by mean times under the plan, whose noise averages out.
     """
     balance = partial(
         balance_work,
@@ -213,15 +209,12 @@ def balance_sampling(
     """Choose how many mini-batches the host samples for the slowest device, if sampling limits it.
 
     Both samplers then finish at the same time. The host first samples one of eight mini-batches, to
-    measure its speed.
+    measure its speed. The result is None if no move helps.
 
     Args:
         tasks: seconds of each device's tasks, by the paper's names.
         sampled: measured sampling times of each device.
         gain: gain for moves of seeds, returned unchanged.
-
-    Returns:
-        The move, with the fraction of the step that it promises to save. None: no move helps.
     """
     longest = [max(times.values()) for times in tasks]
     slowest = longest.index(max(longest))
@@ -277,15 +270,13 @@ def balance_thread(
     at least one thread. Time is modeled as inverse to threads. If the giver would become as slow as
     the bottleneck was, the next task is tried.
 
+    The result is None if no thread can move: without prefetching no two tasks run at the same time,
+    a task with one thread per device gives none, and a device that computes itself takes none.
+
     Args:
         tasks: seconds of each device's tasks, by the paper's names.
         givers: CPU tasks, fastest first.
         tabu_trades: moves that are not allowed now.
-
-    Returns:
-        The move, with the fraction of the bottleneck's time that it promises to save. None: no
-        thread can move. Without prefetching no two tasks run at the same time, a task with one
-        thread per device gives none, and a device that computes itself takes none.
     """
     receivers = _host_tasks(plan, tasks, bottleneck)
     if not receivers:
@@ -315,12 +306,6 @@ def balance_thread(
         if after < slowest:
             return Move(plan=trade.apply(plan), promise=1 - after / slowest, trade=trade)
     return None
-
-
-def take_back(plan: DevicePlan, trade: ThreadMove) -> Move:
-    """Return the move that reverses ``trade``, which saved no time."""
-    back = trade.reverse
-    return Move(plan=back.apply(plan), promise=1.0, trade=back, takes_back=True)
 
 
 def _host_tasks(

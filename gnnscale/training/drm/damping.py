@@ -11,8 +11,7 @@ import msgspec
 
 from gnnscale.core.types import Count, Seconds
 from gnnscale.planner import DevicePlan
-from gnnscale.training.drm.move import Move, ThreadMove
-from gnnscale.training.drm.task_times import SampleTimes
+from gnnscale.training.drm.task_times import Move, SampleTimes, ThreadMove
 
 #: Minimum fraction of a step that a move must be expected to save.
 DEAD_BAND = 0.02
@@ -49,8 +48,7 @@ class Damping:
 
     decisions: Count = 0  #: number of decisions so far
     plan: DevicePlan | None = None  #: plan of the last decision
-    #: each device's mean time under ``plan``, in seconds, over ``count`` decisions
-    seconds: tuple[Seconds, ...] = ()
+    seconds: tuple[Seconds, ...] = ()  #: mean time of each device over ``count`` decisions
     count: Count = 0  #: number of decisions averaged in ``seconds``
     #: seconds of each device that do not depend on its seeds, as measured by moves of seeds
     fixed: tuple[Seconds, ...] = ()
@@ -59,10 +57,8 @@ class Damping:
     shift: tuple[int, ...] = ()  #: change of seeds of each device in the last move of seeds
     #: devices left without seeds, because they were too slow for even a few
     excluded_devices: tuple[int, ...] = ()
-    #: the thread move of the last decision; None: the last move was of another kind
-    trial: Trial | None = None
-    #: measured sampling times of each device
-    sampled: tuple[SampleTimes, ...] = ()
+    trial: Trial | None = None  #: thread move of the last decision, not measured yet
+    sampled: tuple[SampleTimes, ...] = ()  #: measured sampling times of each device
     #: forbidden thread moves, each with the last decision for which it is forbidden
     tabu_trades: tuple[tuple[ThreadMove, Count], ...] = ()
 

@@ -1,7 +1,4 @@
-"""Dynamic resource management: times of decisions, decisions, and their state in checkpoints.
-
-A decision is a pure function of stage times that are equal in every worker.
-"""
+"""Dynamic resource management: decisions, pure functions of equal stage times, and their state."""
 
 from __future__ import annotations
 
@@ -13,18 +10,9 @@ from typing import Any
 from gnnscale.core import STAGES, Count, StageTimes, brief, decode
 from gnnscale.planner import DevicePlan
 from gnnscale.planner.device_plan import SAMPLED_IN_TURN
-from gnnscale.training.drm import algorithm1, task_times
-from gnnscale.training.drm.balance import (
-    BalanceInput,
-    balance_sampling,
-    balance_thread,
-    propose_work,
-    sample_times,
-    steps_to_see,
-    take_back,
-)
+from gnnscale.training.drm import algorithm1, balance, task_times
 from gnnscale.training.drm.damping import Damping
-from gnnscale.training.drm.move import Move, ThreadMove
+from gnnscale.training.drm.task_times import Move, ThreadMove
 from gnnscale.training.pipeline.slices import MAX_PLANS, Schedule
 
 
@@ -35,8 +23,7 @@ class Decision:
     plan: DevicePlan  #: the next plan; the current plan if no move helps
     damping: Damping  #: memory for the next decision
     move: str | None = None  #: one line with bottleneck and move; None: no move
-    #: the longest task, by the paper's name; None: nothing was measured
-    bottleneck: str | None = None
+    bottleneck: str | None = None  #: longest task, by the paper's name; None: nothing measured
 
 
 def rebalance(
@@ -51,20 +38,17 @@ def rebalance(
     """Make one decision of dynamic resource management (HyScale-GNN, section IV-A).
 
     Algorithm 1 chooses the kind of move. If it chooses ``balance_thread``, seeds move instead if
-    that promises more. The reason is a difference from the paper: there one CPU task serves all
-    devices, here every worker has its own, so a late CPU task may result from the worker's share.
-    Seeds also move if no thread can, for example on two cores, where every task has one. If an
-    accelerator and the host can both sample the accelerator's mini-batches, samples move like
-    seeds.
+    that promises more: in the paper one CPU task serves all devices, here every worker has its own,
+    so a late CPU task may result from the worker's share. Seeds also move if no thread can, for
+    example on two cores, where every task has one. If an accelerator and the host can both sample
+    the accelerator's mini-batches, samples move like seeds.
 
-    ``Damping`` makes the plans converge. A move below the dead band is not made. Seeds go a smaller
-    part of their way after each change of direction. A thread move that did not speed up its
-    receiver, or slowed the step, is reversed and not repeated for a while. A useful thread move is
-    not reversed for a while.
+    ``Damping`` makes the plans converge: it has a dead band, seeds go a smaller part of their way
+    after each change of direction, and a thread move is not reversed for a while. One that did not
+    speed up its receiver, or slowed the step, is reversed and not repeated for a while.
 
     Args:
         stages: stage times of each device, in seconds.
-        damping: memory of the last decision.
         movable: whether seeds may move between devices; threads always may.
         counted: whether the times are of counted work, which the move's line then states.
         sampled: sampling times of each device and of the host for it; None: no device shares
@@ -101,16 +85,17 @@ def _proposals(
 ) -> list[Move]:
     """Return the possible moves, or only the reversal of a thread move that failed."""
     if (failed := damping.failed_trade(tasks)) is not None:
-        return [take_back(plan, failed)]
-    thread = balance_thread(
+        back = failed.reverse  # it saved no time
+        return [Move(plan=back.apply(plan), promise=1.0, trade=back, takes_back=True)]
+    thread = balance.balance_thread(
         plan,
         tasks,
         givers=choice.givers,
         bottleneck=choice.bottleneck,
         tabu_trades=[trade for trade, _ in damping.tabu_trades],
     )
-    work = propose_work(plan, damping) if movable else None
-    sampling = balance_sampling(plan, tasks, damping.sampled, gain=damping.gain)
+    work = balance.propose_work(plan, damping) if movable else None
+    sampling = balance.balance_sampling(plan, tasks, damping.sampled, gain=damping.gain)
     return [move for move in (sampling, thread, work) if move is not None]
 
 
@@ -145,11 +130,9 @@ class RebalancerState:
     """State of resource management after a step; ``RebalancerState()`` at the start of a run."""
 
     applies_from: int = 0  #: first step that runs under the last decided plan
-    #: steps observed since the last decision
-    window: tuple[BalanceInput, ...] = ()
+    window: tuple[balance.BalanceInput, ...] = ()  #: steps observed since the last decision
     damping: Damping = field(default_factory=Damping)  #: memory of the last decision
-    #: decided plans of later steps, each with its first step
-    pending: tuple[tuple[int, DevicePlan], ...] = ()
+    pending: tuple[tuple[int, DevicePlan], ...] = ()  #: later plans, each with its first step
 
     def to_values(self) -> dict[str, Any]:
         """Return plain values; the devices themselves are stored in the options of the run."""
@@ -161,15 +144,10 @@ class RebalancerState:
 
     @classmethod
     def from_values(cls, plan: DevicePlan, values: Any, *, step: int) -> RebalancerState:
-        """Rebuild a state from ``to_values``.
+        """Rebuild a state from ``to_values``; ValueError if they describe no state under ``plan``.
 
-        Args:
-            plan: the plan of ``step``. Its seed limits, which may differ from the limits in
-                ``values``, apply to pending plans.
-            step: the first step to train.
-
-        Raises:
-            ValueError: the values do not describe a state under ``plan``.
+        ``plan`` is the plan of ``step``, the first step to train. Its seed limits, which may differ
+        from the limits in ``values``, apply to pending plans.
         """
         stored = decode(_StateValues, _drop_version_0_2_steps(values), source="drm")
         pending = tuple((first, _plan(plan, entry)) for first, entry in stored.pending)
@@ -211,7 +189,7 @@ class _StateValues:
     """``RebalancerState`` with its plans as plain values."""
 
     applies_from: Count
-    window: tuple[BalanceInput, ...]
+    window: tuple[balance.BalanceInput, ...]
     damping: _DampingValues
     pending: tuple[tuple[Count, Any], ...]
 
@@ -288,20 +266,16 @@ class Rebalancer:
         counted: bool = False,
         state: RebalancerState = _INITIAL_STATE,
     ) -> None:
-        """Start with the plans of ``schedule``.
+        """Start with the plans of ``schedule``, and with ``state`` before ``first_step``.
 
-        Args:
-            first_step: the first step to train.
-            lead_steps: number of steps that are prepared ahead.
-            counted: whether times are of counted work, which are valid from the first step on.
-            state: state of resource management before ``first_step``.
+        Times are of counted work if ``counted``, and then valid from the first step on.
         """
         self._schedule = schedule
         self._lead_steps = lead_steps
         self._counted = counted
         warm_up = 0 if counted else _WARM_UP
         self._applies_from = max(first_step + warm_up, state.applies_from)
-        self._window: list[BalanceInput] = [*state.window]
+        self._window: list[balance.BalanceInput] = [*state.window]
         self._damping = state.damping
 
     def state(self, step: int) -> RebalancerState:
@@ -316,16 +290,16 @@ class Rebalancer:
     def observe(self, step: int, stages: Sequence[StageTimes], *, full: bool) -> str | None:
         """Observe a ``full`` step, and return the line of a move that is made after it, or None."""
         if full and step >= self._applies_from:
-            self._window.append(BalanceInput(step=step, stages=tuple(stages)))
+            self._window.append(balance.BalanceInput(step=step, stages=tuple(stages)))
         plan, move = self._schedule.plan, None
-        if len(self._window) >= steps_to_see(plan, WINDOW):
+        if len(self._window) >= balance.steps_to_see(plan, WINDOW):
             decision = rebalance(
                 plan,
                 medians([observed.stages for observed in self._window]),
                 self._damping,
                 movable=self._schedule.movable,
                 counted=self._counted,
-                sampled=sample_times(plan, self._window),
+                sampled=balance.sample_times(plan, self._window),
             )
             self._window.clear()
             self._damping, move = decision.damping, decision.move

@@ -48,12 +48,9 @@ class WorkerWatch:
     """Thread that logs the worker that its peers wait for, and kills a stalled worker."""
 
     def __init__(self, file: Path, names: Sequence[str], *, limit_s: float | None) -> None:
-        """Prepare to watch the workers.
+        """Prepare to watch the workers, by their ``names`` in the order of ranks.
 
-        Args:
-            file: path of the file to which workers write their heartbeats.
-            names: names of all workers, in the order of ranks.
-            limit_s: seconds without progress after which a worker is killed; None: no limit.
+        Workers write heartbeats to ``file``. One without progress for ``limit_s`` is killed.
         """
         self.verdict: str | None = None  #: why the run ends; None: no worker has stalled
         self.file = file  #: heartbeats of all workers
@@ -124,11 +121,7 @@ def _lost_page_file(heartbeat_file: Path, rank: int) -> Path:
 
 
 def report_lost_page(heartbeat_file: Path, rank: int) -> None:
-    """Make this worker write the name of a shortened mapped file, and end with LOST_PAGE.
-
-    Args:
-        heartbeat_file: the heartbeat file, next to which the name is written.
-    """
+    """Make this worker name a shortened mapped file next to the heartbeats, and end."""
     file = os.open(
         _lost_page_file(heartbeat_file, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
     )

@@ -58,9 +58,8 @@ class Environment:
 def begin(descriptor: int) -> None:
     """Run a worker's task; end as soon as the requesting process ends.
 
-    Args:
-        descriptor: connection to the requesting process, which sends a pickled ``Environment`` and
-            a ``WorkerTask`` pickled by ``serialization.dump``.
+    That process sends over ``descriptor`` a pickled ``Environment`` and a ``WorkerTask`` pickled by
+    ``serialization.dump``.
     """
     # A terminal signals all its processes; the requesting process decides how to react.
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -119,11 +118,7 @@ def serve(control: int, folder: str) -> None:
 
     A request is one byte with four descriptors: the worker's connection, its status pipe, its
     standard output, and its standard error. The server writes the worker's process number to the
-    status pipe, and later its exit code.
-
-    Args:
-        control: descriptor of the socket for requests.
-        folder: directory that is removed at the end.
+    status pipe, and later its exit code. ``folder`` is removed at the end.
     """
     wake, wake_end = os.pipe()
     os.set_blocking(wake_end, False)

@@ -29,8 +29,8 @@ from gnnscale.training.launcher.failure_detection import (
     WorkerWatch,
     lost_page,
 )
+from gnnscale.training.launcher.serialization import CONTINUE, STOP, Failure, WorkerTask
 from gnnscale.training.launcher.worker_handles import WorkerProcess, WorkerServer, start_server
-from gnnscale.training.launcher.worker_task import CONTINUE, STOP, Failure, WorkerTask
 from gnnscale.training.make_artifacts import make_artifacts, share_graph
 from gnnscale.training.planning.drop_cpu import without_cpu
 
@@ -80,18 +80,8 @@ def launch(
     """Train with a worker process for each device of the plan, and return the result.
 
     If CPU workers do not shorten the steps, the run starts again without them. No process is left
-    when this returns or raises.
-
-    Args:
-        config: options of the run.
-        directory: the run directory.
-        observer: receives every step and epoch.
-        options: ``config`` as plain values.
-
-    Raises:
-        ConfigError: as in ``train``.
-        GraphError: the graph store cannot be made.
-        WorkerError: a worker failed, died or stalled; the message names it and the reason.
+    when this returns or raises. ``options`` are ``config`` as plain values. WorkerError if a worker
+    failed, died or stalled; the message names it and the reason.
     """
     result = _launch(_with_sized_caches(config, options), directory, observer, options=options)
     dropped = None
@@ -248,24 +238,18 @@ def _handle_message(
 
 
 def _failure_of_ended(process: WorkerProcess, kills: KillCounts, lost_page: str | None) -> Failure:
-    """Return why a process ended without a result.
-
-    Args:
-        process: the process.
-        kills: kill counts of the system at the start of the run.
-        lost_page: line about a shortened mapped file, as left by the process; None: it left none.
-    """
+    """Return why a process ended without a result; ``lost_page``: line that it left, if any."""
     code = process.exit_code(timeout=1)
     if code == LOST_PAGE and lost_page is not None:
         message = f"process {process.pid} has lost a page of a mapped file: {lost_page}"
-        return Failure(kind="killed", message=message, trace="")
+        return Failure(kind="killed", message=message)
     if code in (OUT_OF_MEMORY, _LOADER_FAILED):
-        return Failure(kind="memory", message=f"out of memory{address_space_reason()}", trace="")
+        return Failure(kind="memory", message=f"out of memory{address_space_reason()}")
     limit = kills.reason()
     killed = "" if limit is None else f", killed by {limit}"
     if process.pid is None:
         message = f"the process that starts workers is gone{killed}"
-        return Failure(kind="killed", message=message, trace="")
+        return Failure(kind="killed", message=message)
     if code is None:
         message = (
             f"ended without a word, and the process that starts workers is gone as well{killed}"
@@ -278,7 +262,7 @@ def _failure_of_ended(process: WorkerProcess, kills: KillCounts, lost_page: str 
         message = f"killed by {name}{_HINTS.get(name, '')}{reason}"
     else:
         message = f"ended without a word, exit status {code}{address_space_reason()}"
-    return Failure(kind="killed", message=f"process {process.pid} {message}", trace="")
+    return Failure(kind="killed", message=f"process {process.pid} {message}")
 
 
 def _worker_error(failed: Sequence[tuple[str, Failure]], directory: Path) -> Exception:

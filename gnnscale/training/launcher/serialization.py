@@ -1,9 +1,9 @@
-"""Pickling of a run's options for its workers, with classes and functions by name.
+"""Data that the launching process and its workers exchange, pickled with classes by name.
 
-Classes of the launching program are in ``__main__``, which a worker does not have. If options name
-such a class, the worker imports the program under another name, as ``multiprocessing`` does, so
-that code below ``if __name__ == "__main__":`` does not run again. A class that an option names as
-``FILE.py:NAME`` or ``MODULE:NAME`` is loaded by this name in the worker.
+If options name a class of the launching program's ``__main__``, the worker imports the program
+under another name, as ``multiprocessing`` does, so that code below ``if __name__ == "__main__":``
+does not run again. A class that an option names as ``FILE.py:NAME`` or ``MODULE:NAME`` is loaded by
+this name.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import io
 import multiprocessing
 import pickle
 from collections.abc import Mapping
+from dataclasses import dataclass
 from multiprocessing import spawn
 from pathlib import Path
 from types import FunctionType
@@ -19,6 +20,9 @@ from typing import Any
 
 from gnnscale.core import ConfigError, brief, preserved_defaults
 from gnnscale.core.config.user_code import load_named, name_for_workers
+from gnnscale.planner.registry import DeviceKind
+from gnnscale.run.artifacts import RunArtifact
+from gnnscale.run.config import RunConfig
 
 _importing = False
 
@@ -37,11 +41,7 @@ def program_data() -> dict[str, Any]:
 
 
 def dump(options: Any) -> bytes:
-    """Pickle ``options``.
-
-    Raises:
-        ConfigError: they contain a class or a function that workers cannot import.
-    """
+    """Pickle ``options``; ConfigError for a class or function that workers cannot import."""
     content = io.BytesIO()
     try:
         _Pickler(content).dump(options)
@@ -52,11 +52,7 @@ def dump(options: Any) -> bytes:
 
 
 def load(content: bytes, program: Mapping[str, Any]) -> Any:
-    """Unpickle ``content`` of ``dump``, in a worker of the process with ``program``.
-
-    Raises:
-        ImportError, AttributeError: a class can be imported only by the process that pickled it.
-    """
+    """Unpickle ``content`` of ``dump``, in a worker of the process with ``program``."""
     unpickler = _Unpickler(io.BytesIO(content))
     unpickler.program = dict(program)
     # Settings of torch by the program's import must not affect the worker.
@@ -65,11 +61,7 @@ def load(content: bytes, program: Mapping[str, Any]) -> Any:
 
 
 def refuse_while_imported() -> None:
-    """Raise if a worker of another run is importing the program.
-
-    Raises:
-        ConfigError: the program starts a run when it is imported.
-    """
+    """Raise ConfigError if the program starts a run while a worker of another run imports it."""
     if _importing:
         raise ConfigError(
             "the program starts a run when workers import it; start the run below "
@@ -122,3 +114,37 @@ def _import(program: dict[str, Any]) -> None:
         spawn.prepare(program)
     finally:
         _importing = False
+
+
+#: Replies of the launching process to a finished epoch.
+STOP, CONTINUE = b"stop", b"continue"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerTask:
+    """Arguments of a worker process."""
+
+    config: RunConfig  #: options of the run
+    directory: Path  #: the run directory
+    options: dict[str, Any]  #: ``config`` as plain values
+    rank: int  #: position of the worker's device in the plan
+    size: int  #: number of workers
+    rendezvous: Path | None  #: file through which workers connect; None: there is one worker
+    heartbeats: Path  #: file of all heartbeats
+    backend: str  #: backend of torch.distributed
+    artifacts: tuple[RunArtifact, ...]  #: artifacts made by the launching process
+    kinds: tuple[DeviceKind, ...]  #: custom device kinds that the launching process has registered
+    profiles_memory: bool = False  #: whether to profile memory instead of training
+    #: whether an observer may end training, so that workers wait for its reply after each epoch
+    may_stop: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Reason why a worker ends early."""
+
+    #: ``user``: the user can fix it, ``peer``: another worker failed, ``memory``: out of memory,
+    #: ``error``: any other error
+    kind: str
+    message: str  #: one line
+    trace: str = ""  #: the traceback

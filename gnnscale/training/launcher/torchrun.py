@@ -1,4 +1,9 @@
-"""Worker of a run in a process of ``torchrun``, on one machine or on several."""
+"""Worker of a run in a process of ``torchrun``, on one machine or on several.
+
+After a failure, the processes agree through torchrun's store on the process that has failed.
+"""
+
+from __future__ import annotations
 
 import ctypes
 import logging
@@ -6,13 +11,16 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import timedelta
 from importlib import metadata
 from socket import gethostname
 from typing import Any
 
-from gnnscale.core import brief
+from torch.distributed import Store
+
+from gnnscale.core import brief, explain, one_line
 from gnnscale.distributed.heartbeat import (
     MAX_CHECK_S,
     STATUS,
@@ -22,13 +30,12 @@ from gnnscale.distributed.heartbeat import (
     publish_heartbeats,
 )
 from gnnscale.distributed.process_group import Group, all_gather_object, hang_up, join_torchrun
-from gnnscale.distributed.sockets import torchrun_client, torchrun_keys
+from gnnscale.distributed.sockets import PeerLostError, torchrun_client, torchrun_keys
 from gnnscale.planner import Device
 from gnnscale.planner.device_spec import process_group_backend
 from gnnscale.run.records import Observer, TrainResult
 from gnnscale.run.runtime_config import RuntimeConfig
 from gnnscale.training.determinism import check_equal_values, fix_instruction_set
-from gnnscale.training.launcher.failure_consensus import FailureConsensus
 from gnnscale.training.train import train
 from gnnscale.training.worker.train_state import TrainState
 
@@ -58,19 +65,11 @@ def train_rank(
 ) -> TrainResult:
     """Train the part of this process, whose rank is its device's position in the plan.
 
-    ``torchrun`` starts the processes, and ends all of them when one fails.
-
-    Args:
-        open_run: opens the run of this process, as one of a group.
-        observer: receives all events, on rank 0.
-        devices: devices of the plan, by rank.
-        options: options of the run as plain values, which must be equal in all processes.
-        job: number of the run in its sweep.
-
-    Raises:
-        ConfigError: as in ``train``; the number of processes differs from the number of devices; or
-            the processes have different options, releases or graphs.
-        PeerLostError: another process has ended or stalled.
+    ``torchrun`` starts the processes, and ends all of them when one fails. ``observer`` receives
+    all events, on rank 0; ``options``, as plain values, must be equal in all processes; ``job`` is
+    the number of the run in its sweep. ConfigError if the processes have different options,
+    releases or graphs, or are more or fewer than the devices; PeerLostError if another has ended or
+    stalled.
     """
     _exit_with_torchrun()
     if runtime.deterministic:
@@ -86,10 +85,7 @@ def train_rank(
 
 
 def _exit_with_torchrun() -> None:
-    """Let the system send SIGTERM when torchrun's process ends, even if it is killed.
-
-    Otherwise other machines would continue with this process, and torchrun could not restart it.
-    """
+    """Let the system send SIGTERM when torchrun's process ends, so that no machine continues."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -105,8 +101,8 @@ def monitoring_peers(
     """Monitor the other processes of torchrun, and publish heartbeats, in a ``with`` block.
 
     When a process stalls, every other process closes its connections, so that its waiting calls
-    raise a ``PeerLostError`` with the reason. When a process ends, the error of its peers names it.
-    torchrun then ends all processes.
+    raise a ``PeerLostError`` with the reason, and torchrun ends all. When a process ends, the error
+    of its peers names it.
     """
     STATUS.verdict = None
     if group.size == 1:
@@ -148,10 +144,7 @@ def _with_machines(group: Group, names: Sequence[str]) -> list[str]:
 
 
 def _end_process(verdict: str) -> None:
-    """Kill this process, which hangs in its own work or in a send that gloo never gives up.
-
-    gloo loses a send whose connection closes while it is being queued (seen with torch 2.13).
-    """
+    """Kill this process, which hangs in its own work or in a send that gloo lost (torch 2.13)."""
     log.error(verdict)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -226,3 +219,141 @@ class _PeerWatch:
         """Whether this is the lowest rank that has not stalled, which logs for all processes."""
         live_ranks = (rank for rank in range(self._size) if rank not in stall.ranks)
         return next(live_ranks, 0) == self._rank
+
+
+#: Answer of a live process.
+_ALIVE = "here"
+
+#: Timeout of the wait for a call: longer than any run.
+_NEVER = timedelta(days=7)
+
+
+class FailureConsensus:
+    """Consensus on the process that has ended, after some connections are closed.
+
+    A process that loses a peer closes its own connections, so its neighbors lose a live process.
+    Therefore it calls all others: each answers from a separate thread, or has left the reason of
+    its end. The first process with a conclusion decides for all.
+    """
+
+    def __init__(self, group: Group, names: Sequence[str], *, job: int) -> None:
+        """Connect to the store, all processes at the same time, as ``job`` of a sweep."""
+        self._rank, self._names = group.rank, names
+        # The store is in torchrun, or in the process of rank 0, and ends with it.
+        self._torchruns = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        self._keeps_store = group.is_rank0 and not self._torchruns
+        self._prefix = f"{torchrun_keys(job)}/roll-call"
+        # Two clients, because an unanswered request blocks all later ones.
+        self._called, self._calling = torchrun_client(), torchrun_client()
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Answer calls within the ``with`` block; name the failed process in a PeerLostError."""
+        # Daemon thread without join, since it may wait forever.
+        threading.Thread(target=self._answer_once, name="roll-call", daemon=True).start()
+        try:
+            yield
+        except PeerLostError as error:
+            hang_up()  # unblocks peers that wait for this process
+            if STATUS.verdict is None:
+                raise PeerLostError(self._name_lost(str(error))) from error
+            self._report_end(STATUS.verdict)
+            raise
+        except BaseException as error:
+            self._report_end(_reason(error))
+            raise
+
+    def _report_end(self, reason: str) -> None:
+        """Store the reason why this process ends."""
+        _in_time(lambda: self._calling.set(self._key(self._rank), reason))
+        if self._keeps_store:
+            hang_up()
+            time.sleep(_STAY_S)
+
+    def _answer_once(self) -> None:
+        with suppress(RuntimeError):
+            self._called.wait([f"{self._prefix}/call"], _NEVER)
+            self._answer_alive(self._called)
+
+    def _answer_alive(self, store: Store) -> None:
+        """Answer that this process is alive, unless its end is stored already."""
+        store.compare_set(self._key(self._rank), "", _ALIVE)
+
+    def _key(self, rank: int) -> str:
+        return f"{self._prefix}/{rank}"
+
+    def _name_lost(self, line: str) -> str:
+        """Return ``line``, a message about lost peers, with the name of the failed process."""
+        reason = line.partition("(")[2].rpartition(")")[0] or line
+        verdicts: list[str] = []
+        if not _in_time(lambda: verdicts.append(self._decide(reason))):
+            if self._torchruns or self._rank == 0:
+                address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+                return f"lost torchrun's store at {address}, and other processes ({reason})"
+            return _lost([self._names[0]], reason)
+        return verdicts[0]
+
+    def _decide(self, reason: str) -> str:
+        """Return the conclusion of the first process that has one; equal in all processes."""
+        key, store = f"{self._prefix}/decided", self._calling
+        self._answer_alive(store)
+        store.set(f"{self._prefix}/call", "")
+        answers: dict[int, str] = {}
+        deadline = time.monotonic() + _ANSWER_S
+        while len(answers) < len(self._names) and _first_ended(answers) is None:
+            if time.monotonic() > deadline:
+                break
+            if store.check([key]):
+                return store.get(key).decode()
+            for rank in range(len(self._names)):
+                if rank not in answers and store.check([self._key(rank)]):
+                    answers[rank] = store.get(self._key(rank)).decode()
+            time.sleep(_LOOK_EVERY_S)
+        decided = store.compare_set(key, "", self._conclusion(answers, reason)).decode()
+        if self._keeps_store:
+            time.sleep(_STAY_S)
+        return decided
+
+    def _conclusion(self, answers: Mapping[int, str], reason: str) -> str:
+        ended = _first_ended(answers)
+        if ended is not None:
+            return f"worker {self._names[ended]} has ended ({answers[ended]})"
+        missing = [name for rank, name in enumerate(self._names) if rank not in answers]
+        return _lost(missing, reason) if missing else f"lost the other processes ({reason})"
+
+
+def _first_ended(answers: Mapping[int, str]) -> int | None:
+    """Return the lowest rank that stored a reason for its end; None: there is none."""
+    return next((rank for rank in sorted(answers) if answers[rank] != _ALIVE), None)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return explain(error) or one_line(f"{type(error).__name__}: {error}")
+
+
+def _lost(names: Sequence[str], reason: str) -> str:
+    return f"lost worker{'s' * (len(names) > 1)} {', '.join(names)} ({reason})"
+
+
+def _in_time(work: Callable[[], object]) -> bool:
+    """Run ``work`` on the store in a thread; False: it failed, or took too long."""
+    over, done = threading.Event(), threading.Event()
+
+    def try_to() -> None:
+        with suppress(RuntimeError):
+            work()
+            done.set()
+        over.set()
+
+    threading.Thread(target=try_to, name="roll-call", daemon=True).start()
+    over.wait(_STORE_S)
+    return done.is_set()
+
+
+#: Seconds to wait for an answer, and for the store.
+_ANSWER_S, _STORE_S = 3.0, 6.0
+
+#: Seconds between checks of the answers, and for which the store stays up for peers.
+_LOOK_EVERY_S, _STAY_S = 0.05, 0.5

@@ -22,13 +22,7 @@ from gnnscale.core.errors import is_out_of_memory
 from gnnscale.distributed.process_group import join
 from gnnscale.distributed.sockets import PeerLostError
 from gnnscale.planner.registry import register_kinds
-from gnnscale.run.records import (
-    DroppedProcessors,
-    EpochRecord,
-    RunObserver,
-    StepRecord,
-    TrainResult,
-)
+from gnnscale.run import records
 from gnnscale.training.build.gpu_cache_size import MemoryLeft
 from gnnscale.training.determinism import fix_instruction_set
 from gnnscale.training.launcher.failure_detection import (
@@ -36,7 +30,7 @@ from gnnscale.training.launcher.failure_detection import (
     report_lost_page,
     writing_heartbeats,
 )
-from gnnscale.training.launcher.worker_task import STOP, Failure, WorkerTask
+from gnnscale.training.launcher.serialization import STOP, Failure, WorkerTask
 from gnnscale.training.planning.drop_cpu import ProcessorsDropped
 from gnnscale.training.setup import open_run
 from gnnscale.training.train import profile_memory, train
@@ -60,23 +54,20 @@ class Messages:
             self._connection.send_bytes(message)
 
 
-class _Forwarder(RunObserver):
-    """Observer that sends every event to the launching process.
-
-    If ``may_stop`` is set, the launching process replies to each epoch.
-    """
+class _Forwarder(records.RunObserver):
+    """Observer that sends events to the launching process, which may reply to epochs."""
 
     def __init__(self, messages: Messages, replies: SimpleQueue[bytes], *, may_stop: bool) -> None:
         self._messages = messages
         self._replies = replies
         self.may_stop = may_stop
-        self._steps: list[StepRecord] = []
+        self._steps: list[records.StepRecord] = []
         self._sent = 0.0
 
-    def started(self, run: TrainResult) -> None:
+    def started(self, run: records.TrainResult) -> None:
         self._send("started", run)
 
-    def stepped(self, record: StepRecord) -> None:
+    def stepped(self, record: records.StepRecord) -> None:
         self._steps.append(record)
         if record.seconds - self._sent >= _MESSAGE_INTERVAL_S or record.seconds < self._sent:
             self._flush()
@@ -88,7 +79,7 @@ class _Forwarder(RunObserver):
     def trained(self) -> None:
         self._send("trained")
 
-    def finished_epoch(self, record: EpochRecord) -> None:
+    def finished_epoch(self, record: records.EpochRecord) -> None:
         self._send("finished_epoch", record)
         if self.may_stop:
             self.stop_requested = self._replies.get() == STOP
@@ -118,12 +109,8 @@ def work(task: WorkerTask, connection: Connection, replies: SimpleQueue[bytes]) 
     """Train one device's part, report through ``connection``, and end the process.
 
     Messages are pairs of an event's name and its content: the methods of an observer (from rank 0),
-    ``log``, and finally ``done`` with the result or ``failed`` with a Failure.
-
-    Args:
-        task: arguments of the worker.
-        connection: connection to the launching process.
-        replies: replies to finished epochs: whether training ends.
+    ``log``, and finally ``done`` with the result or ``failed`` with a Failure. ``replies`` to
+    finished epochs tell whether training ends.
     """
     _end_without_memory()
     messages = Messages(connection)
@@ -149,7 +136,7 @@ def work(task: WorkerTask, connection: Connection, replies: SimpleQueue[bytes]) 
 
 def _train(
     task: WorkerTask, messages: Messages, replies: SimpleQueue[bytes]
-) -> TrainResult | DroppedProcessors | MemoryLeft | None:
+) -> records.TrainResult | records.DroppedProcessors | MemoryLeft | None:
     """Train with the other workers, or profile memory; return the result on rank 0."""
     with join(task.rank, task.size, task.rendezvous, backend=task.backend) as group:
         run = open_run(
@@ -160,7 +147,7 @@ def _train(
             task.artifacts,
             may_drop_cpu=not task.profiles_memory,
         )
-        result: TrainResult | DroppedProcessors | MemoryLeft
+        result: records.TrainResult | records.DroppedProcessors | MemoryLeft
         if task.profiles_memory:
             result = profile_memory(run, group)
         else:
@@ -182,11 +169,7 @@ def report_error(error: BaseException, messages: Messages) -> int:
 
 
 def _end_without_memory() -> None:
-    """End the process when a thread dies of a MemoryError; its peers would wait forever.
-
-    A new thread may not get its first Python frame. Therefore a running thread handles the
-    exceptions, and native code passes them to it.
-    """
+    """End the process when a thread dies of a MemoryError, handled by a thread that has a frame."""
     thrown: SimpleQueue[Any] = SimpleQueue()
     sys.unraisablehook = threading.excepthook = thrown.put
 

@@ -1,7 +1,4 @@
-"""Server of worker processes as the launching process uses it, and handles of workers.
-
-This module imports quickly, so that a command can start the server first.
-"""
+"""Server of worker processes as the launching process uses it; quick to import, to start early."""
 
 from __future__ import annotations
 
@@ -37,10 +34,8 @@ class WorkerServer:
 
     def __init__(self, folder: Path) -> None:
         """Start the process, which removes ``folder`` at its end, and return immediately."""
-        #: files of runs; removed with the server, however it ends
-        self.folder = folder
-        #: number of requested workers; the first waits for the import of torch
-        self.num_started = 0
+        self.folder = folder  #: files of runs; removed with the server, however it ends
+        self.num_started = 0  #: number of requested workers; the first waits for torch
         self._owner = os.getpid()
         self._control, server_end = socket.socketpair()
         with server_end, _blocking_terminal_signals():
@@ -56,10 +51,7 @@ class WorkerServer:
         return self.is_ours and self._process.poll() is None
 
     def start_worker(self) -> WorkerProcess:
-        """Request a worker, which may take until torch is imported.
-
-        If the server has ended, the connection of the worker is closed.
-        """
+        """Request a worker, which waits for the import of torch; closed if the server has ended."""
         # Imported late, so that the server starts first.
         from multiprocessing.connection import Pipe
 
@@ -89,12 +81,7 @@ class WorkerProcess:
     """Handle of a worker process."""
 
     def __init__(self, connection: Connection, status: int) -> None:
-        """Wrap a worker that a server starts.
-
-        Args:
-            connection: connection to the worker.
-            status: descriptor of a pipe with the process number and the exit code.
-        """
+        """Wrap a worker, whose ``status`` pipe has the process number and the exit code."""
         self.connection = connection  #: connection to the worker, closed when the process ends
         self._status = status
         self._numbers: list[int] = []
@@ -106,13 +93,7 @@ class WorkerProcess:
         return self._numbers[0] if self._numbers else None
 
     def exit_code(self, timeout: float | None = None) -> int | None:
-        """Wait for the exit code, which is negative for a signal.
-
-        None: the process still runs, or the server that reports its end is gone.
-
-        Args:
-            timeout: seconds to wait; None: no limit.
-        """
+        """Wait for the exit code, negative for a signal; None: it runs, or the server is gone."""
         self._read(2, timeout=timeout)
         return self._numbers[1] if len(self._numbers) > 1 else None
 
@@ -128,10 +109,7 @@ class WorkerProcess:
         os.close(self._status)
 
     def _hang_up(self) -> None:
-        """Close the sending direction, which ends the process, and wait for its side to close.
-
-        This works without a process number, which is unknown if the server is gone.
-        """
+        """Close the sending direction, which ends even a worker without a known number."""
         with socket.socket(fileno=os.dup(self.connection.fileno())) as line, suppress(OSError):
             line.shutdown(socket.SHUT_WR)
         with suppress(EOFError, OSError):
@@ -182,11 +160,7 @@ _TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)
 
 @contextmanager
 def _blocking_terminal_signals() -> Iterator[None]:
-    """Block SIGINT and SIGHUP in the ``with`` block, and for good in processes started there.
-
-    A terminal sends them to a new process as well, which might end before it ignores them. The
-    process that started it decides how to react.
-    """
+    """Block terminal signals in the ``with`` block, and for good in processes started there."""
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _TERMINAL_SIGNALS)
     try:
         yield

@@ -1,9 +1,9 @@
 """Model whose first layer is split by feature columns (P3, Gandhi and Iyer, OSDI 2021).
 
-Device r has the columns C_r of the features and of W¹. It multiplies its feature columns of every
-device's mini-batch with its weights. The device that owns a mini-batch adds the partial products of
-all devices, and sends the gradient of the sum to all devices, which compute the gradients of their
-weights (section 3.2, push-pull parallelism). All other layers are trained data-parallel.
+Device r has the columns C_r of the features and of W¹, and multiplies them for every device's
+mini-batch. The device that owns a mini-batch adds the partial products, and sends the gradient of
+the sum to all devices, which compute the gradients of their weights (section 3.2, push-pull
+parallelism). All other layers are trained data-parallel.
 """
 
 from __future__ import annotations
@@ -32,28 +32,24 @@ class PartialSumExchange(Protocol):
     def reduce_products(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Return the sum over all devices of the products for this device's mini-batch."""
-        ...
+        """Return the sum over all devices of the products for this device's mini-batch.
+
+        ``parts`` are aggregated rows of each device's mini-batch over this device's columns, whose
+        products ``multiply`` returns, ``[num_dst, f^1]`` float32.
+        """
 
     def all_gather_gradients(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
-        """Return the gradients of all devices' sums, by rank.
+        """Return the gradients of all devices' sums by rank, of which each has ``rows`` rows.
 
-        Args:
-            mine: ``[num_dst, f^1]`` float32 gradient of this device's sum.
-            rows: number of rows of each device's sum.
+        ``mine`` is the ``[num_dst, f^1]`` float32 gradient of this device's sum.
         """
-        ...
 
     def pop_waited_s(self) -> float:
         """Return the seconds of waiting for other devices since the last call."""
-        ...
 
 
 class HostPartialSumExchange:
-    """Exchange of partial products and gradients in host memory, by the training thread.
-
-    Sending overlaps with computing: the product for one device is sent while the next is computed.
-    """
+    """Exchange in host memory, by the training thread; sending overlaps with computing."""
 
     def __init__(self, group: Group) -> None:
         """Exchange over ``group``, whose connections are used for nothing else."""
@@ -72,12 +68,7 @@ class HostPartialSumExchange:
     def reduce_products(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Return the sum over all devices of the products for this device's mini-batch.
-
-        Args:
-            parts: aggregated rows of each device's mini-batch over this device's columns.
-            multiply: returns the product of such rows, ``[num_dst, f^1]`` float32.
-        """
+        """Return the sum over all devices of the products for this device's mini-batch."""
         group, rank = self.group, self.group.rank
         sent = []
         for peer in self._peers():
@@ -176,10 +167,7 @@ class SplitLayer(LinearAggregationLayer):
 
 
 class SplitGNN(GNN):
-    """Model with this device's columns of the first layer's weights.
-
-    All other parameters are the parameters of the full model, not copies.
-    """
+    """Model with this device's columns of the first layer's weights, and all other parameters."""
 
     def __init__(self, full: GNN, columns: tuple[int, int], exchange: PartialSumExchange) -> None:
         """Split ``full`` by the columns ``(first, last + 1)``, and sum products by ``exchange``."""
@@ -227,15 +215,10 @@ class SplitGNN(GNN):
 
 
 def column_slice(weight: torch.Tensor, columns: tuple[int, int], width: int) -> torch.Tensor:
-    """Return a copy of the columns of W¹ that belong to some columns of the features.
+    """Return a copy of the columns of W¹ that belong to columns ``(first, last + 1)`` of features.
 
-    Args:
-        weight: ``[f^1, n · width]``. n = 2 for GraphSAGE, which reads a vertex's own row and the
-            aggregated row; n = 1 otherwise.
-        columns: ``(first, last + 1)`` of the features.
-
-    Returns:
-        ``[f^1, n · (last + 1 - first)]``.
+    ``weight`` is ``[f^1, n · width]``. n = 2 for GraphSAGE, which reads a vertex's own row and the
+    aggregated row; n = 1 otherwise.
     """
     first, end = columns
     groups = weight.reshape(len(weight), -1, width)

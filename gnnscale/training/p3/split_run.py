@@ -40,11 +40,7 @@ class InputBlock:
 
 
 def pack(batch: MiniBatch) -> torch.Tensor:
-    """Return the input block of ``batch`` as one int32 tensor.
-
-    A 64-bit vertex id takes two numbers. The tensor has in-degrees instead of offsets, since an
-    in-degree is below 2^31.
-    """
+    """Return the input block of ``batch`` as one int32 tensor, with in-degrees for offsets."""
     block = batch.blocks[0]
     optional = [getattr(block, name) for name in _OPTIONAL]
     sizes = [block.num_dst, block.num_src, block.num_edges]
@@ -78,8 +74,7 @@ class InputBlockExchange:
     """All-to-all exchange of the devices' input blocks, ahead of propagation (P3, section 3.2).
 
     Aggregation uses no weights. So blocks are exchanged, and columns read and aggregated, while
-    earlier mini-batches are still training. Only the products with the weights wait for earlier
-    mini-batches (see ``split_model``).
+    earlier mini-batches are still training; only products with the weights wait for them.
     """
 
     def __init__(self, group: Group, model: SplitGNN, loader: FeatureLoader) -> None:
@@ -127,10 +122,7 @@ class InputBlockExchange:
 
 
 class SplitWeights:
-    """Gathering of the full W¹ from the devices' columns, and its distribution to them.
-
-    A checkpoint thus contains the full model, whatever the number of devices.
-    """
+    """Gathering of the full W¹ from the devices' columns for checkpoints, and its distribution."""
 
     def __init__(
         self,
@@ -140,14 +132,9 @@ class SplitWeights:
         columns: Sequence[tuple[int, int]],
         group: Group,
     ) -> None:
-        """Prepare to gather the weights of ``split``.
+        """Prepare to gather the weights of ``split``; all workers call ``join`` at the same time.
 
-        Args:
-            full: the full model.
-            split: the trained model; except for W¹ it has the parameters of ``full``.
-            optimizer: updates the parameters of ``split``.
-            columns: ``(first, last + 1)`` of the feature columns of each device.
-            group: the workers, which all call ``join`` at the same time.
+        ``columns`` are ``(first, last + 1)`` of the feature columns of each device.
         """
         self._full = full
         self._split = split
@@ -203,12 +190,7 @@ class SplitRun:
     """Split model, feature columns and exchange of a worker, in a run with P3."""
 
     def __init__(self, full: GNN, columns: Sequence[tuple[int, int]], group: Group) -> None:
-        """Split ``full`` among the workers of ``group``, which all call this at the same time.
-
-        Args:
-            full: the full model.
-            columns: ``(first, last + 1)`` of the feature columns of each device.
-        """
+        """Split ``full`` by columns ``(first, last + 1)`` of each device; all workers call this."""
         self._full = full
         self._columns = columns
         self._group = group

@@ -35,9 +35,9 @@ class DeviceDrivenStep:
     """Training step that the device executes from sampling to update.
 
     The host starts each step, and reads its outcome up to four steps late. It waits for the device
-    in three cases: it is four steps ahead, a checkpoint is due, or the epoch ends. Several workers
-    read the outcome of a step after they have started equally many steps. If a mini-batch exceeded
-    the capacity of one device, all devices therefore repeat the same steps.
+    if it is four steps ahead, a checkpoint is due, or the epoch ends. Several workers read the
+    outcome of a step after they have started equally many steps: if a mini-batch exceeded the
+    capacity of one device, all devices therefore repeat the same steps.
     """
 
     def __init__(
@@ -56,10 +56,8 @@ class DeviceDrivenStep:
         Args:
             model: the host's model, to which the device's weights are copied.
             optimizer: the host's optimizer, from which each step's learning rate is read.
-            group: the workers of all devices.
             work: counts the device's work for resource management. None: it uses measured times.
             accumulate: mini-batches of an update; the last update of an epoch may have fewer.
-            steps_per_epoch: mini-batches of an epoch.
         """
         self._model = model
         self._batch_norms = batch_norm_layers(model)
@@ -89,12 +87,7 @@ class DeviceDrivenStep:
         self._pending.append((batch, pending))
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> Iterator[Finished]:
-        """Yield the steps whose outcomes have arrived; before a checkpoint, wait for all of them.
-
-        Args:
-            batch: the slice of the step that was started last.
-            checkpoint: whether a checkpoint is due after this step.
-        """
+        """Yield the steps whose outcomes have arrived; wait for all of them before a checkpoint."""
         ends_epoch = (batch.step + 1) % self._steps_per_epoch == 0
         is_single = self._group.size == 1
         self._checkpoint_due |= checkpoint
@@ -142,9 +135,8 @@ class DeviceDrivenStep:
         work = self._work
         counted = None if work is None else work.stage_times(batch.plan, outcome.size)
         if self._group.size == 1:
-            counted_times = None if counted is None else (counted,)
             return batch, StepTotals.of_single_device(
-                outcome, batch.stages, counted_times, checkpoint=self._checkpoint_due
+                outcome, batch.stages, counted, checkpoint=self._checkpoint_due
             )
         with activity("sync"):
             totals = self._control.all_reduce(

@@ -27,10 +27,8 @@ class BatchSlice:
     plan: DevicePlan  #: plan that applies to this step
     counts: tuple[int, ...]  #: seeds of each device in this step
     seeds: IntArray  #: this worker's seeds, possibly none
-    #: whether the host samples this slice for a device that also samples
-    host_samples: bool = False
-    #: sample by the host, until it is transferred
-    on_host: MiniBatch | None = None
+    host_samples: bool = False  #: whether the host samples it for a device that samples
+    on_host: MiniBatch | None = None  #: sample by the host, until it is transferred
     batch: Sample | None = None
     inputs: Inputs | None = None
     device_batch: DeviceBatch | None = None
@@ -54,10 +52,9 @@ class Schedule:
     """Schedule that yields a worker's slices in the order of steps, over all epochs.
 
     The seed order determines the seeds of each step; resource management may change their split
-    between devices during the run. A step is yielded after its plan is committed.
-
-    With plan A at the start, ``lead_steps=2`` and ``commit_plan(5, B)`` after step 0, steps 0 and 1
-    use A, steps 2 to 4 use B, and step 5 waits.
+    between devices during the run. A step is yielded after its plan is committed. With plan A at
+    the start, ``lead_steps=2`` and ``commit_plan(5, B)`` after step 0, steps 0 and 1 use A, steps 2
+    to 4 use B, and step 5 waits.
     """
 
     def __init__(
@@ -71,12 +68,9 @@ class Schedule:
         lead_steps: int | None,
         pending: Sequence[tuple[int, DevicePlan]] = (),
     ) -> None:
-        """Start with ``plan``.
+        """Start with ``plan`` from ``first_step`` on, which is counted over all epochs from 0.
 
         Args:
-            plan: applies from ``first_step`` on.
-            rank: the worker's position in the plan.
-            first_step: the first step to yield, counted over all epochs from 0.
             lead_steps: steps yielded before the first ``commit_plan``; None: the plan never
                 changes.
             pending: plans that a checkpoint has committed for later steps, each with its first

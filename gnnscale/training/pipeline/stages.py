@@ -16,11 +16,7 @@ from gnnscale.training.pipeline.slices import BatchSlice
 
 
 class Stages:
-    """Stages of a slice before propagation: sample, load, exchange, transfer.
-
-    A slice without seeds skips all stages. If devices exchange rows, it becomes an empty mini-batch
-    instead, since every device takes part in the exchange.
-    """
+    """Stages of a slice before propagation; without seeds they are skipped, or only exchange."""
 
     def __init__(self, backend: Backend, exchange: Exchange | None = None) -> None:
         """Run on ``backend``, and exchange rows through ``exchange``."""
@@ -81,12 +77,7 @@ class Stages:
         self._ended = True
 
     def transfer(self, batch: BatchSlice) -> None:
-        """Copy topology and features to the device.
-
-        Raises:
-            DeviceMemoryError: they exceed the memory that slices in flight leave; the slice is
-                unchanged.
-        """
+        """Copy topology and features to the device; without memory, the slice is unchanged."""
         if self._ended or batch.batch is None or batch.inputs is None:
             return
         if self._backend.device.on_host:
@@ -144,12 +135,10 @@ def build_pipeline(
     A mini-batch that exceeds the free device memory waits until earlier mini-batches are trained.
 
     Args:
-        source: slices in the order of steps.
         prefetch: one of ``PREFETCH``, or ``BY_DEVICE`` for no stage at all. ``two_stage`` loads and
             transfers in separate groups: while a batch propagates, the next one is on the link, and
             the one after it is being loaded (figure 7). Without a link there is no group for
             transfers.
-        has_link: whether a link connects the device, so that data is transferred.
         limit: maximum number of batches in flight.
         draws_ahead: whether ``source`` samples ahead for the cache of a device with device-driven
             steps, which takes a thread.

@@ -25,52 +25,33 @@ Finished: TypeAlias = tuple[BatchSlice, StepTotals]
 class WorkerStep(Protocol):
     """Interface of a training step after the stages that run ahead."""
 
-    #: Rows that each layer's statistics counted since the last ``combine_statistics``.
-    rows: Counter[int]
+    rows: Counter[int]  #: rows counted in each layer's statistics since they were combined
 
     def propagate(self, batch: BatchSlice) -> None:
         """Start to compute the gradients of the slice; the device may finish later."""
-        ...
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> Iterable[Finished]:
-        """Sum the gradients of all workers.
+        """Sum the gradients of all workers, and return the steps that are done.
 
-        Args:
-            batch: this worker's slice.
-            checkpoint: whether rank 0 requests a checkpoint after the step; all workers learn it
-                here.
-
-        Returns:
-            The steps that are done. Outcomes may be some steps late, except at a checkpoint and at
-            the end of an epoch.
+        Outcomes may be some steps late, except at a checkpoint and at the end of an epoch. All
+        workers learn here whether rank 0 requests a ``checkpoint`` after the step.
         """
-        ...
 
     def update_weights(self, batch: BatchSlice) -> None:
         """Apply the gradients to the weights, if the mini-batch is the last of an update."""
-        ...
 
     def updates_after(self, step: int) -> bool:
         """Whether weights are updated after ``step``, counted over all epochs from 0."""
-        ...
 
     def combine_statistics(self) -> None:
         """Combine running statistics of all devices, weighted by ``rows``."""
-        ...
 
     def copy_state(self) -> None:
         """Copy the state that the device has trained to the host's model."""
-        ...
 
 
 def last_of_updates(step: int, num_batches: int, steps_per_epoch: int) -> bool:
-    """Whether ``step`` is the last of its update.
-
-    Args:
-        step: number of the step over all epochs, from 0.
-        num_batches: mini-batches of an update.
-        steps_per_epoch: mini-batches of an epoch; an update never spans two epochs.
-    """
+    """Whether ``step``, from 0 over all epochs, ends an update of at most ``num_batches``."""
     position = step % steps_per_epoch + 1
     return position % num_batches == 0 or position == steps_per_epoch
 
@@ -79,18 +60,11 @@ class GradientAccumulator:
     """Sum of the gradients of an update's mini-batches, after the all-reduce of each.
 
     Each mini-batch is weighted by its seeds, so that the result is the gradient of the mean loss
-    over all seeds of the update. The columns of W¹ that only this device has (P3) are accumulated
-    too.
+    over all seeds of the update, also for columns of W¹ that only this device has (P3).
     """
 
     def __init__(self, model: nn.Module, num_batches: int, steps_per_epoch: int) -> None:
-        """Accumulate for ``model``.
-
-        Args:
-            model: the model that this device trains.
-            num_batches: mini-batches of an update.
-            steps_per_epoch: mini-batches of an epoch; an update never spans two epochs.
-        """
+        """Accumulate ``num_batches`` mini-batches an update, or fewer at the end of an epoch."""
         self._parameters = list(model.parameters())
         self._num_batches = num_batches
         self._steps_per_epoch = steps_per_epoch
@@ -104,9 +78,8 @@ class GradientAccumulator:
     def complete(self, batch: BatchSlice) -> bool:
         """Add the gradients in ``parameter.grad``, which are means over the seeds of ``batch``.
 
-        Returns:
-            Whether ``batch`` is the last of its update. If so, ``parameter.grad`` has the update's
-            gradients, and the sum restarts.
+        If ``batch`` is the last of its update, return True: ``parameter.grad`` then has the
+        update's gradients, and the sum restarts.
         """
         if self._num_batches == 1:
             return True
@@ -140,15 +113,12 @@ class TrainStep:
         accumulate: int = 1,
         steps_per_epoch: int = 1,
     ) -> None:
-        """Train ``model`` on ``backend``.
+        """Train ``model``, in host memory, on ``backend``.
 
         Args:
-            model: the model that this device trains, in host memory.
-            optimizer: updates the weights of ``model``.
             clip_norm: global L2 norm that gradients are scaled down to; None: no clipping.
             work: counts the device's work for resource management. None: it uses measured times.
             accumulate: mini-batches of an update; the last update of an epoch may have fewer.
-            steps_per_epoch: mini-batches of an epoch.
         """
         self._model = model
         self._batch_norms = batch_norm_layers(model)

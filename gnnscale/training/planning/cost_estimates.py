@@ -13,7 +13,6 @@ from gnnscale.distributed.process_group import Group
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, TrainableModel
 from gnnscale.nn import base as trainable
-from gnnscale.nn.conv.linear import GraphLayer
 from gnnscale.nn.losses import LossConfig
 from gnnscale.planner import Device, DevicePlan, device_plan, planner
 from gnnscale.planner.calibration.cached_rates import this_machine
@@ -81,12 +80,7 @@ def device_workloads(
     effects: Sequence[CacheEffect],
     graph: Graph,
 ) -> list[Workload]:
-    """Return the workload of each device.
-
-    Args:
-        effects: memory and hit rates of each device's cache.
-        graph: the graph, which a device may hold in its own memory.
-    """
+    """Return the workload of each device, by the ``effects`` of its cache or resident ``graph``."""
     workload = replace(
         workload,
         preaggregated=options.preaggregated,
@@ -122,12 +116,7 @@ _STEPS, _BUDGET_S = 3, 0.5
 
 
 class PlanModel:
-    """Performance model of one run (section V), which proposes plans and predicts step times.
-
-    Attributes:
-        options: options that fix parts of the plan.
-        devices: the trainers, in the order of ranks.
-    """
+    """Performance model of one run (section V), which proposes plans and predicts step times."""
 
     def __init__(
         self,
@@ -142,18 +131,15 @@ class PlanModel:
         effects: Sequence[CacheEffect],
         source: SourceEffect | None = None,
     ) -> None:
-        """Measure the workload of mini-batches.
+        """Measure the workload of mini-batches; ConfigError if a device cannot hold its seeds.
 
-        Rates are from ``gnnscale doctor calibrate=true``, or else from a quick estimate. With
-        ``runtime.deterministic`` they are nominal.
+        Rates are from ``gnnscale doctor calibrate=true``, or else from a quick estimate; nominal
+        with ``runtime.deterministic``.
 
         Args:
             group: the workers, possibly on several machines of the same kind.
             effects: memory and hit rates of each device's cache.
             source: cost of rows outside host memory. None: all rows are in memory.
-
-        Raises:
-            ConfigError: a device cannot hold the seeds that the order assigns to it.
         """
         self.devices = tuple(devices)
         self.options = options
@@ -211,11 +197,7 @@ class PlanModel:
         return correct(plan, self._workloads, self._platform, stages, step_s)
 
     def within_limits(self, plan: DevicePlan) -> DevicePlan:
-        """Return a saved plan with the current seed limits and prefetch depths of the devices.
-
-        Raises:
-            ConfigError: a device cannot hold its part any more.
-        """
+        """Return a saved plan with current seed limits and prefetch depths; else ConfigError."""
         limits = planner.seed_limits(
             self.devices,
             self._workloads,
@@ -230,19 +212,20 @@ class PlanModel:
     def step_bytes(self, plan: DevicePlan) -> StepBytes | None:
         """Return the bytes that a step of ``plan`` moves with data parallelism and with P3.
 
-        None: there is one device, the first layer cannot be split (see ``StepBytes``), or its rows
-        are preaggregated.
+        None: there is one device, or the first layer is preaggregated or cannot be split.
         """
         first = self._first
         preaggregated = self.options.preaggregated
         if preaggregated or first is None or not first.splits_columns or len(self.devices) < 2:
             return None
         pairs = zip(self._workloads, plan.split, strict=True)
+        # Weights without biases, which P3 splits as W¹.
+        num_first_weights = sum(p.numel() for p in first.parameters() if p.dim() > 1)
         return step_bytes(
             [workload.size(num_seeds) for workload, num_seeds in pairs],
             widths=self._workloads[0].widths,
             feature_bytes=self._workloads[0].feature_bytes,
-            num_first_weights=_num_weights(first),
+            num_first_weights=num_first_weights,
             id_bytes=self._id_bytes,
         )
 
@@ -292,8 +275,8 @@ def with_measured_step(
 ) -> Workload:
     """Return ``workload`` with the ratio of measured to predicted time of a step.
 
-    A slice of one device's size is propagated forward and backward a few times. Weights and random
-    state are restored. Profiling corrects the remaining error.
+    A slice of one device's size is propagated forward and backward a few times, after which weights
+    and random state are restored. Profiling corrects the remaining error.
     """
     assert workload.counted is not None
     count = max(1, options.batch_size // num_devices)
@@ -317,8 +300,3 @@ def with_measured_step(
     expected = host.propagate(workload, BatchSize.of(batch), active, active)
     factor = min(seconds[1:]) / expected
     return replace(workload, counted=replace(workload.counted, host_factor=factor))
-
-
-def _num_weights(layer: GraphLayer) -> int:
-    """Return the number of elements of a layer's weights without biases, which P3 splits as W¹."""
-    return sum(p.numel() for p in layer.parameters() if p.dim() > 1)

@@ -1,8 +1,7 @@
 """Dropping of CPU workers that do not shorten the steps of an accelerator.
 
-An accelerator with device-driven steps never waits if it trains without other workers. Next to a
-CPU worker it waits for the sum of gradients in every step; on a fast accelerator this wait exceeds
-the gain.
+Next to a CPU worker, an accelerator with device-driven steps waits for the sum of gradients in
+every step; on a fast accelerator this wait exceeds the gain.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ class ProcessorsDropped(Exception):  # noqa: N818  no error: the run continues
 
 
 def accelerator_position(devices: Sequence[Device]) -> int | None:
-    """Return the position of the accelerator that could train without the CPU workers.
-
-    None: there is no single accelerator with device-driven steps.
-    """
+    """Return the position of the only accelerator, if it could train without the CPU workers."""
     accelerators = [i for i, device in enumerate(devices) if not device.on_host]
     if len(accelerators) != 1 or len(devices) == 1 or not owns_steps([devices[accelerators[0]]]):
         return None

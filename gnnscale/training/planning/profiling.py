@@ -73,13 +73,8 @@ def profile_plan(
 ) -> PlanProfile:
     """Train for half a second or a few steps, measure the times, and restore the weights.
 
-    Every worker calls this at the same time, and all of them stop after the same step.
-
-    Args:
-        order: the seeds of every step, with full mini-batches among them.
-        rank: the worker's position in the plan.
-        model: the model that this device trains.
-        step: propagation and update, with an optimizer that is discarded.
+    Every worker calls this at the same time, and all of them stop after an equal number of steps.
+    ``order`` has full mini-batches; the optimizer of ``step`` is discarded.
     """
     share, measured = plan.shares[rank], _ProfiledSteps(plan)
     backend.set_threads(share.threads)

@@ -48,23 +48,14 @@ class PlanSearch:
     after three profiles; the fastest plan is chosen. Nothing is profiled if the run is short, has a
     single possible plan, or reads rows from disk, since its memory fills during training.
 
-    Attributes:
-        plan: the current proposal, and finally the choice.
-        predicted: prediction of ``plan`` by the model, with all corrections so far.
+    ``plan`` is the current proposal, and finally the choice; ``predicted`` is the prediction of it
+    by the model, with all corrections so far.
     """
 
     def __init__(
-        self,
-        model: PlanModel,
-        order: SeedOrder,
-        saved_plan: Sequence[dict[str, Any]] | None,
+        self, model: PlanModel, order: SeedOrder, saved_plan: Sequence[dict[str, Any]] | None
     ) -> None:
-        """Propose a plan, which is the choice if ``runtime.deterministic`` is set.
-
-        Args:
-            saved_plan: the plan of a resumed run, as plain values, which is the choice; None:
-                search.
-        """
+        """Propose a plan; of a deterministic run, or a saved plan, it is the choice."""
         options = model.options
         self._model = model
         self._num_steps = options.epochs * order.steps_per_epoch
@@ -74,7 +65,8 @@ class PlanSearch:
         else:
             self.plan = model.within_limits(DevicePlan.from_values(model.devices, saved_plan))
             self.predicted = self._model.predict(self.plan)
-        nothing_to_choose = saved_plan is not None or self._has_one_plan or options.deterministic
+        has_one_plan = len(model.devices) == 1 and options.prefetch != "auto"
+        nothing_to_choose = saved_plan is not None or has_one_plan or options.deterministic
         nothing_to_choose = nothing_to_choose or not model.is_steady
         # Predictions are of full mini-batches, so without one there is nothing to compare.
         is_full = len(next(iter(order.epoch(0))).seeds) == options.batch_size
@@ -124,11 +116,6 @@ class PlanSearch:
         self.predicted = self._model.predict(self.plan, best.correction)
         self.converged = True
 
-    @property
-    def _has_one_plan(self) -> bool:
-        """Whether the options allow a single plan: one device and fixed prefetching."""
-        return len(self._model.devices) == 1 and self._model.options.prefetch != "auto"
-
     def _num_worthwhile(self) -> int:
         """Return how many profiles a run of this length justifies."""
         step_s = self.predicted.step_s
@@ -136,11 +123,7 @@ class PlanSearch:
         return min(_MAX_PROFILES, int(_MAX_FRACTION * self._num_steps * step_s / profile_s))
 
     def _worthwhile_ratio(self, plan: DevicePlan) -> float:
-        """Return the fraction of the fastest step below which a prediction justifies profiling.
-
-        Resource management corrects a wrong choice between several devices, but not for a single
-        device.
-        """
+        """Return the fraction of the fastest step below which a prediction justifies profiling."""
         if len(self._model.devices) > 1:
             return _WORTHWHILE
         prefetches = {profiled.plan.shares[0].prefetch for profiled in self._profiled}
@@ -153,14 +136,7 @@ def agree_on_plan(
     group: Group,
     profile: Callable[[DevicePlan], PlanProfile],
 ) -> DevicePlan:
-    """Profile the proposals of ``search`` until it has converged, and return its choice.
-
-    Every worker calls this at the same time.
-
-    Args:
-        search: the search, on rank 0; None on other ranks.
-        profile: profiles a plan on this worker's device.
-    """
+    """Profile the proposals of ``search``, on rank 0, until it has converged, in every worker."""
     while True:
         proposal = search and (search.plan.to_values(), search.converged)
         values, converged = group.broadcast_object(proposal)

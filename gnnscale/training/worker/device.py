@@ -1,19 +1,26 @@
-"""A worker's device: its backend, caches, stages and training step."""
+"""A worker's device: its backend with inputs, its caches, stages and training step."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import cast
 
 import torch
 
 from gnnscale.backend import (
     Backend,
+    BackendInputs,
+    CacheInputs,
     DeviceDrivenBackend,
+    DeviceStepInputs,
     InferenceCapable,
 )
+from gnnscale.backend import feature_loading as loading
+from gnnscale.core import Array
 from gnnscale.core.gpu import GpuMeter
 from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
 from gnnscale.features import FeatureStore
@@ -21,17 +28,19 @@ from gnnscale.features.multilevel import MultiLevelStore
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.store import TieredReader
 from gnnscale.nn import TrainableModel
+from gnnscale.nn.optim import OptimizerConfig
 from gnnscale.planner import Device
+from gnnscale.planner.device_plan import apportion
 from gnnscale.planner.device_spec import owns_steps
+from gnnscale.sampling import SeedOrder, StepSeeds
 from gnnscale.training.build.cache import OpenedCache
 from gnnscale.training.build.replan import CacheReplanner
-from gnnscale.training.build.tiered_features import (
-    OpenedTier,
-)
+from gnnscale.training.build.tiered_features import OpenedTier
 from gnnscale.training.gradient_sync import Synchronizer
 from gnnscale.training.pipeline.device_step import DeviceDrivenStep
 from gnnscale.training.pipeline.stages import Stages
 from gnnscale.training.pipeline.step import TrainStep, WorkerStep
+from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +53,9 @@ class WorkerDevice:
     group: Group  #: the workers
     store: FeatureStore  #: features at the host, without any cache
     cache: OpenedCache | None  #: cache of this worker's device; None: no cache
-    #: prefetches rows from disk or from other machines. None: all rows are in memory.
-    tier: OpenedTier | None
+    tier: OpenedTier | None  #: reads rows out of memory; None: all are in memory
     rows: ShardedStore | None  #: rows sharded over the machines. None: each machine has all rows.
-    #: plans the caches again during the run; None: nothing is cached
-    replanner: CacheReplanner | None
+    replanner: CacheReplanner | None  #: plans the caches again during the run
     backend: Backend  #: the device
     stages: Stages  #: sample, load, exchange and transfer a slice
     synchronizer: Synchronizer  #: sums gradients over all workers
@@ -82,24 +89,121 @@ class WorkerDevice:
     def rank0_reads(self) -> AbstractContextManager[None]:
         """Let rank 0 read ``store`` within the ``with`` block; every worker enters the block.
 
-        If rows are sharded over machines, the other workers first serve rank 0's reads, and then
-        enter their block.
+        If rows are sharded over machines, the other workers first serve rank 0's reads.
         """
         return nullcontext() if self.rows is None else self.rows.rank0_reads()
 
     def profiling_step(
         self, model: TrainableModel, optimizer: torch.optim.Optimizer, *, solo: bool = False
     ) -> WorkerStep:
-        """Return the training step of a profiling run, whose ``optimizer`` is discarded.
-
-        Args:
-            model: the model that this device trains.
-            optimizer: updates ``model`` during profiling.
-            solo: whether this device alone trains, with device-driven steps.
-        """
+        """Return the step of a profiling run, of this device alone if ``solo``."""
         if solo or owns_steps(self.devices):
             group = SINGLE_PROCESS if solo else self.group
             return DeviceDrivenStep(
                 model, cast(DeviceDrivenBackend, self.backend), optimizer, group
             )
         return TrainStep(model, self.backend, self.synchronizer, optimizer)
+
+
+#: Steps whose slices show a device the size of mini-batches.
+_PROFILED_STEPS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceDriven:
+    """Workers whose devices drive their own steps, and the options of their updates."""
+
+    group: Group  #: the workers; a group of one trains without other workers
+    optimizer: OptimizerConfig
+    clip_norm: float | None  #: maximum norm of the gradients; None: no clipping
+    split: Sequence[int] | None  #: seeds of each device; None: equal shares
+    over_gloo: bool  #: whether gradients pass through gloo
+
+
+def backend_inputs(
+    data: TrainInputs,
+    learning: ModelState,
+    loader: loading.FeatureLoader,
+    cache: OpenedCache | None,
+    device_driven: DeviceDriven | None,
+    *,
+    batch_size: int,
+) -> BackendInputs:
+    """Return the inputs of the backend of this worker.
+
+    ``loader`` loads features at the host; ``cache`` is of this device, if any; ``device_driven`` is
+    None for host-driven steps; ``batch_size`` is summed over the devices.
+    """
+    task = data.task
+    step_inputs = None
+    if device_driven is not None:
+        step_inputs = _device_step_inputs(data, learning, device_driven)
+        batch_size = _max_seeds(data.order, batch_size, device_driven)
+    graph = task.graph
+    if step_inputs is not None and step_inputs.columns is not None:
+        assert data.columns is not None
+        first, end = data.columns[step_inputs.columns.rank]
+        graph = replace(graph, features=graph.features[:, first:end])
+    parts = BackendInputs(
+        graph=graph,
+        model=learning.trained,
+        objective=task.objective,
+        sampler=data.open_sampler(),
+        sampling=data.sampling,
+        seed=data.seed,
+        batch_size=batch_size,
+        loader=loader,
+        step_inputs=step_inputs,
+    )
+    if cache is None:
+        return parts
+    cache_inputs = CacheInputs(
+        num_bytes=cache.num_bytes,
+        lists=cache.lists,
+        counters=cache.counters,
+        kept=cache.clique,
+        replay=cache.replay,
+    )
+    return replace(parts, cache=cache_inputs)
+
+
+def _device_step_inputs(
+    data: TrainInputs, learning: ModelState, device_driven: DeviceDriven
+) -> DeviceStepInputs:
+    """Return the inputs that the device needs for device-driven steps."""
+    group = device_driven.group
+    first_steps = islice(data.order.epoch(0), _PROFILED_STEPS)
+    # NCCL connects GPUs separately. With gloo, gradients are summed while outcomes are exchanged.
+    summing = group.new_group() if device_driven.over_gloo else group
+    is_split = learning.split is not None
+    return DeviceStepInputs(
+        build_optimizer=device_driven.optimizer.build,
+        host_optimizer=learning.optimizer,
+        clip_norm=device_driven.clip_norm,
+        first_slices=tuple(_slice(step, device_driven) for step in first_steps),
+        # Sums inside a step must not pass through host memory.
+        sum=None if group.size == 1 else replace(summing, sums=None).sum,
+        columns=summing if is_split else None,
+    )
+
+
+def _counts(step: StepSeeds, device_driven: DeviceDriven) -> Sequence[int]:
+    """Return each device's number of seeds of a step."""
+    split = step.counts or device_driven.split or [1] * device_driven.group.size
+    return apportion(split, len(step.seeds))
+
+
+def _slice(step: StepSeeds, device_driven: DeviceDriven) -> Array:
+    """Return this device's seeds of a step."""
+    counts, rank = _counts(step, device_driven), device_driven.group.rank
+    first = sum(counts[:rank])
+    return step.seeds[first : first + counts[rank]]
+
+
+def _max_seeds(order: SeedOrder, batch_size: int, device_driven: DeviceDriven) -> int:
+    """Return the largest number of seeds of this device's slices."""
+    rank = device_driven.group.rank
+    if order.movable:
+        split = device_driven.split or [1] * device_driven.group.size
+        return max(apportion(split, batch_size)[rank], 1)
+    return max(1, *(_counts(step, device_driven)[rank] for step in order.epoch(0)))

@@ -23,7 +23,7 @@ CONCURRENT_STEPS = 8
 def sample_concurrently(
     slices: Iterator[BatchSlice], stages: Stages, *, count: int
 ) -> Iterator[BatchSlice]:
-    """Yield ``slices`` with their samples, of which ``count`` are drawn at the same time."""
+    """Yield ``slices`` with their samples, ``count`` of which are drawn concurrently."""
     waiting: deque[tuple[BatchSlice, Future[None]]] = deque()
     with ThreadPoolExecutor(count, "gnnscale-sample") as threads:
         for batch in slices:
@@ -49,12 +49,8 @@ def look_ahead(
 ) -> Iterator[BatchSlice]:
     """Yield sampled ``slices``, each after the ``window`` slices that follow it are sampled.
 
-    Args:
-        slices: slices in the order of steps.
-        window: number of slices sampled ahead of the yielded slice.
-        expect: receives the input vertices of each slice, in the order of steps; None for a slice
-            without seeds.
-        end: called after the last slice is sampled.
+    ``expect`` receives the input vertices of each slice, in the order of steps, or None for a slice
+    without seeds; ``end`` is called after the last slice is sampled.
     """
 
     def sample(batch: BatchSlice) -> None:
@@ -67,10 +63,7 @@ def look_ahead(
 def draw_ahead(
     slices: Iterator[BatchSlice], sampler: Sampler, replay: LookAheadReplay
 ) -> Iterator[BatchSlice]:
-    """Yield ``slices`` of a device that samples itself, with a host replay of its dynamic cache.
-
-    The host samples the same mini-batches ahead, and thus knows the rows that enter the cache.
-    """
+    """Yield ``slices`` of a sampling device, each sampled ahead at the host for its cache."""
 
     def sample(batch: BatchSlice) -> None:
         has_seeds = len(batch.seeds) > 0

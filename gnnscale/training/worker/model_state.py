@@ -60,10 +60,7 @@ class TrainInputs:
 
     @property
     def columns(self) -> Sequence[tuple[int, int]] | None:
-        """Feature columns ``[first, end)`` of each device under P3.
-
-        None: every device has all columns.
-        """
+        """Feature columns ``[first, end)`` of each device under P3; None: every device has all."""
         return None if self.partition is None else self.partition.parts.columns
 
 
@@ -75,10 +72,8 @@ class ModelState:
     trained: TrainableModel  #: model that this device trains: ``model``, or a part (P3)
     optimizer: torch.optim.Optimizer  #: updates the weights of ``trained``
     optimizer_options: OptimizerConfig  #: builds further optimizers
-    #: this worker's part of a split first layer (P3). None: devices train the full model.
-    split: SplitRun | None = None
-    #: gathers ``model`` from the devices' parts (P3); None otherwise
-    weights: SplitWeights | None = None
+    split: SplitRun | None = None  #: this worker's part of a split first layer (P3)
+    weights: SplitWeights | None = None  #: gathers ``model`` from the devices' parts (P3)
 
     @classmethod
     def build(
@@ -89,11 +84,7 @@ class ModelState:
         data: TrainInputs,
         group: Group,
     ) -> ModelState:
-        """Build the model, whose initial weights the run's seed determines, and its optimizer.
-
-        Args:
-            features: options of the feature rows, which the model may learn.
-        """
+        """Build the model, by the run's seed and with learned ``features``, and its optimizer."""
         if group.is_rank0 and isinstance(options, CustomModel):
             sizes = {"num_features": data.graph.num_features, "num_classes": data.graph.num_classes}
             options.warn_unless_built_again(**sizes)
@@ -104,25 +95,20 @@ class ModelState:
             table = torch.from_numpy(data.graph.features)
             row_optimizer = ROW_OPTIMIZERS[features.optimizer]
             model.vertex_rows = LearnedEmbedding(table, row_optimizer, rate_factor=factor)
-        if data.columns is None or group.size == 1:
-            optimizer = optimizer_options.build(model)
-            return cls(
-                model=model,
-                trained=model,
-                optimizer=optimizer,
-                optimizer_options=optimizer_options,
-            )
-        assert isinstance(model, GNN)
-        split = SplitRun(model, data.columns, group)
-        optimizer = optimizer_options.build(split.model)
-        weights = split.weights(optimizer)
+        trained: TrainableModel = model
+        split: SplitRun | None = None
+        if data.columns is not None and group.size > 1:
+            assert isinstance(model, GNN)
+            split = SplitRun(model, data.columns, group)
+            trained = split.model
+        optimizer = optimizer_options.build(trained)
         return cls(
             model=model,
-            trained=split.model,
+            trained=trained,
             optimizer=optimizer,
             optimizer_options=optimizer_options,
             split=split,
-            weights=weights,
+            weights=None if split is None else split.weights(optimizer),
         )
 
     def join(self) -> None:

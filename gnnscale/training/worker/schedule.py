@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any
 
 from gnnscale.core import Pipeline
-from gnnscale.distributed.process_group import Group, all_gather_object
-from gnnscale.features.sharded.store import ShardedStore
+from gnnscale.distributed.process_group import all_gather_object
 from gnnscale.partition.nvlink import links_between
 from gnnscale.planner import BY_DEVICE, DevicePlan
 from gnnscale.run.records import NetworkStats, RunLayout
@@ -40,22 +39,17 @@ def plan_layout(
     data: TrainInputs,
     learning: ModelState,
     device: WorkerDevice,
-    group: Group,
     saved_plan: list[dict[str, Any]] | None,
 ) -> RunLayout:
     """Let rank 0 search for a plan, which all workers profile, or use the plan of a checkpoint.
 
-    Args:
-        saved_plan: the plan of a resumed run, as plain values; None: search for a plan.
-
-    Raises:
-        ConfigError: a device cannot hold its part.
-        ProcessorsDropped: the CPU workers do not shorten the steps.
+    ``saved_plan`` has plain values. ConfigError if a device cannot hold its part, ProcessorsDropped
+    if the CPU workers do not shorten the steps.
     """
-    start = time.perf_counter()
+    start, group = time.perf_counter(), device.group
     search = None
     if group.is_rank0:
-        search = _open_search(options, data, learning, device, group, saved_plan)
+        search = _open_search(options, data, learning, device, saved_plan)
     profile = partial(_profile, data, learning, device)
     plan = agree_on_plan(search, device.devices, group, partial(profile, rank=group.rank))
     if device.solo_position is not None:
@@ -65,9 +59,16 @@ def plan_layout(
             cores=options.num_threads,
         )
         step_s = group.broadcast_object(None if search is None else search.profiled_s)
-        _drop_cpu(device, group, step_s, partial(profile, solo_plan, rank=0, solo=True))
+        _drop_cpu(device, step_s, partial(profile, solo_plan, rank=0, solo=True))
     if search is None:
         return RunLayout(plan=plan)
+    network, rows = None, device.rows
+    if rows is not None:
+        network = NetworkStats(
+            num_machines=rows.num_machines,
+            row_bytes=rows.row_bytes,
+            id_bytes=data.graph.indices.itemsize,
+        )
     layout = RunLayout(
         plan=plan,
         predicted=search.predictions,
@@ -76,8 +77,8 @@ def plan_layout(
         partition=None if data.partition is None else data.partition.figures,
         cache=None if data.caches is None else data.caches.figures,
         uncached=data.uncached,
-        nvlink=_nvlink(device, group),
-        network=None if device.rows is None else _network(device.rows, data),
+        nvlink=_nvlink(device),
+        network=network,
     )
     _report_bytes(layout, learning)
     _report_depths(plan, options)
@@ -89,7 +90,6 @@ def _open_search(
     data: TrainInputs,
     learning: ModelState,
     device: WorkerDevice,
-    group: Group,
     saved_plan: list[dict[str, Any]] | None,
 ) -> PlanSearch:
     source = None
@@ -99,7 +99,7 @@ def _open_search(
         options,
         data.graph,
         learning.model,
-        group,
+        device.group,
         data.order,
         sampling=data.sampling,
         devices=device.devices,
@@ -131,40 +131,22 @@ def _profile(
     )
 
 
-def _network(rows: ShardedStore, data: TrainInputs) -> NetworkStats:
-    return NetworkStats(
-        num_machines=rows.num_machines,
-        row_bytes=rows.row_bytes,
-        id_bytes=data.graph.indices.itemsize,
-    )
-
-
-def _nvlink(device: WorkerDevice, group: Group) -> tuple[tuple[int, ...], ...] | None:
+def _nvlink(device: WorkerDevice) -> tuple[tuple[int, ...], ...] | None:
     """Return the NVLinks between the GPUs of a run on one machine, as the driver reports them."""
     gpus = [member.gpu for member in device.devices if member.gpu is not None]
-    return links_between(gpus) if gpus and group.local_size == group.size else None
+    is_one_machine = device.group.local_size == device.group.size
+    return links_between(gpus) if gpus and is_one_machine else None
 
 
 def _drop_cpu(
-    device: WorkerDevice,
-    group: Group,
-    step_with_s: float | None,
-    profile: Callable[[], PlanProfile],
+    device: WorkerDevice, step_with_s: float | None, profile: Callable[[], PlanProfile]
 ) -> None:
-    """Profile the accelerator without the CPU workers, and drop them if that is no slower.
-
-    Args:
-        step_with_s: seconds of a step under the chosen plan; None: nothing was profiled.
-        profile: profiles the accelerator without the CPU workers.
-
-    Raises:
-        ProcessorsDropped: in every worker.
-    """
+    """Profile the accelerator without the CPU workers, and drop them if that is no slower."""
     position = device.solo_position
     if step_with_s is None or position is None:
         return
-    step_s = profile().step_s if group.rank == position else None
-    step_without_s = all_gather_object(step_s, group)[position]
+    step_s = profile().step_s if device.group.rank == position else None
+    step_without_s = all_gather_object(step_s, device.group)[position]
     dropped = compare(
         device.devices, position, step_with_s=step_with_s, step_without_s=step_without_s
     )
@@ -201,7 +183,6 @@ class BatchSchedule:
     """Schedule of the slices of one worker, and the resource management that sizes them."""
 
     device: WorkerDevice  #: the worker's device
-    group: Group  #: the workers
     slices: Schedule  #: slices and plans in the order of steps
     pipeline: Pipeline[BatchSlice]  #: stages that prepare slices ahead of training
     rebalancer: Rebalancer | None  #: dynamic resource management; None: the plan is fixed
@@ -212,25 +193,19 @@ class BatchSchedule:
         options: PlanOptions,
         data: TrainInputs,
         device: WorkerDevice,
-        group: Group,
         plan: DevicePlan,
         *,
         first_step: int,
         management: RebalancerState,
     ) -> BatchSchedule:
-        """Start the stages at ``first_step`` under ``plan``.
-
-        Args:
-            first_step: the first step to train, counted over all epochs from 0.
-            management: state of resource management in the checkpoint, or an initial one.
-        """
-        share, depth = plan.shares[group.rank], options.prefetch_depth
-        lead_steps = _lead_steps(options, data, device, group, plan)
+        """Start the stages at ``first_step``, counted over all epochs from 0, under ``plan``."""
+        rank, depth = device.group.rank, options.prefetch_depth
+        share, lead_steps = plan.shares[rank], _lead_steps(options, data, device, plan)
         managed = manages(options, plan)
         slices = Schedule(
             data.order,
             plan,
-            rank=group.rank,
+            rank=rank,
             epochs=options.epochs,
             first_step=first_step,
             lead_steps=lead_steps if managed else None,
@@ -255,18 +230,17 @@ class BatchSchedule:
             limit=depth if share.depth is None else min(depth, share.depth),
             shares_sampling=managed and shares_sampling(share),
         )
-        group.barrier()
-        return cls(
-            device=device, group=group, slices=slices, pipeline=pipeline, rebalancer=rebalancer
-        )
+        device.group.barrier()
+        return cls(device=device, slices=slices, pipeline=pipeline, rebalancer=rebalancer)
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals, *, full: bool) -> str | None:
         """Return the decision after a step; ``full``: its mini-batch had all seeds."""
         if self.rebalancer is None:
             return None
         decision = self.rebalancer.observe(batch.step, totals.managed, full=full)
-        threads = self.slices.plan_of(batch.step + 1).shares[self.group.rank].threads
-        if threads != batch.plan.shares[self.group.rank].threads:
+        rank = self.device.group.rank
+        threads = self.slices.plan_of(batch.step + 1).shares[rank].threads
+        if threads != batch.plan.shares[rank].threads:
             self.device.backend.set_threads(threads)
         return decision
 
@@ -277,10 +251,10 @@ class BatchSchedule:
     def paused(self) -> AbstractContextManager[None]:
         """Start no stage of later steps within the ``with`` block, which no epoch's time includes.
 
-        The stages continue if workers exchange rows or share a buffer of rows: a paused stage would
-        block another worker, whose epoch time would include the wait.
+        The stages continue if workers exchange rows or share a buffer of rows, whose other users a
+        paused stage would block.
         """
-        shares_pool = self.device.tier is not None and self.group.local_size > 1
+        shares_pool = self.device.tier is not None and self.device.group.local_size > 1
         exchanges = self.device.stages.exchanges or self.device.rows is not None
         return nullcontext() if exchanges or shares_pool else self.pipeline.paused()
 
@@ -289,8 +263,9 @@ class BatchSchedule:
         if not self.device.stages.exchanges:
             return
         self.device.stages.end()
-        positions = self.group.gather(json.dumps(self.slices.hold()).encode())
-        self.slices.end_at(self.group.broadcast_object(max(map(json.loads, positions), default=0)))
+        group = self.device.group
+        positions = group.gather(json.dumps(self.slices.hold()).encode())
+        self.slices.end_at(group.broadcast_object(max(map(json.loads, positions), default=0)))
         for _ in self.pipeline:
             pass
 
@@ -312,12 +287,12 @@ def manages(options: PlanOptions, plan: DevicePlan) -> bool:
 
 
 def _lead_steps(
-    options: PlanOptions, data: TrainInputs, device: WorkerDevice, group: Group, plan: DevicePlan
+    options: PlanOptions, data: TrainInputs, device: WorkerDevice, plan: DevicePlan
 ) -> int:
     """Return the number of steps that are prepared ahead, equal in every process."""
     steps = (options.prefetch_depth + 1 if runs_ahead(plan) else 1) + max_late(plan)
     if device.prefetcher is not None:
-        steps += max(group.largest([device.prefetcher.lead]))
+        steps += max(device.group.largest([device.prefetcher.lead]))
     else:
         steps += max_window(data.caches)
     return steps if data.graph.lists is None else steps + CONCURRENT_STEPS - 1

@@ -30,12 +30,10 @@ class Progress:
     """Progress of a run: finished epochs and steps, metrics and best weights."""
 
     steps_per_epoch: int  #: steps of an epoch
-    #: steps done over all epochs; with the seed it determines samples and dropout
-    steps_done: int = 0
+    steps_done: int = 0  #: over all epochs; determines samples and dropout
     #: first validation metric of each finished epoch; None: the epoch was not validated
     metrics: list[float | None] = field(default_factory=list)
-    #: records of the finished epochs, on rank 0
-    history: History = field(default_factory=History)
+    history: History = field(default_factory=History)  #: records of the finished epochs, on rank 0
     #: record of an epoch that is trained but not yet finished, on rank 0; None otherwise
     unvalidated: records.EpochRecord | None = None
     #: the model's state after the best epoch, on rank 0
@@ -60,8 +58,7 @@ class TrainState:
 
     model_name: str  #: the model's name in reports
     epochs: int  #: epochs of the run
-    #: validations without a better metric after which the run stops; None: it never does
-    patience: int | None
+    patience: int | None  #: validations without a better metric before the end
     options: PlanOptions  #: options of the device plan and of its changes
     group: Group  #: the workers of the run
     data: TrainInputs  #: graph, task, partition and cache plan
@@ -94,10 +91,7 @@ class TrainState:
         """Whether a checkpoint is due after ``step``; False on ranks other than 0, which decides.
 
         ``step`` must update the weights, because a checkpoint has no gradients. The last step of an
-        epoch has a separate decision.
-
-        Raises:
-            OSError: the last checkpoint could not be written.
+        epoch has a separate decision. OSError if the last checkpoint could not be written.
         """
         if not self.group.is_rank0:
             return False
@@ -123,12 +117,8 @@ class TrainState:
     @property
     def may_end_early(self) -> bool:
         """Whether any epoch may become the last; equal on every rank."""
-        return self.may_stop or self.follows_metrics
-
-    @property
-    def follows_metrics(self) -> bool:
-        """Whether validation metrics decide how the run continues; equal on every rank."""
-        return self.patience is not None or self.learning.optimizer_options.follows_metrics
+        follows_metrics = self.learning.optimizer_options.follows_metrics
+        return self.may_stop or self.patience is not None or follows_metrics
 
     @property
     def learning_rate(self) -> float:

@@ -13,13 +13,14 @@ namespace gnnscale {
 // Assigns every vertex to a cluster, `labels` [num_vertices], numbered from 0; returns the number
 // of clusters. Label propagation (Meyerhenke, Sanders and Schulz, SEA 2014): one after the other,
 // vertices of low degree first, each vertex joins the cluster to which it has most edges,
-// `num_rounds` times. No cluster of several vertices weighs more than `most` [num_weights].
+// `num_rounds` times. No cluster of several vertices weighs more than `max_weights` [num_weights].
 // Vertices that remain single are then merged with single vertices that have most edges to the same
 // cluster, or no edges at all. With `owner` [num_vertices], clusters do not cross parts; null: no
 // parts.
 template <typename Vertex>
-int64_t find_clusters(const WeightedGraph<Vertex>& graph, const int64_t* most, int64_t num_rounds,
-                      const int32_t* owner, int32_t* labels, const Poll& poll = {});
+int64_t find_clusters(const WeightedGraph<Vertex>& graph, const int64_t* max_weights,
+                      int64_t num_rounds, const int32_t* owner, int32_t* labels,
+                      const Poll& poll = {});
 
 // Graph of clusters: parallel edges are merged and their weights added, vertices' weights are
 // added, and edges inside a cluster are dropped. Each edge of a weight below `threshold` is kept

@@ -14,9 +14,9 @@ namespace gnnscale {
 class EdgeChunks {
  public:
   EdgeChunks(const int64_t* indptr, int64_t num_dst, int64_t edges_per_chunk)
-      : indptr_(indptr), num_dst_(num_dst), every_(edges_per_chunk) {}
+      : indptr_(indptr), num_dst_(num_dst), edges_per_chunk_(edges_per_chunk) {}
 
-  int64_t size() const { return (cost_before(num_dst_) + every_ - 1) / every_; }
+  int64_t size() const { return (cost_before(num_dst_) + edges_per_chunk_ - 1) / edges_per_chunk_; }
 
   // Returns the first destination of a chunk, and the end of its destinations.
   std::pair<int64_t, int64_t> operator[](int64_t chunk) const {
@@ -31,13 +31,13 @@ class EdgeChunks {
     int64_t low = 0, high = num_dst_;
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
-      cost_before(middle) < chunk* every_ ? low = middle + 1 : high = middle;
+      cost_before(middle) < chunk* edges_per_chunk_ ? low = middle + 1 : high = middle;
     }
     return low;
   }
 
   const int64_t* indptr_;
-  int64_t num_dst_, every_;
+  int64_t num_dst_, edges_per_chunk_;
 };
 
 }  // namespace gnnscale

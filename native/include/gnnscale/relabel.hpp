@@ -77,12 +77,12 @@ class DenseTable {
   // Claims the vertex of an edge, from any thread. Returns its slot for later look-ups; a dense
   // table has no slots and returns 0.
   int32_t claim(const Claims<Vertex>& claims, int64_t position) {
-    const uint32_t base = claims.numbering.base, mine = claims.stamp(position);
+    const uint32_t base = claims.numbering.base, claim_stamp = claims.stamp(position);
     const std::atomic_ref<uint32_t> entry(stamps_.data()[claims.picked[position]]);
-    uint32_t held = entry.load(std::memory_order_relaxed);
+    uint32_t current = entry.load(std::memory_order_relaxed);
     // Unsigned: stamps below the base compare as larger than all stamps of the batch.
-    while (held - base > mine - base &&
-           !entry.compare_exchange_weak(held, mine, std::memory_order_relaxed)) {
+    while (current - base > claim_stamp - base &&
+           !entry.compare_exchange_weak(current, claim_stamp, std::memory_order_relaxed)) {
     }
     return 0;
   }
@@ -141,15 +141,15 @@ class HashTable {
   }
 
   int32_t claim(const Claims<Vertex>& claims, int64_t position) {
-    const uint32_t base = claims.numbering.base, mine = claims.stamp(position);
+    const uint32_t base = claims.numbering.base, claim_stamp = claims.stamp(position);
     const Vertex vertex = claims.picked[position];
     for (int64_t slot = home(vertex);; slot = (slot + 1) & mask_) {
       const std::atomic_ref<uint64_t> entry(entries_.data()[slot]);
-      uint64_t held = entry.load(std::memory_order_acquire);
-      while (stamp_of(held) < base || is_of(claims, held, vertex)) {
-        if (stamp_of(held) - base <= mine - base ||
-            entry.compare_exchange_weak(held, entry_of(mine, vertex), std::memory_order_acq_rel,
-                                        std::memory_order_acquire)) {
+      uint64_t current = entry.load(std::memory_order_acquire);
+      while (stamp_of(current) < base || is_of(claims, current, vertex)) {
+        if (stamp_of(current) - base <= claim_stamp - base ||
+            entry.compare_exchange_weak(current, entry_of(claim_stamp, vertex),
+                                        std::memory_order_acq_rel, std::memory_order_acquire)) {
           return static_cast<int32_t>(slot);
         }
       }
@@ -205,15 +205,15 @@ class RelabelMap {
 
   // Reserves capacity for `num_more` inserts or claims. `vertices` are those with ids.
   void reserve(int64_t num_more, Vertex* vertices) {
-    const int64_t most = size() + num_more;
+    const int64_t max_size = size() + num_more;
     // Ids and edges number at most kMaxLocal each, so one clearing is enough.
-    const bool is_last = most > std::numeric_limits<uint32_t>::max() - int64_t{numbering_.base};
+    const bool is_last = max_size > std::numeric_limits<uint32_t>::max() - int64_t{numbering_.base};
     if (is_last) {
       visit([](auto& table) { table.clear(); });
       numbering_ = {1, static_cast<uint32_t>(1 + size())};
       end_ = numbering_.next;
     }
-    if (grow(std::min(most, num_vertices_)) || is_last) {
+    if (grow(std::min(max_size, num_vertices_)) || is_last) {
       visit([&](auto& table) { put_all(table, vertices); });
     }
   }

@@ -13,9 +13,9 @@
 namespace gnnscale {
 
 // Edges claim their picked vertices by position; the smallest position, the first appearance, wins.
-// Each chunk counts its winning claims, a prefix sum over the chunks gives the chunk's first new id,
-// and every edge finds the id of its vertex by the winning position. Each step requires that the
-// previous one has finished on all chunks.
+// Each chunk counts its winning claims, a prefix sum over the chunks gives the chunk's first new
+// id, and every edge finds the id of its vertex by the winning position. Each step requires that
+// the previous one has finished on all chunks.
 template <typename Vertex>
 class RelabelAtOnce {
  public:
@@ -106,8 +106,8 @@ class RelabelAtOnce {
     uint16_t *ranks = ranks_.data(), *winners = winners_.data() + first;
     uint32_t num_new = 0;
     for (int64_t edge = first; edge < last; ++edge) {
-      const int64_t ahead = std::min(edge + kDistance, last - 1);
-      table.prefetch_slot(picked[ahead], local[ahead]);
+      const int64_t later_edge = std::min(edge + kDistance, last - 1);
+      table.prefetch_slot(picked[later_edge], local[later_edge]);
       const int32_t slot = local[edge];
       const uint32_t id = table.stamp(picked[edge], slot) - numbering.base;
       const uint32_t holder = id - num_known;

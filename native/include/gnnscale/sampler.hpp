@@ -287,7 +287,7 @@ class SamplerPool {
   // Calls `use(sampler)` with exclusive use of a sampler.
   template <typename Use>
   auto with_sampler(Use&& use) {
-    std::unique_ptr<Sampler<Vertex>> sampler = take();
+    std::unique_ptr<Sampler<Vertex>> sampler = take_idle();
     auto result = use(*sampler);
     std::lock_guard lock(idle_samplers_mutex());
     idle_.push_back(std::move(sampler));
@@ -295,7 +295,7 @@ class SamplerPool {
   }
 
  private:
-  std::unique_ptr<Sampler<Vertex>> take() {
+  std::unique_ptr<Sampler<Vertex>> take_idle() {
     {
       std::lock_guard lock(idle_samplers_mutex());
       if (!idle_.empty()) {

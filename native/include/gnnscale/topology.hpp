@@ -22,10 +22,10 @@ struct Topology {
   };
   List list(Vertex v) const;
 
-  // Returns the neighbor at `place`, which is below num_edges. Throws TopologyError if the neighbor
+  // Returns the neighbor at `index`, which is below num_edges. Throws TopologyError if the neighbor
   // is no vertex.
-  Vertex neighbor(int64_t place) const {
-    const Vertex u = indices[place];
+  Vertex neighbor(int64_t index) const {
+    const Vertex u = indices[index];
     if (u < 0 || u >= num_vertices) [[unlikely]]
       refuse(u);
     return u;

@@ -83,8 +83,8 @@ constexpr int part_at(uint64_t random, int num_parts) {
 // weight fills. The block's largest weight has kMaxParts parts.
 constexpr bool keeps_last(uint64_t random, float weight, float largest, int num_parts) {
   const double filled = static_cast<double>(weight) * kMaxParts / static_cast<double>(largest);
-  const double place = (static_cast<double>(random & kSlotMask) + 0.5) * 0x1.0p-32;
-  return place < filled - (num_parts - 1);
+  const double uniform = (static_cast<double>(random & kSlotMask) + 0.5) * 0x1.0p-32;
+  return uniform < filled - (num_parts - 1);
 }
 
 // Returns the random number that follows one with a rejected part.
@@ -111,15 +111,15 @@ struct WeightedList {
 
   // Returns the slot of the draw's block after aliasing.
   constexpr int64_t aliased_at(uint64_t random) const {
-    const int64_t own = slot_at(random), last = num_blocks() - 1;
+    const int64_t own_slot = slot_at(random), last = num_blocks() - 1;
     // The random number's remainder within the slot.
-    const uint64_t place = random * static_cast<uint64_t>(last + 1) >> kSlotBits;
-    const uint64_t alias = slots[own].alias;
+    const uint64_t remainder = random * static_cast<uint64_t>(last + 1) >> kSlotBits;
+    const uint64_t alias = slots[own_slot].alias;
     const auto named = static_cast<int64_t>((alias & ~kSlotFilled) >> kSlotBits);
     const int64_t other = named < last ? named : last;
     // The comparison is unpredictable: no branch.
-    const int64_t is_other = -static_cast<int64_t>(!(place < (alias & kSlotMask)));
-    return own ^ ((own ^ other) & is_other);
+    const int64_t is_other = -static_cast<int64_t>(!(remainder < (alias & kSlotMask)));
+    return own_slot ^ ((own_slot ^ other) & is_other);
   }
 
   // Returns the edge that a draw selects in the slot's block; -1 if weights are infinite or have
@@ -131,12 +131,12 @@ struct WeightedList {
     if (num_parts == 0) return -1;
     GNNSCALE_UNROLLED_ONCE
     for (int i = 0; i < kMaxTries; ++i, random = next_random(random)) {
-      int left = part_at(random, num_parts), lane = 0;
+      int part = part_at(random, num_parts), lane = 0;
       GNNSCALE_UNROLLED_ONCE
-      while (left >= parts[lane] && lane < kWeightBlock - 1) left -= parts[lane++];
+      while (part >= parts[lane] && lane < kWeightBlock - 1) part -= parts[lane++];
       const int64_t edge = first + lane;
       if (edge < begin || edge >= end) return -1;
-      const bool is_last = left + 1 == parts[lane];
+      const bool is_last = part + 1 == parts[lane];
       if (!is_last || keeps_last(random, weights[edge], slots[slot].largest, parts[lane]))
         return edge;
     }
@@ -228,18 +228,18 @@ class SlotFiller {
     for (int64_t small = i; small <= i;) {
       while (large_ < size_ && (is_filled(large_) || share_of(large_) < 1)) ++large_;
       if (large_ == size_) return fill(small, 1, small);  // equals the average up to rounding
-      const double share = share_of(small), left = share_of(large_) - (1 - share);
+      const double share = share_of(small), remaining = share_of(large_) - (1 - share);
       fill(small, share, large_);
-      set_share(large_, left);
-      if (!(left < 1)) return;
+      set_share(large_, remaining);
+      if (!(remaining < 1)) return;
       small = large_;
     }
   }
 
-  constexpr void fill(int64_t i, double own, int64_t other) {
-    const double place = own * 0x1.0p32;
-    const uint64_t below = place < 0x1.0p32 ? static_cast<uint64_t>(place) : kSlotMask;
-    slots_[i].alias = kSlotFilled | static_cast<uint64_t>(other) << kSlotBits | below;
+  constexpr void fill(int64_t i, double own_slot, int64_t other) {
+    const double scaled = own_slot * 0x1.0p32;
+    const uint64_t fraction = scaled < 0x1.0p32 ? static_cast<uint64_t>(scaled) : kSlotMask;
+    slots_[i].alias = kSlotFilled | static_cast<uint64_t>(other) << kSlotBits | fraction;
   }
 
   WeightSlot* slots_;

@@ -37,8 +37,8 @@ bool pack(const Id* rows, const int32_t* slots, int64_t size, int64_t num_rows, 
 }
 
 std::string read_error(const Submission& submission, const RowFile& file) {
-  const std::string part =
-      std::to_string(submission.error_length) + " bytes at " + std::to_string(submission.error_begin);
+  const std::string part = std::to_string(submission.error_length) + " bytes at " +
+                           std::to_string(submission.error_begin);
   if (submission.error == ECANCELED) return "the reader was closed before all rows were read";
   if (submission.error == ENODATA) {
     return "the file ends within " + part + ", and had " + std::to_string(file.num_rows) +

@@ -132,8 +132,9 @@ void Ring::map(const void* raw_parameters) {
     return Mapping{data, size};
   };
   rings_ = mapped(
-      std::max<size_t>(parameters.submission.array + parameters.submission_entries * sizeof(uint32_t),
-                       parameters.completion.entries + parameters.completion_entries * sizeof(CompletionEntry)),
+      std::max<size_t>(
+          parameters.submission.array + parameters.submission_entries * sizeof(uint32_t),
+          parameters.completion.entries + parameters.completion_entries * sizeof(CompletionEntry)),
       kRingsAt);
   try {
     entries_ = mapped(parameters.submission_entries * sizeof(Entry), kEntriesAt);

@@ -62,8 +62,10 @@ inline __m512i draw_eight(uint64_t key, __m512i indices) {
 inline void append(Candidates& candidates, __mmask8 small, __m512i numbers, int64_t first) {
   const __m512i positions =
       _mm512_add_epi64(_mm512_set1_epi64(first), _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
-  _mm512_storeu_si512(candidates.numbers + candidates.size, _mm512_maskz_compress_epi64(small, numbers));
-  _mm512_storeu_si512(candidates.places + candidates.size, _mm512_maskz_compress_epi64(small, positions));
+  _mm512_storeu_si512(candidates.numbers + candidates.size,
+                      _mm512_maskz_compress_epi64(small, numbers));
+  _mm512_storeu_si512(candidates.places + candidates.size,
+                      _mm512_maskz_compress_epi64(small, positions));
   candidates.size += __builtin_popcount(small);
 }
 
@@ -83,7 +85,8 @@ inline bool search_some(uint64_t key, const Vertex* list, int64_t count, uint64_
   for (int i = 0; i < kVectors; ++i) {
     const auto valid = static_cast<__mmask8>(lanes >> (8 * i));
     // The first neighbor of a list has no predecessor.
-    const auto follows = static_cast<__mmask8>(kEnds && candidates.next + i == 0 ? valid & ~1 : valid);
+    const auto follows =
+        static_cast<__mmask8>(kEnds && candidates.next + i == 0 ? valid & ~1 : valid);
     const __m512i ids = eight(from + 8 * i, valid), previous = eight(from + 8 * i - 1, follows);
     copies |= _mm512_mask_cmpeq_epi64_mask(follows, ids, previous);
     numbers[i] = draw_eight(key, ids);
@@ -94,7 +97,8 @@ inline bool search_some(uint64_t key, const Vertex* list, int64_t count, uint64_
   // Above this bound, more than one in four groups has a small number.
   constexpr uint64_t kDense = uint64_t{1} << 57;
   if (bound >= kDense || any != 0) {
-    for (int i = 0; i < kVectors; ++i) append(candidates, small[i], numbers[i], candidates.next + 8 * i);
+    for (int i = 0; i < kVectors; ++i)
+      append(candidates, small[i], numbers[i], candidates.next + 8 * i);
   }
   candidates.next += count;
   candidates.copy = 0;

@@ -69,8 +69,8 @@ void backward_of_dst(const PairScores& task, const float* grad, int64_t begin, i
       }
       const float* z = task.z + task.indices[edge] * length;
       for (int64_t head = 0, first = 0; head < heads; ++head, first += width) {
-        add_gradients<true>(own_row + first, z + first, width, grad[edge * heads + head], task.slope,
-                            out + first, grad_attention + first);
+        add_gradients<true>(own_row + first, z + first, width, grad[edge * heads + head],
+                            task.slope, out + first, grad_attention + first);
       }
     }
     multiply(out, task.attention, length);
@@ -93,8 +93,8 @@ void backward_of_src(const PairScores& task, const float* grad, const EdgesOfSou
       const float* own_row = task.own + by_source.destinations[entry] * length;
       const float* of_edge = grad + by_source.edges[entry] * heads;
       for (int64_t head = 0, first = 0; head < heads; ++head, first += width) {
-        add_gradients<false>(own_row + first, z + first, width, of_edge[head], task.slope, out + first,
-                             nullptr);
+        add_gradients<false>(own_row + first, z + first, width, of_edge[head], task.slope,
+                             out + first, nullptr);
       }
     }
     multiply(out, task.attention, length);

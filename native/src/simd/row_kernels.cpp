@@ -172,8 +172,8 @@ inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst,
   }
   for (int64_t edge = task.indptr[dst]; edge < task.indptr[dst + 1]; ++edge) {
     if (edge + kDistance < end_edge) {
-      const auto* ahead = row_of<In>(task.x, rows[edge + kDistance]);
-      prefetch_bytes(reinterpret_cast<const char*>(ahead) + first_of_row, kBytes);
+      const auto* later_row = row_of<In>(task.x, rows[edge + kDistance]);
+      prefetch_bytes(reinterpret_cast<const char*>(later_row) + first_of_row, kBytes);
     }
     const StoredRow<kIn> row(row_of<In>(task.x, rows[edge]));
     for (int k = 0; k < kVectors; ++k) {
@@ -250,9 +250,9 @@ template <DType kIn, DType kOut, bool kWeighted, typename EdgeRows>
 void aggregate_rows(const Aggregate& task, EdgeRows rows, int64_t begin, int64_t end) {
   const int64_t length = task.x.length;
   const int64_t end_edge = task.indptr[end];
-  OwnRows own(task, begin, end);
+  OwnRows own_rows(task, begin, end);
   for (int64_t dst = begin; dst < end; ++dst) {
-    own.before(dst);
+    own_rows.before(dst);
     int64_t first = task.first_column;
     if (length - first < kWidth) {
       aggregate_scalar<kIn, kOut>(task, rows, dst);

@@ -17,8 +17,8 @@ struct Element<DType::int4> {
 
 typedef int8_t VecS8 __attribute__((vector_size(kWidth)));
 
-inline int int4_of(uint64_t bits, int64_t place) {
-  return static_cast<int>((bits >> (4 * place) & 15) ^ 8) - 8;
+inline int int4_of(uint64_t bits, int64_t index) {
+  return static_cast<int>((bits >> (4 * index) & 15) ^ 8) - 8;
 }
 
 // Returns a vector's number of int4 from `column` on, the first in the lowest bits. Reads only
@@ -53,12 +53,12 @@ inline Vec from_int4(uint64_t bits) {
   const __m512i words = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
   const __m512i to_top = _mm512_set_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
   const __m128i raw = _mm_cvtsi64_si128(static_cast<int64_t>(bits));
-  const __m512i each = _mm512_permutexvar_epi32(words, _mm512_castsi128_si512(raw));
-  return (Vec)_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sllv_epi32(each, to_top), 28));
+  const __m512i nibbles = _mm512_permutexvar_epi32(words, _mm512_castsi128_si512(raw));
+  return (Vec)_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sllv_epi32(nibbles, to_top), 28));
 #elif defined(__AVX2__)
   const __m256i to_top = _mm256_set_epi32(0, 4, 8, 12, 16, 20, 24, 28);
-  const __m256i each = _mm256_set1_epi32(static_cast<int>(bits));
-  return (Vec)_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sllv_epi32(each, to_top), 28));
+  const __m256i nibbles = _mm256_set1_epi32(static_cast<int>(bits));
+  return (Vec)_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sllv_epi32(nibbles, to_top), 28));
 #else
   Vec out;
   for (int lane = 0; lane < kWidth; ++lane) out[lane] = static_cast<float>(int4_of(bits, lane));

@@ -15,9 +15,10 @@ constexpr int64_t kUpdatedBytes = 12288;
 template <typename Prefetch, typename Update>
 inline void for_rows(const RowUpdates& task, int64_t row_bytes, const float* gradients,
                      int64_t begin, int64_t end, Prefetch&& prefetch, Update&& update) {
-  const int64_t ahead = 1 + kUpdatedBytes / (row_bytes + 1);
+  const int64_t distance = 1 + kUpdatedBytes / (row_bytes + 1);
   for (int64_t i = begin; i < end; ++i, gradients += task.width) {
-    if (i + ahead < task.gradients.num_dst) prefetch(static_cast<int64_t>(task.ids[i + ahead]));
+    if (i + distance < task.gradients.num_dst)
+      prefetch(static_cast<int64_t>(task.ids[i + distance]));
     update(static_cast<int64_t>(task.ids[i]), gradients);
   }
 }
@@ -46,8 +47,8 @@ void adam(const AdamRows& task, const float* gradients, int64_t begin, int64_t e
         }
       },
       [&](int64_t row, const float* gradient) {
-        const int64_t place = row * width;
-        adam_row(task.x + place, task.means + place, task.squares + place, gradient, task);
+        const int64_t offset = row * width;
+        adam_row(task.x + offset, task.means + offset, task.squares + offset, gradient, task);
       });
 }
 

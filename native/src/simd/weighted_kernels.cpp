@@ -29,10 +29,10 @@ class Parts {
   Part at(int part) const {
     const __m256i parts = _mm256_set1_epi16(static_cast<int16_t>(part));
     const __m256i next = _mm256_set1_epi16(static_cast<int16_t>(part + 1));
-    const auto above =
+    const auto ends_above =
         static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpgt_epi16(sums_, parts)));
     const auto ends = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi16(sums_, next)));
-    const int bit = __builtin_ctz(above);
+    const int bit = __builtin_ctz(ends_above);
     return {bit / 2, (ends >> bit & 1) != 0};
   }
 
@@ -69,15 +69,15 @@ class Parts {
 // As WeightedList::edge_in.
 inline int64_t edge_in(const WeightedList& list, int64_t slot, uint64_t random) {
   const int64_t first = ((list.begin >> kWeightBlockBits) + slot) << kWeightBlockBits;
-  const WeightSlot& found = list.slots[slot];
-  const Parts parts(found.parts);
+  const WeightSlot& slot_data = list.slots[slot];
+  const Parts parts(slot_data.parts);
   if (parts.size() == 0) return -1;
   for (int i = 0; i < kMaxTries; ++i, random = next_random(random)) {
     const Part part = parts.at(part_at(random, parts.size()));
     const int64_t edge = first + part.lane;
     if (edge < list.begin || edge >= list.end) return -1;
     if (!part.is_last ||
-        keeps_last(random, list.weights[edge], found.largest, found.parts[part.lane])) {
+        keeps_last(random, list.weights[edge], slot_data.largest, slot_data.parts[part.lane])) {
       return edge;
     }
   }
@@ -88,8 +88,8 @@ inline int64_t edge_in(const WeightedList& list, int64_t slot, uint64_t random) 
 inline int64_t aliased_at(const WeightedList& list, uint64_t random) {
   const auto size =
       static_cast<uint64_t>((list.end >> kWeightBlockBits) - (list.begin >> kWeightBlockBits) + 1);
-  const uint64_t own = below(random, size), alias = list.slots[own].alias;
-  if ((random * size >> kSlotBits) < (alias & kSlotMask)) return static_cast<int64_t>(own);
+  const uint64_t own_slot = below(random, size), alias = list.slots[own_slot].alias;
+  if ((random * size >> kSlotBits) < (alias & kSlotMask)) return static_cast<int64_t>(own_slot);
   const uint64_t other = (alias & ~kSlotFilled) >> kSlotBits;
   return static_cast<int64_t>(other < size ? other : size - 1);
 }
@@ -102,52 +102,52 @@ void edges_in(const WeightedList& list, uint64_t key, int64_t n, int64_t* edges)
 
 // Returns a mask: bit i is set if places[i] occurs in places[0 .. i).
 template <int kLanes>
-inline uint32_t again(const uint32_t* places, int64_t size) {
-  uint32_t found = 0;
+inline uint32_t repeated_mask(const uint32_t* edge_keys, int64_t size) {
+  uint32_t mask = 0;
 #if defined(__AVX512CD__)
   if constexpr (kLanes == 16) {
-    const __m512i earlier = _mm512_conflict_epi32(_mm512_load_si512(places));
+    const __m512i earlier = _mm512_conflict_epi32(_mm512_load_si512(edge_keys));
     return _mm512_test_epi32_mask(earlier, earlier) & ((uint32_t{1} << size) - 1);
   }
 #endif
   for (int64_t i = 1; i < size; ++i) {
-    const uint32_t before = (uint32_t{1} << i) - 1;
-    found |= uint32_t{(equal_lanes<kLanes>(places, places[i]) & before) != 0} << i;
+    const uint32_t earlier_lanes = (uint32_t{1} << i) - 1;
+    mask |= uint32_t{(equal_lanes<kLanes>(edge_keys, edge_keys[i]) & earlier_lanes) != 0} << i;
   }
-  return found;
+  return mask;
 }
 
 template <int kLanes>
-int64_t distinct_as(const WeightedList& list, uint64_t key, int64_t k, int64_t most,
+int64_t distinct_as(const WeightedList& list, uint64_t key, int64_t k, int64_t max_count,
                     int64_t* edges) {
-  alignas(64) uint32_t places[kLanes] = {};
+  alignas(64) uint32_t edge_keys[kLanes] = {};
   edges_in(list, key, k, edges);
-  for (int64_t i = 0; i < k; ++i) places[i] = static_cast<uint32_t>(edges[i]);
-  uint32_t rejected = again<kLanes>(places, k);
+  for (int64_t i = 0; i < k; ++i) edge_keys[i] = static_cast<uint32_t>(edges[i]);
+  uint32_t rejected = repeated_mask<kLanes>(edge_keys, k);
   for (int64_t i = 0; i < k; ++i) rejected |= uint32_t{edges[i] < 0} << i;
   if (rejected == 0) return k;
   int64_t size = 0;
   for (int64_t i = 0; i < k; ++i) {
     edges[size] = edges[i];
-    places[size] = places[i];
+    edge_keys[size] = edge_keys[i];
     size += (rejected >> i & 1) == 0;
   }
-  for (int64_t i = k; i < most && size < k; ++i) {
+  for (int64_t i = k; i < max_count && size < k; ++i) {
     const auto number = static_cast<uint64_t>(i);
     const int64_t slot = aliased_at(list, block_random(key, number));
     edges[size] = edge_in(list, slot, edge_random(key, number));
-    places[size] = static_cast<uint32_t>(edges[size]);
-    const uint32_t before = (uint32_t{1} << size) - 1;
-    const bool is_new = (equal_lanes<kLanes>(places, places[size]) & before) == 0;
+    edge_keys[size] = static_cast<uint32_t>(edges[size]);
+    const uint32_t earlier_lanes = (uint32_t{1} << size) - 1;
+    const bool is_new = (equal_lanes<kLanes>(edge_keys, edge_keys[size]) & earlier_lanes) == 0;
     size += is_new & (edges[size] >= 0);
   }
   return size;
 }
 
-int64_t distinct_in(const WeightedList& list, uint64_t key, int64_t k, int64_t most,
+int64_t distinct_in(const WeightedList& list, uint64_t key, int64_t k, int64_t max_count,
                     int64_t* edges) {
-  return k <= 16 ? distinct_as<16>(list, key, k, most, edges)
-                 : distinct_as<kCompared>(list, key, k, most, edges);
+  return k <= 16 ? distinct_as<16>(list, key, k, max_count, edges)
+                 : distinct_as<kCompared>(list, key, k, max_count, edges);
 }
 
 }  // namespace

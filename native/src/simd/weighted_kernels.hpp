@@ -15,8 +15,8 @@ struct WeightedKernels {
   void (*edges_in)(const WeightedList&, uint64_t key, int64_t n, int64_t* edges);
 
   // As edges_in for k <= kCompared draws, rejecting invalid and repeated edges; rejected draws are
-  // replaced by further ones, `most` draws in total. Returns the number of edges.
-  int64_t (*distinct_in)(const WeightedList&, uint64_t key, int64_t k, int64_t most,
+  // replaced by further ones, `max_count` draws in total. Returns the number of edges.
+  int64_t (*distinct_in)(const WeightedList&, uint64_t key, int64_t k, int64_t max_count,
                          int64_t* edges);
 };
 

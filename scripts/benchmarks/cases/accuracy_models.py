@@ -170,7 +170,6 @@ def run(options: argparse.Namespace) -> Any:
         for model in options.models:
             each = f"{name} {model}"
             metrics[each] = metric
-            chosen = [*common, *MODELS[model]]
-            results[each] = points_of(each, chosen, options.seeds, options.start)
+            results[each] = points_of(each, [*common, *MODELS[model]], options.seeds, options.start)
             found += differences(each, results[each])
     return report(metrics, results, found)

@@ -49,8 +49,7 @@ def compare(row: str, options: argparse.Namespace) -> list[dict[str, Any]]:
         common = [f"config={experiment}", f"dataset.raw={raw}", f"device_plan=cpu_x{devices}"]
         whole = metrics(common, options.seeds)
         for name in options.partitioners:
-            chosen = [*common, f"partitioner={name}", *PARTITIONERS[name]]
-            parts = metrics(chosen, options.seeds)
+            parts = metrics([*common, f"partitioner={name}", *PARTITIONERS[name]], options.seeds)
             differences = [mine - theirs for mine, theirs in zip(parts, whole, strict=True)]
             spread = statistics.stdev(differences) if len(differences) > 1 else 0.0
             means = {"whole": whole, "parts": parts, "points": differences}

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmarks.runner import call_of, composed, show, take, train_here
+from benchmarks.runner import call_of, composed, show, take
 
 WAYS = ("shared memory", "gloo")
 #: float32 values; 75,000 are the gradients of a small model.
@@ -76,13 +76,17 @@ def time_training(
     machine is as fast for both. The first step after a change does not count.
     """
     from gnnscale import Observer
+    from gnnscale.training.setup import open_run
+    from gnnscale.training.train import train
 
     config, plain = composed(*overrides)
     found: dict[str, list[float]] = {way: [] for way in WAYS}
     for ways in groups(rank, size, meeting):
         for number in range(rounds + 1):  # the first is to warm up
             group = alternating(ways)
-            train_here(config, Observer(), plain, group)
+            with tempfile.TemporaryDirectory() as folder:
+                more = plain | {"resume": None}
+                train(open_run(config, Path(folder), more, group), Observer(), group)
             if rank == 0 and number:
                 for way, seconds in step_seconds(group.ends).items():
                     found[way].append(seconds)

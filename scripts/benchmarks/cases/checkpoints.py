@@ -176,9 +176,10 @@ class Meter:
 
 def measured(directory: Path, num_pairs: int) -> Meter:
     """Train in this process until so many stretches of each kind are measured."""
-    import gnnscale.training.train as training
     from gnnscale.run.checkpoint.writer import RunCheckpoint
     from gnnscale.training import checkpointing
+    from gnnscale.training.setup import open_run
+    from gnnscale.training.train import train
 
     config, plain = composed(*SMALL, f"runtime.checkpoint_every_s={TARGET_S}")
     meter: Any = Meter(num_pairs)
@@ -188,7 +189,7 @@ def measured(directory: Path, num_pairs: int) -> Meter:
     saving: Any = checkpointing
     saving.save_inside_epoch = meter.timed("copied", checkpointing.save_inside_epoch)
     with suppress(_EnoughError):
-        training.train(config, directory, meter, options=plain | {"resume": None})
+        train(open_run(config, directory, plain | {"resume": None}), meter)
     return meter
 
 

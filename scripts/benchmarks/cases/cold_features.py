@@ -125,8 +125,7 @@ def measure(system: str, file: str, round_number: int, threads: int) -> dict[str
     pages = int(((start_bytes + row_bytes - 1) // _PAGE - start_bytes // _PAGE + 1).sum())
     store.gather(ids[:0], dtype=torch.float32, num_threads=threads)
     before = bytes_read()
-    gather = partial(store.gather, ids, dtype=torch.float32, num_threads=threads)
-    seconds, (rows, _) = timed(gather)
+    seconds, (rows, _) = timed(partial(store.gather, ids, dtype=torch.float32, num_threads=threads))
     read = bytes_read() - before
     assert np.array_equal(rows[-5:].numpy(), graph.features[ids[-5:]])
     return {"rows_per_s": len(ids) / seconds, "pages_per_page": read / _PAGE / pages}

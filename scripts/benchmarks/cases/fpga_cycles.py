@@ -80,8 +80,7 @@ def simulate(
     design: SimulatedDesign, graph: Graph, model: GNN, batch: MiniBatch
 ) -> tuple[int, int]:
     """Return the cycles of one step of training on one compute unit, and of its loss."""
-    limits = ChipLimits(n=design.n)
-    counters = train_alone(library(design), limits, graph, model, batch).counters
+    counters = train_alone(library(design), ChipLimits(n=design.n), graph, model, batch).counters
     return counters["cycles"], counters["loss"]
 
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runner import composed, in_subprocess, show, take, train_here
+from benchmarks.runner import composed, in_subprocess, show, take
 
 #: Microseconds.
 TARGET = 60.0
@@ -42,6 +42,8 @@ def step_seconds(mode: str) -> float:
 
     from benchmarks.null_device import plan
     from gnnscale.report.terminal import RunReport
+    from gnnscale.training.setup import open_run
+    from gnnscale.training.train import train
 
     ends: list[float] = []
 
@@ -55,9 +57,8 @@ def step_seconds(mode: str) -> float:
     config, values = composed(*_GRAPH, *_RUN, *chosen)
     values |= {"resume": None}
     with tempfile.TemporaryDirectory() as folder:
-        console = Console(file=io.StringIO())
-        report = Ends(Path(folder), epochs=1, options=values, console=console)
-        train_here(config, report, values)
+        report = Ends(Path(folder), epochs=1, options=values, console=Console(file=io.StringIO()))
+        train(open_run(config, Path(folder), values), report)
     steps = [end - begin for begin, end in zip(ends[_WARM_UP:], ends[_WARM_UP + 1 :], strict=False)]
     return statistics.median(steps)
 

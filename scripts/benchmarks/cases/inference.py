@@ -45,8 +45,7 @@ def make_graph(num_vertices: int, degree: int, num_features: int) -> Any:
     for begin in range(0, num_vertices, 1 << 20):
         part = indices[begin : begin + (1 << 20)]
         rank = generator.random(part.shape, np.float32) ** 2 * num_vertices
-        scattered = rank.astype(np.int64) * 2_654_435_761 % num_vertices
-        part[:] = np.sort(scattered, axis=1)
+        part[:] = np.sort(rank.astype(np.int64) * 2_654_435_761 % num_vertices, axis=1)
     row = generator.random(num_features, np.float32)
     return Graph(
         name="scattered",

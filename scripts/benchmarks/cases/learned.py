@@ -45,8 +45,7 @@ def parts(graph: Any, threads: int) -> Any:
     config = GraphSAGE(hidden=HIDDEN, dropout=0.0)
     model = config.build(num_features=graph.num_features, num_classes=graph.num_classes)
     loader = FeatureLoader(graph, model, num_threads=threads)
-    optimizer = PlainAdam(model.parameters(), lr=0.003, fused=True)
-    return sampler, model, loader, optimizer
+    return sampler, model, loader, PlainAdam(model.parameters(), lr=0.003, fused=True)
 
 
 def stored(graph: Any, threads: int) -> Callable[[int], None]:

@@ -62,8 +62,7 @@ def training_loop(graph: Any, batches: Iterator[Any]) -> Any:
 
 
 def run(options: argparse.Namespace) -> Any:
-    systems = [*LOADERS, *(f"{name}-loop" for name in LOADERS)]
-    figures = interleave(systems, options)
+    figures = interleave([*LOADERS, *(f"{name}-loop" for name in LOADERS)], options)
     rows = []
     for name, each in figures.items():
         loader = name.removesuffix("-loop")

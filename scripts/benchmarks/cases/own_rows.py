@@ -110,8 +110,7 @@ def measure(steps: list[dict[str, Any]]) -> dict[str, float]:
     starts: dict[int, float] = {}
     total = 0.0
     for step in steps:  # seconds are since the epoch began
-        total_before = starts.get(step["epoch"] - 1, 0.0)
-        starts[step["epoch"]] = step["at"] = total_before + step["seconds"]
+        starts[step["epoch"]] = step["at"] = starts.get(step["epoch"] - 1, 0.0) + step["seconds"]
         total = step["at"]
     found = {"steps": len(steps), "ms": 1e3 * (total - steps[half - 1]["at"]) / (len(steps) - half)}
     for part in ("tier", "disk"):
@@ -139,8 +138,7 @@ def run(options: argparse.Namespace) -> Any:
             parts = folder / "parts" / "rows"
         sizes = [(parts / str(number) / "features.npy").stat().st_size for number in range(2)]
         rows = round(options.part * sum(sizes))
-        topology = (parts / "0" / "indices.npy").stat().st_size
-        limit = rows + topology + _PROCESS_MIB * _MIB
+        limit = rows + (parts / "0" / "indices.npy").stat().st_size + _PROCESS_MIB * _MIB
         runs = {
             "memory": (None, 2 * sum(sizes)),
             "disk": (limit, rows),

@@ -71,8 +71,7 @@ def work(name: str, store: str, num_parts: int, num_threads: int) -> dict[str, A
     crossing = 0
     for first in range(0, graph.num_edges, _SLICE):
         src = graph.indices[first : first + _SLICE]
-        edges = np.arange(first, first + len(src))
-        dst = np.searchsorted(graph.indptr, edges, side="right") - 1
+        dst = np.searchsorted(graph.indptr, np.arange(first, first + len(src)), side="right") - 1
         crossing += int((parts.owner[src] != parts.owner[dst]).sum())
     trained = np.bincount(graph.train_idx, minlength=graph.num_vertices)
     ones = np.ones(graph.num_vertices, np.int64)

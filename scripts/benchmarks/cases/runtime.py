@@ -102,8 +102,8 @@ def overhead(options: argparse.Namespace) -> dict[str, Any]:
 
 def sizes(num_seeds: int) -> dict[str, float]:
     """Bytes read and moved, and eq. 10's seconds at unit rates, of a slice of the default graph."""
-    from gnnscale.backend.emulated import link_bytes
     from gnnscale.backend.feature_loading import FeatureLoader
+    from gnnscale.backend.host import link_bytes
     from gnnscale.planner.cost_model.equations import BatchSize, trainer_seconds
     from gnnscale.planner.cost_model.stage_work import propagation_work
     from gnnscale.planner.cost_model.workload import unmeasured_workload
@@ -187,8 +187,7 @@ def prefetch(options: argparse.Namespace) -> dict[str, Any]:
         rows.append([name.replace(" ", " emulated, "), *cells])
     columns = ["devices, prefetch", "ms a step", "over none", "of the configured bound"]
     columns += ["of the slowest stage", "late stages"]
-    title = f"load : transfer : propagate = 1 : 1 : 1, {seconds * 1e3:.0f} ms each"
-    show(title, columns, rows)
+    show(f"load : transfer : propagate = 1 : 1 : 1, {seconds * 1e3:.0f} ms each", columns, rows)
     return found
 
 
@@ -231,8 +230,7 @@ def drm(options: argparse.Namespace) -> dict[str, Any]:
         took, keys = each["after_30_s"], ("within_5_after", "settled_after", "moves", "split")
         cells = (f"{took * 1e3:.1f}", f"{took / static[best]:.3f}")
         rows.append([name, *cells, *(str(each[key]) for key in keys)])
-    title = f"Resource management, best static {best} with {static[best] * 1e3:.1f} ms"
-    show(title, columns, rows)
+    show(f"Resource management, best static {best} with {static[best] * 1e3:.1f} ms", columns, rows)
     return {"static": static, "managed": managed}
 
 

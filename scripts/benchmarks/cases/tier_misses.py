@@ -162,8 +162,7 @@ def run(options: argparse.Namespace) -> Any:
         for window in (*WINDOWS, options.steps - 1):
             misses = missed(graph, batches, part, window, options.threads)
             each[f"Belady, {window} steps"] = misses / total
-    title = f"rows missed in {options.steps} steps of {SEEDS:,} seeds, by the part in memory"
-    _show(title, found)
+    _show(f"rows missed in {options.steps} steps of {SEEDS:,} seeds, by the part in memory", found)
     both = stacked(graph, batches, options.threads)
     _show("rows read from the disk, by a device's cache and its part over that of memory", both)
     return {"memory": found, "stacked": both}

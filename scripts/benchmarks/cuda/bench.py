@@ -156,7 +156,6 @@ def random_graph(sizes: Sizes) -> Graph:
     num_train = min(sizes.seeds * sizes.steps, sizes.vertices - 16)
     ends = [0, num_train, num_train + 8, num_train + 16]
     train, valid, test = (np.sort(order[begin:end]) for begin, end in pairwise(ends))
-    split = Split(train_idx=train, valid_idx=valid, test_idx=test)
     return Graph(
         name="random",
         indptr=indptr,
@@ -165,7 +164,7 @@ def random_graph(sizes: Sizes) -> Graph:
         feature_dtype="float32",
         labels=rng.integers(0, 47, sizes.vertices).astype(np.int64),
         num_classes=47,
-        split=split,
+        split=Split(train_idx=train, valid_idx=valid, test_idx=test),
     )
 
 

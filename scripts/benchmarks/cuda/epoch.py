@@ -12,9 +12,11 @@ from typing import Any
 import torch
 
 from benchmarks.cuda.bench import Bench
-from benchmarks.runner import composed, train_here
+from benchmarks.runner import composed
 from gnnscale import Observer
 from gnnscale.sampling import NeighborSampler
+from gnnscale.training.setup import open_run
+from gnnscale.training.train import train
 
 _EPOCHS = 5
 _MODELS = ("gcn", "sage", "gat", "gin")
@@ -49,7 +51,9 @@ def trained(*overrides: str) -> tuple[Any, Losses]:
     """Train in this process."""
     config, values = composed(*overrides)
     watching = Losses()
-    return train_here(config, watching, values), watching
+    with tempfile.TemporaryDirectory() as folder:
+        result = train(open_run(config, Path(folder), values | {"resume": None}), watching)
+    return result, watching
 
 
 def epochs(bench: Bench, store: Path) -> float:

@@ -15,8 +15,7 @@ def run(bench: Bench) -> None:
     graph, sizes = bench.graph, bench.sizes
     batches = [graph.train_idx[i * sizes.seeds :][: sizes.seeds] for i in range(sizes.steps)]
     batches = [each for each in batches if len(each) == sizes.seeds][:32]
-    on_card = DeviceGraph.copy_of(graph, bench.engine.device)
-    rate = _rate(bench, on_card, batches)
+    rate = _rate(bench, DeviceGraph.copy_of(graph, bench.engine.device), batches)
     bench.note("sample.edges_per_s", rate, "edges/s")
     unified = DeviceGraph(
         name="unified",

@@ -30,8 +30,7 @@ _BOARD = "board.yaml"
 @cache
 def _goal() -> Goal:
     sampler = NeighborSampling(fanouts=[5, 5])
-    model = GCN(hidden=32)
-    task = published_task("yelp", PUBLISHED["yelp"], model, sampler, batch_size=256)
+    task = published_task("yelp", PUBLISHED["yelp"], GCN(hidden=32), sampler, batch_size=256)
     return make_goal([(task, 0.5)], batch_size=256, link_bandwidth=1e10)
 
 

@@ -192,8 +192,7 @@ def _use(plan: cache.CachePlan, graph: Graph) -> None:
     for clique in plan.cliques:
         members = [plan.of(each) for each in clique]
         slots = rank_slots(graph.num_vertices, [each.features for each in members])
-        vertices = np.arange(graph.num_vertices)
-        found = ops.count_slots(slots, vertices, slots.starts, num_threads=1)
+        found = ops.count_slots(slots, np.arange(graph.num_vertices), slots.starts, num_threads=1)
         if found[:-1].sum() > sum(len(each.features) for each in members):
             raise WrongResultError("more rows are found than are kept")
 

@@ -36,6 +36,7 @@ from gnnscale.report.summary import summarize, write_json, write_metrics
 from gnnscale.report.sweep import SweepReport
 from gnnscale.run import records
 from gnnscale.run.checkpoint.reader import WorkerPart
+from gnnscale.run.checkpoint.resume import RunIdentity
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.commands import EvaluateConfig
 from gnnscale.run.config import RunConfig
@@ -102,8 +103,16 @@ class TinyRun:
         return model, self.config.optimizer.build(model)
 
     def checkpoint(self, directory: Path) -> RunCheckpoint:
-        same = {"config": self.config, "graph": self.graph}
-        return RunCheckpoint(directory=directory, options={**self.options, "resume": None}, **same)
+        config = self.config
+        run = RunIdentity(
+            options={**self.options, "resume": None},
+            optimizer=config.optimizer,
+            device_plan=config.device_plan,
+            batch_size=config.batch_size,
+            graph=self.graph,
+        )
+        parts = {"runtime": config.runtime, "task": config.task, "epochs": config.epochs}
+        return RunCheckpoint(directory=directory, run=run, **parts)
 
     def write(self, directory: Path, *, inside: bool = False, manages: bool = False) -> None:
         """Write the directory; it stopped ``inside`` an epoch, or resource management decided."""
@@ -394,8 +403,7 @@ def _report(path: Path, run: TinyRun) -> None:
     run.go_on(path)
     steps, result = read_steps(path / STEPS_FILE, num_devices=1), run.result()
     summary = summarize(result, status="completed")
-    page = render(result, summary, steps, np.empty(0, SPAN), run.options)
-    if "\x1b" in page:
+    if "\x1b" in render(result, summary, steps, np.empty(0, SPAN), run.options):
         raise WrongResultError("control characters are drawn")
 
 

@@ -9,9 +9,10 @@ import sys
 import numpy as np
 import pytest
 import torch
+from host_side import HostSide
 from one_line import one_line
 
-from gnnscale.features.unified import HostSide, SharedSegment
+from gnnscale.features.unified import SharedSegment
 from gnnscale.features.unified import segment as segments
 
 #: A process that opens a segment by its descriptor, adds 1 to it, and waits to be killed.

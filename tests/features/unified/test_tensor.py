@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from host_side import HostSide
 from hypothesis import given
 from hypothesis import strategies as st
 from one_line import one_line
@@ -11,7 +12,6 @@ from one_line import one_line
 from gnnscale.backend.cuda.host_kernels import HostKernels
 from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.features.unified import (
-    HostSide,
     SharedSegment,
     UnifiedDevice,
     UnifiedTensor,

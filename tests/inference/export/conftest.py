@@ -12,6 +12,7 @@ from tiny_runs import TINY
 from gnnscale.core.config.typed import typed
 from gnnscale.core.hardware import usable_cores
 from gnnscale.run.config import RunConfig
+from gnnscale.training.setup import open_run
 from gnnscale.training.train import train
 
 MORE = ("dataset.train_fraction=0.6", "batch_size=64", "epochs=2")
@@ -50,7 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, export_home: Path) -> Trai
         OmegaConf.save(plain, directory / "config.yaml")
         with pytest.MonkeyPatch.context() as patched:
             patched.setenv("GNNSCALE_HOME", str(export_home))
-            train(typed(node, RunConfig), directory, Silent(), options=plain)
+            train(open_run(typed(node, RunConfig), directory, plain), Silent())
         return directory
 
     return run

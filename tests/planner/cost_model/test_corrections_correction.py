@@ -6,7 +6,8 @@ from round_figures import accelerator, plan_of, platform, predicted, share, work
 
 from gnnscale.core.stages import StageTimes
 from gnnscale.planner import Cpu, DevicePlan
-from gnnscale.planner.cost_model.corrections import Correction, correct
+from gnnscale.planner.cost_model.corrections import correct
+from gnnscale.planner.cost_model.predict import Correction
 from gnnscale.planner.platform import Platform
 
 

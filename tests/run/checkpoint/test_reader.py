@@ -20,6 +20,7 @@ from gnnscale.run.checkpoint import BEST, LAST
 from gnnscale.run.checkpoint.file import load_checkpoint, pack, save_checkpoint
 from gnnscale.run.commands import EvaluateConfig
 from gnnscale.run.config import RunConfig
+from gnnscale.training.setup import open_run
 from gnnscale.training.train import train
 
 
@@ -36,7 +37,7 @@ def resume(options, observer, tmp_path, prefetch) -> Callable[[Change], None]:
     plain: Any = OmegaConf.to_container(node, resolve=True)
     OmegaConf.save(plain, tmp_path / "config.yaml")
     config = typed(node, RunConfig)
-    train(config, tmp_path, observer, options=plain)
+    train(open_run(config, tmp_path, plain), observer)
     whole = load_checkpoint(tmp_path / LAST)
 
     def go_on(change: Change) -> None:
@@ -44,7 +45,7 @@ def resume(options, observer, tmp_path, prefetch) -> Callable[[Change], None]:
         change(content)
         save_checkpoint(tmp_path / LAST, content)
         again = replace(config, epochs=2, resume=tmp_path)
-        train(again, tmp_path, observer, options=plain | {"epochs": 2})
+        train(open_run(again, tmp_path, plain | {"epochs": 2}), observer)
 
     return go_on
 

@@ -17,7 +17,7 @@ from gnnscale.nn.optim.dense import optimizer_state
 from gnnscale.report.summary import append_metrics, write_metrics
 from gnnscale.run.checkpoint import BEST, FILES, INPUT_SCHEMA, LAST
 from gnnscale.run.checkpoint.file import load_checkpoint
-from gnnscale.run.checkpoint.resume import graph_identity
+from gnnscale.run.checkpoint.resume import RunIdentity, epochs_before, graph_identity
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.config import RunConfig
 from gnnscale.run.records import EpochRecord
@@ -49,14 +49,16 @@ class Run:
         self.optimizer.step()
         self.checkpoint = RunCheckpoint(
             directory=directory,
-            options=OPTIONS,
+            run=RunIdentity(
+                options=OPTIONS,
+                optimizer=config.optimizer,
+                device_plan=config.device_plan,
+                batch_size=config.batch_size,
+                graph=graph,
+            ),
             runtime=config.runtime,
             task=config.task,
-            optimizer=config.optimizer,
-            device_plan=config.device_plan,
             epochs=config.epochs,
-            batch_size=config.batch_size,
-            graph=graph,
         )
 
     def weights(self) -> dict[str, torch.Tensor]:
@@ -118,7 +120,7 @@ def test_what_was_saved_is_restored(new_run: Any, caplog: pytest.LogCaptureFixtu
     assert states[0].keys() == states[1].keys() != set()
     for key, state in states[0].items():
         assert all(torch.equal(state[name], states[1][key][name]) for name in state)
-    assert other.checkpoint.epochs_before(saved) == (history[:1], trained(history[1]))
+    assert epochs_before(other.checkpoint.directory, saved) == (history[:1], trained(history[1]))
     assert saved.step == 2 * STEPS
     assert saved.plan_for(OPTIONS) == PLAN.to_values()
     assert saved.management_for(OPTIONS) == {"applies_from": 3}
@@ -134,11 +136,11 @@ def test_epochs_are_kept_where_the_run_tells_of_them(new_run: Any, tmp_path: Pat
     run.save(history)
     saved = new_run(seed=1).resume()
     assert saved.records == [history[2], trained(history[3])]
-    assert run.checkpoint.epochs_before(saved) == (history[:3], trained(history[3]))
+    assert epochs_before(run.checkpoint.directory, saved) == (history[:3], trained(history[3]))
     append_metrics(tmp_path, history[2])
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"epoch": 4, "train_')
-    assert run.checkpoint.epochs_before(saved) == (history[:3], trained(history[3]))
+    assert epochs_before(run.checkpoint.directory, saved) == (history[:3], trained(history[3]))
 
 
 def test_an_epoch_is_not_validated_twice(new_run: Any, tmp_path: Path) -> None:
@@ -148,10 +150,10 @@ def test_an_epoch_is_not_validated_twice(new_run: Any, tmp_path: Path) -> None:
     saved = new_run(seed=1).resume()
     for record in epochs(0.5, 0.25, 0.75):
         append_metrics(tmp_path, record)
-    assert run.checkpoint.epochs_before(saved) == (history, None)
+    assert epochs_before(run.checkpoint.directory, saved) == (history, None)
     # That of another run, or of a time that was done again, is of no use.
     write_metrics(tmp_path, [history[0], replace(history[1], epoch_time_s=2.0)])
-    assert run.checkpoint.epochs_before(saved) == (history[:1], trained(history[1]))
+    assert epochs_before(run.checkpoint.directory, saved) == (history[:1], trained(history[1]))
 
 
 def test_a_run_without_its_epochs_is_refused(new_run: Any, tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_a_run_without_its_epochs_is_refused(new_run: Any, tmp_path: Path) -> No
     saved = new_run(seed=1).resume()
     write_metrics(tmp_path, history[:1])
     with one_line("metrics.jsonl: expected epochs 1 to 2 before "):
-        run.checkpoint.epochs_before(saved)
+        epochs_before(run.checkpoint.directory, saved)
 
 
 def test_a_checkpoint_does_not_grow_with_the_epochs(new_run: Any, tmp_path: Path) -> None:
@@ -319,7 +321,9 @@ def test_parts_of_files_that_a_killed_process_left_are_removed(new_run, tmp_path
 def test_a_checkpoint_of_another_graph_changes_nothing(new_run: Any) -> None:
     run = new_run()
     run.save(epochs(0.5))
-    other = new_run(seed=1, graph=replace(run.checkpoint.graph, origin=Origin(content="another")))
+    other = new_run(
+        seed=1, graph=replace(run.checkpoint.run.graph, origin=Origin(content="another"))
+    )
     before = other.weights()
     with one_line("the graph's content is another, but "):
         other.resume()
@@ -369,7 +373,7 @@ def test_a_run_that_torchrun_starts_again_needs_its_checkpoint_alone(
     (tmp_path / "metrics.jsonl").unlink()
     saved = other.resume()
     assert other.has(run.weights())
-    assert other.checkpoint.epochs_before(saved) == (history[:2], trained(history[2]))
+    assert epochs_before(other.checkpoint.directory, saved) == (history[:2], trained(history[2]))
     (tmp_path / LAST).write_bytes(b"damaged")
     with one_line("not a readable checkpoint"):
         other.resume()

@@ -15,11 +15,11 @@ SERVER = """
 import os, sys, threading, types
 from multiprocessing import current_process
 
-stages = sys.modules["gnnscale.training.pipeline.stages"] = types.ModuleType("stages")
-stages.RUNNING = {}
+heartbeat = sys.modules["gnnscale.distributed.heartbeat"] = types.ModuleType("heartbeat")
+heartbeat.CURRENT_ACTIVITIES = {}
 if os.fork() == 0:
     current_process().name = "cpu:0"
-    stages.RUNNING[threading.get_ident()] = "load"
+    heartbeat.CURRENT_ACTIVITIES[threading.get_ident()] = "load"
     threading.Event().wait(120)
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 """

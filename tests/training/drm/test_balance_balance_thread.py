@@ -4,8 +4,7 @@ from small_plans import accelerator, plan_of, share
 from gnnscale.core.stages import StageTimes
 from gnnscale.planner import DeviceShare, Emulated, Threads
 from gnnscale.training.drm.balance import balance_thread
-from gnnscale.training.drm.move import HostTask, ThreadMove
-from gnnscale.training.drm.task_times import TaskTimes
+from gnnscale.training.drm.task_times import HostTask, TaskTimes, ThreadMove
 
 ALL = ("T_SC", "T_Load", "T_TC")
 EMULATED_CPU = Emulated(macs_per_s=1, memory_bandwidth=1, memory_bytes=1)

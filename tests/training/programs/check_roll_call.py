@@ -11,7 +11,7 @@ import torch
 
 from gnnscale.distributed.heartbeat import STATUS, TRAINS
 from gnnscale.distributed.process_group import Group, join_torchrun
-from gnnscale.training.launcher import failure_consensus
+from gnnscale.training.launcher import torchrun
 from gnnscale.training.launcher.torchrun import monitoring_peers
 
 NAMES = ("cpu:0", "cpu:1", "cpu:2")
@@ -47,7 +47,7 @@ def run(rank: int, size: int, meeting: Path, port: str, lost: str, how: str) -> 
     place = {"RANK": rank, "LOCAL_RANK": 0, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": 1}
     os.environ.update({name: str(value) for name, value in place.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
-    failure_consensus._ANSWER_S = 2.0
+    torchrun._ANSWER_S = 2.0
     with join_torchrun(size, backend="gloo") as group:
         if rank == int(lost):
             end(group, how)

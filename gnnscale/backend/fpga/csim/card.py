@@ -44,29 +44,24 @@ class Bank:
     def __init__(self, index: int, num_bytes: int) -> None:
         self.index = index  #: number of the bank
         self.num_bytes = num_bytes  #: size
-        self._in_use = 0
+        self.in_use = 0  #: bytes of allocated buffers
         # Reentrant, since the garbage collector may free a buffer during an allocation.
         self._lock = threading.RLock()
-
-    @property
-    def in_use(self) -> int:
-        """Bytes of allocated buffers."""
-        return self._in_use
 
     def take(self, num_bytes: int) -> None:
         """Allocate bytes."""
         with self._lock:
-            if self._in_use + num_bytes > self.num_bytes:
+            if self.in_use + num_bytes > self.num_bytes:
                 raise RuntimeError(
                     f"out of device memory: bank {self.index} has {self.num_bytes:,} bytes, of "
-                    f"which {self._in_use:,} are in use, got a request of {num_bytes:,} more"
+                    f"which {self.in_use:,} are in use, got a request of {num_bytes:,} more"
                 )
-            self._in_use += num_bytes
+            self.in_use += num_bytes
 
     def give_back(self, num_bytes: int) -> None:
         """Free bytes."""
         with self._lock:
-            self._in_use -= num_bytes
+            self.in_use -= num_bytes
 
 
 class BufferObject:

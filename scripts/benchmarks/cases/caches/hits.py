@@ -152,8 +152,7 @@ def show_scaled(name: str, found: Rows) -> None:
 
 
 def show_devices(found: Rows) -> None:
-    few = [each for each in found if each["ratio"] == _FEW]
-    for title, of in settings(few):
+    for title, of in settings([each for each in found if each["ratio"] == _FEW]):
         rows = [[label, *(f"{r:.1%}" for r in each["of_devices"])] for label, each in of.items()]
         show(f"figure 3: {title}", ["policy", *(f"GPU {gpu}" for gpu in range(8))], rows)
 

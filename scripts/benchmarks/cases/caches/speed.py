@@ -114,8 +114,7 @@ def half_cached(host: HostFeatures, batches: list[Any]) -> tuple[CachedFeatures,
     kept = order[: np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)]
     stored, _ = host.stored
     caches, slots = [np.ascontiguousarray(stored[kept])], rank_slots(host.num_rows, [kept])
-    store = CachedFeatures(host, caches, slots, own=0)
-    return store, counts[kept].sum() / counts.sum()
+    return CachedFeatures(host, caches, slots, own=0), counts[kept].sum() / counts.sum()
 
 
 def gather(store: Any, batches: list[Any], num_threads: int) -> None:
@@ -223,10 +222,9 @@ def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int)
         num_features=_FEATURES,
         feature_dtype="float32",
     )
-    devices = gpus(clique, budget_bytes=int(ratio * num) * _FEATURES * 4)
     task = CacheTask(
         graph=graph,
-        devices=devices,
+        devices=gpus(clique, budget_bytes=int(ratio * num) * _FEATURES * 4),
         num_devices=len(clique),
         cliques=(clique,),
         parts=None,

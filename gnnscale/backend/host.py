@@ -1,4 +1,7 @@
-"""Emulated accelerator: computes on the host, and takes the time and memory of its metadata."""
+"""Devices computed by the host: CPU cores, and emulated accelerators.
+
+An emulated accelerator takes the time and memory that its rates imply.
+"""
 
 import logging
 import threading
@@ -9,13 +12,82 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from gnnscale.backend import base, cpu
+from gnnscale.backend import base
 from gnnscale.core import Access, Array, Traffic
 from gnnscale.features.cached import CachedAdjacency
 from gnnscale.nn import Inputs
-from gnnscale.planner import Accelerator
+from gnnscale.planner import Accelerator, Device, Threads
 from gnnscale.planner.cost_model import equations, stage_work, workload
 from gnnscale.sampling import MiniBatch
+
+
+class CpuBackend:
+    """Backend that trains the host's own model on features in host memory."""
+
+    def __init__(self, device: Device, host: base.BackendInputs) -> None:
+        self.device = device
+        self._host = host
+        self._model = host.model
+        self._loader = host.loader
+        self._loss = 0.0
+
+    def sample(self, seeds: Array, step: int) -> MiniBatch:
+        """Return the mini-batch of ``seeds`` at ``step``."""
+        return self._host.sampler.sample(seeds, step)
+
+    def load(self, batch: MiniBatch) -> Inputs:
+        """Read the first layer's input; learned embeddings are read by ``propagate``."""
+        if self._model.vertex_rows is None:
+            return self._loader.load(batch)
+        return self._loader.without_rows(batch)
+
+    def on_host(self, batch: MiniBatch) -> MiniBatch:
+        """Return ``batch``, which is in host memory."""
+        return batch
+
+    def transfer(self, batch: MiniBatch, inputs: Inputs) -> base.DeviceBatch:
+        """Wrap the mini-batch without a copy."""
+        return base.DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
+
+    def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
+        """Run forward and backward propagation in torch."""
+        inputs = batch.inputs
+        if self._model.vertex_rows is not None:
+            inputs = self._loader.read(batch.batch, inputs.degrees)
+        logits = self._model(batch.batch, inputs)
+        loss = self._host.objective(logits, batch.batch) * weight
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._loss = loss.item()
+
+    def copy_gradients(self, into: list[torch.Tensor]) -> None:
+        """Copy the gradients of shared parameters; a missing gradient is zeros."""
+        for target, parameter in zip(into, self._model.shared_parameters, strict=True):
+            if parameter.grad is None:
+                target.zero_()
+            elif parameter.grad is not target:
+                target.copy_(parameter.grad)
+
+    def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
+        """Return the outcome of the last propagated batch."""
+        return base.BatchOutcome(
+            loss=self._loss, size=equations.BatchSize.of(batch.batch), traffic=batch.traffic
+        )
+
+    def load_state(self) -> None:
+        """Do nothing: the device computes with the host's model."""
+
+    def update_weights(self) -> None:
+        """Do nothing: the optimizer has updated the device's model."""
+
+    def copy_buffers(self) -> None:
+        """Do nothing: the buffers are in the host's model."""
+
+    def set_threads(self, threads: Threads) -> None:
+        """Set the number of host threads of each stage."""
+        self._host.set_threads(threads)
+
+    def close(self) -> None:
+        """Do nothing: the backend has no resources of its own."""
 
 
 def passes(
@@ -64,7 +136,7 @@ class _Resident(base.DeviceBatch):
     sizes: tuple[equations.BatchSize, ...]
 
 
-class EmulatedBackend(cpu.CpuBackend):
+class EmulatedBackend(CpuBackend):
     """Backend whose stages take at least the time predicted by the performance model.
 
     Results are exact, since the host computes them. A stage on a host slower than the prediction
@@ -81,8 +153,7 @@ class EmulatedBackend(cpu.CpuBackend):
         self._memory = base.DeviceMemory(device)
         self._counters = host.cache.counters
         self._lists = host.cache.lists or CachedAdjacency.none(device.link_request_bytes)
-        #: adjacency lists read by each step in flight
-        self._sampled: dict[int, Access] = {}
+        self._sampled: dict[int, Access] = {}  #: adjacency lists read by each step in flight
         self._late_s, self._late_stages = 0.0, 0
         self._told_of_parts = False
         #: whether ``copy_gradients``, the first half of the synchronization, was late

@@ -6,8 +6,8 @@ import pytest
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
-from gnnscale.run.tasks.candidates import read_candidates, with_candidate_destinations
 from gnnscale.run.tasks.edge_split import EdgeSplit
+from gnnscale.run.tasks.links import read_candidates, with_candidate_destinations
 from gnnscale.sampling.edge_batches import Candidates
 
 #: Vertices 0 and 1 are users, 2 to 4 films; edges lead from users to films.

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from gnnscale.backend import Backend, BatchOutcome, DeviceMemoryError, EmulatedBackend
-from gnnscale.backend.cpu import CpuBackend
-from gnnscale.backend.emulated import link_bytes, passes, size_of_part
 from gnnscale.backend.feature_loading import FeatureLoader
+from gnnscale.backend.host import CpuBackend, link_bytes, passes, size_of_part
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.graph import Graph
 from gnnscale.nn import GCN, GNN, GraphSAGE, Inputs
