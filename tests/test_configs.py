@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,8 @@ GROUPS: dict[str, type[Any]] = {
     **{"task": TaskConfig, "board": Board},
 }
 #: Where the test data has an experiment's graph.
-DATA = {
-    "cora_gcn": "planetoid",
-    "musae_sage": "musae_git/git_web_ml.zip",
-    "tolokers_sage": "heterophilous",
-}
+DATA = {"cora_gcn": "planetoid", "musae_sage": "musae_git/git_web_ml.zip"}
+DATA |= {"tolokers_sage": "heterophilous"}
 #: A graph for the others.
 SMALL = ["dataset.num_vertices=2000", "dataset.num_edges=20000"]
 
@@ -136,35 +133,28 @@ class OneStep(Observer):
         raise StepTaken
 
 
-def train_here(config: RunConfig, directory: Path, observer: Any, *, options: Any) -> Any:
-    """Train in this process."""
-    return train(open_run(config, directory, options), observer)
-
-
 @pytest.fixture
-def one_step(tmp_path, monkeypatch, write_figures) -> Callable[..., None]:
-    """Take one step of a run, in this process or by ``launch``."""
+def home(tmp_path, monkeypatch, write_figures) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path)))
-
-    def run(begin: Callable[..., Any], options: DictConfig) -> None:
-        with pytest.raises(StepTaken):
-            begin(typed(options, RunConfig), tmp_path, OneStep(), options={})
-
-    return run
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("experiment", sorted(set(names("experiment")) - set(DATA)))
-def test_every_other_experiment_takes_a_step_on_a_small_graph(experiment, one_step) -> None:
+def test_every_other_experiment_takes_a_step_on_a_small_graph(experiment, tmp_path) -> None:
     """Its own graph is downloaded, or too large to generate in a test."""
     options = composed(experiment, "num_threads=1")
     options.dataset = compose("train", SMALL).dataset
-    one_step(launch, options)
+    with pytest.raises(StepTaken):
+        launch(typed(options, RunConfig), tmp_path, OneStep(), options={})
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("experiment", DATA)
-def test_every_experiment_takes_a_step(experiment, one_step, test_data) -> None:
+def test_every_experiment_takes_a_step(experiment, tmp_path, test_data) -> None:
     raw = (test_data / DATA[experiment]).absolute()
     if not raw.exists():
         pytest.skip(f"GNNSCALE_TEST_DATA: no {raw}")
-    one_step(train_here, composed(experiment, f"dataset.raw={raw}", "num_threads=1"))
+    options = typed(composed(experiment, f"dataset.raw={raw}", "num_threads=1"), RunConfig)
+    with pytest.raises(StepTaken):
+        train(open_run(options, tmp_path, {}), OneStep())

@@ -78,15 +78,11 @@ def test_a_converted_graph_trains_by_the_command_that_is_shown(run_example, name
     assert json.loads(Path("run/summary.json").read_text())["test_metric"] > 0.75
 
 
+FORMS = dict.fromkeys(("Bipartite", "Layers", "OneGraph"), "torch_geometric")
+
+
 @pytest.mark.parametrize(
-    ("module", "needs"),
-    [
-        ("Bipartite", "torch_geometric"),
-        ("Layers", "torch_geometric"),
-        ("OneGraph", "torch_geometric"),
-        ("Blocks", "dgl"),
-        ("Plain", "torch"),
-    ],
+    ("module", "needs"), [*FORMS.items(), ("Blocks", "dgl"), ("Plain", "torch")]
 )
 def test_modules_of_every_form_are_taken_as_such(module: str, needs: str) -> None:
     pytest.importorskip(needs, reason=f"{needs} is not installed")
@@ -99,14 +95,13 @@ def test_modules_of_every_form_are_taken_as_such(module: str, needs: str) -> Non
 
 
 def test_a_file_of_modules_is_trained_by_the_command(tmp_path, write_figures) -> None:
-    home = write_figures(tmp_path / "home")
     command = [
         *(sys.executable, "-m", "gnnscale", "train", "model=custom", "model.hidden=16"),
         f"model.module={EXAMPLES}/custom_modules.py:Plain",
         *("dataset.num_vertices=2000", "dataset.num_edges=20000", "dataset.num_classes=4"),
         *("batch_size=256", "epochs=8", "num_threads=2", f"hydra.run.dir={tmp_path}/run"),
     ]
-    environment = os.environ | {"GNNSCALE_HOME": str(home)}
+    environment = os.environ | {"GNNSCALE_HOME": str(write_figures(tmp_path / "home"))}
     subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["model"] == "Plain"

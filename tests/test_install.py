@@ -64,14 +64,9 @@ def run(installed: Path, tmp_path: Path) -> Command:
     }
 
     def command(*arguments: str) -> str:
-        answer = subprocess.run(
-            [sys.executable, "-S", *arguments],
-            cwd=tmp_path,
-            env=environment,
-            timeout=240,
-            capture_output=True,
-            text=True,
-        )
+        words = [sys.executable, "-S", *arguments]
+        place = {"cwd": tmp_path, "env": environment}
+        answer = subprocess.run(words, **place, timeout=240, capture_output=True, text=True)
         assert answer.returncode == 0, answer.stderr
         return answer.stdout
 
@@ -86,17 +81,13 @@ def test_the_wheel_holds_what_the_source_tree_does(wheel: Path) -> None:
     stems = {name.split("/")[-1].split(".")[0] for name in extension}
     assert stems == {"_native", "gnnscale_step_n2_m256"}
     # What other designs of the FPGA kernels are compiled from.
-    kernels = {
-        f"gnnscale/{path.relative_to(ROOT).as_posix()}"
-        for pattern in ("*.cpp", "*.hpp", "*.tcl", "Makefile", "*.cfg", "README.md")
-        for path in (ROOT / "fpga").rglob(pattern)
-        if not {"test", "rtl"} & set(path.relative_to(ROOT).parts)
-    }
+    patterns = ("*.cpp", "*.hpp", "*.tcl", "Makefile", "*.cfg", "README.md")
+    files = [path for pattern in patterns for path in (ROOT / "fpga").rglob(pattern)]
     # What kernels for GPUs are compiled from.
-    kernels |= {
-        f"gnnscale/{path.relative_to(ROOT).as_posix()}"
-        for path in (ROOT / "cuda").rglob("*")
-        if path.is_file() and path.name[0] != "." and "test" not in path.relative_to(ROOT).parts
+    files += [path for path in (ROOT / "cuda").rglob("*") if path.is_file() and path.name[0] != "."]
+    paths = (path.relative_to(ROOT) for path in files)
+    kernels = {
+        f"gnnscale/{each.as_posix()}" for each in paths if not {"test", "rtl"} & {*each.parts}
     }
     headers = ("random", "weighted_lists")
     kernels |= {f"gnnscale/cuda/native/gnnscale/{name}.hpp" for name in headers}

@@ -20,15 +20,14 @@ SEE_RUN_CONFIG = {
 }
 
 
+def modules_with(pattern: str) -> set[str]:
+    """Return the modules with a line that matches."""
+    files = (path for path in PACKAGE.rglob("*.py") if re.search(pattern, path.read_text(), re.M))
+    return {path.relative_to(PACKAGE).as_posix() for path in files}
+
+
 def test_only_ops_imports_the_native_extension() -> None:
-    importing = re.compile(
-        r"^\s*(from gnnscale\.ops import .*_native|.*gnnscale\.ops\._native)", re.M
-    )
-    users = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*.py")
-        if importing.search(path.read_text())
-    }
+    users = modules_with(r"^\s*(from gnnscale\.ops import .*_native|.*gnnscale\.ops\._native)")
     assert {user.split("/")[0] for user in users} == {"ops"}
 
 
@@ -69,9 +68,4 @@ def test_imports_have_no_circle() -> None:
 
 
 def test_few_modules_see_all_options() -> None:
-    users = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*.py")
-        if re.search(r"\bRunConfig\b", path.read_text())
-    }
-    assert users == SEE_RUN_CONFIG
+    assert modules_with(r"\bRunConfig\b") == SEE_RUN_CONFIG

@@ -1,6 +1,7 @@
 """Random topologies, and samples of kernels on the host beside those of the native sampler."""
 
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -13,19 +14,6 @@ from gnnscale.backend.cuda.host_kernels import HostKernels
 from gnnscale.backend.cuda.sampler import CudaSampler
 from gnnscale.graph import EdgeData
 from gnnscale.sampling import Block, MiniBatch
-
-__all__ = [
-    "HOST",
-    "SEED",
-    "Recording",
-    "Shape",
-    "assert_same",
-    "check",
-    "fanouts",
-    "new_sampler",
-    "seeds_of",
-    "shapes",
-]
 
 HOST = torch.device("cpu")
 SEED = 2**63 + 11
@@ -99,11 +87,8 @@ def seeds_of(graph: Graph, count: int, step: int) -> np.ndarray:
 
 
 def assert_same(found: MiniBatch, expected: MiniBatch) -> None:
-    assert (found.seed, found.step, found.num_seeds) == (
-        expected.seed,
-        expected.step,
-        expected.num_seeds,
-    )
+    identity = attrgetter("seed", "step", "num_seeds")
+    assert identity(found) == identity(expected)
     assert_equal(found.input_vertices, expected.input_vertices)
     for one, other in zip(found.blocks, expected.blocks, strict=True):
         for field in fields(Block):

@@ -4,6 +4,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from hydra import compose, initialize_config_module
+
+from gnnscale.core.config.typed import typed
+from gnnscale.fpga_design import GenerateConfig
 from gnnscale.fpga_design.design import DESIGN_FILE, FORMAT, GeneratedDesign, ResourceUse
 
 U250 = GeneratedDesign(
@@ -32,3 +36,9 @@ def write_design(directory: Path, **changes: object) -> GeneratedDesign:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / DESIGN_FILE).write_text(json.dumps(design.plain()))
     return design
+
+
+def config(*overrides: str) -> GenerateConfig:
+    """Return the options of ``gnnscale generate``."""
+    with initialize_config_module("gnnscale.configs", version_base="1.3"):
+        return typed(compose("generate", list(overrides)), GenerateConfig)

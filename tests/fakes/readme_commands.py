@@ -67,10 +67,7 @@ def shortened(words: Sequence[str], *, data: Path, trained: Path | None) -> list
 
 
 def run_all(
-    folder: Path,
-    *,
-    bin_folder: Path,
-    data: Path,
+    folder: Path, *, bin_folder: Path, data: Path
 ) -> dict[str, subprocess.CompletedProcess[str]]:
     """Run every command with the programs of ``bin_folder``; return how each line of README ended.
 

@@ -16,27 +16,14 @@ __all__ = ["accelerator", "plan_of", "platform", "predicted", "processor", "shar
 
 #: What each thread adds.
 _RATES = {
-    "memory_bandwidth": 1e9,
-    "cache_bandwidth": 1e10,
-    "rows_per_s": 1e12,
-    "memory_rows_per_s": 1e12,
-    "aggregate_bandwidth": 1e9,
-    "stream_bandwidth": 1e12,
-    "macs_per_s": 1e9,
-    "attention_per_s": 1e9,
-    "sampled_edges_per_s": 1e6,
+    **{"memory_bandwidth": 1e9, "cache_bandwidth": 1e10, "stream_bandwidth": 1e12},
+    **{"rows_per_s": 1e12, "memory_rows_per_s": 1e12, "aggregate_bandwidth": 1e9},
+    **{"macs_per_s": 1e9, "attention_per_s": 1e9, "sampled_edges_per_s": 1e6},
 }
 _FIGURES = {
-    "name": "round",
-    "cache_bytes": 4,
-    "load_s": 0.0,
-    "lookups_per_s": 1e9,
-    "update_s": 0.0,
-    "update_bandwidth": 1e12,
-    "compute_contention": math.inf,
-    "memory_contention": math.inf,
-    "sync_latency_s": 0.0,
-    "sync_bandwidth": 1e12,
+    **{"name": "round", "cache_bytes": 4, "load_s": 0.0, "lookups_per_s": 1e9},
+    **{"update_s": 0.0, "update_bandwidth": 1e12, "sync_latency_s": 0.0, "sync_bandwidth": 1e12},
+    **{"compute_contention": math.inf, "memory_contention": math.inf},
 }
 
 

@@ -82,14 +82,8 @@ Timing constraints are not met.
 
 
 def csynth(**values: object) -> str:
-    usual = {
-        "version": "2021.2",
-        "part": "xcu250-figd2104-2L-e",
-        "top": "gnnscale_step",
-        "period": "3.33",
-        "dsp": 2200,
-    }
-    return CSYNTH.format(**usual | values)
+    usual = {"version": "2021.2", "part": "xcu250-figd2104-2L-e", "top": "gnnscale_step"}
+    return CSYNTH.format(**usual | {"period": "3.33", "dsp": 2200} | values)
 
 
 def utilization(units: int = 4, luts: int = 310_000) -> str:

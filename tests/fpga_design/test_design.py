@@ -1,25 +1,7 @@
-from typing import Any
-
 import pytest
-from hydra import compose, initialize_config_module
+from generated_designs import config
 
-from gnnscale.core.config.typed import typed
 from gnnscale.core.errors import ConfigError
-from gnnscale.fpga_design import GenerateConfig
-
-
-def composed(*overrides: str) -> Any:
-    with initialize_config_module("gnnscale.configs", version_base="1.3"):
-        return compose("generate", list(overrides))
-
-
-def config(*overrides: str) -> GenerateConfig:
-    return typed(composed(*overrides), GenerateConfig)
-
-
-def test_the_default_is_the_u250() -> None:
-    found = config()
-    assert (found.board.name, found.mode, found.cards) == ("Alveo U250", "ours", 1)
 
 
 @pytest.mark.parametrize(

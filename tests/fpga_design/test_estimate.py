@@ -29,13 +29,9 @@ def test_cycles_are_those_of_the_slowest_task_of_every_pass(made) -> None:
     slowest = sum(max(each.load, each.aggregate, each.update) for each in found.passes)
     assert found.cycles == pytest.approx(found.groups * slowest)
     assert found.step_s == pytest.approx(found.cycles / 300e6)
-    assert [each.name for each in found.passes] == [
-        "layer 0, forward",
-        "layer 1, forward",
-        "layer 0, gradients of weights",
-        "layer 1, gradients of weights",
-        "layer 1, gradients of rows",
-    ]
+    passes = ["0, forward", "1, forward", *(f"{n}, gradients of weights" for n in (0, 1))]
+    names = [f"layer {each}" for each in (*passes, "1, gradients of rows")]
+    assert [each.name for each in found.passes] == names
 
 
 def test_throughput_is_that_of_the_exploration(made) -> None:
@@ -57,9 +53,5 @@ def test_resources_are_those_of_the_parts(made) -> None:
 def test_plain_values_say_that_they_are_estimated(made) -> None:
     plain = made[3].plain()
     assert plain["figures"] == "estimated"
-    assert plain["csim"] == {
-        "num_seeds": 32,
-        "csim_cycles": 110,
-        "equation_cycles": 100.0,
-        "ratio": 1.1,
-    }
+    sizes = {"num_seeds": 32, "csim_cycles": 110, "equation_cycles": 100.0}
+    assert plain["csim"] == sizes | {"ratio": 1.1}

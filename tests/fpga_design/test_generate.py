@@ -3,25 +3,14 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
+from generated_designs import config
 
-from gnnscale.core.config.typed import typed
 from gnnscale.core.errors import ConfigError
-from gnnscale.fpga_design import GenerateConfig, generate
+from gnnscale.fpga_design import generate
 from gnnscale.fpga_design.design import read_design
 from gnnscale.planner.fpga_board import Resources
-
-
-def composed(*overrides: str) -> Any:
-    with initialize_config_module("gnnscale.configs", version_base="1.3"):
-        return compose("generate", list(overrides))
-
-
-def config(*overrides: str) -> GenerateConfig:
-    return typed(composed(*overrides), GenerateConfig)
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +52,13 @@ def test_the_papers_models_choose_the_papers_design() -> None:
 
 
 def test_a_board_on_which_nothing_fits_is_refused() -> None:
-    wanted = config("board=u200")
+    options = config("board=u200")
     small = [
         replace(die, shell=Resources(), has=replace(die.has, urams=100.0))
-        for die in wanted.board.dies
+        for die in options.board.dies
     ]
-    board = replace(wanted.board, dies=small)
     with pytest.raises(ConfigError) as error:
-        generate(replace(wanted, board=board))
+        generate(replace(options, board=replace(options.board, dies=small)))
     assert str(error.value) == (
         "board Alveo U200: no design fits: n=1, m=16 and the shell take 136.0% of the urams of "
         "SLR0, 51.0% more than the 85% that can be placed"
@@ -82,10 +70,7 @@ def test_a_board_on_which_nothing_fits_is_refused() -> None:
     [
         (("model=gat",), "model: GATLayer does not run on an fpga; GCN, GraphSAGE, GIN"),
         (("model.norm=batch",), "model.norm: expected none on an fpga"),
-        (
-            ("model.hidden=4096",),
-            "model.hidden: expected at most 512 output features on",
-        ),
+        (("model.hidden=4096",), "model.hidden: expected at most 512 output features on"),
         (("sampler=layerwise",), "expected neighbor sampling"),
     ],
 )

@@ -21,7 +21,6 @@ def test_the_design_of_the_u250_has_the_connectivity_that_ships() -> None:
 
 
 def test_a_part_of_one_die_has_no_names_of_dies() -> None:
-
     text = files.connectivity(replace(U250, dies=("SLR0",), banks=("MC_NOC0",)))
     assert "slr=" not in text
     assert text.count("sp=gnnscale_step_1.") == len(PORTS)
@@ -30,14 +29,8 @@ def test_a_part_of_one_die_has_no_names_of_dies() -> None:
 
 def test_constants_are_those_of_the_design() -> None:
     text = files.constants(U250)
-    for line in (
-        "#define GNNSCALE_N 2 ",
-        "#define GNNSCALE_M 256 ",
-        "#define GNNSCALE_ROW_WORDS 98304 ",
-        "#define GNNSCALE_COMPUTE_UNITS 4",
-        "#define GNNSCALE_CLOCK_HZ 300000000",
-    ):
-        assert line in text
+    for constant in ("N 2 ", "M 256 ", "ROW_WORDS 98304 ", "COMPUTE_UNITS 4", "CLOCK_HZ 300000000"):
+        assert f"#define GNNSCALE_{constant}" in text
     made = files.make_constants(U250, header=False)
     assert "PLATFORM := xilinx_u250_gen3x16_xdma_4_1_202210_1\n" in made
     assert "MHZ := 300\n" in made
@@ -48,29 +41,21 @@ def test_constants_are_those_of_the_design() -> None:
 def test_vitis_hls_gets_the_part_its_clock_and_the_words_of_each_port() -> None:
     depths = {port: number for number, port in enumerate(PORTS, 1)}
     text = files.tcl_constants(U250, depths, header=True)
-    assert "set part xcu250-figd2104-2L-e\n" in text
-    assert "set period 3.333\n" in text
-    assert (
-        "set depths {batch 1 edges 2 features 3 weights 4 gradients 5 scratch 6 result 7}" in text
-    )
-    assert "layer.hpp" in text
+    words = "batch 1 edges 2 features 3 weights 4 gradients 5 scratch 6 result 7"
+    for part in ("set part xcu250-figd2104-2L-e\n", "set period 3.333\n", "layer.hpp"):
+        assert part in text
+    assert f"set depths {{{words}}}" in text
 
 
 def test_the_host_configuration_names_the_card_for_each_device() -> None:
+    options = {"batch_size": 2048, "model": {"hidden": 32}}
+    link = {"memory_bytes": 1 << 30, "link_bandwidth": 12e9}
     text = files.host_configuration(
-        U250,
-        groups={"model": "sage"},
-        options={"batch_size": 2048, "model": {"hidden": 32}},
-        cards=2,
-        memory_bytes=1 << 30,
-        link_bandwidth=12e9,
+        U250, groups={"model": "sage"}, options=options, cards=2, **link
     )
     found = yaml.safe_load(text)
-    assert found["defaults"] == [
-        {"override /model": "sage"},
-        {"override /device_plan": "fpga_csim"},
-        "_self_",
-    ]
+    overrides = [{"override /model": "sage"}, {"override /device_plan": "fpga_csim"}]
+    assert found["defaults"] == [*overrides, "_self_"]
     first, second = found["device_plan"]["devices"]
     assert first == second
     assert (first["kind"], first["n"], first["m"], first["compute_units"]) == ("fpga", 2, 256, 4)

@@ -1,24 +1,21 @@
 import re
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
-from vendor_reports import csynth, write
+from vendor_reports import csynth, timing, utilization, write
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.fpga_design.resources import Resources
-from gnnscale.fpga_design.vendor import read_csynth
+from gnnscale.fpga_design.vendor import read_csynth, read_slack, read_utilization
 
 
 def test_a_report_is_read(tmp_path: Path) -> None:
     found = read_csynth(write(tmp_path / "csynth.xml", csynth()))
-    assert found.top == "gnnscale_step"
-    assert found.part == "xcu250-figd2104-2L-e"
-    assert (found.version, found.target_period_ns, found.estimated_period_ns) == (
-        "2021.2",
-        3.33,
-        2.5,
-    )
+    assert (found.top, found.part) == ("gnnscale_step", "xcu250-figd2104-2L-e")
+    periods = found.target_period_ns, found.estimated_period_ns
+    assert (found.version, *periods) == ("2021.2", 3.33, 2.5)
     # Halves of blocks of BRAM.
     assert found.resources == Resources(
         luts=300_000, registers=520_000, dsps=2200, brams=350, urams=264
@@ -36,13 +33,9 @@ def test_a_report_is_read(tmp_path: Path) -> None:
         (csynth(dsp=-1), "DSP='-1': expected a number"),
         (csynth(dsp="nan"), "DSP='nan': expected a number"),
         (csynth(period=""), "TargetClockPeriod: required"),
-        (
-            '<!DOCTYPE a [<!ENTITY b "c">]>' + csynth().partition("?>")[2],
-            "XML with a document type",
-        ),
     ],
 )
-def test_what_is_no_report_is_refused_in_one_line(tmp_path: Path, text, message) -> None:
+def test_what_is_no_synthesis_report_is_refused(tmp_path: Path, text, message) -> None:
     file = write(tmp_path / "csynth.xml", text)
     with pytest.raises(ConfigError, match=re.escape(message)) as error:
         read_csynth(file)
@@ -97,3 +90,35 @@ def test_a_report_of_60_mb_is_refused_unread(tmp_path: Path) -> None:
 def test_the_text_of_a_figure_is_bounded(tmp_path: Path) -> None:
     text = csynth(top="gnnscale_step" + " " * 2000 + "x")
     assert read_csynth(write(tmp_path / "csynth.xml", text)).top == "gnnscale_step"
+
+
+def test_slack_and_units_are_read(tmp_path: Path) -> None:
+    for slack in ("-0.300", "1.25"):
+        assert read_slack(write(tmp_path / "t.rpt", timing(slack))) == float(slack)
+    file = write(tmp_path / "impl_1_kernel_util_routed.rpt", utilization(units=2))
+    found = read_utilization(file, "gnnscale_step")
+    assert list(found) == ["gnnscale_step_1", "gnnscale_step_2"]
+    assert found["gnnscale_step_2"] == Resources(
+        luts=310_001, registers=540_000, dsps=2110, brams=340, urams=264
+    )
+
+
+def read_units(file: Path) -> Any:
+    return read_utilization(file, "gnnscale_step")
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "message"),
+    [
+        (read_slack, "nothing", "with a design timing summary"),
+        (read_slack, "| Design Timing Summary\n", "with a design timing summary"),
+        (read_slack, timing("NA"), "'NA': expected a number of nanoseconds"),
+        (read_slack, timing("nan"), "'nan': expected a number"),
+        (read_units, "", "table of LUT, REG, DSP, BRAM, URAM"),
+        (read_units, utilization(units=0), "no compute unit of gnnscale_step; the report is of an"),
+        (read_units, utilization().replace("310000 [ 19.00%]", "many"), "LUT='many': expected a"),
+    ],
+)
+def test_what_is_no_routed_report_is_refused(tmp_path: Path, read, text, message) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        read(write(tmp_path / "kernel_util_routed.rpt", text))

@@ -78,7 +78,7 @@ def test_rows_come_from_the_cache_that_has_them(store: dict[str, Any], dtype: to
     assert (wide[:, width].float() == 7).all()
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(stores(), st.sampled_from([np.int32, np.int64]))
 def test_ranks_find_what_a_table_finds(store: dict[str, Any], dtype: Any) -> None:
     vertices, slots = store["vertices"], ranked(store, dtype)
@@ -113,14 +113,13 @@ def test_slots_are_counted_without_reading(store: dict[str, Any], data: st.DataO
 @pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_caches_of_copies_change_nothing(dtype, out_dtype, threads) -> None:
-    generator = torch.Generator().manual_seed(1)
-    host = (torch.randn(3000, 100, generator=generator) * 50).to(torch.int8).float()
+    host = (torch.randn(3000, 100) * 50).to(torch.int8).float()
     host = (host.abs() if dtype == torch.uint8 else host / 7).to(dtype)
-    order = torch.randperm(3000, generator=generator)
+    order = torch.randperm(3000)
     caches = [host[order[:700]], host[order[700:701]], host[:0], host[order[701:1500]]]
     slots = np.full(3000, -1, np.int32)
     slots[order[:1500].numpy()] = np.arange(1500)
-    vertices = torch.randint(0, 3000, (5000,), generator=generator).numpy()
+    vertices = torch.randint(0, 3000, (5000,)).numpy()
     plain, cached = (torch.empty(5000, 100, dtype=out_dtype) for _ in range(2))
     ops.gather(host, vertices, out=plain, num_threads=threads)
     counts = ops.gather_cached(host, caches, slots, vertices, out=cached, num_threads=threads)
@@ -152,10 +151,9 @@ def test_slots_and_vertices_are_checked_as_they_are_read(threads: int, size: int
         vertices[-1] = 2
         gather(slots)
         vertices[-1] = 3
+        said = f"^slots: {slot} at place 3, allowed are -1 to 1$"
         for read in (gather, count):
-            with pytest.raises(
-                ValueError, match=f"^slots: {slot} at place 3, allowed are -1 to 1$"
-            ):
+            with pytest.raises(ValueError, match=said):
                 read(slots)
     for vertex in (-1, 4, 2**62):
         vertices[-1] = vertex
@@ -252,8 +250,8 @@ def test_tensors_are_copied_too() -> None:
     source, target = torch.arange(8).view(4, 2).bfloat16(), torch.zeros(3, 2).bfloat16()
     ops.copy_rows(source, np.array([3, 3]), target, np.array([2, 0], np.int32), num_threads=1)
     assert target.tolist() == [[6, 7], [0, 0], [6, 7]]
-    wide = np.zeros((2**40, 0), np.float32)  # takes no memory
-    ops.copy_rows((wide, "float32"), np.array([5]), (wide, "float32"), np.array([7]), num_threads=1)
+    wide = np.zeros((2**40, 0), np.float32), "float32"  # takes no memory
+    ops.copy_rows(wide, np.array([5]), wide, np.array([7]), num_threads=1)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -275,7 +273,7 @@ def slots_by(ranked: ops.RankedSlots, num_vertices: int) -> list[int]:
     return out[:, 0].int().tolist()
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(st.integers(1, 300), st.integers(1, 5), st.booleans(), st.booleans(), st.data())
 def test_slots_are_those_of_a_table(num_vertices, num_members, ascending, repeated, data) -> None:
     vertex = st.integers(0, num_vertices - 1)
@@ -298,7 +296,7 @@ def test_members_may_be_none_and_may_have_gaps() -> None:
     assert slots_by(ops.RankedSlots(3, (np.array([0, 9, 2])[::2],)), 3) == [0, -1, 1]
 
 
-def test_memory_is_little() -> None:
+def test_bytes_of_ranks() -> None:
     vertices = np.arange(0, 64_000, 2)
     assert ops.RankedSlots(64_000, [vertices]).num_bytes == 16 * 1001
     # Rows in another order need a table of the cached vertices.
@@ -351,15 +349,16 @@ def test_the_number_of_threads_changes_nothing(match: bool) -> None:
     generator = np.random.default_rng(0)
     priority = generator.integers(0, 50, 100_000).astype(np.int32)
     batches = [generator.permutation(100_000)[:30_000] for _ in range(12)]
-    answers = []
-    for threads in (1, 3):
+
+    def serve(threads: int) -> list[int]:
         replacement = ops.NativeReplacement(priority, capacity=9000, match=match)
         for batch in batches:
             replacement.expect(batch, num_threads=threads)
         served = [replacement.advance(num_threads=threads) for _ in batches]
         flat = [np.hstack([counts, each, slots]) for *counts, each, slots in served]
-        answers.append(np.concatenate([*flat, replacement.slots]).tolist())
-    assert answers[0] == answers[1]
+        return np.concatenate([*flat, replacement.slots]).tolist()
+
+    assert serve(1) == serve(3)
 
 
 def test_threads_of_the_caller_take_turns() -> None:

@@ -1,7 +1,7 @@
 """Neighbours that are sampled of lists in a file are those that are sampled in memory."""
 
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,11 +109,8 @@ def test_threads_share_a_file(random_graph: Any, tmp_path: Path, engine: str) ->
             good.append(same(one, other))
 
     seeds = np.random.default_rng(0).permutation(2000)
-    threads = [threading.Thread(target=sample, args=(seeds[k::4][:100],)) for k in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(sample, (seeds[k::4][:100] for k in range(4))))
     assert good == [True] * 40
 
 
@@ -141,17 +138,16 @@ def test_a_file_that_cannot_be_read_is_named(tiny_graph: Graph, tmp_path: Path) 
 def test_other_samplers_refuse_the_disk(tiny_graph: Graph, tmp_path: Path) -> None:
     sampler = ops.NativeSampler(opened(on_disk(tiny_graph, tmp_path)))
     seeds = np.array([0])
-    labor: dict[str, Any] = {"layer_dependency": False, "seed": 0, "step": 0, "num_threads": 1}
+    draw: dict[str, Any] = {"seed": 0, "step": 0}
+    labor = draw | {"layer_dependency": False, "num_threads": 1}
     with pytest.raises(ValueError, match=r"^by_weight: a graph whose lists are read from the disk"):
         sampler.sample_neighbors(seeds, [1], step=0, by_weight=True, **CHOICES)
-    with pytest.raises(ValueError, match="disk"):
-        sampler.sample_labor(seeds, [1], **labor)
-    with pytest.raises(ValueError, match="disk"):
-        sampler.reach_labor(seeds, [1], **labor)
-    with pytest.raises(ValueError, match="disk"):
-        sampler.sample_layers(seeds, [1], seed=0, step=0)
-    with pytest.raises(ValueError, match="disk"):
-        sampler.time_relabelling(seeds, [1], seed=0, step=0, num_threads=1)
+    for sample, options in (
+        *((sampler.sample_labor, labor), (sampler.reach_labor, labor)),
+        *((sampler.sample_layers, draw), (sampler.time_relabelling, draw | {"num_threads": 1})),
+    ):
+        with pytest.raises(ValueError, match="disk"):
+            sample(seeds, [1], **options)
 
 
 def test_lists_of_another_graph_are_refused(

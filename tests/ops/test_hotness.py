@@ -34,7 +34,7 @@ def byte_sizes(draw: st.DrawFn, num_vertices: int) -> tuple[dict[str, Any], NDAr
     return sizes, np.array(lists, np.int64) * entry + each
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.data())
 def test_the_hottest_vertices_are_the_first_of_all_sorted(data: st.DataObject) -> None:
     n = data.draw(st.integers(0, 40))
@@ -53,9 +53,8 @@ def test_the_hottest_vertices_are_the_first_of_all_sorted(data: st.DataObject) -
     capacity = data.draw(st.integers(0, int(of_vertex.sum()) + 5))
     max_bytes = data.draw(st.none() | st.integers(0, int(of_vertex.max(initial=0))))
     only_hot = data.draw(st.booleans())
-    left_out = (only_hot & (hotness == 0)) | (
-        of_vertex > (2**62 if max_bytes is None else max_bytes)
-    )
+    too_large = of_vertex > (2**62 if max_bytes is None else max_bytes)
+    left_out = too_large | (only_hot & (hotness == 0))
     expected = slow_hottest(hotness, tie_break, capacity, of_vertex, left_out)
     sizes |= {"capacity": capacity, "max_bytes": max_bytes, "only_hot": only_hot}
     for threads in (1, 3):
@@ -69,7 +68,7 @@ def test_the_hottest_vertices_are_the_first_of_all_sorted(data: st.DataObject) -
 def test_the_hottest_of_many(dtype: Any, num_distinct: int) -> None:
     """More vertices than a thread counts or sorts at a time."""
     rng = np.random.default_rng(0)
-    n = 2_500_000
+    n = 1_200_000
     hotness = (num_distinct * rng.random(n) ** 4).astype(dtype)
     ties = rng.integers(0, 1000, n, np.int32)
     order = np.lexsort((-ties, -hotness))
@@ -79,17 +78,18 @@ def test_the_hottest_of_many(dtype: Any, num_distinct: int) -> None:
         assert np.array_equal(found, order[:size])
 
 
-@pytest.mark.parametrize("bad", [-1.0, -np.inf, np.nan])
-def test_a_hotness_that_is_none(bad: float) -> None:
+@pytest.mark.parametrize(
+    ("bad", "dtype"), [(-1.0, "f4"), (-np.inf, "f4"), (np.nan, "f4"), (-7, "i4"), (-7, "i8")]
+)
+def test_a_negative_hotness_is_refused(bad: float, dtype: str) -> None:
     sizes = {"capacity": 1, "bytes_per_vertex": 1, "num_threads": 2}
-    hotness = np.array([0, 1, bad, bad], np.float32)
-    with pytest.raises(ValueError, match=r"^hotness: -?(1\.0*|inf|nan) of vertex 2, must be 0 or"):
-        ops.hottest(hotness, **sizes)
-    for dtype in (np.int32, np.int64):
-        with pytest.raises(ValueError, match=r"^hotness: -7 of vertex 1, must be 0 or more$"):
-            ops.hottest(np.array([0, -7], dtype), **sizes)
-        with pytest.raises(ValueError, match=r"^tie_break: -7 at place 1, allowed are 0 to "):
-            ops.hottest(np.zeros(2, np.int32), np.array([0, -7], dtype), **sizes)
+    values = np.array([0, 1, bad, bad], dtype)
+    said = r"^hotness: -?(1\.0*|inf|nan|7) of vertex 2, must be 0 or more$"
+    with pytest.raises(ValueError, match=said):
+        ops.hottest(values, **sizes)
+    if dtype != "f4":
+        with pytest.raises(ValueError, match=r"^tie_break: -7 at place 2, allowed are 0 to "):
+            ops.hottest(np.zeros(4, np.int32), values, **sizes)
 
 
 def test_what_is_cold_or_too_large_is_left_out() -> None:
@@ -106,28 +106,30 @@ def test_what_is_cold_or_too_large_is_left_out() -> None:
         # What is too large takes no room: 3 takes 16 bytes, and 0 begins below 17.
         found = ops.hottest(hotness, capacity=17, max_bytes=35, **sizes)
         assert found.tolist() == [3, 0]
-    tiny = np.array([0, 1e-45, 0], np.float32)  # as little as a float can be
-    some = {"capacity": 9, "bytes_per_vertex": 1, "num_threads": 1}
-    assert ops.hottest(tiny, only_hot=True, **some).tolist() == [1]
-    assert ops.hottest(tiny, max_bytes=0, **some).tolist() == []
 
 
-def test_infinity_is_hottest_and_minus_zero_is_zero() -> None:
-    hotness = np.array([-0.0, 0.0, np.inf, 3e38], np.float32)
-    found = ops.hottest(hotness, capacity=9, bytes_per_vertex=1, num_threads=1)
-    assert found.tolist() == [2, 3, 0, 1]
+@pytest.mark.parametrize(
+    ("hotness", "options", "expected"),
+    [
+        ([0, 1e-45, 0], {"only_hot": True}, [1]),  # as little as a float can be
+        ([0, 1e-45, 0], {"max_bytes": 0}, []),
+        ([-0.0, 0.0, np.inf, 3e38], {}, [2, 3, 0, 1]),
+    ],
+)
+def test_extreme_floats_of_hotness(hotness: Any, options: Any, expected: list[int]) -> None:
+    some = {"capacity": 9, "bytes_per_vertex": 1, "num_threads": 1} | options
+    assert ops.hottest(np.float32(hotness), **some).tolist() == expected
 
 
-def test_damaged_offsets_are_named_with_the_graph() -> None:
-    hotness = np.zeros(3, np.int32)
-    for bad in (-1, 9, 2):
-        sizes = {"offsets": np.array([0, 3, bad, 5]), "bytes_per_vertex": 8, "bytes_per_entry": 4}
-        said = "tiny: damaged, offsets: the list of vertex"
-        with pytest.raises(GraphError, match=said), naming_graph("tiny"):
-            ops.hottest(hotness, capacity=99, num_threads=1, **sizes)
-        sizes |= {"capacities": np.array([99])}
-        with pytest.raises(GraphError, match=said), naming_graph("tiny"):
-            ops.share_out(np.arange(3), [hotness], num_threads=1, **sizes)
+@pytest.mark.parametrize("bad", [-1, 9, 2])
+def test_damaged_offsets_are_named_with_the_graph(bad: int) -> None:
+    hotness, said = np.zeros(3, np.int32), "tiny: damaged, offsets: the list of vertex"
+    sizes = {"bytes_per_vertex": 8, "bytes_per_entry": 4, "num_threads": 1}
+    sizes |= {"offsets": np.array([0, 3, bad, 5])}
+    with pytest.raises(GraphError, match=said), naming_graph("tiny"):
+        ops.hottest(hotness, capacity=99, **sizes)
+    with pytest.raises(GraphError, match=said), naming_graph("tiny"):
+        ops.share_out(np.arange(3), [hotness], capacities=np.array([99]), **sizes)
 
 
 def slow_share_out(order: list[int], local: Any, capacities: list[int], sizes: Any) -> list[int]:
@@ -141,7 +143,7 @@ def slow_share_out(order: list[int], local: Any, capacities: list[int], sizes: A
     return given_to
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.data())
 def test_sharing_out_is_algorithm_1_with_room(data: st.DataObject) -> None:
     n, num_members = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 4))
@@ -194,7 +196,7 @@ def test_what_is_given_away_is_checked() -> None:
     assert ops.share_out(np.array([0]), local, **fine).member.tolist() == [0]
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(st.data())
 def test_scattering_adds_in_the_order_of_the_edges(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 12))
@@ -220,7 +222,7 @@ def test_scattering_adds_in_the_order_of_the_edges(data: st.DataObject) -> None:
 def test_scattering_over_many_edges() -> None:
     """More edges than are binned between two additions, a hub's among them."""
     rng = np.random.default_rng(0)
-    n, num_edges = 5000, 9_000_000
+    n, num_edges = 5000, 5_000_000
     degrees = np.bincount((n * rng.random(num_edges) ** 6).astype(np.int64), minlength=n)
     indices = rng.integers(0, n, num_edges, np.int32)
     values = rng.random(n)
@@ -237,10 +239,8 @@ def test_scattering_over_many_edges() -> None:
 @pytest.mark.parametrize(
     ("indptr", "indices", "said"),
     [
-        ([0, 2, 2, 3], [1, 3, 0], "indices: 3 is no vertex"),
         ([0, 2, 2, 3], [-(2**40), 2, 0], "indices: -1099511627776 is no vertex"),
         ([0, 5, 2, 3], [1, 2, 0], "indptr: the neighbours of vertex 0 are 0 to 5"),
-        ([0, -1, 2, 3], [1, 2, 0], "indptr: the neighbours of vertex 0 are 0 to -1"),
     ],
 )
 def test_a_damaged_topology_is_noticed(threads: int, indptr: Any, indices: Any, said: str) -> None:

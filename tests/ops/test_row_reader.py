@@ -242,14 +242,8 @@ def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_closing_with_tickets_in_flight(folder: Path, engine: str) -> None:
     write(folder / "closed", 20000 * 512)
-    reader = opened(
-        folder / "closed",
-        num_rows=20000,
-        row_bytes=512,
-        depth=2,
-        max_request_bytes=512,
-        engine=engine,
-    )
+    sizes = {"num_rows": 20000, "row_bytes": 512, "depth": 2, "max_request_bytes": 512}
+    reader = opened(folder / "closed", **sizes, engine=engine)
     pool = torch.zeros(20000, 512, dtype=torch.uint8)
     slots = np.arange(20000, dtype=np.int32)
     tickets = [reader.submit(np.arange(20000), pool, slots) for _ in range(3)]
@@ -269,9 +263,8 @@ def test_closing_with_tickets_in_flight(folder: Path, engine: str) -> None:
 def test_pools_live_as_long_as_their_tickets(folder: Path, engine: str) -> None:
     """And no longer; the reader may go first."""
     write(folder / "kept", 5000 * 512)
-    reader = opened(
-        folder / "kept", num_rows=5000, row_bytes=512, max_request_bytes=512, engine=engine
-    )
+    sizes = {"num_rows": 5000, "row_bytes": 512, "max_request_bytes": 512}
+    reader = opened(folder / "kept", **sizes, engine=engine)
     pool = np.zeros((5000, 512), np.uint8)
     gone = weakref.ref(pool)
     slots = np.arange(5000, dtype=np.int32)

@@ -82,7 +82,7 @@ def slow_aggregate(task: dict[str, Any]) -> NDArray[np.float64]:
     return out
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(aggregations())
 def test_aggregate_is_the_sum_it_promises(task: dict[str, Any]) -> None:
     width, wide = task["x"].shape[1], task["out"]
@@ -103,7 +103,7 @@ def test_aggregate_is_the_sum_it_promises(task: dict[str, Any]) -> None:
     num_threads=st.sampled_from([1, 2]),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_rows_with_a_scale_are_read_as_numpy_decodes_them(
     dtype, width, computed, num_threads, seed
 ) -> None:
@@ -120,20 +120,11 @@ def test_rows_with_a_scale_are_read_as_numpy_decodes_them(
     assert (out[:, 0] == 7).all()
     indptr = np.sort([0, *generator.integers(0, 21, 4), 20])
     task = {"weights": generator.standard_normal(20).astype(np.float32), "num_self": 3}
-    sums = [
-        ops.aggregate(
-            each,
-            indptr,
-            np.arange(20, dtype=np.int32),
-            ids=ids,
-            self_rows=each,
-            **task,
-            out=torch.empty((5, width), dtype=computed),
-            num_threads=num_threads,
-        )
-        for each in (rows, plain)
-    ]
-    assert torch.equal(*sums)
+    task |= {"indptr": indptr, "indices": np.arange(20, dtype=np.int32), "ids": ids}
+    results = [torch.empty((5, width), dtype=computed) for _ in range(2)]
+    for x, out in zip((rows, plain), results, strict=True):
+        ops.aggregate(x, **task, self_rows=x, out=out, num_threads=num_threads)
+    assert torch.equal(*results)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
@@ -153,18 +144,16 @@ def test_rows_with_a_scale_are_copied_and_cached(dtype: str) -> None:
 def test_rows_with_a_scale_that_do_not_fit() -> None:
     rows = np.zeros((3, 7), np.uint8)
     out = {width: torch.empty(1, width) for width in (2, 3, 4, 5, 6, 7)}
-    ids = np.array([2])
-    for dtype, widths in (("int8", [3]), ("int4", [5, 6])):
-        for width, to in out.items():
-            if width in widths:
-                ops.gather((rows, dtype), ids, out=to, num_threads=1)
-                continue
+    ids, signed = np.array([2]), rows.view(np.int8)
+    for dtype, width in (("int8", 3), ("int4", 5), ("int4", 6)):
+        ops.gather((rows, dtype), ids, out=out[width], num_threads=1)
+    for dtype, widths in (("int8", (2, 4, 5, 6, 7)), ("int4", (2, 3, 4, 7))):
+        for width in widths:
             with pytest.raises(ValueError, match=f"out: {width} columns, allowed .* 7 bytes"):
-                ops.gather((rows, dtype), ids, out=to, num_threads=1)
-    with pytest.raises(TypeError, match=r"x: .* uint8"):
-        ops.gather((rows.view(np.int8), "int8"), ids, out=out[3], num_threads=1)
-    with pytest.raises(TypeError, match=r"x: .* float32"):
-        ops.gather(torch.from_numpy(rows.view(np.int8)), ids, out=out[3], num_threads=1)
+                ops.gather((rows, dtype), ids, out=out[width], num_threads=1)
+    for x, message in (((signed, "int8"), "x: .* uint8"), (torch.tensor(signed), "x: .* float32")):
+        with pytest.raises(TypeError, match=message):
+            ops.gather(x, ids, out=out[3], num_threads=1)
     with pytest.raises(TypeError, match="x: int8"):
         ops.gather_columns((rows, "int8"), ids, num_threads=1)
 
@@ -172,10 +161,12 @@ def test_rows_with_a_scale_that_do_not_fit() -> None:
 def test_rows_that_do_not_fit_are_refused() -> None:
     x, out = torch.ones(3, 2), torch.empty(2, 2)
     lists = np.array([0, 2, 2]), np.array([1, 2], np.int32)
-    with pytest.raises(ValueError, match="out: 2 columns, allowed are 1"):
-        ops.aggregate(x[:, :1], *lists, out=out, num_threads=1)
-    with pytest.raises(ValueError, match=r"x: .* contiguous rows"):
-        ops.aggregate(x.T, *lists, out=out, num_threads=1)
+    for wrong, message in (
+        (x[:, :1], "out: 2 columns, allowed are 1"),
+        (x.T, "x: .* contiguous rows"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ops.aggregate(wrong, *lists, out=out, num_threads=1)
 
 
 @given(
@@ -187,7 +178,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     num_threads=st.sampled_from([1, 2]),
     data=st.data(),
 )
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_gather_is_indexing(rows, width, stored, computed, wide, num_threads, data) -> None:
     x = (torch.rand(rows, width) * 200).to(stored)
     chosen = data.draw(st.lists(st.integers(0, rows - 1), max_size=50))
@@ -218,8 +209,8 @@ def drop(x: torch.Tensor, vertices: Any = None, **changed: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", COMPUTED)
-@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9])
-@pytest.mark.parametrize("shape", [(1000, 300), (60000, 5)])
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("shape", [(500, 300), (30000, 5)])
 def test_relu_dropout_drops_as_often_as_asked(dtype, p, shape) -> None:
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
     y = drop(x, p=p)
@@ -227,18 +218,15 @@ def test_relu_dropout_drops_as_often_as_asked(dtype, p, shape) -> None:
     how = {"p": p, "seed": 1, "step": 2, "layer": 3, "num_threads": 1}
     scale = ops.relu_dropout(x.clone(), np.arange(len(x)), **how)
     assert scale == pytest.approx(1 / (1 - p), rel=1e-3)
-    positive, kept = x > 0, y > 0
-    assert not (kept & ~positive).any()
-    assert (y[~kept] == 0).all()
-    torch.testing.assert_close(y[kept], (x[kept].float() * scale).to(dtype), rtol=0, atol=0)
+    positive, passed = x > 0, y > 0
+    assert not (passed & ~positive).any()
+    assert torch.equal(y, torch.where(passed, x.float() * scale, 0).to(dtype))
     num_positive = int(positive.sum())
     deviation = (num_positive * p * (1 - p)) ** 0.5
-    assert abs(int(kept.sum()) - num_positive * (1 - p)) <= 4 * deviation
-
+    assert abs(int(passed.sum()) - num_positive * (1 - p)) <= 4 * deviation
     grad = torch.randn(shape).to(dtype)
     back = ops.relu_dropout_backward(y, grad, scale=scale, num_threads=2)
-    expected = torch.where(kept, grad.float() * scale, torch.zeros(())).to(dtype)
-    assert torch.equal(back, expected)
+    assert torch.equal(back, torch.where(passed, grad.float() * scale, 0).to(dtype))
 
 
 def mixed(word: int) -> int:
@@ -273,6 +261,7 @@ def test_relu_dropout_is_what_its_definition_says(data: st.DataObject) -> None:
         assert found[row].tolist() == [each >= p * 65536 for each in bits]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changed", [{"seed": 2}, {"step": 3}, {"layer": 4}])
 def test_masks_of_other_seeds_steps_and_layers_are_not_related(changed: dict[str, int]) -> None:
     x = torch.ones(3000, 64)
@@ -334,26 +323,15 @@ def test_add_rows_goes_on_where_sums_stand() -> None:
     for edge, row in enumerate(rows):
         expected[1 if edge < 15 else 4] += float(weights[edge]) * x[row]
     for first, end, target in ((0, 7, 1), (7, 15, 1), (15, 40, 4)):
-        taken = slice(first, end)
-        ops.add_rows(
-            *(x, rows[taken], np.array([0, end - first])),
-            weights=weights[taken],
-            out_ids=np.int32([target]),
-            out=out,
-            num_threads=2,
-        )
+        edges, lists = slice(first, end), np.array([0, end - first])
+        into = {"weights": weights[edges], "out_ids": np.int32([target]), "out": out}
+        ops.add_rows(x, rows[edges], lists, **into, num_threads=2)
     torch.testing.assert_close(out, expected)
     untouched = [0, 2, 3, 5]
     assert torch.equal(out[untouched], before[untouched])
-    whole = before.clone()
-    ops.add_rows(
-        *(x, rows.astype(np.int32), np.array([0, 15, 40])),
-        weights=weights,
-        out_ids=np.int32([1, 4]),
-        out=whole,
-        num_threads=1,
-    )
-    assert torch.equal(whole, out)
+    into = {"weights": weights, "out_ids": np.int32([1, 4]), "out": before}
+    ops.add_rows(x, rows.astype(np.int32), np.array([0, 15, 40]), **into, num_threads=1)
+    assert torch.equal(before, out)
 
 
 @pytest.mark.parametrize("num_threads", [2, 4])
@@ -405,7 +383,7 @@ def test_empty_is_a_tensor_like_any_other(dtype: torch.dtype, shape: tuple[int, 
     assert (other == 4).all()
 
 
-@pytest.mark.parametrize("mebibytes", [1, 100, 300])
+@pytest.mark.parametrize("mebibytes", [1, 300])
 def test_memory_that_is_given_back_is_used_again(mebibytes: int) -> None:
     shape = (mebibytes << 20,)
     first = ops.empty(shape, torch.uint8)

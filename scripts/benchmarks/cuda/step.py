@@ -61,7 +61,7 @@ def run(bench: Bench) -> None:
 
 
 def ran(bench: Bench, store: Path, *options: str, device: str = "", epochs: int = 3) -> Ran:
-    sizes = bench.sizes
+    sizes, epochs = bench.sizes, min(epochs, 2) if bench.on_host else epochs
     common = (
         *("dataset=store", f"dataset.store={store}", "model=sage", f"model.hidden={sizes.hidden}"),
         *(f"sampler.fanouts={_list(sizes.fanouts)}", f"model.num_layers={len(sizes.fanouts)}"),
@@ -135,7 +135,7 @@ def kinds(bench: Bench, store: Path) -> None:
         options = [f"model={model}", f"model.num_layers={len(fanouts)}"]
         options.append(f"sampler.fanouts={_list(chosen)}")
         if width is not None:
-            count = 400 if bench.on_host else bench.sizes.vertices // 10
+            count = 100 if bench.on_host else bench.sizes.vertices // 10
             options += ["dataset=planted_partition", "dataset.store=null"]
             options.append(f"dataset.num_vertices={count}")
             options += [f"dataset.num_edges={25 * count}", f"dataset.num_features={width}"]
@@ -171,7 +171,11 @@ def caches(bench: Bench, store: Path, base: Ran) -> None:
 
 def together(bench: Bench, folder: Path) -> None:
     """Two workers on one card beside one: emulated, since cards do not share memory."""
-    common = ("epochs=2", "dataset.num_vertices=2000", "dataset.num_edges=20000", "batch_size=256")
+    count, num_epochs, seeds = (400, 1, 30) if bench.on_host else (2000, 2, 256)
+    common = (
+        *(f"epochs={num_epochs}", f"batch_size={seeds}"),
+        *(f"dataset.num_vertices={count}", f"dataset.num_edges={10 * count}"),
+    )
     links = folder / "links.csv"
     links.write_text("0 1\n1 0\n")
     alone = _losses(bench, folder / "one", plan(bench), *common)

@@ -1,7 +1,9 @@
 """Runs of the simulator by their options."""
 
+from dataclasses import replace
 from functools import cache
 
+import yaml
 from hydra import compose, initialize_config_module
 
 from gnnscale.core.config.typed import typed
@@ -18,8 +20,25 @@ PEAK = (
 )
 
 
+#: Options with files or fields of their own, which take long to compose.
+_SECTIONS = ("platform", "board", "dataset", "model", "sampler", "design")
+
+
 @cache
 def options(overrides: tuple[str, ...]) -> SimulateConfig:
+    """Return the options; runs that differ in single values alone are composed once."""
+    sections, values = [], {}
+    for override in overrides:
+        name, _, value = override.partition("=")
+        if name.partition(".")[0] in _SECTIONS:
+            sections.append(override)
+        else:
+            values[name] = yaml.safe_load(value)
+    return replace(_composed(tuple(sections)), **values)
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> SimulateConfig:
     with initialize_config_module("gnnscale.configs", version_base="1.3"):
         return typed(compose("simulate", list(overrides)), SimulateConfig)
 

@@ -47,7 +47,7 @@ def opened(bitstream: Path) -> Iterator[Open]:
 
 
 def prepare(board: OpenBoard, unit: int, slot: int, batch: list[int], features: list[float]) -> int:
-    """Send a mini-batch, with room for as many gradients; return the bytes that were sent."""
+    """Send a mini-batch, with room for as many gradients; return the bytes."""
     for name in ("gradients", "scratch"):
         board.allocate(unit, name, 4 * len(batch))
     board.allocate(unit, "result", 8, slot=slot)
@@ -270,8 +270,8 @@ def test_arrays_of_any_form_are_sent(ready: Open) -> None:
 def test_a_closed_board_frees_its_memory(opened: Open) -> None:
     board = opened(index=3)
     board.allocate(0, "gradients", 1 << 20)
-    board.close()
-    board.close()
+    for _ in range(2):
+        board.close()
     with pytest.raises(BoardError, match="no compute unit 0: 0 are open"):
         board.allocate(0, "gradients", 1)
     opened(index=3).allocate(0, "gradients", 1 << 20)

@@ -250,9 +250,8 @@ def make(
     torch.manual_seed(seed)
     blocks = some_blocks(rng, num_seeds, config.num_layers, most=most, repeats=repeats)
     if importance:
-        drawn = [rng.random(each.num_edges).astype(np.float32) + 0.5 for each in blocks]
-        pairs = zip(blocks, drawn, strict=True)
-        blocks = tuple(replace(block, importance=each) for block, each in pairs)
+        drawn = (rng.random(each.num_edges).astype(np.float32) + 0.5 for each in blocks)
+        blocks = tuple(map(lambda block, each: replace(block, importance=each), blocks, drawn))
     vertices = rng.permutation(max(50, num_seeds))[:num_seeds] % 50
     others = rng.integers(2**31, 2**40, blocks[0].num_src - num_seeds)
     batch = MiniBatch(
@@ -416,7 +415,7 @@ def test_groups_of_seeds_add_up(kernels, random_graph, config, dropout) -> None:
 
 
 @pytest.mark.parametrize("config", MODELS)
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("dropout", [0.0, pytest.param(0.5, marks=pytest.mark.long)])
 @designs((16, 16), (2, 256), (1, 2048))
 def test_rows_that_do_not_fit_are_gathered_tile_by_tile(
     kernels: Kernels, random_graph: Make, config: type[ModelConfig], dropout: float, n: int, m: int
@@ -489,7 +488,7 @@ def test_the_kernels_refuse_what_they_have_no_room_for(
     """What the host should have refused before."""
     case = make(config, 0, width=16, num_classes=3, num_seeds=num_seeds, most=1)
     with pytest.raises(DeviceError, match=message):
-        by_kernels(kernels(4, 64), case, ChipLimits(n=4, **limits))
+        by_kernels(kernels(*OWN), case, ChipLimits(n=OWN[0], **limits))
 
 
 @pytest.fixture

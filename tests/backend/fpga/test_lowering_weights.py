@@ -9,15 +9,9 @@ from gnnscale.backend.fpga.lowering import Product, WeightLayout, words
 
 
 def product(width_in: int, width_out: int, *, num_slots: int = 1, bias: bool = True) -> Product:
-    return Product(
-        layer=0,
-        linear=nn.Linear(num_slots * width_in, width_out, bias=bias),
-        aggregates=True,
-        num_slots=num_slots,
-        width_in=width_in,
-        activates=False,
-        drops=False,
-    )
+    linear = nn.Linear(num_slots * width_in, width_out, bias=bias)
+    sizes = {"layer": 0, "num_slots": num_slots, "width_in": width_in}
+    return Product(**sizes, linear=linear, aggregates=True, activates=False, drops=False)
 
 
 @pytest.mark.parametrize(("width", "count"), [(0, 0), (1, 1), (16, 1), (17, 2), (1433, 90)])

@@ -3,8 +3,18 @@ import pytest
 from numpy.typing import NDArray
 
 from gnnscale.backend.base import DeviceError
-from gnnscale.backend.fpga.step_result import check_outcome, engine_cycles, step_counters
+from gnnscale.backend.fpga.csim.build import SimulatedDesign, library
+from gnnscale.backend.fpga.layout import ChipLimits
+from gnnscale.backend.fpga.step_result import (
+    check_outcome,
+    engine_cycles,
+    step_counters,
+    train_alone,
+)
+from gnnscale.core import ConfigError
+from gnnscale.nn import GCN
 from gnnscale.planner import Fpga
+from gnnscale.sampling import NeighborSampler
 
 MAGIC = 0x474E4E53
 DEVICE = Fpga(name="card", n=4, m=64, clock_hz=1000)
@@ -71,18 +81,27 @@ def test_a_step_takes_as_long_as_its_slowest_unit() -> None:
     counters, seconds = step_counters(units, [0.25, 0.5], DEVICE)
     assert seconds == {"propagate": 0.7}
     # What tables are made of says what it is.
-    names = {name.removeprefix("csim_"): name for name in counters}
-    assert all(name == f"csim_{short}" for short, name in names.items())
-    known = {"cycles": 700, "simulating_s": 0.5, "aggregate_cycles": 20, "update_cycles": 2}
-    known |= {"feature_bytes": 64 * 7, "scratch_bytes": 64, "other_bytes": 64 * 4, "edges": 88}
-    known |= {"hazards": 7, "edge_bytes": 0}
-    assert {short: counters[names[short]] for short in known} == known
+    assert all(name.startswith("csim_") for name in counters)
+    expected = {"cycles": 700, "simulating_s": 0.5, "aggregate_cycles": 20, "update_cycles": 2}
+    expected |= {"feature_bytes": 64 * 7, "scratch_bytes": 64, "other_bytes": 64 * 4, "edges": 88}
+    expected |= {"hazards": 7, "edge_bytes": 0}
+    assert {short: counters[f"csim_{short}"] for short in expected} == expected
 
 
-def test_hardware_counts_nothing() -> None:
+def test_hardware_and_steps_without_seeds_count_nothing() -> None:
     assert step_counters([{}, {}], [0.25, 0.5], ON_CARD) == ({}, {"propagate": 0.5})
+    assert step_counters([], [], DEVICE) == step_counters([], [], ON_CARD) == ({}, {})
 
 
-@pytest.mark.parametrize("device", [DEVICE, ON_CARD])
-def test_a_step_without_seeds_runs_no_unit(device: Fpga) -> None:
-    assert step_counters([], [], device) == ({}, {})
+@pytest.mark.integration
+def test_a_unit_alone_trains_a_step(random_graph, csim_home, monkeypatch) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(csim_home))
+    graph, kernels = random_graph(num_features=20), library(SimulatedDesign())
+    model = GCN(hidden=9, dropout=0).build(num_features=20, num_classes=graph.num_classes)
+    batch = NeighborSampler(graph, fanouts=[5, 5], seed=1).sample(np.arange(12), 0)
+    found = train_alone(kernels, ChipLimits(n=2), graph, model, batch)
+    assert 0 < found.counters["loss"] < found.counters["cycles"]
+    assert np.isfinite(found.gradients.view(np.float32)).all()
+    assert found.gradients.any()
+    with pytest.raises(ConfigError, match="row"):
+        train_alone(kernels, ChipLimits(n=2, row_words=4), graph, model, batch)

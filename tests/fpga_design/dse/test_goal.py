@@ -1,8 +1,10 @@
 import pytest
 from design_goals import goal
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.fpga_design.dse.goal import part_of
+from gnnscale.fpga_design.dse.goal import Point, best_of, pareto, part_of
 from gnnscale.nn import GAT, GIN, GraphSAGE
 
 
@@ -41,3 +43,31 @@ def test_layers_are_those_of_the_model() -> None:
     assert [layer.edges > 0 for layer in gin.layers] == [True, False, True, False]
     with pytest.raises(ConfigError, match="attention or weighted messages in layer 0"):
         goal(model=GAT(hidden=32, num_heads=4))
+
+
+def point(nvtps: float, fullest: float) -> Point:
+    shares = {"luts": fullest, "dsps": fullest / 2}
+    design = {"n": 2, "m": 256, "dies": ("SLR0", "SLR1"), "limit": "luts of SLR0"}
+    return Point(**design, nvtps=nvtps, bottleneck="update", shares=shares)
+
+
+def test_a_card_has_what_its_dies_have_together() -> None:
+    assert point(1, 0.5).card == (4, 512)
+    assert point(1, 0.5).fullest == 0.5
+
+
+def test_the_fastest_is_best_and_of_equals_that_which_takes_less() -> None:
+    fast, small, large = point(2, 0.8), point(1, 0.3), point(2, 0.7)
+    assert best_of([fast, small, large]) is large
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=30))
+def test_no_point_of_the_front_is_beaten(pairs: list[tuple[int, int]]) -> None:
+    points = [point(nvtps, fullest / 10) for nvtps, fullest in pairs]
+    front = pareto(points)
+    assert best_of(points).nvtps == max(each.nvtps for each in front)
+    for one in points:
+        size = one.nvtps, one.fullest
+        others = [p for p in points if (p.nvtps, p.fullest) != size]
+        beaten = any(p.nvtps >= one.nvtps and p.fullest <= one.fullest for p in others)
+        assert any((p.nvtps, p.fullest) == size for p in front) != beaten

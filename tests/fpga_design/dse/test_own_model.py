@@ -43,14 +43,11 @@ def test_every_point_fits_its_dies() -> None:
     assert all(max(each.shares.values()) > MAX_SHARE for each in refused)
 
 
-@settings(max_examples=15, deadline=None)
-@given(
-    room=st.lists(
-        st.tuples(st.floats(0.5, 1), st.floats(0.5, 1), st.floats(1e9, 1e11)),
-        min_size=1,
-        max_size=3,
-    )
-)
+ROOM = st.tuples(st.floats(0.5, 1), st.floats(0.5, 1), st.floats(1e9, 1e11))
+
+
+@settings(max_examples=10)
+@given(st.lists(ROOM, min_size=1, max_size=3))
 def test_every_point_fits_dies_that_differ(room: list[tuple[float, float, float]]) -> None:
     first = U250.dies[0]
     dies = [
@@ -110,10 +107,6 @@ def test_a_unit_has_as_much_memory_as_its_dies_have_room_for() -> None:
 
 def test_a_board_without_room_says_what_is_missing() -> None:
     small = [replace(die, shell=Resources(), has=replace(die.has, brams=200)) for die in U250.dies]
-    with pytest.raises(ConfigError) as error:
+    message = "^board Alveo U250: no design fits: n=1, m=16 and the shell take .* of the brams of "
+    with pytest.raises(ConfigError, match=f"{message}SLR0, .*more than the 85% that can be placed"):
         parts.explore(replace(U250, dies=small), goal())
-    assert str(error.value).startswith(
-        "board Alveo U250: no design fits: n=1, m=16 and the shell take "
-    )
-    assert "of the brams of SLR0" in str(error.value)
-    assert str(error.value).endswith("more than the 85% that can be placed")

@@ -1,4 +1,4 @@
-from gnnscale.planner.fpga_board import NAMES, Resources, total
+from gnnscale.planner.fpga_board import Resources, total
 
 
 def test_sums_and_multiples() -> None:
@@ -7,7 +7,3 @@ def test_sums_and_multiples() -> None:
     assert 2 * one == one * 2 == Resources(luts=6, dsps=2)
     assert total([one] * 3) == Resources(luts=9, dsps=3)
     assert total([]) == Resources()
-
-
-def test_names() -> None:
-    assert NAMES == ("luts", "registers", "dsps", "brams", "urams")

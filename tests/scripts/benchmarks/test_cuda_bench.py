@@ -1,4 +1,4 @@
-"""The benchmark of GPUs runs as a whole with the host in the GPU's place, and without a GPU not."""
+"""The benchmark of GPUs runs as a whole with the host in the place of the GPU."""
 
 import json
 import os
@@ -7,36 +7,34 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from benchmarks.cuda.bench import TARGETS
-from benchmarks.cuda.main import FIGURES, PAGE, rows, table_of, with_table
+from benchmarks.cuda.main import FIGURES, PAGE, main, rows, table_of, with_table
 
-pytestmark = pytest.mark.integration
-
-ROOT = Path(__file__).parents[3]
-SCRIPT = ROOT / "scripts" / "benchmarks" / "bench_cuda.py"
+SCRIPT = Path(__file__).parents[3] / "scripts" / "benchmarks" / "bench_cuda.py"
 
 
-def run(*arguments: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *arguments]
-    environment = os.environ | ({} if home is None else {"GNNSCALE_HOME": str(home)})
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=540, check=False, env=environment
-    )
-
-
-def test_without_a_gpu_it_says_so_in_one_line() -> None:
-    done = run("gather")
-    if done.returncode == 0:
+def test_without_a_gpu_it_says_so_in_one_line(capsys) -> None:
+    if torch.cuda.is_available():
         pytest.skip("a CUDA device is here")
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "no GPU here" in done.stderr
+    assert main(["gather"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "no GPU here" in error
 
 
-def test_a_section_that_nobody_knows() -> None:
-    done = run("speed")
-    assert done.returncode == 2
-    assert "sections are check, gather" in done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["speed"], "sections are check, gather"),
+        (["--docs", "--on-host"], "--docs: writes all rows of a card"),
+    ],
+)
+def test_arguments_that_are_refused(arguments: list[str], message: str, capsys) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_the_page_has_every_row_as_it_was_measured() -> None:
@@ -66,19 +64,14 @@ def test_a_table_takes_the_place_of_another() -> None:
     assert with_table(other, table_of(found)) == page
 
 
-def test_figures_of_the_host_are_none_of_the_page() -> None:
-    done = run("--docs", "--on-host")
-    assert done.returncode == 2
-    assert "--docs: writes all rows of a card" in done.stderr
-
-
 @pytest.mark.integration
 @pytest.mark.timeout(560)
-def test_every_section_runs_and_is_marked_as_emulated(tmp_path: Path, csim_home: Path) -> None:
-    out, home = tmp_path / "figures.json", tmp_path / "home"
-    home.mkdir()
+def test_every_section_runs_and_is_marked_as_emulated(tmp_path, csim_home, write_figures) -> None:
+    out, home = tmp_path / "figures.json", write_figures(tmp_path / "home")
     (home / "cuda").symlink_to(csim_home / "cuda")  # compiled for all tests
-    done = run("--on-host", "--out", str(out), home=home)
+    command = [sys.executable, SCRIPT, "--on-host", "--out", out]
+    environment = os.environ | {"GNNSCALE_HOME": str(home)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(out.read_text())
     assert found["figures"] == "emulated"

@@ -54,6 +54,16 @@ def test_figures_of_a_sweep_by_hand(tmp_path: Path) -> None:
         **{"policy": "pagraph", "ratio": 0.05, "feature_hit_rate": 0.25},
         **{"topology_hit_rate": None, "link_mb": 16.0, "epoch_time_s": 8.0},
     }
+    assert draw_caches.table(found).splitlines()[2:] == [
+        "| `none` |  | 20.00 | 10.20 |  | 20.00 | 10.20 |",
+        "| `pagraph` | 25.0 % | 16.00 | 8.00 | 50.0 % | 10.00 | 5.00 |",
+        "| `legion` | 50.0 % | 12.00 | 6.00 | 75.0 % | 5.00 | 2.50 |",
+    ]
+    picture = ElementTree.fromstring(draw_caches.draw(found))
+    texts = [element.text or "" for element in picture.iter(f"{SPACE}text")]
+    assert any(each.startswith("emulated: ") for each in texts)
+    assert texts.count("legion") == texts.count("pagraph") == 3
+    assert texts.count("none") == 2
 
 
 @pytest.mark.parametrize(
@@ -81,15 +91,6 @@ def test_a_sweep_without_the_sizes_of_the_table_is_refused(tmp_path: Path) -> No
         draw_caches.figures_of(tmp_path)
 
 
-def test_the_table_by_hand(tmp_path: Path) -> None:
-    lines = draw_caches.table(draw_caches.figures_of(sweep(tmp_path))).splitlines()
-    assert lines[2:] == [
-        "| `none` |  | 20.00 | 10.20 |  | 20.00 | 10.20 |",
-        "| `pagraph` | 25.0 % | 16.00 | 8.00 | 50.0 % | 10.00 | 5.00 |",
-        "| `legion` | 50.0 % | 12.00 | 6.00 | 75.0 % | 5.00 | 2.50 |",
-    ]
-
-
 def test_lines_and_their_names_by_hand(tmp_path: Path) -> None:
     rows = draw_caches.figures_of(sweep(tmp_path))["rows"]
     hits, link, seconds = draw_caches.panels(rows)
@@ -106,14 +107,6 @@ def test_lines_and_their_names_by_hand(tmp_path: Path) -> None:
     names = [each for each in drawn.iter("text") if each.text in (*lines, "none")]
     below = sorted(names, key=lambda each: float(each.attrib["y"]))
     assert [each.text for each in below] == ["none", "pagraph", "legion"]
-
-
-def test_the_picture_says_what_kind_of_figures_it_shows(tmp_path: Path) -> None:
-    picture = ElementTree.fromstring(draw_caches.draw(draw_caches.figures_of(sweep(tmp_path))))
-    texts = [element.text or "" for element in picture.iter(f"{SPACE}text")]
-    assert any(each.startswith("emulated: ") for each in texts)
-    assert texts.count("legion") == texts.count("pagraph") == 3
-    assert texts.count("none") == 2
 
 
 @given(wanted=st.lists(st.floats(-50, 350), max_size=12))

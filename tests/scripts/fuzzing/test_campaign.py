@@ -87,8 +87,7 @@ def test_every_misdeed_is_blamed_on_its_case(tmp_path: Path, monkeypatch: Any) -
 
 def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    first = Campaign(Misbehaving(), seed=0, out=out)
-    first.run(2)
+    Campaign(Misbehaving(), seed=0, out=out).run(2)
     # Cut short while it was written.
     with (out / "results.jsonl").open("a") as file:
         file.write('{"first": 2, "la')
@@ -121,14 +120,13 @@ def test_shrinking_keeps_what_matters() -> None:
 
     class Edited(Misbehaving):
         def make(self, key: str, number: int, keep: frozenset[int] | None = None) -> Any:
-            kept = [place for place in range(4) if keep is None or place in keep]
-            content = bytes(2 * place for place in kept) + b"!" * (2 in kept)
-            edits = tuple(f"{place}: f" for place in kept)
+            places = [place for place in range(4) if keep is None or place in keep]
+            content = bytes(2 * place for place in places) + b"!" * (2 in places)
+            edits = tuple(f"{place}: f" for place in places)
             return Input(kind="x", files={"f": content}, edits=edits)
 
     smallest = shrink(Edited(), "key", 0, lambda case: b"!" in case.files["f"])
-    assert smallest.edits == ("2: f",)
-    assert smallest.files["f"] == b"!"
+    assert (smallest.edits, smallest.files["f"]) == (("2: f",), b"!")
 
 
 def test_cases_are_kept_as_text() -> None:

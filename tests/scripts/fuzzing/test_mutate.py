@@ -4,22 +4,14 @@ import json
 import pickle
 import random
 import zipfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fuzzing.formats import (
-    HOSTILE,
-    PICKLE,
-    edit_file,
-    edits_for,
-    member,
-    npy_element,
-    npy_header,
-    parquet_footer,
-    zip_fields,
-)
+from fuzzing import formats
+from fuzzing.formats import edit_file
 from fuzzing.mutate import BYTES, TEXT, Edit
 
 
@@ -58,16 +50,15 @@ def test_edits_depend_on_their_random_numbers_alone(name: str) -> None:
     assert len(set(first)) > 20
 
 
-@pytest.mark.parametrize("edit", [*dict.fromkeys((*BYTES, *TEXT, *PICKLE))])
-@pytest.mark.parametrize("content", [b"", b"x", b"\x00" * 9], ids=["empty", "one", "zeros"])
-def test_edits_take_any_content(edit: Edit, content: bytes) -> None:
-    for seed in range(100):
+@pytest.mark.parametrize("edit", [*dict.fromkeys((*BYTES, *TEXT, *formats.PICKLE))])
+def test_edits_take_any_content(edit: Edit) -> None:
+    for content, seed in product((b"", b"x", b"\x00" * 9), range(50)):
         assert isinstance(edit(content, random.Random(seed)), bytes)
 
 
 @pytest.mark.parametrize("name", CONTENTS)
 def test_edits_of_a_format_take_damaged_content(name: str) -> None:
-    for seed in range(300):
+    for seed in range(200):
         rng = random.Random(seed)
         damaged = rng.choice(BYTES)(CONTENTS[name], rng)
         assert isinstance(edit_file(name, damaged, rng), bytes)
@@ -75,14 +66,14 @@ def test_edits_of_a_format_take_damaged_content(name: str) -> None:
 
 def test_header_edits_leave_the_data() -> None:
     content = CONTENTS["a.npy"]
-    edited = [npy_header(content, random.Random(seed)) for seed in range(50)]
+    edited = [formats.npy_header(content, random.Random(seed)) for seed in range(50)]
     assert any(each != content for each in edited)
     assert all(each.endswith(content[-48:]) for each in edited)
 
 
 def test_element_edits_leave_header_and_size() -> None:
     content = CONTENTS["a.npy"]
-    changed = [npy_element(content, random.Random(seed)) for seed in range(50)]
+    changed = [formats.npy_element(content, random.Random(seed)) for seed in range(50)]
     values = {int(value) for each in changed for value in np.load(io.BytesIO(each))}
     assert {-(2**31), 2**31 - 1, -1} <= values
     assert {len(each) for each in changed} == {len(content)}
@@ -92,11 +83,11 @@ def test_zip_edits_reach_members_and_fields() -> None:
     content = CONTENTS["a.npz"]
     members = set()
     for seed in range(400):
-        archive = zipfile.ZipFile(io.BytesIO(member(content, random.Random(seed))))
+        archive = zipfile.ZipFile(io.BytesIO(formats.member(content, random.Random(seed))))
         members |= {(info.filename, info.compress_type) for info in archive.infolist()}
     assert any(".." in name for name, _ in members)
     assert {method for _, method in members} == {0, 8, 12, 14}
-    fields = [zip_fields(content, random.Random(seed)) for seed in range(100)]
+    fields = [formats.zip_fields(content, random.Random(seed)) for seed in range(100)]
     assert {len(each) for each in fields} == {len(content)}
 
 
@@ -105,7 +96,7 @@ def test_every_opcode_that_calls_has_a_hostile_pickle(tmp_path: Path, monkeypatc
     for name in ("reduce system", "newobj_ex posix", "inst", "obj system by stack"):
         (tmp_path / "executed").unlink(missing_ok=True)
         try:
-            pickle.loads(HOSTILE[name])
+            pickle.loads(formats.HOSTILE[name])
         except (TypeError, AttributeError, pickle.UnpicklingError):
             assert name == "newobj_ex posix"  # a function is no class
         else:
@@ -113,14 +104,13 @@ def test_every_opcode_that_calls_has_a_hostile_pickle(tmp_path: Path, monkeypatc
 
 
 def test_names_tell_the_edits() -> None:
-    assert edits_for("ind.cora.allx") != edits_for("ind.cora.test.index")
-    assert edits_for("x/no-suffix") == BYTES
+    assert formats.edits_for("ind.cora.allx") != formats.edits_for("ind.cora.test.index")
+    assert formats.edits_for("x/no-suffix") == BYTES
 
 
-@pytest.mark.parametrize("padding", ["", "=", "=="])
-@pytest.mark.parametrize("length", range(40, 45))
-def test_a_schema_in_base64_that_an_edit_has_cut_is_edited_again(length: int, padding: str) -> None:
-    footer = b"\0" + b"Q" * length + padding.encode() + b"\0"
+@pytest.mark.parametrize(("length", "padding"), [*product(range(40, 45), (b"", b"=", b"=="))])
+def test_a_schema_in_base64_that_an_edit_has_cut_is_edited_again(length, padding) -> None:
+    footer = b"\0" + b"Q" * length + padding + b"\0"
     data = b"PAR1" + bytes(8) + footer + len(footer).to_bytes(4, "little") + b"PAR1"
-    edited = [parquet_footer(data, random.Random(seed)) for seed in range(60)]
+    edited = [formats.parquet_footer(data, random.Random(seed)) for seed in range(60)]
     assert any(data[12:13] == each[12:13] and data != each for each in edited)

@@ -37,18 +37,17 @@ def test_a_buffer_is_two_arrays(data: st.DataObject) -> None:
     host, device = np.zeros(size, np.uint8), np.full(size, 0xFF, np.uint8)
     for _ in range(data.draw(st.integers(1, 8))):
         start = data.draw(st.integers(0, size))
-        part = slice(start, start + data.draw(st.integers(0, size - start)))
-        what = data.draw(st.sampled_from(["write", "to", "from"]))
-        if what == "write":
-            written = data.draw(st.binary(min_size=part.stop - start, max_size=part.stop - start))
-            found.write(written, start)
-            host[part] = np.frombuffer(written, np.uint8)
-        elif what == "to":
-            found.sync(TO, part.stop - start, start)
-            device[part] = host[part]
-        else:
-            found.sync(FROM, part.stop - start, start)
-            host[part] = device[part]
+        count = data.draw(st.integers(0, size - start))
+        part = slice(start, start + count)
+        match data.draw(st.sampled_from(["write", TO, FROM])):
+            case "write":
+                written = data.draw(st.binary(min_size=count, max_size=count))
+                found.write(written, start)
+                host[part] = np.frombuffer(written, np.uint8)
+            case direction:
+                found.sync(direction, count, start)
+                into, source = (device, host) if direction == TO else (host, device)
+                into[part] = source[part]
         assert found.read(size, 0).tobytes() == host.tobytes()
 
 
@@ -88,8 +87,8 @@ def test_a_device_only_buffer_has_no_host_copy() -> None:
     for use in (found.map, lambda: found.sync(TO), lambda: found.read(1, 0)):
         with pytest.raises(RuntimeError, match="no host buffer"):
             use()
-    assert card.on_device(found) == (0, card.on_device(found)[1])
-    assert card.on_device(found)[1].num_bytes == 16
+    bank, memory = card.on_device(found)
+    assert (bank, memory.num_bytes) == (0, 16)
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,7 @@ def test_calls_of_two_threads_do_not_mix(bitstream: Path, gate: Callable[[], Non
     call(1)
     gate()
     holding.join()
-    assert outcomes[1].error.startswith("vertex 7")
-    assert outcomes[3].error == ""
+    assert (outcomes[1].error[:8], outcomes[3].error) == ("vertex 7", "")
 
 
 NAMES = b"\x7fELF gnnscale_csim_design gnnscale_csim_regions gnnscale_csim_error"
@@ -77,11 +76,7 @@ def test_foreign_files_are_refused_in_one_line(tmp_path, content, message) -> No
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name, message in {
-        "no": "No such file",
-        "": "not a regular",
-        "pipe": "not a regular",
-    }.items():
+    for name, message in (("no", "No such file"), ("", "not a regular"), ("pipe", "not a regular")):
         with pytest.raises(RuntimeError, match=message):
             Library(tmp_path / name)
 
@@ -110,18 +105,11 @@ def test_other_formats_are_refused(built, macros, message) -> None:
         Library(built(**macros))
 
 
-SEALED = seal(b"\x7fELF and more")
-
-
-def test_what_was_sealed_is_whole() -> None:
-    assert SEALED.startswith(b"\x7fELF and more\n")
-    assert is_sealed(SEALED)
-    assert is_sealed(seal(SEALED))
-    assert is_sealed(seal(b""))
-
-
-def test_any_damage_is_noticed() -> None:
-    for i, byte in enumerate(SEALED):
-        assert not is_sealed(SEALED[:i])
-        assert not is_sealed(SEALED[:i] + SEALED[i + 1 :])
-        assert not is_sealed(SEALED[:i] + bytes([byte ^ 1]) + SEALED[i + 1 :])
+def test_any_damage_of_what_was_sealed_is_noticed() -> None:
+    sealed = seal(b"\x7fELF and more")
+    assert sealed.startswith(b"\x7fELF and more\n")
+    assert all(map(is_sealed, (sealed, seal(sealed), seal(b""))))
+    for i, byte in enumerate(sealed):
+        assert not is_sealed(sealed[:i])
+        assert not is_sealed(sealed[:i] + sealed[i + 1 :])
+        assert not is_sealed(sealed[:i] + bytes([byte ^ 1]) + sealed[i + 1 :])
