@@ -172,7 +172,7 @@ class Custom(options.LayeredModel):
         return self.functions.__name__
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
-        """Build one layer."""
+        """Build a layer of ``functions`` from ``num_in`` to ``num_out`` features."""
         return CustomLayer(self.functions(num_in, num_out), num_in, num_out)
 
 
@@ -195,7 +195,7 @@ def _num_parameters(function: Callable[..., Any]) -> int:
 
 @contextmanager
 def _products(module: nn.Module) -> Iterator[list[tuple[int, int]]]:
-    """Record ``(inputs, outputs)`` of each ``nn.Linear`` of ``module`` that is called meanwhile."""
+    """Yield a list that gets ``(inputs, outputs)`` of each ``nn.Linear`` called in ``module``."""
     products: list[tuple[int, int]] = []
 
     def record(linear: nn.Linear, *_: Any) -> None:
