@@ -112,7 +112,7 @@ class SubsetStore(WrappedStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``."""
+        """Return the rows of ``vertices``, ``[n, width]``, and the traffic."""
         return self.rows.gather(self._positions(vertices), dtype=dtype, num_threads=num_threads)
 
     def aggregate(
@@ -124,7 +124,7 @@ class SubsetStore(WrappedStore):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return aggregated rows of the block's destinations, ``[num_dst, width]``."""
+        """Return aggregated rows of the block's destinations, ``[num_dst, width]``, and traffic."""
         positions, local_block = self.local(vertices, block)
         return self.rows.aggregate(
             positions, local_block, aggregation, dtype=dtype, num_threads=num_threads
@@ -245,7 +245,7 @@ class MemoryLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSize:
-    """Vertices for which a layer is computed, and their in-edges."""
+    """Numbers of the vertices for which a layer is computed, and of their in-edges."""
 
     num_vertices: int
     num_edges: int
@@ -319,7 +319,7 @@ def find_work(
     num_threads: int,
     num_layers: int | None = None,
 ) -> InferenceWork:
-    """Return the work of exact inference for ``outputs``, of the first ``num_layers`` or all."""
+    """Return the work of exact inference for ``outputs``, of ``num_layers`` layers (None: all)."""
     num_hidden = (num_layers or len(model.layers)) - 1
     everything = range(graph.num_vertices)
     needed: list[loading.Vertices] = [everything] * num_hidden

@@ -125,7 +125,7 @@ def _memory_for_rows(
 def _plan_passes(
     layer: TransformFirstLayer, vertices: loading.Vertices, memory: int, first: loading.Vertices
 ) -> InputPlan:
-    """Return the plan with the fewest passes that fits into ``memory`` bytes."""
+    """Return the fewest passes over ``vertices`` that fit into ``memory``; outputs: ``first``."""
     steps = -(-layer.width // layer.step)
     steps_per_pass = min(max(memory // (4 * layer.step * max(len(vertices), 1)), 1), steps)
     num_blocks = -(-steps // steps_per_pass)

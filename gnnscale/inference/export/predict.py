@@ -127,7 +127,7 @@ class PredictConfig(SavedRunOptions):
         return self.pairs is not None or self.top is not None
 
     def answers(self, signature: InputSchema, *, links: bool = False) -> tuple[str, ...]:
-        """Return the names of the outputs per row, ``ANSWERS``, ``EMBEDDINGS`` or ``VALUES``."""
+        """Return the names of the outputs per row; ``links``: the run has embeddings only."""
         if self.layer != -1 or links:
             return (EMBEDDINGS,)
         if signature.regression:
