@@ -341,7 +341,7 @@ def _check_preaggregates(config: RunConfig) -> None:
 
 
 def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> str | None:
-    """Return the end of an error if all feature rows must be in host memory, or None."""
+    """Return the end of an error if devices or partitioner need all rows in memory, or None."""
     for device in devices:
         if device.loads or device.holds_rows:
             return (
@@ -357,7 +357,7 @@ def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> s
 
 
 def lists_problem(devices: Sequence[Device], *, requests_caches: bool) -> str | None:
-    """Return the end of an error if adjacency lists must be in memory, or None."""
+    """Return the end of an error if devices or caches need adjacency lists in memory, or None."""
     for device in devices:
         if device.samples:
             return (
@@ -407,7 +407,7 @@ def parse_run_options(options: Any) -> RunConfig:
 
 
 def run_option_names() -> frozenset[str]:
-    """Return the names of the options of a run and of their groups."""
+    """Return the top-level names of a run's options and option groups."""
     return frozenset(option.name for option in fields(RunConfig))
 
 

@@ -48,7 +48,7 @@ def _flatten(options: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str
 
 
 def _import_logger(module: str, name: str) -> Any:
-    """Import the package of ``logger=NAME``."""
+    """Return the imported ``module``; ConfigError: the package of ``logger=NAME`` is missing."""
     try:
         return import_module(module)
     except ImportError:

@@ -244,7 +244,7 @@ class TrainResult:
 
 
 def best_epoch(history: Sequence[EpochRecord], metric: str) -> int | None:
-    """Return the first epoch, from 1, with the best validation metric; the last one without any."""
+    """Return the first epoch, from 1, with the best validation metric; without any, the last."""
     return best_number([record.valid_metric for record in history], metric)
 
 

@@ -255,7 +255,7 @@ class RunCheckpoint:
         self.saved_best = epoch
 
     def begin(self) -> None:
-        """Remove checkpoints of another run, from which this run cannot resume."""
+        """Remove all checkpoint files from the run directory: a new run cannot resume from them."""
         for file in FILES:
             (self.directory / file).unlink(missing_ok=True)
 

@@ -164,7 +164,7 @@ class VertexTask(LabelTask):
         return trainable.vertex_objective(self.graph, self.loss)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return the run's sampler."""
+        """Return ``vertices``, the run's sampler."""
         return vertices
 
     def build(self, model: ModelConfig) -> TrainableModel:
@@ -178,7 +178,7 @@ class VertexTask(LabelTask):
 
 
 def _user_score(name: str, outputs: Float32Array, labels: Array) -> float:
-    """Call the user's function ``name``."""
+    """Return the user's metric ``name`` of ``outputs``; ConfigError: the function gives none."""
     option = f"metrics={name}"
     function = load_named(name, option="metrics")
     try:

@@ -53,7 +53,7 @@ class MutualCounts:
 
 
 def is_undirected(graph: Graph) -> bool:
-    """Whether every edge has its reverse, by sums of hashes (false with a chance of 2^-50)."""
+    """Whether every edge has its reverse, by sums of hashes (wrong with a chance of 2^-50)."""
     forth = back = 0
     last = NO_EDGE
     for src, dst, _ in edge_slices(graph, "looking for reverse edges"):
@@ -110,7 +110,7 @@ def _two_colorable(graph: Graph) -> bool:
 def _num_components(
     src: Int64Array, dst: Int64Array, num_vertices: int, *, mirrored: int | None = None
 ) -> int:
-    """Return the number of weakly connected components, with the edges of a mirror or not."""
+    """Return the number of weakly connected components, with ``mirrored`` of a double cover."""
     from scipy import sparse  # a slow import, which workers do not need
     from scipy.sparse import csgraph
 
