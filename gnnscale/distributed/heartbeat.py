@@ -97,13 +97,13 @@ class ProcessStatus:
             self.signs += 1
 
     def begin(self, doing: str) -> None:
-        """Set the current activity."""
+        """Set the current activity to ``doing``, and count progress."""
         self.doing = doing
         self.signs += 1
 
     @contextmanager
     def at(self, doing: str) -> Iterator[None]:
-        """Set the current activity for the ``with`` block."""
+        """Set the current activity to ``doing`` for the ``with`` block, and count progress."""
         outer, self.doing = self.doing, doing
         self.signs += 1
         try:
