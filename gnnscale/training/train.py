@@ -68,7 +68,7 @@ def train(
 
 
 def _start(state: TrainState, observer: Observer) -> Validator:
-    """Report the start of the run, and validate an epoch that a checkpoint left unvalidated."""
+    """Return the validator, after reporting the start and validating an unvalidated epoch."""
     validator = state.open_validator()
     may_stop = isinstance(observer, RunObserver) and observer.may_stop
     state.may_stop = state.group.broadcast_object(may_stop)
@@ -192,7 +192,7 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
 
 
 def _test(state: TrainState, validator: Validator) -> TrainResult:
-    """Load the best weights into the model and test them, on rank 0 only."""
+    """Return the result of the run; rank 0 first loads the best weights and tests them."""
     STATUS.begin("testing")
     with state.device.rank0_reads():
         if not state.group.is_rank0:

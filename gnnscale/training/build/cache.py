@@ -77,7 +77,7 @@ class OpenedCache:
     replay: LookAheadReplay | None = None  #: host replay of a dynamic cache; None: it is static
 
     def counters(self) -> Mapping[str, float]:
-        """Return the numbers of hits and misses since the last call."""
+        """Return the numbers of hits and misses since the last call; empty: none are counted."""
         store = self.store
         if isinstance(store, cached_features.CachedFeatures | MultiLevelStore):
             return store.take_counters()
@@ -107,7 +107,7 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
 
 
 def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None:
-    """Return the devices that cache nothing although options request caches, or None."""
+    """Return the number of devices without requested caches, and the reason; None: no device."""
     if plan is not None:
         return plan.uncached
     if not requested:
@@ -117,7 +117,7 @@ def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None
 
 
 def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]:
-    """Return the memory and the predicted misses of each device's cache."""
+    """Return the bytes and the predicted fractions of misses of each device's cache."""
     effects = [CacheEffect() for _ in range(num_devices)]
     if plan is None:
         return effects
@@ -298,7 +298,7 @@ def _device_rows(
 
 
 def _in_order(vertices: Array) -> Array:
-    """Return ``vertices`` in the order of a device's rows: ascending, the smallest to index."""
+    """Return ``vertices`` ascending, the order of a device's cached rows and lists."""
     return np.sort(vertices)
 
 

@@ -122,7 +122,7 @@ class Damping:
         return None if proves_itself else self.trial.trade
 
     def after(self, move: Move | None, tasks: Sequence[Mapping[str, float]]) -> Damping:
-        """Return the memory after ``move``."""
+        """Return the memory after ``move`` (None: no move), decided by seconds ``tasks``."""
         ended = replace(self, trial=None)
         if move is None:
             return ended

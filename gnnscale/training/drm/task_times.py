@@ -32,7 +32,7 @@ class SampleTimes:
 
 
 def sampling_tasks(share: DeviceShare, sampled: SampleTimes) -> dict[str, float]:
-    """Return T_SA, and T_SC if the host samples some of an accelerator's mini-batches."""
+    """Return the seconds of T_SA, and of T_SC if the host samples some mini-batches."""
     host_part = share.host_samples / SAMPLED_IN_TURN
     times = {T_SA: (1 - host_part) * (sampled.on_device or 0.0)}
     if host_part:

@@ -1,4 +1,4 @@
-"""Profiling run of a device plan: a few mini-batches, after which weights are restoring."""
+"""Profiling run of a device plan: a few mini-batches, after which weights are restored."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def agree_on_plan(
     group: Group,
     profile: Callable[[DevicePlan], PlanProfile],
 ) -> DevicePlan:
-    """Profile the proposals of ``search``, on rank 0, until it has converged, in every worker."""
+    """Return the plan of ``search`` (None: not rank 0) after all workers profile its proposals."""
     while True:
         proposal = search and (search.plan.to_values(), search.converged)
         values, converged = group.broadcast_object(proposal)

@@ -41,7 +41,7 @@ def plan_layout(
     device: WorkerDevice,
     saved_plan: list[dict[str, Any]] | None,
 ) -> RunLayout:
-    """Let rank 0 search for a plan, which all workers profile, or use the plan of a checkpoint.
+    """Return the run's layout: a plan that all workers profile, or the plan of a checkpoint.
 
     ``saved_plan`` has plain values. ConfigError if a device cannot hold its part, ProcessorsDropped
     if the CPU workers do not shorten the steps.
@@ -234,7 +234,7 @@ class BatchSchedule:
         return cls(device=device, slices=slices, pipeline=pipeline, rebalancer=rebalancer)
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals, *, full: bool) -> str | None:
-        """Return the decision after a step; ``full``: its mini-batch had all seeds."""
+        """Return the line of a move after a step, or None; ``full``: the mini-batch was full."""
         if self.rebalancer is None:
             return None
         decision = self.rebalancer.observe(batch.step, totals.managed, full=full)
