@@ -89,7 +89,7 @@ class LearnedFeatureStore(FeatureStore):
 
     @property
     def reads_per_edge(self) -> bool:
-        """Whether rows are read in the order of the edges."""
+        """Whether rows are read in the order of the edges: always."""
         return True
 
     def gather(

@@ -88,7 +88,7 @@ class CustomLayer(GraphLayer):
         return out.to(x.dtype, memory_format=torch.contiguous_format, copy=True)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the products of each function, recorded while it computes one edge."""
+        """Return the layer's cost: products of its functions, recorded for one edge."""
         edge = Block(indptr=np.array([0, 1]), indices=np.zeros(1, np.int32), num_src=1)
         row, functions = torch.zeros(1, width_in), self.functions
         was_training = self.training
