@@ -145,7 +145,7 @@ _CACHED_SHARE, _MAX_CACHED_STREAM_BYTES = 0.5, 256 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class InferencePlan:
-    """Stores of the hidden layers."""
+    """Choice of memory or a file as the store of each hidden layer, and the bytes of both."""
 
     in_file: tuple[bool, ...]  #: for each hidden layer whether it goes to a temporary file
     temporary_bytes: int  #: maximum bytes of files that exist together
@@ -155,7 +155,7 @@ class InferencePlan:
     cached: bool  #: whether the files fit into the page cache, so that reads need no disk
 
     def check_disk(self) -> None:
-        """Refuse a plan that exceeds the free disk."""
+        """Raise ConfigError if ``temporary_bytes`` exceed the free disk."""
         folder = Path(tempfile.gettempdir())
         if self.temporary_bytes > (free := shutil.disk_usage(folder).free):
             raise ConfigError(
@@ -281,7 +281,7 @@ class InputPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceWork:
-    """Work of exact inference for some vertices."""
+    """Layers, vertices, stores and passes of exact inference for some vertices."""
 
     #: vertices for which each layer is computed; the last entry has the output vertices
     needed: list[loading.Vertices]

@@ -209,7 +209,7 @@ def _is_basic(config: options.LayeredModel, weighted: bool) -> bool:
 
 
 def _norm_prefix(config: options.LayeredModel, weighted: bool) -> str:
-    """Return the prefix of a norm's weights: PyG's BatchNorm wraps torch's."""
+    """Return the prefix of a norm's weight names: ``module.`` in PyG's BatchNorm, or empty."""
     return "module." if config.norm == "batch" and _is_basic(config, weighted) else ""
 
 

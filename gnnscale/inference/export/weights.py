@@ -62,7 +62,7 @@ class ExportConfig(SavedRunOptions):
 
     @property
     def file(self) -> Path:
-        """File to write."""
+        """File to write: ``out``, or by default a file in the run directory."""
         middle = "" if self.format == "safetensors" else f".{self.format}"
         return self.out or self.run / f"model{middle}.safetensors"
 
