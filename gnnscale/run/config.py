@@ -259,7 +259,7 @@ def _check_sampler(config: RunConfig) -> None:
 
 
 def _check_loss(config: RunConfig) -> None:
-    """Refuse a custom loss if a device computes the loss itself."""
+    """Refuse a loss other than ``auto`` if a device computes the loss itself."""
     if isinstance(config.loss, losses.AutoLoss):
         return
     for device in config.device_plan.parsed():

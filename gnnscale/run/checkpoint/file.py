@@ -63,7 +63,7 @@ def pack(content: Any) -> bytes:
 
 
 def packed(content: Any, *, checksum: bool = False) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of ``pack`` in parts, without copies, for which training would wait."""
+    """Yield the bytes of ``pack`` in parts without copies; with ``checksum``, also a CRC-32."""
     parts = _packed(content, checksum=checksum)
     if not checksum:
         yield from parts

@@ -199,7 +199,7 @@ class WorkerPart:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedState:
-    """State that every step changes."""
+    """State that training changes: weights, best weights, optimizer and random generator."""
 
     model: dict[str, Tensor]  #: weights, by name
     best_model: dict[str, Tensor]  #: weights of the best validated epoch; empty before validation

@@ -72,7 +72,7 @@ def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
 
 
 def _fits(name: str, kind: str, num_classes: int) -> bool:
-    """Whether a metric is defined for labels of a kind."""
+    """Whether metric ``name`` is defined for labels of ``kind`` (see ``losses.label_kind``)."""
     metric = QUALITY[name]
     if kind == "classes" and metric.two_classes and num_classes != 2:
         return False
