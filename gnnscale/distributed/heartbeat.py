@@ -36,7 +36,7 @@ HEARTBEAT_BYTES = _RECORD.size
 
 @dataclass(frozen=True, kw_only=True)
 class Heartbeat:
-    """Report of a process."""
+    """Report of a process about its progress, activity and identity."""
 
     beat: int  #: sequence number of the report; 0 for the last report
     signs: int  #: progress count: grows while the process makes progress
@@ -183,7 +183,7 @@ MAX_CHECK_S = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Stall:
-    """Stalled processes of a run."""
+    """Stalled processes of a run, with the duration and the kind of the stall."""
 
     ranks: tuple[int, ...]  #: stalled ranks; several if all wait for each other
     seconds: float  #: seconds without progress
