@@ -61,7 +61,7 @@ def make_graph_artifacts(config: RunConfig, graph: Graph) -> tuple[RunArtifact, 
     if divides:
         artifacts.append(divide(config, graph))
     if config.has_caches:
-        artifacts.append(_cache(config, graph, open_partition(artifacts, graph)))
+        artifacts.append(_cache_artifact(config, graph, open_partition(artifacts, graph)))
     if config.features.preaggregates:
         from gnnscale.training.preaggregation import open_rows, preaggregate
 
@@ -71,7 +71,7 @@ def make_graph_artifacts(config: RunConfig, graph: Graph) -> tuple[RunArtifact, 
     return tuple(artifacts)
 
 
-def _cache(config: RunConfig, graph: Graph, partition: Partition | None) -> RunArtifact:
+def _cache_artifact(config: RunConfig, graph: Graph, partition: Partition | None) -> RunArtifact:
     """Return the cache plan of a run: the file of ``cache_plan``, or the planner's result."""
     # Imported late: it imports torch, which slows the start of runs without caches.
     from gnnscale.training.build.cache_problem import check_cache_plan, plan_caches

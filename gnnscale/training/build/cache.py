@@ -107,7 +107,7 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
 
 
 def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None:
-    """Return the number of devices without requested caches, and the reason; None: no device."""
+    """Return how many devices lack a requested cache, and the reason; None: 0 devices do."""
     if plan is not None:
         return plan.uncached
     if not requested:

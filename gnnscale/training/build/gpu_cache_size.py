@@ -39,7 +39,7 @@ def is_profiled(planner: CachePlannerConfig, devices: Sequence[Device]) -> bool:
 
 
 def without_caches(plan: DevicePlanConfig) -> DevicePlanConfig:
-    """Return ``plan`` for the profiling run: GPUs without cache leave features on the host."""
+    """Return ``plan`` for the profiling run: GPUs that cache rows read features on the host."""
     return DevicePlanConfig(devices=[_entry(device) for device in plan.parsed()], split=plan.split)
 
 

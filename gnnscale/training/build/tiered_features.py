@@ -111,7 +111,7 @@ class TierInputs:
         return sample, memory, self.horizon(options.window)
 
     def horizon(self, window: int | None) -> Horizon:
-        """Return the look-ahead, ``window`` steps (None: 8 if deterministic), and row priorities."""
+        """Return look-ahead (``window`` steps; None: 8 if deterministic) and priorities of rows."""
         if window is None and self.deterministic:
             window = _DETERMINISTIC_WINDOW
         return Horizon(
@@ -122,7 +122,7 @@ class TierInputs:
         )
 
     def sample(self) -> SampledBatches:
-        """Return first mini-batches of this worker, sampled, without rows its device caches."""
+        """Return a sample of this worker's first mini-batches, without rows its device caches."""
         rank = self.group.rank
         device_filter = DeviceCacheFilter.of(self.caches, self.graph, rank)
         split = self.split or [1] * self.group.size

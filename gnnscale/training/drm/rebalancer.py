@@ -18,7 +18,7 @@ from gnnscale.training.pipeline.slices import MAX_PLANS, Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """Result of ``rebalance``."""
+    """Plan, memory and line of the move that ``rebalance`` decides."""
 
     plan: DevicePlan  #: the next plan; the current plan if no move helps
     damping: Damping  #: memory for the next decision
@@ -135,7 +135,7 @@ class RebalancerState:
     pending: tuple[tuple[int, DevicePlan], ...] = ()  #: later plans, each with its first step
 
     def to_values(self) -> dict[str, Any]:
-        """Return plain values; the devices themselves are stored in the options of the run."""
+        """Return the state as plain values, without devices, which the run's options have."""
         plan = self.damping.plan
         values = asdict(replace(self, damping=replace(self.damping, plan=None), pending=()))
         values["damping"]["plan"] = None if plan is None else plan.to_values()

@@ -146,7 +146,7 @@ class ThreadMove:
 
     @property
     def reverse(self) -> ThreadMove:
-        """The opposite move."""
+        """Move of a thread back from ``receiver`` to ``giver``."""
         return ThreadMove(giver=self.receiver, receiver=self.giver)
 
     def apply(self, plan: DevicePlan) -> DevicePlan:
@@ -161,7 +161,7 @@ class ThreadMove:
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """A change of the plan."""
+    """Change of the plan: of threads, seeds, or mini-batches that the host samples."""
 
     plan: DevicePlan  #: the plan after the move
     promise: float  #: expected saving, as a fraction of a step

@@ -148,7 +148,7 @@ class SplitWeights:
 
     @torch.no_grad()
     def join(self) -> None:
-        """Update the full model's W¹ and ``state`` in every process."""
+        """Gather W¹ of the full model, and ``state``, from all devices in every process."""
         self._weight.copy_(self._gathered(self._split.own_weight))
         self.state = optimizer_state(self._optimizer)
         weight_state = self.state.get(self._position, {})

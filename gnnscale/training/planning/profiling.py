@@ -45,7 +45,7 @@ class PlanProfile:
     num_steps: int  #: number of measured steps
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the profile as plain values."""
         return asdict(self)
 
     @classmethod

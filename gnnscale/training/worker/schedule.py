@@ -132,7 +132,7 @@ def _profile(
 
 
 def _nvlink(device: WorkerDevice) -> tuple[tuple[int, ...], ...] | None:
-    """Return the NVLinks between the GPUs of a run on one machine, as the driver reports them."""
+    """Return NVLinks between each pair of GPUs; None: no GPUs, several machines, or unknown."""
     gpus = [member.gpu for member in device.devices if member.gpu is not None]
     is_one_machine = device.group.local_size == device.group.size
     return links_between(gpus) if gpus and is_one_machine else None
@@ -141,7 +141,7 @@ def _nvlink(device: WorkerDevice) -> tuple[tuple[int, ...], ...] | None:
 def _drop_cpu(
     device: WorkerDevice, step_with_s: float | None, profile: Callable[[], PlanProfile]
 ) -> None:
-    """Profile the accelerator without the CPU workers, and drop them if that is no slower."""
+    """Profile the accelerator alone; ProcessorsDropped: that is no slower than with CPUs."""
     position = device.solo_position
     if step_with_s is None or position is None:
         return
