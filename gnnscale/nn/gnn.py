@@ -68,7 +68,7 @@ class Perceptron(nn.Module):
     """``W_2 relu(W_1 x + b_1) + b_2``, with dropout of the hidden features."""
 
     def __init__(self, num_in: int, num_hidden: int, num_out: int) -> None:
-        """Build the perceptron."""
+        """Build the perceptron, with weights by Glorot's rule and biases of 0."""
         super().__init__()
         self.first = nn.Linear(num_in, num_hidden)
         self.second = nn.Linear(num_hidden, num_out)
