@@ -126,7 +126,7 @@ class MemoryRows(HostFeatures):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return aggregated rows ``[num_dst, width]`` of a block's destinations, no traffic."""
+        """Return destinations' rows, ``aggregation.width(width)`` wide, and no traffic."""
         out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
         self_rows = None if self.self_rows is None else (self.self_rows, "float32")
         store.write_aggregated(

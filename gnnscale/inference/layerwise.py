@@ -73,7 +73,7 @@ class LayerwiseInference:
         num_layers: int | None = None,
         device: InferenceCapable | None = None,
     ) -> None:
-        """Prepare inference.
+        """Prepare exact inference of ``model`` on ``graph``.
 
         Args:
             model: the model, whose weights may change between calls.

@@ -124,7 +124,7 @@ class SubsetStore(WrappedStore):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return aggregated rows of the block's destinations, ``[num_dst, width]``, and traffic."""
+        """Return destinations' rows, ``aggregation.width(width)`` wide, and the traffic."""
         positions, local_block = self.local(vertices, block)
         return self.rows.aggregate(
             positions, local_block, aggregation, dtype=dtype, num_threads=num_threads
