@@ -108,7 +108,7 @@ def open_cache_plan(artifacts: Sequence[RunArtifact], graph: Graph) -> StoredPla
 
 
 def open_store(artifacts: Sequence[RunArtifact]) -> Graph:
-    """Open the graph store."""
+    """Return the graph in the store among ``artifacts``."""
     graph = reopen_artifact(artifacts, GRAPH_STORE, Graph.open)
     assert graph is not None
     return graph

@@ -243,7 +243,7 @@ def _check_edge_task(config: RunConfig) -> None:
 
 
 def _check_sampler(config: RunConfig) -> None:
-    """Refuse a sampler that a sampling device does not implement, or topology on the disk."""
+    """Refuse a sampler or lists on the disk (``memory_bytes``) that a device does not support."""
     devices = config.device_plan.parsed()
     for device in devices:
         if not isinstance(config.sampler, device.samplers):

@@ -221,7 +221,7 @@ class RunCheckpoint:
         workers: Sequence[bytes],
         best: int | None,
     ) -> None:
-        """Write a checkpoint, and the weights of epoch ``best`` if new."""
+        """Write a checkpoint, send it to replicas, and write weights of epoch ``best`` if new."""
         # After a restart, another machine may lack the earlier ``metrics.jsonl``.
         first = 0 if self.restarts else num_recorded(self.directory, history)
         content["records"] = [*history[first:], *(() if trained is None else (trained,))]

@@ -43,7 +43,7 @@ class Task(Protocol):
 
     @property
     def objective(self) -> trainable.Objective:
-        """Loss of a mini-batch."""
+        """Function from outputs and their mini-batch to the mean loss."""
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
         """Return the sampler of mini-batches of seeds, around which ``vertices`` samples."""
@@ -53,7 +53,7 @@ class Task(Protocol):
 
 
 def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
-    """Return the names of a run's metrics in reports; custom functions lack their files.
+    """Return the names of a run's metrics in reports, custom functions without module or file.
 
     ``names`` are in ``gnnscale.core.metrics.QUALITY``, or name custom functions; empty selects the
     graph's own metric. ConfigError if a metric is not defined for the labels, or cannot be
@@ -160,7 +160,7 @@ class VertexTask(LabelTask):
 
     @property
     def objective(self) -> trainable.Objective:
-        """Loss of the seeds' labels."""
+        """Function from outputs and their mini-batch to the mean loss of the seeds' labels."""
         return trainable.vertex_objective(self.graph, self.loss)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:

@@ -83,7 +83,7 @@ def is_bipartite(graph: Graph) -> bool:
 
 
 def _leads_one_way(graph: Graph, both: BoolArray) -> bool:
-    """Whether at most 1 % of the edges have an end in ``both`` sources and destinations."""
+    """Whether at most 1 % of edges have an end that is source and destination, as ``both`` says."""
     max_stray = _MAX_STRAY_SHARE * graph.num_edges
     # Each such vertex is an end of two edges or more, and an edge has two ends.
     if np.count_nonzero(both) > max_stray:

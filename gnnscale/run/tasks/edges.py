@@ -99,7 +99,7 @@ class EdgeTask(LabelTask):
 
     @property
     def objective(self) -> trainable.Objective:
-        """Loss of the edges' labels."""
+        """Function from outputs and their mini-batch to the mean loss of the edges' labels."""
         return trainable.edge_objective(self.labels, self.loss)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
