@@ -274,7 +274,7 @@ class StallDetector:
         return f"worker {names[0]} (process {pulse.pid}, {doing})"
 
     def _silent(self, pulses: dict[int, Heartbeat | None]) -> Stall | None:
-        """Return the stall of a process that sends no heartbeats."""
+        """Return the stall of a process without a new heartbeat for too long; None: no process."""
         ages = {i: self._now - self._last_seen[i].beat_at for i in pulses}
         silent = [i for i in pulses if ages[i] >= self._after_s]
         if not silent:
