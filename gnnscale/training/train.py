@@ -131,7 +131,7 @@ def _check_loss(state: TrainState, totals: StepTotals) -> None:
 def _end_epoch(
     state: TrainState, recorder: StepRecorder, validator: Validator, observer: Observer
 ) -> None:
-    """Write the checkpoint of an epoch if it is due, and validate; refuse shortened files."""
+    """Save and validate the epoch if due; GraphError: a file of the graph became shorter."""
     STATUS.begin("between two epochs")
     state.data.graph.check_files()
     state.step.combine_statistics()

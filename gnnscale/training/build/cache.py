@@ -196,7 +196,7 @@ def _cache_on_device(
 
 
 def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Group) -> None:
-    """Fill this worker's cache again, while it may be read; every worker calls this."""
+    """Fill a static cache again, by a new ``plan``, while it is read; every worker calls this."""
     holds_rows = cache is not None and cache.clique is not None
     multilevel = None if cache is None else cache.multilevel
     source = CachedRowSource.from_tier(graph, None if multilevel is None else multilevel.tier)
@@ -220,7 +220,7 @@ class CachedRowSource:
 
     @classmethod
     def from_tier(cls, graph: Graph, tier: TieredReader | None) -> CachedRowSource:
-        """Return the rows of ``tier``; None: the rows of ``graph`` in host memory."""
+        """Return a source of the rows of ``tier``; None: of the rows of ``graph`` in memory."""
         if tier is not None:
             return cls(width=tier.source.width, dtype=tier.source.dtype, read=tier.read)
 

@@ -188,7 +188,7 @@ def has_memory(device: Device) -> bool:
 def _cliques(
     config: BatchConfig, devices: tuple[cache.CacheDevice, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the positions of devices that read each other's caches."""
+    """Return the cliques of devices that read each other's caches, as positions in the plan."""
     planner, positions = config.cache_planner, [device.position for device in devices]
     if not planner.shares or planner.nvlink is None:
         return tuple((position,) for position in positions)

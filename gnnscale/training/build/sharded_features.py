@@ -273,7 +273,7 @@ def _sizes(
 def _sizes_with_exchange(
     sample: SampledBatches, num_rows: int, row_bytes: int, memory_bytes: int, horizon: Horizon
 ) -> TierSizes:
-    """Return the split of memory between rows that stay and twice the slots of arriving rows."""
+    """Return the split of memory, less exchange buffers, into rows that stay and arriving rows."""
 
     def sizes_within(memory_bytes: int) -> TierSizes:
         return size_tier(

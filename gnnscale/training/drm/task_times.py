@@ -109,7 +109,7 @@ class TaskTimes:
         return cls(load=stages.load, transfer=stages.transfer, **times)
 
     def tasks(self) -> dict[str, float]:
-        """Return the existing tasks by the paper's names: line 1, T_Accel = max(T_Tran, T_TA)."""
+        """Return existing tasks' seconds by the paper's names; line 1: max(T_Tran, T_TA)."""
         times = {
             T_SC: self.sample_cpu,
             T_SA: self.sample_accel,

@@ -127,7 +127,7 @@ def _launch(
     options: dict[str, Any],
     profiles_memory: bool = False,
 ) -> Outcome:
-    """Start workers, handle their messages, end all workers, and return their result."""
+    """Make artifacts, start workers, handle their messages, end them, and return the result."""
     serialization.refuse_while_imported()
     # Raises for classes that workers cannot import, before anything is made.
     serialization.dump(config)

@@ -55,7 +55,7 @@ class PlanSearch:
     def __init__(
         self, model: PlanModel, order: SeedOrder, saved_plan: Sequence[dict[str, Any]] | None
     ) -> None:
-        """Propose a plan; of a deterministic run, or a saved plan, it is the choice."""
+        """Choose ``saved_plan``, or propose a plan, which a deterministic run chooses at once."""
         options = model.options
         self._model = model
         self._num_steps = options.epochs * order.steps_per_epoch

@@ -259,7 +259,7 @@ class BatchSchedule:
         return nullcontext() if exchanges or shares_pool else self.pipeline.paused()
 
     def drain(self) -> None:
-        """Advance to the furthest worker's step, since workers wait for each other's rows."""
+        """End at the furthest worker's step if workers exchange rows, for which others wait."""
         if not self.device.stages.exchanges:
             return
         self.device.stages.end()
