@@ -234,7 +234,7 @@ class TrainedModel:
         return self.signature.edge_weights
 
     def give_rows(self, graph: Graph) -> None:
-        """Copy learned rows, if any, into ``graph``, the training graph."""
+        """Move learned rows, if any, into the features of ``graph``, the training graph."""
         rows = self.model.vertex_rows
         if rows is not None:
             # Sharing the memory frees the copy from the checkpoint.
