@@ -310,7 +310,7 @@ def _check_features(config: RunConfig) -> None:
 
 
 def _check_preaggregates(config: RunConfig) -> None:
-    """Refuse options that need raw rows, or that aggregate sampled neighbors."""
+    """Refuse options that need raw rows or a sampled first layer: neither is preaggregated."""
     option = "features=preaggregated"
     if without_last_hop(config.sampler) is None:
         fanouts = getattr(config.sampler, "fanouts", None)
