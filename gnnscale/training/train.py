@@ -27,7 +27,7 @@ def train(
     """Train one worker's part of a model, keep its best weights, and test the best weights.
 
     The mini-batches do not depend on the devices: runs with any number of workers learn the same
-    weights, up to float32 rounding. With the same plan and the same number of threads the weights
+    weights, up to float32 rounding. With an equal plan and number of threads the weights
     are equal bit for bit, also if the run is stopped and resumed.
 
     Args:

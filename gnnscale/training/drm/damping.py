@@ -112,7 +112,7 @@ class Damping:
         return DEAD_BAND + _DOUBT / math.sqrt(min(self.count, _MAX_DECISIONS))
 
     def failed_trade(self, tasks: Sequence[Mapping[str, float]]) -> ThreadMove | None:
-        """Return the move on trial if it did not speed up its receiver, or slowed the step."""
+        """Return the move on trial if its receiver got no faster, or a step over 2 % slower."""
         if self.trial is None:
             return None
         receiver = self.trial.trade.receiver

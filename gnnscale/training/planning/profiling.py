@@ -73,7 +73,7 @@ def profile_plan(
 ) -> PlanProfile:
     """Train for half a second or a few steps, measure the times, and restore the weights.
 
-    Every worker calls this at the same time, and all of them stop after an equal number of steps.
+    Every worker calls this at the same time, and stops after an equal number of steps.
     ``order`` has full mini-batches; the optimizer of ``step`` is discarded.
     """
     share, measured = plan.shares[rank], _ProfiledSteps(plan)
